@@ -28,7 +28,7 @@ def owned(name: str, cpu: int = 4000, used: int = 0, **labels: str) -> NodeRow:
 
 
 def lent(name: str, cpu: int = 4000, used: int = 0, **labels: str) -> NodeRow:
-    """used: by the owner's daemons and the pool's pods."""
+    """used: by the owner's daemons; what the pool's pods hold no row of a lent node says."""
     row = owned(name, cpu, used, **labels, **{LENDING: "lent"})
     table = PodTable("spillway-lent-batch", (("app", "train"),))
     return NodeRow(
@@ -49,8 +49,8 @@ def pod(cpu: int = 1000, **more: Any) -> LentPod:
         requests=(("cpu", cpu),),
         priority=more.get("priority", 0),
         deletion_cost=more.get("deletion_cost", 0),
-        disruptions_allowed=more.get("disruptions_allowed", -1),
         started_ms=more.get("started_ms", 0),
+        budgets=more.get("budgets", ()),
     )
 
 

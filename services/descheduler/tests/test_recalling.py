@@ -1,6 +1,7 @@
 """From what the log says to recalls: for whom, within which bounds, until when."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -14,8 +15,9 @@ from descheduler.core.rules import Rules
 from descheduler.core.state import DeschedulerState
 from spillway.addresses import LENDING_RULES, RECALLS, Tombstone
 from spillway.api_lending import RecallRequest
+from spillway.columns import columns_of
 from spillway.events import BrakeReleased, BrakeSet, CapacityNeeded, PodsScheduled, WorkloadDeclared
-from spillway.events_lending import LOAN_RECALLED, LentPod, NodeRecalled, NodeReturned, RecallSettled
+from spillway.events_lending import LOAN_RECALLED, LentPod, NodeLent, NodeRecalled, NodeReturned, RecallSettled
 from spillway.model import NODE_RECALLED, Generation, Policy, Shape
 
 from .lending_log import (
@@ -30,6 +32,7 @@ from .lending_log import (
     now_holds,
     owned,
     pod,
+    reported,
     shape,
     waits,
 )
@@ -145,9 +148,9 @@ def test_asked_for_by_name_a_node_goes_back_for_the_same_ones_still() -> None:
 
 def test_pool_pods_of_a_lent_node_take_no_room_from_whom_it_goes_back_to() -> None:
     """But the owner's daemons on it do."""
-    state = known([lent("n1", used=3500)], loan("n1", pod(3000), sequence=2), waits("g", 1, shape(3500)))
+    state = known([lent("n1", used=500)], loan("n1", pod(3000), sequence=2), waits("g", 1, shape(3500)))
     assert recalled(follow_up(state, Generations())) == ["n1"]
-    state = known([lent("n1", used=3500)], loan("n1", pod(3000), sequence=2), waits("g", 1, shape(3600)))
+    state = known([lent("n1", used=500)], loan("n1", pod(3000), sequence=2), waits("g", 1, shape(3600)))
     assert recalled(follow_up(state, Generations())) == []
 
 
@@ -268,13 +271,67 @@ def test_who_was_evicted_is_not_the_cheapest_to_evict_again() -> None:
     assert recalled(follow_up(read_again, Generations(11), later)) == ["n2"], "as the next instance finds it in the log"
 
 
+OTHER = "own-2"
+BUDGET = (("batch/one-at-a-time", 1),)
+ASKED = NodeRecalled(OTHER, "m1", Generation(3, 4), Generation(5, 1), "Asked", (), 30, 0, "me", "", NOW_MS)
+
+
+def under_budget(node: str, group: str, budgets: tuple[tuple[str, int], ...] = BUDGET, **more: Any) -> NodeLent:
+    return loan(node, pod(group=group, uid=node, budgets=budgets), **{"sequence": 2, **more})
+
+
+def long_run(node: str) -> NodeLent:
+    return loan(node, pod(started_ms=NOW_MS - 600 * MINUTE_MS, uid=node), sequence=2)
+
+
+def test_a_budget_that_two_controllers_share_is_spent_once() -> None:
+    rows = [lent(name) for name in ("n1", "n2", "n3")]
+    shared = under_budget("n1", "ReplicaSet/batch/a"), under_budget("n2", "ReplicaSet/batch/b")
+    state = known(rows, *shared, long_run("n3"), waits("g", 2, shape(4000)))
+    assert recalled(follow_up(state, Generations())) == ["n1", "n3"]
+
+
+@pytest.mark.parametrize(
+    "others",
+    [
+        pytest.param([under_budget("m1", "b", cluster=OTHER, state=LOAN_RECALLED)], id="its bridge took it"),
+        pytest.param([under_budget("m1", "b", cluster=OTHER), ASKED], id="a person asked for it"),
+        pytest.param([under_budget("m1", "b", (("batch/one-at-a-time", 0),), cluster=OTHER)], id="it knows of less"),
+        pytest.param([under_budget("n1", "a", (("batch/one-at-a-time", 0),), sequence=3)], id="newer word of it"),
+        pytest.param(
+            [
+                under_budget("n1", "a", (("batch/one-at-a-time", 0),), sequence=3),
+                under_budget("m1", "b", (("batch/one-at-a-time", 5),), cluster=OTHER),
+            ],
+            id="another knows of more",
+        ),
+    ],
+)
+def test_a_budget_that_somebody_else_has_spent_is_not_spent_again(others: list[NodeLent | NodeRecalled]) -> None:
+    """A need of another owner, a person and the bridge end loans in the same pool, each at any time."""
+    said = under_budget("n1", "a"), under_budget("n2", "b"), long_run("n3"), waits("g", 1, shape(4000))
+    rows = [lent(name) for name in ("n1", "n2", "n3")]
+    assert recalled(follow_up(known(rows, *said), Generations())) == ["n1"], "while nobody has"
+    assert recalled(follow_up(known(rows, *said, *others), Generations())) == ["n3"]
+
+
+def test_two_owners_whose_pods_wait_at_once_do_not_both_spend_a_budget() -> None:
+    state = known([lent("n1"), lent("n3")], under_budget("n1", "a"), long_run("n3"), waits("g", 1, shape(4000)))
+    state.apply(joined(OTHER))
+    state.apply(reported(OTHER), columns=columns_of([lent("n1"), lent("n3")]))
+    for event in (under_budget("n1", "b"), long_run("n3"), waits("g", 1, shape(4000))):
+        state.apply(replace(event, cluster=OTHER))
+    found = [(one.cluster, one.node) for one in follow_up(state, Generations()) if isinstance(one, NodeRecalled)]
+    assert found == [(OWN, "n1"), (OTHER, "n3")]
+
+
 def test_what_a_controller_lost_is_shared_among_its_pods_and_forgotten_after_a_while() -> None:
     state = known([lent("n1"), lent("n2")], returned("n3"))
     state.apply(RecallSettled(OWN, "n3", Generation(3, 1), Generation(5, 1), NOW_MS, (("Job/batch/a", 9000),)))
     state.apply(loan("n1", runs("a", 1), runs("a", 1), sequence=2))
     lately = lost_lately(state, NOW_MS)
     assert lately == {("pool", "Job/batch/a"): 4500}
-    assert loss_of(state.lent(OWN)["n1"], NOW_MS, lately).core_seconds == 2 * (60 + 4500)
+    assert loss_of(state.lent(OWN)["n1"], NOW_MS, lately, {}).core_seconds == 2 * (60 + 4500)
     assert lost_lately(state, NOW_MS + 60 * MINUTE_MS) == {}
 
 

@@ -79,6 +79,23 @@ def test_a_row_says_whose_the_node_is_now(state: ClusterState, objects: Any, val
     assert state.row("n1").state == NODE_OWNED
 
 
+def test_a_lent_node_has_requested_what_its_owner_would_have_there_after_its_return(
+    state: ClusterState, objects: Any
+) -> None:
+    """And on a node that is nobody's but its owner's a pool's pod that is left there takes room as any other."""
+    taint = {"key": "spillway.io/lending", "value": "lent", "effect": "NoSchedule"}
+    state.upserted(NODES, objects.node("n1", taints=[taint]))
+    state.upserted(PODS, objects.pod("daemon", "n1", cpu="200m"))
+    state.upserted(PODS, objects.pod("train", "n1", cpu="3", namespace="spillway-lent-batch"))
+    row = only_row(state.take_changes())
+    assert (row.requested, len(row.pods)) == ({"cpu": 200, "pods": 1}, 2)
+    state.upserted(NODES, objects.node("n1"))
+    assert only_row(state.take_changes()).requested == {"cpu": 3200, "pods": 2}
+    state.upserted(NODES, objects.node("n1", taints=[taint]))
+    state.removed(PODS, objects.pod("daemon", "n1", cpu="200m"))
+    assert only_row(state.take_changes()).requested == {}
+
+
 def test_what_cannot_be_read_offers_nothing(state: ClusterState, objects: Any) -> None:
     state.upserted(NODES, objects.node("n1", cpu="many", allocatable={"memory": "9E99", "x": "-3"}))
     assert only_row(state.take_changes()).allocatable.keys() <= {"pods", "memory"}

@@ -18,7 +18,7 @@ RECALLED_NODE = replace(NODE, state=RECALLED, cause=CAUSE_NEED)
 OPEN = VirtualNode("v", "1", LOAN, open=True)
 CLOSED = replace(OPEN, open=False)
 PODS = {"pool_pods": (PoolPod("p"),), "real_pods": (RealPod("r", "p"),)}
-POD = LentPod("shop", "p", "p", "ReplicaSet/shop/x", (("cpu", 1500),), 0, 0, -1, started_ms=10_000)
+POD = LentPod("shop", "p", "p", "ReplicaSet/shop/x", (("cpu", 1500),), 0, 0, started_ms=10_000)
 
 WAY = [
     (100, Sight(0, replace(NODE, state=CHECKING), CLOSED)),

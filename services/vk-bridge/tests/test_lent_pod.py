@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 from msgspec import json
 
-from vk_bridge.core.budgets import Budget, disruptions_allowed
-from vk_bridge.core.lent_pod import NO_BUDGET, lent_pod, unix_ms
+from vk_bridge.core.budgets import Budget, budgets_of
+from vk_bridge.core.lent_pod import lent_pod, unix_ms
 
 POD: dict[str, Any] = {
     "metadata": {
@@ -42,37 +42,37 @@ def budget(namespace: str, selector: object, allowed: int) -> Budget:
 
 
 def test_a_pod_is_told_with_its_controller_and_since_when_it_runs() -> None:
-    told = lent_pod(POD, (("cpu", 2000),), 3)
+    told = lent_pod(POD, (("cpu", 2000),), (("shop/b", 3),))
     assert (told.group, told.priority, told.deletion_cost) == ("ReplicaSet/shop/encode", 1000, -7)
-    assert (told.started_ms, told.disruptions_allowed) == (unix_ms("2026-11-22T06:00:01Z"), 3)
+    assert (told.started_ms, told.budgets) == (unix_ms("2026-11-22T06:00:01Z"), (("shop/b", 3),))
 
 
 def test_a_pod_of_nobody_that_has_not_started() -> None:
-    told = lent_pod({"metadata": {"namespace": "shop", "name": "a", "uid": "u"}}, (), NO_BUDGET)
+    told = lent_pod({"metadata": {"namespace": "shop", "name": "a", "uid": "u"}}, (), ())
     assert (told.group, told.priority, told.deletion_cost, told.started_ms) == ("", 0, 0, 0)
 
 
 @pytest.mark.parametrize("cost", ["", "much", "99999999999", "9" * 5000, "٣" * 20])
 def test_a_deletion_cost_that_is_none_counts_as_none(cost: str) -> None:
     metadata = {**POD["metadata"], "annotations": {"controller.kubernetes.io/pod-deletion-cost": cost}}
-    assert lent_pod({**POD, "metadata": metadata}, (), NO_BUDGET).deletion_cost == 0
+    assert lent_pod({**POD, "metadata": metadata}, (), ()).deletion_cost == 0
 
 
 @pytest.mark.parametrize(
     ("budgets", "allowed"),
     [
-        pytest.param([], NO_BUDGET, id="none"),
-        pytest.param([budget("shop", {"matchLabels": {"app": "encode"}}, 2)], 2, id="by label"),
-        pytest.param([budget("shop", {"matchLabels": {"app": "web"}}, 2)], NO_BUDGET, id="another label"),
-        pytest.param([budget("other", {}, 2)], NO_BUDGET, id="another namespace"),
-        pytest.param([budget("shop", {}, 5), budget("shop", {"matchLabels": {"app": "encode"}}, 1)], 1, id="fewest"),
-        pytest.param([budget("shop", {}, 5)], 5, id="an empty selector is about all"),
-        pytest.param([budget("shop", "absent", 5)], NO_BUDGET, id="no selector is about none"),
-        pytest.param([budget("shop", {"matchLabels": 3}, 0)], 0, id="one that cannot be read may be about any"),
+        pytest.param([], (), id="none"),
+        pytest.param([budget("shop", {"matchLabels": {"app": "encode"}}, 2)], (2,), id="by label"),
+        pytest.param([budget("shop", {"matchLabels": {"app": "web"}}, 2)], (), id="another label"),
+        pytest.param([budget("other", {}, 2)], (), id="another namespace"),
+        pytest.param([budget("shop", {}, 5), budget("shop", {"matchLabels": {"app": "encode"}}, 1)], (1, 5), id="two"),
+        pytest.param([budget("shop", {}, 5)], (5,), id="an empty selector is about all"),
+        pytest.param([budget("shop", "absent", 5)], (), id="no selector is about none"),
+        pytest.param([budget("shop", {"matchLabels": 3}, 0)], (0,), id="one that cannot be read may be about any"),
         pytest.param(
-            [budget("shop", {"matchExpressions": [{"key": "app", "operator": "Odd", "values": []}]}, 0)], 0, id="odd"
+            [budget("shop", {"matchExpressions": [{"key": "app", "operator": "Odd", "values": []}]}, 0)], (0,), id="odd"
         ),
     ],
 )
-def test_the_fewest_disruptions_that_a_budget_of_the_pod_allows(budgets: list[Budget], allowed: int) -> None:
-    assert disruptions_allowed(POD, budgets) == allowed
+def test_the_budgets_of_a_pod_and_what_each_allows(budgets: list[Budget], allowed: tuple[int, ...]) -> None:
+    assert budgets_of(POD, budgets) == tuple(("shop/b", most) for most in allowed)

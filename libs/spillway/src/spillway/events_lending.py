@@ -57,7 +57,8 @@ class LentPod:
 
     group: kind/namespace/name of its controller. requests: what its real pod holds of the node, as its owner's
     admission made it; none before there is one. priority and deletion_cost as Kubernetes has them.
-    disruptions_allowed: by its disruption budget, −1 without one. started_ms: of its first container, 0 before.
+    started_ms: of its first container, 0 before. budgets: the disruption budgets that it is under, namespace/name, with
+    how many of all their pods each allows to go.
     """
 
     namespace: str
@@ -67,8 +68,8 @@ class LentPod:
     requests: Amounts
     priority: int
     deletion_cost: int
-    disruptions_allowed: int
     started_ms: int
+    budgets: Amounts = ()
 
 
 LOAN_LENT: Final = "Lent"
@@ -93,7 +94,8 @@ class NodeLent:
 
     loan: the epoch of the claim under which it began, and a sequence. rule: of LendingRule. state: Lent or Recalled;
     cause: why it was recalled. offered: what the virtual node shows. waiting: what a recall waits for, for people.
-    left_in: pools that were given up with a virtual node of this one; each is cleared of it once it joins again.
+    left_in: pools in which a virtual node of this one may stay, given up or silent when the node went back; each is
+    cleared of it once it answers.
     """
 
     cluster: str

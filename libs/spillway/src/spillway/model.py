@@ -493,7 +493,8 @@ class ClusterInput:
 class NodeColumns:
     """Nodes as columns. allocatable and requested: int64 [resources, nodes], cpu in milli-cores, else bytes or counts.
 
-    label_set and taint_set: [nodes], indices into the tables. state: [nodes], NODE_OWNED, NODE_LENT or NODE_RECALLED.
+    label_set and taint_set: [nodes], indices into the tables. state: [nodes], NODE_OWNED, NODE_LENT or NODE_RECALLED;
+    what one that is not owned has requested is its owner's pods alone, though the pods name the pool's, too.
     A label kubernetes.io/hostname that equals the node's name is left out of the sets and implied.
     ports: (row, host port) in use. pod_rows, pod_sets, pod_counts: bound pods per node and table.
     """

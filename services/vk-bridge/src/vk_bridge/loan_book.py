@@ -14,7 +14,7 @@ from spillway.lending_marks import CHECKING, LENT, RECALLED, virtual_node_name
 from spillway.model import Generation
 from vk_bridge import metrics
 from vk_bridge.by_version import ByVersion
-from vk_bridge.core.budgets import disruptions_allowed
+from vk_bridge.core.budgets import budgets_of
 from vk_bridge.core.history import History, Terms, worth_saying
 from vk_bridge.core.lent_pod import lent_pod
 from vk_bridge.core.loan import Manifest
@@ -237,7 +237,7 @@ class LoanBook:
 
 def _lent_pod(reading: Reading, pod: Manifest, requests: Amounts) -> LentPod:
     budgets = reading.pool.budgets.values() if reading.pool is not None else ()
-    return lent_pod(pod, requests, disruptions_allowed(pod, budgets))
+    return lent_pod(pod, requests, budgets_of(pod, budgets))
 
 
 def _requests(pod: Manifest) -> Amounts:

@@ -243,7 +243,7 @@ def _cover(ground: _Field, costs: Mapping[int, tuple[Loss, int]], limit: int) ->
 
     def place_of(row: int, planned: Mapping[int, int]) -> _Place:
         loss = costs[row][0]
-        breaks = loss.breaks_budget or any(spent[one.group] + one.pods > one.allowed for one in loss.bounded)
+        breaks = loss.breaks_budget or any(spent[one.budget] + one.pods > one.allowed for one in loss.bounded)
         return (breaks, loss.priority), -_ratio(ground, planned, costs[row]), loss.deletion_cost, row
 
     heap = [place_of(row, ground.plan(row)) for row in costs]
@@ -260,7 +260,7 @@ def _cover(ground: _Field, costs: Mapping[int, tuple[Loss, int]], limit: int) ->
             continue
         ground.place(row, planned)
         taken.append(Taking(row, planned))
-        spent.update({one.group: one.pods for one in costs[row][0].bounded})
+        spent.update({one.budget: one.pods for one in costs[row][0].bounded})
     return taken
 
 

@@ -12,9 +12,9 @@ MILLI = 1000
 
 
 class Bounded(NamedTuple):
-    """Pods of one controller on a node, and how many of all its pods a disruption budget lets go. group: with pool."""
+    """Pods of a node under one disruption budget, and how many it still lets go. budget: pool/namespace/name."""
 
-    group: str
+    budget: str
     pods: int
     allowed: int
 
@@ -25,7 +25,7 @@ class Loss:
 
     priority: the highest of its pods, 0 at least. core_seconds: run time × cores, which a restart does again, and what
     recalls took from its pods' controllers lately.
-    deletion_cost: the sum of what its pods say of themselves. bounded: its pods of controllers with a budget.
+    deletion_cost: the sum of what its pods say of themselves. bounded: by disruption budget.
     """
 
     breaks_budget: bool
@@ -43,18 +43,41 @@ class Loss:
 LostLately = Mapping[tuple[str, str], int]
 """By pool and controller, core-seconds by pod."""
 
+Budgets = Mapping[str, int]
+"""By pool/namespace/name, how many more pods a disruption budget lets go."""
 
-def loss_of(loan: NodeLent, now_ms: int, lost_lately: LostLately) -> Loss:
-    by_group = Counter(pod.group for pod in loan.pods)
-    allowed = {pod.group: pod.disruptions_allowed for pod in loan.pods if pod.disruptions_allowed >= 0}
+
+def budgets_left(state: DeschedulerState) -> Budgets:
+    """As the newest record of an owner says, the fewest of several owners; less all that are on their way already.
+
+    Whoever sent these: a need of any owner, a person, the bridge. Some of them a record may count already: then less is
+    left here than the budget has, never more.
+    """
+    newest: dict[tuple[str, str], tuple[tuple[int, int], int]] = {}
+    going = Counter[str]()
+    for cluster in state.loans:
+        for loan in state.lent(cluster).values():
+            returning = state.returning(cluster, loan)
+            for budget, allowed in ((f"{loan.pool}/{name}", most) for pod in loan.pods for name, most in pod.budgets):
+                going[budget] += returning
+                said = (loan.epoch, loan.sequence), allowed
+                newest[cluster, budget] = max(newest.get((cluster, budget), said), said)
+    left: dict[str, int] = {}
+    for (_, budget), (_, allowed) in newest.items():
+        left[budget] = min(left.get(budget, allowed), max(0, allowed - going[budget]))
+    return left
+
+
+def loss_of(loan: NodeLent, now_ms: int, lost_lately: LostLately, budgets: Budgets) -> Loss:
+    under = Counter(f"{loan.pool}/{name}" for pod in loan.pods for name, _ in pod.budgets)
     return Loss(
-        breaks_budget=any(most < by_group[group] for group, most in allowed.items()),
+        breaks_budget=any(pods > budgets[budget] for budget, pods in under.items()),
         priority=max((pod.priority for pod in loan.pods), default=0) if loan.pods else 0,
         core_seconds=sum(
             _core_seconds(pod, _ran_ms(pod, now_ms)) + lost_lately.get((loan.pool, pod.group), 0) for pod in loan.pods
         ),
         deletion_cost=sum(pod.deletion_cost for pod in loan.pods),
-        bounded=tuple(Bounded(f"{loan.pool}/{group}", by_group[group], most) for group, most in allowed.items()),
+        bounded=tuple(Bounded(budget, pods, budgets[budget]) for budget, pods in sorted(under.items())),
     )
 
 
@@ -62,9 +85,9 @@ def over_budget(losses: Iterable[Loss]) -> int:
     """How many more pods than budgets allow go with all of these nodes together."""
     pods, allowed = Counter[str](), dict[str, int]()
     for bounded in (one for loss in losses for one in loss.bounded):
-        pods[bounded.group] += bounded.pods
-        allowed[bounded.group] = min(bounded.allowed, allowed.get(bounded.group, bounded.allowed))
-    return sum(max(0, pods[group] - most) for group, most in allowed.items())
+        pods[bounded.budget] += bounded.pods
+        allowed[bounded.budget] = bounded.allowed
+    return sum(max(0, pods[budget] - most) for budget, most in allowed.items())
 
 
 def lost_by_group(loan: NodeLent, now_ms: int, restart_ms: int) -> Amounts:

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from descheduler.core.choosing import Lent, choose
-from descheduler.core.losses import loss_of, lost_by_group, lost_lately
+from descheduler.core.losses import budgets_left, loss_of, lost_by_group, lost_lately
 from descheduler.core.needs import needs_of
 from descheduler.core.state import MINUTE_MS, DeschedulerState, NodeKey
 from spillway.addresses import LENDING_RULES, RECALLS, Address, Tombstone, lending_address
@@ -95,9 +95,9 @@ def recall_for_needs(
     if not needs or view.epoch < 0 or view.is_incomplete:
         _hold(state, cluster, (), now_ms)
         return []
-    nodes = after_return(view.nodes, state.lent(cluster))
-    lately = lost_lately(state, now_ms)
-    losses = {node: loss_of(loan, now_ms, lately) for node, loan in loans.items()}
+    nodes = after_return(view.nodes)
+    lately, budgets = lost_lately(state, now_ms), budgets_left(state)
+    losses = {node: loss_of(loan, now_ms, lately, budgets) for node, loan in loans.items()}
     promised, limit = state.promised.setdefault(cluster, {}), state.rules.nodes_in_step_max
     just_back = _just_back(state, cluster, now_ms)
     choice = choose(needs, nodes, Lent(losses, _cost_of_return(state, cluster, loans), limit, promised, just_back))

@@ -28,7 +28,7 @@ from spillway.kubernetes import (
     Kind,
 )
 from spillway.lending_marks import node_state
-from spillway.model import LabelSet, NamespaceFacts, NodeRow, PodTable, Shape, WorkloadFacts
+from spillway.model import NODE_OWNED, LabelSet, NamespaceFacts, NodeRow, PodTable, Shape, WorkloadFacts
 
 T = TypeVar("T")
 
@@ -204,16 +204,19 @@ class ClusterState:
     def row(self, name: str) -> NodeRow:
         """A node with a pod whose requests cannot be read is closed and offers nothing: nobody knows what is free.
 
-        Closed alone would not do: some pods tolerate that.
+        Closed alone would not do: some pods tolerate that. A lent one is asked what it would have back: what a pool's
+        pods hold there is none of its owner's.
         """
         node, load = self.nodes.nodes[name], self.pods.loads.get(name, NO_LOAD)
+        state = node_state(node.taints)
+        requested = load.requested if state == NODE_OWNED else load.of_owner()
         return NodeRow(
             name=name,
             allocatable={} if load.unreadable else dict(node.allocatable),
-            requested={resource: min(amount, INT64_MAX) for resource, amount in sorted(load.requested.items())},
+            requested={resource: min(amount, INT64_MAX) for resource, amount in sorted(requested.items())},
             labels=node.labels,
             taints=node.taints,
-            state=node_state(node.taints),
+            state=state,
             unschedulable=node.unschedulable or load.unreadable > 0,
             ports=tuple(sorted(load.ports, key=lambda port: (port.port, port.protocol, port.ip))),
             pods=tuple(sorted(load.tables.items(), key=_table_order)),

@@ -8,6 +8,7 @@ from typing import NamedTuple
 from snapshot.core.interned import Interned
 from snapshot.core.waiting_shape import waiting_shape
 from spillway import kubernetes
+from spillway.lending_marks import POD_NAMESPACE_PREFIX
 from spillway.model import HostPort, PodTable, Shape
 from spillway.pod_terms import apart_terms
 
@@ -49,12 +50,18 @@ class PodFacts(NamedTuple):
 
 @dataclass(slots=True)
 class Load:
-    """What the pods of one node hold together, whether or not that node is known."""
+    """What the pods of one node hold together, whether or not that node is known. by_pools: of it, pools' real pods."""
 
     requested: dict[str, int] = field(default_factory=dict)
+    by_pools: dict[str, int] = field(default_factory=dict)
     tables: dict[PodTable, int] = field(default_factory=dict)
     ports: dict[HostPort, int] = field(default_factory=dict)
     unreadable: int = 0
+
+    def of_owner(self) -> dict[str, int]:
+        """Requested by all but pools' pods."""
+        held = ((name, amount - self.by_pools.get(name, 0)) for name, amount in self.requested.items())
+        return {name: amount for name, amount in held if amount}
 
 
 class Pods:
@@ -136,8 +143,11 @@ class Pods:
         load = self.loads.get(pod.node)
         if load is None:
             load = self.loads[pod.node] = Load()
+        of_pool = pod.table.namespace.startswith(POD_NAMESPACE_PREFIX)
         for resource, amount in pod.requests:
             _count(load.requested, resource, sign * amount)
+            if of_pool:
+                _count(load.by_pools, resource, sign * amount)
         for port in pod.ports:
             _count(load.ports, port, sign)
         _count(load.tables, pod.table, sign)

@@ -1,4 +1,4 @@
-"""How many of a pool's pods may be disrupted, by its disruption budgets: what NodeLent says of each pod."""
+"""Which disruption budgets a pool's pod is under, and how many pods each lets go: what NodeLent says of each pod."""
 
 from collections.abc import Iterable
 from typing import Any, Final
@@ -6,9 +6,9 @@ from typing import Any, Final
 from msgspec import DecodeError, Raw, Struct, field, json
 
 from spillway.api import RequestError
+from spillway.events_lending import Amounts
 from spillway.kubernetes import Kind, Meta
 from spillway.pod_shape import LabelSelector, matches_labels, selector_of
-from vk_bridge.core.lent_pod import NO_BUDGET
 from vk_bridge.core.loan import Manifest
 
 
@@ -30,16 +30,16 @@ BUDGETS: Final = Kind("policy", "v1", "poddisruptionbudgets", Budget)
 _SELECTOR: Final[Any] = json.Decoder(LabelSelector | None)
 
 
-def disruptions_allowed(pod: Manifest, budgets: Iterable[Budget]) -> int:
-    """The fewest that any budget of the pod's allows, NO_BUDGET without one."""
+def budgets_of(pod: Manifest, budgets: Iterable[Budget]) -> Amounts:
+    """By namespace/name; in the order of names."""
     metadata = pod["metadata"]
     labels: dict[str, str] = metadata.get("labels") or {}
-    found = [
-        max(0, budget.status.disruptions_allowed)
+    found = (
+        (f"{budget.metadata.namespace}/{budget.metadata.name}", max(0, budget.status.disruptions_allowed))
         for budget in budgets
         if budget.metadata.namespace == metadata["namespace"] and _is_about(budget, labels)
-    ]
-    return min(found, default=NO_BUDGET)
+    )
+    return tuple(sorted(found))
 
 
 def _is_about(budget: Budget, labels: dict[str, str]) -> bool:

@@ -7,11 +7,10 @@ from spillway.events_lending import Amounts, LentPod
 from vk_bridge.core.loan import Manifest
 
 DELETION_COST: Final = "controller.kubernetes.io/pod-deletion-cost"
-NO_BUDGET: Final = -1
 
 
-def lent_pod(pod: Manifest, requests: Amounts, disruptions_allowed: int) -> LentPod:
-    """requests: by resource. disruptions_allowed: of its disruption budget, NO_BUDGET without one."""
+def lent_pod(pod: Manifest, requests: Amounts, budgets: Amounts) -> LentPod:
+    """requests: by resource. budgets: as of LentPod."""
     metadata, spec = pod["metadata"], pod.get("spec") or {}
     owner = next((one for one in metadata.get("ownerReferences") or () if one.get("controller")), None)
     return LentPod(
@@ -22,8 +21,8 @@ def lent_pod(pod: Manifest, requests: Amounts, disruptions_allowed: int) -> Lent
         requests=requests,
         priority=spec.get("priority") or 0,
         deletion_cost=_whole((metadata.get("annotations") or {}).get(DELETION_COST, "0")),
-        disruptions_allowed=disruptions_allowed,
         started_ms=_started_ms(pod),
+        budgets=budgets,
     )
 
 
