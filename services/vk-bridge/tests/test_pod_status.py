@@ -4,11 +4,14 @@ from typing import Any
 
 import pytest
 
+from spillway.lending_marks import GIVEN
 from vk_bridge.core.pod_status import failed_status, mirrored_status, waiting_status, was_created
+from vk_bridge.core.pod_update import given_text
 
 SCHEDULED = {"type": "PodScheduled", "status": "True"}
 READY = {"type": "Ready", "status": "True", "lastTransitionTime": "2026-01-01T00:00:00Z"}
 RUNNING: dict[str, Any] = {
+    "metadata": {},
     "status": {
         "phase": "Running",
         "conditions": [{"type": "PodScheduled", "status": "True", "reason": "theirs"}, READY],
@@ -18,8 +21,10 @@ RUNNING: dict[str, Any] = {
         "hostIP": "192.168.0.1",
         "startTime": "2026-01-01T00:00:00Z",
         "qosClass": "Guaranteed",
-    }
+    },
 }
+
+REFUSED: dict[str, Any] = {"metadata": {}, "status": {"phase": "Failed", "reason": "OutOfcpu"}}
 
 
 def pool_pod(**status: Any) -> dict[str, Any]:
@@ -57,6 +62,27 @@ def test_what_is_mirrored_and_what_is_the_pools_own() -> None:
     }
 
 
+def test_a_pod_that_is_resized_says_that_it_is_not_and_no_more_once_it_asks_for_what_it_did() -> None:
+    def asks(cpu: str, status: dict[str, Any] | None = None) -> dict[str, Any]:
+        container = {"name": "main", "image": "i", "resources": {"requests": {"cpu": cpu}}}
+        return {**pool_pod(**(status or {})), "metadata": {}, "spec": {"containers": [container]}}
+
+    theirs = {"type": "PodResizePending", "status": "True", "reason": "Deferred"}
+    real = {
+        "metadata": {"annotations": {GIVEN: given_text(asks("1"), ())}},
+        "status": {**RUNNING["status"], "conditions": [READY, theirs]},
+    }
+    told = mirrored_status(asks("2"), real, "10.0.0.9")
+    assert told is not None
+    assert [(one["reason"], one["status"]) for one in told["conditions"] if one["type"] == "PodResizePending"] == [
+        ("Infeasible", "True")
+    ]
+    assert mirrored_status(asks("2", told), real, "10.0.0.9") is None
+    again = mirrored_status(asks("1", told), real, "10.0.0.9")
+    assert again is not None
+    assert [one for one in again["conditions"] if one["type"] == "PodResizePending"] == [theirs]
+
+
 def test_what_is_mirrored_already_is_not_written_again() -> None:
     shown = mirrored_status(pool_pod(), RUNNING, "10.0.0.9")
     assert shown is not None
@@ -68,7 +94,7 @@ def test_what_is_mirrored_already_is_not_written_again() -> None:
 def test_what_the_real_pod_no_longer_says_goes() -> None:
     shown = mirrored_status(pool_pod(), RUNNING, "10.0.0.9")
     assert shown is not None
-    later = mirrored_status(pool_pod(**shown), {"status": {"phase": "Failed", "reason": "OutOfcpu"}}, "10.0.0.9")
+    later = mirrored_status(pool_pod(**shown), REFUSED, "10.0.0.9")
     assert later is not None
     assert (later["phase"], later["reason"], "podIP" in later) == ("Failed", "OutOfcpu", False)
 

@@ -10,7 +10,7 @@ from spillway.lending_marks import GIVEN
 from vk_bridge.core.carried import CARRIED
 from vk_bridge.core.loan import PoolPod, RealPod
 from vk_bridge.core.pod_steps import Around, DeletePool, DeleteReal, LetGo, Mirror, PodStep, UpdateReal, pod_step
-from vk_bridge.core.pod_update import given_text, is_behind, update_patch
+from vk_bridge.core.pod_update import given_text, is_behind, is_resized, update_patch
 
 POOL_POD: dict[str, Any] = {
     "metadata": {"labels": {"app": "encode"}, "annotations": {"note": "a"}},
@@ -89,6 +89,35 @@ def test_what_is_not_peoples_is_no_change() -> None:
 def test_a_real_pod_that_bears_nothing_readable_is_left_alone(text: str) -> None:
     real = {**REAL_POD, "metadata": {"annotations": {GIVEN: text}}}
     assert not is_behind(real, {**POOL_POD, "metadata": {}}, CARRIED)
+
+
+@pytest.mark.parametrize(
+    ("change", "resized"),
+    [
+        pytest.param(lambda spec: spec["containers"][0].update(resources={"requests": {"cpu": "2"}}), True, id="asks"),
+        pytest.param(lambda spec: spec["containers"][1].update(resources={"limits": {"cpu": "2"}}), True, id="limit"),
+        pytest.param(
+            lambda spec: spec["initContainers"][0].update(resources={"limits": {"cpu": "2"}}), True, id="init"
+        ),
+        pytest.param(lambda spec: spec.update(resources={"requests": {"cpu": "2"}}), True, id="of the pod"),
+        pytest.param(lambda spec: spec["containers"][0].update(resources={}), False, id="nothing is nothing"),
+        pytest.param(lambda spec: spec["containers"][0].update(image="app:2"), False, id="an image"),
+    ],
+)
+def test_a_resize_in_place_is_no_change_that_is_carried_over(change: Any, resized: bool) -> None:
+    pod = deepcopy(POOL_POD)
+    change(pod["spec"])
+    assert is_resized(REAL_POD, pod) == resized
+    assert is_behind(REAL_POD, pod, CARRIED) == (pod["spec"]["containers"][0]["image"] == "app:2")
+    pod["metadata"]["labels"] = NOW
+    real = deepcopy(REAL_POD)
+    real["metadata"]["annotations"] |= update_patch(real, pod, CARRIED)["metadata"]["annotations"]
+    assert (is_behind(real, pod, CARRIED), is_resized(real, pod)) == (False, resized), "what it was made with stays"
+
+
+def test_a_real_pod_of_an_older_version_is_not_known_to_be_resized() -> None:
+    older = '{"images":{},"deadline_seconds":null,"labels":"","annotations":""}'
+    assert not is_resized({**REAL_POD, "metadata": {"annotations": {GIVEN: older}}}, POOL_POD)
 
 
 STAYS = Around(takes=True, leaving=False, grace_seconds=30)

@@ -575,6 +575,16 @@ async def test_a_pool_pod_that_is_resized_makes_no_room_that_is_not_there(fleet:
     resized = {**pooled(fleet), "spec": {**pooled(fleet)["spec"], "containers": containers}}
     fleet.clusters[POOL].machine.world.store.put("pods", resized)
     await until(lambda: offered_cpu(fleet) == "2000m")
+
+    def told() -> list[str]:
+        conditions = pooled(fleet)["status"]["conditions"]
+        return [one["reason"] for one in conditions if one["type"] == "PodResizePending"]
+
+    await until(lambda: told() == ["Infeasible"])
+    labels = {"metadata": {"labels": {"stage": "two"}}}
+    await fleet.ask(POOL, "PATCH", "/api/v1/namespaces/default/pods/one", labels)
+    await until(lambda: fleet.clusters[OWN].objects("pods", OURS)[0]["metadata"]["labels"].get("stage") == "two")
+    await always(lambda: told() == ["Infeasible"], 10)
     await run_alone(fleet, "two", cpu="5")
     await always(lambda: pooled(fleet, "two")["spec"].get("nodeName", "") == "", 30)
 

@@ -2,10 +2,12 @@
 
 from typing import Any, Final
 
+from spillway.kubernetes import RESIZE_PENDING
 from spillway.lending_marks import CREATED, NOT_UPDATED
 from spillway.live_objects import without_nulls
 from vk_bridge.core.admitted_sizes import is_refused_by_its_node, text_of_added
 from vk_bridge.core.loan import Manifest
+from vk_bridge.core.pod_update import is_resized
 from vk_bridge.core.virtual_node import ENDED
 
 MIRRORED: Final = (
@@ -20,6 +22,13 @@ MIRRORED: Final = (
 )
 POOLS_OWN: Final = ("PodScheduled", "DisruptionTarget", NOT_UPDATED)
 """Conditions that the pool, or we, say of its own pod."""
+NOT_RESIZED: Final = {
+    "type": RESIZE_PENDING,
+    "status": "True",
+    "reason": "Infeasible",
+    "message": "a pod on a lent node keeps the size with which its real pod was made",
+}
+"""As a kubelet says it of a pod that it never resizes."""
 
 
 def mirrored_status(pool_pod: Manifest, real_pod: Manifest, address: str) -> dict[str, Any] | None:
@@ -29,7 +38,7 @@ def mirrored_status(pool_pod: Manifest, real_pod: Manifest, address: str) -> dic
         return None
     kept = {key: value for key, value in shown.items() if key not in MIRRORED}
     found = {key: real[key] for key in MIRRORED if key in real}
-    wanted = {**kept, "phase": "Pending", **found, "hostIP": address, "conditions": _conditions(shown, real)}
+    wanted = {**kept, "phase": "Pending", **found, "hostIP": address, "conditions": _conditions(pool_pod, real_pod)}
     if is_refused_by_its_node(real_pod):
         wanted["message"] = _why_refused(real_pod, pool_pod)
     return None if _are_alike(wanted, shown) else wanted
@@ -98,7 +107,13 @@ def was_created(pool_pod: Manifest) -> bool:
     )
 
 
-def _conditions(shown: Manifest, real: Manifest) -> list[dict[str, Any]]:
-    own = [entry for entry in shown.get("conditions") or () if entry.get("type") in POOLS_OWN]
-    theirs = [entry for entry in real.get("conditions") or () if entry.get("type") not in POOLS_OWN]
-    return [*own, *theirs, {"type": CREATED, "status": "True"}]
+def _conditions(pool_pod: Manifest, real_pod: Manifest) -> list[dict[str, Any]]:
+    ours = [NOT_RESIZED] if is_resized(real_pod, pool_pod) else []
+    hidden = (*POOLS_OWN, *(one["type"] for one in ours))
+    own = [entry for entry in _said(pool_pod) if entry.get("type") in POOLS_OWN]
+    theirs = [entry for entry in _said(real_pod) if entry.get("type") not in hidden]
+    return [*own, *theirs, *ours, {"type": CREATED, "status": "True"}]
+
+
+def _said(pod: Manifest) -> list[dict[str, Any]]:
+    return list((pod.get("status") or {}).get("conditions") or ())

@@ -5,7 +5,7 @@ written over: only what the pool itself has changed since is written.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import msgspec
@@ -19,12 +19,17 @@ KINDS: Final = ("containers", "initContainers")
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """What Kubernetes lets people change of a pod. images: by container. labels, annotations: digests."""
+    """What Kubernetes lets people change of a pod. images: by container. labels, annotations, sizes: digests.
+
+    sizes: of what it and its containers ask for; empty where an older version made the real pod. They are never carried
+    over: a real pod bears those with which it was made.
+    """
 
     images: dict[str, str]
     deadline_seconds: int | None
     labels: str
     annotations: str
+    sizes: str = ""
 
 
 def given(pool_pod: Manifest, prefixes: Sequence[str]) -> Given:
@@ -32,24 +37,30 @@ def given(pool_pod: Manifest, prefixes: Sequence[str]) -> Given:
     spec = pool_pod["spec"]
     images = {one["name"]: one.get("image", "") for kind in KINDS for one in spec.get(kind) or ()}
     labels, annotations = carried_labels(pool_pod, prefixes), carried_annotations(pool_pod, prefixes)
-    return Given(images, spec.get("activeDeadlineSeconds"), _digest(labels), _digest(annotations))
+    return Given(images, spec.get("activeDeadlineSeconds"), _digest(labels), _digest(annotations), _sizes(spec))
 
 
 def given_text(pool_pod: Manifest, prefixes: Sequence[str]) -> str:
-    return msgspec.json.encode(given(pool_pod, prefixes)).decode()
+    return _text(given(pool_pod, prefixes))
 
 
 def is_behind(real_pod: Manifest, pool_pod: Manifest, prefixes: Sequence[str]) -> bool:
     """Whether the pool pod says something else than the real pod was given. One that bears nothing is left alone."""
     told = _read(real_pod)
-    return told is not None and told != given(pool_pod, prefixes)
+    return told is not None and told != replace(given(pool_pod, prefixes), sizes=told.sizes)
+
+
+def is_resized(real_pod: Manifest, pool_pod: Manifest) -> bool:
+    """Whether people have changed in place what the pool pod asks for since its real pod was made."""
+    told = _read(real_pod)
+    return told is not None and told.sizes not in ("", _sizes(pool_pod["spec"]))
 
 
 def update_patch(real_pod: Manifest, pool_pod: Manifest, prefixes: Sequence[str]) -> dict[str, Any]:
     """A merge patch of a real pod that is behind. Labels and annotations that people took off stay there."""
     told, now = _read(real_pod), given(pool_pod, prefixes)
     assert told is not None
-    metadata: dict[str, Any] = {"annotations": {GIVEN: given_text(pool_pod, prefixes)}}
+    metadata: dict[str, Any] = {"annotations": {GIVEN: _text(replace(now, sizes=told.sizes))}}
     if told.labels != now.labels:
         metadata["labels"] = carried_labels(pool_pod, prefixes)
     if told.annotations != now.annotations:
@@ -63,6 +74,16 @@ def update_patch(real_pod: Manifest, pool_pod: Manifest, prefixes: Sequence[str]
         if any(one["name"] in changed for one in found):
             spec[kind] = [{**one, "image": changed.get(one["name"], one.get("image", ""))} for one in found]
     return {"metadata": metadata, **({"spec": spec} if spec else {})}
+
+
+def _text(one: Given) -> str:
+    return msgspec.json.encode(one).decode()
+
+
+def _sizes(spec: Manifest) -> str:
+    containers = {f"{kind}/{one['name']}": one.get("resources") for kind in KINDS for one in spec.get(kind) or ()}
+    asked = {**containers, "": spec.get("resources")}
+    return digest(*(msgspec.json.encode(asked[name] or {}, order="deterministic").decode() for name in sorted(asked)))
 
 
 def _read(real_pod: Manifest) -> Given | None:
