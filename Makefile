@@ -1,7 +1,7 @@
 # Every command a developer needs. `make` prints this list.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint types imports docs docs-check unit contract path simulation e2e simulate test-kube test-secured test-compose test-alerts kube helm oracle differential replay scaling scaling-faults modes fuzz audit versions upgrade bench chaos up down status clean
+.PHONY: help setup demo test lint types imports docs docs-check unit contract path simulation e2e simulate test-kube test-secured test-compose test-alerts properties kube helm oracle differential replay scaling scaling-faults modes fuzz audit versions upgrade bench chaos up down status clean
 
 MEMBERS ?= sim
 BUS ?= kafka
@@ -50,6 +50,9 @@ docs-check: setup ## What is generated says what the code says
 
 unit: setup ## Unit and property tests of every package
 	@$(PYTEST) libs services local tests/audit tests/versions tests/chaos tests/compose tests/fuzz tests/helm tests/oracle tests/replay tests/scaling tests/vectors tests/observability tests/test_tidy.py tests/test_documents.py
+
+properties: setup ## Every property on examples that nobody tried before; what fails is kept and tried first the next time
+	@$(PYTEST) --hypothesis-profile exploring -m hypothesis libs services local tests
 
 contract: setup ## One suite for each adapter and its fake: Kafka, Redis, members
 	@$(PYTEST) tests/contract

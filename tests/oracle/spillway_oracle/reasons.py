@@ -20,7 +20,7 @@ from .cases import Case
 from .planner import CLUSTER, cluster_view, shape_there
 
 Refused = tuple[str, str, tuple[str, ...]]
-"""A node, the plugin that refused one replica more, and its words."""
+"""A node, the plugin that refused one replica more, and its words, sorted: of resources it says them in any order."""
 
 SAID_OF_THE_POD = "the scheduler refuses the pod before it looks at any node"
 HASH_UNKNOWN = "the planner does not know which hash the template gets"

@@ -102,7 +102,7 @@ def truth_of(case: Case, placed: Sequence[Placed]) -> Truth:
     if errors and errors[0].startswith(REFUSED_BY_SERVER):
         return Truth(refused=errors[0])
     first = placed[1] if order_matters(case.template) else placed[0]
-    reasons = tuple((node, why.plugin, why.reasons or ()) for node, why in sorted(first.refused.items()))
+    reasons = tuple((node, why.plugin, tuple(sorted(why.reasons or ()))) for node, why in sorted(first.refused.items()))
     stands = tuple(sorted(first.nodes.items()))
     pod = None if first.pod is None else _nameless(first.pod)
     if not order_matters(case.template):
