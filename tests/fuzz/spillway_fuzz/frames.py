@@ -4,8 +4,9 @@ import asyncio
 from random import Random
 from typing import Final
 
-from spillway.rpc_calls import PLANNER
-from spillway_fuzz.calls import FORESEEN, SERVED, Unforeseen, _ask
+from spillway.api import ListBrakesRequest, RequestError
+from spillway.rpc import PLANNER, PlannerClient
+from spillway_fuzz.calls import CALL_SECONDS, SERVED, Unforeseen
 from spillway_fuzz.mutation import mutated_bytes, random_bytes
 from spillway_fuzz.target import Input, Target
 
@@ -65,15 +66,33 @@ def _sent(data: bytes) -> bool:
     """Whether the server said anything but its settings."""
     said = SERVED.run(_exchange(data))
     SERVED.assert_alive()
-    code, words = SERVED.run(_ask(PLANNER, PLANNER.calls["list_brakes"], b""))
-    if code != "OK":
-        raise Unforeseen(f"afterwards: {code}: {words}" if code in FORESEEN else f"{code}: {words}")
+    SERVED.run(_ask_as_clients_do())
     return len(said) > 60
+
+
+async def _ask_as_clients_do() -> None:
+    """Again, where the server was just opened anew and cut the call off."""
+    host, port = SERVED.address()
+    async with PlannerClient([f"{host}:{port}"], timeout_seconds=CALL_SECONDS, retry_seconds=CALL_SECONDS) as client:
+        try:
+            await client.list_brakes(ListBrakesRequest())
+        except RequestError as error:
+            raise Unforeseen(f"afterwards: {error.code}: {error.text}") from error
+
+
+async def _connection() -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    """The input before may have ended the server, which is open again in a moment."""
+    async with asyncio.timeout(CALL_SECONDS):
+        while True:
+            try:
+                return await asyncio.open_connection(*SERVED.address())
+            except ConnectionRefusedError:
+                await asyncio.sleep(READ_SECONDS)
 
 
 async def _exchange(data: bytes) -> bytes:
     """What comes back until the server closes, or falls silent."""
-    reader, writer = await asyncio.open_connection(*SERVED.address())
+    reader, writer = await _connection()
     said = b""
     try:
         writer.write(data)
