@@ -12,13 +12,25 @@ from hypothesis import strategies as st
 
 from spillway.addresses import EVENT_TYPES, EVENTS_BY_TOPIC
 from spillway.columns import columns_of, rows_of
-from spillway.events import CapacityReported, ClusterLeft, Event
-from spillway.model import HOSTNAME_LABEL, Generation, HostPort, NodeColumns, NodeRow, PodTable, PodTerm, Taint
+from spillway.events import CapacityReported, ClusterLeft, Event, WorkloadDeclared
+from spillway.model import (
+    HOSTNAME_LABEL,
+    ClusterLimit,
+    Generation,
+    HostPort,
+    NodeColumns,
+    NodeRow,
+    PodTable,
+    PodTerm,
+    Policy,
+    Taint,
+)
 from spillway.packed import NotPacked, unpack
 from spillway.v1 import events_pb2
 from spillway.wire import (
     COLUMNS_BYTES_MAX,
     COLUMNS_ENTRIES_MAX,
+    POLICY_BYTES_KEPT_MAX,
     RECORD_ENTRIES_MAX,
     TYPE_PREFIX,
     Unreadable,
@@ -58,6 +70,21 @@ def values(hint: Any) -> st.SearchStrategy[Any]:
 def test_an_event_comes_back_as_it_was(kind: type, data: st.DataObject) -> None:
     event = data.draw(values(kind))
     assert decode(TOPIC_BY_EVENT[kind], event_type(event), encode(event)) == event
+
+
+def declared_with(policy: Policy) -> WorkloadDeclared:
+    data = encode(WorkloadDeclared("default", "web", "Deployment", 1, 1, b"{}", 2, policy, (), (), (), False))
+    found = decode(TOPIC_BY_EVENT[WorkloadDeclared], TYPE_PREFIX + "WorkloadDeclared", data)
+    assert isinstance(found, WorkloadDeclared)
+    return found
+
+
+def test_equal_policies_are_read_once_and_large_ones_each_time() -> None:
+    small, other = Policy((), (), "Wait"), Policy((), (), "Refuse")
+    large = Policy((), (ClusterLimit("x" * POLICY_BYTES_KEPT_MAX, 1, 2),), "Wait")
+    assert declared_with(small).policy is declared_with(small).policy
+    assert [declared_with(one).policy for one in (small, other, large)] == [small, other, large]
+    assert declared_with(large).policy is not declared_with(large).policy
 
 
 def test_every_event_type_has_a_topic() -> None:

@@ -4,7 +4,7 @@ import dataclasses
 import types
 import typing
 from collections.abc import Callable, Hashable, Sequence
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any, TypeVar, cast
 
 import numpy as np
@@ -15,7 +15,7 @@ from google.protobuf.message import DecodeError, Message
 from spillway import columns as column_values
 from spillway.addresses import EVENT_TYPES, EVENTS_BY_TOPIC
 from spillway.events import Event
-from spillway.model import Generation, HostPort, Int64s, LabelSet, NodeColumns, PodTable, PodTerm, Taint
+from spillway.model import Generation, HostPort, Int64s, LabelSet, NodeColumns, PodTable, PodTerm, Policy, Taint
 from spillway.packed import NotPacked, decompressed
 from spillway.v1 import events_pb2
 
@@ -33,6 +33,10 @@ COLUMNS_ENTRIES_MAX = 500_000
 """Messages and texts in a block: one costs two bytes there, and some microseconds of who reads it."""
 RECORD_ENTRIES_MAX = 200_000
 """Likewise in any other record."""
+
+
+POLICIES_KEPT_MAX, POLICY_BYTES_KEPT_MAX = 256, 8192
+"""Of so many policies that were read last, and of none that is larger, one value is kept for all that bear it."""
 
 
 class Unreadable(Exception):
@@ -149,7 +153,21 @@ def _nested(kind: type) -> tuple[Fill, Read]:
         nested.SetInParent()
         fill_message(value, nested)
 
+    if kind is Policy:
+        return fill, lambda message, name: _shared_policy(getattr(message, name).SerializeToString())
     return fill, lambda message, name: value_from(getattr(message, name), kind)
+
+
+def _policy(data: bytes) -> Policy:
+    return value_from(events_pb2.Policy.FromString(data), Policy)
+
+
+_kept_policy = lru_cache(maxsize=POLICIES_KEPT_MAX)(_policy)
+
+
+def _shared_policy(data: bytes) -> Policy:
+    """Workloads of a fleet have one of a few policies, and a declaration's is most of what there is to read of it."""
+    return _kept_policy(data) if len(data) <= POLICY_BYTES_KEPT_MAX else _policy(data)
 
 
 def _optional(kind: type) -> tuple[Fill, Read]:
