@@ -5,7 +5,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -205,13 +204,31 @@ def test_a_program_that_was_killed_a_moment_before_is_stopped_for_good(
         supervision.start_program("one")
 
 
+AFTER_ALL_WERE_TOLD = """
+import pathlib, signal, sys, time
+folder = pathlib.Path(sys.argv[1])
+def told(*_):
+    (folder / sys.argv[2]).with_suffix(".told").touch()
+    while len(list(folder.glob("*.told"))) < 4:
+        time.sleep(0.01)
+    (folder / sys.argv[2]).with_suffix(".ended").touch()
+    sys.exit()
+signal.signal(15, told)
+(folder / sys.argv[2]).with_suffix(".ready").touch()
+time.sleep(600)
+"""
+
+
 def test_a_stop_does_not_wait_for_each_program_in_turn(supervision: Supervision, tmp_path: Path) -> None:
-    slow_end = "import signal, sys, time\nsignal.signal(15, lambda *_: (time.sleep(1), sys.exit()))\ntime.sleep(600)"
-    programs = tuple(Program(f"slow-{n}", (sys.executable, "-c", slow_end), tmp_path) for n in range(4))
+    """None of them ends by itself before all were told to."""
+    programs = tuple(
+        Program(f"slow-{n}", (sys.executable, "-c", AFTER_ALL_WERE_TOLD, str(tmp_path), f"slow-{n}"), tmp_path)
+        for n in range(4)
+    )
     supervision.start([Stage("all", programs)])
-    started = time.monotonic()
+    eventually(lambda: len(list(tmp_path.glob("*.ready"))) == 4)
     supervision.stop()
-    assert time.monotonic() - started < 3.5
+    assert len(list(tmp_path.glob("*.ended"))) == 4
 
 
 def test_nothing_is_known_before_the_first_start(supervision: Supervision) -> None:
