@@ -365,6 +365,22 @@ async def test_refuse_is_not_said_by_what_was_heard_before_the_request_came() ->
         assert (await planner.apply(request("web", 2, cpu="1", policy=REFUSE))).placed == 2
 
 
+async def test_nobody_is_refused_for_a_promise_that_is_not_written() -> None:
+    """One node and two who would fill it, decided in one step. The first is not in the log, so the second fits."""
+    at_once = PlannerSettings(refuse_after_seconds=0)
+    async with in_process(ONE_NODE, services=("snapshot-1", "planner-1"), planner_settings=at_once) as platform:
+        await join(platform)
+        planner = platform.planner()
+        platform.broker.fail_next_write(written=False)
+        asked = [planner.apply(request(name, 4, cpu="1", policy=REFUSE)) for name in ("first", "second")]
+        found = await asyncio.gather(*asked, return_exceptions=True)
+        assert [one.code for one in found if isinstance(one, RequestError)] == ["UNAVAILABLE", "UNAVAILABLE"]
+        await until(lambda: planner.is_active, "the log is read again")
+        assert (await planner.apply(request("second", 4, cpu="1", policy=REFUSE))).placed == 4
+        with pytest.raises(RequestError, match="the policy says Refuse"):
+            await planner.apply(request("first", 4, cpu="1", policy=REFUSE))
+
+
 @pytest.mark.parametrize("known", [True, False], ids=["of the decision", "of the question about its template"])
 @pytest.mark.parametrize("written", [True, False], ids=["it was written", "it was not written"])
 async def test_a_write_of_unknown_outcome_is_retried_safely(written: bool, known: bool) -> None:

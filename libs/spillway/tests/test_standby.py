@@ -261,6 +261,29 @@ async def test_after_a_write_with_an_unknown_outcome_the_log_alone_says_what_it_
     assert (await one.read())[0] == ["x", "y"][: 1 + written]
 
 
+async def test_a_refusal_goes_out_with_what_was_decided_before_it(fleet: Fleet) -> None:
+    """Refused for what the same step promised to another, and that is not in the log yet, and then never."""
+    one = await fleet.active("a")
+
+    def refuse_a_second(generation: Generation) -> tuple[list[Written], str]:
+        if one.scopes:
+            raise RequestError("RESOURCE_EXHAUSTED", f"one scope at most: {one.scopes}")
+        return one.deciding("y")(generation)
+
+    one.bus.unavailable = True
+    first = asyncio.create_task(one.freeze("x"))
+    second = asyncio.create_task(one.standby.ask(refuse_a_second))
+    await asyncio.sleep(2 * TICK)
+    assert one.scopes == ["x"]
+    assert not second.done()
+    assert [(await refusal(asked)).code for asked in (first, second)] == ["UNAVAILABLE", "UNAVAILABLE"]
+    one.bus.unavailable = False
+    await until(lambda: one.standby.is_active)
+    assert await one.standby.ask(refuse_a_second) == "y"
+    refused = await refusal(one.standby.ask(refuse_a_second))
+    assert (refused.code, str(refused)) == ("RESOURCE_EXHAUSTED", "one scope at most: ['y']")
+
+
 async def test_who_reads_while_a_write_is_under_way_waits_and_is_told_when_it_failed(fleet: Fleet) -> None:
     one = await fleet.active("a")
     one.bus.unavailable = True

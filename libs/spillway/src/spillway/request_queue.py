@@ -80,10 +80,14 @@ class Waiting(Generic[T]):
 @dataclass(slots=True)
 class Decisions:
     """Of one step: events, written in one transaction, with their traces, and answers that go out once they are, each
-    with the events of its own."""
+    with the events of its own.
+
+    refusals: they are answers too. Who was refused for what this step promises to another may be taken without that.
+    """
 
     events: list[Written] = field(default_factory=list)
     answers: list[tuple[Waiting[Any], Any, Sequence[Written]]] = field(default_factory=list)
+    refusals: list[tuple[Waiting[Any], RequestError]] = field(default_factory=list)
     traces: dict[int, Headers] = field(default_factory=dict)
 
     def add(self, events: Sequence[Written], trace: Headers = ()) -> None:
@@ -96,9 +100,11 @@ class Decisions:
         for waiting, reply, _ in self.answers:
             if not waiting.answer.done():
                 waiting.answer.set_result(reply)
+        for waiting, error in self.refusals:
+            waiting.fail(error)
 
     def fail(self, why: str) -> None:
-        for waiting, _, _ in self.answers:
+        for waiting in (*(entry[0] for entry in self.answers), *(entry[0] for entry in self.refusals)):
             waiting.fail(RequestError("UNAVAILABLE", why))
 
     def refuse_unwritable(self) -> None:
@@ -170,7 +176,7 @@ class RequestQueue:
                 self._put_aside(waiting, not_yet)
                 continue
             except RequestError as error:
-                waiting.fail(error)
+                decided.refusals.append((waiting, error))
                 continue
             except Exception as error:
                 what = f"{type(error).__name__}: {error}"
