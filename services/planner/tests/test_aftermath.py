@@ -1,5 +1,6 @@
 """After the placement: taking back, holding, trying again, settling, forgetting (P6, P7)."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -9,13 +10,13 @@ from planner.core.moving import aftermath, moves
 from planner.core.moving.allowance import Everything
 from planner.core.requests import decisions
 from spillway.addresses import Tombstone
-from spillway.api import ApplyRequest, DeleteRequest, ScaleRequest
+from spillway.api import ApplyRequest, DeleteRequest, RequestError, ScaleRequest
 from spillway.events import STATE_ABSENT, STATE_NOT_OWNED, STATE_PRESENT, PodsUnschedulable, WorkloadObserved
 from spillway.feasibility import cluster_view
 from spillway.feasibility.fit import fit
 from spillway.model import Generation
 
-from .builders import Fleet, cluster, container, deployment, facts, group, node, template, texts
+from .builders import Fleet, cluster, container, deployment, facts, group, node, policy, template, texts
 from .member import observed
 
 WEB = ("default", "web")
@@ -393,6 +394,26 @@ def test_what_may_fit_waits_for_binds_before_the_next_tier(uncertain: Fleet) -> 
     uncertain.now += 0.1
     try_waiting(uncertain)
     assert counts(uncertain) == {"own-1": 1, "cloud-1": 4}
+
+
+def test_who_refuses_uses_the_next_tier_too_once_it_has_waited_for_binds(uncertain: Fleet) -> None:
+    """An apply and a scale alike: four of five may fit here, the cloud has room for eight for sure."""
+    manifests = texts(deployment(5, "other"), policy(unplaceable="Refuse"))
+    patient = replace(uncertain.moment(), patient=True)
+    with pytest.raises(decisions.Undecided):
+        decisions.apply(uncertain.state, ApplyRequest(manifests), patient)
+    reply = decisions.apply(uncertain.state, ApplyRequest(manifests), uncertain.moment()).reply
+    assert {part.cluster: part.replicas for part in reply.parts} == {"cloud-1": 5}
+    one = texts(deployment(0, "other"), policy(unplaceable="Refuse"))
+    for event in decisions.apply(uncertain.state, ApplyRequest(one), uncertain.moment()).events:
+        uncertain.state.apply(event, uncertain.now)
+    five = ScaleRequest("", "other", 5)
+    with pytest.raises(decisions.Undecided):
+        decisions.scale(uncertain.state, five, patient)
+    reply = decisions.scale(uncertain.state, five, uncertain.moment()).reply
+    assert {part.cluster: part.replicas for part in reply.parts} == {"cloud-1": 5}
+    with pytest.raises(RequestError, match="1 of 9 replicas have no place, and the policy says Refuse"):
+        decisions.scale(uncertain.state, replace(five, replicas=9), uncertain.moment())
 
 
 def test_each_bind_makes_it_wait_again_up_to_15_seconds(uncertain: Fleet) -> None:

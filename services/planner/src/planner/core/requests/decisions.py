@@ -102,7 +102,7 @@ def _placed(state: PlannerState, declaration: Declaration, moment: Moment) -> tu
     declared = declaring.declared(state, declaration, known)
     check_whole(state, declared.kind, declared.replicas, declared.policy, known)
     subject = Subject(declared, read_template(declared.manifest, declared.namespace), known)
-    placed = placing.roll(state, subject, moment, "Apply")
+    placed = placing.roll(state, subject, moment, "Apply", settled=_has_waited(declared, moment))
     _refuse_what_cannot_be(declared, placed.division, moment)
     return declaring.with_templates(declared, known, placed.placement.parts), placed
 
@@ -131,7 +131,8 @@ def scale(state: PlannerState, request: ScaleRequest, moment: Moment) -> Decided
     changed = replicas != known.declared.replicas
     generation = known.declared.generation + 1 if changed else known.declared.generation
     declared = replace(known.declared, replicas=replicas, generation=generation)
-    placed = placing.place(state, Subject(declared, known.template, known), moment, "Scale")
+    subject, settled = Subject(declared, known.template, known), _has_waited(declared, moment)
+    placed = placing.place(state, subject, moment, "Scale", settled=settled)
     _refuse_part(declared, placed.division, moment)
     declared = declaring.with_templates(declared, known, placed.placement.parts)
     decided = Unanswered(declared, (), placed, unmodelled_of(state, known, placed.placement.parts))
@@ -192,6 +193,11 @@ def _refuse_what_cannot_be(declared: WorkloadDeclared, division: Division, momen
             f"workload {declared.namespace}/{declared.name}: a replica fits no node, not even an empty one: {limits}",
         )
     _refuse_part(declared, division, moment)
+
+
+def _has_waited(declared: WorkloadDeclared, moment: Moment) -> bool:
+    """Whether a request with Refuse waits for binds no longer: then it uses later tiers, before it is refused."""
+    return declared.policy.unplaceable == UNPLACEABLE_REFUSE and not moment.patient
 
 
 def _refuse_part(declared: WorkloadDeclared, division: Division, moment: Moment) -> None:
