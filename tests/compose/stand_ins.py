@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from spillway_local.containers import KAFKA_IMAGE, REDIS_IMAGE
 from spillway_local.kafka_server import ensure_kafka_jars
 from spillway_local.kube_binary import ensure_kube_binary
 from spillway_local.tools import ensure_program, run_tool, say
@@ -21,8 +22,8 @@ THREE_BROKERS = ROOT / "compose" / "three-brokers.yaml"
 OBSERVABILITY = ROOT / "compose" / "observability.yaml"
 PYTHON, KAFKA, REDIS, KWOK = (
     "python:3.11-slim-bookworm",
-    "apache/kafka:4.3.1",
-    "redis:7",
+    KAFKA_IMAGE,
+    REDIS_IMAGE,
     "registry.k8s.io/kwok/cluster:v0.8.0-k8s.v1.36.1",
 )
 SPILLWAY = "spillway:local"

@@ -22,7 +22,7 @@ _DEBIAN_PACKAGES = ("default-jre-headless", "maven")
 _ADVICE = "run with BUS=memory, which needs neither Java nor Maven."
 _MEBIBYTE = 2**20
 # Every node of a cluster must be formatted with the same id: 16 bytes, written as 22 characters.
-_CLUSTER_ID = base64.urlsafe_b64encode(b"spillway-local-1").decode().rstrip("=")
+CLUSTER_ID = base64.urlsafe_b64encode(b"spillway-local-1").decode().rstrip("=")
 
 _SETTINGS: Mapping[str, str | int] = {
     "process.roles": "broker,controller",
@@ -133,7 +133,7 @@ class KafkaServer:
         write_secret(self._settings_file, "".join(lines))
         self._logging_file.write_text(_LOGGING)
         if not (self.folder / "data" / "meta.properties").exists():
-            format_storage = ("kafka.tools.StorageTool", "format", "-t", _CLUSTER_ID, "-c", str(self._settings_file))
+            format_storage = ("kafka.tools.StorageTool", "format", "-t", CLUSTER_ID, "-c", str(self._settings_file))
             users = self.security.format_arguments() if self.security else ()
             run_tool((*self._java(), *format_storage, *users), self.folder)
 

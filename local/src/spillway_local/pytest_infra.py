@@ -1,4 +1,8 @@
-"""Test fixtures that start real parts once a session, as plain child processes that end with it."""
+"""Test fixtures that start real parts once a session, which end with it.
+
+Kafka and Redis are containers where a Docker engine answers and has their images, else plain child processes;
+SPILLWAY_TEST_PARTS=containers or processes takes one of them.
+"""
 
 import os
 from collections.abc import Iterable, Iterator
@@ -6,6 +10,15 @@ from pathlib import Path
 
 import pytest
 
+from spillway_local.containers import (
+    AUTO,
+    CHOICE_VARIABLE,
+    KAFKA_IMAGE,
+    REDIS_IMAGE,
+    kafka_container,
+    redis_container,
+    wants_container,
+)
 from spillway_local.kafka_server import PORTS_PER_NODE, KafkaServer
 from spillway_local.kube_binary import ensure_kube_binary, is_kube_binary_built
 from spillway_local.member_nodes import NodeSpec
@@ -28,6 +41,10 @@ def kafka_bootstrap(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         return
     folder = tmp_path_factory.mktemp("kafka")
     server = KafkaServer(folder, session_port(count=PORTS_PER_NODE))
+    if wants_container(KAFKA_IMAGE, _parts_choice()):
+        with kafka_container(server) as bootstrap:
+            yield bootstrap
+        return
     try:
         stage = Stage("kafka", (server.program(),), server.is_ready, 30.0)
     except MissingTool as missing:
@@ -45,6 +62,10 @@ def redis_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         return
     folder = tmp_path_factory.mktemp("redis")
     server = RedisServer(folder, session_port(), keeps_data=False)
+    if wants_container(REDIS_IMAGE, _parts_choice()):
+        with redis_container(server) as url:
+            yield url
+        return
     try:
         stage = Stage("redis", (server.program(),), server.is_ready, 10.0)
     except MissingTool as missing:
@@ -67,6 +88,10 @@ def kube_members(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str,
     members = KubeMembers(folder, folder / "credentials", specs, session_ports(folder, _MEMBER_NAMES), binary)
     with running_stages(members.stages(), folder / "logs"):
         yield {member.name: member.kubeconfig for member in members.members()}
+
+
+def _parts_choice() -> str:
+    return os.environ.get(CHOICE_VARIABLE, AUTO)
 
 
 def _nodes_of(member_name: str) -> NodeSpec:

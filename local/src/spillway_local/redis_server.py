@@ -29,16 +29,20 @@ class RedisServer:
         return f"redis://{LOOPBACK}:{self.port}/0"
 
     def command(self) -> list[str]:
+        return [str(ensure_redis()), *self.arguments(str(self.folder))]
+
+    def arguments(self, folder: str) -> list[str]:
+        """folder: where it keeps its data, as the server sees it."""
         settings = {
             "--port": str(self.port),
             "--bind": LOOPBACK,
-            "--dir": str(self.folder),
+            "--dir": folder,
             "--daemonize": "no",
             "--save": "",
             "--appendonly": "yes" if self.keeps_data else "no",
             "--appendfsync": "everysec",
         }
-        return [str(ensure_redis()), *(part for setting in settings.items() for part in setting)]
+        return [part for setting in settings.items() for part in setting]
 
     def program(self) -> Program:
         self.folder.mkdir(parents=True, exist_ok=True)
