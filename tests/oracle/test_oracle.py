@@ -115,6 +115,19 @@ def test_a_pod_is_admitted_as_a_server_does_it(oracle: Oracle) -> None:
     }
 
 
+def test_what_a_pod_asks_for_does_not_grow_while_it_is_looked_at(oracle: Oracle) -> None:
+    """Of 4Gi each takes 0.1Gi for itself, not a whole number of bytes, and 64Mi: 8 there already, 16 more."""
+    large = {"metadata": {"name": "n1"}, "status": {"allocatable": {"memory": "4Gi", "pods": "99"}}}
+    container = {"name": "c", "image": "x", "resources": {"requests": {"memory": "0.1Gi"}}}
+    sized = template(containers=[container], overhead={"memory": "64Mi"}, resources={"limits": {"memory": "4Gi"}})
+    pods = [
+        {"metadata": {"name": f"p{index}", "namespace": "default"}, "spec": sized["spec"] | {"nodeName": "n1"}}
+        for index in range(8)
+    ]
+    asked = Request(load={"nodes": [large], "pods": pods}, place=[Place("default", sized, 99, FIRST)])
+    assert oracle.ask(asked).placed[0].count == 4096 * 10 // (1024 + 640) - 8
+
+
 def test_what_a_server_refuses_is_an_error(oracle: Oracle) -> None:
     """The toleration operators Gt and Lt are behind a gate that is off in 1.36."""
     asked = template(tolerations=[{"key": "gen", "operator": "Gt", "value": "5"}])

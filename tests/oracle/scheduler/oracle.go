@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 
 	v1 "k8s.io/api/core/v1"
@@ -92,5 +93,19 @@ func (o *oracle) admit(pod *v1.Pod) (*v1.Pod, error) {
 	if err := legacyscheme.Scheme.Convert(internal, admitted, nil); err != nil {
 		return nil, err
 	}
-	return admitted, nil
+	return asStored(admitted)
+}
+
+// asStored is a pod as it comes out of a store again. Until then an amount of the pod that was written as 0.1Gi is held
+// by reference, and what sums its requests adds the overhead to the pod itself, each time.
+func asStored(pod *v1.Pod) (*v1.Pod, error) {
+	if pod.Spec.Resources == nil {
+		return pod, nil
+	}
+	text, err := json.Marshal(pod)
+	if err != nil {
+		return nil, err
+	}
+	stored := &v1.Pod{}
+	return stored, json.Unmarshal(text, stored)
 }

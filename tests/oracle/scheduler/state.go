@@ -150,6 +150,10 @@ func (o *oracle) load(w *world) error {
 func (o *oracle) assume(pod *v1.Pod) error {
 	c := o.view.now
 	legacyscheme.Scheme.Default(pod)
+	pod, err := asStored(pod)
+	if err != nil {
+		return err
+	}
 	if _, found := c.byName[pod.Spec.NodeName]; !found {
 		return fmt.Errorf("pod %s: no node %q", podKey(pod), pod.Spec.NodeName)
 	}

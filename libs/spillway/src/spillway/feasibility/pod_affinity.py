@@ -22,17 +22,18 @@ def over(key: str) -> str:
 
 
 def filter_by_other_pods(shape: Shape, nodes: ClusterNodes, verdict: Verdict) -> Int64s | None:
-    """Leaves the nodes that the pods which run allow.
+    """Leaves the nodes that the pods which run allow. A node is out for the first reason in the scheduler's order.
 
     Returns, where the shape is near its own like and none of it runs yet, the groups [rows] of which the first replica
     picks one for all.
     """
+    groups = _filter_near(shape, nodes, verdict) if shape.near else None
     for term in shape.apart:
         barred = _in_domains_of(_pods_of_term(term, shape, nodes), term.key, nodes)
         verdict.out(barred, f"anti-affinity{over(term.key)}")
     for key, barred in _barred_by_existing(shape, nodes):
         verdict.out(barred, f"anti-affinity of pods that run{over(key)}")
-    return _filter_near(shape, nodes, verdict) if shape.near else None
+    return groups
 
 
 def own_ceilings(shape: Shape, nodes: ClusterNodes) -> Iterator[tuple[str, Ceiling]]:
@@ -59,12 +60,15 @@ def limits_a_node(shape: Shape, nodes: ClusterNodes) -> bool:
 
 
 def filter_by_spread(shape: Shape, nodes: ClusterNodes, verdict: Verdict) -> Iterator[tuple[str, Ceiling]]:
-    """Leaves the nodes that the constraints allow; those that the replicas fill themselves are ceilings."""
+    """Leaves the nodes that the constraints allow; those that the replicas fill themselves are ceilings.
+
+    One constraint after the other, as the scheduler looks at them.
+    """
     keyed = nodes.live
     for spread in shape.spread:
         keyed = keyed & (nodes.domains(spread.key) != NO_DOMAIN)
-        verdict.out(nodes.domains(spread.key) == NO_DOMAIN, f"no label {spread.key}, over which it spreads")
     for spread in shape.spread:
+        verdict.out(nodes.domains(spread.key) == NO_DOMAIN, f"no label {spread.key}, over which it spreads")
         if not spread.selector.requirements:
             continue  # The scheduler counts no pod then, and one more is never too many.
         ceiling = _ceiling(spread, shape, nodes, keyed)

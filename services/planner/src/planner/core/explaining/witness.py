@@ -130,15 +130,20 @@ def explain_node(shape: Shape, nodes: ClusterNodes, cluster: str, node: str) -> 
 
 
 def _bars(apply: Filter, shape: Shape, nodes: ClusterNodes, row: int) -> str:
-    """Why a filter keeps the next replica from a node; empty when it does not."""
+    """Why a filter keeps the next replica from a node, by the first of its reasons; empty when it does not."""
     witness = Witness(nodes.live)
-    ceilings = _ceilings(apply(shape, nodes, witness))
-    reason = next((text for _, text, met in witness.found if met[row]), "")
-    for text, ceiling in ceilings:
+
+    def met_so_far() -> str:
+        return next((text for _, text, met in witness.found if met[row]), "")
+
+    found = apply(shape, nodes, witness)
+    for text, ceiling in found if isinstance(found, Iterator) else ():
+        if reason := met_so_far():
+            return reason
         domain = int(ceiling.domains[row])
-        if not reason and domain != NO_DOMAIN and ceiling.present[domain] >= ceiling.lowest:
-            reason = f"{text}: {int(ceiling.present[domain])} there, now at most {ceiling.lowest}"
-    return reason
+        if domain != NO_DOMAIN and ceiling.present[domain] >= ceiling.lowest:
+            return f"{text}: {int(ceiling.present[domain])} there, now at most {ceiling.lowest}"
+    return met_so_far()
 
 
 def _takes(shape: Shape, nodes: ClusterNodes, row: int) -> int:
