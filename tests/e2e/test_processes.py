@@ -74,15 +74,18 @@ def test_an_open_bind_without_tls_is_refused(platform: Platform) -> None:
     assert "host '0.0.0.0' is not loopback: refused without TLS" in ended.stdout
 
 
-def test_ctrl_c_while_it_starts_ends_what_was_started_and_says_so(tmp_path: Path) -> None:
+@pytest.mark.parametrize("arguments", [("up", "--instances", "1"), ("demo",)], ids=" ".join)
+def test_ctrl_c_while_it_starts_ends_what_was_started_and_says_so(tmp_path: Path, arguments: tuple[str, ...]) -> None:
     folder = tmp_path / "run"
-    command = (str(Path(sys.executable).parent / "spillway"), "up", "--instances", "1", "--folder", str(folder))
+    command = (str(Path(sys.executable).parent / "spillway"), *arguments, "--folder", str(folder))
     try:
-        with subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True) as starting:
-            assert starting.stderr is not None
-            said = next((line for line in starting.stderr if "topics are there" in line), "")
+        with subprocess.Popen(
+            command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        ) as starting:
+            assert starting.stdout is not None
+            said = next((line for line in starting.stdout if "topics are there" in line), "")
             starting.send_signal(signal.SIGINT)
-            rest = starting.stderr.read()
+            rest = starting.stdout.read()
         assert (said != "", starting.returncode) == (True, 130), rest
         assert "interrupted: what was started is stopped" in rest
         assert not Supervision(folder).is_running()
