@@ -14,6 +14,7 @@ from spillway.api import RequestError
 from spillway.bus import Bus, BusUnavailable, Offsets, OutcomeUnknown, StandbyTurn, Writer
 from spillway.dead_letters import Unwritable
 from spillway.following import Follower
+from spillway.heap import uncollected
 from spillway.model import Generation
 from spillway.request_queue import BugMet, Decide, Decisions, RequestQueue, RequestSettings, T, Written
 from spillway.settings import setting
@@ -239,7 +240,8 @@ class Standby:
         while not self._ending.is_set():
             await is_set_within(self.requests.asked, self._decider.pause_seconds())
             self.requests.asked.clear()
-            decided = self._decider.step(turn)
+            with uncollected():
+                decided = self._decider.step(turn)
             self._written.clear()
             try:
                 if decided.events:
