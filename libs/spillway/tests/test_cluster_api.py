@@ -455,7 +455,7 @@ WRONG_PODS = {
     "no metadata": b'{"kind": "Pod"}',
     "labels that are none": pod_with(metadata={"name": "p", "labels": ["a"]}),
     "containers that are none": pod_with(spec={"containers": 3}),
-    "requests that cannot be read": pod_with(spec={"containers": [{"resources": {"requests": {"cpu": "much"}}}]}),
+    "requests that are no amounts": pod_with(spec={"containers": [{"resources": {"requests": {"cpu": ["1"]}}}]}),
     "a port beyond all numbers": pod_with(spec={"containers": [{"ports": [{"hostPort": 2**40}]}]}),
 }
 
@@ -472,6 +472,14 @@ async def test_a_whole_object_of_other_types_than_its_kind_has_is_garbage(body: 
     ):
         with pytest.raises(ClusterUnreachable, match="garbage"):
             await ask(api_of(Scripted([Response(200, answer)])))
+
+
+@pytest.mark.looptime
+async def test_one_pod_whose_amounts_nobody_can_count_hides_no_other() -> None:
+    """An API server lets them in: its users would silence their cluster by one."""
+    pods = [pod_with(spec={"containers": [{"resources": {"requests": {"cpu": cpu}}}]}) for cpu in ("10P", "1")]
+    listed = b'{"metadata":{"resourceVersion":"1"},"items":[' + b",".join(pods) + b"]}"
+    assert len(await api_of(Scripted([Response(200, listed)])).list(PODS, "n")) == len(pods)
 
 
 @pytest.mark.looptime

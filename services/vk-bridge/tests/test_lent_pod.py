@@ -1,12 +1,16 @@
 """What NodeLent says of a pool pod: whose it is, since when it runs, and what disrupting it would break."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from msgspec import json
 
+from spillway.dead_letters import outgoing
+from spillway.events_lending import NodeLent
+from spillway.model import Generation
 from vk_bridge.core.budgets import Budget, budgets_of
-from vk_bridge.core.lent_pod import lent_pod, unix_ms
+from vk_bridge.core.lent_pod import lent_pod, told_pods, unix_ms
 
 POD: dict[str, Any] = {
     "metadata": {
@@ -50,6 +54,21 @@ def test_a_pod_is_told_with_its_controller_and_since_when_it_runs() -> None:
 def test_a_pod_of_nobody_that_has_not_started() -> None:
     told = lent_pod({"metadata": {"namespace": "shop", "name": "a", "uid": "u"}}, (), ())
     assert (told.group, told.priority, told.deletion_cost, told.started_ms) == ("", 0, 0, 0)
+
+
+def test_a_record_holds_what_fits_of_the_pods_whatever_their_people_made_of_them() -> None:
+    """Nobody bounds the kind of a controller, nor the budgets that a pod is under, nor how many pods name a node."""
+    few = [lent_pod(POD | {"metadata": POD["metadata"] | {"uid": f"u{number}"}}, (), ()) for number in range(3)]
+    huge = [replace(few[0], uid=f"huge-{number}", group="K" * 1_200_000 + "/shop/a") for number in range(2)]
+    budgets = tuple((f"shop/{number}", 0) for number in range(20_000))
+    under_many = [replace(few[0], uid=f"many-{number}", budgets=budgets) for number in range(9)]
+    assert told_pods([*huge, *reversed(few), *under_many]) == tuple(few)
+    crowd = [replace(few[0], uid=f"c{number:06}") for number in range(50_000)]
+    kept = told_pods(crowd)
+    assert 1_000 < len(kept) < len(crowd)
+    loan = Generation(1, 1)
+    record = NodeLent("own-1", "n1", 1, 1, loan, "pool", "own-1.n1", "all", "idle", "Lent", "", (), kept, 1, 0, "")
+    assert outgoing(record).value, "it fits"
 
 
 @pytest.mark.parametrize("cost", ["", "much", "99999999999", "9" * 5000, "٣" * 20])

@@ -207,6 +207,51 @@ def test_what_a_real_pod_is() -> None:
     }
 
 
+def test_a_toleration_of_every_effect_is_one_of_no_execute_too() -> None:
+    """The owner's kubelet lets in no pod that does not tolerate its node's taint, as the pool's scheduler does."""
+    tolerations = [{"key": "gpu", "operator": "Exists"}, {"operator": "Exists"}, {"key": "a", "effect": "NoSchedule"}]
+    made = converted(pod(tolerations=tolerations)).pod["spec"]["tolerations"]
+    assert made[1:] == [
+        {"key": "gpu", "operator": "Exists", "effect": "NoExecute"},
+        {"operator": "Exists", "effect": "NoExecute"},
+    ]
+
+
+def test_a_pull_secret_without_a_name_is_passed_over() -> None:
+    """An API server lets it in, and a kubelet does not look."""
+    made = converted(pod(imagePullSecrets=[{}, {"name": "a"}, {"name": ""}]))
+    assert [one.name for one in made.references] == ["a"]
+    assert len(made.pod["spec"]["imagePullSecrets"]) == 1
+
+
+AMOUNTS_THAT_NOBODY_COUNTS = {
+    "more than 64 bits in thousandths": with_container(resources={"requests": {"cpu": "10P"}}),
+    "more than 64 bits": with_container(resources={"requests": {"example.com/a": "1e30"}}),
+    "more than 64 bits together": pod(
+        initContainers=[
+            {"name": name, "restartPolicy": "Always", "resources": {"requests": {"memory": "5Ei"}}} for name in "ab"
+        ]
+    ),
+    "no amount": with_container(resources={"requests": {"cpu": "much"}}),
+}
+
+
+@pytest.mark.parametrize("found", AMOUNTS_THAT_NOBODY_COUNTS.values(), ids=AMOUNTS_THAT_NOBODY_COUNTS)
+def test_what_asks_for_more_than_can_be_counted_is_refused(found: dict[str, Any]) -> None:
+    made = convert(found, "n1", SIDE)
+    assert isinstance(made, Refused)
+    (reason,) = made.reasons
+    assert reason.startswith("resources: quantity")
+
+
+def test_what_refers_to_very_much_is_refused() -> None:
+    """Its node may be wanted back while each is asked for."""
+    sources = [{"configMapRef": {"name": f"c{number}", "optional": True}} for number in range(101)]
+    assert isinstance(convert(with_container(envFrom=sources[:100]), "n1", SIDE), Converted)
+    made = convert(with_container(envFrom=sources), "n1", SIDE)
+    assert made == Refused(("101 ConfigMaps and Secrets: at most 100 are copied",))
+
+
 def test_it_is_the_same_each_time_and_another_in_another_pool() -> None:
     """A second create meets the first; two pools with equal namespaces and names do not meet."""
     assert converted(POD) == converted(deepcopy(POD))

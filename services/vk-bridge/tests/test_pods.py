@@ -210,7 +210,29 @@ async def test_a_secret_of_the_owners_that_is_called_as_a_copy_would_be_is_neith
     await put_secret(fleet, "of the pool")
     await run_alone(fleet, volumes=needs_secret())
     await until(lambda: pooled(fleet)["status"].get("phase") == "Failed")
-    assert pooled(fleet)["status"]["message"] == f"Secret {OURS}/{name} of cluster {OWN} is not ours"
+    message = f"Secret {OURS}/{name} of cluster {OWN} is not ours, or another pool's"
+    assert pooled(fleet)["status"]["message"] == message
+    assert copies(fleet) == [data]
+
+
+@on_fleet()
+async def test_a_copy_that_is_for_another_pool_is_neither_read_nor_written(fleet: LendingFleet) -> None:
+    """As where a pool's people have found a name of their own whose hash is that of another pool's Secret."""
+    await lent(fleet)
+    await run_alone(fleet, "first")
+    await until(lambda: fleet.real() == [("n0", "Running")])
+    metadata = {
+        "name": copy_name(Reference("Secret", "default", "key", False), POOL),
+        "labels": {"spillway.io/pool": "pool-2"},
+        "annotations": {"spillway.io/copy-version": "u/1"},
+    }
+    data = {"token": b64encode(b"of pool-2").decode()}
+    await fleet.ask(OWN, "POST", f"/api/v1/namespaces/{OURS}/secrets", {"metadata": metadata, "data": data})
+    await put_secret(fleet, "of the pool")
+    await run_alone(fleet, volumes=needs_secret())
+    await until(lambda: pooled(fleet)["status"].get("phase") == "Failed")
+    assert pooled(fleet)["status"]["message"].endswith("is not ours, or another pool's")
+    assert len(fleet.real()) == 1
     assert copies(fleet) == [data]
 
 
@@ -272,6 +294,22 @@ async def test_a_pod_that_cannot_run_there_is_refused_with_the_reason(fleet: Len
     status = pooled(fleet)["status"]
     assert (status["reason"], status["message"]) == ("NotLendable", "hostPID: shares its host's")
     assert fleet.real() == []
+
+
+@on_fleet(nodes=2)
+async def test_odd_pods_that_an_api_server_lets_in_keep_no_node_from_its_owner(fleet: LendingFleet) -> None:
+    """They name their node, so no scheduler looks at them."""
+    await lent(fleet)
+    await until(lambda: fleet.is_open("n1"))
+    await run_alone(fleet, nodeName=VIRTUAL, cpu="10P")
+    await run_alone(fleet, "nameless", nodeName=VIRTUAL, imagePullSecrets=[{}])
+    await run_alone(fleet, "other", nodeName=virtual_node_name(OWN, "n1"))
+    await until(lambda: fleet.real() == [("n0", "Running"), ("n1", "Running")])
+    assert pooled(fleet)["status"]["message"].startswith("resources: quantity 'cpu'")
+    await asyncio.sleep(20)
+    for node in ("n0", "n1"):
+        await fleet.recall(node)
+        await until(lambda node=node: fleet.taint(node) == "", 2 * GRACE_SECONDS)  # type: ignore[misc]
 
 
 @on_fleet()

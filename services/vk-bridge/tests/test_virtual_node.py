@@ -130,6 +130,11 @@ def test_others_that_hold_more_than_there_is_leave_nothing() -> None:
     assert offered(REAL, {"cpu": 9999})["cpu"] == 0
 
 
+def test_beside_a_pod_of_which_nobody_knows_what_it_holds_nothing_is_offered() -> None:
+    unknown = pod_of(pod("daemon", cpu="10P"))
+    assert set(offered(REAL, taken_by_others([unknown], "pool-id")).values()) == {0}
+
+
 def test_a_node_of_that_name_that_stands_for_another_is_not_ours() -> None:
     made = _as_read(virtual_node(REAL, offered(REAL, {}), STANDING, is_open=True))
     assert read_virtual_node(made, "own-1", "n1", current=True).ours

@@ -398,10 +398,12 @@ def pod_requests(spec: PodSpec, status: PodStatus | None = None) -> dict[str, in
     return {name: in_units(amount, milli=name == "cpu", source=name) for name, amount in nanos.items()}
 
 
-def check_amounts(found: object) -> None:
-    """ValueError for a pod whose requests cannot be read, as no API server would let one in."""
-    if isinstance(found, Pod):
-        pod_requests(found.spec, found.status)
+def known_requests(spec: PodSpec, status: PodStatus | None = None) -> dict[str, int] | None:
+    """As pod_requests; None where they cannot be read: an API server lets in amounts that 64 bits do not hold."""
+    try:
+        return pod_requests(spec, status)
+    except ValueError:
+        return None
 
 
 def host_ports(spec: PodSpec) -> frozenset[HostPort]:

@@ -107,10 +107,9 @@ class Copies:
         there = await self._reach.ask(lambda: self._api.get(kind, copy.namespace, copy.name))
         if there is None:
             await self._apply(kind, made, ABSENT)
-        elif not is_copy(there):
-            return Missing(
-                f"{copy.kind} {copy.namespace}/{copy.name} of cluster {self._api.name} is not ours", refused=True
-            )
+        elif not is_copy(there, side.pool_id):
+            whose = f"{copy.kind} {copy.namespace}/{copy.name} of cluster {self._api.name}"
+            return Missing(f"{whose} is not ours, or another pool's", refused=True)
         elif _version_of(there) != _version_of(made):
             await self._replace(kind, copy, there, made)
         return None

@@ -16,7 +16,7 @@ from vk_bridge import metrics
 from vk_bridge.by_version import ByVersion
 from vk_bridge.core.budgets import budgets_of
 from vk_bridge.core.history import History, Terms, worth_saying
-from vk_bridge.core.lent_pod import lent_pod
+from vk_bridge.core.lent_pod import lent_pod, told_pods
 from vk_bridge.core.loan import Manifest
 from vk_bridge.core.log_state import LogState
 from vk_bridge.core.owner_mirror import OwnerMirror
@@ -175,7 +175,7 @@ class LoanBook:
         held = self._requests.look(reading.name, versions, lambda uid: _requests(real[uid]))
         pool_pods = ((uid, pod) for uid, pod in reading.pool_pods.items() if uid in real or not has_ended(pod))
         lent = (_lent_pod(reading, pod, held.get(uid, ())) for uid, pod in pool_pods)
-        return tuple(sorted(lent, key=lambda pod: pod.uid))
+        return told_pods(lent)
 
     def _left_in(self, node: str) -> tuple[str, ...]:
         said = self._last_said(node)
@@ -241,6 +241,6 @@ def _lent_pod(reading: Reading, pod: Manifest, requests: Amounts) -> LentPod:
 
 
 def _requests(pod: Manifest) -> Amounts:
-    """As Shape's: with the pod's own place."""
+    """As Shape's: with the pod's own place, and this alone where they cannot be read."""
     found = _POD.decode(msgspec.json.encode(pod))
-    return tuple(sorted({**kubernetes.pod_requests(found.spec, found.status), "pods": 1}.items()))
+    return tuple(sorted({**(kubernetes.known_requests(found.spec, found.status) or {}), "pods": 1}.items()))

@@ -108,9 +108,13 @@ class Namespaces:
 _OF_CLUSTER: Final = {(CONFIG_MAPS.plural, name) for name in IN_EVERY_NAMESPACE}
 
 
-def is_copy(found: Manifest) -> bool:
-    """Whether a ConfigMap or Secret is a copy that a bridge made: by both marks, which each has from the first."""
-    return bool(_labels(found).get(POOL)) and COPY_VERSION in (found["metadata"].get("annotations") or {})
+def is_copy(found: Manifest, pool_id: str = "") -> bool:
+    """Whether a ConfigMap or Secret is a copy that a bridge made: by both marks, which each has from the first.
+
+    pool_id: for this pool; empty: for any. Two pools' names differ by a hash, whose like a pool's people may find.
+    """
+    pool = _labels(found).get(POOL)
+    return bool(pool) and pool_id in ("", pool) and COPY_VERSION in (found["metadata"].get("annotations") or {})
 
 
 def _is_secure(namespace: Manifest) -> bool:

@@ -190,9 +190,8 @@ class Pods:
 
 def requests_of(pod: kubernetes.Pod) -> tuple[bool, Amounts]:
     """Whether they could not be read, and what the pod holds of its node, its own place included."""
-    try:
-        amounts = kubernetes.pod_requests(pod.spec, pod.status)
-    except ValueError:
+    amounts = kubernetes.known_requests(pod.spec, pod.status)
+    if amounts is None:
         return True, (("pods", 1),)
     return False, tuple(sorted((name, amount) for name, amount in {**amounts, "pods": 1}.items() if amount > 0))
 

@@ -159,5 +159,6 @@ def _has_ended(pod: Manifest) -> bool:
 
 
 def _asked(pod: Manifest) -> Mapping[str, int]:
+    """Nothing where it cannot be read: such a pool pod is refused, and no kubelet has room for such a real one."""
     found = _POD.decode(json.encode(pod))
-    return kubernetes.pod_requests(found.spec, found.status)
+    return kubernetes.known_requests(found.spec, found.status) or {}

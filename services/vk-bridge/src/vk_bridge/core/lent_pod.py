@@ -1,5 +1,6 @@
 """A pool pod as NodeLent tells of it: what its loss would cost."""
 
+from collections.abc import Iterable
 from datetime import datetime
 from typing import Final
 
@@ -7,6 +8,10 @@ from spillway.events_lending import Amounts, LentPod
 from vk_bridge.core.loan import Manifest
 
 DELETION_COST: Final = "controller.kubernetes.io/pod-deletion-cost"
+CHARACTERS_MAX: Final = 256 * 1024
+"""Of all pods of one record, which takes 2 MiB. A pool's people choose how many they bind, and most of their texts."""
+_NUMBERS: Final = 64
+"""Characters that a pod's own numbers, or one of its amounts, are taken for."""
 
 
 def lent_pod(pod: Manifest, requests: Amounts, budgets: Amounts) -> LentPod:
@@ -24,6 +29,23 @@ def lent_pod(pod: Manifest, requests: Amounts, budgets: Amounts) -> LentPod:
         started_ms=_started_ms(pod),
         budgets=budgets,
     )
+
+
+def told_pods(pods: Iterable[LentPod]) -> tuple[LentPod, ...]:
+    """By uid: all, or where these are too much for a record the shortest; of the others nobody knows what is lost."""
+    room, kept = CHARACTERS_MAX, list[LentPod]()
+    for length, pod in sorted(((_length(pod), pod) for pod in pods), key=lambda found: found[0]):
+        room -= length
+        if room < 0:
+            break
+        kept.append(pod)
+    return tuple(sorted(kept, key=lambda pod: pod.uid))
+
+
+def _length(pod: LentPod) -> int:
+    texts = (pod.namespace, pod.name, pod.uid, pod.group)
+    amounts = (*pod.requests, *pod.budgets)
+    return sum(map(len, texts)) + sum(len(name) for name, _ in amounts) + _NUMBERS * (1 + len(amounts))
 
 
 def unix_ms(text: str) -> int:

@@ -132,7 +132,7 @@ class OwnerMirror:
     def put_pod(self, pod: WatchedPod, now: float) -> set[str]:
         uid, manifest = pod.metadata.uid, _few_fields(pod)
         before = self._pods.by_uid.get(uid)
-        pool, requests = pool_of(manifest), _requests(pod)
+        pool, requests = pool_of(manifest), kubernetes.known_requests(pod.spec, pod.status)
         known = KnownPod(
             node=pod.spec.node_name,
             namespace=pod.metadata.namespace,
@@ -213,14 +213,6 @@ class OwnerMirror:
     @staticmethod
     def _last_of(pod: WatchedPod) -> SeenPod:
         return seen_pod(_few_fields(pod))
-
-
-def _requests(pod: WatchedPod) -> Mapping[str, int] | None:
-    """None where they cannot be read: nobody knows then what is free, and the node is not idle."""
-    try:
-        return kubernetes.pod_requests(pod.spec, pod.status)
-    except ValueError:
-        return None
 
 
 def _is_virtual(node: WatchedNode) -> bool:

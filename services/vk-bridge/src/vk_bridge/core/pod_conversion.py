@@ -12,6 +12,7 @@ from spillway.lending_marks import (
     LENT,
     POOL,
     POOL_POD,
+    POOL_TAINT,
     POOL_UID,
     owner_name,
     owner_namespace,
@@ -26,6 +27,9 @@ from vk_bridge.core.refusals import is_api_access, reasons_against
 CONFIG_MAP, SECRET = "ConfigMap", "Secret"
 ANNOTATIONS_BYTES_MAX: Final = 256 * 1024
 """Of all keys and values of an object: TotalAnnotationSizeLimitB of Kubernetes."""
+REFERENCES_MAX: Final = 100
+"""ConfigMaps and Secrets of one pod: each is asked for before it is created, while its node may be wanted back."""
+NO_EXECUTE: Final = "NoExecute"
 WITH_DOWNWARD: Final = "with what the downward API is to tell of the pool's pod"
 
 
@@ -83,6 +87,8 @@ def convert(pod: Manifest, node: str, side: PoolSide) -> Converted | Refused:
         return Refused(reasons)
     translation = _Translation(pod, side)
     spec = translation.spec(node)
+    if len(translation.references) > REFERENCES_MAX:
+        return Refused((f"{len(translation.references)} ConfigMaps and Secrets: at most {REFERENCES_MAX} are copied",))
     metadata = pod["metadata"]
     annotations = {
         **carried_annotations(pod, side.carried),
@@ -180,7 +186,9 @@ class _Translation:
             if self._spec.get(kind):
                 spec[kind] = [self._container(container) for container in self._spec[kind]]
         volumes = [self._volume(one) for one in self._spec.get("volumes") or () if one["name"] not in self._dropped]
-        pulls = [{"name": self._copied(SECRET, one["name"], True)} for one in self._spec.get("imagePullSecrets") or ()]
+        # An API server lets in some without a name, and a kubelet passes over them.
+        named = [one["name"] for one in self._spec.get("imagePullSecrets") or () if one.get("name")]
+        pulls = [{"name": self._copied(SECRET, name, True)} for name in named]
         return {
             **spec,
             **({"volumes": volumes} if volumes else {}),
@@ -193,8 +201,9 @@ class _Translation:
         }
 
     def _tolerations(self) -> list[dict[str, Any]]:
-        theirs = self._spec.get("tolerations") or ()
-        kept = [dict(entry) for entry in theirs if entry.get("effect") == "NoExecute"]
+        """One without an effect is for each of them; a kubelet asks for those of NoExecute alone."""
+        theirs = [entry for entry in self._spec.get("tolerations") or () if entry.get("key") != POOL_TAINT]
+        kept = [{**entry, "effect": NO_EXECUTE} for entry in theirs if entry.get("effect", "") in ("", NO_EXECUTE)]
         return [{"key": LENDING, "operator": "Exists", "effect": "NoSchedule"}, *kept]
 
     def _container(self, container: Manifest) -> dict[str, Any]:

@@ -6,6 +6,9 @@ What is not known here is refused by name: a field that was passed on unread mig
 from collections.abc import Iterator
 from typing import Any, Final
 
+import msgspec
+
+from spillway import kubernetes
 from vk_bridge.core.known_fields import CONTAINER, SPEC, VOLUME, unknown_fields
 from vk_bridge.core.loan import Manifest
 
@@ -32,11 +35,20 @@ def reasons_against(spec: Manifest) -> Iterator[str]:
     if ((spec.get("securityContext") or {}).get("windowsOptions") or {}).get("hostProcess"):
         yield "securityContext: hostProcess"
     yield from (f"{field}: is not carried over to a lent node" for field in unknown_fields(spec, SPEC))
+    yield from _uncounted(spec)
     for kind in ("initContainers", "containers"):
         for container in spec.get(kind) or ():
             yield from (f"{kind} {container['name']}: {reason}" for reason in _container_reasons(container))
     for volume in spec.get("volumes") or ():
         yield from (f"volume {volume['name']}: {reason}" for reason in _volume_reasons(volume))
+
+
+def _uncounted(spec: Manifest) -> Iterator[str]:
+    """Amounts that an API server lets in, and that nobody can count."""
+    try:
+        kubernetes.pod_requests(msgspec.convert(spec, kubernetes.PodSpec))
+    except ValueError as error:
+        yield f"resources: {error}"
 
 
 def _container_reasons(container: Manifest) -> Iterator[str]:

@@ -49,20 +49,26 @@ class Standing:
     port: int
 
 
-def taken_by_others(pods: Iterable[kubernetes.Pod], pool_id: str) -> dict[str, int]:
-    """What a node's pods hold that are not this pool's: daemons, and whatever its owner runs. With their count."""
+def taken_by_others(pods: Iterable[kubernetes.Pod], pool_id: str) -> dict[str, int] | None:
+    """What a node's pods hold that are not this pool's: daemons, and whatever its owner runs. With their count.
+
+    None: of one of them it cannot be read.
+    """
     taken: dict[str, int] = {}
     for pod in pods:
         labels = pod.metadata.labels
         ours = labels.get(POOL) == pool_id and pod.metadata.namespace.startswith(POD_NAMESPACE_PREFIX)
         if (ours and POOL_UID in labels) or pod.status.phase in ENDED:
             continue
-        for name, amount in (*kubernetes.pod_requests(pod.spec, pod.status).items(), ("pods", 1)):
+        requests = kubernetes.known_requests(pod.spec, pod.status)
+        if requests is None:
+            return None
+        for name, amount in (*requests.items(), ("pods", 1)):
             taken[name] = taken.get(name, 0) + amount
     return taken
 
 
-def offered(node: Manifest, taken: Mapping[str, int]) -> dict[str, int]:
+def offered(node: Manifest, taken: Mapping[str, int] | None) -> dict[str, int]:
     """What a pool pod may ask for: what is allocatable less what others hold. What cannot be read offers nothing."""
     amounts: dict[str, int] = {}
     for name, quantity in ((node.get("status") or {}).get("allocatable") or {}).items():
@@ -70,7 +76,7 @@ def offered(node: Manifest, taken: Mapping[str, int]) -> dict[str, int]:
             amount = parse_quantity(quantity, milli=name == "cpu")
         except ValueError:
             amount = 0
-        amounts[name] = max(0, amount - taken.get(name, 0))
+        amounts[name] = max(0, amount - taken.get(name, 0)) if taken is not None else 0
     return dict(sorted(amounts.items()))
 
 
