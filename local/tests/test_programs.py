@@ -2,6 +2,7 @@
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -10,7 +11,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from spillway_local.programs import Program, start_child
+from spillway_local.ports import LOOPBACK, is_listening, session_port
+from spillway_local.programs import PortTaken, Program, start_child
 from spillway_local.tools import wait_until
 
 STUBBORN = """
@@ -59,3 +61,16 @@ def test_a_child_outlives_the_thread_that_asked_for_it(tmp_path: Path) -> None:
     wait_until(lambda: "here" in (tmp_path / "log").read_text(), 10.0, "the child")
     assert child.process.poll() is None
     child.kill()
+
+
+def test_a_child_is_not_ready_because_somebody_else_listens_in_its_place(tmp_path: Path) -> None:
+    with socket.create_server((LOOPBACK, session_port())) as stranger:
+        port = stranger.getsockname()[1]
+        child = start_child(
+            Program("child", (sys.executable, "-c", STUBBORN), tmp_path, ports=(port,)), tmp_path / "log"
+        )
+        try:
+            with pytest.raises(PortTaken, match=f"child: another program listens at its port {port}"):
+                child.wait_ready(lambda: is_listening(port), 10.0)
+        finally:
+            child.kill()

@@ -11,7 +11,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from spillway_local.programs import Program, Stage
+from spillway_local.ports import LOOPBACK, is_listening, session_port
+from spillway_local.programs import PortTaken, Program, Stage
 from spillway_local.supervision import (
     NotSupervised,
     ProgramFailed,
@@ -181,6 +182,39 @@ def test_a_stage_that_never_gets_ready_says_which_program_ended_again_and_again_
     with pytest.raises(NotReady, match=r"failing ended; the end of .*failing.log:\n(.*\n)*no bread") as raised:
         supervision.start([never])
     assert "well ended" not in str(raised.value)
+
+
+LATE = """
+import socket, sys, time
+time.sleep(1.5)  # Longer than supervisor's first second, as Kafka takes: so it is started again for ever.
+server = socket.create_server(("127.0.0.1", int(sys.argv[1])))
+time.sleep(600)
+"""
+
+
+@pytest.mark.parametrize("looks_ready", [True, False])
+def test_a_stage_is_not_ready_because_somebody_else_listens_in_its_place(
+    supervision: Supervision, tmp_path: Path, looks_ready: bool
+) -> None:
+    """What another platform's Kafka did at a port that both had chosen: ours ended, and its log was taken for ours."""
+    with socket.create_server((LOOPBACK, session_port())) as stranger:
+        port = stranger.getsockname()[1]
+        late = Program("late", (sys.executable, "-c", LATE, str(port)), tmp_path, ports=(port,))
+        stage = Stage("log", (late,), lambda: looks_ready and is_listening(port))
+        with pytest.raises(PortTaken, match=f"late: another program listens at its port {port};") as raised:
+            supervision.start([stage])
+    assert raised.value.program == "late"
+    assert looks_ready or "Address already in use" in str(raised.value)
+    assert status_of(supervision, "late").state == "STOPPED"
+
+
+def test_a_stage_is_ready_once_its_own_program_listens(supervision: Supervision, tmp_path: Path) -> None:
+    port = session_port()
+    late = Program("late", (sys.executable, "-c", LATE, str(port)), tmp_path, ports=(port,))
+    supervision.start([Stage("log", (late,))])
+    pid = status_of(supervision, "late").pid
+    assert pid is not None
+    assert late.is_listening(pid)
 
 
 def test_ports_are_those_where_its_programs_listen_and_no_others(supervision: Supervision, tmp_path: Path) -> None:

@@ -79,7 +79,7 @@ class SecuredStack(Stack):
         (broker,) = super().brokers()
         return [replace(broker, security=BrokerSecurity(self.folder / "security", USERS))]
 
-    def create_topics(self) -> None:
+    def create_topics(self, of_fleet: str | None = None) -> None:
         asyncio.run(self.kafka.form(self.folder, TopicSettings()))
 
 

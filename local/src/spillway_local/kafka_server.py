@@ -143,10 +143,10 @@ class KafkaServer:
     def program(self) -> Program:
         """Prepared and ready to be started."""
         self.prepare()
-        return Program(self.name, tuple(self.command()), self.folder)
+        return Program(self.name, tuple(self.command()), self.folder, ports=(self.port, self.port + 1))
 
     def is_ready(self) -> bool:
-        """Kafka opens its client listener last."""
+        """Whether somebody listens: Kafka opens its client listener last. Who, its program's ports say."""
         return is_listening(self.port)
 
     def wait_ready(self, timeout_seconds: float = 30.0) -> float:

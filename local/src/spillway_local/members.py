@@ -98,7 +98,7 @@ class KubeMember:
             "disable-admission-plugins": "ServiceAccount",
             "profiling": "false",
         }
-        return self._program("apiserver", "kube-apiserver", flags)
+        return self._program("apiserver", "kube-apiserver", flags, (self.port,))
 
     def controllers(self) -> tuple[Program, ...]:
         """What works through the API server and so starts after it."""
@@ -138,9 +138,9 @@ class KubeMember:
     def _credentials(self) -> CredentialFiles:
         return CredentialFiles(self.folder / "credentials")
 
-    def _program(self, part: str, subcommand: str, flags: dict[str, object]) -> Program:
+    def _program(self, part: str, subcommand: str, flags: dict[str, object], ports: tuple[int, ...] = ()) -> Program:
         command = (str(self.binary), subcommand, *_flags(flags))
-        return Program(f"{self.name}-{part}", command, self.folder, {"HOME": str(self.folder)})
+        return Program(f"{self.name}-{part}", command, self.folder, {"HOME": str(self.folder)}, ports)
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,7 +185,8 @@ class KubeMembers:
             "unsafe-no-fsync": "true",
             "log-level": "warn",
         }
-        return Program("etcd", (str(self.binary), "etcd", *_flags(flags)), self.folder / "etcd")
+        ports = (self._etcd_port, self._etcd_port + 1)
+        return Program("etcd", (str(self.binary), "etcd", *_flags(flags)), self.folder / "etcd", ports=ports)
 
     def stages(self) -> list[Stage]:
         """Prepared, in the order of their start; after the last one every node is Ready."""
@@ -242,7 +243,7 @@ def sim_member_program(
         "kubelet-client-key": client.key,
     }
     arguments = [part for name, value in flags.items() for part in (f"--{name}", str(value))]
-    return Program(f"member-{spec.name}", (sys.executable, "-m", "sim", *arguments, *extra), folder)
+    return Program(f"member-{spec.name}", (sys.executable, "-m", "sim", *arguments, *extra), folder, ports=(port,))
 
 
 def _flags(flags: dict[str, object]) -> tuple[str, ...]:

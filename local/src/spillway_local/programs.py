@@ -5,25 +5,50 @@ import shutil
 import subprocess
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import psutil
+
+from spillway_local.ports import is_listening
 from spillway_local.tools import NotReady, wait_until
 
 _LOG_TAIL_CHARACTERS = 3000
+_LOG_TAIL_LINES = 8
+"""Where one cause is known already, and the log only tells how the program took it."""
 # The kernel's signal comes at the end of the thread that started the child: so it is one that ends with the process.
 _STARTER = ThreadPoolExecutor(1, "start-child")
 
 
+class PortTaken(RuntimeError):
+    """Another program listens where one of ours is to; the message carries the end of our program's log."""
+
+    def __init__(self, program: str, port: int, log: Path) -> None:
+        tail = "\n".join(log_tail(log).splitlines()[-_LOG_TAIL_LINES:])
+        super().__init__(f"{program}: another program listens at its port {port}; the end of {log}:\n{tail}")
+        self.program = program
+
+
 @dataclass(frozen=True, slots=True)
 class Program:
-    """What a process manager needs to run one process."""
+    """What a process manager needs to run one process. ports: where it listens once it is ready, and nobody else."""
 
     name: str
     command: tuple[str, ...]
     folder: Path
     environment: Mapping[str, str] = field(default_factory=dict)
+    ports: tuple[int, ...] = ()
+
+    def is_listening(self, pid: int) -> bool:
+        """Whether it is this process that listens at each of its ports."""
+        return not self.ports or set(self.ports) <= listening_ports(pid)
+
+    def taken_port(self, pid: int | None) -> int | None:
+        """A port of its own where another process than this one listens; pid None: it has none now."""
+        heard = [port for port in self.ports if is_listening(port)]
+        others = set(heard) - (listening_ports(pid) if pid else set())
+        return next((port for port in others if is_listening(port)), None)  # Not ours that ended between the two.
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,12 +76,16 @@ class ChildProcess:
         return self.process.pid
 
     def wait_ready(self, is_ready: Callable[[], bool], timeout_seconds: float) -> float:
-        """Wait for readiness, but no longer than the process lives."""
+        """Wait for readiness, but no longer than the process lives. PortTaken: somebody else is ready in its place."""
 
         def is_ready_or_dead() -> bool:
             if self.process.poll() is not None:
                 raise NotReady(f"{self.program.name} ended with {self.process.returncode}:\n{log_tail(self.log)}")
-            return is_ready()
+            if not is_ready():
+                return False
+            if port := self.program.taken_port(self.pid):
+                raise PortTaken(self.program.name, port, self.log)
+            return self.program.is_listening(self.pid)
 
         try:
             return wait_until(is_ready_or_dead, timeout_seconds, self.program.name)
@@ -129,6 +158,14 @@ def stop_children(children: list[ChildProcess], timeout_seconds: float = 15.0) -
         child.process.terminate()
     for child in children:
         child.stop(timeout_seconds)
+
+
+def listening_ports(pid: int) -> set[int]:
+    """Where a process listens; nowhere once it has ended."""
+    with suppress(psutil.Error):
+        connections = psutil.Process(pid).net_connections(kind="tcp")
+        return {one.laddr.port for one in connections if one.status == psutil.CONN_LISTEN}
+    return set()
 
 
 def log_tail(log: Path) -> str:

@@ -46,7 +46,7 @@ class RedisServer:
 
     def program(self) -> Program:
         self.folder.mkdir(parents=True, exist_ok=True)
-        return Program(self.name, tuple(self.command()), self.folder)
+        return Program(self.name, tuple(self.command()), self.folder, ports=(self.port,))
 
     def is_ready(self) -> bool:
         """Whether it answers a ping; while it loads its data it does not."""

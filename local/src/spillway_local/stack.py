@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from sim.settings import ProgramSpec
+from spillway.bus import OtherFleet
 from spillway.cluster_api import ClusterApi, ClusterApiSettings, connect
 from spillway.credentials import load_endpoint
 from spillway.kafka_access import KafkaAccess
@@ -24,7 +25,7 @@ from spillway_local.kube_binary import ensure_kube_binary
 from spillway_local.member_credentials import ensure_certificate
 from spillway_local.members import KubeMembers, MemberSpec, kubelet_clients, sim_member_program
 from spillway_local.ports import PortBook, is_listening
-from spillway_local.programs import Program, Stage
+from spillway_local.programs import PortTaken, Program, Stage
 from spillway_local.redis_server import RedisServer, ensure_redis
 from spillway_local.supervision import ProgramStatus, Supervision
 from spillway_local.tools import exclusive
@@ -38,16 +39,21 @@ RPC_PORT, SCALING_PORT, LENDING_PORT, KUBELET_PORT = 7400, 7410, 7420, 18250
 CARRIED_PREFIXES = "app.kubernetes.io/,sim/"
 """Of annotations that lent pods keep: by the last a simulated member is told how long a pod starts, runs and stops."""
 SERVICES = ("snapshot", "propagator", "planner", "hpa", "descheduler", "vk-bridge")
+PORT_VARIABLES = ("SPILLWAY_HEALTH_PORT", "SPILLWAY_RPC_PORT")
 LOG_READY_SECONDS, SERVICE_READY_SECONDS = 180.0, 90.0
 """Three brokers on two busy cores take more than a minute to listen, and as long to make the topics."""
 FEW_PARTITIONS = (16, 4)
 """Of topics by cluster and by workload, on several brokers: three copies of some 800 keep two cores electing long."""
 FLEET_NAME = "local"
+START_ATTEMPTS = 3
+"""Others may take a port between its choice and our program's start: then that program is started on another one."""
 
 
 @dataclass(frozen=True, slots=True)
 class StackOptions:
-    """folder: of data, logs and credentials. instances: of each service; two show take-over. brokers: 1 or 3.
+    """folder: of data, logs and credentials. instances: of each service; two show take-over, none is the rest alone.
+
+    brokers: 1 or 3.
 
     environment: of every service; environment_of: of one by its name, as `planner-1`. outlives: it runs on when the
     process that started it ends. pod_programs: what pods of simulated members may run, by name.
@@ -91,15 +97,30 @@ class Stack:
     # ── Up and down ─────────────────────────────────────────────────────────────────────────────────────────────
 
     def up(self) -> Addresses:
-        """Installs what is missing, starts everything, waits until each part is ready."""
+        """Installs what is missing, starts everything, waits until each part is ready.
+
+        OtherFleet: the log is not ours. PortTaken: others took ports of ours at each of START_ATTEMPTS.
+        """
         self.credentials.mkdir(parents=True, exist_ok=True)
         self._install()
-        with exclusive(self.folder / "up.lock"), self._ports.held(self.supervision.ports()) as taken:
+        with exclusive(self.folder / "up.lock"):
+            fleet = self._known_fleet()
+            for _ in range(START_ATTEMPTS - 1):
+                try:
+                    return self._start_on_free_ports(fleet)
+                except PortTaken as taken:
+                    self._say(f"{taken}\nit is started again on another port")
+                    fleet = self._known_fleet() or fleet
+            return self._start_on_free_ports(fleet)
+
+    def _start_on_free_ports(self, fleet: str | None) -> Addresses:
+        with self._ports.held(self.supervision.ports()) as taken:
             for name, port in taken.items():
                 self._say(f"port {port}, of {name} so far, is taken by another program: {name} gets another one")
-            return self._start()
+            return self._start(fleet)
 
-    def _start(self) -> Addresses:
+    def _start(self, fleet: str | None) -> Addresses:
+        """fleet: that the log is to be of, as create_topics has it."""
         brokers, redis = self.brokers(), self._redis()
         for broker in brokers:
             broker.prepare()
@@ -111,7 +132,7 @@ class Stack:
                     (*(broker.program() for broker in brokers), redis.program()),
                     is_ready=lambda: all(broker.is_ready() for broker in brokers) and redis.is_ready(),
                     ready_timeout_seconds=LOG_READY_SECONDS,
-                    after=self.create_topics,
+                    after=lambda: self.create_topics(fleet),
                 ),
                 *self._member_stages(),
                 Stage("services", self._services(redis), self._services_ready, SERVICE_READY_SECONDS),
@@ -191,13 +212,31 @@ class Stack:
     def _redis(self) -> RedisServer:
         return RedisServer(self.folder / "redis", self._port("redis", REDIS_PORT))
 
-    def create_topics(self) -> None:
+    def create_topics(self, of_fleet: str | None = None) -> None:
+        """of_fleet: the fleet that was formed on this log before; empty: none was; None: any. Raises OtherFleet."""
         settings = TopicSettings(ensure_seconds=LOG_READY_SECONDS)
         if self.options.brokers > 1:
             by_cluster, by_workload = FEW_PARTITIONS
             settings = replace(settings, partitions_cluster=by_cluster, partitions_workload=by_workload)
-        fleet = asyncio.run(ensure_topics(KafkaAccess(self.brokers()[0].bootstrap), settings, FLEET_NAME))
+        access = KafkaAccess(self.brokers()[0].bootstrap)
+        try:
+            fleet = asyncio.run(ensure_topics(access, settings, FLEET_NAME, wanted_fleet=of_fleet))
+        except OtherFleet as error:
+            known = f", as {self._fleet_file} says" if of_fleet else ""
+            raise OtherFleet(f"Kafka at {access.bootstrap}: {error}{known}: nothing is started on it") from None
+        self._fleet_file.write_text(fleet + "\n")
         self._say(f"topics are there; the fleet is {fleet}")
+
+    @property
+    def _fleet_file(self) -> Path:
+        """Beside the log, so that it goes and comes back with it."""
+        return self.folder / "kafka" / "fleet"
+
+    def _known_fleet(self) -> str | None:
+        """The fleet of the log in our folder; empty: there is no log yet; None: there is one, of whom is not known."""
+        if self._fleet_file.exists():
+            return self._fleet_file.read_text().strip()
+        return None if any((self.folder / "kafka").glob("**/meta.properties")) else ""
 
     def _member_stages(self) -> list[Stage]:
         folder = self.folder / "members"
@@ -230,15 +269,15 @@ class Stack:
             **dict(self.options.environment),
         }
         return tuple(
-            Program(
-                name=f"{service}-{number}",
-                command=(sys.executable, "-m", service.replace("-", "_")),
-                folder=self.folder,
-                environment=shared | self._own(service, number, redis),
-            )
+            self._service(service, number, shared | self._own(service, number, redis))
             for service in SERVICES
             for number in self._instances()
         )
+
+    def _service(self, service: str, number: int, environment: Mapping[str, str]) -> Program:
+        command = (sys.executable, "-m", service.replace("-", "_"))
+        ports = tuple(int(environment[name]) for name in PORT_VARIABLES if name in environment)
+        return Program(f"{service}-{number}", command, self.folder, environment, ports)
 
     def _own(self, service: str, number: int, redis: RedisServer) -> dict[str, str]:
         name = f"{service}-{number}"
@@ -288,6 +327,7 @@ class Stack:
                 for number in self._instances()
             )
             for service in ("planner", "hpa", "descheduler")
+            if self._instances()
         )
 
     def _answer(self, name: str, page: str) -> str:

@@ -20,7 +20,7 @@ from typing import Any, cast
 import psutil
 from supervisor.xmlrpc import SupervisorTransport
 
-from spillway_local.programs import ChildProcess, Program, Stage, log_tail, start_child
+from spillway_local.programs import ChildProcess, PortTaken, Program, Stage, listening_ports, log_tail, start_child
 from spillway_local.tools import NotReady, exclusive, run_tool, wait_until, write_if_changed
 
 START_RETRIES = 8
@@ -41,7 +41,7 @@ _RUNNING = "RUNNING"
 _ENDED_STATES = frozenset({"STOPPED", "EXITED", "FATAL", "UNKNOWN"})
 _ENDED_FOR_GOOD = _ENDED_STATES - {"EXITED"}
 """One that exited is about to be started again."""
-_BEFORE_A_RETRY = frozenset({"BACKOFF", "EXITED"})
+_ENDED = frozenset({"BACKOFF", "EXITED", _GIVEN_UP})
 
 
 class ProgramFailed(RuntimeError):
@@ -77,7 +77,10 @@ class Supervision:
     """Those that this process started and that do not outlive it."""
 
     def start(self, stages: Sequence[Stage]) -> None:
-        """Start the stages, each when the one before is ready; what already runs unchanged is left alone."""
+        """Start the stages, each when the one before is ready; what already runs unchanged is left alone.
+
+        PortTaken: another program listens where one of a stage is to; it is stopped.
+        """
         self._ensure_daemon()
         for place, stage in enumerate(stages):
             self._apply([(program, _FIRST_PRIORITY + place) for program in stage.programs])
@@ -143,12 +146,7 @@ class Supervision:
 
     def ports(self) -> set[int]:
         """Where programs of this folder listen, those that a killed daemon left behind too."""
-        found: set[int] = set()
-        for process in self._processes():
-            with suppress(psutil.Error):
-                connections = process.net_connections(kind="tcp")
-                found |= {one.laddr.port for one in connections if one.status == psutil.CONN_LISTEN}
-        return found
+        return {port for process in self._processes() for port in listening_ports(process.pid)}
 
     def log(self, name: str) -> Path:
         return self.folder / "logs" / f"{name}.log"
@@ -239,23 +237,33 @@ class Supervision:
         wait_until(all_ended, STOP_WAIT_SECONDS + 5.0, f"the end of {', '.join(names)}")
 
     def _wait_ready(self, stage: Stage) -> None:
-        names = {program.name for program in stage.programs}
+        program_by_name = {program.name: program for program in stage.programs}
         deadline = time.monotonic() + stage.ready_timeout_seconds
-        pids_by_name: dict[str, set[int]] = {name: set() for name in names}
+        pids_by_name: dict[str, set[int]] = {name: set() for name in program_by_name}
         while True:
-            states = [status for status in self.status() if status.name in names]
+            states = [status for status in self.status() if status.name in program_by_name]
             for status in states:
                 pids_by_name[status.name] |= {status.pid} if status.pid else set()
+            ended = [one for one in states if one.state in _ENDED or len(pids_by_name[one.name]) > 1]
+            is_ready = all(status.state == _RUNNING for status in states) and stage.is_ready()
+            for status in states if is_ready else ended:
+                self._give_way(program_by_name[status.name], status)
+            for status in states:
                 if status.state == _GIVEN_UP:
                     raise ProgramFailed(f"{status.name}: {status.problem}\n{log_tail(status.log)}")
-            if all(status.state == _RUNNING for status in states) and stage.is_ready():
+            if is_ready and all(program_by_name[one.name].is_listening(one.pid or 0) for one in states):
                 return
             if time.monotonic() > deadline:
                 slow = ", ".join(f"{status.name} {status.state}" for status in states)
-                ended = [one for one in states if one.state in _BEFORE_A_RETRY or len(pids_by_name[one.name]) > 1]
                 tails = "".join(f"\n{one.name} ended; the end of {one.log}:\n{log_tail(one.log)}" for one in ended)
                 raise NotReady(f"{stage.name} was not ready within {stage.ready_timeout_seconds:.0f} s: {slow}{tails}")
             time.sleep(_POLL_SECONDS)
+
+    def _give_way(self, program: Program, status: ProgramStatus) -> None:
+        """Stops a program where another listens in its place, and raises PortTaken; else nothing."""
+        if port := program.taken_port(status.pid):
+            self._stop_programs([program.name])
+            raise PortTaken(program.name, port, status.log)
 
     def _require(self, name: str) -> None:
         if name not in {status.name for status in self.status()}:

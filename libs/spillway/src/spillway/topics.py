@@ -24,7 +24,7 @@ from aiokafka.producer import sender
 
 from spillway import metrics
 from spillway.addresses import DEAD_LETTERS, FLEET, SCOPE_CLUSTER, SCOPE_WORKLOAD, TOPICS, Topic
-from spillway.bus import NoLog
+from spillway.bus import NoLog, OtherFleet
 from spillway.dead_letters import RECORD_BYTES_MAX, headers_for, outgoing
 from spillway.events import FleetFormed
 from spillway.kafka_access import KafkaAccess, LetNotIn, access_to
@@ -56,9 +56,16 @@ class LogState:
 
 
 async def ensure_topics(
-    access: KafkaAccess, settings: TopicSettings, fleet_name: str, say: Callable[[str], None] = log.info
+    access: KafkaAccess,
+    settings: TopicSettings,
+    fleet_name: str,
+    say: Callable[[str], None] = log.info,
+    wanted_fleet: str | None = None,
 ) -> str:
-    """Creates what is missing, tells say what differs, forms the fleet if none is; returns the fleet id."""
+    """Creates what is missing, tells say what differs, forms the fleet if none is; returns the fleet id.
+
+    wanted_fleet: OtherFleet for another one that was formed before, and for any where it is empty. None: it may be any.
+    """
     async with asyncio.timeout(settings.ensure_seconds):
         try:
             admin = AIOKafkaAdminClient(**await access.arguments())
@@ -68,10 +75,14 @@ async def ensure_topics(
                 await _compare(admin, settings, say)
             finally:
                 await admin.close()
-            return await _form(access, settings, fleet_name, say)
+            fleet, formed = await _form(access, settings, fleet_name, say)
         except KafkaError as error:
             await access.explain(error, "use")
             raise
+    if not formed and wanted_fleet is not None and fleet != wanted_fleet:
+        wanted = f"not of {wanted_fleet!r}" if wanted_fleet else "and was to have none yet"
+        raise OtherFleet(f"this log is of fleet {fleet!r}, {wanted}")
+    return fleet
 
 
 def partition_count(topic: Topic, settings: TopicSettings) -> int:
@@ -130,8 +141,13 @@ async def _compare(admin: Any, settings: TopicSettings, say: Callable[[str], Non
                 say(f"{name}: {config} is {there}, expected {value}")
 
 
-async def _form(access: KafkaAccess, settings: TopicSettings, fleet_name: str, say: Callable[[str], None]) -> str:
-    """Opening the transactional producer shuts other runs out, so that what is read here stays true until written."""
+async def _form(
+    access: KafkaAccess, settings: TopicSettings, fleet_name: str, say: Callable[[str], None]
+) -> tuple[str, bool]:
+    """The fleet id, and whether this run has formed it.
+
+    Opening the transactional producer shuts other runs out, so that what is read here stays true until written.
+    """
     producer = AIOKafkaProducer(
         **await access.arguments(), transactional_id=settings.topic_prefix + TOPICS_TRANSACTIONS
     )
@@ -142,7 +158,7 @@ async def _form(access: KafkaAccess, settings: TopicSettings, fleet_name: str, s
             with suppress(NoLog):
                 fleet = (await reader.read()).fleet
                 say(f"fleet {fleet}: formed before")
-                return fleet
+                return fleet, False
             fleet = f"{fleet_name}-{secrets.token_hex(4)}"
             record = outgoing(FleetFormed(fleet))
             headers = headers_for(record, fleet, "topics", secrets.token_hex(16), datetime.now(UTC).isoformat())
@@ -153,10 +169,10 @@ async def _form(access: KafkaAccess, settings: TopicSettings, fleet_name: str, s
             except (KafkaError, AssertionError) as error:  # aiokafka asserts after a fence
                 fleet = await _until_read(reader)  # Whoever shut this run out may not have written yet.
                 say(f"fleet {fleet}: formed by another run ({error!r})")
-                return fleet
+                return fleet, False
             await _until_read(reader)
             say(f"fleet {fleet}: formed")
-            return fleet
+            return fleet, True
     finally:
         await producer.stop()
 

@@ -1,0 +1,50 @@
+"""A platform whose ports others take, and whose log is another's."""
+
+import json
+import socket
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from spillway.bus import OtherFleet
+from spillway_local.kafka_server import PORTS_PER_NODE
+from spillway_local.ports import LOOPBACK, PortBook, session_port
+from spillway_local.stack import Stack, StackOptions
+
+
+@pytest.mark.kafka
+def test_a_port_that_is_taken_while_kafka_starts_is_given_up_and_no_other_log_is_joined(tmp_path: Path) -> None:
+    said: list[str] = []
+    taken: list[int] = []
+    strangers = ExitStack()
+
+    def take(line: str) -> None:
+        """Once, listens at Kafka's port between its choice and Kafka's start."""
+        said.append(line)
+        if line.startswith("starting") and not taken:
+            taken.append(json.loads((tmp_path / "ports.json").read_text())["kafka"])
+            strangers.enter_context(socket.create_server((LOOPBACK, taken[0])))
+
+    ports = PortBook(tmp_path / "ports.json")
+    ports.port("kafka", session_port(count=PORTS_PER_NODE), count=PORTS_PER_NODE)
+    ports.port("redis", session_port())
+    stack = Stack(StackOptions(tmp_path, fleet=(), instances=0, outlives=False), take)
+    with strangers:
+        try:
+            kafka = stack.up().kafka
+            assert kafka != f"{LOOPBACK}:{taken[0]}"
+            assert any(f"kafka: another program listens at its port {taken[0]};" in line for line in said)
+            fleet = (tmp_path / "kafka" / "fleet").read_text().strip()
+            assert said[-1] == f"topics are there; the fleet is {fleet}"
+
+            stack.up()  # The log that it knows.
+            (tmp_path / "kafka" / "fleet").write_text("local-other")
+            with pytest.raises(
+                OtherFleet, match=rf"Kafka at {kafka}: .* of fleet '{fleet}', not of 'local-other', as "
+            ):
+                stack.up()
+            with pytest.raises(OtherFleet, match=rf"Kafka at {kafka}: .* of fleet '{fleet}', and was to have none yet"):
+                stack.create_topics("")
+        finally:
+            stack.down()
