@@ -28,6 +28,8 @@ class FakeLending:
         self.asked: list[Any] = []
         self.is_active = True
         self.nodes: tuple[lending.LentNode, ...] = (NODE,)
+        self.lent_in_turn: list[int] | None = None
+        """What it says of a cluster that withdraws, one answer after the other; then the cluster lends no more."""
 
     def leader(self) -> str:
         return "me"
@@ -49,7 +51,12 @@ class FakeLending:
         return self._reply(cluster=request.cluster, pool=request.pool, rules=request.rules, changed=True, warnings=())
 
     async def list_lending(self, request: lending.ListLendingRequest) -> lending.LendingReply:
-        return self._reply()
+        if self.lent_in_turn is None:
+            return self._reply()
+        if not self.lent_in_turn:
+            raise RequestError("NOT_FOUND", f"cluster {request.cluster}: no lending is declared of it")
+        lent = self.lent_in_turn.pop(0)
+        return self._reply(withdrawing=True, nodes_lent=lent, nodes_recalled=0, nodes_checking=0)
 
     async def pause_lending(self, request: lending.PauseLendingRequest) -> lending.LendingReply:
         self.asked.append(request)

@@ -162,8 +162,8 @@ def test_drain_waits_with_progress_until_nothing_is_there(joined: Spillway) -> N
     result = joined("cluster", "drain", "own-1", "--wait")
     assert result.exit_code == 0
     assert result.stderr.splitlines() == [
-        "own-1: 20 replicas of 1 workload still there",
-        "own-1: 10 replicas of 1 workload still there",
+        "waiting: own-1: 20 replicas of 1 workload still there",
+        "waiting: own-1: 10 replicas of 1 workload still there",
         "own-1: no replica of the fleet's workloads is left there",
     ]
 
@@ -255,7 +255,7 @@ def test_migrate_waits_until_none_is_leaving(spillway: Spillway) -> None:
     spillway("apply", "web", "--image", "i", "--replicas", "20")
     result = spillway("migrate", "workload", "web", "--to", "own-2", "--replicas", "5", "--wait", "-o", "json")
     assert result.exit_code == 0
-    assert result.stderr.splitlines() == ["3 replicas to leave own-1", "1 replica to leave own-1"]
+    assert result.stderr.splitlines() == ["waiting: 3 replicas to leave own-1", "waiting: 1 replica to leave own-1"]
     assert json.loads(result.stdout)["placement"]["placed"] == 20
 
 

@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 from spillway import api
 from spillway.api import RequestError
 from spillway_cli import cluster_commands, fleet_commands, local_commands, waiting
-from spillway_cli.config import ADDRESSES_FILE
+from spillway_cli.config import ADDRESSES_FILE, names_health_ports
 from spillway_cli.main import app
 
 Write = Callable[[str, str], str]
@@ -545,6 +545,17 @@ def test_what_runs_here_is_found_and_shown(stack: type[FakeStack], spillway: Spi
     assert CliRunner().invoke(app, ["processes"]).stdout.splitlines()[1].split()[:4] == ["kafka", "RUNNING", "7", "90s"]
     assert json.loads(spillway("status", "-o", "json").stdout)["processes"][0]["state"] == "RUNNING"
     assert "RUNNING" in spillway("status").stdout
+
+
+@pytest.mark.parametrize("started", [True, False])
+def test_doctor_says_how_health_ports_are_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, started: bool) -> None:
+    """What an older `spillway up` wrote names none: there nobody finds what to set, `make up` writes it anew."""
+    monkeypatch.chdir(tmp_path)
+    if started:
+        ADDRESSES_FILE.parent.mkdir()
+        ADDRESSES_FILE.write_text(json.dumps({"endpoints": ["a:1"], "kafka": "k:1"}))
+    assert ("`make up`" in names_health_ports()) is started
+    assert ("SPILLWAY_HEALTH" in names_health_ports()) is not started
 
 
 def test_a_process_that_is_there_and_says_nothing_is_not_shown_as_well(

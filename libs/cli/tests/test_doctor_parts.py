@@ -3,6 +3,7 @@
 import asyncio
 import base64
 import json
+import re
 import socket
 import ssl
 import uuid
@@ -322,3 +323,13 @@ def test_a_line_for_each_check_and_what_mends_it_below(spillway: Any, port: int)
     at = next(number for number, line in enumerate(lines) if line.startswith("✗ failed   Kafka: "))
     assert lines[at + 1].strip().startswith("→ are the brokers up?")
     assert not [line for line in lines if line.startswith("✓")]
+
+
+def test_chapters_that_hints_name_are_there() -> None:
+    docs = Path(__file__).parents[3] / "docs"
+    sources = "".join(file.read_text() for file in Path(log.__file__).parent.glob("*.py"))
+    named = set(re.findall(r"docs/(\w+\.md), ([A-Z]\w*(?: [a-z]\w*)*)", sources))
+    assert ("operations.md", "Partitions that differ") in named
+    for file, chapter in named:
+        headings = [line.lstrip("# ") for line in (docs / file).read_text().splitlines() if line.startswith("#")]
+        assert any(heading.startswith(chapter) for heading in headings), f"docs/{file}, {chapter}"

@@ -193,6 +193,26 @@ def test_flags_without_a_cluster_or_a_pool_name_the_one_that_is_missing(
     assert f"no {missing}: expected CLUSTER --pool POOL, or -f FILE" in result.stderr
 
 
+def test_withdraw_waits_until_nothing_is_lent_and_says_so(answers: tuple[FakeLending, str]) -> None:
+    fake, address = answers
+    fake.lent_in_turn = [2, 0]
+    result = run(address, "lending", "withdraw", "own-1", "--wait", "--timeout", "20")
+    assert result.exit_code == 0
+    assert result.stderr.splitlines()[-3:] == [
+        "waiting: own-1: 2 nodes to come back",
+        "waiting: own-1: all nodes are back, their marks are looked for",
+        "own-1: withdrawn; nothing of it is lent",
+    ]
+
+
+def test_withdraw_ends_with_5_while_nodes_are_away_still(answers: tuple[FakeLending, str]) -> None:
+    fake, address = answers
+    fake.lent_in_turn = [1] * 100
+    result = run(address, "lending", "withdraw", "own-1", "--wait", "--timeout", "0.2")
+    assert result.exit_code == 5
+    assert "own-1: not withdrawn after 0.2 s: 1 node to come back" in result.stderr
+
+
 def test_list_and_get_show_state_rules_and_numbers(answers: tuple[FakeLending, str]) -> None:
     _, address = answers
     listed = run(address, "lending", "list")
@@ -210,7 +230,10 @@ def test_pause_resume_and_withdraw_say_what_they_changed(answers: tuple[FakeLend
     fake, address = answers
     assert run(address, "lending", "pause", "--reason", "sale").stderr.endswith("own-1: is paused already\n")
     assert run(address, "lending", "resume", "own-1").stderr.endswith("own-1: resumed\n")
-    assert run(address, "lending", "withdraw", "own-1").stderr.endswith("own-1: being withdrawn\n")
+    said = run(address, "lending", "withdraw", "own-1").stderr
+    assert said.endswith(
+        "own-1: being withdrawn\n`lending list` shows it until the last node is back; --wait waits for that\n"
+    )
     assert fake.asked == [
         lending.PauseLendingRequest("", "sale"),
         lending.ResumeLendingRequest("own-1"),

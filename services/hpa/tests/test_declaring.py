@@ -168,3 +168,34 @@ def test_a_scale_policy_of_cpu_alone_stays_above_none_and_comes_back_from_a_wind
         world.say(pods("c", [0] * (sizes(world)[-1][1] if sizes(world) else 3), at_ms + 1, second + 1))
     assert 0 in [replicas for _, replicas in sizes(world)]
     assert sizes(world)[-1][1] == 1
+
+
+@pytest.mark.parametrize(
+    ("replicas", "words"),
+    [
+        pytest.param(
+            120, ["shop/web has 120 replicas until now, more than the policy allows: they are cut to 20"], id="more"
+        ),
+        pytest.param(20, [], id="as many as it allows"),
+    ],
+)
+def test_what_a_policy_cuts_at_once_is_said_before_and_when_it_is_declared(replicas: int, words: list[str]) -> None:
+    """Kubernetes cuts them as well, and asks nobody; whoever declares is told."""
+    world = World()
+    world.say(declared(replicas))
+    manifest = json.dumps(targeting("web"))
+    for plan_only in (True, False):
+        request = DeclarePolicyRequest(manifest, plan_only)
+        _, reply = declaring.declare(world.state, request, Generation(9, 1), START_MS, nothing_unasked)
+        assert list(reply.warnings) == words
+
+
+@pytest.mark.parametrize("over", [True, False])
+def test_a_dated_window_that_is_over_is_warned_of(over: bool) -> None:
+    world = World()
+    world.say(declared(3))
+    year = "1969" if over else "2069"
+    window = {"name": "sale", "timeZone": "UTC", "from": f"{year}-11-27", "until": f"{year}-11-28", "floor": 2}
+    _, warnings = declare(world, own(metrics=[cpu_at(50)], calendar=[window]), 1)
+    words = "ScalePolicy.spec.calendar[0].until: window sale is over: it has no effect"
+    assert list(warnings) == ([words] if over else [])

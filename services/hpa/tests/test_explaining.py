@@ -4,7 +4,23 @@ import pytest
 
 from hpa.core.requests.answers import explain, policy_reply
 
-from .world import KAFKA, KEY, World, at, backlog, begun, condition, declared, external, load, own, scaled_object
+from .world import (
+    KAFKA,
+    KEY,
+    World,
+    at,
+    backlog,
+    begun,
+    condition,
+    cpu_at,
+    declared,
+    external,
+    hpa,
+    load,
+    own,
+    pods,
+    scaled_object,
+)
 
 
 def targets(made: World) -> str:
@@ -127,3 +143,24 @@ def test_at_none_the_autoscaler_of_a_scaled_object_rests_and_says_so() -> None:
     assert (made.replicas, condition(made, "ScalingActive")) == (0, ("False", "ScalingDisabled"))
     made.say(backlog([10] * 8, at(70)))
     assert (made.replicas, condition(made, "ScalingActive")) == (8, ("True", "ValidMetricFound"))
+
+
+def test_a_size_that_a_window_keeps_at_the_maximum_is_told_by_the_window_and_then_the_maximum() -> None:
+    """Of 400 cut to 20 the window knows 400; nobody is told that metrics are below target beside too many replicas."""
+    made = begun(hpa([cpu_at(50)]), replicas=400)
+    made.say(pods("c", [10] * 20, at(20), 2))
+    made.until(at(30))
+    found = explain(made.state, made.state.scaled[KEY])
+    assert made.replicas == 20
+    assert [(one.rule, one.before, one.after, one.why) for one in found.rules] == [
+        ("window", found.asked, 400, "ScaleDownStabilized"),
+        ("bounds", 400, 20, "TooManyReplicas"),
+    ]
+    assert found.reason == ""
+
+
+def test_when_time_alone_changes_a_size_it_is_said_what_is_too_old_then() -> None:
+    made = begun(own(metrics=[external("queue", "10")]), replicas=5)
+    made.say(load("queue", 50, at(10)))
+    found = explain(made.state, made.state.scaled[KEY])
+    assert found.due_why == "the last measurement of an external metric is too old by then to count"

@@ -132,6 +132,7 @@ def test_what_is_left_out_is_as_in_kubernetes() -> None:
         ("spec.behavior.scaleUp.stabilizationWindowSeconds", 3601, "3601: expected 0 to 3600"),
         ("spec.behavior.scaleUp.policies.0.periodSeconds", 0, "periodSeconds: 0: expected 1 to 1800"),
         ("spec.behavior.scaleUp.policies.0.type", "Nodes", "type: 'Nodes': expected Pods or Percent"),
+        ("spec.behavior.scaleUp.policies", [], "behavior.scaleUp.policies: []: expected at least one policy"),
         ("spec.behavior.scaleUp.tolerance", "-1", "tolerance: '-1': expected at least 0"),
         ("spec.behavior.scaleDown.selectPolicy", "Least", "selectPolicy: 'Least': expected Max or Min or Disabled"),
         ("spec.metrics", [], "expected at least one metric of type Object or External"),

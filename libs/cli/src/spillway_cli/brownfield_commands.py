@@ -8,7 +8,7 @@ from spillway import api
 from spillway.rpc import PlannerClient
 from spillway_cli import tables
 from spillway_cli.config import Config
-from spillway_cli.exits import bad_input, say
+from spillway_cli.exits import bad_input, say, say_waits
 from spillway_cli.manifests import read_documents
 from spillway_cli.output import Format, console, print_machine
 from spillway_cli.session import Namespace, Output, with_planner
@@ -76,7 +76,7 @@ def release(
             )
         reply = await client.release(api.ReleaseRequest(namespace or config.namespace, name))
         if wait:
-            await until_gone(client, reply.namespace, reply.name, timeout, say)
+            await until_gone(client, reply.namespace, reply.name, timeout, say_waits())
         if output is not Format.table:
             print_machine(reply, output)
         elif wait:

@@ -15,7 +15,7 @@ from spillway.rpc import PLANNER, PlannerClient
 from spillway.texts import counted, is_ours_to_mend
 from spillway_cli import tables
 from spillway_cli.config import Config
-from spillway_cli.exits import CommandFailed, bad_input, guarded, say, say_changes
+from spillway_cli.exits import CommandFailed, bad_input, guarded, say, say_waits
 from spillway_cli.lending_commands import still_lent
 from spillway_cli.local_commands import ANSWER_SECONDS, RUN_FOLDER, processes_of, processes_table
 from spillway_cli.output import Format, console, duration, print_machine
@@ -233,7 +233,7 @@ async def _show_moves(
     _show(reply, output, tables.cluster_moves(reply))
     if seconds:
         name, phase = reply.cluster.cluster, reply.cluster.phase
-        drained = await until_handed_over(client, name, phase, seconds, say_changes())
+        drained = await until_handed_over(client, name, phase, seconds, say_waits())
         say(f"{name}: {await _left(config, drained) if drained is not None else 'it has left the fleet'}")
 
 

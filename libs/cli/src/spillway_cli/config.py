@@ -98,6 +98,13 @@ def what_helps(config: Config, name: str) -> str:
     return "is it running? `spillway config` shows where it is looked for"
 
 
+def names_health_ports() -> str:
+    """For people, when none is named: `spillway up` of before 2026-11-22 wrote addresses without them."""
+    if addresses_in(ADDRESSES_FILE):
+        return f"{ADDRESSES_FILE} is of an older version, which named none: `make up` writes it anew"
+    return "SPILLWAY_HEALTH=host:port,…: health ports tell who is ready, and how far behind the log"
+
+
 def _read(path: Path, required: bool) -> Mapping[str, Any]:
     try:
         content = tomllib.loads(path.read_text())

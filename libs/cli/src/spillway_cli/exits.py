@@ -97,14 +97,14 @@ def say(text: str) -> None:
     typer.echo(text, err=True)
 
 
-def say_changes() -> Callable[[str], None]:
-    """Says a line on stderr when it is another than the last."""
+def say_waits() -> Callable[[str], None]:
+    """Says on stderr what is waited for, when it is something else than the last."""
     last = ""
 
     def said(text: str) -> None:
         nonlocal last
         if text != last:
-            say(text)
+            say(f"waiting: {text}")
             last = text
 
     return said

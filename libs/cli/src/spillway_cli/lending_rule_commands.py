@@ -20,7 +20,7 @@ from spillway.model import Requirement
 from spillway.rpc import LendingClient
 from spillway.texts import counted
 from spillway_cli.config import Config
-from spillway_cli.exits import say
+from spillway_cli.exits import say, say_waits
 from spillway_cli.lending_commands import STALE
 from spillway_cli.lending_rules import (
     NUMBER_MAX,
@@ -30,7 +30,8 @@ from spillway_cli.lending_rules import (
     label_requirements,
 )
 from spillway_cli.output import Format, amount, console, print_machine, table, when
-from spillway_cli.session import Output, with_lending
+from spillway_cli.session import Output, Timeout, Wait, with_lending
+from spillway_cli.waiting import until_withdrawn
 
 app = typer.Typer(no_args_is_help=True, help="How clusters lend their idle nodes: docs/lending.md.")
 
@@ -154,13 +155,27 @@ def resume(context: typer.Context, cluster: OwnerOrAll = "", output: Output = Fo
     with_lending(context, body)
 
 
-@app.command(epilog="Example:  spillway lending withdraw own-1 --reason 'sold'")
-def withdraw(context: typer.Context, cluster: Owner, reason: Reason = "", output: Output = Format.table) -> None:
+@app.command(
+    epilog="Examples:  spillway lending withdraw own-1 --reason 'sold'  ·  spillway lending withdraw own-1 --wait"
+)
+def withdraw(
+    context: typer.Context,
+    cluster: Owner,
+    reason: Reason = "",
+    wait: Wait = False,
+    timeout: Timeout = 300.0,
+    output: Output = Format.table,
+) -> None:
     """Recall all that a cluster has lent, then forget what it declared; `spillway lent` shows what is away still."""
 
     async def body(client: LendingClient, _: Config) -> None:
         reply = await client.withdraw_lending(WithdrawLendingRequest(cluster, reason))
         _say_changed(reply.clusters, "being withdrawn", output)
+        if wait:
+            await until_withdrawn(client, cluster, timeout, say_waits())
+            say(f"{cluster}: withdrawn; nothing of it is lent")
+        else:
+            say("`lending list` shows it until the last node is back; --wait waits for that")
 
     with_lending(context, body)
 

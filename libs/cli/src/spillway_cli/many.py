@@ -8,7 +8,7 @@ from spillway import api
 from spillway.rpc import PlannerClient
 from spillway.texts import counted
 from spillway_cli import tables
-from spillway_cli.exits import Code, say, say_changes
+from spillway_cli.exits import Code, say, say_waits
 from spillway_cli.grouping import Group
 from spillway_cli.manifests import place_names
 from spillway_cli.output import Format, console, print_machine
@@ -38,7 +38,7 @@ async def apply_all(client: PlannerClient, groups: Sequence[Group], output: Form
     placed = [answer.placement for answer in answers if answer.placement is not None]
     deadline = time.monotonic() + seconds
     for placement in placed if seconds else ():
-        await until_ready(client, placement, max(0.1, deadline - time.monotonic()), say_changes())
+        await until_ready(client, placement, max(0.1, deadline - time.monotonic()), say_waits())
     return Code.IN_PART if any(placement.unplaced for placement in placed) and not seconds else Code.DONE
 
 

@@ -8,7 +8,7 @@ from spillway import api
 from spillway.rpc import PlannerClient
 from spillway_cli import tables
 from spillway_cli.config import Config
-from spillway_cli.exits import say, say_changes
+from spillway_cli.exits import say, say_waits
 from spillway_cli.output import Format, console, print_machine
 from spillway_cli.session import Namespace, Output, Timeout, Wait, with_planner
 from spillway_cli.waiting import until_moved
@@ -44,7 +44,7 @@ def workload(  # noqa: PLR0913 - the options of a command are its parameters
             return
         if output is Format.table:
             say(tables.summary(reply).plain)
-        done = await until_moved(client, reply, timeout, say_changes())
+        done = await until_moved(client, reply, timeout, say_waits())
         _show(done, tables.workload(done), output)
 
     with_planner(context, body)

@@ -35,7 +35,9 @@ def autoscale(  # noqa: PLR0913 - the options of a command are its parameters
     context: typer.Context,
     workload: Annotated[str, typer.Argument(help="NAME, deployment/NAME or statefulset/NAME.", show_default=False)],
     *,
-    most: Annotated[int, typer.Option("--max", min=1, help="The most replicas.", show_default=False)],
+    most: Annotated[
+        int, typer.Option("--max", min=1, help="The most replicas; what has more is cut to it.", show_default=False)
+    ],
     least: Annotated[int, typer.Option("--min", min=0, help="The least replicas.")] = 1,
     cpu_percent: Annotated[
         int, typer.Option(min=1, help="CPU that pods are to use, in percent of what they request.")
@@ -46,7 +48,10 @@ def autoscale(  # noqa: PLR0913 - the options of a command are its parameters
     namespace: Namespace = None,
     output: Output = Format.table,
 ) -> None:
-    """Let the CPU that its pods use say how many replicas a workload has, in all clusters together."""
+    """Let the CPU that its pods use say how many replicas a workload has, in all clusters together.
+
+    As with kubectl it holds at once and nobody is asked: what has more than --max is cut to that, and it is said.
+    """
 
     async def body(client: ScalingClient, config: Config) -> None:
         if least > most:

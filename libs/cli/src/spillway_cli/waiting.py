@@ -15,8 +15,9 @@ from spillway.api import (
     RequestError,
     WorkloadReply,
 )
+from spillway.api_lending import ListLendingRequest
 from spillway.events import PHASE_DRAINING, STATE_PRESENT
-from spillway.rpc import PlannerClient
+from spillway.rpc import LendingClient, PlannerClient
 from spillway.scopes import FLEET_SCOPE, cluster_scope
 from spillway.texts import counted, on_hold
 from spillway_cli.exits import Code, CommandFailed
@@ -98,6 +99,29 @@ async def until_gone(client: PlannerClient, namespace: str, name: str, seconds: 
 
     if not await _poll(look, seconds):
         raise CommandFailed(f"{namespace}/{name}: not gone after {seconds:g} s: {left}", Code.TIMED_OUT)
+
+
+async def until_withdrawn(client: LendingClient, cluster: str, seconds: float, say: Said) -> None:
+    """Returns when all that a cluster has lent is back and its rules are forgotten. Fails with TIMED_OUT."""
+    left = "no answer"
+
+    async def look() -> bool:
+        nonlocal left
+        try:
+            (found,) = (await client.list_lending(ListLendingRequest(cluster))).clusters
+        except RequestError as error:
+            if error.code == "NOT_FOUND":
+                return True
+            raise
+        if not found.withdrawing:
+            raise CommandFailed(f"{cluster}: it lends again: somebody declared it")
+        away = found.nodes_lent + found.nodes_recalled + found.nodes_checking
+        left = f"{counted(away, 'node')} to come back" if away else "all nodes are back, their marks are looked for"
+        say(f"{cluster}: {left}")
+        return False
+
+    if not await _poll(look, seconds):
+        raise CommandFailed(f"{cluster}: not withdrawn after {seconds:g} s: {left}", Code.TIMED_OUT)
 
 
 async def until_handed_over(

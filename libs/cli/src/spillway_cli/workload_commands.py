@@ -12,7 +12,7 @@ from spillway import api
 from spillway.rpc import PlannerClient
 from spillway_cli import many, scaling_commands, tables
 from spillway_cli.config import Config
-from spillway_cli.exits import Code, bad_input, say, say_changes
+from spillway_cli.exits import Code, bad_input, say, say_waits
 from spillway_cli.grouping import grouped
 from spillway_cli.manifests import (
     Document,
@@ -150,7 +150,7 @@ def delete(
         reply = await client.delete(api.DeleteRequest(space, await _name_of_its_kind(client, space, name)))
         await scaling_commands.say_what_stays(config, reply, with_policy)
         if wait:
-            await until_gone(client, reply.namespace, reply.name, timeout, say_changes())
+            await until_gone(client, reply.namespace, reply.name, timeout, say_waits())
         if output is not Format.table:
             print_machine(reply, output)
         elif wait:
@@ -363,7 +363,7 @@ async def _show_placed(client: PlannerClient, reply: api.PlacementReply, output:
         return Code.IN_PART if reply.unplaced else Code.DONE
     if output is Format.table:
         say(tables.summary(reply).plain)
-    done = await until_ready(client, reply, seconds, say_changes())
+    done = await until_ready(client, reply, seconds, say_waits())
     _show(done, output, lambda: console().print(tables.workload(done)))
     return Code.DONE
 

@@ -16,7 +16,9 @@ class Settings(ClusterTurnSettings):
     hold_said_seconds: float = setting(
         30.0, "seconds that an object is on hold (left as it is until something else happens) before its status says so"
     )
-    status_batch: int = setting(500, "statuses published at once")
+    status_batch: int = setting(
+        500, "statuses published at once; shapes likewise, and so many of a cluster's shapes wait for that at the most"
+    )
     objects_at_once: int = setting(8, "objects of one cluster that are worked on at the same time")
     objects_at_once_overall: int = setting(256, "the same for all clusters of this instance")
     steps_max: int = setting(50, "actions and repeated reads in one go at one object")

@@ -22,7 +22,7 @@ from spillway.settings import OperatorError
 from spillway.store import RedisStore, StoreSettings, StoreUnavailable
 from spillway.topics import TopicSettings
 from spillway.version import VERSION
-from spillway_cli.config import Config
+from spillway_cli.config import Config, names_health_ports
 from spillway_cli.doctor import fleet, log, members, services
 from spillway_cli.doctor.checks import Check, failed, skipped, warning
 from spillway_cli.doctor.pages import read_page
@@ -69,8 +69,7 @@ class Examination:
         checks.append(services.versions(VERSION, version_by_process))
         checks += [check for page in pages for check in services.page(page)]
         if not pages:
-            hint = "SPILLWAY_HEALTH=host:port,…: health ports tell who is ready, and how far behind the log"
-            checks.append(skipped("processes", "no health port is named", hint))
+            checks.append(skipped("processes", "no health port is named", names_health_ports()))
         checks += of_log
         planners, scalers, lenders = (tuple(one.endpoint for one in found if one.code == "OK") for found in probed)
         visits: Sequence[members.Visit] = ()

@@ -47,7 +47,7 @@ def _partitions(topics: Mapping[str, TopicFound]) -> Check:
         wrong += [f"{name} has {count}, not {wanted}" for name, count in counts.items() if count != wanted]
     if not wrong:
         return ok("partitions", f"{sum(topic.partitions for topic in topics.values())} in all")
-    hint = "stop the services, delete and create that topic as the others are: docs/operations.md, Restore"
+    hint = "whether it may be deleted and created again: docs/operations.md, Partitions that differ"
     return failed("partitions", named(sorted(wrong)), hint)
 
 

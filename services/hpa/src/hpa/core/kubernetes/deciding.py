@@ -79,7 +79,8 @@ class Decision(Struct, frozen=True):
     """replicas: to scale to; None: nothing is to be written. desired: what is said to be desired.
 
     failed: the decision could not be made, or not from all metrics. reason: why replicas, in Kubernetes' words.
-    asked: what the metrics asked for; None: they were not looked at, or nothing could be concluded.
+    asked: what the metrics asked for; None: they were not looked at, or nothing could be concluded. stabilized: what
+    the windows left of it.
     limited_reason: what bound the number that the windows left.
     """
 
@@ -93,6 +94,7 @@ class Decision(Struct, frozen=True):
     notices: tuple[Notice, ...] = ()
     failed: bool = False
     asked: int | None = None
+    stabilized: int | None = None
     limited_reason: str = ""
 
 
@@ -223,6 +225,7 @@ def _normalized(begun: Decision, policy: Autoscaler, found: Asked, settings: Set
         notices=_warnings(found) if found.failures else (),
         failed=bool(found.failures),
         asked=wanted,
+        stabilized=left.stabilized,
         limited_reason=left.limited_reason,
     )
 

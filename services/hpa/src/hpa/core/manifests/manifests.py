@@ -225,6 +225,8 @@ def _rules(spec: RulesSpec | None, where: str) -> GivenRules | None:
     if tolerance is not None and tolerance < 0:
         raise invalid(f"{where}.tolerance", spec.tolerance, "at least 0")
     policies = bounded(spec.policies or (), POLICIES_MAX, f"{where}.policies")
+    if spec.policies == ():
+        raise invalid(f"{where}.policies", [], "at least one policy, or no such field, for the default ones")
     return GivenRules(
         policies=tuple(_policy(policy, f"{where}.policies[{index}]") for index, policy in enumerate(policies)) or None,
         select=select,

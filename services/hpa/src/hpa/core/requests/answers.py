@@ -129,8 +129,14 @@ def explain(state: HpaState, scaled: Scaled | Refused) -> ExplainPolicyReply:
         due_ms=scaled.due.at_ms if scaled.due is not None else 0,
         due_why=scaled.due.why if scaled.due is not None else "",
         changed_ms=scaled.changed_ms,
-        reason=sized.reason or (decided.reason if decided is not None else ""),
+        reason=_reason(sized, decided.reason if decided is not None else ""),
     )
+
+
+def _reason(sized: Sized, of_last_change: str) -> str:
+    """Kubernetes' word on a change says nothing of a size that rules keep as it is: they say it."""
+    kept = sized.replicas is None and sized.rules
+    return "" if kept else sized.reason or of_last_change
 
 
 def _refused(state: HpaState, refused: Refused) -> ExplainPolicyReply:

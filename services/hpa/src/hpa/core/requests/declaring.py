@@ -5,6 +5,8 @@ from dataclasses import replace
 from typing import Final
 
 from hpa.core.manifests.attached import Attached, read_attached
+from hpa.core.manifests.scale_policy import ScalePolicy
+from hpa.core.own.calendar import Once
 from hpa.core.requests.answers import find, policy_reply
 from hpa.core.scaled import Refused, Scaled
 from hpa.core.state import HpaState
@@ -38,7 +40,7 @@ def declare(
             " a workload has one policy; delete that one first",
         )
     event = ScalePolicyDeclared(*key, generation, policy.kind, policy.name, text, now_ms)
-    warnings = unasked(event)
+    warnings = (*unasked(event), *_over(policy, now_ms), *_cut(policy, state.current(key)))
     if known is not None and known.declared.manifest == text:
         return [], _warned(policy_reply(state, known), warnings)
     if request.plan_only:
@@ -57,6 +59,21 @@ def _is_same(one: Scaled | Refused, policy: Attached) -> bool:
     """Whether a declared policy is the object that is declared now, whatever workload each names."""
     known = one.declared
     return (known.kind, known.policy, known.namespace) == (policy.kind, policy.name, policy.target.namespace)
+
+
+def _over(policy: Attached, now_ms: int) -> Iterable[str]:
+    """Dated windows that are in the past."""
+    windows = policy.wanted.calendar if isinstance(policy.wanted, ScalePolicy) else ()
+    for index, window in enumerate(windows):
+        if isinstance(window.times, Once) and 1000 * window.times.until_s <= now_ms:
+            yield f"ScalePolicy.spec.calendar[{index}].until: window {window.name} is over: it has no effect"
+
+
+def _cut(policy: Attached, replicas: int) -> Iterable[str]:
+    """What it takes from a workload at once, as every HorizontalPodAutoscaler does. replicas: before it."""
+    if replicas > policy.most:
+        had = f"{policy.target.namespace}/{policy.target.name} has {replicas} replicas until now"
+        yield f"{had}, more than the policy allows: they are cut to {policy.most}"
 
 
 def _warned(reply: PolicyReply, warnings: tuple[str, ...]) -> PolicyReply:

@@ -12,19 +12,24 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from hpa.core.heard.inputs import Inputs
-from hpa.core.heard.readings import CRON, Moment, Read, read_metric
-from hpa.core.kubernetes.behavior import SCALE_DOWN_STABILIZED, SCALE_UP_STABILIZED, TOO_FEW_REPLICAS, TOO_MANY_REPLICAS
+from hpa.core.heard.readings import CRON, KAFKA, PROMETHEUS, Moment, Read, read_metric
+from hpa.core.kubernetes.behavior import (
+    SCALE_DOWN_STABILIZED,
+    SCALE_UP_STABILIZED,
+    TOO_FEW_REPLICAS,
+    TOO_MANY_REPLICAS,
+    WITHIN_RANGE,
+)
 from hpa.core.kubernetes.deciding import (
-    ABLE_TO_SCALE,
     SCALING_ACTIVE,
-    SCALING_LIMITED,
     Condition,
+    Decision,
     Known,
     Scale,
     without_scale,
 )
 from hpa.core.kubernetes.evaluating import NOTHING_DECIDED, Evaluation, Observed, ScalingState, evaluate
-from hpa.core.kubernetes.policy import Autoscaler, Metric
+from hpa.core.kubernetes.policy import CONTAINER_RESOURCE, EXTERNAL, OBJECT, PODS, RESOURCE, Autoscaler, Metric
 from hpa.core.kubernetes.proposals import Reading
 from hpa.core.manifests.attached import Attached
 from hpa.core.own.queue_state import NOTHING_SEEN, QueueState
@@ -48,6 +53,16 @@ class Remembered(Struct, frozen=True, gc=False):
 
 
 NOTHING_REMEMBERED: Final = Remembered()
+MEASURED: Final = {
+    RESOURCE: "what its pods use",
+    CONTAINER_RESOURCE: "what a container of its pods uses",
+    PODS: "a metric of its pods",
+    OBJECT: "a metric of an object",
+    EXTERNAL: "an external metric",
+    KAFKA: "its queue",
+    PROMETHEUS: "what Prometheus knows",
+}
+"""For people, by the source of a metric or the kind of a trigger."""
 
 
 class Due(Struct, frozen=True, gc=False):
@@ -125,7 +140,7 @@ def sized_by(case: Case, autoscaler: Autoscaler, reads: tuple[Read, ...]) -> Siz
         reads=tuple(
             [MetricRead(metric.name, read, metric) for metric, read in zip(autoscaler.metrics, reads, strict=True)]
         ),
-        rules=bound_rules(decision.asked, decision.desired, decision.conditions),
+        rules=bound_rules(decision),
     )
 
 
@@ -165,7 +180,8 @@ def _first_due(case: Case, found: Evaluation, reads: tuple[Read, ...]) -> Due | 
 def reads_due(reads: Iterable[Read]) -> Iterable[Due]:
     for read in reads:
         if read.due_ms is not None:
-            why = "a schedule" if read.source == CRON else f"a value of {read.source} will be too old"
+            said = MEASURED.get(read.source, read.source)
+            why = "a schedule" if read.source == CRON else f"the last measurement of {said} is too old by then to count"
             yield Due(read.due_ms, why)
 
 
@@ -176,18 +192,23 @@ def _asked_by(conditions: tuple[Condition, ...]) -> str:
     return ""
 
 
-def bound_rules(asked: int | None, desired: int, conditions: tuple[Condition, ...]) -> tuple[ExplainedRule, ...]:
-    """Which of an autoscaler's rules made another number of what was asked for, by its conditions."""
-    if asked is None or asked == desired:
+def bound_rules(decision: Decision) -> tuple[ExplainedRule, ...]:
+    """Which of an autoscaler's rules made another number of what was asked for, one after the other."""
+    asked, left, desired = decision.asked, decision.stabilized, decision.desired
+    if asked is None or left is None or asked == desired:
         return ()
     found = []
-    for one in conditions:  # able_to_scale is always the first of these two.
-        if one.kind == ABLE_TO_SCALE and one.reason in (SCALE_UP_STABILIZED, SCALE_DOWN_STABILIZED):
-            found.append(ExplainedRule("window", asked, desired, one.reason))
-        elif one.kind == SCALING_LIMITED and one.status:
-            rule = "bounds" if one.reason in (TOO_MANY_REPLICAS, TOO_FEW_REPLICAS) else "rate"
-            found.append(ExplainedRule(rule, asked, desired, one.reason))
-    return tuple(found) or (ExplainedRule("window", asked, desired, "held by what was asked for before"),)
+    if left != asked:
+        found.append(
+            ExplainedRule("window", asked, left, SCALE_DOWN_STABILIZED if left > asked else SCALE_UP_STABILIZED)
+        )
+    if left != desired:
+        few = left < desired and decision.limited_reason == WITHIN_RANGE  # A size that left zero, below its minimum.
+        why = TOO_FEW_REPLICAS if few else decision.limited_reason
+        found.append(
+            ExplainedRule("bounds" if why in (TOO_MANY_REPLICAS, TOO_FEW_REPLICAS) else "rate", left, desired, why)
+        )
+    return tuple(found)
 
 
 def why_not_there(case: Case) -> str:

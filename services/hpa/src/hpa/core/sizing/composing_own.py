@@ -64,8 +64,11 @@ def _said(found: Sized, wishes: list[Wish], policy: ScalePolicy, bounds: tuple[B
     least, most = bounds
     by = (least.by if size == least.replicas else ()) or (most.by if size == most.replicas else ())
     before = found.current if asked is None else asked
-    kept = (one for one in found.rules if not (by and one.rule == BOUNDS))
-    rules = [ExplainedRule(one.rule, before, one.after, one.why) for one in kept]
+    rules: list[ExplainedRule] = []
+    for one in found.rules:
+        if not (by and one.rule == BOUNDS):
+            rules.append(ExplainedRule(one.rule, before, one.after, one.why))
+            before = one.after
     if by:
         rules.append(ExplainedRule("calendar", before, size, f"windows: {', '.join(by)}"))
     elif not rules and not policy.min_replicas <= before <= policy.max_replicas:
