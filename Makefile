@@ -93,9 +93,9 @@ oracle: setup ## Build the differential tests' oracle (Go; seconds after make ku
 differential: oracle ## The planner against the Kubernetes scheduler's own plugins (CASES=20000 SEED=1 JOBS=2)
 	@nice -n 5 $(RUN) python tests/oracle/differential.py --cases $(CASES) --seed $(SEED) --jobs $(JOBS)
 
-replay: oracle ## How good decisions are: bursts onto clusters cut from a trace (SEEDS=1:4 BURSTS=1,10,100,1000 JOBS=2)
+replay: oracle ## How good decisions are: bursts onto clusters cut from a trace (SEEDS=1:4 BURSTS=1,10,100,1000 JOBS=2 PLANNERS="ours/ours, killed" JOINING=0.1)
 	@nice -n 5 $(RUN) python tests/replay/replay.py --bursts $(BURSTS) --jobs $(JOBS) \
-	    $(if $(filter file,$(origin SEEDS)),,--seeds $(SEEDS))
+	    $(if $(filter file,$(origin SEEDS)),,--seeds $(SEEDS)) $(if $(PLANNERS),--planners "$(PLANNERS)") $(if $(JOINING),--joining $(JOINING))
 
 scaling: setup ## How good scaling is: queues beside KEDA's way (SEEDS=1:4 JOBS=2)
 	@nice -n 5 $(RUN) python tests/scaling/scaling.py --jobs $(JOBS) $(if $(filter file,$(origin SEEDS)),,--seeds $(SEEDS))

@@ -5,6 +5,7 @@ import json
 import random
 import sys
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -363,6 +364,47 @@ async def test_refuse_is_not_said_by_what_was_heard_before_the_request_came() ->
         await cordon(platform, False)
         assert await is_open(0)
         assert (await planner.apply(request("web", 2, cpu="1", policy=REFUSE))).placed == 2
+
+
+TWO_NODES = (MemberPlan("own-1", "own", (member_nodes.NodeSpec(2, "n", 4_000, 16 * GIB),), room=8),)
+NOT_BOUND = PlannerSettings(request_seconds=5.0, bind_quiet_seconds=60.0, bind_wait_max_seconds=12.0)
+"""Who is promised a node is bound by nobody, for want of a propagator, and is waited for."""
+
+
+def keyed(name: str, key: str = "once") -> ApplyRequest:
+    """Two of 2 cores: beside one of 3 that may go to either of TWO_NODES, they fit for sure once that is bound."""
+    return replace(request(name, 2, cpu="2", policy=REFUSE), idempotency_key=key)
+
+
+async def test_who_may_fit_is_not_refused_but_asks_again_until_binds_decide() -> None:
+    async with in_process(TWO_NODES, services=("snapshot-1", "planner-1"), planner_settings=NOT_BOUND) as platform:
+        await join(platform)
+        planner = platform.planner()
+        assert (await planner.apply(request("big", 1, cpu="3"))).placed == 1
+        for _ in range(2):
+            with pytest.raises(RequestError, match="not refused yet: retry with the same idempotency key") as told:
+                await planner.apply(keyed("web"))
+            assert told.value.code == "UNAVAILABLE"
+        platform.start("propagator-1")
+        assert (await planner.apply(keyed("web"))).placed == 2
+
+
+async def test_who_asks_again_goes_on_with_its_wait_for_binds_which_ends() -> None:
+    """In three calls of 5 s at the most, 12 s after the first; what is asked under another key waits for itself."""
+    async with in_process(TWO_NODES, services=("snapshot-1", "planner-1"), planner_settings=NOT_BOUND) as platform:
+        await join(platform)
+        planner, now = platform.planner(), asyncio.get_running_loop().time
+        await planner.apply(request("big", 1, cpu="3"))
+        asked_at, found = now(), list[str]()
+        while "RESOURCE_EXHAUSTED" not in found:
+            with pytest.raises(RequestError, match="the policy says Refuse") as told:
+                await planner.apply(keyed("web"))
+            found.append(told.value.code)
+        assert found == ["UNAVAILABLE", "UNAVAILABLE", "RESOURCE_EXHAUSTED"]
+        assert 12 <= now() - asked_at < 13
+        for request_of_another in (keyed("web", "twice"), keyed("other")):
+            with pytest.raises(RequestError, match="not refused yet"):
+                await planner.apply(request_of_another)
 
 
 async def test_nobody_is_refused_for_a_promise_that_is_not_written() -> None:

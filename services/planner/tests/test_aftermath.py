@@ -416,6 +416,20 @@ def test_who_refuses_uses_the_next_tier_too_once_it_has_waited_for_binds(uncerta
         decisions.scale(uncertain.state, replace(five, replicas=9), uncertain.moment())
 
 
+def test_who_refuses_takes_certain_room_in_later_tiers_while_it_waits_on(uncertain: Fleet) -> None:
+    """Nine: four of them may fit here, eight do in the cloud. What cannot be, whatever binds, is refused at once."""
+    nine, five, many = (
+        ApplyRequest(texts(deployment(replicas, "other"), policy(unplaceable="Refuse"))) for replicas in (9, 5, 20)
+    )
+    onward = replace(uncertain.moment(), patient=True, onward=True)
+    with pytest.raises(decisions.Undecided):
+        decisions.apply(uncertain.state, nine, onward)
+    with pytest.raises(RequestError, match="of 20 replicas have no place, and the policy says Refuse"):
+        decisions.apply(uncertain.state, many, onward)
+    reply = decisions.apply(uncertain.state, five, onward).reply
+    assert {part.cluster: part.replicas for part in reply.parts} == {"cloud-1": 5}
+
+
 def test_each_bind_makes_it_wait_again_up_to_15_seconds(uncertain: Fleet) -> None:
     try_waiting(uncertain)
     for bound in range(1, 10):

@@ -39,11 +39,11 @@ def main() -> int:
     trace = made_up_trace() if arguments.made_up or folder is None else read_trace(folder)
     first, _, end = arguments.seeds.partition(":")
     runs = [
-        Run(planner, workloads, seed, pressure, arguments.delay, arguments.plain)
+        Run(planner, workloads, seed, pressure, arguments.delay, arguments.plain, arguments.joining)
         for workloads in map(int, arguments.bursts.split(","))
         for seed in range(int(first), int(end))
         for pressure in PRESSURES
-        for planner in PLANNERS
+        for planner in arguments.planners
     ]
     found = list(_played(runs, trace, arguments.jobs))
     print(table(found))
@@ -71,7 +71,7 @@ def _drop(_: object, _level: str, _entry: object) -> NoReturn:
 
 
 def _written(run: Run, figures: Counter[str], seconds: float) -> dict[str, Any]:
-    asked = {name: getattr(run, name) for name in ("planner", "workloads", "seed", "pressure", "delay")}
+    asked = {name: getattr(run, name) for name in ("planner", "workloads", "seed", "pressure", "delay", "joining")}
     return {"run": asked, "figures": dict(sorted(figures.items())), "cpu_seconds": round(seconds, 1)}
 
 
@@ -133,9 +133,18 @@ def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="replay", description=__doc__)
     parser.add_argument("--seeds", default="1:3", help="first:end, the end not included")
     parser.add_argument("--bursts", default="1,10,100,1000", help="workloads that arrive together")
+    parser.add_argument("--planners", type=_planners, default=PLANNERS, help="some of them: " + "/".join(PLANNERS))
+    parser.add_argument("--joining", type=float, default=0.0, help="share of the nodes that are free later only")
     parser.add_argument("--delay", type=float, default=0.5, help="seconds at the most until a record is read")
     parser.add_argument("--jobs", type=int, default=2, help="processes at the same time")
     parser.add_argument("--plain", action="store_true", help="members with the plain scheduler: needs no oracle")
     parser.add_argument("--made-up", action="store_true", help="made-up nodes and pods: needs no trace")
     parser.add_argument("--out", type=Path, default=BUILD, help="where the figures go")
     return parser.parse_args()
+
+
+def _planners(text: str) -> tuple[str, ...]:
+    names = tuple(text.split("/"))
+    if unknown := set(names) - set(PLANNERS):
+        raise argparse.ArgumentTypeError(f"{', '.join(sorted(unknown))}: expected some of {'/'.join(PLANNERS)}")
+    return names

@@ -15,7 +15,7 @@ from .naive import Naive
 from .ours import Ours
 from .schedulers import OracleScheduler, PlainScheduler, Pods, Scheduler
 from .system import REFUSED, Answer
-from .trace import Trace, fleet
+from .trace import Trace, fleet, with_joining
 from .workloads import BETWEEN, PLAIN, Key, Workload, burst
 
 OURS, OURS_KILLED = "ours", "ours, killed"
@@ -25,6 +25,7 @@ REST_SECONDS, REST_SECONDS_MAX = 5.0, 90.0
 """At rest is what has not changed for so long; waited for at the most."""
 LEAVING_SHARE, LEAVING_SECONDS = 0.01, 20.0
 """Of other people's pods, so many end during the first seconds of each phase."""
+PHASES = 3
 SCALED_SHARE, RULED_OUT_SHARE = 0.5, 0.1
 FACTORS = (0.5, 0.75, 1.5, 2.0)
 KILLS = 3
@@ -41,6 +42,7 @@ class Run:
     """planner: OURS, OURS_KILLED, or the naive one's way. pressure: CPU asked for, of what is free.
 
     delay: seconds at the most from what is in a cluster to who reads its record. plain: members without the oracle.
+    joining: share of the nodes that nothing is free on at first, and all of whose rest comes up during the phases.
     """
 
     planner: str
@@ -49,6 +51,7 @@ class Run:
     pressure: float
     delay: float
     plain: bool = False
+    joining: float = 0.0
 
 
 def play(run: Run, trace: Trace) -> Counter[str]:
@@ -85,7 +88,10 @@ class _Scene:
         self.random = Random(f"{run.seed}/{run.workloads}/{run.pressure}")
         nodes = next(count for burst_max, count in NODES_BY_BURST if run.workloads <= burst_max)
         sizes = [(f"own-{index + 1}", "own", nodes) for index in range(OWN_CLUSTERS)]
-        self.clusters = fleet(trace, self.random, (*sizes, ("cloud-1", "cloud", nodes * 3 // 2)))
+        clusters = fleet(trace, self.random, (*sizes, ("cloud-1", "cloud", nodes * 3 // 2)))
+        chance = Random(f"{run.seed}/joining")
+        self.clusters = tuple(with_joining(cluster, chance, run.joining) for cluster in clusters)
+        self.joining = {cluster.name: chance.sample(cluster.joining, len(cluster.joining)) for cluster in self.clusters}
         free = sum(cluster.free_cpu_millis for cluster in self.clusters)
         self.workloads = burst(trace, self.random, run.workloads, round(free * run.pressure))
         chance = Random(f"{run.seed}/world")
@@ -118,9 +124,13 @@ class _Scene:
 
     def _plan_departures(self) -> None:
         for cluster in self.clusters:
-            for pod in self.random.sample(cluster.pods, round(len(cluster.pods) * LEAVING_SHARE)):
+            others = cluster.pods[: len(cluster.pods) - len(cluster.joining)]
+            for pod in self.random.sample(others, round(len(others) * LEAVING_SHARE)):
                 if pod not in self.departed[cluster.name]:
                     self.loop.call_later(self.random.uniform(0, LEAVING_SECONDS), self._depart, cluster.name, pod)
+            joining = self.joining[cluster.name]
+            for pod in [joining.pop() for _ in range(-(-len(cluster.joining) // PHASES)) if joining]:
+                self.loop.call_later(self.random.uniform(0, LEAVING_SECONDS), self._depart, cluster.name, pod)
 
     def _depart(self, cluster: str, pod: Any) -> None:
         self.system.members[cluster].leave([pod])

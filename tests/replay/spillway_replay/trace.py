@@ -2,7 +2,7 @@
 
 import csv
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from random import Random
 
@@ -53,13 +53,17 @@ class Trace:
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """pods: of other people, bound already. free_cpu_millis: what they leave, on all nodes together."""
+    """pods: of other people, bound already. free_cpu_millis: what they leave, on all nodes together.
+
+    joining: of pods, those that stand for nodes which join later: each takes all the rest of a node until it ends.
+    """
 
     name: str
     tier: str
     nodes: tuple[Manifest, ...]
     pods: tuple[Manifest, ...]
     free_cpu_millis: int
+    joining: tuple[Manifest, ...] = ()
 
 
 def trace_folder(start: Path) -> Path | None:
@@ -146,3 +150,23 @@ def container(pod: TracePod) -> Manifest:
 def fleet(trace: Trace, random: Random, nodes_by_cluster: Sequence[tuple[str, str, int]]) -> tuple[Cluster, ...]:
     """nodes_by_cluster: name, tier, nodes. Each cluster is filled to another share, 50 to 90 % of its CPU."""
     return tuple(cut(trace, random, *entry, random.uniform(0.5, 0.9)) for entry in nodes_by_cluster)
+
+
+def with_joining(cluster: Cluster, random: Random, share: float) -> Cluster:
+    """The cluster with that share of its nodes full at first."""
+    taken = {node["metadata"]["name"]: [0, 0, 0] for node in cluster.nodes}
+    for pod in cluster.pods:
+        for index, amount in enumerate(_amounts(pod["spec"]["containers"][0]["resources"]["requests"])):
+            taken[pod["spec"]["nodeName"]][index] += amount
+    joining = []
+    for node in random.sample(cluster.nodes, round(len(cluster.nodes) * share)):
+        name = node["metadata"]["name"]
+        whole = _amounts(node["status"]["allocatable"])
+        cpu, memory, gpus = (amount - used for amount, used in zip(whole, taken[name], strict=True))
+        joining.append(_pod_on(TracePod(cpu, memory, gpus), "joins-later", name))
+    return replace(cluster, pods=(*cluster.pods, *joining), joining=tuple(joining))
+
+
+def _amounts(resources: Manifest) -> tuple[int, int, int]:
+    """CPU in milli-cores, memory in MiB, GPUs, as this module writes them."""
+    return int(resources["cpu"][:-1]), int(resources["memory"][:-2]), int(resources.get(GPU, 0))

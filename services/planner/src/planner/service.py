@@ -19,6 +19,7 @@ from planner.core.moving.homing import Homing
 from planner.core.moving.lent_homes import LentHomes
 from planner.core.requests import answers, autoscaling, braking, decisions, membership, node_list, releasing
 from planner.core.requests.decisions import Undecided, Unheard
+from planner.core.requests.patience import Patience
 from planner.core.requests.queueing import ANY, FIRST, Place, place_of
 from planner.core.state import PlannerState
 from planner.core.subject import Moment
@@ -31,6 +32,7 @@ from planner.settings import PlannerSettings
 from planner.watches import CurrentState, Watches
 from spillway import api, metrics, tracing
 from spillway.addresses import SCALE, Tombstone
+from spillway.api import RequestError
 from spillway.bus import Bus, Offsets, Record
 from spillway.events import DecisionRecorded, PlacementDecided
 from spillway.feasibility.cluster_view import NEVER, WorkloadKey
@@ -44,8 +46,6 @@ from spillway.store import StoreUnavailable
 log = structlog.get_logger()
 
 RETRY = "retry with the same idempotency key"
-PATIENCE = 0.8
-"""Of a request's time, how much it may wait for binds, or until clusters are heard of, before it is refused."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +78,7 @@ class Planner:
         self._scaled_by = tracing.Origins[WorkloadKey]()
         self._homing, self._lent_homes = Homing(), LentHomes()
         self._headrooms = Headrooms(settings.pace())
+        self._patience = Patience(settings.rules(), settings.request_seconds, settings.requests_waiting_max)
         self._projection = Projection(bus, store, lambda: self.state, settings.history_kept_max)
         self._explanations = Explanations(self._projection.history, settings.history_kept_max)
 
@@ -183,17 +184,10 @@ class Planner:
         metrics.DECISIONS.labels(verb).inc()
         metrics.DECISION_SECONDS.observe(self._clocks.steady() - started)
 
-    def _is_patient(self, since: float) -> bool:
-        """Whether a request of that time may still wait for binds: so long as they come, and its caller has time."""
-        rules, now = self.state.rules, self._clocks.steady()
-        longest = min(rules.bind_wait_max, self._settings.request_seconds * PATIENCE)
-        bound_at = max((view.bound_at for view in self.state.clusters.values()), default=0.0)
-        return now - max(bound_at, since) < rules.bind_quiet and now - since < longest
-
     def _is_listening(self, since: float) -> bool:
         """Whether a request of that time may still hear of clusters before it is refused for want of room."""
         now, oldest = self._clocks.steady(), self.state.rules.capacity_age_max
-        longest = min(self._settings.refuse_after_seconds, self._settings.request_seconds * PATIENCE)
+        longest = min(self._settings.refuse_after_seconds, self._patience.onward_seconds)
         return now - since < longest and not heard_since(self.state.clusters, since, now, oldest)
 
     def _look_after(self, turn: Turn) -> list[Written]:
@@ -409,24 +403,31 @@ class Planner:
         return await self.standby.requests.answered(self._put(verb, decide, place))
 
     def _put(self, verb: str, decide: Decide[T], place: Place, batch: object = None) -> Waiting[T]:
-        since = self._clocks.steady()
+        asked = self._patience.asked(place, self._clocks.steady())
         listening = self._settings.refuse_after_seconds > 0
 
         def decide_now(generation: Generation) -> tuple[Sequence[Written], T]:
             nonlocal listening
-            started = self._clocks.steady()
+            now = self._clocks.steady()
+            patient = self._patience.is_patient(asked, self.state.clusters, now)
+            onward = self._patience.goes_on(asked, now)
+            moment = Moment(now, self._clocks.wall_ms(), generation, patient, listening, onward)
             try:
-                patient = self._is_patient(since)
-                events, reply = decide(
-                    self.state, Moment(started, self._clocks.wall_ms(), generation, patient, listening)
-                )
+                events, reply = decide(self.state, moment)
             except Unheard:
                 listening = False  # It is looked at once more.
-                raise NotYet(lambda: not self._is_listening(since)) from None
-            except Undecided:
+                raise NotYet(lambda: not self._is_listening(asked.since)) from None
+            except Undecided as undecided:
+                self._patience.waits(asked)
+                if self._patience.is_over(asked, now):
+                    raise RequestError("UNAVAILABLE", f"{undecided}: not refused yet: {RETRY}") from None
                 raise NotYet from None
-            metrics.DECISION_WAIT_SECONDS.observe(started - since)
-            self._count(verb, started)
+            except RequestError:
+                self._patience.decided(asked)
+                raise
+            self._patience.decided(asked)
+            metrics.DECISION_WAIT_SECONDS.observe(now - asked.since)
+            self._count(verb, now)
             return events, reply
 
         return self.standby.requests.put(decide_now, verb, batch, place.priority, place.about)

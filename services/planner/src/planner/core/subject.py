@@ -13,8 +13,9 @@ from spillway.model import Generation, Part, Shape
 class Moment:
     """When a decision is made, and under which turn: now in seconds of any steady clock, wall_ms for the record.
 
-    patient: the request may still wait for binds, so what is only possible need not be refused yet. listening: it may
-    still wait until clusters are heard of since it came, so what has no room need not be refused yet.
+    patient: the request may still wait for binds, so what is only possible need not be refused yet. onward: meanwhile
+    it takes what is certain in later tiers. listening: it may still wait until clusters are heard of since it came, so
+    what has no room need not be refused yet.
     """
 
     now: float
@@ -22,6 +23,7 @@ class Moment:
     generation: Generation
     patient: bool = False
     listening: bool = False
+    onward: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,7 @@
 """From a request to events: what is declared, where its replicas go, and the record of why. Changes no state itself."""
 
 import hashlib
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import msgspec
@@ -102,7 +103,7 @@ def _placed(state: PlannerState, declaration: Declaration, moment: Moment) -> tu
     declared = declaring.declared(state, declaration, known)
     check_whole(state, declared.kind, declared.replicas, declared.policy, known)
     subject = Subject(declared, read_template(declared.manifest, declared.namespace), known)
-    placed = placing.roll(state, subject, moment, "Apply", settled=_has_waited(declared, moment))
+    placed = _waited(declared, moment, lambda settled: placing.roll(state, subject, moment, "Apply", settled=settled))
     _refuse_what_cannot_be(declared, placed.division, moment)
     return declaring.with_templates(declared, known, placed.placement.parts), placed
 
@@ -131,8 +132,8 @@ def scale(state: PlannerState, request: ScaleRequest, moment: Moment) -> Decided
     changed = replicas != known.declared.replicas
     generation = known.declared.generation + 1 if changed else known.declared.generation
     declared = replace(known.declared, replicas=replicas, generation=generation)
-    subject, settled = Subject(declared, known.template, known), _has_waited(declared, moment)
-    placed = placing.place(state, subject, moment, "Scale", settled=settled)
+    subject = Subject(declared, known.template, known)
+    placed = _waited(declared, moment, lambda settled: placing.place(state, subject, moment, "Scale", settled=settled))
     _refuse_part(declared, placed.division, moment)
     declared = declaring.with_templates(declared, known, placed.placement.parts)
     decided = Unanswered(declared, (), placed, unmodelled_of(state, known, placed.placement.parts))
@@ -195,9 +196,15 @@ def _refuse_what_cannot_be(declared: WorkloadDeclared, division: Division, momen
     _refuse_part(declared, division, moment)
 
 
-def _has_waited(declared: WorkloadDeclared, moment: Moment) -> bool:
-    """Whether a request with Refuse waits for binds no longer: then it uses later tiers, before it is refused."""
-    return declared.policy.unplaceable == UNPLACEABLE_REFUSE and not moment.patient
+def _waited(declared: WorkloadDeclared, moment: Moment, place: Callable[[bool], Placed]) -> Placed:
+    """What is placed, and of a request with Refuse that has waited for binds long enough in later tiers, too.
+
+    place: whether nothing waits for binds. Where that is not enough, and it may wait still, as it waits.
+    """
+    if declared.policy.unplaceable != UNPLACEABLE_REFUSE or (moment.patient and not moment.onward):
+        return place(False)
+    placed = place(True)
+    return place(False) if moment.patient and placed.division.unplaced else placed
 
 
 def _refuse_part(declared: WorkloadDeclared, division: Division, moment: Moment) -> None:

@@ -11,10 +11,12 @@ from spillway.feasibility.cluster_view import WorkloadKey
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Of a request among those that wait. about: its workload, of which no later request is decided before it."""
+    """Of a request among those that wait. about: its workload, of which no later request is decided before it. key: its
+    idempotency key; with the same one it is the same request."""
 
     priority: int = 0
     about: WorkloadKey | None = None
+    key: str = ""
 
 
 ANY = Place()
@@ -31,7 +33,9 @@ def place_of(
             declaration = read_manifests(request.manifests)
         except RequestError:  # It is refused when it is decided.
             return ANY
-        return Place(declaration.policy.priority, (declaration.namespace, declaration.name))
-    key = (request.namespace or "default", request.name)
-    known = state.workloads.get(key)
-    return Place(known.declared.policy.priority if known is not None else 0, key)
+        about = (declaration.namespace, declaration.name)
+        return Place(declaration.policy.priority, about, request.idempotency_key)
+    about = (request.namespace or "default", request.name)
+    known = state.workloads.get(about)
+    priority = known.declared.policy.priority if known is not None else 0
+    return Place(priority, about, request.idempotency_key)

@@ -1,0 +1,54 @@
+"""How long requests with Refuse wait for binds, over all their calls (8 s until later tiers, 9.5 a call, 15 in all)."""
+
+from dataclasses import replace
+
+from planner.core.requests.patience import Patience
+from planner.core.requests.queueing import Place
+from planner.core.rules import Rules
+
+from .builders import Fleet, node
+
+WEB = Place(0, ("default", "web"), "once")
+
+
+def fleet_of_one() -> Fleet:
+    return Fleet(own_1=[node("a")])
+
+
+def test_a_call_goes_on_to_later_tiers_and_is_answered_before_its_time_is_over() -> None:
+    patience = Patience(Rules(), 10.0, 5)
+    asked = patience.asked(WEB, 100.0)
+    assert [patience.goes_on(asked, now) for now in (107.9, 108.0)] == [False, True]
+    assert [patience.is_over(asked, now) for now in (109.4, 109.5)] == [False, True]
+
+
+def test_it_waits_while_binds_come_for_15_seconds_in_all() -> None:
+    patience, fleet = Patience(Rules(), 10.0, 5), fleet_of_one()
+    view = fleet.state.clusters["own-1"]
+    first = patience.asked(WEB, 100.0)
+    patience.waits(first)
+    again = patience.asked(WEB, 110.0)
+    for asked in (first, again):
+        view.bound_at = 99.0
+        assert [patience.is_patient(asked, fleet.state.clusters, now) for now in (101.9, 102.0)] == [True, False]
+        view.bound_at = 113.5
+        assert [patience.is_patient(asked, fleet.state.clusters, now) for now in (114.9, 115.0)] == [True, False]
+    assert patience.goes_on(again, 110.0)
+    assert [patience.is_over(again, now) for now in (119.4, 119.5)] == [False, True]
+
+
+def test_what_is_decided_or_asked_under_another_key_or_long_after_waits_anew() -> None:
+    patience = Patience(Rules(), 10.0, 5)
+    patience.waits(patience.asked(WEB, 100.0))
+    assert patience.asked(replace(WEB, key="twice"), 101.0).first == 101.0
+    assert [patience.asked(WEB, now).first for now in (125.0, 125.1)] == [100.0, 125.1]
+    patience.decided(patience.asked(WEB, 110.0))
+    assert patience.asked(WEB, 110.0).first == 110.0
+
+
+def test_no_more_than_so_many_are_known_and_those_who_wait_longest_without_a_word_are_forgotten() -> None:
+    patience = Patience(Rules(), 10.0, 2)
+    places = [replace(WEB, key=str(number)) for number in range(3)]
+    for place in (*places[:2], places[0], places[2]):
+        patience.waits(patience.asked(place, 100.0))
+    assert [patience.asked(place, 101.0).first for place in places] == [100.0, 101.0, 100.0]
