@@ -136,6 +136,15 @@ def test_a_successor_knows_how_many_each_node_goes_back_for() -> None:
     )
 
 
+def test_a_node_without_pods_goes_before_one_whose_pods_have_priorities_below_zero() -> None:
+    """As classes for offline work have."""
+    loans = [loan("n1", pod(4000, priority=-10, started_ms=1)), loan("n2"), loan("n3", pod(priority=-5))]
+    state = known([lent("n1"), lent("n2"), lent("n3")], waits("g", 1, shape(4000)), *loans)
+    assert recalled(follow_up(state, Generations())) == ["n2"]
+    state = known([lent("n1"), lent("n3")], waits("g", 1, shape(4000)), loans[0], loans[2])
+    assert recalled(follow_up(state, Generations())) == ["n1"], "the lower priority first, however long it ran"
+
+
 def test_asked_for_by_name_a_node_goes_back_for_the_same_ones_still() -> None:
     state = known([lent("n1"), lent("n2")], waits("g", 3, shape()))
     (first,) = follow_up(state, Generations())
@@ -212,6 +221,21 @@ def test_a_budget_outlives_who_spent_it() -> None:
     successor = known(rows, *bounded, *said)  # type: ignore[arg-type]
     assert recalled(follow_up(successor, Generations(11), NOW_MS + MINUTE_MS - 1)) == []
     assert len(recalled(follow_up(successor, Generations(11), NOW_MS + MINUTE_MS))) == 2
+
+
+def test_what_a_clock_said_that_ran_ahead_keeps_no_node_from_its_owner() -> None:
+    """It is set back, or another instance has the turn, whose clock is right."""
+    ahead = NOW_MS + 24 * 60 * MINUTE_MS
+    waiting, after = waits("g", 1, shape(4000)), loan("n1", loan=Generation(5, 9), sequence=9)
+    said = follow_up(known([lent("n1")], declared(recalls_per_minute=1), waiting), Generations(), ahead)
+    over = [*said, RecallSettled(OWN, "n1", Generation(9, 2), Generation(5, 1), ahead), after]
+    again = known([lent("n1")], declared(recalls_per_minute=1), waiting, *over)  # type: ignore[arg-type]
+    assert recalled(follow_up(again, Generations(11), NOW_MS)) == ["n1"]
+    rows = [owned("n1", used=4000), lent("n2")]
+    back = known(rows, declared(recalls_per_minute=1), waiting, *over[:2], returned("n1"))  # type: ignore[arg-type]
+    assert recalled(follow_up(back, Generations(11), NOW_MS)) == ["n2"], "whom n1 came back for runs there long since"
+    asked = known([owned("n1")], replace(declared(withdrawing=True), at_ms=ahead), returned("n1"))
+    assert isinstance(follow_up(asked, Generations(11), NOW_MS)[0], Tombstone)
 
 
 def test_a_loan_that_is_over_settles_its_recall_and_another_loan_of_the_node_does_too() -> None:

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from descheduler.core.rules import is_recent
 from descheduler.core.state import DeschedulerState
 from spillway.events_lending import Amounts, LentPod, NodeLent
 
@@ -23,8 +24,8 @@ class Bounded(NamedTuple):
 class Loss:
     """In the order in which losses weigh. breaks_budget: a disruption budget, by the pods of this node alone.
 
-    priority: the highest of its pods, 0 at least. core_seconds: run time × cores, which a restart does again, and what
-    recalls took from its pods' controllers lately.
+    priority: the highest of its pods; without any as low as that of any pod, 0 at most. core_seconds: run time × cores,
+    which a restart does again, and what recalls took from its pods' controllers lately.
     deletion_cost: the sum of what its pods say of themselves. bounded: by disruption budget.
     """
 
@@ -68,11 +69,17 @@ def budgets_left(state: DeschedulerState) -> Budgets:
     return left
 
 
-def loss_of(loan: NodeLent, now_ms: int, lost_lately: LostLately, budgets: Budgets) -> Loss:
+def least_priority(loans: Iterable[NodeLent]) -> int:
+    """Of all their pods, 0 at most: a node without any is given back no later than one whose pods weigh least."""
+    return min((0, *(pod.priority for loan in loans for pod in loan.pods)))
+
+
+def loss_of(loan: NodeLent, now_ms: int, lost_lately: LostLately, budgets: Budgets, least: int = 0) -> Loss:
+    """least: of `least_priority`."""
     under = Counter(f"{loan.pool}/{name}" for pod in loan.pods for name, _ in pod.budgets)
     return Loss(
         breaks_budget=any(pods > budgets[budget] for budget, pods in under.items()),
-        priority=max((pod.priority for pod in loan.pods), default=0) if loan.pods else 0,
+        priority=max((pod.priority for pod in loan.pods), default=least),
         core_seconds=sum(
             _core_seconds(pod, _ran_ms(pod, now_ms)) + lost_lately.get((loan.pool, pod.group), 0) for pod in loan.pods
         ),
@@ -108,7 +115,7 @@ def lost_lately(state: DeschedulerState, now_ms: int) -> LostLately:
     for cluster, recalls in state.recalls.items():
         for node, recall in recalls.items():
             loan = state.loans.get(cluster, {}).get(node)
-            if loan is not None and now_ms - recall.at_ms < state.rules.losses_kept_ms:
+            if loan is not None and is_recent(recall.at_ms, now_ms, state.rules.losses_kept_ms):
                 lost.update({(loan.pool, group): amount for group, amount in recall.lost_by_group})
     if lost:
         loans = (loan for cluster in state.loans for loan in state.lent(cluster).values())

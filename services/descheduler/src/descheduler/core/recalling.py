@@ -4,8 +4,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from descheduler.core.choosing import Lent, choose
-from descheduler.core.losses import budgets_left, loss_of, lost_by_group, lost_lately
+from descheduler.core.losses import budgets_left, least_priority, loss_of, lost_by_group, lost_lately
 from descheduler.core.needs import needs_of
+from descheduler.core.rules import is_recent
 from descheduler.core.state import MINUTE_MS, DeschedulerState, NodeKey
 from spillway.addresses import LENDING_RULES, RECALLS, Address, Tombstone, lending_address
 from spillway.events import Event
@@ -69,7 +70,7 @@ def take_back(state: DeschedulerState, cluster: str, next_generation: NextGenera
         return []
     lent = state.lent(cluster)
     if not lent:
-        if _is_marked(state, cluster) or now_ms - declared.at_ms < state.rules.withdrawing_ms:
+        if _is_marked(state, cluster) or is_recent(declared.at_ms, now_ms, state.rules.withdrawing_ms):
             return []
         state.forget(LENDING_RULES.name, cluster)
         return [Tombstone(Address(LENDING_RULES, cluster, cluster))]
@@ -97,7 +98,8 @@ def recall_for_needs(
         return []
     nodes = after_return(view.nodes)
     lately, budgets = lost_lately(state, now_ms), budgets_left(state)
-    losses = {node: loss_of(loan, now_ms, lately, budgets) for node, loan in loans.items()}
+    least = least_priority(loans.values())
+    losses = {node: loss_of(loan, now_ms, lately, budgets, least) for node, loan in loans.items()}
     promised, limit = state.promised.setdefault(cluster, {}), state.rules.nodes_in_step_max
     just_back = _just_back(state, cluster, now_ms)
     choice = choose(needs, nodes, Lent(losses, _cost_of_return(state, cluster, loans), limit, promised, just_back))
@@ -161,7 +163,7 @@ def _candidates(state: DeschedulerState, cluster: str, now_ms: int) -> dict[str,
         if loan.state != LOAN_LENT or state.returning(cluster, loan):
             continue
         before = state.recalls.get(cluster, {}).get(node)
-        if isinstance(before, RecallSettled) and now_ms - before.at_ms < state.rules.again_ms:
+        if isinstance(before, RecallSettled) and is_recent(before.at_ms, now_ms, state.rules.again_ms):
             continue
         found[node] = loan
     return found
@@ -172,7 +174,7 @@ def _just_back(state: DeschedulerState, cluster: str, now_ms: int) -> frozenset[
     nodes, found = state.view(cluster).nodes, set()
     for node, recall in state.recalls.get(cluster, {}).items():
         row = nodes.row_of(node)
-        settled = isinstance(recall, RecallSettled) and now_ms - recall.at_ms >= state.rules.bound_ms
+        settled = isinstance(recall, RecallSettled) and not is_recent(recall.at_ms, now_ms, state.rules.bound_ms)
         if row is not None and nodes.state[row] == NODE_OWNED and not settled:
             found.add(node)
     return frozenset(found)
@@ -190,7 +192,7 @@ def _allowed(state: DeschedulerState, cluster: str, now_ms: int) -> int:
     declared = state.declared.get(cluster)
     if declared is None or not declared.recalls_per_minute:
         return state.rules.nodes_in_step_max
-    recent = sum(now_ms - at_ms < MINUTE_MS for at_ms in state.needs_recalled_ms.get(cluster, ()))
+    recent = sum(is_recent(at_ms, now_ms, MINUTE_MS) for at_ms in state.needs_recalled_ms.get(cluster, ()))
     return max(0, declared.recalls_per_minute - recent)
 
 

@@ -3,6 +3,11 @@
 from dataclasses import dataclass
 
 
+def is_recent(at_ms: int, now_ms: int, within_ms: int) -> bool:
+    """Whether it is less than that ago. Of what a clock said that ran far ahead nobody waits until others are there."""
+    return abs(now_ms - at_ms) < within_ms
+
+
 @dataclass(frozen=True, slots=True)
 class Rules:
     """again_ms: a node is not recalled for a need within so long after it came back; so much run time an evicted pod

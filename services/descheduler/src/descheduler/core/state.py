@@ -3,7 +3,7 @@
 from collections import deque
 from collections.abc import Iterator, Mapping
 
-from descheduler.core.rules import Rules
+from descheduler.core.rules import Rules, is_recent
 from spillway.addresses import BRAKES, CAPACITY_NEEDED, CLUSTERS, LENDING, LENDING_RULES, PENDING, RECALLS, WORKLOADS
 from spillway.events import (
     BrakeReleased,
@@ -199,7 +199,7 @@ class DeschedulerState:
     def _count_recall(self, event: NodeRecalled) -> None:
         recent = self.needs_recalled_ms.setdefault(event.cluster, deque())
         recent.append(event.at_ms)
-        while event.at_ms - recent[0] >= MINUTE_MS:
+        while not is_recent(recent[0], event.at_ms, MINUTE_MS):
             recent.popleft()
 
     def _declare(self, event: LendingDeclared) -> None:
