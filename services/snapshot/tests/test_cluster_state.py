@@ -110,6 +110,31 @@ def test_a_pod_that_cannot_be_read_closes_its_node(state: ClusterState, objects:
     assert not only_row(state.take_changes()).unschedulable
 
 
+def test_a_node_whose_pods_say_more_of_themselves_than_a_record_holds_is_closed(
+    state: ClusterState, objects: Any
+) -> None:
+    """API servers bound neither labels nor resources nor pods: no pod's user may silence its cluster."""
+    state.upserted(NODES, objects.node("n1"))
+    state.upserted(PODS, objects.pod("p", node="n1"))
+    few = only_row(state.take_changes())
+    for number in range(4):
+        labels = {f"{number}-{index:040}": f"{index:040}" for index in range(2_000)}
+        state.upserted(PODS, objects.pod(f"many-{number}", node="n1", labels=labels))
+    row = only_row(state.take_changes())
+    assert (row.unschedulable, row.requested, row.allocatable, row.pods) == (True, {}, {}, ())
+    for number in range(4):
+        state.removed(PODS, objects.pod(f"many-{number}", node="n1"))
+    assert only_row(state.take_changes()) == few
+
+
+def test_a_group_has_a_key_whatever_its_controller_is_called(state: ClusterState, objects: Any) -> None:
+    """An API server bounds neither kind nor name of an owner."""
+    said = objects.pod("p1", owner="x", owner_kind="K" * 1_200_000, said="0/3 nodes")
+    state.upserted(PODS, said)
+    (group,) = state.take_groups() or {}
+    assert len(group) < 100
+
+
 def test_sums_that_no_column_can_hold_are_cut(state: ClusterState, objects: Any) -> None:
     state.upserted(NODES, objects.node("n1"))
     for uid in ("p1", "p2"):

@@ -204,20 +204,21 @@ class ClusterState:
     def row(self, name: str) -> NodeRow:
         """A node with a pod whose requests cannot be read is closed and offers nothing: nobody knows what is free.
 
-        Closed alone would not do: some pods tolerate that. A lent one is asked what it would have back: what a pool's
-        pods hold there is none of its owner's.
+        So is one whose pods say more of themselves than a record holds. Closed alone would not do: some pods tolerate
+        that. A lent one is asked what it would have back: what a pool's pods hold there is none of its owner's.
         """
-        node, load = self.nodes.nodes[name], self.pods.loads.get(name, NO_LOAD)
+        node, found = self.nodes.nodes[name], self.pods.loads.get(name, NO_LOAD)
+        closed, load = found.unreadable > 0 or found.too_long, NO_LOAD if found.too_long else found
         state = node_state(node.taints)
         requested = load.requested if state == NODE_OWNED else load.of_owner()
         return NodeRow(
             name=name,
-            allocatable={} if load.unreadable else dict(node.allocatable),
+            allocatable={} if closed else dict(node.allocatable),
             requested={resource: min(amount, INT64_MAX) for resource, amount in sorted(requested.items())},
             labels=node.labels,
             taints=node.taints,
             state=state,
-            unschedulable=node.unschedulable or load.unreadable > 0,
+            unschedulable=node.unschedulable or closed,
             ports=tuple(sorted(load.ports, key=lambda port: (port.port, port.protocol, port.ip))),
             pods=tuple(sorted(load.tables.items(), key=_table_order)),
         )

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from snapshot.core.interned import Interned
 from snapshot.core.waiting_shape import waiting_shape
 from spillway import kubernetes
-from spillway.lending_marks import POD_NAMESPACE_PREFIX
+from spillway.lending_marks import POD_NAMESPACE_PREFIX, digest
 from spillway.model import HostPort, PodTable, Shape
 from spillway.pod_terms import apart_terms
 
@@ -16,6 +16,12 @@ TEMPLATE_HASH_LABELS = ("pod-template-hash", "controller-revision-hash")
 """Of a ReplicaSet's pods, and of a StatefulSet's; those of a Job have neither."""
 
 Amounts = tuple[tuple[str, int], ...]
+
+NAME_CHARACTERS_MAX = 253
+"""Of an object. An API server bounds neither kind nor name of an owner, which are the key of a record."""
+NODE_CHARACTERS_MAX = 512 * 1024
+"""Of all labels, terms, amounts and ports of one node's pods, roughly. A record takes 2 MiB; they have no bound."""
+_PORT_CHARACTERS = 24
 
 
 class Owner(NamedTuple):
@@ -32,7 +38,7 @@ class PodFacts(NamedTuple):
 
     requests: what it holds of its node; empty while it holds nothing. unreadable: its requests could not be read.
     counts: bound, neither terminating nor finished. waiting: what the scheduler said when it could not place it.
-    shape: what one asks for that waits, where that can be read.
+    shape: what one asks for that waits, where that can be read. characters: of what its node's row says of it.
     """
 
     node: str
@@ -46,6 +52,7 @@ class PodFacts(NamedTuple):
     unreadable: bool
     waiting: str
     shape: Shape | None = None
+    characters: int = 0
 
 
 @dataclass(slots=True)
@@ -57,6 +64,12 @@ class Load:
     tables: dict[PodTable, int] = field(default_factory=dict)
     ports: dict[HostPort, int] = field(default_factory=dict)
     unreadable: int = 0
+    characters: int = 0
+
+    @property
+    def too_long(self) -> bool:
+        """For a record: nothing of it is told then."""
+        return self.characters > NODE_CHARACTERS_MAX
 
     def of_owner(self) -> dict[str, int]:
         """Requested by all but pools' pods."""
@@ -152,6 +165,7 @@ class Pods:
             _count(load.ports, port, sign)
         _count(load.tables, pod.table, sign)
         load.unreadable += sign if pod.unreadable else 0
+        load.characters += sign * pod.characters
         if not load.tables:
             del self.loads[pod.node]
         self.dirty_nodes.add(pod.node)
@@ -163,22 +177,25 @@ class Pods:
         terminating = metadata.deletion_timestamp is not None
         holds = node != "" and not finished
         unreadable, requests = requests_of(pod) if holds else (False, ())
+        ports = tuple(sorted(_ports(pod.spec), key=_port_order)) if holds else ()
+        table = PodTable(
+            namespace=sys.intern(metadata.namespace),
+            labels=tuple(sorted(item for item in labels.items() if item[0] not in self._ignored)),
+            apart=apart_terms(pod.spec.affinity) if holds else (),
+            terminating=terminating,
+        )
         return PodFacts(
             node=node,
-            table=PodTable(
-                namespace=sys.intern(metadata.namespace),
-                labels=tuple(sorted(item for item in labels.items() if item[0] not in self._ignored)),
-                apart=apart_terms(pod.spec.affinity) if holds else (),
-                terminating=terminating,
-            ),
+            table=table,
             requests=requests,
-            ports=tuple(sorted(_ports(pod.spec), key=_port_order)) if holds else (),
+            ports=ports,
             owner=owner_of(metadata),
             template_hash=sys.intern(next((labels[name] for name in TEMPLATE_HASH_LABELS if name in labels), "")),
             holds=holds,
             counts=holds and not terminating,
             unreadable=unreadable,
             waiting="" if node or finished or terminating else self._waiting(pod.status),
+            characters=_characters(table, requests) + _PORT_CHARACTERS * len(ports) if holds else 0,
         )
 
     def _waiting(self, status: kubernetes.PodStatus) -> str:
@@ -199,8 +216,18 @@ def requests_of(pod: kubernetes.Pod) -> tuple[bool, Amounts]:
 def owner_of(metadata: kubernetes.Meta) -> Owner:
     for reference in metadata.owner_references:
         if reference.controller:
-            return Owner(sys.intern(reference.kind), sys.intern(metadata.namespace), reference.name, reference.uid)
+            kind, name = sys.intern(_short(reference.kind)), _short(reference.name)
+            return Owner(kind, sys.intern(metadata.namespace), name, reference.uid)
     return Owner("Pod", sys.intern(metadata.namespace), metadata.name, metadata.uid)
+
+
+def _short(name: str) -> str:
+    return name if len(name) <= NAME_CHARACTERS_MAX else digest(name)
+
+
+def _characters(table: PodTable, requests: Amounts) -> int:
+    labels = sum(len(key) + len(value) for key, value in table.labels)
+    return labels + sum(len(name) for name, _ in requests) + (len(repr(table.apart)) if table.apart else 0)
 
 
 def _ports(spec: kubernetes.PodSpec) -> Iterable[HostPort]:
