@@ -340,6 +340,26 @@ def test_what_was_lent_is_summed_over_nodes_and_time() -> None:
     assert report.cores_lent_milli * 10 == (8 * 5 + 4 * 2) * 1000
 
 
+def test_what_nobody_saw_is_no_time_without_pods() -> None:
+    """Busy on the first day; the bridge was away then, and has looked for an hour since."""
+    state = known([])
+    for hour in (*range(1, 20), 71):
+        state.apply(used("n1", hour, idle=60 if hour != 1 else 0, pods=2 if hour == 1 else 0))
+    (node,) = idle_report.idle_report(state, lending.IdleReportRequest(), NOW_MS).nodes
+    assert (node.kind, node.observed_ms) == ("Buffer", 20 * HOUR_MS)
+
+
+def test_of_two_bridges_that_looked_at_the_same_time_one_counts() -> None:
+    state = known([])
+    whole = replace(used("n1", 50, idle=60), lent_ms=HOUR_MS)
+    later = replace(whole, epoch=9, from_ms=whole.from_ms + 60_000, lent_ms=HOUR_MS - 60_000)
+    for hour in (later, whole, replace(whole, from_ms=whole.from_ms + 120_000)):
+        state.apply(hour)
+    report = idle_report.idle_report(state, lending.IdleReportRequest(), NOW_MS)
+    assert [node.observed_ms for node in report.nodes] == [HOUR_MS - 60_000]
+    assert report.core_seconds_lent == 4 * 59 * 60
+
+
 def test_a_node_is_not_idle_twice_while_it_is_lent() -> None:
     """Idle three tenths of the time, and lent just then: that is less than half of it."""
     state = known([])

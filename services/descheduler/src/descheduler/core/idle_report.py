@@ -29,7 +29,7 @@ NOT_SURE = "no pod of its own so far, but seen for less than a day: look again b
 
 @dataclass(frozen=True, slots=True)
 class _Sum:
-    """Hours of one node put together. idle_ms: while it is lent, too."""
+    """Hours of one node put together. idle_ms: while it is lent, too. quiet_ms: observed since it last had a pod."""
 
     newest: NodeUsed
     from_ms: int
@@ -40,7 +40,7 @@ class _Sum:
     requested_max_milli: int
     used_max_milli: int
     last_pod_ms: int
-    busy_until_ms: int
+    quiet_ms: int
 
     @property
     def cores_milli(self) -> int:
@@ -88,12 +88,24 @@ def idle_report(state: DeschedulerState, request: lending.IdleReportRequest, now
 
 def _sums(state: DeschedulerState, cluster: str, from_ms: int) -> Iterable[_Sum]:
     for (of_cluster, _), by_hour in sorted(state.used.items()):
-        hours = [hour for _, hour in sorted(by_hour.items()) if hour.until_ms > from_ms]
+        hours = _apart(hour for _, hour in sorted(by_hour.items()) if hour.until_ms > from_ms)
         if hours and cluster in ("", of_cluster):
             yield _sum(hours)
 
 
+def _apart(hours: Iterable[NodeUsed]) -> list[NodeUsed]:
+    """In order of time; of two that tell of the same time the one that was said later: two bridges may have looked."""
+    kept: list[NodeUsed] = []
+    for hour in hours:
+        if not kept or hour.from_ms >= kept[-1].until_ms:
+            kept.append(hour)
+        elif (hour.epoch, hour.sequence) > (kept[-1].epoch, kept[-1].sequence):
+            kept[-1] = hour
+    return kept
+
+
 def _sum(hours: Sequence[NodeUsed]) -> _Sum:
+    busy_until_ms = max((hour.until_ms for hour in hours if hour.pods_max), default=0)
     used = [dict(hour.used_max).get("cpu", 0) for hour in hours if hour.used_max]
     return _Sum(
         newest=hours[-1],
@@ -105,7 +117,7 @@ def _sum(hours: Sequence[NodeUsed]) -> _Sum:
         requested_max_milli=max(dict(hour.requested_max).get("cpu", 0) for hour in hours),
         used_max_milli=max(used, default=-1),
         last_pod_ms=max(hour.last_pod_ms for hour in hours),
-        busy_until_ms=max((hour.until_ms for hour in hours if hour.pods_max), default=0),
+        quiet_ms=sum(hour.until_ms - hour.from_ms for hour in hours if hour.from_ms >= busy_until_ms),
     )
 
 
@@ -140,8 +152,8 @@ def _shown(one: _Sum) -> lending.IdleNode:
 def _kind(one: _Sum) -> str:
     """Forgotten: no pod of its own at all; left over: it had some, and none for the last day; else a buffer.
 
-    By whole hours: of a node whose last pod left while nobody looked no moment is known.
+    By whole hours in which somebody looked: of a node whose last pod left while nobody did no moment is known.
     """
     if one.pods_max == 0:
         return FORGOTTEN
-    return LEFT_OVER if one.newest.until_ms - one.busy_until_ms >= SURE_MS else BUFFER
+    return LEFT_OVER if one.quiet_ms >= SURE_MS else BUFFER
