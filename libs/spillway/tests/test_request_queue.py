@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spillway.model import Generation
-from spillway.request_queue import Decide, RequestQueue, RequestSettings, Waiting
+from spillway.request_queue import Decide, NotYet, RequestQueue, RequestSettings, Waiting
 
 GROUP, PASSED_OVER = 3, 2
 BOUNDS = RequestSettings(
@@ -125,3 +125,49 @@ def test_a_low_priority_is_decided_at_last_while_higher_ones_go_on_coming() -> N
     """Three a step, as many as a group takes: the first is passed over twice, and then it is its turn."""
     asked = [Asked(0, 0, 0, "")] + [Asked(1 + number, number // GROUP, 9, "") for number in range(15)]
     assert [0 in numbers for numbers in decided(asked)[:3]] == [False, False, True]
+
+
+@pytest.mark.parametrize("holds_up", [True, False])
+@pytest.mark.parametrize("of_one_batch", [True, False])
+def test_none_about_the_same_is_decided_before_one_that_was_put_off(holds_up: bool, of_one_batch: bool) -> None:
+    """An Apply that waits for binds, then a Scale of the same workload: the later one has the last word."""
+
+    async def body() -> None:
+        queue, order, looks = RequestQueue(BOUNDS, "ask again"), list[str](), iter((False, True) * 3)
+        undecided, batch = [1, 2, 3], object() if of_one_batch else None
+
+        def deciding(name: str) -> Decide[None]:
+            def decide(generation: Generation) -> tuple[list[object], None]:
+                if name == "apply" and undecided:
+                    undecided.pop()
+                    raise NotYet(None if holds_up else lambda: next(looks))
+                order.append(name)
+                return [], None
+
+            return decide  # type: ignore[return-value]
+
+        asked = [("apply", "web"), ("scale", "web"), ("other", "api")]
+        waiting = [queue.put(deciding(name), "sample", batch, 0, about) for name, about in asked]
+        while not all(one.answer.done() for one in waiting):
+            queue.decide(lambda: Generation(1, 1)).answer()
+            queue.ask_again()
+        assert order == ["other", "apply", "scale"]
+
+    asyncio.run(body())
+
+
+def test_who_went_away_while_it_was_put_off_holds_nobody_up() -> None:
+    async def body() -> None:
+        queue = RequestQueue(BOUNDS, "ask again")
+
+        def not_yet(generation: Generation) -> tuple[list[object], None]:
+            raise NotYet(lambda: False)
+
+        gone = queue.put(not_yet, "sample", about="web")  # type: ignore[arg-type, var-annotated]
+        queue.decide(lambda: Generation(1, 1)).answer()
+        gone.answer.cancel()
+        later = queue.put(lambda generation: ([], "scaled"), "sample", about="web")
+        queue.decide(lambda: Generation(1, 1)).answer()
+        assert later.answer.result() == "scaled"
+
+    asyncio.run(body())

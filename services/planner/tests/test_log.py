@@ -1,21 +1,27 @@
 """What a start reads: of each block the last record, and the changes from where those that are in effect stand."""
 
 import asyncio
+from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
+from planner.core.manifests.templates import BadDeclaration
+from planner.core.requests import decisions
 from planner.core.rules import Rules
 from planner.core.state import PlannerState
 from planner.log import Intake, follower_into
-from spillway.addresses import Tombstone, capacity_address
-from spillway.bus import Batch, Offsets
+from spillway.addresses import WORKLOADS, Tombstone, capacity_address
+from spillway.api import ApplyRequest
+from spillway.bus import Batch, Offsets, Record
 from spillway.columns import columns_of
-from spillway.events import CapacityReported
+from spillway.events import CapacityReported, WorkloadDeclared
 from spillway.following import Follower
 from spillway.local_bus import LocalBroker, LocalBus
+from spillway.model import Policy, Strategy
 from spillway.wire import pack_columns
 
-from .builders import changed, cluster, node
+from .builders import Fleet, changed, cluster, deployment, node, policy, texts
 
 pytestmark = pytest.mark.looptime
 
@@ -91,3 +97,24 @@ async def test_what_is_left_of_a_cluster_that_left_is_not_looked_at(bus: LocalBu
     await bus.publish(block(0, "n1"), Tombstone(capacity_address("a", 0)))
     start = await started(bus)
     assert (list(start.state.clusters), start.changes_from) == ([], [])
+
+
+@pytest.mark.parametrize(
+    ("changed_policy", "words"),
+    [
+        (lambda found: replace(found, tiers=(replace(found.tiers[0], split="Newest"),)), "split 'Newest' of tier all"),
+        (lambda found: replace(found, strategy=Strategy("Newest")), "strategy 'Newest'"),
+    ],
+    ids=["split", "strategy"],
+)
+def test_a_policy_of_a_later_version_is_a_record_that_cannot_be_read(
+    changed_policy: Callable[[Policy], Policy], words: str
+) -> None:
+    """Or the first decision on it would end a planner that is put back, and each one after it."""
+    fleet = Fleet(own_1=[node("a")])
+    asked = ApplyRequest(texts(deployment(1), policy(ownFirst=False)))
+    declared = decisions.apply(fleet.state, asked, fleet.moment()).events[0]
+    assert isinstance(declared, WorkloadDeclared)
+    event = replace(declared, policy=changed_policy(declared.policy))
+    with pytest.raises(BadDeclaration, match=words):
+        Start().take(Record(WORKLOADS.name, 0, 0, "default/web", event), live=True)

@@ -224,6 +224,16 @@ REFUSED = {
         propagation(selectors=[SELECTS[0] | {"labelSelectors": {}}]),
         "PropagationPolicy.spec.resourceSelectors[0].labelSelectors: {}: expected one of apiVersion,",
     ),
+    "a placement beside spec": (
+        propagation() | {"placement": {"clusterAffinity": {"clusterNames": ["a"]}}},
+        "PropagationPolicy.placement: {'clusterAffinity': {'clusterNames': ['a']}}: expected one of apiVersion,",
+    ),
+    "a field without values": (
+        propagation(
+            {"clusterAffinity": {"fieldSelector": {"matchExpressions": [{"key": "region", "operator": "In"}]}}}
+        ),
+        "clusterAffinity.fieldSelector.matchExpressions[0].values: None: expected at least one value",
+    ),
     "spread by label": (propagation({"spreadConstraints": [{"spreadByLabel": "rack"}]}), "spreadByLabel: 'rack'"),
     "an unknown type": (
         propagation({"replicaScheduling": {"replicaSchedulingType": "Some"}}),
@@ -247,3 +257,8 @@ def test_applied_with_a_workload_it_places_it_and_the_answer_names_the_rest() ->
     assert reply.warnings == (
         "PropagationPolicy.spec.propagateDeps has no effect: what goes with a workload is applied with it",
     )
+
+
+def test_what_stands_beside_a_workloads_spec_is_refused_too() -> None:
+    with pytest.raises(RequestError, match=r"Deployment\.replicas: unknown field"):
+        read_manifests(texts(WEB | {"replicas": 3}))

@@ -3,6 +3,7 @@
 That it does for every decision of a random story is checked there: test_moves_always.py.
 """
 
+import json
 from dataclasses import replace
 from typing import Any
 
@@ -93,6 +94,16 @@ def test_another_outcome_than_the_recorded_one_is_named_by_its_field() -> None:
     found = replay(replace(record, division=pack(text.replace(b'"unplaced":0', b'"unplaced":2'))))
     assert not found.same
     assert found.differences == ("unplaced: recorded 2, recomputed 0",)
+
+
+def test_a_record_without_a_room_that_its_division_used_is_said() -> None:
+    for manifests in MANIFESTS:
+        record = applied(fleet_of_three(), *manifests.values[0])  # type: ignore[arg-type]
+        kept_then = json.loads(unpack(record.division))
+        for index in range(len(kept_then["rooms"])):
+            fewer = kept_then | {"rooms": kept_then["rooms"][:index] + kept_then["rooms"][index + 1 :]}
+            with pytest.raises(NotReplayable, match="a room that was not recorded"):
+                replay(replace(record, division=pack(json.dumps(fewer).encode())))
 
 
 def test_another_situation_gives_another_division() -> None:

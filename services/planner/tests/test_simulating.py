@@ -14,10 +14,11 @@ from planner.core.requests import decisions
 from planner.core.rules import Rules
 from planner.core.state import PlannerState
 from planner.core.timers import Hold
-from spillway.api import ApplyRequest, ExportReply, RequestError, ScaleRequest
+from spillway.api import ApplyRequest, ExportedEvent, ExportReply, RequestError, ScaleRequest
 from spillway.columns import NO_NODES
 from spillway.events import BrakeSet
 from spillway.model import NamespaceFacts, PodTable, Quota, Taint
+from spillway.wire import encode, event_type
 
 from .builders import Fleet, changed, cluster, container, deployment, group, node, policy, shape, template, texts
 from .test_moves_always import CORES, World
@@ -141,6 +142,20 @@ def test_a_file_that_is_none_is_said(content: bytes, tmp_path: Path) -> None:
     path.write_bytes(content)
     with pytest.raises(exports.NotAnExport):
         exports.read_state(exports.load(path))
+
+
+@pytest.mark.parametrize(
+    ("manifest", "split"), [(b"no JSON", "Spread"), (None, "Newest")], ids=["manifest", "a split of a later version"]
+)
+def test_a_declaration_that_cannot_be_decided_on_is_said(manifest: bytes | None, split: str) -> None:
+    fleet = Fleet(own_1=[node("a")])
+    applied(fleet, deployment(2))
+    declared = fleet.state.workloads["default", "web"].declared
+    tiers = tuple(replace(tier, split=split) for tier in declared.policy.tiers)
+    broken = replace(declared, manifest=manifest or declared.manifest, policy=replace(declared.policy, tiers=tiers))
+    event = ExportedEvent(event_type(broken), encode(broken))
+    with pytest.raises(exports.NotAnExport, match="an event of it cannot be read by this version"):
+        exports.read_state([ExportReply(settings=Rules().text(), events=(event,))])
 
 
 def test_settings_are_read_back_from_a_record() -> None:

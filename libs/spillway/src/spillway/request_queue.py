@@ -78,6 +78,18 @@ class Waiting(Generic[T]):
 
 
 @dataclass(slots=True)
+class _PutOff:
+    """A request that is not decided now, and behind it those about the same that were asked later. due: as NotYet's."""
+
+    due: Callable[[], bool] | None
+    requests: list[Waiting[Any]]
+
+    @property
+    def still_asked(self) -> bool:
+        return any(not waiting.answer.done() for waiting in self.requests)
+
+
+@dataclass(slots=True)
 class Decisions:
     """Of one step: events, written in one transaction, with their traces, and answers that go out once they are, each
     with the events of its own.
@@ -129,8 +141,7 @@ class RequestQueue:
         self.retry = retry
         self._settings = settings
         self._waiting: list[Waiting[Any]] = []
-        self._put_off: list[Waiting[Any]] = []
-        self._later: list[tuple[Callable[[], bool], Waiting[Any]]] = []
+        self._put_off: list[_PutOff] = []
 
     def check_room(self, requests: int) -> None:
         """Raises RequestError RESOURCE_EXHAUSTED unless so many more may wait."""
@@ -169,11 +180,15 @@ class RequestQueue:
         for waiting in self._next_group():
             if waiting.answer.done():  # Its caller went away before anything was decided.
                 continue
+            before = self._before(waiting)
+            if before is not None:
+                before.requests.append(waiting)
+                continue
             started_ns = tracing.clock_ns()
             try:
                 events, reply = waiting.decide(next_generation())
             except NotYet as not_yet:
-                self._put_aside(waiting, not_yet)
+                self._put_off.append(_PutOff(not_yet.due, [waiting]))
                 continue
             except RequestError as error:
                 decided.refusals.append((waiting, error))
@@ -194,30 +209,30 @@ class RequestQueue:
             self.asked.set()
         return decided
 
-    def _put_aside(self, waiting: Waiting[Any], not_yet: NotYet) -> None:
-        if not_yet.due is None:
-            self._put_off.append(waiting)
-        else:
-            self._later.append((not_yet.due, waiting))
+    def _before(self, waiting: Waiting[Any]) -> _PutOff | None:
+        """What was put off of what was asked before about the same."""
+        if waiting.about is None:
+            return None
+        return next((one for one in self._put_off if one.still_asked and one.requests[0].about == waiting.about), None)
 
     @property
     def has_put_off(self) -> bool:
         """Whether any holds others up."""
-        return bool(self._put_off)
+        return any(one.due is None for one in self._put_off)
 
     def ask_again(self) -> int:
         """Those that were put off and are due wait again, behind all others; how many of them held others up."""
-        found, self._put_off = self._put_off, []
-        later = [(entry, entry[0]()) for entry in self._later]
-        self._waiting.extend(waiting for (_, waiting), is_due in later if is_due)
-        self._later = [entry for entry, is_due in later if not is_due]
-        self._waiting.extend(found)
-        return len(found)
+        held_up = [one for one in self._put_off if one.due is None]
+        later = [(one, one.due()) for one in self._put_off if one.due is not None]
+        self._put_off = [one for one, is_due in later if not is_due]
+        for one in (*(one for one, is_due in later if is_due), *held_up):
+            self._waiting.extend(one.requests)
+        return len(held_up)
 
     def refuse(self, why: str) -> None:
         """All that wait get UNAVAILABLE."""
-        refused = (*self._waiting, *self._put_off, *(waiting for _, waiting in self._later))
-        self._waiting, self._put_off, self._later = [], [], []
+        refused = (*self._waiting, *(waiting for one in self._put_off for waiting in one.requests))
+        self._waiting, self._put_off = [], []
         for waiting in refused:
             waiting.fail(RequestError("UNAVAILABLE", why))
 

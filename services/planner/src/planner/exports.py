@@ -9,9 +9,11 @@ import msgspec
 
 from planner.core.explaining.exporting import Exported, events_of, held_back, hold_back
 from planner.core.explaining.simulating import rules_without_bounds
+from planner.core.manifests.templates import BadDeclaration
 from planner.core.recording import CODE_VERSION
 from planner.core.rules import Rules
 from planner.core.state import PlannerState
+from planner.core.workload import check_decidable
 from spillway.addresses import EVENTS_BY_TOPIC
 from spillway.api import ExportedEvent, ExportReply
 from spillway.events import CapacityChanged, CapacityReported
@@ -60,7 +62,7 @@ def read_state(replies: Sequence[ExportReply]) -> PlannerState:
         for reply in replies:
             for entry in reply.events:
                 _apply(state, entry)
-    except (Unreadable, KeyError, ValueError, TypeError) as error:
+    except (BadDeclaration, Unreadable, KeyError, ValueError, TypeError) as error:
         raise NotAnExport(f"an event of it cannot be read by this version: {error}") from error
     for hold in replies[0].held_back:
         hold_back(state, hold, NOW)
@@ -72,6 +74,7 @@ def _apply(state: PlannerState, entry: ExportedEvent) -> None:
     if isinstance(event, CapacityReported | CapacityChanged):
         state.apply(event, NOW, 0, unpack_columns(event.columns))
     else:
+        check_decidable(event)
         state.apply(event, NOW)
 
 

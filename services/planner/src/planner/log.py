@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable
 
 from planner.core.manifests.templates import BadDeclaration
 from planner.core.state import PlannerState
-from planner.core.workload import check_counts
+from planner.core.workload import check_decidable
 from spillway import metrics, tracing
 from spillway.addresses import (
     BRAKES,
@@ -86,7 +86,7 @@ class Intake:
             if isinstance(event, CapacityReported) and not live:
                 self._blocks.note(event, record.partition)
         else:
-            check_counts(event)
+            check_decidable(event)
             self.state.apply(event, now, record.offset)
 
     async def taken(self, batch: Batch, positions: Offsets) -> None:

@@ -7,7 +7,7 @@ from typing import Final
 from planner.core.manifests.templates import BadDeclaration, Template, read_earlier, read_template, template_number
 from spillway.events import STATE_ORPHANED, Event, PlacementDecided, WorkloadDeclared, WorkloadObserved
 from spillway.feasibility.cluster_view import WorkloadKey
-from spillway.model import Part, Shape
+from spillway.model import SPLITS, STRATEGIES, Part, Policy, Shape
 
 COUNT_MAX: Final = 10**9
 
@@ -89,11 +89,13 @@ class Workload:
         return self.placement.unplaced if self.placement else self.declared.replicas
 
 
-def check_counts(event: Event) -> None:
-    """BadDeclaration for numbers of replicas that no planner decides on, and sums of which no array holds."""
+def check_decidable(event: Event) -> None:
+    """BadDeclaration for numbers of replicas that no planner decides on, and sums of which no array holds; and for a
+    policy of which this version does not know how it divides, as a later one may have left it."""
     counts: tuple[int, ...] = ()
     if isinstance(event, WorkloadDeclared):
         counts = (event.replicas,)
+        _check_policy(event.policy)
     elif isinstance(event, PlacementDecided):
         of_parts = (
             (part.replicas, part.replicas_new, part.ceiling, part.replicas_lost, part.replicas_leaving)
@@ -103,6 +105,14 @@ def check_counts(event: Event) -> None:
     for count in counts:
         if not 0 <= count <= COUNT_MAX:
             raise BadDeclaration(f"{type(event).__name__}: {count} replicas: expected 0 to {COUNT_MAX}")
+
+
+def _check_policy(policy: Policy) -> None:
+    if policy.strategy is not None and policy.strategy.name not in STRATEGIES:
+        raise BadDeclaration(f"strategy {policy.strategy.name!r}: expected one of {', '.join(STRATEGIES)}")
+    for tier in policy.tiers:
+        if tier.split not in SPLITS:
+            raise BadDeclaration(f"split {tier.split!r} of tier {tier.name}: expected one of {', '.join(SPLITS)}")
 
 
 def read_workload(declared: WorkloadDeclared) -> Workload:

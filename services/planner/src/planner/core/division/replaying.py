@@ -94,11 +94,11 @@ def replay(record: DecisionRecorded) -> Replayed:
     situation, recorded = read_division(record)
     try:
         division = divider(situation)(situation)
+        recomputed = _division_json(division)
     except KeyError as error:
         raise NotReplayable(f"the division asks for a room that was not recorded: {error}") from error
     except (ValueError, TypeError, ArithmeticError) as error:
         raise NotReplayable(f"what was recorded cannot be divided by this version: {error}") from error
-    recomputed = _division_json(division)
     return Replayed(
         situation, division, recorded, recomputed, _differences(recorded, recomputed), _aside(record, division)
     )

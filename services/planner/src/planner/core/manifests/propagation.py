@@ -32,6 +32,7 @@ SPEC_WITHOUT_EFFECT = {
     "preserveResourcesOnDeletion": "release gives a workload back with its objects",
     "schedulePriority": "a PlacementPolicy's priority says who waits shorter; priority classes are not read",
 }
+MANIFEST = ("apiVersion", "kind", "metadata", "spec")
 PLACEMENT = ("clusterAffinity", "clusterAffinities", "clusterTolerations", "spreadConstraints", "replicaScheduling")
 AFFINITY = ("clusterNames", "exclude", "labelSelector", "fieldSelector")
 NAMED_AFFINITY = (*AFFINITY, "affinityName")
@@ -64,6 +65,7 @@ def read(manifest: Mapping[str, Any], workload: Mapping[str, Any]) -> Read:
     """A PropagationPolicy for this workload. RequestError that names the field, the value and what was expected."""
     if manifest.get("apiVersion") != API_VERSION:
         raise invalid(f"{KIND}.apiVersion", manifest.get("apiVersion"), API_VERSION)
+    _known(manifest, MANIFEST, KIND)
     spec = _object(manifest.get("spec"), f"{KIND}.spec")
     _check_namespace(manifest, workload)
     reader = _Reader()
@@ -251,7 +253,9 @@ class _Reader:
                 raise invalid(f"{at}.operator", requirement.get("operator"), "In")
             if FIELDS[requirement["key"]] in ours:
                 raise invalid(f"{at}.key", requirement["key"], "each field once")
-            ours[FIELDS[requirement["key"]]] = requirement.get("values", [])
+            if not requirement.get("values"):
+                raise invalid(f"{at}.values", requirement.get("values"), "at least one value")
+            ours[FIELDS[requirement["key"]]] = requirement["values"]
         return ours
 
     def _strategy(self, placement: Mapping[str, Any], alternatives: bool) -> dict[str, Any]:

@@ -30,6 +30,7 @@ MANIFESTS_MAX = 64
 POLICY_KINDS = (policies.KIND, propagation.KIND)
 DEPENDENCY_KINDS = {"ConfigMap": "v1", "Service": "v1"}
 
+MANIFEST = frozenset(("apiVersion", "kind", "metadata", "spec", "status"))
 POD_SPEC = frozenset(
     ("activeDeadlineSeconds", "affinity", "automountServiceAccountToken", "containers", "dnsConfig", "dnsPolicy",
      "enableServiceLinks", "ephemeralContainers", "hostAliases", "hostIPC", "hostNetwork", "hostPID", "hostUsers",
@@ -146,6 +147,7 @@ def _declaration(workload: dict[str, Any], dependencies: Iterable[dict[str, Any]
     if workload.get("apiVersion") != kind.api_version:
         raise invalid(f"{kind.name}.apiVersion", workload.get("apiVersion"), kind.api_version)
     namespace, name = _names(workload, kind.name, NAME)
+    _known(workload, MANIFEST, kind.name)
     spec = workload.get("spec")
     if not isinstance(spec, dict):
         raise invalid(f"{kind.name}.spec", spec, "an object")
