@@ -411,3 +411,94 @@ async def unschedulable(api: ClusterApi, namespace: str, count: int) -> None:
             ):
                 return
             await asyncio.sleep(0.1)
+
+
+# ── Many pods with one request ──────────────────────────────────────────────────────────────────────────────────────
+
+
+async def labelled_pod(api: ClusterApi, namespace: str, node: str, name: str, label: str, **metadata: Any) -> Manifest:
+    manifest = pod_manifest(namespace, name, nodeName=node, tolerations=TOLERATIONS)
+    return await api.create(
+        PODS, {**manifest, "metadata": {**manifest["metadata"], "labels": {"ours": label}, **metadata}}
+    )
+
+
+async def left_in(api: ClusterApi, namespace: str) -> dict[str, int | None]:
+    """The pods of a namespace, each with the seconds of grace with which it is being deleted."""
+    return {
+        one["metadata"]["name"]: one["metadata"].get("deletionGracePeriodSeconds")
+        for one in await api.list(PODS, namespace)
+    }
+
+
+async def test_a_collection_is_what_both_selectors_name_in_one_namespace(
+    api: ClusterApi, namespace: str, virtual: Manifest
+) -> None:
+    """Each is deleted with the grace that is named; the answer has them as they were."""
+    node = virtual["metadata"]["name"]
+    made = [await labelled_pod(api, namespace, node, f"p{number}", f"u{number}") for number in range(4)]
+    await labelled_pod(api, namespace, "another-node", "elsewhere", "u0")
+    deleted = await api.delete_collection(
+        PODS,
+        namespace,
+        field_selector=f"spec.nodeName={node}",
+        label_selector="ours in (u0,u1,u9)",
+        grace_seconds=60,
+    )
+    assert {one["metadata"]["uid"] for one in deleted} == {one["metadata"]["uid"] for one in made[:2]}
+    assert not any("deletionTimestamp" in one["metadata"] for one in deleted)
+    assert await left_in(api, namespace) == {"p0": 60, "p1": 60, "p2": None, "p3": None, "elsewhere": None}
+
+
+async def test_a_collection_shortens_a_grace_and_never_lengthens_one(
+    api: ClusterApi, namespace: str, virtual: Manifest
+) -> None:
+    node = virtual["metadata"]["name"]
+    for name, grace_seconds in (("long", 90), ("short", 20)):
+        made = await labelled_pod(api, namespace, node, name, "u")
+        await api.delete(PODS, namespace, name, uid=made["metadata"]["uid"], grace_seconds=grace_seconds)
+    await api.delete_collection(PODS, namespace, field_selector=f"spec.nodeName={node}", grace_seconds=60)
+    assert await left_in(api, namespace) == {"long": 60, "short": 20}
+
+
+async def test_a_collection_as_of_a_version_has_nothing_that_came_since(
+    api: ClusterApi, namespace: str, virtual: Manifest
+) -> None:
+    """With no grace they go at once, but for one that a finalizer keeps; what is gone by then is passed over."""
+    node = virtual["metadata"]["name"]
+    made = {name: await labelled_pod(api, namespace, node, name, "u") for name in ("gone", "there", "ended")}
+    await labelled_pod(api, namespace, node, "kept", "u", finalizers=["example.org/keep"])
+    uid = made["ended"]["metadata"]["uid"]
+    over = {"status": {"phase": "Succeeded"}}
+    await api.patch(PODS, namespace, "ended", over, resource_version="", uid=uid, subresource="status")
+    selector = f"spec.nodeName={node},status.phase!=Succeeded,status.phase!=Failed"
+    listed, version = await api.list_with_version(PODS, field_selector=f"spec.nodeName={node}")
+    assert len(listed) == 4
+    await labelled_pod(api, namespace, node, "later", "u")
+    await api.delete(PODS, namespace, "gone", uid=made["gone"]["metadata"]["uid"], grace_seconds=0)
+    deleted = await api.delete_collection(
+        PODS, namespace, field_selector=selector, as_of_version=version, grace_seconds=0
+    )
+    assert {one["metadata"]["name"] for one in deleted} == {"gone", "there", "kept"}
+    assert await left_in(api, namespace) == {"ended": None, "kept": 0, "later": None}
+    await api.patch(PODS, namespace, "kept", {"metadata": {"finalizers": None}}, resource_version="")
+
+
+async def test_a_collection_compares_no_uid_so_that_a_name_which_comes_again_is_hit(
+    api: ClusterApi, namespace: str, virtual: Manifest
+) -> None:
+    """Why only pods whose names were drawn are deleted so."""
+    node = virtual["metadata"]["name"]
+    before = await labelled_pod(api, namespace, node, "web-0", "u")
+    _, version = await api.list_with_version(PODS, field_selector=f"spec.nodeName={node}")
+    await api.delete(PODS, namespace, "web-0", uid=before["metadata"]["uid"], grace_seconds=0)
+    await labelled_pod(api, namespace, node, "web-0", "v")
+    await api.delete_collection(
+        PODS, namespace, field_selector=f"spec.nodeName={node}", as_of_version=version, grace_seconds=60
+    )
+    assert await left_in(api, namespace) == {"web-0": 60}
+
+
+async def test_a_collection_of_nothing_is_well(api: ClusterApi, namespace: str, virtual: Manifest) -> None:
+    node = virtual["metadata"]["name"]
+    assert await api.delete_collection(PODS, namespace, field_selector=f"spec.nodeName={node}") == []

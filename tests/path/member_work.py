@@ -44,6 +44,7 @@ from spillway_local.in_process import FLEET_ID, SERVICES, InProcess
 from .platform_steps import NAMESPACE, join, until
 
 OWNER, POOL = "own-1", "own-2"
+HOSTNAME = "kubernetes.io/hostname"
 WHOLE_SECRETS = replace(SECRETS, metadata_only=False)
 FLEET = tuple(
     MemberPlan(name, "own", (member_nodes.NodeSpec(3, f"{name}-n", 4_000, 16 * GIB),), room=24)
@@ -156,7 +157,7 @@ async def _lend(platform: InProcess, kept: Confidential, patience: float) -> Non
     lending = platform.descheduler()
     await lending.declare_lending(DeclareLendingRequest(OWNER, POOL, (rule,), grace_seconds=1, cooldown_seconds=1))
     await until(lambda: _open_nodes(platform, 3), "all nodes of the owner are virtual ones in the pool", patience)
-    async with _deployed_on_virtual_nodes(platform):
+    async with _deployed_on_virtual_nodes(platform, "encode", 2, "3"):
         await until(lambda: _runs(platform, OWNER, "app=encode", 2), "real pods run on lent nodes", patience)
         await until(lambda: _runs(platform, POOL, "app=encode", 2), "their pool pods say so", patience)
         assert [copy["data"] for copy in await _copies(platform, WHOLE_SECRETS)] == [_as_data(kept.of_pool_pod)]
@@ -172,25 +173,31 @@ async def _lend(platform: InProcess, kept: Confidential, patience: float) -> Non
         await until(lambda: _copies_say(platform, "h264"), "the change reaches the copy", patience)
     await until(lambda: _runs(platform, OWNER, "app=encode", 0), "no real pod is left", patience)
     await until(lambda: _no_copies(platform), "unused copies and their namespace are removed", 3 * patience)
-    await lending.withdraw_lending(WithdrawLendingRequest(OWNER, "done"))
-    await until(lambda: _all_returned(platform), "each node is back", patience)
+    (full, *_) = await platform.api(POOL).list(NODES, label_selector=LENT_CLUSTER)
+    async with _deployed_on_virtual_nodes(platform, "many", 5, "100m", full["metadata"]["labels"][HOSTNAME]):
+        await until(lambda: _runs(platform, OWNER, "app=many", 5), "many real pods run on one node", patience)
+        await lending.withdraw_lending(WithdrawLendingRequest(OWNER, "done"))
+        await until(lambda: _all_returned(platform), "each node is back", patience)
 
 
 @asynccontextmanager
-async def _deployed_on_virtual_nodes(platform: InProcess) -> AsyncIterator[None]:
-    encode = json.loads(deployment("encode", NAMESPACE, 2, cpu="3"))
-    pod = encode["spec"]["template"]["spec"]
+async def _deployed_on_virtual_nodes(
+    platform: InProcess, name: str, replicas: int, cpu: str, hostname: str = ""
+) -> AsyncIterator[None]:
+    """hostname: of the one on which all are to be."""
+    deployed = json.loads(deployment(name, NAMESPACE, replicas, cpu=cpu))
+    pod = deployed["spec"]["template"]["spec"]
     pod |= {
         "terminationGracePeriodSeconds": 2,
         "tolerations": [{"key": POOL_TAINT, "operator": "Exists"}],
-        "nodeSelector": {SUPPLY_CLASS: "dedicated"},
+        "nodeSelector": {SUPPLY_CLASS: "dedicated", **({HOSTNAME: hostname} if hostname else {})},
     }
     pod["containers"][0]["envFrom"] = [{"secretRef": {"name": "encode-key"}}]
     pod["volumes"] = [{"name": "settings", "configMap": {"name": "encode-settings"}}]
     api = platform.api(POOL)
-    made = await api.create(DEPLOYMENTS, encode)
+    made = await api.create(DEPLOYMENTS, deployed)
     yield
-    await api.delete(DEPLOYMENTS, NAMESPACE, "encode", uid=made["metadata"]["uid"])
+    await api.delete(DEPLOYMENTS, NAMESPACE, name, uid=made["metadata"]["uid"])
 
 
 async def _read_a_log(platform: InProcess) -> None:

@@ -115,6 +115,8 @@ async def ask(api: ClusterApi, right: Right) -> None:
             await api.patch(kind, namespace, "one", {}, resource_version="", subresource=subresource)
         case "delete":
             await api.delete(kind, namespace, "one", uid="uid")
+        case "deletecollection":
+            await api.delete_collection(kind, namespace, field_selector="spec.nodeName=one")
 
 
 async def failure(following: AsyncIterator[tuple[Change, ...]]) -> None:

@@ -48,6 +48,29 @@ async def test_pages_come_from_one_moment_and_expire(client_of: Any) -> None:
         assert (status, error["reason"]) == (410, "Expired")
 
 
+async def test_a_collection_as_of_a_version_is_what_was_there_then(client_of: Any) -> None:
+    async with SimCluster("a") as cluster:
+        client = client_of(cluster)
+        for name in ("stays", "becomes", "goes", "no"):
+            await client.ask("POST", MAPS, {**config_map(name), "metadata": {"name": name, "labels": {"a": name[0]}}})
+        _, listed = await client.ask("GET", MAPS)
+        merge = {"metadata": {"labels": {"a": "other"}}}
+        await client.ask("PATCH", f"{MAPS}/becomes", merge)
+        await client.ask("DELETE", f"{MAPS}/goes")
+        await client.ask("POST", MAPS, {**config_map("late"), "metadata": {"name": "late", "labels": {"a": "s"}}})
+        exact = {"resourceVersion": listed["metadata"]["resourceVersion"], "resourceVersionMatch": "Exact"}
+        _, deleted = await client.ask("DELETE", MAPS, labelSelector="a in (s,b,g)", **exact)
+        assert [one["metadata"]["name"] for one in deleted["items"]] == ["becomes", "goes", "stays"]
+        _, left = await client.ask("GET", MAPS)
+        assert [one["metadata"]["name"] for one in left["items"]] == ["late", "no"]
+        cluster.expire_history()
+        status, error = await client.ask("DELETE", MAPS, labelSelector="a=s", **exact)
+        assert (status, error["reason"]) == (410, "Expired")
+        too_new = {**exact, "resourceVersion": str(10**9)}
+        assert (await client.ask("DELETE", MAPS, labelSelector="a=s", **too_new))[0] == 504
+        assert len((await client.ask("GET", MAPS))[1]["items"]) == 2
+
+
 async def test_selectors_choose(client_of: Any) -> None:
     async with SimCluster("a") as cluster:
         client = client_of(cluster)

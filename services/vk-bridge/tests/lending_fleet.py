@@ -10,6 +10,7 @@ from random import Random
 from typing import Any, Self
 
 from sim.cluster import SimCluster
+from sim.core.rights import Account
 from sim.manifests import deployment
 from sim.rest import SimTransport
 from sim.settings import NodeSpec
@@ -40,6 +41,9 @@ WALL_MS = 497_223 * 3_600_000 - 150_000
 """Short of a full hour, which only the records of use know of."""
 TOLERATES_LOANS = [{"key": POOL_TAINT, "operator": "Exists"}]
 ABSENT = {"daemonEndpoints": {"kubeletEndpoint": {"Port": 0}}}
+REFUSAL = Response(
+    403, b'{"kind":"Status","reason":"Forbidden","code":403,"message":"admission webhook denied the request"}'
+)
 Check = Callable[[], bool]
 Asked = tuple[str, str, str]
 """Cluster, method, path."""
@@ -49,16 +53,24 @@ class CountingTransport(SimTransport):
     """Of a bridge: what it asks is counted by cluster, method and path, and told once it is answered."""
 
     def __init__(
-        self, cluster: SimCluster, asked: Counter[Asked], when_answered: list[Callable[[Asked], object]]
+        self,
+        cluster: SimCluster,
+        asked: Counter[Asked],
+        when_answered: list[Callable[[Asked], object]],
+        refused: Callable[[Asked], bool | None],
+        account: Account,
     ) -> None:
-        super().__init__(cluster)
+        super().__init__(cluster, account=account)
+        self._refused = refused
         self._asked = asked
         self._when_answered = when_answered
 
     async def request(self, method: str, path: str, *args: Any, **named: Any) -> Response:
         asked = self._cluster.name, method, path
         self._asked[asked] += 1
-        answer = await super().request(method, path, *args, **named)
+        refused = self._refused(asked)
+        answer = REFUSAL if refused is False else await super().request(method, path, *args, **named)
+        answer = REFUSAL if refused else answer
         for tell in self._when_answered:
             tell(asked)
         return answer
@@ -78,6 +90,10 @@ class LendingFleet:
         self.said: list[Record] = []
         self.asked = Counter[Asked]()
         self.when_answered: list[Callable[[Asked], object]] = []
+        self.refused: Callable[[Asked], bool | None] = lambda _: None
+        """Whether a server refuses this, as a webhook's word: True, having done it all the same; False; None: not."""
+        self.accounts: dict[str, Account] = {}
+        """Of bridges, by cluster; one that is not there may do everything."""
         self._buses: dict[str, LocalBus] = {}
         self._instances: dict[str, tuple[Bridge, asyncio.Event, asyncio.Task[None]]] = {}
         self._sequence = 0
@@ -135,11 +151,21 @@ class LendingFleet:
 
     def connect(self, joined: ClusterJoined) -> ClusterApi:
         return ClusterApi(
-            CountingTransport(self.clusters[joined.cluster], self.asked, self.when_answered),
+            CountingTransport(
+                self.clusters[joined.cluster],
+                self.asked,
+                self.when_answered,
+                self._is_refused,
+                self.accounts.get(joined.cluster) or Account(),
+            ),
             joined.cluster,
             ClusterApiSettings(),
             random=Random(0),
         )
+
+    def _is_refused(self, asked: Asked) -> bool | None:
+        """By what the test says now, which a bridge that was connected before must hear, too."""
+        return self.refused(asked)
 
     # ── The planner, the descheduler, people ────────────────────────────────────────────────────────────────────
 

@@ -5,11 +5,12 @@ never let go on is frozen, or dead.
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from spillway.lending_marks import CHECKING, LENT, RECALLED
 from spillway.model import Generation
+from vk_bridge.core.delete_collections import DeleteCollection, Listed, Sizes, of_owner, of_pool
 from vk_bridge.core.loan import OWNED, OwnerNode, PoolPod, RealPod, Sight, VirtualNode
 from vk_bridge.core.pod_steps import (
     CreateReal,
@@ -45,6 +46,10 @@ from vk_bridge.node_reader import Ending, ending_of
 
 IN_FLIGHT_SECONDS = 5.0
 GRACE_SECONDS = 3
+SIZES = Sizes(least=2, most=2)
+NAMESPACE = "a"
+ORDINAL = "web-0"
+"""A name that comes again; all others are drawn."""
 
 
 @dataclass
@@ -77,6 +82,10 @@ class World:
     own_grace_seconds: dict[str, int] = field(default_factory=dict)
     """Of pool pods."""
     pool_finalizers: set[str] = field(default_factory=set)
+    ordinal_uid: str = ""
+    """Of the pool pod that bears the name ORDINAL."""
+    deletions_left: int | None = None
+    """A server refuses a collection after so many; None: it refuses none."""
     owner_pods: int = 0
     log: list[tuple[str, Generation]] = field(default_factory=list)
     lend: bool = True
@@ -106,9 +115,13 @@ class World:
         if self.node is not None and self.was((OWNED,)):
             self.owner_pods += 1
 
-    def bind_pool_pod(self, uid: str, grace_seconds: int = GRACE_SECONDS, *, finalizer: bool = False) -> None:
+    def bind_pool_pod(
+        self, uid: str, grace_seconds: int = GRACE_SECONDS, *, finalizer: bool = False, ordinal: bool = False
+    ) -> None:
         """Also to a virtual node that has closed or gone since: the pool's scheduler is late, without a bound."""
         if any(state == LENT for _, state in self.states):
+            if ordinal and self.ordinal_uid not in self.pool_pods:
+                self.ordinal_uid = uid
             self.pool_pods[uid] = PoolPod(uid, grace_seconds=grace_seconds)
             self.own_grace_seconds[uid] = grace_seconds
             self.pool_finalizers |= {uid} if finalizer else set()
@@ -121,6 +134,22 @@ class World:
             del self.pool_pods[uid]
         else:
             self.pool_pods[uid] = replace(pod, deleting=True, grace_seconds=grace, held=grace == 0)
+
+    def named(self, uid: str) -> str:
+        """The pool pod's name."""
+        return ORDINAL if uid == self.ordinal_uid else uid
+
+    def with_name(self, name: str) -> str:
+        """The uid of the pool pod that has it now; empty: none."""
+        uid = self.ordinal_uid if name == ORDINAL else name
+        return uid if uid in self.pool_pods else ""
+
+    def refuses(self) -> bool:
+        """A server that has deleted some of a collection."""
+        if self.deletions_left is None:
+            return False
+        self.deletions_left -= 1
+        return self.deletions_left < 0
 
     def delete_real_pod(self, uid: str, grace_seconds: int) -> None:
         pod = self.real_pods[uid]
@@ -185,6 +214,9 @@ class World:
         )
 
 
+Written = Step | PodStep | DeleteCollection
+
+
 class Bridge:
     """An instance that believes that it has the turn."""
 
@@ -201,7 +233,7 @@ class Bridge:
     def hear_log(self) -> None:
         self.read_log = len(self.world.log)
 
-    def turn(self, *, pods_alone: bool = False, busy: bool = False) -> Iterator[Step | PodStep | None]:
+    def turn(self, *, pods_alone: bool = False, busy: bool = False) -> Iterator[Written | None]:
         """Reads, decides, writes; stops before each call, and says which write it is about to make.
 
         pods_alone: the nodes are taken for what they were when this bridge knew of them last, however long ago. busy:
@@ -219,6 +251,8 @@ class Bridge:
             (node, virtual), pool_read, owner_read = known, True, True
         yield None
         pool_pods, pool_read = tuple(world.pool_pods.values()), pool_read and world.pool_up
+        listed = {pod.uid: Listed(NAMESPACE, pod.ended, world.named(pod.uid) == ORDINAL) for pod in pool_pods}
+        names = {pod.uid: world.named(pod.uid) for pod in pool_pods}
         yield None
         found, owner_read = dict(world.real_pods), owner_read and world.owner_up
         occupied = world.owner_pods > 0
@@ -253,10 +287,9 @@ class Bridge:
             refused = not self._carry_out(step)
             answered = _answered(step, node, virtual, world)
         todo = [one for one in pod_steps if one is not None]
-        for one in filter(None, map(what_cannot_wait, todo)) if busy else todo:
-            for write in writes(one):
-                yield write
-                self._carry_out_pod(write)
+        chosen = [one for one in map(what_cannot_wait, todo) if one is not None] if busy else todo
+        leaving = sight.node is not None and sight.node.state == RECALLED
+        yield from self._write_pods(chosen, listed if leaving else {}, names, leaving=leaving)
         if refused or not sight.owner_read or not sight.pool_read:
             return
         self.known = answered
@@ -266,6 +299,54 @@ class Bridge:
             if isinstance(step, Mark) and bears_amendment(step, sight, read_at, quiet_at):
                 yield step
                 self._carry_out(step)
+
+    def _write_pods(
+        self, steps: Sequence[PodStep], listed: Mapping[str, Listed], names: Mapping[str, str], *, leaving: bool
+    ) -> Iterator[Written]:
+        """As pod_writer.py: first what goes together, of the owner and then of the pool, and all else one by one."""
+        settled, by_step = set[PodStep](), [writes(step) for step in steps]
+        real = [write for written in by_step for write in written if isinstance(write, DeleteReal)]
+        for many in of_owner(real, {one.uid: NAMESPACE for one in real}, SIZES, leaving=leaving):
+            yield from self._delete_real(many, settled)
+        ready = (written[-1] for written in by_step if settled.issuperset(written[:-1]))
+        pool = [write for write in ready if isinstance(write, DeletePool | LetGo)]
+        for many in of_pool(pool, listed, SIZES, leaving=leaving):
+            yield from self._delete_pool(many, listed, names, settled)
+        for written in by_step:
+            for write in written:
+                if write not in settled:
+                    yield write
+                    self._carry_out_pod(write)
+
+    def _delete_real(self, many: DeleteCollection, settled: set[PodStep]) -> Iterator[Written]:
+        """A list of real pods by their pool pods, then each by its name, which is made of the pool pod's uid."""
+        world = self.world
+        uids = {world.real_pods[one.uid].pool_uid for one in many.steps if one.uid in world.real_pods}  # type: ignore[union-attr]
+        yield many
+        for pool_uid in [pod.pool_uid for pod in world.real_pods.values() if pod.pool_uid in uids]:
+            yield many
+            if not world.owner_up or world.refuses():
+                return
+            for uid in [uid for uid, pod in world.real_pods.items() if pod.pool_uid == pool_uid]:
+                check_may_go(world, pool_uid)
+                self._carry_out_pod(DeleteReal(uid, many.grace_seconds))
+        settled.update(many.steps)
+
+    def _delete_pool(
+        self, many: DeleteCollection, listed: Mapping[str, Listed], names: Mapping[str, str], settled: set[PodStep]
+    ) -> Iterator[Written]:
+        """The list as of the version that was read, then each by its name, whoever bears that by then."""
+        world = self.world
+        to_go = {step.pool_uid for step in many.steps}  # type: ignore[union-attr]
+        for name in [names[uid] for uid, pod in listed.items() if not pod.ended]:
+            yield many
+            if not world.pool_up or world.refuses():
+                return
+            uid = world.with_name(name)
+            if uid:
+                assert uid in to_go, "a collection hits another pod"
+                self._carry_out_pod(DeletePool(uid, many.grace_seconds) if many.grace_seconds else LetGo(uid))
+        settled.update(many.steps)
 
     def _real(self, uid: str, pod: Real) -> RealPod:
         found = RealPod(uid, pod.pool_uid, ended=pod.failed, news=pod.news, grace_seconds=pod.grace_seconds)
@@ -352,6 +433,13 @@ def _answered(
     if isinstance(step, Mark):
         return world.node, virtual
     return node, world.virtual if isinstance(step, ShowVirtual | CloseVirtual | DeleteVirtual) else virtual
+
+
+def check_may_go(world: World, pool_uid: str) -> None:
+    """Of a real pod that a collection of its owner hits, however late."""
+    pool, node = world.pool_pods.get(pool_uid), world.node
+    if pool is not None and pool.created and not pool.deleting and not pool.ended:
+        assert node is None or node.state != LENT, "a real pod is told to go that was to stay"
 
 
 def check(world: World) -> None:

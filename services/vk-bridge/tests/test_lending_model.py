@@ -29,7 +29,7 @@ class LentNode(RuleBasedStateMachine):
         self.bridges: list[Bridge] = []
         self.turns: list[Any] = []
 
-    @initialize(pods=st.integers(-1, 2), slow=st.sampled_from([False, False, True]))
+    @initialize(pods=st.integers(-1, 3), slow=st.sampled_from([False, False, True]))
     def start(self, pods: int, slow: bool) -> None:
         """Most runs begin at an open virtual node with pods on it, since few steps alone lead there.
 
@@ -113,9 +113,26 @@ class LentNode(RuleBasedStateMachine):
     @rule(
         grace_seconds=st.sampled_from([GRACE_SECONDS, GRACE_SECONDS, LONG_GRACE_SECONDS, 1]),
         finalizer=st.sampled_from([False, False, True]),
+        ordinal=st.booleans(),
     )
-    def pool_pod_comes(self, grace_seconds: int = GRACE_SECONDS, finalizer: bool = False) -> None:
-        self.world.bind_pool_pod(f"pool-{self.world.made()}", grace_seconds, finalizer=finalizer)
+    def pool_pod_comes(
+        self, grace_seconds: int = GRACE_SECONDS, finalizer: bool = False, ordinal: bool = False
+    ) -> None:
+        uid = f"pool-{self.world.made()}"
+        self.world.bind_pool_pod(uid, grace_seconds, finalizer=finalizer, ordinal=ordinal)
+
+    @precondition(lambda self: self.world.ordinal_uid in self.world.pool_pods)
+    @rule()
+    def ordinal_is_made_again(self) -> None:
+        """Somebody takes the pod away by force, and its controller makes another of its name."""
+        self.world.pool_finalizers.discard(self.world.ordinal_uid)
+        self.world.delete_pool_pod(self.world.ordinal_uid, 0)
+        self.pool_pod_comes(ordinal=True)
+
+    @rule(deletions_left=st.sampled_from([None, None, 0, 1, 2]))
+    def servers_refuse_collections(self, deletions_left: int | None) -> None:
+        """After so many of their pods."""
+        self.world.deletions_left = deletions_left
 
     @precondition(lambda self: self.world.pool_pods)
     @rule(data=st.data())

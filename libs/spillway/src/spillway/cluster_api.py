@@ -22,7 +22,7 @@ from spillway.cluster_errors import (
     UnreachableReason,
 )
 from spillway.cluster_logs import LogOptions, PodLogs
-from spillway.cluster_requests import NOT_FOUND, Requests
+from spillway.cluster_requests import GONE, NOT_FOUND, Requests
 from spillway.cluster_settings import ClusterApiSettings
 from spillway.cluster_transport import HttpTransport, Response, Transport, TransportStatus
 from spillway.cluster_watch import Alive, Change, Failed, Listed, Paged, PagesEnded, Reflector, Removed, Upserted
@@ -74,6 +74,7 @@ __all__ = [
     "Listed",
     "LogOptions",
     "Manifest",
+    "Manifests",
     "NotFound",
     "Paged",
     "PagesEnded",
@@ -146,10 +147,17 @@ class ClusterApi(Requests):
         self, kind: Kind, namespace: str = "", label_selector: str = "", field_selector: str = ""
     ) -> Manifests:
         """A quorum read, of all namespaces where none is named."""
+        return (await self.list_with_version(kind, namespace, label_selector, field_selector))[0]
+
+    async def list_with_version(
+        self, kind: Kind, namespace: str = "", label_selector: str = "", field_selector: str = ""
+    ) -> tuple[Manifests, str]:
+        """As list, and the version that it is as of."""
         params = kubernetes.selectors(label_selector, field_selector)
         for _ in range(self.settings.read_attempts):
             with suppress(Expired):
-                return [*(await self.pages(kind, params, cluster_answers.MANIFEST_PAGE, namespace))[0]]
+                found, version = await self.pages(kind, params, cluster_answers.MANIFEST_PAGE, namespace)
+                return [*found], version
         raise ClusterUnreachable(self.name, "server", f"the list of {kind.plural} expired before its end, repeatedly")
 
     async def pod_metrics(self, namespace: str, seconds: float) -> tuple[PodMetrics, ...]:
@@ -247,6 +255,35 @@ class ClusterApi(Requests):
         body = msgspec.json.encode(kubernetes.delete_options(uid, resource_version, grace_seconds))
         response = await self._ask("DELETE", kind.path(namespace, name), body=body)
         return {} if self._absent(response) else self._done(response)
+
+    async def delete_collection(
+        self,
+        kind: Kind,
+        namespace: str,
+        *,
+        field_selector: str,
+        label_selector: str = "",
+        as_of_version: str = "",
+        grace_seconds: int | None = None,
+    ) -> Manifests:
+        """Deletes what a list with these selectors has, each by its name, one after another inside the API server.
+
+        as_of_version: in the list as of this version, so that nothing which came since is in it; Conflict where the
+        server no longer keeps that. No uid is compared: another object of a listed name is deleted, too. What is gone
+        is passed over. Refused where one is refused, and others may have been deleted. Returns them as listed.
+        """
+        if not (namespace and field_selector):
+            raise ValueError(f"a collection of {kind.plural}: expected a namespace and a field selector")
+        body = msgspec.json.encode(kubernetes.delete_options("", "", grace_seconds))
+        params = kubernetes.selectors(label_selector, field_selector)
+        if as_of_version:
+            params |= {"resourceVersion": as_of_version, "resourceVersionMatch": "Exact"}
+        response = await self._ask("DELETE", kind.path(namespace), params, body)
+        if response.status == GONE:
+            raise Conflict("Expired", cluster_answers.read_status(response.body).message)
+        if not 200 <= response.status < 300:
+            self.refuse(response)
+        return [*(self.decoded(cluster_answers.MANIFEST_PAGE, response.body).items or ())]
 
     def logs(self, namespace: str, pod: str, options: LogOptions) -> AsyncGenerator[bytes, None]:
         """What a container has written, in chunks that are cut anywhere, for `log_stream_seconds` at the most.

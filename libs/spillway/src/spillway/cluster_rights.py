@@ -87,6 +87,7 @@ def _rule(
 
 _NETWORK_POLICIES: Final = Kind("networking.k8s.io", "v1", "networkpolicies", object)
 _WRITE: Final = "get list watch create patch delete"
+_ONE_BY_ONE: Final = "each pod of a node that goes back is deleted with a request of its own"
 
 SNAPSHOT: Final = Role(
     "snapshot",
@@ -164,6 +165,7 @@ BRIDGE_OWNER: Final = Role(
     (
         *_rule("get list watch patch", NODES, why="which are idle; the mark of a loan"),
         *_rule(_WRITE, PODS, why="the real pods of pool pods"),
+        *_rule("deletecollection", PODS, why="those of a node with one request", without=_ONE_BY_ONE),
         *_rule("get", PODS, part="log", why="logs of real pods", without="logs of pool pods are refused"),
         *_rule(
             "get list create patch delete",
@@ -191,6 +193,7 @@ BRIDGE_POOL: Final = Role(
         *_rule("get list watch create patch delete", NODES, why="virtual nodes"),
         *_rule("patch", NODES, PODS, part="status", why="how virtual nodes and the pods on them are"),
         *_rule("get list watch delete", PODS, why="pods on virtual nodes, and their end"),
+        *_rule("deletecollection", PODS, why="those of a node with one request", without=_ONE_BY_ONE),
         *_rule("get", CONFIG_MAPS, SECRETS, why="what pods on virtual nodes refer to"),
         *_rule("list watch", POD_DISRUPTION_BUDGETS, why="how many pods on virtual nodes may go"),
         *_rule("create patch", LEASES, namespace=NODE_LEASES, why="heartbeats of virtual nodes"),

@@ -11,7 +11,7 @@ import msgspec
 from spillway import kubernetes
 from spillway.cluster_api import NODES, PODS, ClusterApi, ClusterUnreachable
 from spillway.kubernetes import object_decoder
-from spillway.lending_marks import POOL_POD, POOL_UID, virtual_node_name
+from spillway.lending_marks import POOL_POD, POOL_UID, RECALLED, virtual_node_name
 from spillway.pauses import doubled_seconds
 from vk_bridge.by_version import ByVersion
 from vk_bridge.core.admitted_sizes import (
@@ -24,6 +24,7 @@ from vk_bridge.core.admitted_sizes import (
     sizes_asked,
     sizes_held,
 )
+from vk_bridge.core.delete_collections import Listed, listed_pod
 from vk_bridge.core.loan import OWNED, Manifest, OwnerNode, RealPod, Sight
 from vk_bridge.core.pod_conversion import PoolSide
 from vk_bridge.core.pod_status import mirrored_status
@@ -62,7 +63,8 @@ _POD = object_decoder(kubernetes.PODS)
 class Found:
     """What two clusters answered of one node; pods by uid, own_pods all that are on the real one.
 
-    owner_read, pool_read: whether that side could be read at all.
+    owner_read, pool_read: whether that side could be read at all. pool_listed: the pool pods of one list, as of
+    pool_version.
     """
 
     node: Manifest | None
@@ -71,6 +73,8 @@ class Found:
     own_pods: Mapping[str, Manifest]
     owner_read: bool
     pool_read: bool
+    pool_listed: Mapping[str, Listed] = field(default_factory=dict)
+    pool_version: str = ""
 
     def versions(self) -> dict[str, str]:
         """Of each object, by uid."""
@@ -84,7 +88,8 @@ class Answers:
     """What the clusters said to what was written: objects as they are now, pods by uid.
 
     gone: uids of pool pods that are let go, and of a virtual node that was deleted. between: (uid, version) of what was
-    written again right after. incomplete: something was written of which it is not known how it is now.
+    written again right after. incomplete: something was written of which it is not known how it is now. pods_unknown:
+    the same of pods alone. put_off: what is left to be done waits until others are not waited for.
     """
 
     node: Manifest | None = None
@@ -94,6 +99,8 @@ class Answers:
     gone: set[str] = field(default_factory=set)
     between: set[tuple[str, str]] = field(default_factory=set)
     incomplete: bool = False
+    pods_unknown: bool = False
+    put_off: bool = False
 
     def deleted(self, pods: dict[str, Manifest], uid: str, answer: Manifest) -> None:
         """Of a pod: only one that ends later is known."""
@@ -203,6 +210,11 @@ class Reading:
     def both_read(self) -> bool:
         return self.sight.owner_read and self.sight.pool_read
 
+    @property
+    def is_recalled(self) -> bool:
+        """No kubelet lets a pod of the pool's in, and none is made there."""
+        return self.sight.node is not None and self.sight.node.state == RECALLED
+
 
 class _Side:
     """One of the two clusters, for one reading: after its first failure it is not asked again."""
@@ -216,11 +228,12 @@ class _Side:
         api = self._api
         return None if api is None else await self._ask(lambda: api.get(kind, namespace, name), None)
 
-    async def pods_on(self, node: str) -> list[dict[str, Any]]:
-        api = self._api
-        return (
-            [] if api is None else await self._ask(lambda: api.list(PODS, field_selector=f"spec.nodeName={node}"), [])
-        )
+    async def pods_on(self, node: str) -> tuple[list[dict[str, Any]], str]:
+        """And the version that the list is as of."""
+        api, selector = self._api, f"spec.nodeName={node}"
+        if api is None:
+            return [], ""
+        return await self._ask(lambda: api.list_with_version(PODS, field_selector=selector), ([], ""))
 
     async def _ask(self, call: Callable[[], Awaitable[T]], instead: T) -> T:
         assert self._reach is not None
@@ -273,6 +286,11 @@ class NodeReader:
         standing = standing_of(node) if node is not None else None
         return replace(self._reading(name, pool, side, found, standing, read_at), fresh=False, listed_at=read_at)
 
+    async def read_pods_again(self, reading: Reading, answers: Answers, standing_of: StandingOf) -> Reading:
+        """The pods, beside the nodes as they are by what was answered to writes since."""
+        found, name = self.amended(reading, answers, standing_of).found, reading.name
+        return await self.read_pods(name, reading.side.pool_id, reading.pool, (found.node, found.virtual), standing_of)
+
     def _side(self, name: str, pool_name: str) -> PoolSide:
         settings, virtual = self._settings, virtual_node_name(self._cluster, name)
         return PoolSide(pool_name, virtual, settings.kubelet_address, settings.carried_prefixes)
@@ -283,12 +301,12 @@ class NodeReader:
         return _Side(self._api, self._reach), there
 
     async def _with_pods(self, name: str, side: PoolSide, here: _Side, there: _Side, nodes: Nodes) -> Found:
-        pool_pods: dict[str, Manifest] = (
-            {one["metadata"]["uid"]: one for one in await there.pods_on(side.virtual_node)} if there.read else {}
-        )
-        own_pods: dict[str, Manifest] = {one["metadata"]["uid"]: one for one in await here.pods_on(name)}
+        listed, version = await there.pods_on(side.virtual_node) if there.read else ([], "")
+        pool_pods: dict[str, Manifest] = {one["metadata"]["uid"]: one for one in listed}
+        own_pods: dict[str, Manifest] = {one["metadata"]["uid"]: one for one in (await here.pods_on(name))[0]}
+        places = {uid: listed_pod(one) for uid, one in pool_pods.items()}
         pool_pods |= await self._came_in_between(there, _real_ones(own_pods), pool_pods)
-        return Found(*nodes, pool_pods, own_pods, owner_read=here.read, pool_read=there.read)
+        return Found(*nodes, pool_pods, own_pods, here.read, there.read, pool_listed=places, pool_version=version)
 
     def amended(self, reading: Reading, answers: Answers, standing_of: StandingOf) -> Reading:
         """With what was answered to writes since in the place of what was read. It is not fresh."""

@@ -110,12 +110,14 @@ class OwnerWorker:
         self._reader = NodeReader(cluster, fleet, api, reach, settings)
         book = self._book
         self._writer = NodeWriter(cluster, fleet, api, reach, book.say_lent, book.say_returned, book.say_left)
-        self._pod_writer = PodWriter(api, reach, self._copies, settings)
+        self._pod_writer = PodWriter(cluster, api, reach, self._copies, settings)
         self._left_behind = LeftBehind(self._reader, self._writer, self._pod_writer, self._wishes, self._book, settings)
         self._sights = FirstSights()
         self._last_read = LastRead()
         self._whole: set[str] = set()
         """Nodes of which more than the pods is to be read next."""
+        self._gathering: set[str] = set()
+        """Nodes that wait for more word of pods that leave them."""
         self._leases = Leases(cluster, shared.pools, settings, shared.wall_ms)
         self.lent_pods = LentPods(api, reach, self._mirror, shared.pools)
         self._usage = UsageTeller(api, self._mirror, self._wishes, settings, shared.wall_ms)
@@ -170,7 +172,7 @@ class OwnerWorker:
         known = self._mirror.node_by_virtual.get(virtual_node)
         name = known or self._shared.pools.lent_node(pool, virtual_node, self.cluster)
         if name and self._last_read.is_news(name, change):
-            self._add(name, pods_alone=is_of_pod(change))
+            self._hear_of(name, change)
 
     def _add(self, node: str, delay_seconds: float = 0.0, *, pods_alone: bool = False) -> None:
         """A node that its owner waits for is worked on before all others. pods_alone: nothing else is news there."""
@@ -202,7 +204,15 @@ class OwnerWorker:
         for node in nodes:
             self._usage.note(node)
             if self._concerns_us(node) and self._last_read.is_news(node, change):
-                self._add(node, pods_alone=is_of_pod(change))
+                self._hear_of(node, change)
+
+    def _hear_of(self, node: str, change: Change) -> None:
+        """Of pods that leave a node, what is told in quick succession is looked at together; after the last at once."""
+        if not is_of_pod(change) or self._urgency(node) != Urgency.LEAVING:
+            self._add(node, pods_alone=is_of_pod(change))
+        elif node not in self._gathering:
+            self._gathering.add(node)
+            self._queue.add(node, self._settings.leaving_seconds, rank=Urgency.LEAVING)
 
     def _concerns_us(self, node: str) -> bool:
         return self._mirror.is_marked(node) or self._state.lent(self.cluster, node) is not None
@@ -283,6 +293,7 @@ class OwnerWorker:
         await self._watch.listed.wait()
         while True:
             node = await self._queue.take()
+            self._gathering.discard(node)
             if self._finishing:
                 await asyncio.Event().wait()  # Until this worker is cancelled.
             self._running += 1
@@ -294,9 +305,8 @@ class OwnerWorker:
                         again, rested = await self._bring_about(node)
                 if again is not None:
                     self._add(node, max(again, 0.001), pods_alone=True)
-                news = self._last_read.end(node, rested)
-                if news:
-                    self._add(node, pods_alone=all(map(is_of_pod, news)))
+                for change in self._last_read.end(node, rested):
+                    self._hear_of(node, change)
             finally:
                 self._running -= 1
                 self._rested.set()
@@ -335,6 +345,10 @@ class OwnerWorker:
             else:
                 if not written:
                     return again if reading.both_read else settings.unread_seconds, reading
+                if answers.put_off and not answers.incomplete:
+                    rested = self._reader.amended(reading, answers, self._wishes.standing)
+                    self._last_read.note(rested)
+                    return None, rested
             reading = await self._next_reading(reading, answers)
         return settings.retry_seconds, None
 
@@ -342,6 +356,8 @@ class OwnerWorker:
         self._last_read.note_versions(reading.name, answers.between)
         if answers.incomplete:
             return await self._read(reading.name)
+        if answers.pods_unknown:
+            return await self._reader.read_pods_again(reading, answers, self._wishes.standing)
         return self._reader.amended(reading, answers, self._wishes.standing)
 
     async def _read(self, name: str, known: Known | None = None) -> Reading:
@@ -392,6 +408,7 @@ class OwnerWorker:
         if self._queue.taken_at(reading.name) >= Urgency.RECALLED and self._queue.has_waiting(Urgency.RECALLED):
             pod_steps = tuple(one for one in map(what_cannot_wait, plan.pod_steps) if one is not None)
         if pod_steps != plan.pod_steps:
+            answers.put_off = True
             self._queue.add(reading.name, rank=Urgency.LEAVING)
         written_pods, waits = await self._pod_writer.carry_out_all(
             pod_steps, reading, answers, partial(self._pod_written, reading, counts)

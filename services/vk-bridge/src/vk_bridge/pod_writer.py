@@ -17,6 +17,7 @@ from spillway.cluster_api import (
     Refused,
 )
 from vk_bridge import metrics
+from vk_bridge.collection_writer import CollectionWriter
 from vk_bridge.copies import Copies, Missing, is_about_namespace
 from vk_bridge.core.loan import Manifest
 from vk_bridge.core.pod_conversion import Refused as NotLendable
@@ -35,13 +36,13 @@ from vk_bridge.core.pod_steps import (
 )
 from vk_bridge.core.pod_update import update_patch
 from vk_bridge.node_reader import Answers, Reading
+from vk_bridge.outcomes import CONFLICT, DONE, FAILED, WAITS
 from vk_bridge.pools import Pool
 from vk_bridge.reach import Reach
 from vk_bridge.settings import Settings
 
 NOT_LENDABLE, REFUSED, CONFIG_ERROR = "NotLendable", "RefusedByOwner", "CreateContainerConfigError"
 REFUSED_BY_NODE, PAUSE_MESSAGE = "RefusedByNode", "a real node has just refused a pod; tried again soon"
-DONE, WAITS, CONFLICT, FAILED = "done", "waits", "conflict", "failed"
 GONE_MESSAGE = {"Gone": "its real pod was deleted in the cluster where it ran", "NodeGone": "its real node is gone"}
 
 log = structlog.get_logger()
@@ -50,9 +51,10 @@ log = structlog.get_logger()
 class PodWriter:
     """Of one owner."""
 
-    def __init__(self, api: ClusterApi, reach: Reach, copies: Copies, settings: Settings) -> None:
+    def __init__(self, cluster: str, api: ClusterApi, reach: Reach, copies: Copies, settings: Settings) -> None:
         self._api = api
         self._reach = reach
+        self._collections = CollectionWriter(cluster, api, reach, settings)
         self._copies = copies
         self._at_once = settings.pods_at_once
         self._pause_seconds = settings.refusal_pause_seconds
@@ -71,22 +73,42 @@ class PodWriter:
         slots = asyncio.Semaphore(self._at_once)
         steps = tuple(steps)
         put_off = self._put_off(steps, reading)
+        settled = await self._in_collections(steps, put_off, reading, answers, carried_out)
 
         async def one(step: PodStep) -> str:
             outcome = DONE
             async with slots:
                 for write in writes(step):
-                    outcome = WAITS if write in put_off else await self._tried(write, reading, answers)
-                    metrics.STEPS.labels(type(write).__name__, outcome).inc()
+                    outcome = settled.get(write, "")
+                    if not outcome:
+                        outcome = WAITS if write in put_off else await self._tried(write, reading, answers)
+                        metrics.STEPS.labels(type(write).__name__, outcome).inc()
+                        if outcome == DONE:
+                            carried_out(write)
                     if outcome != DONE:
                         break
-                    carried_out(write)
             return outcome
 
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(one(step)) for step in steps]
         outcomes = {task.result() for task in tasks}
         return bool(outcomes & {DONE, CONFLICT}), bool(outcomes - {DONE, CONFLICT})
+
+    async def _in_collections(
+        self,
+        steps: Iterable[PodStep],
+        put_off: frozenset[PodStep],
+        reading: Reading,
+        answers: Answers,
+        carried_out: Callable[[PodStep], None],
+    ) -> dict[PodStep, str]:
+        """Outcomes of the writes that went with others; of a pod the pool is told after its real one."""
+        by_step = [writes(step) for step in steps if step not in put_off]
+        real = [write for written in by_step for write in written if isinstance(write, DeleteReal)]
+        settled = await self._collections.delete_real(real, reading, answers, carried_out)
+        ready = (written[-1] for written in by_step if all(settled.get(one) == DONE for one in written[:-1]))
+        pool = [write for write in ready if isinstance(write, DeletePool | LetGo)]
+        return settled | await self._collections.delete_pool(pool, reading, answers, carried_out)
 
     def _put_off(self, steps: Iterable[PodStep], reading: Reading) -> frozenset[PodStep]:
         """Deletions of pods that have not begun, and hold nothing: who made them with the node's name in them makes

@@ -77,6 +77,15 @@ class Settings(ClusterTurnSettings):
         2, "those of them that nobody waits for, while nodes that were recalled are worked on", least=1
     )
     pods_at_once: int = setting(8, "pods of one node that are written at the same time")
+    collection_least: int = setting(
+        4,
+        "of the pods of a recalled node in one namespace, as many as go with one request; fewer are deleted one by one",
+        least=2,
+    )
+    collection_most: int = setting(100, "pods that go with one request at the most")
+    leaving_seconds: float = setting(
+        0.5, "seconds that word of a pod which ended on a recalled node waits for the others there"
+    )
     steps_max: int = setting(20, "readings and writes in one go at one node")
     retry_seconds: float = setting(1.0, "seconds until a node is looked at again when a go did not come to rest")
     unread_seconds: float = setting(

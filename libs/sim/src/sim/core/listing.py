@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from sim.core.errors import ApiError, bad_request, expired
-from sim.core.kinds import Kind, Object
+from sim.core.kinds import Kind, Object, key_of
 from sim.core.selectors import Selector, matches, named_node, parse_fields, parse_selector
 from sim.core.store import Change, Store
 
@@ -95,6 +95,19 @@ class Lister:
             return Page(snapshot.version, snapshot.items[offset:])
         token = _token(number or self._keep(snapshot), end)
         return Page(snapshot.version, snapshot.items[offset:end], token, left if snapshot.counts_remaining else 0)
+
+    def list_as_of(self, selection: Selection, version: int) -> Page:
+        """As it was then; ApiError 410 once the history since is forgotten."""
+        log = self._store.logs[selection.kind.plural]
+        position = log.position_after(version)
+        if position is None:
+            raise expired(f"The resourceVersion for the provided list is too old: {version}.")
+        found = {key_of(one["metadata"]): one for one in self._taken(selection).items}
+        for change in reversed(log.read(position, log.end - position) or ()):
+            found.pop(change.key, None)
+            if change.old is not None and selection.takes(change.old):
+                found[change.key] = change.old
+        return Page(version, [found[key] for key in sorted(found)])
 
     def forget(self) -> None:
         self._snapshots.clear()

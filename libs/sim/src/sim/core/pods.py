@@ -56,7 +56,10 @@ def new_pod(
     template: Mapping[str, Any],
     owner_references: Sequence[Mapping[str, Any]],
 ) -> Object:
-    """Labels, annotations and spec are the template's own objects: nothing here changes them. ApiError when refused."""
+    """Labels, annotations and spec are the template's own objects: nothing here changes them. ApiError when refused.
+
+    generateName is said of whatever an owner makes, as Kubernetes' controllers do, also where the name is an ordinal's.
+    """
     declared = template.get("metadata") or {}
     metadata: dict[str, Any] = {
         "name": name,
@@ -66,6 +69,8 @@ def new_pod(
         "labels": declared.get("labels") or {},
         "ownerReferences": owner_references,
     }
+    if owner_references:
+        metadata["generateName"] = f"{owner_references[0]['name']}-"
     if declared.get("annotations"):
         metadata["annotations"] = declared["annotations"]
     return admitted(world, {"metadata": metadata, "spec": template["spec"], "status": {"phase": "Pending"}})

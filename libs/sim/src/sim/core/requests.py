@@ -122,8 +122,12 @@ class Api:
         if route.name:
             found = self._verbs.delete(route.kind, _key(route), options)
             return 200, _deleted_text(route, found)
+        self.check_version(request.params)
         selection = selection_of(route.kind, route.namespace, "", request.params)
-        page = self.lister.list(selection, 0, "")
+        if request.params.get("resourceVersionMatch") == "Exact":
+            page = self.lister.list_as_of(selection, _number(request.params, "resourceVersion"))
+        else:
+            page = self.lister.list(selection, 0, "")
         for found in page.items:
             key = (found["metadata"].get("namespace", ""), found["metadata"]["name"])
             if self._machine.world.store.get(route.kind.plural, key):

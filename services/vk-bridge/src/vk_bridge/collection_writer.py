@@ -1,0 +1,137 @@
+"""Carries out deletions of many pods of one node with one request each; what it cannot, others do one by one."""
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping
+from typing import Final
+
+import structlog
+
+from spillway.cluster_api import PODS, ClusterApi, ClusterUnreachable, Conflict, Forbidden, Manifests, Refused
+from spillway.lending_marks import POOL_UID, virtual_node_name
+from vk_bridge import metrics
+from vk_bridge.core.delete_collections import DeleteCollection, Deletion, PoolDeletion, Sizes, of_owner, of_pool
+from vk_bridge.core.pod_steps import DeleteReal, LetGo, PodStep
+from vk_bridge.node_reader import Answers, Reading
+from vk_bridge.outcomes import CONFLICT, DONE, FAILED
+from vk_bridge.reach import Reach
+from vk_bridge.settings import Settings
+
+NOT_ENDED: Final = "status.phase!=Succeeded,status.phase!=Failed"
+Told = Callable[[PodStep], None]
+log = structlog.get_logger()
+
+
+class CollectionWriter:
+    """Of one owner, and of the pools of its nodes. A cluster that gives no right to it is asked again after a while."""
+
+    def __init__(self, cluster: str, api: ClusterApi, reach: Reach, settings: Settings) -> None:
+        self._cluster = cluster
+        self._api = api
+        self._reach = reach
+        self._sizes = Sizes(settings.collection_least, settings.collection_most)
+        self._again_seconds = settings.resync_seconds
+        self._forbidden_at: dict[str, float] = {}
+        """By cluster: when it said last that our account has no right to it."""
+
+    async def delete_real(
+        self, steps: Iterable[DeleteReal], reading: Reading, answers: Answers, carried_out: Told
+    ) -> dict[PodStep, str]:
+        """Outcomes of those that were asked for; all others are to be written one by one."""
+        namespaces = {uid: pod["metadata"]["namespace"] for uid, pod in reading.real_pods.items()}
+        found = of_owner(steps, namespaces, self._sizes, leaving=reading.is_recalled)
+        return await self._all(self._cluster, found, reading, answers, carried_out)
+
+    async def delete_pool(
+        self, steps: Iterable[PoolDeletion], reading: Reading, answers: Answers, carried_out: Told
+    ) -> dict[PodStep, str]:
+        """As delete_real."""
+        found = of_pool(steps, reading.found.pool_listed, self._sizes, leaving=reading.is_recalled)
+        return await self._all(reading.side.pool_id, found, reading, answers, carried_out)
+
+    async def _all(
+        self, cluster: str, found: Iterable[DeleteCollection], reading: Reading, answers: Answers, carried_out: Told
+    ) -> dict[PodStep, str]:
+        outcomes: dict[PodStep, str] = {}
+        for many in found:
+            if not self._may(cluster):
+                break
+            outcome = await self._tried(cluster, many, reading, answers)
+            if not outcome:
+                continue
+            for step in many.steps:
+                outcomes[step] = outcome
+                metrics.STEPS.labels(type(step).__name__, outcome).inc()
+                if outcome == DONE:
+                    carried_out(step)
+        return outcomes
+
+    async def _tried(self, cluster: str, many: DeleteCollection, reading: Reading, answers: Answers) -> str:
+        """The outcome of all its steps; empty: one by one, since one may be refused, or all are."""
+        try:
+            deleted = await (
+                self._ask_owner(many, reading) if cluster == self._cluster else self._ask_pool(many, reading)
+            )
+        except Conflict:
+            answers.incomplete = True
+            return CONFLICT
+        except Forbidden as error:
+            self._note_forbidden(cluster, error)
+            return ""
+        except Refused as error:
+            log.info("pods to be deleted one by one", cluster=cluster, node=reading.name, error=str(error))
+            return ""
+        except ClusterUnreachable as error:
+            log.info("pods' deletion to be tried again", cluster=cluster, node=reading.name, error=str(error))
+            return FAILED
+        self._forbidden_at.pop(cluster, None)
+        self._note(many.steps, deleted, answers)
+        return DONE
+
+    async def _ask_owner(self, many: DeleteCollection, reading: Reading) -> Manifests:
+        uids = (reading.real_pods[step.uid]["metadata"]["labels"][POOL_UID] for step in _real(many.steps))
+        return await self._reach.ask(
+            lambda: self._api.delete_collection(
+                PODS,
+                many.namespace,
+                field_selector=f"spec.nodeName={reading.name}",
+                label_selector=f"{POOL_UID} in ({','.join(sorted(uids))})",
+                grace_seconds=many.grace_seconds,
+            )
+        )
+
+    async def _ask_pool(self, many: DeleteCollection, reading: Reading) -> Manifests:
+        pool = reading.pool
+        assert pool is not None, "a pool pod was read, so there is a pool"
+        return await pool.reach.ask(
+            lambda: pool.api.delete_collection(
+                PODS,
+                many.namespace,
+                field_selector=f"spec.nodeName={virtual_node_name(self._cluster, reading.name)},{NOT_ENDED}",
+                as_of_version=reading.found.pool_version,
+                grace_seconds=many.grace_seconds,
+            )
+        )
+
+    @staticmethod
+    def _note(steps: Iterable[Deletion], deleted: Manifests, answers: Answers) -> None:
+        """Of a pod that is let go it is known that it is gone; how one ends that has a grace is read anew."""
+        by_uid: Mapping[str, dict[str, object]] = {one["metadata"]["uid"]: one for one in deleted}
+        for step in steps:
+            if isinstance(step, LetGo) and step.pool_uid in by_uid:
+                answers.let_go(step.pool_uid, by_uid[step.pool_uid])
+            else:
+                answers.pods_unknown = True
+
+    def _may(self, cluster: str) -> bool:
+        said_at = self._forbidden_at.get(cluster)
+        return said_at is None or asyncio.get_running_loop().time() - said_at >= self._again_seconds
+
+    def _note_forbidden(self, cluster: str, error: Forbidden) -> None:
+        """Said once, until it is allowed again."""
+        if cluster not in self._forbidden_at:
+            log.warning("pods are deleted one by one: our account lacks a right", cluster=cluster, error=str(error))
+        self._forbidden_at[cluster] = asyncio.get_running_loop().time()
+
+
+def _real(steps: Iterable[Deletion]) -> Iterable[DeleteReal]:
+    return (step for step in steps if isinstance(step, DeleteReal))
