@@ -7,13 +7,14 @@ from planner.core.closing import bars, orphaned_in, why_closed
 from planner.core.feasibility.admitted import AdmittedShapes, elsewhere
 from planner.core.feasibility.fleet_rooms import FleetRooms
 from planner.core.feasibility.promises import Promises
-from planner.core.feasibility.reservation import NOTHING_RESERVED, Reservation, is_over, reserve
+from planner.core.feasibility.reservation import NOTHING_RESERVED, Reservation
 from planner.core.feasibility.room import NO_ROOM, Room
 from planner.core.feasibility.virtual_nodes import VirtualNodes
 from planner.core.manifests.policy import Clusters
 from planner.core.manifests.templates import is_newest, read_earlier, read_template
 from planner.core.moving.brakes import Brakes
 from planner.core.moving.waiting import Rooms, WaitingList
+from planner.core.reserving import reserved
 from planner.core.rollout.rollout_list import RolloutList
 from planner.core.rollout.turns import waits_for_room
 from planner.core.rules import Rules
@@ -473,23 +474,13 @@ class PlannerState:
 
     def _refresh(self, key: WorkloadKey) -> None:
         workload = self.workloads[key]
-        self._set_reserved(key, {part.cluster: self._reserved(workload, part) for part in workload.parts.values()})
+        self._set_reserved(key, reserved(self, workload, workload.parts.values()))
         self._index(workload)
 
     def _refresh_part(self, workload: Workload, cluster: str) -> None:
         part = workload.parts.get(cluster)
         if part is not None:
-            self._set_reserved(workload.key, {cluster: self._reserved(workload, part)})
-
-    def _reserved(self, workload: Workload, part: Part) -> Reservation:
-        cluster = part.cluster
-        if workload.statuses and is_over(part, workload.statuses.get(cluster)):
-            return NOTHING_RESERVED
-        view, borne = self.clusters.get(cluster), workload.template_of(part)
-        facts = view.facts.get(workload.key) if view is not None else None
-        surge = borne.surge_of(part.replicas) if facts is not None else 0  # Nothing that is not there rolls.
-        earlier = [self.shape_in(cluster, one) for one in workload.declared.rolling_from]
-        return reserve(part, facts, self.shape_in(cluster, borne.shape), earlier, surge, borne.completions)
+            self._set_reserved(workload.key, reserved(self, workload, (part,)))
 
     def _list_no_more(self, key: WorkloadKey, clusters: Iterable[str]) -> None:
         self._set_reserved(key, dict.fromkeys(clusters, NOTHING_RESERVED))
@@ -497,9 +488,7 @@ class PlannerState:
             self._keys_in.get(cluster, {}).pop(key, None)
 
     def _set_reserved(self, key: WorkloadKey, reservations: Mapping[str, Reservation]) -> None:
-        changed = [name for name, one in reservations.items() if self._promises.set(name, key, one)]
-        if changed:
-            self.room_changed(*changed)
+        self.room_changed(*self._promises.set_all(key, reservations))
 
     def _index(self, workload: Workload) -> None:
         """Keeps the short lists that are walked: who waits for room, who has moved, whose removal may be settled."""
@@ -511,11 +500,12 @@ class PlannerState:
         else:
             self.waiting.drop(workload.key)
             workload.waiting_since, workload.lent_since, workload.settled = None, None, False
-        moved = rolling = settling = False
+        statuses, moved, rolling, settling = workload.statuses, False, False, False
         for part in workload.parts.values():
             moved = moved or part.replicas_lost > 0 or part.replicas_leaving > 0
             rolling = rolling or not (part.removing or is_newest(part, workload.declared))
-            settling = settling or part.removing or part.releasing or part.adopting or gives_way(workload, part)
+            settling = settling or part.removing or part.releasing or part.adopting
+            settling = settling or (bool(statuses) and gives_way(workload, part))
         for keys in (self.moved, self.to_look_at):
             _put(keys, workload.key, moved)
         if ending:

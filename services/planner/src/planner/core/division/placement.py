@@ -103,6 +103,8 @@ class Division:
 
     def waiting_for(self) -> str:
         """What unplaced or misplaced replicas wait for, for people."""
+        if not (self.unplaced or self.to_leave or self.stays or self.lacking):
+            return ""
         rest = self.unplaced - self.uncertain - sum(self.lent.values())
         counts = [(self.uncertain, "binding of replicas that were promised before")]
         counts += [(count, f"nodes that {cluster} has lent") for cluster, count in sorted(self.lent.items())]
@@ -187,12 +189,15 @@ def divide_workload(situation: Situation) -> Division:
         taken = first_of(to_go, max(0, growth.total() - missing))
         lacking = _fill_minima(situation, tiers, limits, growth, taken)
         moved = taken
-    names = dict.fromkeys((*situation.held, *growth.free, *growth.new))
     unplaced = max(0, missing - growth.total())
-    replicas = {name: _before(situation, name) + growth.of(name) - taken.get(name, 0) for name in names}
+    replicas = {name: held.replicas - taken.get(name, 0) for name, held in situation.held.items()}
+    new = {name: max(0, held.new - taken.get(name, 0)) for name, held in situation.held.items()}  # They are not bound.
+    for target in (growth.free, growth.new):
+        _add(replicas, target)
+    _add(new, dict.fromkeys(growth.free, 0) | growth.new)
     return Division(
         replicas=replicas,
-        new={name: _still_new(situation, growth, taken, name) for name in names},
+        new=new,
         unplaced=unplaced,
         uncertain=min(growth.uncertain, unplaced),
         lent=growth.lent,
@@ -213,12 +218,6 @@ def divide_workload(situation: Situation) -> Division:
 
 def _before(situation: Situation, cluster: str) -> int:
     return situation.held[cluster].replicas if cluster in situation.held else 0
-
-
-def _still_new(situation: Situation, growth: _Growth, taken: Mapping[str, int], cluster: str) -> int:
-    """What is taken away is taken from those that wait for new nodes first: they are not bound."""
-    waiting = situation.held[cluster].new if cluster in situation.held else 0
-    return max(0, waiting - taken.get(cluster, 0)) + growth.new.get(cluster, 0)
 
 
 def clusters_by_tier(situation: Situation) -> TierClusters:

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from planner.core.feasibility import kept_shapes
-from planner.core.feasibility.kept_shapes import ABSENT, OPEN, KeptShapes
+from planner.core.feasibility.kept_shapes import ABSENT, KINDS_WITH_BITS, OPEN, KeptShapes, bit_of_kind
 from spillway.feasibility.fit import Fit, fits_when_empty, in_words
 from spillway.feasibility.node_match import (
     Bools,
@@ -29,17 +29,11 @@ _NOTHING_ASKED = 2**62
 _NARROW = 2**31
 _MEBI = 2**20
 
-KINDS_WITH_BITS = 63
-"""Of more, all others share the last bit, which is never taken away."""
 ALL_BITS = np.uint64(2**64 - 1)
 
 Bytes = npt.NDArray[np.uint8]
 Counts = npt.NDArray[np.int32]
-
-
-def bit_of_kind(kind: Int64s) -> npt.NDArray[np.uint64]:
-    bits: npt.NDArray[np.uint64] = np.left_shift(np.uint64(1), np.minimum(kind, KINDS_WITH_BITS).astype(np.uint64))
-    return bits
+Codes = npt.NDArray[np.int32]
 
 
 class _Codes(Verdict):
@@ -47,7 +41,7 @@ class _Codes(Verdict):
 
     def __init__(self, live: Bools, shapes: KeptShapes) -> None:
         super().__init__(live)
-        self.codes: Int64s = np.where(live, OPEN, ABSENT).astype(np.int64)
+        self.codes: Codes = np.where(live, OPEN, ABSENT).astype(np.int32)
         self._shapes = shapes
 
     def out(self, mask: Bools, reason: str) -> None:
@@ -57,7 +51,7 @@ class _Codes(Verdict):
             self.open &= ~mask
 
 
-def _codes(shape: Shape, nodes: ClusterNodes, shapes: KeptShapes) -> Int64s:
+def _codes(shape: Shape, nodes: ClusterNodes, shapes: KeptShapes) -> Codes:
     verdict = _Codes(nodes.live, shapes)
     filter_by_state(shape, nodes, verdict)
     filter_by_taints(shape, nodes, verdict)
@@ -69,7 +63,7 @@ def _codes(shape: Shape, nodes: ClusterNodes, shapes: KeptShapes) -> Int64s:
 class _Demand:
     """Of one set of selectors and tolerations. closed: (reasons, nodes that each leaves out)."""
 
-    def __init__(self, codes: Int64s) -> None:
+    def __init__(self, codes: Codes) -> None:
         self.codes = codes
         self.open: Bools = codes == OPEN
         self.count = int(np.count_nonzero(self.open))
@@ -84,7 +78,7 @@ class FitTable:
     total, largest as in Fit. sample: the bits of 64 nodes. counts: [shapes, slots, reasons], nodes, of what is kept.
     kept: what is known. more, more_largest: as the first two, of nodes that node groups could still make; groups: bits
     of the groups that take one. apart: [slots, kinds, kinds], of what kinds of shapes is known that no node may take
-    both; apart_of: how many kinds were looked at for that; together: [slots, kinds], bits of the kinds that are not
+    both; apart_of: how many kinds were looked at for that; together: [kinds, slots], bits of the kinds that are not
     known to be apart from one.
     """
 
@@ -100,7 +94,7 @@ class FitTable:
         self.counts: Counts = np.zeros((*size, 32), np.int32)
         self.apart: Bools = np.zeros((slots, 8, 8), np.bool_)
         self.apart_of: Int64s = np.zeros(slots, np.int64)
-        self.together: npt.NDArray[np.uint64] = np.full((slots, 8), ALL_BITS)
+        self.together: npt.NDArray[np.uint64] = np.full((8, slots), ALL_BITS)
 
     def grow(self, slots: int, kinds: int) -> None:
         """Room for so many of each."""
@@ -110,7 +104,7 @@ class FitTable:
         more = ((0, 2 * slots - there if slots > there else 0), (0, 2 * kinds - wide if kinds > wide else 0))
         self.apart = np.pad(self.apart, (*more, more[1]))
         self.apart_of = np.pad(self.apart_of, more[0])
-        self.together = np.pad(self.together, more, constant_values=ALL_BITS)
+        self.together = np.pad(self.together, more[::-1], constant_values=ALL_BITS)
         known, wide = self._known(), there + more[0][1]
         for name in ("total", "largest", "sample", "kept", "more", "more_largest", "groups"):
             before = getattr(self, name)
@@ -125,7 +119,7 @@ class FitTable:
 
     def forget_apart(self, slot: int) -> None:
         """Of no kinds of shapes is anything known there."""
-        self.apart_of[slot], self.apart[slot], self.together[slot] = 0, False, ALL_BITS
+        self.apart_of[slot], self.apart[slot], self.together[:, slot] = 0, False, ALL_BITS
 
     def keep_apart(self, slot: int, apart: Bools) -> None:
         """apart: [kinds, kinds]."""
@@ -133,7 +127,7 @@ class FitTable:
         self.grow(0, kinds)
         self.apart[slot, :kinds, :kinds], self.apart_of[slot] = apart, kinds
         known = bit_of_kind(np.arange(min(kinds, KINDS_WITH_BITS)))
-        self.together[slot, :kinds] = ~np.bitwise_or.reduce(np.where(apart[:, : len(known)], known, 0), axis=1)
+        self.together[:kinds, slot] = ~np.bitwise_or.reduce(np.where(apart[:, : len(known)], known, 0), axis=1)
 
     def _known(self) -> int:
         """Behind the last shape of which anything is kept. No more is copied: untouched zeros take no memory."""
@@ -356,11 +350,11 @@ class KeptFits:
         is_open = codes == OPEN
         return np.where(is_open, np.maximum(least, 0), 0), np.where(is_open, binds, codes)
 
-    def _codes_of(self, numbers: Int64s, rows: Int64s) -> Int64s:
+    def _codes_of(self, numbers: Int64s, rows: Int64s) -> Codes:
         demands, which = np.unique(self._shapes.demand[numbers], return_inverse=True)
         if not len(demands):
-            return np.zeros((0, len(rows)), np.int64)
-        codes: Int64s = np.stack([self._demand(index).codes[rows] for index in demands.tolist()])[which]
+            return np.zeros((0, len(rows)), np.int32)
+        codes: Codes = np.stack([self._demand(index).codes[rows] for index in demands.tolist()])[which]
         return codes
 
     def _add(self, numbers: Int64s, rows: Int64s, before: tuple[Int64s, Int64s], after: tuple[Int64s, Int64s]) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from planner.core.feasibility.kept_fits import FitTable, KeptFits, bit_of_kind
+from planner.core.feasibility.kept_fits import FitTable, KeptFits
 from planner.core.feasibility.kept_shapes import KeptShapes
 from spillway.feasibility.node_match import Bools
 from spillway.model import Int64s
@@ -39,11 +39,10 @@ class _Layer:
         self.slack: Floats = np.full((places, rows), -1.0)
         self.spare: Floats = np.full((places, rows), np.inf)
 
-    def spared(self, places: int, row: int | slice) -> None:
-        """Slack of so many places is another."""
-        slack, spare = self.slack[:places, row], self.spare[:places, row]
-        np.add(slack, 0.25, out=spare)
-        np.copyto(spare, np.inf, where=slack < 0)
+    def put(self, rows: int | Int64s, slack: Floats) -> None:
+        """slack: [places, rows] or, of one row, [places]."""
+        self.slack[: len(slack), rows] = slack
+        self.spare[: len(slack), rows] = np.where(slack < 0, np.inf, slack + 0.25)
 
 
 class _Scratch:
@@ -79,16 +78,14 @@ class _Asked:
     def __init__(self, table: FitTable, kind: Numbers, layer: int, row: Row, numbers: Numbers, slots: Array) -> None:
         self.layer, self.row, self.numbers, self.slots = layer, row, numbers, slots
         self.total, self.largest = self.of(table.total), self.of(table.largest)
-        self.together = table.together[slots, kind] * (self.largest > 0)
+        self.together = _found(table.together, kind, slots) * (self.largest > 0)
         if layer == EVERYWHERE:
             self.total = self.total + self.of(table.more)
             self.largest = np.maximum(self.largest, self.of(table.more_largest))
 
     def of(self, array: Array) -> Array:
         """[pairs], of an array over shapes and clusters."""
-        one = isinstance(self.numbers, int)
-        found: Array = array[self.numbers].take(self.slots) if one else array[self.numbers, self.slots]
-        return found
+        return _found(array, self.numbers, self.slots)
 
 
 class KeptPromises:
@@ -167,8 +164,10 @@ class KeptPromises:
         self.reserved[number][slot] += count
         for layer in range(max(layers)):
             some = [index for index, layers_there in enumerate(layers) if layers_there > layer]
-            new = [index for index in some if is_new[index]]
-            self._shift(layer, number, (row, where, count), some, new)
+            if len(some) == len(slots):
+                self._shift(layer, number, row, place, count, np.array(is_new))
+            else:
+                self._shift(layer, number, row[some], place[some], count[some], np.array(is_new)[some])
         self._last = None
         if min(more) < 0:
             for index, at_place in enumerate(at):
@@ -183,39 +182,30 @@ class KeptPromises:
         self._slots[row], self._rows[slot], self._last = slot, row, None
         return row
 
-    def _shift(
-        self, layer: int, number: int, changes: tuple[Int64s, Int64s, Int64s], some: list[int], new: list[int]
-    ) -> None:
-        """What more of a shape takes from the slack of the others, and from its own.
-
-        changes: rows, flat indices into [places, rows], and how many more; some of them count, and some of those are
-        new there.
-        """
+    def _shift(self, layer: int, number: int, rows: Int64s, places: Int64s, more: Int64s, is_new: Bools) -> None:
+        """What more of a shape takes from the slack of the others, and from its own. All but number: by row."""
         asked = self._last if layer == NODES else None
         if asked is None or asked.numbers != number:
             asked = self._ask(layer, None, number)
-        rows, where, more = changes if len(some) == len(changes[0]) else [one[some] for one in changes]
-        kept, by_row = self._layers[layer], np.zeros(len(self._slots))
-        by_row[rows] = more
-        there = len(asked.onto)  # What has come since is the shape itself, which costs itself nothing.
-        slack = kept.slack[:there]
-        slack -= np.multiply(asked.onto, by_row, out=asked.onto)
-        kept.slack.ravel()[where] -= more
-        if new:
-            rows, where = (rows, where) if len(new) == len(rows) else (changes[0][new], changes[1][new])
+        kept, each = self._layers[layer], np.arange(len(rows))
+        slack = kept.slack[: self._most_places].take(rows, axis=1)
+        slack[: len(asked.onto)] -= asked.onto.take(rows, axis=1) * more  # What came since costs itself nothing.
+        own = slack[places, each] - more
+        if is_new.any():
             left = asked.total - asked.lost - asked.of(self.reserved)
-            kept.slack.ravel()[where] = left.take(rows)
-            self._note(layer, where, number, self._slots.take(rows))
-        kept.spared(self._most_places, slice(None))
+            own = np.where(is_new, left.take(rows), own)
+            where = (places * self._others.shape[1] + rows)[is_new]
+            self._note(layer, where, number, self._slots.take(rows[is_new]))
+        slack[places, each] = own
+        kept.put(rows, slack)
 
     def _note(self, layer: int, where: Int64s, numbers: Numbers, slots: Array) -> None:
         """What the table has of some that are reserved. where: flat indices into [places, rows]."""
-        table, kind = self._table, self._shapes.kind[numbers]
-        largest = table.largest[numbers, slots]
-        self._samples.ravel()[where] = table.sample[numbers, slots]
-        self._kinds.ravel()[where] = bit_of_kind(kind) * (largest > 0)
+        table, largest = self._table, _found(self._table.largest, numbers, slots)
+        self._samples.ravel()[where] = _found(table.sample, numbers, slots)
+        self._kinds.ravel()[where] = self._shapes.bit[numbers] * (largest > 0)
         if layer == EVERYWHERE:
-            largest = np.maximum(largest, table.more_largest[numbers, slots])
+            largest = np.maximum(largest, _found(table.more_largest, numbers, slots))
         self._layers[layer].most.ravel()[where] = largest
 
     def begin(self, slot: int, layers: int) -> None:
@@ -223,14 +213,13 @@ class KeptPromises:
         self._last, row = None, self._rows.get(slot, 0)
         there = len(self.reserved_in(slot))
         for layer, kept in enumerate(self._layers if there else ()):
-            kept.slack[:, row] = -1
+            kept.put(row, np.full(len(kept.slack), -1.0))
             if layer < layers:
                 numbers = self._others[:there, row].copy()
                 where = np.arange(there) * self._others.shape[1] + row
                 self._note(layer, where, numbers, np.full(there, slot))
                 asked = self._ask(layer, row, numbers)
-                kept.slack[:there, row] = asked.total - asked.lost - self.reserved[numbers, slot]
-            kept.spared(len(kept.slack), row)
+                kept.put(row, asked.total - asked.lost - self.reserved[numbers, slot])
 
     def _drop(self, row: int, number: int, place: int) -> None:
         """The last one takes its place."""
@@ -283,9 +272,9 @@ class KeptPromises:
         least = np.floor(np.minimum.reduce(allowed, axis=0, initial=np.inf))
         binds = least < certain
         if binds.any():
-            tight = np.less(allowed, np.where(binds, least + 1, -1), out=work.mask)
-            pairs, at = self._flat(asked, tight.ravel().nonzero()[0])
-            np.maximum.at(promised, pairs, self._counts.take(at).astype(np.int64))
+            np.copyto(work.factors, np.less(allowed, least + 1, out=work.mask))
+            np.multiply(work.factors, self._at(self._counts, row), out=work.factors)
+            promised = np.where(binds, np.maximum.reduce(work.factors, axis=0), -1).astype(np.int64)
             certain = np.minimum(certain, least)
         return certain.astype(np.int64), possible, promised
 
@@ -302,7 +291,7 @@ class KeptPromises:
         np.copyto(work.factors, self._meet(asked, others))
         costs, onto = work.costs, work.onto
         if isinstance(numbers, int):
-            shapes.costs_of(numbers).take(others, out=costs, mode="clip")
+            shapes.costs[numbers].take(others, out=costs, mode="clip")
             shapes.losses[numbers].take(others, out=onto, mode="clip")
         else:
             costs[:], onto[:] = shapes.losses[others, numbers], shapes.losses[numbers, others]
@@ -356,6 +345,12 @@ class KeptPromises:
         for index, pairs in here.items():
             meets[pairs] = self._fits[index].take_both(ones[pairs], others[pairs])
         return meets
+
+
+def _found(array: Array, ones: Numbers, slots: Array) -> Array:
+    """[pairs], of an array over shapes or kinds, and clusters."""
+    found: Array = array[ones, slots] if isinstance(ones, np.ndarray) else array[ones].take(slots)
+    return found
 
 
 def _resized(before: Array, after: Array) -> Array:

@@ -6,6 +6,8 @@ there is added, and nothing else is worked out anew. The functions of room.py ar
 
 from collections import Counter
 from collections.abc import Mapping
+from operator import attrgetter
+from typing import NamedTuple
 
 import numpy as np
 
@@ -26,6 +28,22 @@ PAIRS_MAX = 50_000
 """Of shapes and reservations that are worked out in one go."""
 GROUPS_MAX = 62
 """Of one cluster: as many as there are bits."""
+_quotas = attrgetter("quotas")
+
+
+class _Alone(NamedTuple):
+    """Of a shape beside nothing that is reserved, as of so many changes, by index of a place.
+
+    total: in order, and then on all nodes of each cluster with node groups. when_empty: in order. groups: as in Found;
+    of: their indices, made: their certain rooms.
+    """
+
+    changes: int
+    total: Int64s
+    when_empty: Bools
+    groups: list[tuple[int, Room]]
+    of: Int64s
+    made: Int64s
 
 
 class _Slot:
@@ -96,8 +114,7 @@ class KeptRooms:
         self._waiting: dict[int, dict[str, int]] = {}
         self._texts: dict[int, dict[int, tuple[int, str]]] = {}
         self._changes = 0
-        self._kept_at: dict[int, int] = {}
-        self._alone: dict[int, list[tuple[int, Room]]] = {}
+        self._alone: dict[int, _Alone] = {}
 
     # ── What is reserved ────────────────────────────────────────────────────────────────────────────────────────
 
@@ -176,10 +193,8 @@ class KeptRooms:
             self._seen_number = seen
         elif self._waiting:
             self._take_waiting()
-        self._keep(number)
-        size, table, order = len(self._in_order), self._table, self._order
-        certain, possible, bound_by = self._all(number)
-        alone = self._alone[number]
+        alone, size, table, order = self._keep(number), len(self._in_order), self._table, self._order
+        certain, possible, bound_by = self._all(number, alone.total)
         found = Found(
             certain=certain.tolist(),
             possible=possible,
@@ -187,22 +202,19 @@ class KeptRooms:
             unbound=self._promises.unbound.take(order),
             counts=table.counts[number].copy(),
             slots=self._slots_in_order,
-            when_empty=(table.total[number].take(order) > 0) & self._sane,
+            when_empty=alone.when_empty,
             changes=self._changes_of,
             first=size,
-            alone=alone,
+            alone=alone.groups,
             texts=self._texts.setdefault(number, {}),
             told=self._shapes.told,
         )
-        for index in (~found.when_empty).nonzero()[0].tolist():
-            found.when_empty[index] = self._in_order[index].fits.when_empty(number)
-        beside = zip(found.certain[size:], alone, strict=True)
-        made = [min(room.certain, max(0, left - found.certain[of])) for left, (of, room) in beside]
-        return FleetRooms(self._places, [*found.certain[:size], *made], found)
+        made = np.minimum(alone.made, np.maximum(certain[size:] - certain.take(alone.of), 0))
+        return FleetRooms(self._places, [*found.certain[:size], *made.tolist()], found)
 
     def not_plain(self, views: Mapping[str, ClusterView], shape: Shape) -> list[str]:
         """The clusters of rooms() where arrays do not tell of a shape."""
-        if not (self._odd or self._repelling or [view for view in views.values() if view.quotas]):
+        if not (self._odd or self._repelling or any(map(_quotas, views.values()))):
             return []
         slots = zip(self._in_order, views.items(), strict=True)
         return [name for slot, (name, view) in slots if not slot.is_plain(view, shape)]
@@ -223,7 +235,7 @@ class KeptRooms:
             if not self._seen or seen[0] != self._seen[0]:
                 self._in_order = [self._slot(name) for name in views]
                 self._texts.clear()
-                self._kept_at.clear()
+                self._alone.clear()
             for slot, view in zip(self._in_order, views.values(), strict=True):
                 self._follow(slot, view)
             self._slots_in_order = [slot.index for slot in self._in_order]
@@ -261,7 +273,8 @@ class KeptRooms:
         waiting, self._waiting = self._waiting, {}
         for number, more_in in waiting.items():
             changes = [(self._slot(name), more) for name, more in more_in.items() if more]
-            is_kept, namespace = self._kept_at.get(number) == self._changes, self._shapes.shapes[number].namespace
+            alone, namespace = self._alone.get(number), self._shapes.shapes[number].namespace
+            is_kept = alone is not None and alone.changes == self._changes
             for slot, more in changes:
                 slot.take(namespace, more)
                 if slot.is_current and slot.view is not None and not is_kept:
@@ -282,10 +295,11 @@ class KeptRooms:
 
     # ── Working it out ──────────────────────────────────────────────────────────────────────────────────────────
 
-    def _keep(self, number: int) -> None:
+    def _keep(self, number: int) -> _Alone:
         """The fit of a shape in all clusters."""
-        if self._kept_at.get(number) == self._changes:
-            return
+        known = self._alone.get(number)
+        if known is not None and known.changes == self._changes:
+            return known
         self._table.grow(0, len(self._shapes.kinds))
         missing = ~self._table.kept[number, self._order]
         for index in np.flatnonzero(missing).tolist():
@@ -294,20 +308,24 @@ class KeptRooms:
             slot.fits.keep(number, slot.view.nodes)
         for index in self._with_groups:
             self._in_order[index].groups.keep(number)
-        self._kept_at[number] = self._changes
-        self._alone[number] = [(index, self._in_order[index].groups.room(number)) for index in self._with_groups]
+        total, of = self._table.total[number].take(self._order), np.array(self._with_groups, np.int64)
+        when_empty = (total > 0) & self._sane
+        for index in (~when_empty).nonzero()[0].tolist():
+            when_empty[index] = self._in_order[index].fits.when_empty(number)
+        groups = [(index, self._in_order[index].groups.room(number)) for index in self._with_groups]
+        made = np.array([room.certain for _, room in groups], np.int64)
+        everywhere = total.take(of) + self._table.more[number].take(self._order.take(of))
+        known = _Alone(self._changes, np.concatenate((total, everywhere)), when_empty, groups, of, made)
+        self._alone[number] = known
+        return known
 
-    def _all(self, number: int) -> tuple[Int64s, Int64s, Int64s]:
-        """Certain, possible and what bound it: in order, and then on all nodes of each cluster with node groups."""
-        table, groups = self._table, self._with_groups
-        total = table.total[number].take(self._order)
-        if groups:
-            more = table.more[number].take(self._order[groups])
-            total = np.concatenate((total, total[groups] + more))
+    def _all(self, number: int, total: Int64s) -> tuple[Int64s, Int64s, Int64s]:
+        """Certain, possible and what bound it, by index of a place. total: beside nothing."""
         certain, possible, bound_by = total.copy(), total.copy(), np.full(len(total), -1)
         for layer, positions in enumerate(self._positions):
             at, found = self._promises.in_all(layer, number, positions)
-            certain[at], possible[at], bound_by[at] = found
+            if len(at):
+                certain[at], possible[at], bound_by[at] = found
         return certain, possible, bound_by
 
     def _find_in(self, slot: _Slot, number: int) -> None:

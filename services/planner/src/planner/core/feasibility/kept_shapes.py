@@ -15,6 +15,8 @@ SHAPES_MAX = 4096
 """Of more, all are forgotten, and those that are asked about come back."""
 RESERVED_MAX = 3 * SHAPES_MAX // 4
 """Of those that are reserved: the rest is for others that are asked about, until all are forgotten again."""
+KINDS_WITH_BITS = 63
+"""Of more, all others share the last bit, which is never taken away."""
 NEW = -1
 OPEN = -1
 ABSENT = -2
@@ -25,9 +27,11 @@ class KeptShapes:
     """shapes: by number. requests: int64 [numbers, resources], 0 where nothing is asked for.
 
     losses: float64 [numbers, numbers], the most replicas of the second that room for one of the first is taken from; of
-    itself none, since what more of a shape takes of its own is counted apart.
+    itself none, since what more of a shape takes of its own is counted apart. costs: the same the other way round: what
+    is asked about one shape is beside each other in both.
     demands: what the filters look at, by number; demand: [numbers], that of each shape. kinds: (demand, resources that
-    are asked for), which together say on what nodes a shape may ever be; kind: [numbers]. reasons: texts by number.
+    are asked for), which together say on what nodes a shape may ever be; kind: [numbers], bit: of that kind. reasons:
+    texts by number.
     forgotten: how often all numbers became void.
     """
 
@@ -47,8 +51,9 @@ class KeptShapes:
         self.requests: Int64s = np.zeros((most, 8), np.int64)
         self.demand: Int64s = np.zeros(most, np.int64)
         self.kind: Int64s = np.zeros(most, np.int64)
+        self.bit: npt.NDArray[np.uint64] = np.zeros(most, np.uint64)
         self.losses: npt.NDArray[np.float64] = np.zeros((most, most))
-        self._costs: dict[int, npt.NDArray[np.float64]] = {}
+        self.costs: npt.NDArray[np.float64] = np.zeros((most, most))
         self._ids: dict[Shape, int | None] = {}
         self._last: tuple[Shape | None, int | None] = (None, None)
         self._demand_ids: dict[object, int] = {}
@@ -79,13 +84,6 @@ class KeptShapes:
             self.reasons.append(text)
         return known
 
-    def costs_of(self, number: int) -> npt.NDArray[np.float64]:
-        """[numbers]: losses the other way round, the most of one shape that room for each of all is taken from."""
-        known, size = self._costs.get(number), len(self.shapes)
-        if known is None or len(known) < size:
-            known = self._costs[number] = self.losses[:size, number].copy()
-        return known
-
     def told(self, counts: npt.NDArray[np.int32]) -> tuple[tuple[str, int], ...]:
         """counts: [reasons], nodes. As the reasons of a Fit."""
         found = [(self.reasons[index], int(counts[index])) for index in np.flatnonzero(counts).tolist()]
@@ -105,9 +103,11 @@ class KeptShapes:
             self.requests[number, self.resources[name]] = amount
         self.demand[number] = self._demand(shape)
         self.kind[number] = self._kind(int(self.demand[number]), tuple(name for name, _ in shape.requests))
+        self.bit[number] = bit_of_kind(self.kind[number])
         others, own = self.requests[:number], self.requests[number]
-        self.losses[:number, number] = _losses(others, own)
-        self.losses[number, :number] = _losses(own, others)
+        of_own, of_others = _losses(others, own), _losses(own, others)
+        self.losses[:number, number] = self.costs[number, :number] = of_own
+        self.losses[number, :number] = self.costs[:number, number] = of_others
         return number
 
     def _kind(self, demand: int, names: tuple[str, ...]) -> int:
@@ -124,6 +124,11 @@ class KeptShapes:
             known = self._demand_ids[key] = len(self.demands)
             self.demands.append(shape)
         return known
+
+
+def bit_of_kind(kind: Int64s) -> npt.NDArray[np.uint64]:
+    bits: npt.NDArray[np.uint64] = np.left_shift(np.uint64(1), np.minimum(kind, KINDS_WITH_BITS).astype(np.uint64))
+    return bits
 
 
 def is_local(shape: Shape) -> bool:

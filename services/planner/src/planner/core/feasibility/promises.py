@@ -93,28 +93,38 @@ class Promises:
 
     def set(self, cluster: str, key: WorkloadKey, reservation: Reservation) -> bool:
         """Whether this changes the room of others."""
-        reserved = self._reserved.get(cluster)
-        if reserved is None:
-            reserved = self._reserved[cluster] = {}
-        before = reserved.get(key, NOTHING_RESERVED)
-        if reservation == NOTHING_RESERVED:
-            reserved.pop(key, None)
-        else:
-            reserved[key] = reservation
-        if before.entries == reservation.entries and before.new_entries == reservation.new_entries:
-            return False
-        self._revisions[cluster] = self._revisions.get(cluster, 0) + 1
-        if before is not NOTHING_RESERVED:
-            self._add(cluster, before, -1)
-        if reservation is not NOTHING_RESERVED:
-            self._add(cluster, reservation, 1)
-        return True
+        return bool(self.set_all(key, {cluster: reservation}))
+
+    def set_all(self, key: WorkloadKey, reservations: Mapping[str, Reservation]) -> list[str]:
+        """As set, by cluster. The clusters where this changes the room of others."""
+        changed = []
+        for cluster, reservation in reservations.items():
+            reserved = self._reserved.get(cluster)
+            if reserved is None:
+                reserved = self._reserved[cluster] = {}
+            before = reserved.get(key, NOTHING_RESERVED)
+            if reservation == NOTHING_RESERVED:
+                reserved.pop(key, None)
+            else:
+                reserved[key] = reservation
+            if before.entries == reservation.entries and before.new_entries == reservation.new_entries:
+                continue
+            changed.append(cluster)
+            self._revisions[cluster] = self._revisions.get(cluster, 0) + 1
+            if before is not NOTHING_RESERVED:
+                self._add(cluster, before, -1)
+            if reservation is not NOTHING_RESERVED:
+                self._add(cluster, reservation, 1)
+        return changed
 
     def _add(self, cluster: str, reservation: Reservation, sign: int) -> None:
+        kept = self._kept
         for shape, count in reservation.entries:
             self._count(shape, sign * count)
-        if self._kept is not None:
-            self._note(self._kept, cluster, reservation, sign)
+            if kept is not None:
+                kept.reserve(cluster, shape, sign * count)
+        if kept is not None and reservation.new_entries:
+            kept.reserve_odd(cluster, sign)
 
     def _count(self, shape: Shape, more: int) -> None:
         """How many replicas of each shape are reserved: of a placement, the same shape in every cluster."""
@@ -155,15 +165,15 @@ class Promises:
             self._kept = KeptRooms(self._shapes)
             for cluster, entries in self._reserved.items():
                 for reservation in entries.values():
-                    self._note(self._kept, cluster, reservation, 1)
+                    self._note(self._kept, cluster, reservation)
             number = self._shapes.number(shape)
         return self._kept, number
 
-    def _note(self, kept: KeptRooms, cluster: str, reservation: Reservation, sign: int) -> None:
+    def _note(self, kept: KeptRooms, cluster: str, reservation: Reservation) -> None:
         for shape, count in reservation.entries:
-            kept.reserve(cluster, shape, sign * count)
+            kept.reserve(cluster, shape, count)
         if reservation.new_entries:
-            kept.reserve_odd(cluster, sign)
+            kept.reserve_odd(cluster, 1)
 
     def room(self, view: ClusterView, shape: Shape, node_groups: bool) -> Room:
         if not node_groups:

@@ -48,8 +48,10 @@ class Split(Protocol):
 
 def divide(split: str, replicas: int, standing: Standing) -> dict[str, int]:
     """More replicas by cluster, none of them 0. What is above the sum of rooms is not given out."""
-    room = {name: count for name, count in standing.room.items() if count > 0}
-    found = split_named(split).more(min(replicas, sum(room.values())), Standing(standing.held, room, standing.weights))
+    if min(standing.room.values(), default=1) <= 0:
+        room = {name: count for name, count in standing.room.items() if count > 0}
+        standing = Standing(standing.held, room, standing.weights)
+    found = split_named(split).more(min(replicas, sum(standing.room.values())), standing)
     return {name: count for name, count in found.items() if count}
 
 
