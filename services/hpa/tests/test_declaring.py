@@ -173,9 +173,7 @@ def test_a_scale_policy_of_cpu_alone_stays_above_none_and_comes_back_from_a_wind
 @pytest.mark.parametrize(
     ("replicas", "words"),
     [
-        pytest.param(
-            120, ["shop/web has 120 replicas until now, more than the policy allows: they are cut to 20"], id="more"
-        ),
+        pytest.param(120, ["shop/web: 120 replicas now, above the maximum of 20: they are cut to 20"], id="more"),
         pytest.param(20, [], id="as many as it allows"),
     ],
 )

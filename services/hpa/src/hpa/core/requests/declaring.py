@@ -72,8 +72,8 @@ def _over(policy: Attached, now_ms: int) -> Iterable[str]:
 def _cut(policy: Attached, replicas: int) -> Iterable[str]:
     """What it takes from a workload at once, as every HorizontalPodAutoscaler does. replicas: before it."""
     if replicas > policy.most:
-        had = f"{policy.target.namespace}/{policy.target.name} has {replicas} replicas until now"
-        yield f"{had}, more than the policy allows: they are cut to {policy.most}"
+        now = f"{policy.target.namespace}/{policy.target.name}: {replicas} replicas now"
+        yield f"{now}, above the maximum of {policy.most}: they are cut to {policy.most}"
 
 
 def _warned(reply: PolicyReply, warnings: tuple[str, ...]) -> PolicyReply:
