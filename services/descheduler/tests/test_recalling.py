@@ -101,6 +101,14 @@ def test_whom_a_node_came_back_for_may_run_there_before_the_log_says_so() -> Non
     assert recalled(later) == ["n2"], "somebody else's pod took the node, and the one that waits still does"
 
 
+def test_who_froze_while_collecting_makes_no_node_go_back_for_pods_that_run_since() -> None:
+    state = known([lent("n1")], waits("g", 1, shape()), PodsScheduled(OWN, "g", 9, 1))
+    state.apply(waits("g", 1, shape(), sequence=2))
+    assert follow_up(state, Generations()) == []
+    state.apply(replace(waits("g", 1, shape(), sequence=2), epoch=9))
+    assert recalled(follow_up(state, Generations())) == ["n1"]
+
+
 def test_a_node_that_came_back_with_less_room_does_not_keep_its_promise_for_more_than_a_moment() -> None:
     state, generations = known([lent("n1"), lent("n2")], waits("ReplicaSet/default/a", 2, shape(4000))), Generations()
     assert recalled(follow_up(state, generations)) == ["n1", "n2"]

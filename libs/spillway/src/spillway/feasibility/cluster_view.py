@@ -66,6 +66,8 @@ class ClusterView:
         self.claims: dict[str, NamespaceClaims] = {}
         self.claims_revision = 0
         self.pending: dict[str, PodsUnschedulable] = {}
+        self._pending_epoch = -1
+        """The highest that any record of pods that wait bore."""
         self.api_server = ""
         self.twin_of = ""
         self.trouble = ""
@@ -215,9 +217,13 @@ class ClusterView:
         return self._take_change(event, columns, now)
 
     def apply_pending(self, event: PodsUnschedulable | PodsScheduled) -> None:
+        """Who collected before knows of no pod that waits now: whoever does so since says again all that do."""
         known = self.pending.get(event.group)
         if known is not None and (event.epoch, event.sequence) < (known.epoch, known.sequence):
             return
+        if known is None and event.epoch < self._pending_epoch:
+            return
+        self._pending_epoch = max(self._pending_epoch, event.epoch)
         if isinstance(event, PodsUnschedulable):
             self.pending[event.group] = event
         else:
