@@ -7,7 +7,7 @@ import pytest
 from prometheus_client import REGISTRY
 
 from sim.manifests import pod
-from sim.settings import Faults
+from sim.settings import Faults, NodeSpec
 from spillway.events import CapacityNeeded, ClusterLeft, PodsUnschedulable
 from spillway.events_lending import (
     CAUSE_ASKED,
@@ -475,6 +475,16 @@ async def test_no_node_is_lent_while_replicas_wait_for_lent_nodes(fleet: Lending
     await always(lambda: fleet.taint() == "", 3 * IDLE_SECONDS)
     await fleet.bus.publish(CapacityNeeded("shop", "web", OWN, Generation(1, 2), 0, 0))
     await until(fleet.is_open)
+
+
+@on_fleet(nodes=2)
+async def test_a_pool_in_which_virtual_nodes_stand_lends_its_own(fleet: LendingFleet) -> None:
+    await fleet.declare()
+    await fleet.start()
+    await until(lambda: fleet.is_open("n0") and fleet.is_open("n1"))
+    fleet.clusters[POOL].add_nodes([NodeSpec("m", 1, cpu_millis=8000)])
+    await fleet.declare(owner=POOL, pool=OWN)
+    await until(lambda: fleet.taint("m0", POOL) == "lent", 2 * IDLE_SECONDS)
 
 
 @on_fleet(nodes=2, owners=(OWN, OTHER))

@@ -102,7 +102,7 @@ class ClusterWatch:
             await asyncio.sleep(max(0.001, started_at + self._settings.probe_seconds - loop.time()))
 
     def _compare(self, probe: Probe, group: asyncio.TaskGroup, now: float) -> None:
-        if (probe.nodes, probe.pods) != (len(self._mirror.nodes), self._mirror.pod_count):
+        if (probe.nodes, probe.pods) != (self._mirror.node_count, self._mirror.pod_count):
             since = self._differs_since = now if self._differs_since is None else self._differs_since
             if now - since >= self._settings.count_differs_seconds:
                 log.warning("a count differs: listing again", cluster=self._api.name)

@@ -77,6 +77,13 @@ class OwnerMirror:
         self._cluster = cluster
         self._fleet = fleet
         self._pods = _Pods()
+        self._virtual: set[str] = set()
+        """Nodes that others lend to this cluster."""
+
+    @property
+    def node_count(self) -> int:
+        """Of all that the cluster counts, those that others lend to it among them."""
+        return len(self.nodes) + len(self._virtual)
 
     @property
     def pod_count(self) -> int:
@@ -85,7 +92,9 @@ class OwnerMirror:
     # ── Nodes ───────────────────────────────────────────────────────────────────────────────────────────────────
 
     def list_nodes(self, objects: Iterable[WatchedNode], now: float) -> set[str]:
-        found = {node.metadata.name: node for node in objects if not _is_virtual(node)}
+        listed = tuple(objects)
+        found = {node.metadata.name: node for node in listed if not _is_virtual(node)}
+        self._virtual = {node.metadata.name for node in listed} - found.keys()
         gone = self.nodes.keys() - found.keys()
         for name in gone:
             self.drop_node(name)
@@ -97,7 +106,10 @@ class OwnerMirror:
         """A virtual node that others lend to this cluster is not its own: its marks are theirs."""
         name = node.metadata.name
         if _is_virtual(node):
-            return {self.drop_node(name)} if name in self.nodes else set()
+            known = {self.drop_node(name)} if name in self.nodes else set()
+            self._virtual.add(name)
+            return known
+        self._virtual.discard(name)
         manifest: dict[str, Any] = to_builtins(node)
         ready = any(one.type == "Ready" and one.status == "True" for one in node.status.conditions)
         self.nodes[name] = KnownNode(
@@ -114,6 +126,7 @@ class OwnerMirror:
 
     def drop_node(self, name: str) -> str:
         self.nodes.pop(name, None)
+        self._virtual.discard(name)
         self.node_by_virtual.pop(virtual_node_name(self._cluster, name), None)
         self.idleness.node_gone(name)
         return name
