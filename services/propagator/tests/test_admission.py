@@ -107,6 +107,24 @@ def test_what_cannot_be_read_is_not_asked() -> None:
     assert read_pod(answered(), template(), "default") == (SHAPE_ADMITTED, "", None)
 
 
+NO_PODS: dict[str, dict[str, Any]] = {
+    "without a spec": {"metadata": {}},
+    "without an affinity that it names": answered(affinity=None),
+    "spreads that are none": answered(topologySpreadConstraints=["zone"]),
+    "a spread of which the selector is no list": answered(
+        topologySpreadConstraints=spread({"matchExpressions": "zone"})
+    ),
+    "a requirement without a key": answered(topologySpreadConstraints=spread({"matchExpressions": [{}]})),
+}
+
+
+@pytest.mark.parametrize("pod", NO_PODS.values(), ids=NO_PODS)
+def test_a_member_that_answers_nonsense_ends_no_propagator(pod: dict[str, Any]) -> None:
+    state, message, shape = read_pod(pod, template(), "default")
+    assert (state, shape) == (SHAPE_UNASKED, None)
+    assert message.startswith("what came back")
+
+
 REFUSALS = {
     "no right": (
         403,

@@ -64,6 +64,8 @@ def read_pod(pod: Manifest, template: Mapping[str, Any], namespace: str) -> tupl
         return SHAPE_ADMITTED, "", admitted_shape(pod, template, namespace)
     except RequestError as error:
         return SHAPE_UNASKED, f"what came back cannot be read: {error.text}", None
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
+        return SHAPE_UNASKED, f"what came back is no pod: {error!r}", None
 
 
 def _as_template(pod: Manifest, template: Mapping[str, Any]) -> Manifest:
