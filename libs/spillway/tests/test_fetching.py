@@ -1,4 +1,4 @@
-"""The fetcher against brokers that lead partitions, lose sessions and connections, and hand partitions to each other."""
+"""The fetcher against brokers that lead partitions, lose sessions and connections, and pass partitions on."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
