@@ -191,7 +191,7 @@ def place(nodes: list[dict[str, Any]], pods: list[dict[str, Any]]) -> list[str]:
 
 STEPS = st.lists(
     st.one_of(
-        st.tuples(st.just("add"), st.integers(0, 3), st.integers(0, 0)),
+        st.tuples(st.just("add"), st.integers(0, 4), st.integers(0, 0)),
         st.tuples(st.just("remove"), st.integers(0, 50), st.integers(0, 0)),
         st.tuples(st.just("node"), st.integers(0, 5), st.integers(0, 4)),
         st.tuples(st.just("lose"), st.integers(0, 5), st.integers(0, 0)),
@@ -211,12 +211,13 @@ def test_no_node_is_over_committed_and_the_views_stay_true(
         pod("b", cpu="300m", labels={"app": "web"}, topologySpreadConstraints=spread(ZONE)),
         pod("c", cpu="100m", labels={"app": "web"}, affinity=pod_affinity("podAntiAffinity", "web", HOST)),
         pod("d", cpu="200m", labels={"app": "web"}),
+        pod("e", cpu="200m", labels={"app": "other"}),
     ]
     shapes = [book.shape_of(one) for one in kinds]
     bound: list[tuple[str, int]] = []
     for step, number, size in steps:
         if step == "node":
-            held = sum((700, 300, 100, 200)[kind] for name, kind in bound if name == f"n{number}")
+            held = sum((700, 300, 100, 200, 200)[kind] for name, kind in bound if name == f"n{number}")
             # A node never shrinks under its pods here: that over-commits it in Kubernetes as well.
             table.put_node(node(f"n{number}", cpu=f"{max(held, size * 500)}m", zone=str(number % 2), pods="50"))
         elif step == "lose" and f"n{number}" in table.record_by_name:
@@ -234,9 +235,22 @@ def test_no_node_is_over_committed_and_the_views_stay_true(
                 table.add_pod(choice, shapes[number])
                 bound.append((choice, number))
         for record in table.record_by_name.values():
-            requested = sum((700, 300, 100, 200)[kind] for name, kind in bound if name == record.name)
+            requested = sum((700, 300, 100, 200, 200)[kind] for name, kind in bound if name == record.name)
             assert record.allocatable["cpu"] - record.free["cpu"] == requested
             assert record.free["cpu"] >= 0
+
+
+def test_shapes_that_differ_in_labels_alone_share_a_view_while_no_pod_refuses_others() -> None:
+    table, book = NodeTable(), ShapeBook()
+    table.put_node(node("a"))
+    scheduler = Scheduler(table)
+    web, api = (book.shape_of(pod("p", labels={"app": app})) for app in ("web", "api"))
+    jealous = book.shape_of(pod("q", labels={"app": "db"}, affinity=pod_affinity("podAntiAffinity", "web", HOST)))
+    assert scheduler.view_of(web) is scheduler.view_of(api)
+    table.add_pod("a", jealous)
+    assert (scheduler.view_of(web).choose(), scheduler.view_of(api).choose()) == (None, "a")
+    table.remove_node("a")
+    assert scheduler.view_of(web) is scheduler.view_of(api)
 
 
 def volume(terms: list[dict[str, Any]] | None = None, **labels: str) -> dict[str, Any]:

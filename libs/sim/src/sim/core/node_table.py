@@ -36,6 +36,8 @@ class NodeTable:
         """Slots, in the order of their changes."""
         self.changed_before = 0
         """How many older entries of `changed` are forgotten."""
+        self.anti_affine_pods = 0
+        """Pods with anti-affinity, on all nodes."""
         self._free_slots: list[int] = []
 
     def put_node(self, node: Object) -> None:
@@ -56,6 +58,7 @@ class NodeTable:
 
     def remove_node(self, name: str) -> None:
         record = self.record_by_name.pop(name)
+        self.anti_affine_pods -= record.anti_affine_pods
         self.slots[record.slot] = None
         self._free_slots.append(record.slot)
         self._note(record.slot)
@@ -76,6 +79,7 @@ class NodeTable:
             del pods[shape]
         if shape.anti_affinity:
             record.anti_affine_pods += count
+            self.anti_affine_pods += count
         _take(record, shape, count)
         self._note(record.slot)
 

@@ -1,7 +1,7 @@
 """Which node a pod goes to, or why to none; the work follows the nodes that changed, not the nodes there are."""
 
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 
 from sim.core.candidates import AnyOrder, BestFirst, Candidates
 from sim.core.filters import least_allocated_score, refusals
@@ -104,7 +104,7 @@ class ShapeView:
 
 
 class Scheduler:
-    """Views of the shapes asked about lately, over one node table."""
+    """Views of what was asked for lately, over one node table."""
 
     def __init__(
         self,
@@ -116,18 +116,34 @@ class Scheduler:
         self._table = table
         self._volumes_of = volumes_of
         self._below = below
-        self._views: OrderedDict[tuple[PodShape, VolumeRules], ShapeView] = OrderedDict()
+        self._views: OrderedDict[tuple[Hashable, VolumeRules], ShapeView] = OrderedDict()
 
     def view_of(self, shape: PodShape) -> ShapeView:
+        """While no pod looks at others, shapes share a view that differ in their names and labels alone."""
         volumes = self._volumes_of(shape)
-        view = self._views.get((shape, volumes))
+        is_alone = not (shape.looks_at_pods or self._table.anti_affine_pods)
+        key: tuple[Hashable, VolumeRules] = (_asked_of_nodes(shape) if is_alone else shape, volumes)
+        view = self._views.get(key)
         if view is None:
             candidates = AnyOrder(self._below) if self._below else BestFirst()
-            view = self._views[shape, volumes] = ShapeView(self._table, shape, volumes, candidates)
+            view = self._views[key] = ShapeView(self._table, shape, volumes, candidates)
             if len(self._views) > _VIEWS_KEPT:
                 self._views.popitem(last=False)
-        self._views.move_to_end((shape, volumes))
+        self._views.move_to_end(key)
         return view
+
+
+def _asked_of_nodes(shape: PodShape) -> Hashable:
+    """All that a shape asks of a node by itself; who claims volumes has rules of its own besides."""
+    return (
+        shape.requests,
+        shape.score_cpu_millis,
+        shape.score_memory_bytes,
+        shape.tolerations,
+        frozenset(shape.node_selector.items()),
+        shape.node_terms,
+        shape.host_ports,
+    )
 
 
 def unschedulable_message(total: int, nodes_by_reason: Mapping[str, int]) -> str:
