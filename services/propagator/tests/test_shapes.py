@@ -70,6 +70,26 @@ async def test_a_question_is_answered_by_the_owner_of_each_cluster_and_creates_n
 
 
 @on_fleet
+async def test_answers_to_many_questions_go_together_and_a_single_one_at_once(fleet: Any) -> None:
+    await fleet.start()
+    await asyncio.sleep(5)
+    fleet.clusters["own-1"].set_faults(Faults(latency_seconds=0.005))
+    await fleet.planner.publish(asked("own-1"))
+    await asyncio.sleep(0.006)
+    assert said(fleet) == [(DIGEST, SHAPE_ADMITTED)]
+    others = [manifest_of(f"web-{number}")["spec"]["template"] for number in range(40)]
+    for number, template in enumerate(others):
+        template["metadata"]["labels"]["number"] = str(number)
+    await fleet.planner.publish(*(asked("own-1", template=template) for template in others))
+    found = set()
+    for _ in range(50):
+        await asyncio.sleep(0.005)
+        found.add(len(said(fleet)) - 1)
+    assert max(found) == len(others)
+    assert len(found) <= 5, "ten times four dry runs"
+
+
+@on_fleet
 async def test_what_was_answered_is_not_asked_again_when_it_is_placed_but_when_it_is_old(fleet: Any) -> None:
     await fleet.declare()
     await fleet.start(settings=Settings(shape_age_max_seconds=100))

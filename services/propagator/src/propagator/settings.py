@@ -52,6 +52,9 @@ class Settings(ClusterTurnSettings):
     shape_refused_unused_seconds: float = setting(
         30.0, "the same of a template that it did not let in: nobody would find out that it does now, seconds"
     )
+    shape_gather_seconds: float = setting(
+        0.03, "seconds that answers about templates are gathered while more wait to be asked about in that cluster"
+    )
     shapes_at_once: int = setting(4, "dry runs at the same time in one cluster")
     shapes_waiting_max: int = setting(
         1000, "questions of planners that wait for a dry run in one cluster; more are answered as not asked"

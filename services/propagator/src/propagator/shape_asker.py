@@ -142,9 +142,12 @@ class ShapeAsker:
                 await self._to_say.put((said, ()))
 
     async def _publish(self) -> None:
-        """All that is to be said, in order: what comes while some of it is written goes together after that."""
+        """All that is to be said, in order: what comes while some of it is written goes together after that, and what
+        comes shortly while more templates wait to be asked about. Who asked about many waits for the last of them."""
         while True:
             group = [await self._to_say.get()]
+            if self._questions.next_due() <= self._clock():
+                await asyncio.sleep(self._settings.shape_gather_seconds)
             while len(group) < self._settings.status_batch and not self._to_say.empty():
                 group.append(self._to_say.get_nowait())
             traces = {index: trace for index, (_, trace) in enumerate(group)}
