@@ -17,16 +17,18 @@ HEARD = st.tuples(SECONDS, st.one_of(st.just(NEVER), st.integers(0, 100_000)), s
 def test_the_ages_of_all_are_those_of_each(
     heard: list[tuple[tuple[float, int, bool, bool], ...]], later: float, age_max: float
 ) -> None:
-    """As time passes, and after heartbeats."""
-    ages, views = Ages(), {f"c{index}": ClusterView(f"c{index}") for index in range(len(heard))}
+    """As time passes, and after heartbeats; also where it is counted that any were heard."""
+    ages, counted, views = Ages(), Ages(), {f"c{index}": ClusterView(f"c{index}") for index in range(len(heard))}
     for step in (0, 0, 1):
         for view, told in zip(views.values(), heard, strict=True):
             view.heard_at, view.age_ms, view.is_incomplete, listed = told[step]
             view.epoch = 1 if listed else NEVER
         for now in (1e6, 1e6 + later):
-            assert ages.ages_ms(views, now, age_max) == {name: age_ms(view, now) for name, view in views.items()}
             stale = {name for name, view in views.items() if view.not_fresh(now, age_max)}
-            assert ages.not_fresh(views, now, age_max) == stale
+            for each, number in ((ages, None), (counted, step)):
+                rounded = {name: age_ms(view, now) for name, view in views.items()}
+                assert each.ages_ms(views, now, age_max, number) == rounded
+                assert each.not_fresh(views, now, age_max, number) == stale
 
 
 def test_all_are_heard_since_a_time_once_what_each_said_is_of_then_or_later() -> None:

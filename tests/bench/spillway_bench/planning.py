@@ -80,8 +80,10 @@ class Bench:
     decided: int = 0
 
     def moment(self) -> Moment:
+        """Of the next decision, a millisecond later than the one before."""
         self.decided += 1
-        return Moment(NOW, int(NOW * 1000), Generation(9, self.decided))
+        now_ms = int(NOW * 1000) + self.decided
+        return Moment(now_ms / 1000, now_ms, Generation(9, self.decided))
 
     def changed(self, cluster: str, rows: NodeColumns = NO_NODES, facts: Sequence[WorkloadFacts] = ()) -> None:
         self.sequences[cluster] = self.sequences.get(cluster, 0) + 1

@@ -94,13 +94,16 @@ def heard_since(views: Mapping[str, ClusterView], since: float, now: float, age_
 class Ages:
     """What ClusterView says of one cluster, of all of them. Every answer is of the moment that it is asked for.
 
-    heard: as in Seen; while it and the moment are the same, nothing is looked at again.
+    heard: as in Seen; while it is the same, no cluster is looked at again, and while the moment is too, nothing is
+    worked out again.
     """
 
     def __init__(self) -> None:
-        self._seen: object = None
-        self._of: object = None
-        self._ages_ms: dict[str, int] = {}
+        self._seen: tuple[int | None, float, float] | None = None
+        self._names: list[str] = []
+        self._heard_at = self._said = self._ages = np.zeros(0)
+        self._never = self._unsure = np.zeros(0, np.bool_)
+        self._ages_ms: dict[str, int] | None = None
         self._not_fresh: frozenset[str] = frozenset()
 
     def ages_ms(
@@ -108,6 +111,8 @@ class Ages:
     ) -> Mapping[str, int]:
         """By cluster, rounded; −1 when nothing was ever heard. Not to be changed."""
         self._look(views, now, age_max_seconds, heard)
+        if self._ages_ms is None:
+            self._ages_ms = dict(zip(self._names, self._ages.astype(np.int64).tolist(), strict=True))
         return self._ages_ms
 
     def not_fresh(
@@ -118,23 +123,24 @@ class Ages:
         return self._not_fresh
 
     def _look(self, views: Mapping[str, ClusterView], now: float, age_max_seconds: float, number: int | None) -> None:
-        if number is not None and self._seen == (number, now, age_max_seconds):
+        before, self._seen = self._seen, (number, now, age_max_seconds)
+        if number is None or before is None or before[0] != number:
+            self._hear(views)
+        elif before == self._seen:
             return
-        self._seen = number, now, age_max_seconds
-        heard = [(view.heard_at, view.age_ms, view.is_incomplete, view.epoch) for view in views.values()]
-        of = (now, age_max_seconds, list(views), heard)
-        if of == self._of:
-            return
-        self._of = of
-        heard_at, said = np.array([entry[:2] for entry in heard], float).reshape(-1, 2).T
-        rounded = np.rint((said / 1000 + (now - heard_at)) * 1000)
-        rounded[(heard_at == NEVER) | (said == NEVER)] = NEVER
-        self._ages_ms = dict(zip(views, rounded.astype(np.int64).tolist(), strict=True))
-        oldest_ms = age_max_seconds * 1000 - 1  # What is rounded may be younger or older than it says.
-        unsure = (rounded < 0) | (rounded > oldest_ms) | np.array([entry[2] or entry[3] < 0 for entry in heard], bool)
-        names = list(views)
-        self._not_fresh = frozenset(
-            names[index]
-            for index in np.flatnonzero(unsure).tolist()
-            if views[names[index]].not_fresh(now, age_max_seconds)
-        )
+        ages = np.rint((self._said + (now - self._heard_at)) * 1000)
+        ages[self._never] = NEVER
+        # What is rounded may be younger or older than it says.
+        unsure = (ages < 0) | (ages > age_max_seconds * 1000 - 1) | self._unsure
+        some = [self._names[index] for index in unsure.nonzero()[0].tolist()]
+        self._not_fresh = frozenset(name for name in some if views[name].not_fresh(now, age_max_seconds))
+        self._ages, self._ages_ms = ages, None
+
+    def _hear(self, views: Mapping[str, ClusterView]) -> None:
+        """What each cluster said of its age, in seconds, and when."""
+        entries = views.values()
+        self._names = list(views)
+        self._heard_at = np.array([view.heard_at for view in entries], float)
+        said = np.array([view.age_ms for view in entries], float)
+        self._said, self._never = said / 1000, (self._heard_at == NEVER) | (said == NEVER)
+        self._unsure = np.array([view.is_incomplete or view.epoch < 0 for view in entries], np.bool_)
