@@ -112,6 +112,23 @@ async def test_one_moment_is_all_that_is_waited_for_whoever_is_used_next() -> No
         assert warnings == ("cloud-1: planned as declared: what pods of this template become there is not known yet",)
 
 
+async def test_who_waits_for_answers_gets_them_when_the_caller_that_asked_goes_away() -> None:
+    async with in_process(SMALL) as platform:
+        await ready(platform)
+        platform.members["own-1"].inject(SIDECAR)
+        platform.members["own-1"].set_faults(Faults(latency_seconds=MOMENT / 2))
+        first = asyncio.create_task(platform.planner().apply(request("web", 8)))
+        at_once = asyncio.create_task(seconds_of(platform, request("web", 32)))
+        await asyncio.sleep(MOMENT / 20)
+        second = asyncio.create_task(seconds_of(platform, request("web", 32)))
+        await asyncio.sleep(MOMENT / 20)
+        first.cancel()
+        assert (await at_once)[1:] == ({"own-1": 16, "cloud-1": 16}, ())
+        seconds, placed, warnings = await second
+        assert (placed, warnings) == ({"own-1": 16, "cloud-1": 16}, ())
+        assert seconds < MOMENT
+
+
 async def test_an_account_that_may_not_create_pods_is_named_and_costs_no_time() -> None:
     async with in_process(SMALL) as platform:
         await ready(platform)

@@ -48,6 +48,8 @@ class Admissions:
         self._ask = ask
         self._wait_seconds = wait_seconds
         self._open: dict[str, Inquiry] = {}
+        self._asking: set[asyncio.Task[None]] = set()
+        """Each goes on when the caller that began it goes away: others may wait for the same answers."""
 
     def hear(self, records: Iterable[Record]) -> None:
         """What was applied to the state."""
@@ -69,6 +71,13 @@ class Admissions:
         new = {digest: request for digest, request in digests.items() if digest and not self._is_known(digest)}
         if not new:
             return
+        inquiring = asyncio.create_task(self._inquire(new))
+        self._asking.add(inquiring)
+        inquiring.add_done_callback(self._asking.discard)
+        await asyncio.shield(inquiring)
+
+    async def _inquire(self, new: Mapping[str, ApplyRequest]) -> None:
+        """Until these are answered, also those that others asked about, or the moment is over."""
         mine: dict[str, Inquiry] = {}
         try:
             async with asyncio.timeout(self._wait_seconds):
