@@ -101,6 +101,21 @@ async def test_delete_forgets_value_and_history_of_that_key_only(store: Store) -
     assert (await store.get("v"), await store.history("v", 2)) == (b"2", [b"y"])
 
 
+async def test_a_history_ends_after_its_time_unless_something_is_added(store: Store) -> None:
+    await store.append_histories([("w", b"x"), ("v", b"y"), ("u", b"z")], keep=2)
+    await store.put_many({"w": b"1"})
+    await store.end_histories(["w", "v", "absent"], 0.05)
+    await store.end_histories([], 0.05)
+    await store.append_histories([("v", b"y")], keep=2)
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        while await store.history("w", 2):
+            await asyncio.sleep(0.01)
+    assert [await store.history(key, 2) for key in ("absent", "v", "u")] == [[], [b"y"], [b"z"]]
+    assert await store.get("w") == b"1"
+    await store.append_histories([("w", b"new")], keep=2)
+    assert await store.history("w", 2) == [b"new"]
+
+
 async def test_the_marker_is_gone_after_a_flush(opened: tuple[Store, Flush]) -> None:
     store, flush = opened
     assert await store.marker() == ""

@@ -304,6 +304,35 @@ async def test_a_flushed_store_is_filled_again() -> None:
         assert (await planner.get(history)).history == before
 
 
+@pytest.mark.parametrize("flushed", [False, True])
+async def test_the_history_of_what_is_gone_ends_and_that_of_what_is_there_does_not(flushed: bool) -> None:
+    """Also where all was written again meanwhile; who is declared again has its history for good."""
+    soon = PlannerSettings(forget_after_seconds=5, history_gone_seconds=60)
+    async with in_process(SMALL, planner_settings=soon) as platform:
+        await join(platform)
+        planner = platform.planner()
+        for name in ("stays", "goes", "again"):
+            await planner.apply(request(name, 1))
+        for name in ("goes", "again"):
+            await planner.delete(DeleteRequest(NAMESPACE, name))
+        await until(lambda: len(planner.state.workloads) == 1, "they are forgotten", 60)
+        if flushed:
+            platform.store.flush()
+        await asyncio.sleep(5)
+
+        async def causes(name: str) -> list[str]:
+            with suppress(RequestError):
+                return [entry.cause for entry in (await planner.get(GetRequest(NAMESPACE, name, history=9))).history]
+            return []
+
+        assert (await causes("goes"))[-1:] == (await causes("again"))[-1:] == ["Apply"]
+        await planner.apply(request("again", 1))
+        await asyncio.sleep(65)
+        assert await causes("goes") == []
+        assert [(await causes(name))[-1:] for name in ("stays", "again")] == [["Apply"], ["Apply"]]
+        assert len(await causes("again")) > 2
+
+
 async def test_a_planner_under_traffic_ends_between_two_writes() -> None:
     """SIGTERM while requests come one after the other: the active planner ends, what it answered is in the log."""
     services = ("snapshot-1", "planner-1", "planner-2", "propagator-1")

@@ -30,6 +30,7 @@ if redis.call('LINDEX', KEYS[1], 0) ~= ARGV[1] then
   redis.call('LPUSH', KEYS[1], ARGV[1])
 end
 redis.call('LTRIM', KEYS[1], 0, ARGV[2] - 1)
+redis.call('PERSIST', KEYS[1])
 """
 
 
@@ -117,13 +118,22 @@ class RedisStore:
     async def append_histories(self, entries: Sequence[tuple[str, bytes]], keep: int) -> None:
         """Adds blobs to the histories of their keys, in this order, and keeps the newest `keep` of each.
 
-        A blob that is the newest already is not added again. Some may be added before a failure.
+        A blob that is the newest already is not added again. Some may be added before a failure. What was to end lasts.
         """
         for blob_by_key in _rounds(entries):
             async with self._bounded("append_histories"):
                 pipeline = self._redis.pipeline(transaction=False)
                 for key, blob in blob_by_key.items():
                     pipeline.eval(_APPEND, 1, self._history(key), cast(Any, blob), str(keep))
+                await pipeline.execute()
+
+    async def end_histories(self, keys: Sequence[str], after_seconds: float) -> None:
+        """The histories of these keys are forgotten after that, unless something is added to them meanwhile."""
+        async with self._bounded("end_histories"):
+            for batch in _batches(keys):
+                pipeline = self._redis.pipeline(transaction=False)
+                for key in batch:
+                    pipeline.pexpire(self._history(key), round(after_seconds * 1000))
                 await pipeline.execute()
 
     async def history(self, key: str, limit: int) -> list[bytes]:
@@ -182,6 +192,7 @@ class MemoryStore:
     def __init__(self) -> None:
         self._values: dict[str, bytes] = {}
         self._histories: dict[str, list[bytes]] = {}
+        self._ends: dict[str, float] = {}
         self._marker = ""
         self.available = True
 
@@ -208,17 +219,31 @@ class MemoryStore:
         for key in keys:
             self._values.pop(key, None)
             self._histories.pop(key, None)
+            self._ends.pop(key, None)
 
     async def append_histories(self, entries: Sequence[tuple[str, bytes]], keep: int) -> None:
         self._check()
+        self._end()
         for key, blob in entries:
+            self._ends.pop(key, None)
             history = self._histories.setdefault(key, [])
             if history[:1] != [blob]:
                 history.insert(0, blob)
             del history[keep:]
 
+    async def end_histories(self, keys: Sequence[str], after_seconds: float) -> None:
+        self._check()
+        ends_at = asyncio.get_running_loop().time() + after_seconds
+        self._ends |= {key: ends_at for key in keys if key in self._histories}
+
+    def _end(self) -> None:
+        now = asyncio.get_running_loop().time()
+        for key in [key for key, ends_at in self._ends.items() if ends_at <= now]:
+            del self._ends[key], self._histories[key]
+
     async def history(self, key: str, limit: int) -> list[bytes]:
         self._check()
+        self._end()
         return self._histories.get(key, [])[: max(0, limit)]
 
     async def marker(self) -> str:
@@ -233,6 +258,7 @@ class MemoryStore:
         """What FLUSHALL does to a Redis."""
         self._values.clear()
         self._histories.clear()
+        self._ends.clear()
         self._marker = ""
 
     def _check(self) -> None:

@@ -23,14 +23,17 @@ class Projection:
     """Keeps the store like the log: capacity blobs, placements with statuses, and an index of decisions.
 
     Only the active planner writes. What the store missed is written again when it is back, and when the turn is taken:
-    nobody knows what the one before did not come to write.
+    nobody knows what the one before did not come to write. kept_max: decisions on a workload; gone_seconds: how long
+    those on one that is declared no more are kept.
     """
 
-    def __init__(self, bus: Bus, store: Store, state: Callable[[], PlannerState], history_kept_max: int) -> None:
+    def __init__(
+        self, bus: Bus, store: Store, state: Callable[[], PlannerState], kept_max: int, gone_seconds: float
+    ) -> None:
         self._bus = bus
         self._store = store
         self._state = state
-        self._kept = history_kept_max
+        self._kept_max, self._gone_seconds = kept_max, gone_seconds
         self._capacity: dict[str, bytes] = {}
         self._dirty_capacity: set[str] = set()
         self._dirty: set[tuple[str, str]] = set()
@@ -110,6 +113,7 @@ class Projection:
                 await self._store.put_many(values)
             if gone:
                 await self._store.delete(*gone)
+                await self._end(keys)
         except StoreUnavailable:
             self._dirty |= keys
             self._dirty_capacity |= capacity
@@ -153,8 +157,17 @@ class Projection:
             entries = [entry for entry in entries if entry[0] in begun]
             await self._begin(anew)
             begun |= {key for key, _ in anew}
-        await self._store.append_histories(entries, self._kept)
+        await self._store.append_histories(entries, self._kept_max)
+        decided = (record.event for record in records if isinstance(record.event, DecisionRecorded))
+        await self._end({(event.namespace, event.name) for event in decided})
         self._appended.update(positions)
+
+    async def _end(self, keys: set[tuple[str, str]]) -> None:
+        """The histories of those that are declared no more are not for ever."""
+        known = self._state().workloads
+        gone = [f"decisions/{key[0]}/{key[1]}" for key in sorted(keys) if key not in known]
+        if gone:
+            await self._store.end_histories(gone, self._gone_seconds)
 
     async def _begin(self, entries: Sequence[tuple[str, bytes]]) -> None:
         """One history after the other, so that each is away for a moment only."""
@@ -163,4 +176,4 @@ class Projection:
             found.setdefault(entry[0], []).append(entry)
         for key, own in found.items():
             await self._store.delete(key)
-            await self._store.append_histories(own, self._kept)
+            await self._store.append_histories(own, self._kept_max)

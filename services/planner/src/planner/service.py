@@ -79,7 +79,8 @@ class Planner:
         self._homing, self._lent_homes = Homing(), LentHomes()
         self._headrooms = Headrooms(settings.pace())
         self._patience = Patience(settings.rules(), settings.request_seconds, settings.requests_waiting_max)
-        self._projection = Projection(bus, store, lambda: self.state, settings.history_kept_max)
+        kept = settings.history_kept_max, settings.history_gone_seconds
+        self._projection = Projection(bus, store, lambda: self.state, *kept)
         self._explanations = Explanations(self._projection.history, settings.history_kept_max)
 
     @property

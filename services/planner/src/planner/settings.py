@@ -85,6 +85,11 @@ class PlannerSettings(StandbySettings):
         10000, "changes that a slow watcher may lag behind before it is ended", least=1
     )
     history_kept_max: int = setting(200, "decisions kept per workload in the store", least=1)
+    history_gone_seconds: float = setting(
+        604_800.0,
+        "decisions on a workload that is declared no more are kept so long in the store, seconds",
+        least=0,
+    )
     headroom_seconds: float = setting(
         5.0, "between two looks at what is idle for a workload that follows it, seconds", least=0
     )
