@@ -1,5 +1,6 @@
 """What cannot be read is set aside under words that fit, and no key reaches a reader that it cannot take apart."""
 
+from contextlib import nullcontext
 from dataclasses import is_dataclass
 from typing import Any, get_args, get_type_hints
 
@@ -7,7 +8,7 @@ import pytest
 
 from spillway.addresses import EVENT_TYPES, TOPICS
 from spillway.bus import TooManyDeadLetters
-from spillway.dead_letters import REASON_CHARACTERS_MAX, Reading, Stored, outgoing, shape_fields
+from spillway.dead_letters import REASON_CHARACTERS_MAX, Reading, Stored, Unwritable, outgoing, shape_fields
 from spillway.events import ClusterLeft, PodsUnschedulable
 from spillway.model import Shape
 from spillway.wire import encode, event_type
@@ -64,10 +65,14 @@ def test_what_no_newer_version_says_ends_the_reading(kinds: list[str]) -> None:
 
 
 @pytest.mark.parametrize(("requests", "letters"), [((), 1), ((("cpu", 100),), 1), ((("cpu", 100), ("pods", 1)), 0)])
-def test_a_shape_that_asks_for_no_pods_place_is_set_aside(requests: tuple[tuple[str, int], ...], letters: int) -> None:
+def test_a_shape_that_asks_for_no_pods_place_is_set_aside_and_not_written(
+    requests: tuple[tuple[str, int], ...], letters: int
+) -> None:
     event = PodsUnschedulable("own-1", "ReplicaSet/shop/web", 1, 1, "", 1, "0/9 nodes", Shape("shop", requests))
     kind = ("ce_type", event_type(event).encode())
     assert len(read("spillway.pending.v1", b"own-1/ReplicaSet/shop/web", encode(event), kind).pending) == letters
+    with pytest.raises(Unwritable, match="of a shape") if letters else nullcontext():
+        outgoing(event)
 
 
 def holds_shapes(hint: Any) -> bool:

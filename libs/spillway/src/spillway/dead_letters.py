@@ -73,6 +73,7 @@ def outgoing(event: Event | Tombstone) -> Outgoing:
         return Outgoing(event.address, event.address.key.encode(), None, "")
     address = address_of(event)
     try:
+        _require_pods(event)
         value = encode(event)
     except (ValueError, TypeError, OverflowError) as error:
         raise Unwritable(f"{type(event).__name__} {address.key}: {error}") from error
@@ -179,7 +180,10 @@ class Reading:
         if stored.value is not None:
             event = decode(stored.topic, kind, stored.value)
             _require_own_key(stored.topic, key, event)
-            _require_pods(event)
+            try:
+                _require_pods(event)
+            except ValueError as error:
+                raise Unreadable(str(error)) from None
         elif not TOPIC_BY_NAME[stored.topic].compacted:
             raise Unreadable("a tombstone on a topic that is not compacted")
         return Record(stored.topic, stored.partition, stored.offset, key, event, stored.headers, stored.value or b"")
@@ -197,12 +201,15 @@ class Reading:
 
 
 def _require_pods(event: Event) -> None:
-    """Every shape asks for the place of a pod: how many fit of one that asks for nothing nobody can say."""
+    """Every shape that is said asks for the place of a pod: how many fit of one that asks for nothing nobody can say.
+
+    ValueError where one does not.
+    """
     for name in shape_fields(cast(Hashable, type(event))):
         value = getattr(event, name)
         for shape in value if isinstance(value, tuple) else (value,):
             if shape is not None and "pods" not in dict(shape.requests):
-                raise Unreadable(f"requests of a shape {shape.requests}: expected ('pods', 1) among them")
+                raise ValueError(f"requests of a shape {shape.requests}: expected ('pods', 1) among them")
 
 
 @cache

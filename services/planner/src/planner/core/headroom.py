@@ -17,7 +17,7 @@ from planner.core.workload import Workload
 from spillway.events import PHASE_ACTIVE, PHASE_CORDONED, ClusterJoined
 from spillway.events_scaling import LoadObserved
 from spillway.feasibility.cluster_view import WorkloadKey
-from spillway.model import Shape
+from spillway.model import PodTraits, Shape
 
 METRIC = "headroom"
 SOURCE = "planner"
@@ -123,9 +123,7 @@ def _give_way(found: dict[str, Idle], replicas: int, classes: Iterable[str]) -> 
 
 def _same_nodes(one: Shape, other: Shape) -> bool:
     """Whether two shapes differ in nothing that says on which nodes they may run, and look at no other pods."""
-    bare = [
-        replace(shape, namespace="", requests=(), traits=Shape("", ()).traits, template="") for shape in (one, other)
-    ]
+    bare = [replace(shape, namespace="", requests=(), traits=PodTraits(), template="") for shape in (one, other)]
     return bare[0] == bare[1] == replace(bare[0], host_ports=(), apart=(), spread=(), near=())
 
 
