@@ -163,7 +163,7 @@ def with_joining(cluster: Cluster, random: Random, share: float) -> Cluster:
         name = node["metadata"]["name"]
         whole = _amounts(node["status"]["allocatable"])
         cpu, memory, gpus = (amount - used for amount, used in zip(whole, taken[name], strict=True))
-        joining.append(_pod_on(TracePod(cpu, memory, gpus), "joins-later", name))
+        joining.append(_pod_on(TracePod(cpu, memory, gpus), f"joins-{name}", name))
     return replace(cluster, pods=(*cluster.pods, *joining), joining=tuple(joining))
 
 
