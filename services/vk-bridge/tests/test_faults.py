@@ -7,6 +7,7 @@ import asyncio
 from typing import Any
 
 import pytest
+from prometheus_client import REGISTRY
 
 from sim.manifests import deployment
 from sim.manifests import pod as pod_manifest
@@ -310,6 +311,7 @@ async def comes_back(fleet: LendingFleet) -> None:
 
 @pytest.mark.parametrize("restarted", [False, True])
 async def test_a_pool_that_joins_again_after_the_lending_was_withdrawn_keeps_no_virtual_node(restarted: bool) -> None:
+    counted = returns_counted()
     async with LendingFleet() as fleet:
         await gives_up_the_pool(fleet)
         await fleet.declare(withdrawing=True)
@@ -325,6 +327,12 @@ async def test_a_pool_that_joins_again_after_the_lending_was_withdrawn_keeps_no_
         returned = [one for one in fleet.loans() if isinstance(one, NodeReturned)]
         assert [one.left_in for one in returned] == [(POOL,), ()]
         assert {one.returned_ms for one in returned} == {returned[0].returned_ms}, "one return, told twice"
+    assert returns_counted() == counted + 1
+
+
+def returns_counted() -> float:
+    """Of all bridges of this process, whatever the cause."""
+    return REGISTRY.get_sample_value("spillway_return_seconds_count", {"cluster": OWN, "supply_class": "idle"}) or 0.0
 
 
 @on_fleet(nodes=40)

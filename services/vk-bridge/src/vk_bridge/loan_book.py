@@ -56,10 +56,12 @@ class LoanBook:
         self._classes: set[str] = set()
 
     def recover(self) -> None:
-        """What the log has of loans that another instance began."""
+        """What the log has of loans that another instance began, or whose ends it has counted."""
         for said in self._state.loans.get(self._cluster, {}).values():
             if isinstance(said, NodeLent):
                 self._history.recover(said)
+            elif said.returned_ms:
+                self._counted[said.node] = said.loan
 
     def over_and_gone(self, mirror: OwnerMirror, forget_seconds: float) -> list[str]:
         """Nodes that are there no more, whose last loan has been over for so long: the log need not know of them."""
