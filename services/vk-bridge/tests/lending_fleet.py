@@ -58,10 +58,12 @@ class CountingTransport(SimTransport):
         asked: Counter[Asked],
         when_answered: list[Callable[[Asked], object]],
         refused: Callable[[Asked], bool | None],
+        ignored: Callable[[Asked], bool],
         account: Account,
     ) -> None:
         super().__init__(cluster, account=account)
         self._refused = refused
+        self._ignored = ignored
         self._asked = asked
         self._when_answered = when_answered
 
@@ -69,6 +71,8 @@ class CountingTransport(SimTransport):
         asked = self._cluster.name, method, path
         self._asked[asked] += 1
         refused = self._refused(asked)
+        if self._ignored(asked):
+            return await super().request("GET", path.removesuffix("/status"), {})
         answer = REFUSAL if refused is False else await super().request(method, path, *args, **named)
         answer = REFUSAL if refused else answer
         for tell in self._when_answered:
@@ -92,6 +96,8 @@ class LendingFleet:
         self.when_answered: list[Callable[[Asked], object]] = []
         self.refused: Callable[[Asked], bool | None] = lambda _: None
         """Whether a server refuses this, as a webhook's word: True, having done it all the same; False; None: not."""
+        self.ignored: Callable[[Asked], bool] = lambda _: False
+        """Whether a server answers this with the object as it is, and does nothing."""
         self.accounts: dict[str, Account] = {}
         """Of bridges, by cluster; one that is not there may do everything."""
         self._buses: dict[str, LocalBus] = {}
@@ -156,6 +162,7 @@ class LendingFleet:
                 self.asked,
                 self.when_answered,
                 self._is_refused,
+                self._is_ignored,
                 self.accounts.get(joined.cluster) or Account(),
             ),
             joined.cluster,
@@ -166,6 +173,9 @@ class LendingFleet:
     def _is_refused(self, asked: Asked) -> bool | None:
         """By what the test says now, which a bridge that was connected before must hear, too."""
         return self.refused(asked)
+
+    def _is_ignored(self, asked: Asked) -> bool:
+        return self.ignored(asked)
 
     # ── The planner, the descheduler, people ────────────────────────────────────────────────────────────────────
 

@@ -86,6 +86,26 @@ def is_of_many(asked: Asked) -> bool:
     return method == "DELETE" and path.endswith("/pods")
 
 
+@pytest.mark.looptime
+@on_fleet()
+async def test_a_write_that_has_no_effect_is_tried_again_after_longer_and_longer_pauses(fleet: LendingFleet) -> None:
+    """As where somebody's admission puts back what we write; once it has an effect, it is as it should be."""
+    await fleet.declare()
+    await fleet.start()
+    await filled(fleet)
+    fleet.ignored = lambda asked: asked[:2] == (POOL, "PATCH") and "/nodes/" in asked[2]
+    fleet.clusters[OWN].cordon("n0")
+    await asyncio.sleep(1)
+    fleet.asked.clear()
+    await asyncio.sleep(300)
+    tried = asked(fleet)[POOL, "PATCH", "nodes"]
+    assert 3 <= tried <= 12
+    fleet.ignored = lambda _: False
+    await until(lambda: (fleet.virtual() or {})["spec"].get("unschedulable", False), 61)
+    await fleet.recall()
+    await until(lambda: isinstance(fleet.loans()[-1], NodeReturned))
+
+
 @pytest.mark.parametrize(
     ("state", "recalled", "has_real_pods", "wanted"),
     [

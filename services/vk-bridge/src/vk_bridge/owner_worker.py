@@ -15,6 +15,7 @@ from spillway.cluster_api import Change, ClusterApi, ClusterUnreachable, Conflic
 from spillway.events_lending import NodeLent, NodeReturned
 from spillway.lending_marks import LENT, LENT_NODE, POOL_UID
 from spillway.model import Generation
+from spillway.pauses import doubled_seconds
 from spillway.work_queue import WorkQueue
 from vk_bridge import metrics
 from vk_bridge.cluster_watch import ClusterWatch
@@ -116,6 +117,8 @@ class OwnerWorker:
         self._last_read = LastRead()
         self._whole: set[str] = set()
         """Nodes of which more than the pods is to be read next."""
+        self._restless: dict[str, int] = {}
+        """Of nodes whose last goes did not come to rest: how many."""
         self._gathering: set[str] = set()
         """Nodes that wait for more word of pods that leave them."""
         self._leases = Leases(cluster, shared.pools, settings, shared.wall_ms)
@@ -344,13 +347,15 @@ class OwnerWorker:
                 return settings.unread_seconds, None
             else:
                 if not written:
+                    self._restless.pop(name, None)
                     return again if reading.both_read else settings.unread_seconds, reading
                 if answers.put_off and not answers.incomplete:
                     rested = self._reader.amended(reading, answers, self._wishes.standing)
                     self._last_read.note(rested)
                     return None, rested
             reading = await self._next_reading(reading, answers)
-        return settings.retry_seconds, None
+        self._restless[name] = goes = self._restless.get(name, 0) + 1
+        return doubled_seconds(settings.retry_seconds, settings.retry_longest_seconds, goes - 1), None
 
     async def _next_reading(self, reading: Reading, answers: Answers) -> Reading:
         self._last_read.note_versions(reading.name, answers.between)
@@ -457,6 +462,7 @@ class OwnerWorker:
         self._book.acknowledged(record)
         if isinstance(record, NodeReturned):
             self._last_read.forget(record.node)
+            self._restless.pop(record.node, None)
         if self._state.steps_on(self.cluster, record.node) != before:
             self.touch(record.node)
 

@@ -87,7 +87,10 @@ class Settings(ClusterTurnSettings):
         0.5, "seconds that word of a pod which ended on a recalled node waits for the others there"
     )
     steps_max: int = setting(20, "readings and writes in one go at one node")
-    retry_seconds: float = setting(1.0, "seconds until a node is looked at again when a go did not come to rest")
+    retry_seconds: float = setting(
+        1.0, "seconds until a node is looked at again when a go did not come to rest; doubles while none does"
+    )
+    retry_longest_seconds: float = setting(60.0, "longest of these pauses, seconds")
     unread_seconds: float = setting(
         2.0, "seconds until a node is looked at again of which one side could not be read, or a write had no answer"
     )
