@@ -7,7 +7,7 @@ import pytest
 
 from sim.settings import Faults
 from spillway.events_lending import NodeReturned
-from spillway.lending_marks import LENT, RECALLED
+from spillway.lending_marks import LENT, POOL_UID, RECALLED
 from vk_bridge.core.loan import OWNED
 from vk_bridge.core.urgency import Urgency, urgency
 
@@ -104,6 +104,34 @@ async def test_a_write_that_has_no_effect_is_tried_again_after_longer_and_longer
     await until(lambda: (fleet.virtual() or {})["spec"].get("unschedulable", False), 61)
     await fleet.recall()
     await until(lambda: isinstance(fleet.loans()[-1], NodeReturned))
+
+
+@pytest.mark.looptime
+@on_fleet(nodes=3)
+async def test_a_watch_that_begins_anew_begins_no_reading_where_nothing_is_new(fleet: LendingFleet) -> None:
+    """And what changed while it was broken is found."""
+    await fleet.declare()
+    await fleet.start()
+    await filled(fleet)
+    fleet.asked.clear()
+    for cluster in fleet.clusters.values():
+        cluster.expire_history()
+    await asyncio.sleep(20)
+    read = [name for (_, method, name), _ in fleet.asked.items() if method == "GET" and "/nodes/" in name]
+    assert not read
+    assert len(real_uids(fleet)) == 3 * PODS
+    fleet.clusters[OWN].cordon("n1")
+    gone = next(one["metadata"] for one in fleet.clusters[POOL].objects("pods") if "n2" in one["spec"]["nodeName"])
+    fleet.clusters[POOL].machine.world.store.remove("pods", (gone["namespace"], gone["name"]))
+    for cluster in fleet.clusters.values():
+        cluster.expire_history()
+    await until(lambda: (fleet.virtual("n1") or {})["spec"].get("unschedulable", False), 20)
+    await until(lambda: gone["uid"] not in real_uids(fleet), 30)
+
+
+def real_uids(fleet: LendingFleet) -> list[str]:
+    """Of the pool pods whose real ones are there."""
+    return [one["metadata"]["labels"].get(POOL_UID) for one in fleet.clusters[OWN].objects("pods")]
 
 
 @pytest.mark.parametrize(

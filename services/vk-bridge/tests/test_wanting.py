@@ -19,7 +19,7 @@ from spillway.model import (
     Toleration,
 )
 from vk_bridge.core.loan import OWNED
-from vk_bridge.core.wanting import Candidate, could_use, verdicts
+from vk_bridge.core.wanting import Candidate, Verdict, could_use, deciding, verdicts
 
 GIB = 1 << 30
 RULE = LendingRule("idle", (), SUPPLY_IDLE, 100, 0, 600, 0.0)
@@ -136,3 +136,17 @@ def test_shares_and_reserves_hold_in_whatever_order_nodes_come(
     assert all(node in idle for node in new)
     left_out = [node.idle_seconds for node in idle if node not in new]
     assert not new or not left_out or min(node.idle_seconds for node in new) >= max(left_out)
+
+
+@given(st.integers(0, 30), st.integers(1, 12))
+def test_who_decides_in_pieces_decides_the_same_and_no_piece_is_longer_than_it_is_told(count: int, piece: int) -> None:
+    """Between two pieces the bridge carries out what is due."""
+    nodes = [replace(NODE, name=f"n{number}", idle_seconds=number) for number in range(count)]
+    looked_at: list[str] = []
+    found: dict[str, Verdict] = {}
+    pieces = []
+    for _ in deciding((looked_at.append(node.name) or node for node in nodes), DECLARED, (), piece, found):  # type: ignore[func-returns-value]
+        pieces.append(len(looked_at) - sum(pieces))
+    assert found == verdicts(nodes, DECLARED, ())
+    assert all(length <= piece for length in pieces)
+    assert len(looked_at) - sum(pieces) <= piece

@@ -1,18 +1,19 @@
 """What of each node was read last, so that word of what was read already begins no further reading."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from spillway.cluster_api import Change, Removed, Upserted
 from vk_bridge.core.loan import Manifest
 from vk_bridge.core.owner_mirror import WatchedPod
-from vk_bridge.node_reader import Reading
+from vk_bridge.listing import Part
+from vk_bridge.node_reader import Found, Reading
 from vk_bridge.pools import BoundPod
 
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """A node at rest. node, virtual: as they were read last. uids: of all that was there then.
+    """A node at rest. node, virtual: as they were read last. uids: of all that was there then, and of each part of it.
 
     seen: (uid, version) of all that was read, or answered to what was written, until it came to rest.
     """
@@ -20,6 +21,7 @@ class Known:
     node: Manifest | None
     virtual: Manifest | None
     uids: frozenset[str]
+    parts: Mapping[Part, frozenset[str]]
     seen: set[tuple[str, str]]
 
 
@@ -52,12 +54,22 @@ class LastRead:
         seen, told = self._seen.pop(node), self._told.pop(node)
         if rested is not None and rested.both_read:
             found = rested.found
-            self._rested[node] = Known(found.node, found.virtual, frozenset(found.versions()), seen)
+            self._rested[node] = Known(found.node, found.virtual, frozenset(found.versions()), _parts(found), seen)
         return [change for change in told if self.is_news(node, change)]
 
     def forget(self, node: str) -> None:
         """Its loan is over: nothing is asked of it until it is begun again."""
         self._rested.pop(node, None)
+
+    def is_news_in(self, node: str, part: Part, listed: Mapping[str, str], change: Change) -> bool:
+        """Whether a list that a watch began anew with has anything there that was not read. listed: versions by uid.
+
+        Of a node under way nobody knows yet.
+        """
+        known = self._rested.get(node)
+        if known is None:
+            return self.is_news(node, change)
+        return known.parts[part] != listed.keys() or not known.seen.issuperset(listed.items())
 
     def is_news(self, node: str, change: Change) -> bool:
         """Whether the node is to be read for what is told of something on it; False, too, while it is under way."""
@@ -73,6 +85,12 @@ class LastRead:
             case Removed(found):
                 return found.metadata.uid in known.uids
         return True
+
+
+def _parts(found: Found) -> dict[Part, frozenset[str]]:
+    nodes = {"node": found.node, "virtual": found.virtual}
+    alone = {part: frozenset({one["metadata"]["uid"]} if one is not None else ()) for part, one in nodes.items()}
+    return {"own_pods": frozenset(found.own_pods), "pool_pods": frozenset(found.pool_pods), **alone}  # type: ignore[dict-item]
 
 
 def is_of_pod(change: Change) -> bool:

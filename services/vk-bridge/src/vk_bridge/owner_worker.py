@@ -11,9 +11,9 @@ import structlog
 from spillway import tracing
 from spillway.addresses import RECALLS
 from spillway.bus import Bus
-from spillway.cluster_api import Change, ClusterApi, ClusterUnreachable, Conflict, Refused
+from spillway.cluster_api import Change, ClusterApi, ClusterUnreachable, Conflict, Listed, Refused
 from spillway.events_lending import NodeLent, NodeReturned
-from spillway.lending_marks import LENT, LENT_NODE, POOL_UID
+from spillway.lending_marks import LENT, LENT_NODE, POOL_UID, virtual_node_name
 from spillway.model import Generation
 from spillway.pauses import doubled_seconds
 from spillway.work_queue import WorkQueue
@@ -22,7 +22,7 @@ from vk_bridge.cluster_watch import ClusterWatch
 from vk_bridge.copies import Copies
 from vk_bridge.core.loan import OWNED
 from vk_bridge.core.log_state import LogState
-from vk_bridge.core.owner_mirror import OwnerMirror
+from vk_bridge.core.owner_mirror import OwnerMirror, WatchedPod
 from vk_bridge.core.pod_steps import DeletePool, DeleteReal, LetGo, Mirror, PodStep, pairs, pod_step, what_cannot_wait
 from vk_bridge.core.steps import (
     CloseVirtual,
@@ -41,6 +41,7 @@ from vk_bridge.last_read import Known, LastRead, is_of_pod
 from vk_bridge.leases import Leases
 from vk_bridge.left_behind import LeftBehind
 from vk_bridge.lent_pods import LentPods
+from vk_bridge.listing import Listing, Part, nodes_listed, pods_listed
 from vk_bridge.loan_book import LoanBook
 from vk_bridge.node_reader import Answers, NodeReader, Reading
 from vk_bridge.node_slots import NodeSlots
@@ -167,10 +168,13 @@ class OwnerWorker:
         for node in self._nodes_with_something():
             self._add(node)
 
-    def touch_virtual(self, pool: str, virtual_node: str, change: Change) -> None:
-        """Something changed on a virtual node of a pool; an empty name: anything may have."""
-        if not virtual_node:
-            self.touch_all()
+    def touch_virtual(self, pool: str, virtual_node: str, change: Change, *, pods: bool) -> None:
+        """Something changed on a virtual node of a pool; of a list, anything may have. pods: it is about pods."""
+        if isinstance(change, Listed):
+            part: Part = "pool_pods" if pods else "virtual"
+            listing = pods_listed(part, change.objects) if pods else nodes_listed(part, change.objects)
+            for node in self._nodes_with_something():
+                self._hear_list(node, listing, virtual_node_name(self.cluster, node), change)
             return
         known = self._mirror.node_by_virtual.get(virtual_node)
         name = known or self._shared.pools.lent_node(pool, virtual_node, self.cluster)
@@ -204,10 +208,26 @@ class OwnerWorker:
     def _heard(self, nodes: Iterable[str], change: Change) -> None:
         if not self._watch.listed.is_set():
             return  # Pods may be there of which nobody has heard yet.
+        listing = self._listing(change)
         for node in nodes:
             self._usage.note(node)
-            if self._concerns_us(node) and self._last_read.is_news(node, change):
+            if listing is not None and self._concerns_us(node):
+                self._hear_list(node, listing, node, change)
+            elif self._concerns_us(node) and self._last_read.is_news(node, change):
                 self._hear_of(node, change)
+
+    @staticmethod
+    def _listing(change: Change) -> Listing | None:
+        """Of the owner's nodes or pods."""
+        if not isinstance(change, Listed):
+            return None
+        of_pods = any(isinstance(one, WatchedPod) for one in change.objects)
+        return pods_listed("own_pods", change.objects) if of_pods else nodes_listed("node", change.objects)
+
+    def _hear_list(self, node: str, listing: Listing, listed_as: str, change: Change) -> None:
+        """A watch began anew: of nodes on which nothing is otherwise than it was read nothing is asked."""
+        if self._last_read.is_news_in(node, listing.part, listing.of(listed_as), change):
+            self._add(node)
 
     def _hear_of(self, node: str, change: Change) -> None:
         """Of pods that leave a node, what is told in quick succession is looked at together; after the last at once."""
@@ -238,7 +258,12 @@ class OwnerWorker:
         self._pool(self._wishes.pool_name())
         self.touch_all()
         while True:
-            for node in (*self._wishes.review(), *self._not_said()):
+            for node in self._wishes.review(self._settings.review_slice_nodes):
+                if node:
+                    self._add(node)
+                else:
+                    await asyncio.sleep(0)
+            for node in self._not_said():
                 self._add(node)
             self._book.measure(self._mirror, asyncio.get_running_loop().time())
             await asyncio.sleep(self._settings.review_seconds)

@@ -19,8 +19,11 @@ from vk_bridge.reach import Reach
 from vk_bridge.settings import Settings
 
 Connect = Callable[[ClusterJoined], ClusterApi]
-Touch = Callable[[str, str, Change], None]
-"""Told of a pool and a virtual node of it on which something changed, and what; an empty name: anything may have."""
+Touch = Callable[[str, str, Change, bool], None]
+"""Told of a pool and a virtual node of it on which something changed, what, and whether that is about pods.
+
+Of a list the name is empty: anything may have changed on any.
+"""
 log = structlog.get_logger()
 
 
@@ -114,13 +117,13 @@ class Pools:
                 match change:
                     case Listed(objects):
                         pool.virtual_nodes = {node.metadata.name: node for node in objects}
-                        self._touch(pool.name, "", change)
+                        self._touch(pool.name, "", change, False)
                     case Upserted(node):
                         pool.virtual_nodes[node.metadata.name] = node
-                        self._touch(pool.name, node.metadata.name, change)
+                        self._touch(pool.name, node.metadata.name, change, False)
                     case Removed(node):
                         pool.virtual_nodes.pop(node.metadata.name, None)
-                        self._touch(pool.name, node.metadata.name, change)
+                        self._touch(pool.name, node.metadata.name, change, False)
 
     async def _follow_pods(self, pool: Pool) -> None:
         async for batch in pool.api.follow(BOUND_PODS):
@@ -128,9 +131,9 @@ class Pools:
                 self._note_failure(pool, change)
                 match change:
                     case Listed():
-                        self._touch(pool.name, "", change)
+                        self._touch(pool.name, "", change, True)
                     case Upserted(pod) | Removed(pod) if pod.spec.node_name:
-                        self._touch(pool.name, pod.spec.node_name, change)
+                        self._touch(pool.name, pod.spec.node_name, change, True)
 
     async def _follow_budgets(self, pool: Pool) -> None:
         """Touches nothing: how many may be disrupted changes with each pod, and is told with the next record."""

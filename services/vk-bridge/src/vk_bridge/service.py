@@ -134,6 +134,6 @@ class Bridge:
         if worker is not None and event.epoch < worker.epoch:
             worker.contradict(event.node)
 
-    def _touch_virtual(self, pool: str, virtual_node: str, change: Change) -> None:
+    def _touch_virtual(self, pool: str, virtual_node: str, change: Change, pods: bool) -> None:
         for worker in self.turns.workers.values():
-            worker.touch_virtual(pool, virtual_node, change)
+            worker.touch_virtual(pool, virtual_node, change, pods=pods)

@@ -62,6 +62,11 @@ class Settings(ClusterTurnSettings):
     leases_at_once: int = setting(8, "Leases of one cluster's nodes that are renewed at the same time")
 
     review_seconds: float = setting(2.0, "seconds between looks at which nodes of a cluster are wanted for its pool")
+    review_slice_nodes: int = setting(
+        100,
+        "nodes that are looked at in one piece; between two pieces everything else of this instance goes on",
+        least=1,
+    )
     resync_seconds: float = setting(
         300.0, "seconds until each node with a loan is read again, whether or not it changed"
     )

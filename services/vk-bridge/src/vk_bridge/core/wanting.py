@@ -1,6 +1,6 @@
 """Which nodes a cluster lends: of each class the longest idle, within its share and reserve, none that is needed."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from spillway.events_lending import LendingDeclared, LendingRule
@@ -62,11 +62,28 @@ def verdicts(
     needs: what pods that wait, and replicas that CapacityNeeded speaks of, ask for; None: nobody knows what, so that
     any node might be of use. A node that is lent already stays so: only recalls end a loan.
     """
-    if declared is None or declared.withdrawing:
-        return {node.name: Verdict("", "no lending is declared") for node in candidates}
     found: dict[str, Verdict] = {}
+    for _ in deciding(candidates, declared, needs, 1, found):
+        pass
+    return found
+
+
+def deciding(
+    candidates: Iterable[Candidate],
+    declared: LendingDeclared | None,
+    needs: Sequence[Shape | None],
+    slice_nodes: int,
+    found: dict[str, Verdict],
+) -> Iterator[None]:
+    """As verdicts, into found, which is whole at the end; stops after each so many nodes: others want to work, too."""
+    if declared is None or declared.withdrawing:
+        found.update((node.name, Verdict("", "no lending is declared")) for node in candidates)
+        return
+    needs = tuple(dict.fromkeys(needs))
     classes = {rule.name: _Class(rule) for rule in declared.rules}
-    for node in candidates:
+    for number, node in enumerate(candidates, 1):
+        if number % slice_nodes == 0:
+            yield
         rule = rule_of(node.labels, declared.rules)
         if rule is None:
             found[node.name] = Verdict("", "no rule is about it")
@@ -83,7 +100,6 @@ def verdicts(
             kind.idle.append(node)
     for kind in classes.values():
         found.update(_shared(kind))
-    return found
 
 
 def rule_of(labels: Mapping[str, str], rules: Iterable[LendingRule]) -> LendingRule | None:

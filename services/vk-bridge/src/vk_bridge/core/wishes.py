@@ -1,6 +1,6 @@
 """What is wanted of each node of an owner, by what is declared, who waits, what is recalled, and how long it idles."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 from spillway.events_lending import CAUSE_ASKED, LendingRule
@@ -13,7 +13,7 @@ from vk_bridge.core.reading import GRACE_SECONDS
 from vk_bridge.core.register import read_owner_node
 from vk_bridge.core.steps import Wish
 from vk_bridge.core.virtual_node import Standing
-from vk_bridge.core.wanting import Verdict, rule_of, verdicts
+from vk_bridge.core.wanting import Verdict, deciding, rule_of
 
 IDLE = "idle"
 MILLI = 1000
@@ -49,19 +49,23 @@ class Wishes:
         self._verdicts: dict[str, tuple[Verdict, str]] = {}
         """With the state of the register that each was reached for: an away node's says nothing of one that is back."""
 
-    def review(self) -> list[str]:
-        """Looks at all nodes. Returns those that are to be lent, or are so, or being so, and are to be so no more."""
+    def review(self, slice_nodes: int) -> Iterator[str]:
+        """Looks at all nodes. Yields those that are to be lent, or are so, or being so, and are to be so no more.
+
+        And before that an empty name after each so many: whoever else has something to do may do it.
+        """
         mirror, lends = self._mirror, self._state.lends(self._cluster)
         candidates = [mirror.candidate(name, self._returned_seconds(name)) for name in mirror.nodes]
-        found = verdicts(candidates, lends, self._state.needs(self._cluster))
+        found: dict[str, Verdict] = {}
+        yield from ("" for _ in deciding(candidates, lends, self._state.needs(self._cluster), slice_nodes, found))
         self._verdicts = {one.name: (found[one.name], one.state) for one in candidates}
-        return [
+        yield from (
             one.name
             for one in candidates
             if (one.state == OWNED and found[one.name].wanted)
             or (one.state == CHECKING and not found[one.name].wanted)
             or (one.state == LENT and lends is None)
-        ]
+        )
 
     def forget(self, node: str) -> None:
         """Its loan is over: whether it is wanted again is for the next review to say."""
