@@ -542,13 +542,13 @@ async def test_a_fetch_names_what_is_new_and_a_session_that_the_broker_lost_is_o
     bus = await kafka.bus("a")
     topics = [CLUSTERS, WORKLOAD_STATUS]
     async with bus.follow(topics) as feed:
-        sessions = feed.fetcher.sessions
+        sessions = feed._consumer._fetcher._client.sessions
         for name, spoil in (("first", lambda one: None), ("unknown", _forget), ("behind", _repeat), ("last", _forget)):
-            for session in sessions:
+            for session in sessions.values():
                 spoil(session)
             await bus.publish(ClusterLeft(name))
             await collect(feed, lambda records, _, name=name: any(record.key == name for record in records))
-        (session,) = sessions
+        (session,) = sessions.values()
         assert session.number > 0
         assert session.epoch > OPENS
         at = {(bus.topic_name(CLUSTERS), 0): (10**6, 1)}

@@ -1,22 +1,24 @@
 """Fetch sessions against a broker that keeps them by the rules of KIP-227: it reads what is wanted, whatever comes."""
 
+import asyncio
 from dataclasses import dataclass, field
 from typing import Any
 
 from aiokafka.errors import KafkaConnectionError
-from aiokafka.protocol.fetch import FetchRequest_v4, FetchRequest_v11, FetchResponse_v4, FetchResponse_v11
+from aiokafka.protocol.fetch import FetchRequest, FetchRequest_v4, FetchRequest_v11, FetchResponse_v4, FetchResponse_v11
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spillway.fetch_sessions import EPOCH_MAX, FetchSession, SessionFetch
+from spillway.fetch_sessions import EPOCH_MAX, SessionClient
 
 Places = dict[tuple[str, int], tuple[int, int]]
+NODE = 1
 NOT_FOUND, BAD_EPOCH = 70, 71
 
 
 @dataclass
 class Broker:
-    """reads: what it reads for the last fetch; named: in it.
+    """As aiokafka's client, it sends to one broker. reads: what the broker reads for the last fetch; named: in it.
 
     trouble: what becomes of the next fetch: "" (answered), "unheard", "unanswered", "forgotten" (its session).
     """
@@ -25,10 +27,11 @@ class Broker:
     reads: Places = field(default_factory=dict)
     named: int = 0
     trouble: str = ""
+    cluster: object = None
     _sessions: dict[int, tuple[int, Places]] = field(default_factory=dict)
     _numbers: int = 0
 
-    def send(self, request: SessionFetch) -> Any:
+    async def send(self, node: int, request: Any, **_: Any) -> Any:
         asked = request.build(FetchRequest_v11)
         assert asked.decode(asked.encode()) == asked
         trouble, self.trouble = self.trouble, ""
@@ -65,15 +68,9 @@ class Broker:
         return FetchResponse_v11(0, 0, asked.session_id, [])
 
 
-def fetch(broker: Any, session: FetchSession, wanted: Places) -> Any:
-    """One fetch, as it is told to the session afterwards."""
-    try:
-        answer = broker.send(SessionFetch(session, wanted, 500, 1 << 20, 1))
-    except KafkaConnectionError:
-        session.failed()
-        raise
-    session.answered(wanted, getattr(answer, "session_id", 0), getattr(answer, "error_code", 0))
-    return answer
+def fetch(wanted: Places) -> FetchRequest:
+    topics = [(topic, [(one, *asked)]) for (topic, one), asked in wanted.items()]
+    return FetchRequest(500, 1, 1 << 20, 1, topics, rack_id="")
 
 
 places = st.dictionaries(
@@ -85,56 +82,62 @@ steps = st.lists(st.tuples(places, st.sampled_from(["", "", "", "unheard", "unan
 @given(steps=steps, grants=st.booleans())
 def test_the_broker_reads_what_is_wanted(steps: list[tuple[Places, str]], grants: bool) -> None:
     """Once it answers without an error, which is at the next fetch after any trouble."""
-    broker, session = Broker(grants), FetchSession()
-    for wanted, trouble in [*steps, ({("a", 0): (1, 9)}, ""), ({("b", 0): (1, 9)}, "")]:
-        broker.trouble = trouble
-        try:
-            answer = fetch(broker, session, wanted)
-        except KafkaConnectionError:
-            continue
-        if answer.error_code:
-            assert trouble == "forgotten"
-            answer = fetch(broker, session, wanted)
-        assert answer.error_code == 0
-        assert broker.reads == wanted
+
+    async def run() -> None:
+        client = SessionClient(broker := Broker(grants))
+        for wanted, trouble in [*steps, ({("a", 0): (1, 9)}, ""), ({("b", 0): (1, 9)}, "")]:
+            broker.trouble = trouble
+            try:
+                answer = await client.send(NODE, fetch(wanted))
+            except KafkaConnectionError:
+                continue
+            if answer.error_code:
+                assert trouble == "forgotten"
+                answer = await client.send(NODE, fetch(wanted))
+            assert answer.error_code == 0
+            assert broker.reads == wanted
+
+    asyncio.run(run())
 
 
-def test_only_what_is_new_to_the_broker_is_named() -> None:
-    broker, session = Broker(), FetchSession()
+async def test_only_what_is_new_to_the_broker_is_named() -> None:
+    client = SessionClient(broker := Broker())
     wanted = {("a", one): (one, 9) for one in range(300)}
     named = []
     for _ in range(2):
-        fetch(broker, session, wanted)
+        await client.send(NODE, fetch(wanted))
         named.append(broker.named)
-    fetch(broker, session, wanted | {("a", 7): (8, 9)})
+    await client.send(NODE, fetch(wanted | {("a", 7): (8, 9)}))
     assert [*named, broker.named] == [300, 0, 1]
-    session.epoch = EPOCH_MAX
+    client.sessions[NODE].epoch = EPOCH_MAX
     broker._sessions = {number: (EPOCH_MAX, known) for number, (_, known) in broker._sessions.items()}
     for _ in range(2):
-        fetch(broker, session, wanted)
+        await client.send(NODE, fetch(wanted))
         assert broker.reads == wanted
-    assert session.epoch == 2
+    assert client.sessions[NODE].epoch == 2
 
 
-def test_a_broker_that_refuses_to_open_sessions_is_asked_without() -> None:
+async def test_a_broker_that_refuses_to_open_sessions_is_asked_without() -> None:
     class Refusing(Broker):
         def _answer(self, asked: Any) -> Any:
             return FetchResponse_v11(0, BAD_EPOCH, 0, []) if asked.session_epoch == 0 else super()._answer(asked)
 
-    broker, session = Refusing(), FetchSession()
+    client = SessionClient(broker := Refusing())
     wanted = {("a", 0): (1, 9), ("a", 1): (1, 9)}
-    codes = [fetch(broker, session, wanted).error_code for _ in range(3)]
+    codes = [(await client.send(NODE, fetch(wanted))).error_code for _ in range(3)]
     assert (codes, broker.reads, broker.named) == ([BAD_EPOCH, 0, 0], wanted, 2)
 
 
-def test_versions_without_sessions_name_all() -> None:
+async def test_versions_without_sessions_name_all() -> None:
     class Old:
-        def send(self, request: SessionFetch) -> Any:
+        cluster = None
+
+        async def send(self, node: int, request: Any, **_: Any) -> Any:
             asked = request.build(FetchRequest_v4)
             self.named = sum(len(there) for _, there in asked.decode(asked.encode()).topics)
             return FetchResponse_v4(0, [])
 
-    old, session = Old(), FetchSession()
+    client = SessionClient(old := Old())
     for _ in range(2):
-        fetch(old, session, {("a", 0): (1, 9), ("a", 1): (1, 9)})
+        await client.send(NODE, fetch({("a", 0): (1, 9), ("a", 1): (1, 9)}))
         assert old.named == 2

@@ -1,4 +1,4 @@
-"""Fetch sessions (KIP-227) for aiokafka: a fetch names the partitions of which the broker is told news.
+"""Fetch sessions (KIP-227) for aiokafka's consumer: a fetch names the partitions of which the broker is told news.
 
 aiokafka names all that it follows in each fetch, and so does the answer: hundreds, most of them without news, each of
 them read and written field by field in Python. A broker that keeps a session is told what changed, and tells the same.
@@ -55,14 +55,21 @@ class FetchSession:
 
 
 class SessionFetch(FetchRequest):  # type: ignore[misc]
-    """A fetch as part of a session: the broker waits so long for news, and answers with at most so many bytes."""
+    """A fetch as part of a session."""
 
-    def __init__(
-        self, session: FetchSession, wanted: Wanted, wait_ms: int, bytes_max: int, isolation_level: int
-    ) -> None:
-        news, forgotten = session.changed(wanted)
-        topics = [(topic, [(one, *asked) for one, asked in there]) for topic, there in _by_topic(news.items())]
-        super().__init__(wait_ms, 1, bytes_max, isolation_level, topics, rack_id="")
+    def __init__(self, request: Any, session: FetchSession, forgotten: Iterable[Partition], news: Wanted) -> None:
+        topics = [
+            (topic, [(partition, *asked) for partition, asked in partitions])
+            for topic, partitions in _by_topic(news.items())
+        ]
+        super().__init__(
+            request._max_wait_ms,  # noqa: SLF001
+            request._min_bytes,  # noqa: SLF001
+            request._max_bytes,  # noqa: SLF001
+            request._isolation_level,  # noqa: SLF001
+            topics,
+            rack_id=request._rack_id,  # noqa: SLF001
+        )
         self._session = session.number, session.epoch
         self._forgotten = _by_topic((place, None) for place in forgotten)
 
@@ -78,3 +85,33 @@ def _by_topic(entries: Iterable[tuple[Partition, Any]]) -> list[tuple[str, list[
     for (topic, partition), asked in entries:
         found.setdefault(topic, []).append((partition, asked))
     return list(found.items())
+
+
+class SessionClient:
+    """aiokafka's client in the hands of its fetcher: fetches are part of a session with the broker that they go to.
+
+    sessions: by broker.
+    """
+
+    def __init__(self, client: Any) -> None:
+        self._client = client
+        self.cluster = client.cluster  # Asked for with each partition of each fetch.
+        self.sessions: dict[int, FetchSession] = {}
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._client, name)
+
+    async def send(self, node_id: int, request: Any, **options: Any) -> Any:
+        if not isinstance(request, FetchRequest):
+            return await self._client.send(node_id, request, **options)
+        session = self.sessions.setdefault(node_id, FetchSession())
+        wanted = {(topic, one): (offset, size) for topic, there in request.topics for one, offset, size in there}
+        news, forgotten = session.changed(wanted)
+        try:
+            answer = await self._client.send(node_id, SessionFetch(request, session, forgotten, news), **options)
+        except BaseException:
+            session.failed()
+            raise
+        # Versions without sessions have neither field.
+        session.answered(wanted, getattr(answer, "session_id", 0), getattr(answer, "error_code", 0))
+        return answer

@@ -1,4 +1,4 @@
-"""The bus on Apache Kafka. Nothing but this module and those beside it that ARCHITECTURE.md names knows aiokafka.
+"""The bus on Apache Kafka. Nothing but this module, fetch_sessions.py, kafka_member.py and topics.py knows aiokafka.
 
 Ends are the last stable offsets, asked for again until they pass all that was written before, or marks_seconds: a
 commit is acknowledged a moment before its mark lets readers pass, and a transaction that was abandoned must keep nobody
@@ -11,7 +11,7 @@ import asyncio
 import contextlib
 import time
 import uuid
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from datetime import UTC, datetime
 from typing import Any, TypeVar
@@ -39,7 +39,7 @@ from spillway.bus import (
 )
 from spillway.dead_letters import RECORD_BYTES_MAX, Outgoing, Reading, Stored, headers_for, outgoing, sending
 from spillway.events import Event, TurnTaken
-from spillway.fetching import Fetcher, FetchRules, Taken
+from spillway.fetch_sessions import SessionClient
 from spillway.kafka_access import WORLD, access_to, keep_trying
 from spillway.kafka_member import Member, Seat
 from spillway.kafka_settings import KafkaSettings, cluster_group, standby_group, transactional_id
@@ -177,9 +177,9 @@ class KafkaBus:
     async def follow(self, topics: Sequence[Topic], start: Offsets | None = None) -> AsyncIterator[Feed]:
         isolation = "read_committed" if any(topic.committed for topic in topics) else "read_uncommitted"
         async with self._reader(isolation, topics) as consumer, self._reader("read_uncommitted", topics) as uncommitted:
-            feed = KafkaFeed(self, consumer, uncommitted, topics, committed=isolation == "read_committed")
+            feed = KafkaFeed(self, consumer, uncommitted, topics)
             await self.until(self.settings.start_seconds, lambda: feed.place(start))
-            with feed.fetcher.running(), metrics.TOPIC_LAG.told_by(feed.lags), metrics.TOPIC_AGE.told_by(feed.ages):
+            with metrics.TOPIC_LAG.told_by(feed.lags), metrics.TOPIC_AGE.told_by(feed.ages):
                 yield feed
 
     @contextlib.asynccontextmanager
@@ -196,11 +196,14 @@ class KafkaBus:
             isolation_level=isolation,
             enable_auto_commit=False,
             auto_offset_reset="none",
+            fetch_max_bytes=self.settings.fetch_bytes_max,
+            max_partition_fetch_bytes=RECORD_BYTES_MAX,
             request_timeout_ms=int(self.settings.request_seconds * 1000),
         )
         await self._started(consumer)
         # aiokafka learns of a topic when it is first asked for it, one after the other, a tenth of a second each.
         await consumer._client.set_topics([self.topic_name(topic) for topic in topics])  # noqa: SLF001
+        consumer._fetcher._client = SessionClient(consumer._client)  # noqa: SLF001
         return consumer
 
     async def unmarked(self, topics: Sequence[Topic]) -> list[TopicPartition]:
@@ -304,11 +307,9 @@ class KafkaBus:
 
 
 class KafkaFeed:
-    """Whole topics. consumer: asks for offsets, as committed; its client is read through. uncommitted: of all ends."""
+    """A consumer of whole topics."""
 
-    def __init__(
-        self, bus: KafkaBus, consumer: Any, uncommitted: Any, topics: Sequence[Topic], *, committed: bool
-    ) -> None:
+    def __init__(self, bus: KafkaBus, consumer: Any, uncommitted: Any, topics: Sequence[Topic]) -> None:
         self._bus = bus
         self._consumer = consumer
         self._uncommitted = uncommitted
@@ -319,24 +320,16 @@ class KafkaFeed:
         }
         self._positions: dict[tuple[str, int], int] = {}
         self._newest_ms: dict[str, int] = {}
+        self._asked = self._fetched = 0.0
         self._reading = Reading(bus.fleet, bus.source, bus.settings.dead_letters_per_minute_max)
-        settings = bus.settings
-        rules = FetchRules(
-            committed=committed,
-            bytes_max=settings.fetch_bytes_max,
-            partition_bytes_max=RECORD_BYTES_MAX,
-            wait_seconds=settings.fetch_wait_seconds,
-            pause_seconds=settings.batch_pause_seconds,
-            retry_seconds=settings.retry_seconds,
-        )
-        self.fetcher = Fetcher(consumer._client, rules)  # noqa: SLF001
 
     async def place(self, start: Offsets | None) -> None:
         """At the beginning, or at start, else at the end."""
         where = await (self._consumer.beginning_offsets if start is None else self._consumer.end_offsets)(self._places)
+        self._consumer.assign(list(self._places))
         for place, name in self._places.items():
             self._positions[name] = where[place] if start is None else start.get(name, where[place])
-            self.fetcher.seek(place, self._positions[name])
+            self._consumer.seek(place, self._positions[name])
 
     async def ends(self) -> Offsets:
         settings = self._bus.settings
@@ -351,9 +344,10 @@ class KafkaFeed:
     def lags(self) -> dict[str, float]:
         """By topic, how many records were there when the brokers answered last and are not read yet."""
         found: dict[str, float] = {}
-        for place, end in self.fetcher.highwater.items():
-            name = self._places[place]
-            found[name[0]] = found.get(name[0], 0) + max(0, end - self._positions[name])
+        for place, name in self._places.items():
+            end = self._consumer.highwater(place)
+            if end is not None:
+                found[name[0]] = found.get(name[0], 0) + max(0, end - self._positions[name])
         return found
 
     def ages(self) -> dict[str, float]:
@@ -364,7 +358,7 @@ class KafkaFeed:
     def pass_over(self, topics: Sequence[Topic]) -> None:
         names = {topic.name for topic in topics}
         gone = [place for place, (name, _) in self._places.items() if name in names]
-        self.fetcher.forget(gone)
+        self._consumer.pause(*gone)
         self._places = {place: name for place, name in self._places.items() if place not in gone}
         self._newest_ms = {topic: written for topic, written in self._newest_ms.items() if topic not in names}
 
@@ -372,33 +366,55 @@ class KafkaFeed:
         settings = self._bus.settings
         yielded = time.monotonic()
         while True:
-            taken = await self._fetch()
-            records = self._reading.read(self._stored(taken.records), time.monotonic())
-            for place, position in taken.positions.items():
-                self._positions[self._places[place]] = position
+            stored = await self._fetch()
+            moved = await self._move(stored)
+            records = self._reading.read(stored, time.monotonic())
             await self._reading.publish_pending(self._bus)
-            if taken.positions or time.monotonic() - yielded >= settings.idle_batch_seconds:
+            if moved or time.monotonic() - yielded >= settings.idle_batch_seconds:
                 yielded = time.monotonic()
                 yield Batch(records, dict(self._positions))
 
-    async def _fetch(self) -> Taken:
+    async def _fetch(self) -> list[Stored]:
         settings = self._bus.settings
+        await asyncio.sleep(max(0.0, self._fetched + settings.batch_pause_seconds - time.monotonic()))
+        self._fetched = time.monotonic()
         try:
-            return await self.fetcher.take(settings.idle_batch_seconds, settings.batch_records_max)
+            found: Mapping[TopicPartition, Sequence[Any]] = await self._consumer.getmany(
+                timeout_ms=int(settings.poll_seconds * 1000), max_records=settings.batch_records_max
+            )
         except OffsetOutOfRangeError as error:
             raise await self._out_of_range(error) from error
         except KafkaError as error:
             self._bus.access.check_allowed(error, "read")
             await asyncio.sleep(settings.retry_seconds)
-            return Taken([], {})
+            return []
+        for place, records in found.items():
+            if place in self._places:
+                topic, newest_ms = self._places[place][0], max(record.timestamp for record in records)
+                self._newest_ms[topic] = max(newest_ms, self._newest_ms.get(topic, newest_ms))
+        return [
+            Stored(*self._places[place], record.offset, record.key, record.value, tuple(record.headers))
+            for place, records in found.items()
+            if place in self._places
+            for record in records
+        ]
 
-    def _stored(self, records: Sequence[Any]) -> list[Stored]:
-        found = []
-        for record in records:
-            topic, partition = self._places[record.topic, record.partition]
-            self._newest_ms[topic] = max(record.timestamp, self._newest_ms.get(topic, 0))
-            found.append(Stored(topic, partition, record.offset, record.key, record.value, record.headers))
-        return found
+    async def _move(self, stored: Sequence[Stored]) -> bool:
+        """Learns where the feed stands. A transaction's marker moves it without any record.
+
+        Asking for hundreds of partitions costs a millisecond, so records are believed and the rest is asked in turn.
+        """
+        for record in stored:
+            self._positions[record.topic, record.partition] = record.offset + 1
+        if stored and time.monotonic() - self._asked < self._bus.settings.poll_seconds:
+            return True
+        self._asked = time.monotonic()
+        moved = bool(stored)
+        for place, name in self._places.items():
+            position = await self._consumer.position(place)
+            moved = moved or position != self._positions[name]
+            self._positions[name] = position
+        return moved
 
     async def _out_of_range(self, error: OffsetOutOfRangeError) -> Exception:
         """Which kind of loss it is: the topic begins after where the feed stands, or ends before it."""

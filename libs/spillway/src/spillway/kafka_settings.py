@@ -32,9 +32,9 @@ class KafkaSettings:
     retry_seconds: float = setting(0.1, "the first wait before another try, in seconds; doubled each time")
     retry_seconds_max: float = setting(2.0, "the longest wait before another try, in seconds")
     idle_batch_seconds: float = setting(0.5, "the longest a feed yields nothing, in seconds")
-    fetch_wait_seconds: float = setting(0.5, "the longest that a broker waits with its answer for news, in seconds")
+    poll_seconds: float = setting(0.1, "how often a feed looks whether only transaction markers came, in seconds")
     batch_pause_seconds: float = setting(
-        0.02, "from one fetch of a feed to the next at the least, so that few records do not cost one each, in seconds"
+        0.02, "from one batch of a feed to the next at the least, so that few records do not cost a fetch each, seconds"
     )
     batch_records_max: int = setting(2000, "records of one batch")
     fetch_bytes_max: int = setting(16 * 1024 * 1024, "bytes that a feed fetches ahead from one broker")
