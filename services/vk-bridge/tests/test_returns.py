@@ -79,6 +79,9 @@ async def test_of_nodes_that_are_recalled_at_once_the_pods_of_all_are_told_befor
     assert told[:3] == [OWN] * 3
     assert OWN not in told[3:]
     assert POOL in told[3:]
+    ends = [one for number in range(3) if isinstance(one := fleet.loans(f"n{number}")[-1], NodeReturned)]
+    first, last = min(ends, key=lambda one: one.recalled_ms), max(ends, key=lambda one: one.recalled_ms)
+    assert first.closed_ms <= last.recalled_ms, "a step's time is that of the step, not of the next look at the node"
 
 
 def is_of_many(asked: Asked) -> bool:

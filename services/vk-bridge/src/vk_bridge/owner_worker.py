@@ -374,9 +374,10 @@ class OwnerWorker:
                 if not written:
                     self._restless.pop(name, None)
                     return again if reading.both_read else settings.unread_seconds, reading
-                if answers.put_off and not answers.incomplete:
+                if answers.put_off and not answers.incomplete and not isinstance(plan.step, Mark):
                     rested = self._reader.amended(reading, answers, self._wishes.standing)
                     self._last_read.note(rested)
+                    self._book.see(rested)
                     return None, rested
             reading = await self._next_reading(reading, answers)
         self._restless[name] = goes = self._restless.get(name, 0) + 1
