@@ -213,7 +213,7 @@ class RequestQueue:
         """What was put off of what was asked before about the same."""
         if waiting.about is None:
             return None
-        return next((one for one in self._put_off if one.still_asked and one.requests[0].about == waiting.about), None)
+        return next((one for one in self._put_off if one.requests[0].about == waiting.about and one.still_asked), None)
 
     @property
     def has_put_off(self) -> bool:
