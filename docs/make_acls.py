@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from spillway.addresses import ANYONE, CLAIM_TOPIC_BY_SERVICE, EVERY_READER, FLEET, TOPICS
-from spillway.kafka_settings import TOPICS_TRANSACTIONS, cluster_group, standby_group, transactional_id
+from spillway.kafka.settings import TOPICS_TRANSACTIONS, cluster_group, standby_group, transactional_id
 
 CLI, PUBLISHER, MAKER = "cli", "publisher", "topics"
 """Roles that are no service: the command, whoever publishes loads and backlogs, who creates topics."""

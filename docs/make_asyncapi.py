@@ -23,7 +23,7 @@ from spillway.addresses import (
     address_of,
 )
 from spillway.events import TurnTaken
-from spillway.topics import TopicSettings, configs_of
+from spillway.kafka.topics import TopicSettings, configs_of
 from spillway.v1 import events_pb2
 
 Json = dict[str, Any]

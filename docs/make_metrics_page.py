@@ -25,15 +25,15 @@ MODULES: Final[tuple[tuple[ModuleType, str], ...]] = (
 """Where metrics are declared, and the section of those that stand under no heading."""
 SERVICES: Final = ("snapshot", "planner", "propagator", "hpa", "vk-bridge", "descheduler")
 SERVICES_BY_LIBRARY: Final = {
-    "process": ("all",),
-    "kafka": ("all",),
-    "topics": ("all",),
+    "running/process": ("all",),
+    "kafka/bus": ("all",),
+    "kafka/topics": ("all",),
     "dead_letters": ("all",),
-    "cluster_watch": ("snapshot", "propagator", "vk-bridge"),
-    "cluster_turns": ("snapshot", "propagator", "vk-bridge"),
-    "standby": ("planner", "hpa", "descheduler"),
-    "rpc": ("planner", "hpa", "descheduler"),
-    "rpc_callers": ("planner", "hpa", "descheduler"),
+    "clusters/watch": ("snapshot", "propagator", "vk-bridge"),
+    "running/cluster_turns": ("snapshot", "propagator", "vk-bridge"),
+    "running/standby": ("planner", "hpa", "descheduler"),
+    "rpc/services": ("planner", "hpa", "descheduler"),
+    "rpc/callers": ("planner", "hpa", "descheduler"),
     "store": ("planner",),
 }
 """Which services set what a module of libs/spillway sets."""
@@ -132,11 +132,11 @@ def _users() -> dict[str, set[str]]:
     """By constant, which services and library modules name it."""
     users: dict[str, set[str]] = {}
     places = [(service, ROOT / "services" / service / "src") for service in SERVICES]
-    places.append(("", ROOT / "libs" / "spillway" / "src"))
+    places.append(("", ROOT / "libs" / "spillway" / "src" / "spillway"))
     for service, folder in places:
         for path in folder.rglob("*.py"):
             for constant in re.findall(r"\bmetrics\.([A-Z_]+)\b", path.read_text()):
-                users.setdefault(constant, set()).add(service or path.stem)
+                users.setdefault(constant, set()).add(service or path.relative_to(folder).with_suffix("").as_posix())
     return users
 
 

@@ -1,4 +1,4 @@
-"""deploy/rbac: of each role in spillway.cluster_rights its account and what binds it, as manifests for members."""
+"""deploy/rbac: of each role in spillway.clusters.rights its account and what binds it, as manifests for members."""
 
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import yaml
 
-from spillway.cluster_rights import ROLES, Role, Rule
+from spillway.clusters.rights import ROLES, Role, Rule
 
 NAMESPACE: Final = "spillway"
 """Of the accounts in members."""
@@ -44,7 +44,7 @@ def _namespace() -> str:
 
 
 def _page(role: Role) -> str:
-    head = [f"# What {role.service} needs in {role.clusters}. Made by make docs from spillway.cluster_rights."]
+    head = [f"# What {role.service} needs in {role.clusters}. Made by make docs from spillway.clusters.rights."]
     for rule in role.rules:
         what = f"{', '.join(rule.verbs)}: {', '.join(rule.resources)}"
         head.append(f"# - {what}: {rule.why}" + (f". Without: {rule.without}" if rule.without else ""))

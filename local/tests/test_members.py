@@ -9,8 +9,8 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from spillway.cluster_api import CONFIG_MAPS, ClusterApiSettings, connect
-from spillway.credentials import load_endpoint
+from spillway.clusters.api import CONFIG_MAPS, ClusterApiSettings, connect
+from spillway.clusters.credentials import load_endpoint
 from spillway_local.member_credentials import read_kubeconfig
 from spillway_local.member_nodes import NodeSpec, NodeTaint, node_object, read_nodes_file, write_nodes_file
 from spillway_local.members import KubeMembers, MemberSpec, sim_member_program

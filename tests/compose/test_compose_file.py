@@ -13,9 +13,9 @@ import propagator.settings
 import snapshot.settings
 import vk_bridge.settings
 from hpa.collecting import CollectingSettings
-from spillway.kafka import KafkaSettings
-from spillway.process import ProcessSettings
-from spillway.rpc import RpcSettings
+from spillway.kafka.bus import KafkaSettings
+from spillway.rpc.services import RpcSettings
+from spillway.running.process import ProcessSettings
 from spillway.settings import from_environment
 from spillway.store import StoreSettings
 from spillway_local.compose_setup import GRPC_HOSTS

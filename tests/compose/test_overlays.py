@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from spillway.process import process_settings
+from spillway.running.process import process_settings
 from spillway_local.stack import SERVICES
 
 from .stand_ins import COMPOSE_FILE, OBSERVABILITY, ROOT, THREE_BROKERS

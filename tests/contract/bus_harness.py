@@ -21,10 +21,10 @@ from spillway.bus import (
     reached,
 )
 from spillway.events import CapacityChanged, ClusterLeft, Event, TurnTaken
-from spillway.kafka import KafkaBus, KafkaSettings
-from spillway.kafka_access import access_to
+from spillway.kafka.access import access_to
+from spillway.kafka.bus import KafkaBus, KafkaSettings
+from spillway.kafka.topics import TopicSettings, ensure_topics
 from spillway.local_bus import LocalBroker, LocalBus, LocalSettings
-from spillway.topics import TopicSettings, ensure_topics
 from spillway.wire import TYPE_PREFIX, decode, event_type
 
 DEADLINE_SECONDS = 60.0

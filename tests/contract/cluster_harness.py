@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import pytest
 
-from spillway.cluster_api import (
+from spillway.clusters.api import (
     PODS,
     Change,
     ClusterApi,
@@ -19,7 +19,7 @@ from spillway.cluster_api import (
     Upserted,
     connect,
 )
-from spillway.credentials import Endpoint, load_endpoint
+from spillway.clusters.credentials import Endpoint, load_endpoint
 
 PATIENCE_SECONDS = 20.0
 SETTINGS = ClusterApiSettings(page_objects=2, first_pause_seconds=0.05, longest_pause_seconds=0.2)

@@ -6,7 +6,7 @@ from uuid import uuid4
 
 import pytest
 
-from spillway.cluster_api import NAMESPACES, ClusterApi
+from spillway.clusters.api import NAMESPACES, ClusterApi
 from tests.contract.cluster_harness import DOORS, kube, sim_in_memory, sim_over_http
 
 

@@ -11,11 +11,11 @@ from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.protocol.admin import CreateAclsRequest, DescribeAclsRequest
 
 from spillway.addresses import CLAIM_TOPIC_BY_SERVICE
-from spillway.kafka import KafkaSettings
-from spillway.kafka_access import KafkaAccess, access_to
-from spillway.kafka_settings import KAFKA_PREFIX
+from spillway.kafka.access import KafkaAccess, access_to
+from spillway.kafka.bus import KafkaSettings
+from spillway.kafka.settings import KAFKA_PREFIX
+from spillway.kafka.topics import TopicSettings, ensure_topics
 from spillway.settings import from_environment
-from spillway.topics import TopicSettings, ensure_topics
 from spillway_local.kafka_security import ADMINISTRATOR, BrokerSecurity
 from spillway_local.kafka_server import KafkaServer
 

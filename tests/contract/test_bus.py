@@ -43,9 +43,9 @@ from spillway.bus import (
     reached,
 )
 from spillway.events import CapacityChanged, CapacityReported, ClusterLeft, DeadLettered, FleetFormed, TurnTaken
-from spillway.fetch_sessions import OPENS, FetchSession
+from spillway.kafka.fetch_sessions import OPENS, FetchSession
+from spillway.kafka.topics import LogReader, ensure_topics
 from spillway.local_bus import LocalBroker, LocalBus, LocalSettings
-from spillway.topics import LogReader, ensure_topics
 from spillway.wire import TYPE_PREFIX, encode
 from spillway_local.kafka_server import PORTS_PER_NODE, KafkaServer
 from spillway_local.ports import session_port

@@ -9,7 +9,7 @@ from uuid import uuid4
 
 import pytest
 
-from spillway.cluster_api import (
+from spillway.clusters.api import (
     CONFIG_MAPS,
     DEPLOYMENTS,
     HORIZONTAL_POD_AUTOSCALERS,
@@ -30,7 +30,7 @@ from spillway.cluster_api import (
     Removed,
     Upserted,
 )
-from spillway.kubernetes import ABSENT, AnyObject
+from spillway.kubernetes.objects import ABSENT, AnyObject
 from tests.contract.cluster_harness import (
     config_map,
     deployment,

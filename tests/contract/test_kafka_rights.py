@@ -32,9 +32,9 @@ from spillway.addresses import (
 )
 from spillway.bus import Bus, OutcomeUnknown, reached
 from spillway.events import Event, TurnTaken
-from spillway.kafka import KafkaBus, KafkaSettings
-from spillway.kafka_access import LogClosed, NotAllowed
-from spillway.topics import TopicSettings
+from spillway.kafka.access import LogClosed, NotAllowed
+from spillway.kafka.bus import KafkaBus, KafkaSettings
+from spillway.kafka.topics import TopicSettings
 from spillway_cli import log_commands
 from spillway_cli.main import app
 from spillway_local.kafka_security import Authority
@@ -363,7 +363,7 @@ def test_the_command_is_a_user_too(kafka: SecuredKafka, monkeypatch: pytest.Monk
         assert (refused.exit_code, refused.stdout) == (4, "")
         assert f"lets user 'spillway-{role}' not in: Authentication failed" in refused.stderr
         assert OTHER_WORD not in refused.stderr
-    job = [sys.executable, "-m", "spillway.topics"]
+    job = [sys.executable, "-m", "spillway.kafka.topics"]
     ended = subprocess.run(
         job, env=os.environ | kafka.variables("topics") | wrong, check=False, capture_output=True, text=True
     )

@@ -11,7 +11,7 @@ from uuid import uuid4
 
 import pytest
 
-from spillway.cluster_api import (
+from spillway.clusters.api import (
     CONFIG_MAPS,
     LEASES,
     NODES,
@@ -27,7 +27,7 @@ from spillway.cluster_api import (
     Refused,
     Upserted,
 )
-from spillway.kubernetes import ABSENT, NODE_LEASES
+from spillway.kubernetes.objects import ABSENT, NODE_LEASES
 from tests.contract.cluster_harness import PATIENCE_SECONDS, config_map, running_pods, until, version_of
 
 pytest_plugins = ["spillway_local.pytest_infra"]

@@ -13,7 +13,7 @@ from uuid import uuid4
 import pytest
 from aiohttp import web
 
-from spillway.cluster_api import NODES, PODS, ClusterApi, ClusterUnreachable, LogOptions, Manifest, NotFound, Refused
+from spillway.clusters.api import NODES, PODS, ClusterApi, ClusterUnreachable, LogOptions, Manifest, NotFound, Refused
 from spillway_local.member_credentials import CredentialFiles
 from tests.contract.cluster_harness import PATIENCE_SECONDS
 

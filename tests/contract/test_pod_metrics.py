@@ -11,9 +11,9 @@ from sim.http import SimServer
 from sim.manifests import deployment
 from sim.rest import SimTransport
 from sim.settings import Faults, NodeSpec, Settings
-from spillway.cluster_api import DEPLOYMENTS, ClusterApi, ClusterApiSettings, ClusterUnreachable, connect
-from spillway.credentials import Endpoint, load_endpoint
-from spillway.pod_metrics import duration_ms, unix_ms
+from spillway.clusters.api import DEPLOYMENTS, ClusterApi, ClusterApiSettings, ClusterUnreachable, connect
+from spillway.clusters.credentials import Endpoint, load_endpoint
+from spillway.kubernetes.pod_metrics import duration_ms, unix_ms
 
 pytest_plugins = ["spillway_local.pytest_infra"]
 

@@ -19,7 +19,7 @@ from spillway.addresses import CLUSTERS, TURNS_PLANNER, Topic
 from spillway.bus import partition_of, reached
 from spillway.dead_letters import outgoing
 from spillway.events import ClusterLeft
-from spillway.kafka import KafkaBus
+from spillway.kafka.bus import KafkaBus
 from spillway_local.kafka_server import PORTS_PER_NODE, KafkaServer
 from spillway_local.ports import session_port
 from spillway_local.programs import start_child
@@ -32,7 +32,7 @@ LONG_SESSION_SECONDS, SHORT_SESSION_SECONDS = 20.0, 3.0
 _MEMBER = """
 import asyncio, json, sys
 from spillway.addresses import (TOPIC_BY_NAME)
-from spillway.kafka import KafkaBus, KafkaSettings
+from spillway.kafka.bus import KafkaBus, KafkaSettings
 
 async def main(instance, topic, settings):
     async with KafkaBus(KafkaSettings(**settings), "", instance) as bus:

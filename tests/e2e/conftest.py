@@ -13,7 +13,7 @@ from typing import TypeVar
 import pytest
 
 from sim.settings import ProgramSpec
-from spillway.topics import TopicSettings
+from spillway.kafka.topics import TopicSettings
 from spillway_local.demo import STORY_ENVIRONMENT
 from spillway_local.fleet_plan import FLEET
 from spillway_local.kafka_security import BrokerSecurity

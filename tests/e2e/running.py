@@ -25,11 +25,11 @@ from spillway.api import (
     WorkloadReply,
 )
 from spillway.bus import Record, reached
-from spillway.cluster_api import ClusterUnreachable, Listed, Upserted
+from spillway.clusters.api import ClusterUnreachable, Listed, Upserted
 from spillway.events import TurnTaken
-from spillway.kafka import KafkaBus, KafkaSettings
-from spillway.kubernetes import PODS
-from spillway.rpc import LendingClient, PlannerClient, ScalingClient
+from spillway.kafka.bus import KafkaBus, KafkaSettings
+from spillway.kubernetes.objects import PODS
+from spillway.rpc.services import LendingClient, PlannerClient, ScalingClient
 from spillway_local.demo import StackMembers
 from spillway_local.fleet_plan import FLEET, deployment
 from spillway_local.ports import PortBook

@@ -16,7 +16,7 @@ from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 
 from spillway.api import ApplyRequest, CapacityRequest
 from spillway.api_scaling import DeclarePolicyRequest, DeletePolicyRequest, ExplainPolicyRequest
-from spillway.kubernetes import PODS
+from spillway.kubernetes.objects import PODS
 from spillway_local.fleet_plan import deployment
 
 from .queue_reader import COMMIT_EVERY

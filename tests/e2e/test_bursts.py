@@ -9,8 +9,8 @@ from random import Random
 import pytest
 
 from spillway.api import ApplyRequest, CapacityRequest, PlacementReply, RequestError
-from spillway.cluster_api import ClusterUnreachable
-from spillway.kubernetes import NODES
+from spillway.clusters.api import ClusterUnreachable
+from spillway.kubernetes.objects import NODES
 from spillway_local.fleet_plan import deployment
 
 from .running import NAMES, NAMESPACE, Platform, until

@@ -9,7 +9,7 @@ import pytest
 from sim.manifests import deployment
 from spillway.api import ApplyRequest, ScaleRequest
 from spillway.api_lending import DeclareLendingRequest, ListLendingRequest, WithdrawLendingRequest
-from spillway.cluster_api import DEPLOYMENTS, NAMESPACES, NODES, PODS, AlreadyExists, LogOptions
+from spillway.clusters.api import DEPLOYMENTS, NAMESPACES, NODES, PODS, AlreadyExists, LogOptions
 from spillway.events_lending import LendingRule
 from spillway.lending_marks import LENDING, LENT_CLUSTER, POOL_TAINT, POOL_UID, SUPPLY_CLASS, virtual_node_name
 from spillway.model import HOSTNAME_LABEL, Requirement

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from spillway.api import ApplyRequest, ConfirmRequest, DeleteRequest, ListBrakesRequest
-from spillway.cluster_api import ClusterApi, Conflict, Refused
-from spillway.kubernetes import NAMESPACES, PODS, RESOURCE_QUOTAS, AnyObject, Kind
+from spillway.clusters.api import ClusterApi, Conflict, Refused
+from spillway.kubernetes.objects import NAMESPACES, PODS, RESOURCE_QUOTAS, AnyObject, Kind
 from spillway_local.fleet_plan import deployment
 from spillway_local.stack import Stack
 

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from spillway.addresses import DEAD_LETTERS
-from spillway.kafka import KafkaBus
+from spillway.kafka.bus import KafkaBus
 from spillway_local.story import Story
 from tests.contract.bus_harness import whole
 

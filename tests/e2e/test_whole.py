@@ -8,7 +8,7 @@ import pytest
 
 from sim.manifests import job, statefulset
 from spillway.api import ApplyRequest, DeleteRequest, GetRequest, ScaleRequest
-from spillway.kubernetes import JOBS, PODS, STATEFULSETS
+from spillway.kubernetes.objects import JOBS, PODS, STATEFULSETS
 from spillway_local.stack import Stack
 
 from .running import NAMES, NAMESPACE, Platform, opened, until

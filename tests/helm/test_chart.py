@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 import yaml
 
-from spillway.kafka_settings import KAFKA_PREFIX, KafkaSettings
-from spillway.process import ProcessSettings
+from spillway.kafka.settings import KAFKA_PREFIX, KafkaSettings
+from spillway.running.process import ProcessSettings
 from spillway.settings import from_environment
 from spillway.store import StoreSettings
 from spillway_local.stack import SERVICES

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from spillway.kubernetes import Manifest
+from spillway.kubernetes.objects import Manifest
 
 from .spillway_oracle.committed import read_cases
 from .spillway_oracle.oracle import EXTREMES, FIRST, LAST, RANDOM, SAMPLED, SCORE, Oracle, OracleFailed, Place, Request

@@ -1,6 +1,6 @@
 """All that services do in members: placing, reading, scaling, adopting, lending and back, told in one go.
 
-What it asks for is each right of spillway.cluster_rights; the members are simulated or real.
+What it asks for is each right of spillway.clusters.rights; the members are simulated or real.
 """
 
 import base64
@@ -22,7 +22,7 @@ from spillway.api import (
 )
 from spillway.api_lending import DeclareLendingRequest, WithdrawLendingRequest
 from spillway.api_scaling import DeclarePolicyRequest, DeletePolicyRequest
-from spillway.cluster_api import (
+from spillway.clusters.api import (
     CONFIG_MAPS,
     DEPLOYMENTS,
     NAMESPACES,
@@ -34,7 +34,7 @@ from spillway.cluster_api import (
     Manifest,
 )
 from spillway.events_lending import LendingRule
-from spillway.kubernetes import Kind
+from spillway.kubernetes.objects import Kind
 from spillway.lending_marks import FLEET as FLEET_LABEL
 from spillway.lending_marks import LENDING, LENT_CLUSTER, POD_NAMESPACE_PREFIX, POOL_TAINT, SUPPLY_CLASS
 from spillway_local import member_nodes

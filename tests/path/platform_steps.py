@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from spillway.api import JoinClusterRequest, ListClustersRequest
-from spillway.kubernetes import PODS
+from spillway.kubernetes.objects import PODS
 from spillway.model import NodeGroup
 from spillway_local.in_process import InProcess
 

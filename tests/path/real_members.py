@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
-from spillway.cluster_api import ClusterApi, ClusterApiSettings, HttpTransport
-from spillway.credentials import load_endpoint
+from spillway.clusters.api import ClusterApi, ClusterApiSettings, HttpTransport
+from spillway.clusters.credentials import load_endpoint
 from spillway.events import ClusterJoined
 from spillway_local.in_process import InProcess
 

@@ -9,7 +9,7 @@ import pytest
 from planner.settings import PlannerSettings
 from sim.settings import Faults, SidecarSpec
 from spillway.api import ApplyRequest, ScaleRequest
-from spillway.cluster_api import NAMESPACES
+from spillway.clusters.api import NAMESPACES
 from spillway_local import member_nodes
 from spillway_local.fleet_plan import GIB, MemberPlan, deployment
 from spillway_local.in_process import InProcess, in_process

@@ -22,8 +22,8 @@ from spillway.api import (
     ScaleRequest,
     WatchRequest,
 )
-from spillway.cluster_api import DEPLOYMENTS
-from spillway.kubernetes import NODES, RESOURCE_QUOTAS
+from spillway.clusters.api import DEPLOYMENTS
+from spillway.kubernetes.objects import NODES, RESOURCE_QUOTAS
 from spillway.model import NodeGroup
 from spillway_local import member_nodes
 from spillway_local.fleet_plan import GIB, MemberPlan, deployment

@@ -16,7 +16,7 @@ from spillway.api import (
     ListRequest,
     ScaleRequest,
 )
-from spillway.kubernetes import DEPLOYMENTS
+from spillway.kubernetes.objects import DEPLOYMENTS
 from spillway_local.fleet_plan import deployment
 from spillway_local.in_process import InProcess, in_process
 

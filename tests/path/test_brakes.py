@@ -24,7 +24,7 @@ from spillway.api import (
     SetClusterPhaseRequest,
     UnfreezeRequest,
 )
-from spillway.kubernetes import NAMESPACES, RESOURCE_QUOTAS
+from spillway.kubernetes.objects import NAMESPACES, RESOURCE_QUOTAS
 from spillway_local import member_nodes
 from spillway_local.fleet_plan import GIB, MemberPlan, deployment
 from spillway_local.in_process import InProcess, in_process

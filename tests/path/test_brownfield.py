@@ -25,7 +25,7 @@ from spillway.api import (
     RequestError,
     ScaleRequest,
 )
-from spillway.cluster_api import (
+from spillway.clusters.api import (
     CONFIG_MAPS,
     DEPLOYMENTS,
     HORIZONTAL_POD_AUTOSCALERS,
@@ -35,7 +35,7 @@ from spillway.cluster_api import (
     SERVICES,
     Conflict,
 )
-from spillway.kubernetes import JOBS, STATEFULSETS
+from spillway.kubernetes.objects import JOBS, STATEFULSETS
 from spillway_local import member_nodes
 from spillway_local.fleet_plan import GIB, MemberPlan, deployment
 from spillway_local.in_process import FLEET_ID, InProcess, in_process

@@ -21,7 +21,7 @@ from spillway.api import (
     RequestError,
     ScaleRequest,
 )
-from spillway.cluster_api import (
+from spillway.clusters.api import (
     CONFIG_MAPS,
     DEPLOYMENTS,
     NAMESPACES,

@@ -12,7 +12,7 @@ from sim.manifests import deployment, pod
 from sim.settings import SidecarSpec
 from spillway.api_lending import DeclareLendingRequest
 from spillway.events_lending import LendingRule
-from spillway.kubernetes import DEPLOYMENTS, NAMESPACES, PODS
+from spillway.kubernetes.objects import DEPLOYMENTS, NAMESPACES, PODS
 from spillway.lending_marks import LENDING, POOL_TAINT
 from spillway_local import member_nodes
 from spillway_local.fleet_plan import GIB, MemberPlan

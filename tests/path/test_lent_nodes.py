@@ -16,7 +16,7 @@ from spillway.api_lending import (
     WithdrawLendingRequest,
 )
 from spillway.events_lending import LOAN_LENT, LendingRule, NodeLent
-from spillway.kubernetes import DEPLOYMENTS, NAMESPACES, NODES
+from spillway.kubernetes.objects import DEPLOYMENTS, NAMESPACES, NODES
 from spillway.lending_marks import LENDING, LENT, LENT_CLUSTER, virtual_node_name
 from spillway.local_bus import LocalBus
 from spillway.model import Generation

@@ -20,8 +20,8 @@ from spillway.api import (
     ScaleRequest,
     SetClusterPhaseRequest,
 )
-from spillway.cluster_api import DEPLOYMENTS
-from spillway.kubernetes import RESOURCE_QUOTAS
+from spillway.clusters.api import DEPLOYMENTS
+from spillway.kubernetes.objects import RESOURCE_QUOTAS
 from spillway_local import member_nodes
 from spillway_local.fleet_plan import GIB, MemberPlan
 from spillway_local.in_process import InProcess, in_process

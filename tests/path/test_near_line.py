@@ -12,7 +12,7 @@ from sim.manifests import deployment
 from spillway.api import ApplyRequest, JoinClusterRequest
 from spillway.api_lending import DeclareLendingRequest
 from spillway.events_lending import LendingRule
-from spillway.kubernetes import DEPLOYMENTS, NAMESPACES
+from spillway.kubernetes.objects import DEPLOYMENTS, NAMESPACES
 from spillway.lending_marks import LENDING, POOL_TAINT, SUPPLY_CLASS
 from spillway.model import SUPPLY_IDLE
 from spillway_local import member_nodes

@@ -19,9 +19,17 @@ from sim.core.rights import Account
 from sim.rest import SimTransport
 from sim.settings import NodeSpec
 from spillway.api import RequestError
-from spillway.cluster_api import Change, ClusterApi, ClusterApiSettings, ClusterUnreachable, Failed, LogOptions, Refused
-from spillway.cluster_rights import BRIDGE_OWNER, BRIDGE_POOL, PROPAGATOR, ROLES, SNAPSHOT, Right, Role, Rule
-from spillway.kubernetes import AnyObject, Kind
+from spillway.clusters.api import (
+    Change,
+    ClusterApi,
+    ClusterApiSettings,
+    ClusterUnreachable,
+    Failed,
+    LogOptions,
+    Refused,
+)
+from spillway.clusters.rights import BRIDGE_OWNER, BRIDGE_POOL, PROPAGATOR, ROLES, SNAPSHOT, Right, Role, Rule
+from spillway.kubernetes.objects import AnyObject, Kind
 from spillway_local.in_process import InProcess, in_process
 
 from .member_work import ALL_SERVICES, FLEET, OWNER, POOL, do_everything

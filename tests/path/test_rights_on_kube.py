@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 import vk_bridge.settings
-from spillway.cluster_api import ClusterApi, ClusterUnreachable, Refused
-from spillway.cluster_rights import BRIDGE_OWNER, BRIDGE_POOL, PROPAGATOR, SNAPSHOT, Right, Role
+from spillway.clusters.api import ClusterApi, ClusterUnreachable, Refused
+from spillway.clusters.rights import BRIDGE_OWNER, BRIDGE_POOL, PROPAGATOR, SNAPSHOT, Right, Role
 from spillway.local_bus import LocalBroker
 from spillway.store import MemoryStore
 from spillway_local.kube_binary import ensure_kube_binary

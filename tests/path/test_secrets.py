@@ -48,11 +48,11 @@ from spillway.api import (
 )
 from spillway.bus import BusUnavailable
 from spillway.events_scaling import BacklogObserved, LoadObserved, ScalePolicyDeclared
-from spillway.kafka import KafkaBus
-from spillway.kafka_settings import KAFKA_PREFIX, KafkaSettings
+from spillway.kafka.bus import KafkaBus
+from spillway.kafka.settings import KAFKA_PREFIX, KafkaSettings
 from spillway.local_bus import LocalBroker
 from spillway.model import Generation
-from spillway.rpc import PlannerClient, RpcServer, RpcSettings
+from spillway.rpc.services import PlannerClient, RpcServer, RpcSettings
 from spillway.settings import OperatorError, from_environment
 from spillway.store import MemoryStore, RedisStore, StoreSettings
 from spillway_local.fleet_plan import deployment

@@ -9,8 +9,8 @@ import pytest
 
 from sim.settings import Faults
 from spillway.api import ApplyRequest, GetRequest, ListClustersRequest
-from spillway.cluster_api import NAMESPACES
-from spillway.kubernetes import VOLUME_CLAIMS, VOLUMES
+from spillway.clusters.api import NAMESPACES
+from spillway.kubernetes.objects import VOLUME_CLAIMS, VOLUMES
 from spillway_local import member_nodes
 from spillway_local.fleet_plan import GIB, MemberPlan, deployment
 from spillway_local.in_process import SERVICES, InProcess, in_process

@@ -10,7 +10,7 @@ import pytest
 
 from sim.manifests import job, statefulset
 from spillway.api import ApplyRequest, DeleteRequest, GetRequest, PlacementReply, RequestError, ScaleRequest
-from spillway.kubernetes import PODS, STATEFULSETS
+from spillway.kubernetes.objects import PODS, STATEFULSETS
 from spillway_local import member_nodes
 from spillway_local.fleet_plan import GIB, MemberPlan, deployment
 from spillway_local.in_process import InProcess, in_process

@@ -20,9 +20,9 @@ from versions import ROOT, exported
 from spillway.addresses import DEAD_LETTERS
 from spillway.api import ApplyRequest, JoinClusterRequest, ListClustersRequest, ScaleRequest
 from spillway.bus import reached
-from spillway.kafka import KafkaBus, KafkaSettings
-from spillway.kubernetes import PODS
-from spillway.rpc import PlannerClient
+from spillway.kafka.bus import KafkaBus, KafkaSettings
+from spillway.kubernetes.objects import PODS
+from spillway.rpc.services import PlannerClient
 from spillway_local.demo import StackMembers
 from spillway_local.fleet_plan import FLEET, deployment
 from spillway_local.stack import SERVICES, Stack, StackOptions

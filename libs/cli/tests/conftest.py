@@ -16,7 +16,7 @@ from spillway import api, api_scaling
 from spillway.api import RequestError
 from spillway.events import DecisionRecorded
 from spillway.model import ClusterInput, Generation
-from spillway.rpc import LENDING, SCALING, RpcServer, RpcSettings
+from spillway.rpc.services import LENDING, SCALING, RpcServer, RpcSettings
 from spillway_cli.main import app
 
 from .fake_lending import FakeLending

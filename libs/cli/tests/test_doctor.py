@@ -10,11 +10,11 @@ from spillway import api
 from spillway.addresses import SCOPE_CLUSTER, SCOPE_WORKLOAD, TOPICS
 from spillway.api_lending import ClusterLending, LentNode
 from spillway.api_scaling import ExplainedMetric, ExplainPolicyReply, PolicyReply, ScaleCondition
-from spillway.log_inspection import DiskFound, LogFound, TopicFound
+from spillway.kafka.inspection import DiskFound, LogFound, TopicFound
+from spillway.kafka.topics import TopicSettings, configs_of
 from spillway.model import Generation
-from spillway.rpc_probe import Probed
+from spillway.rpc.probe import Probed
 from spillway.store import StoreFound
-from spillway.topics import TopicSettings, configs_of
 from spillway_cli.doctor import fleet, log, members, services
 from spillway_cli.doctor.checks import SHOWN_MAX, Check, Outcome
 from spillway_cli.doctor.members import Visit

@@ -25,14 +25,14 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 from spillway import metrics
 from spillway.bus import BusUnavailable
-from spillway.cluster_rights import SNAPSHOT, Right
-from spillway.credentials import Endpoint
-from spillway.kafka_access import KafkaAccess
+from spillway.clusters.credentials import Endpoint
+from spillway.clusters.rights import SNAPSHOT, Right
+from spillway.kafka.access import KafkaAccess
+from spillway.kafka.inspection import inspect_log
+from spillway.kafka.topics import TopicSettings, ensure_topics
 from spillway.lending_marks import FLEET, LENDING, POOL_TAINT
-from spillway.log_inspection import inspect_log
-from spillway.process import Process, ProcessSettings, _health
+from spillway.running.process import Process, ProcessSettings, _health
 from spillway.store import MARKER_KEY, RedisStore, StoreSettings
-from spillway.topics import TopicSettings, ensure_topics
 from spillway.version import VERSION
 from spillway_cli.doctor import log
 from spillway_cli.doctor.checks import Outcome

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from spillway import columns, wire
 from spillway.events import CapacityNeeded, CapacityReported, ClusterLeft
-from spillway.kafka import KafkaBus, KafkaSettings
+from spillway.kafka.bus import KafkaBus, KafkaSettings
 from spillway.local_bus import LocalBroker, LocalBus
 from spillway.model import Generation, NodeRow
 from spillway_cli import log_commands

@@ -10,7 +10,7 @@ from sim.cluster import SimCluster
 from sim.manifests import deployment, pod
 from sim.rest import SimTransport
 from sim.settings import Faults, NodeSpec, Settings
-from spillway.cluster_api import ClusterUnreachable, Transport, TransportStatus
+from spillway.clusters.api import ClusterUnreachable, Transport, TransportStatus
 
 pytestmark = pytest.mark.looptime
 DEPLOYMENT = "/apis/apps/v1/namespaces/default/deployments/web"

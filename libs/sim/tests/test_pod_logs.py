@@ -11,7 +11,7 @@ from sim.core.pod_logs import LINES_KEPT
 from sim.manifests import pod
 from sim.rest import SimTransport
 from sim.settings import Faults, NodeSpec
-from spillway.cluster_api import TransportStatus
+from spillway.clusters.api import TransportStatus
 
 pytestmark = pytest.mark.looptime
 LOG = "/api/v1/namespaces/default/pods/p/log"

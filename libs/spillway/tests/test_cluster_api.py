@@ -20,7 +20,7 @@ import yaml
 from aiohttp import web
 from prometheus_client import REGISTRY
 
-from spillway.cluster_api import (
+from spillway.clusters.api import (
     CONFIG_MAPS,
     DEPLOYMENTS,
     PODS,
@@ -44,7 +44,7 @@ from spillway.cluster_api import (
     Upserted,
     connect,
 )
-from spillway.credentials import BadCredentials, Endpoint, load_endpoint, tls_context
+from spillway.clusters.credentials import BadCredentials, Endpoint, load_endpoint, tls_context
 
 HANG = "hang"
 LEASE_AT = datetime(2026, 11, 22, 6, 0, tzinfo=UTC)

@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from spillway.cluster_api import NODES, ClusterApiSettings, ClusterUnreachable
-from spillway.cluster_serving import connected
-from spillway.cluster_turns import ClusterTurnSettings
+from spillway.clusters.api import NODES, ClusterApiSettings, ClusterUnreachable
 from spillway.events import ClusterJoined
+from spillway.running.cluster_serving import connected
+from spillway.running.cluster_turns import ClusterTurnSettings
 from spillway.texts import is_ours_to_mend
 
 

@@ -8,10 +8,10 @@ import pytest
 
 from spillway.addresses import CAPACITY_CHANGES, CLUSTERS, PENDING
 from spillway.bus import Record
-from spillway.cluster_turns import ClusterTurns, ClusterTurnSettings, Turn, way_to
 from spillway.events import ClusterJoined, ClusterLeft, Event, PodsScheduled, TurnTaken
-from spillway.following import TopicReader
 from spillway.local_bus import LocalBroker, LocalBus
+from spillway.running.cluster_turns import ClusterTurns, ClusterTurnSettings, Turn, way_to
+from spillway.running.following import TopicReader
 
 pytestmark = pytest.mark.looptime
 

@@ -9,7 +9,7 @@ from aiokafka.protocol.fetch import FetchRequest, FetchRequest_v4, FetchRequest_
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spillway.fetch_sessions import EPOCH_MAX, SessionClient
+from spillway.kafka.fetch_sessions import EPOCH_MAX, SessionClient
 
 Places = dict[tuple[str, int], tuple[int, int]]
 NODE = 1

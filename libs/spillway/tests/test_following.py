@@ -9,8 +9,8 @@ import pytest
 from spillway.addresses import BRAKES, CLUSTERS, DEAD_LETTERS, TURNS_PLANNER, Tombstone, Topic, address_of
 from spillway.bus import Batch, Offsets, Record
 from spillway.events import BrakeReleased, BrakeSet, ClusterLeft, DeadLettered, TurnTaken
-from spillway.following import Followed, Follower, TopicReader
 from spillway.local_bus import LocalBroker, LocalBus
+from spillway.running.following import Followed, Follower, TopicReader
 
 pytestmark = pytest.mark.looptime
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from spillway.heap import COLLECTED_AFTER, NEW_OBJECTS_MAX, set_aside_heap, uncollected
+from spillway.running.heap import COLLECTED_AFTER, NEW_OBJECTS_MAX, set_aside_heap, uncollected
 
 
 @pytest.fixture

@@ -14,9 +14,9 @@ from aiokafka.protocol.metadata import MetadataResponse_v1
 from aiokafka.protocol.transaction import AddPartitionsToTxnResponse_v0
 
 from spillway.bus import BusUnavailable
-from spillway.kafka import KafkaBus, KafkaSettings
-from spillway.kafka_access import answering
-from spillway.topics import tune_aiokafka
+from spillway.kafka.access import answering
+from spillway.kafka.bus import KafkaBus, KafkaSettings
+from spillway.kafka.topics import tune_aiokafka
 
 DEADLINE_SECONDS = 60.0
 CLIENTS = 10

@@ -16,9 +16,9 @@ from aiokafka.errors import (
 )
 from cryptography.hazmat.primitives import serialization
 
-from spillway.kafka import KafkaBus
-from spillway.kafka_access import KafkaAccess, KafkaSecurity, LetNotIn, LogClosed, NotAllowed, access_to
-from spillway.kafka_settings import KAFKA_PREFIX, KafkaSettings
+from spillway.kafka.access import KafkaAccess, KafkaSecurity, LetNotIn, LogClosed, NotAllowed, access_to
+from spillway.kafka.bus import KafkaBus
+from spillway.kafka.settings import KAFKA_PREFIX, KafkaSettings
 from spillway.settings import OperatorError, SettingsError, from_environment
 from spillway_local.kafka_security import Authority
 

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spillway.cluster_answers import Bookmark, Lines, LineTooLong, page_decoder, read_status
-from spillway.kubernetes import (
+from spillway.clusters.answers import Bookmark, Lines, LineTooLong, page_decoder, read_status
+from spillway.kubernetes.objects import (
     DEPLOYMENTS,
     NODES,
     SECRETS,
@@ -23,7 +23,7 @@ from spillway.kubernetes import (
     host_ports,
     pod_requests,
 )
-from spillway.quantities import INT64_MAX, Quantity, parse_quantity
+from spillway.kubernetes.quantities import INT64_MAX, Quantity, parse_quantity
 
 QUANTITIES = {
     "zero": ("0", 0, 0),

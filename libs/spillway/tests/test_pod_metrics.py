@@ -2,7 +2,7 @@
 
 import pytest
 
-from spillway.pod_metrics import duration_ms, unix_ms
+from spillway.kubernetes.pod_metrics import duration_ms, unix_ms
 
 
 @pytest.mark.parametrize(

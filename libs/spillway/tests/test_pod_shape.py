@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from spillway.api import RequestError
+from spillway.kubernetes.pod_shape import NO_POD, OWN_TEMPLATE, is_integer, matches_labels, shape_of
 from spillway.model import (
     HostPort,
     NodeTerm,
@@ -16,7 +17,6 @@ from spillway.model import (
     Spread,
     Toleration,
 )
-from spillway.pod_shape import NO_POD, OWN_TEMPLATE, is_integer, matches_labels, shape_of
 
 GI = 2**30
 HOSTNAME = "kubernetes.io/hostname"

@@ -13,13 +13,13 @@ from contextlib import asynccontextmanager
 import aiohttp
 import pytest
 
-from spillway.process import Process, ProcessSettings, help_asked, process_settings
+from spillway.running.process import Process, ProcessSettings, help_asked, process_settings
 from spillway.settings import SettingsError
 
 PRELUDE = """
 import asyncio, sys
 from spillway.bus import NoLog
-from spillway.process import run, Process
+from spillway.running.process import run, Process
 from spillway.settings import SettingsError
 async def main(process):
 """

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spillway.model import Generation
-from spillway.request_queue import Decide, NotYet, RequestQueue, RequestSettings, Waiting
+from spillway.running.request_queue import Decide, NotYet, RequestQueue, RequestSettings, Waiting
 
 GROUP, PASSED_OVER = 3, 2
 BOUNDS = RequestSettings(

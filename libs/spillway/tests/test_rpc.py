@@ -28,10 +28,10 @@ from spillway.api import RequestError
 from spillway.bus import BusUnavailable, OutcomeUnknown
 from spillway.events import DecisionRecorded
 from spillway.model import ClusterInput, Generation, NodeGroup, Taint
-from spillway.process import OperatorError
-from spillway.rpc import LENDING, PLANNER, SCALING, Patience, PlannerClient, RpcServer, RpcSettings
-from spillway.rpc_calls import Call
-from spillway.rpc_security import CALLER, Gate, UnsafeBind, is_loopback
+from spillway.rpc.calls import Call
+from spillway.rpc.security import CALLER, Gate, UnsafeBind, is_loopback
+from spillway.rpc.services import LENDING, PLANNER, SCALING, Patience, PlannerClient, RpcServer, RpcSettings
+from spillway.running.process import OperatorError
 from spillway.wire import TooManyEntries
 
 INPUT = ClusterInput("own-1", "own", 3, 5, 1, 0, 3, "cpu", 120)

@@ -11,10 +11,17 @@ from grpc import aio
 
 from spillway import api, metrics
 from spillway.api import RequestError
-from spillway.rpc import LEADER_TRAILER, PUSHBACK_TRAILER, VERSION_TRAILER, PlannerClient, RpcServer, RpcSettings
-from spillway.rpc_callers import READING_VERBS, Caller, CallersFile, callers_of
-from spillway.rpc_calls import PLANNER
-from spillway.rpc_security import Gate, TooManyCalls
+from spillway.rpc.callers import READING_VERBS, Caller, CallersFile, callers_of
+from spillway.rpc.calls import PLANNER
+from spillway.rpc.security import Gate, TooManyCalls
+from spillway.rpc.services import (
+    LEADER_TRAILER,
+    PUSHBACK_TRAILER,
+    VERSION_TRAILER,
+    PlannerClient,
+    RpcServer,
+    RpcSettings,
+)
 from spillway.settings import OperatorError
 
 

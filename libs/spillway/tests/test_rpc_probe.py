@@ -15,8 +15,8 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from spillway import api
-from spillway.rpc import PLANNER, SCALING, RpcServer, RpcSettings
-from spillway.rpc_probe import Identity, Probed, probe
+from spillway.rpc.probe import Identity, Probed, probe
+from spillway.rpc.services import PLANNER, SCALING, RpcServer, RpcSettings
 from spillway.settings import OperatorError
 from spillway.version import VERSION
 

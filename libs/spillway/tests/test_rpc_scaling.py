@@ -10,8 +10,8 @@ from spillway import api_scaling as scaling
 from spillway.api import RequestError
 from spillway.events_scaling import BacklogObserved, LoadObserved, PartitionBacklog
 from spillway.model import Generation
-from spillway.rpc import SCALING, RpcServer, RpcSettings, ScalingClient
-from spillway.rpc_security import Caller, check_namespaces
+from spillway.rpc.security import Caller, check_namespaces
+from spillway.rpc.services import SCALING, RpcServer, RpcSettings, ScalingClient
 
 LOAD = LoadObserved("shop", "web", "rps", "", "", "own-1", "web-1", 1500, 9, 30, "me", "")
 BACKLOG = BacklogObserved("shop", "web", "", "g", "t", (PartitionBacklog("t", 0, 9, 4, 1),), 9, "me", "")

@@ -13,11 +13,11 @@ from spillway.addresses import BRAKES, CLUSTERS, TURNS_PLANNER
 from spillway.api import RequestError
 from spillway.bus import Batch, Offsets, Record
 from spillway.events import BrakeSet
-from spillway.following import Followed, Follower
 from spillway.local_bus import LocalBroker, LocalBus
 from spillway.model import Generation
-from spillway.request_queue import Decide, Decisions, NotYet, RequestQueue, Written
-from spillway.standby import Role, Standby, StandbySettings, Turn
+from spillway.running.following import Followed, Follower
+from spillway.running.request_queue import Decide, Decisions, NotYet, RequestQueue, Written
+from spillway.running.standby import Role, Standby, StandbySettings, Turn
 
 pytestmark = pytest.mark.looptime
 

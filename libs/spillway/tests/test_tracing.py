@@ -112,7 +112,7 @@ def test_causes_keep_the_newest_and_no_more_than_they_may(monkeypatch: pytest.Mo
 BODY = """
 import sys
 from spillway import tracing
-from spillway.process import run
+from spillway.running.process import run
 async def main(process):
     with tracing.begin("call", tracing.SERVER, tracing.rpc("/spillway.v1.Planner/Apply")) as span:
         tracing.decision("decide apply", tracing.headers(), tracing.clock_ns())

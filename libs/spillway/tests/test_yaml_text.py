@@ -4,7 +4,7 @@ import pytest
 import yaml
 
 from spillway.api import RequestError
-from spillway.manifest_text import read_object
+from spillway.kubernetes.manifest_text import read_object
 from spillway.yaml_text import DEPTH_MAX, MERGED_MAX, NUMBER_CHARACTERS_MAX, read_yaml
 
 MERGES = ("a0: &a0 {x: 1, y: 2}", *(f"a{n}: &a{n} {{<<: [*a{n - 1}, *a{n - 1}], k{n}: 1}}" for n in range(1, 40)))

@@ -15,8 +15,8 @@ from pathlib import Path
 
 import aiohttp
 
-from spillway.kafka_access import KafkaAccess
-from spillway.topics import TopicSettings, ensure_topics
+from spillway.kafka.access import KafkaAccess
+from spillway.kafka.topics import TopicSettings, ensure_topics
 from spillway_local.fleet_plan import FLEET, MemberPlan
 from spillway_local.member_credentials import MemberAccess, ensure_certificate, write_kubeconfig, write_secret
 from spillway_local.member_nodes import create_nodes

@@ -23,8 +23,8 @@ from sim.rest import SimTransport
 from sim.settings import Faults, NodeSpec, Taint
 from sim.settings import Settings as SimSettings
 from snapshot.service import Snapshot
-from spillway.cluster_api import ClusterApi, ClusterApiSettings, ClusterUnreachable
-from spillway.cluster_rights import ROLES, Right
+from spillway.clusters.api import ClusterApi, ClusterApiSettings, ClusterUnreachable
+from spillway.clusters.rights import ROLES, Right
 from spillway.events import ClusterJoined
 from spillway.local_bus import LocalBroker, LocalBus
 from spillway.store import MemoryStore

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from spillway.api_lending import DeclareLendingRequest, ListLendingRequest, WithdrawLendingRequest
-from spillway.cluster_api import ClusterApi
-from spillway.cluster_errors import AlreadyExists
+from spillway.clusters.api import ClusterApi
+from spillway.clusters.errors import AlreadyExists
 from spillway.events_lending import LendingRule
-from spillway.kubernetes import DEPLOYMENTS, NAMESPACES, NODES, PODS
+from spillway.kubernetes.objects import DEPLOYMENTS, NAMESPACES, NODES, PODS
 from spillway.lending_marks import LENDING, LENT_CLUSTER, POOL_TAINT, SUPPLY_CLASS
-from spillway.rpc import LendingApi
+from spillway.rpc.services import LendingApi
 from spillway_local.fleet_plan import deployment
 
 OWNER, POOL = "own-1", "own-2"

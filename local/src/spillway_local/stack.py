@@ -15,10 +15,10 @@ from typing import Any, Literal
 
 from sim.settings import ProgramSpec
 from spillway.bus import OtherFleet
-from spillway.cluster_api import ClusterApi, ClusterApiSettings, connect
-from spillway.credentials import load_endpoint
-from spillway.kafka_access import KafkaAccess
-from spillway.topics import TopicSettings, ensure_topics
+from spillway.clusters.api import ClusterApi, ClusterApiSettings, connect
+from spillway.clusters.credentials import load_endpoint
+from spillway.kafka.access import KafkaAccess
+from spillway.kafka.topics import TopicSettings, ensure_topics
 from spillway_local.fleet_plan import FLEET, MemberPlan
 from spillway_local.kafka_server import PORTS_PER_NODE, KafkaServer, ensure_java, ensure_kafka_jars, kafka_cluster
 from spillway_local.kube_binary import ensure_kube_binary

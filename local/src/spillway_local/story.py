@@ -17,10 +17,10 @@ from spillway.api import (
     ScaleRequest,
 )
 from spillway.api_scaling import DeclarePolicyRequest, DeletePolicyRequest, ReportRequest
-from spillway.cluster_api import ClusterApi
+from spillway.clusters.api import ClusterApi
 from spillway.events_scaling import BacklogObserved, PartitionBacklog
-from spillway.kubernetes import PODS
-from spillway.rpc import LendingApi, PlannerApi, ScalingApi
+from spillway.kubernetes.objects import PODS
+from spillway.rpc.services import LendingApi, PlannerApi, ScalingApi
 from spillway_local.fleet_plan import FLEET, deployment
 from spillway_local.lending_chapter import LendingChapter
 

@@ -8,7 +8,7 @@ import pytest
 from hpa.core.requests.answers import explain
 from hpa.core.requests.reporting import accepted
 from spillway.events_scaling import PartitionBacklog
-from spillway.rpc_calls import SCALING, message_bytes
+from spillway.rpc.calls import SCALING, message_bytes
 
 from .world import KAFKA, KEY, START_MS, World, backlog, declared, external, hpa, load, scaled_object
 

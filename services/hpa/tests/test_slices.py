@@ -18,7 +18,7 @@ from spillway.events import Event
 from spillway.events_scaling import LoadObserved, ScaleDecided, ScalePolicyDeclared, ScaleStateChanged
 from spillway.local_bus import LocalBroker, LocalBus
 from spillway.model import Generation
-from spillway.standby import Turn
+from spillway.running.standby import Turn
 
 from .world import KAFKA, at, begun, declared, external, hpa, load, own, scaled_object
 

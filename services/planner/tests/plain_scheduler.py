@@ -6,8 +6,8 @@ Requests, pod anti-affinity, pod affinity and topology spread alone; every node 
 from collections.abc import Iterator
 from dataclasses import replace
 
+from spillway.kubernetes.pod_shape import matches_labels
 from spillway.model import NodeRow, PodTable, PodTerm, Shape
-from spillway.pod_shape import matches_labels
 
 
 def table_of(shape: Shape) -> PodTable:

@@ -25,8 +25,8 @@ from spillway.events import (
     ShapeAdmitted,
     TurnTaken,
 )
+from spillway.kubernetes.pod_shape import shape_of, template_digest
 from spillway.model import Shape, Toleration
-from spillway.pod_shape import shape_of, template_digest
 
 from .builders import Fleet, container, deployment, facts, node, policy, template, texts
 

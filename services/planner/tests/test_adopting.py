@@ -50,7 +50,7 @@ from spillway.events import (
     WorkloadObserved,
 )
 from spillway.events_scaling import ScaleDecided, ScalePolicyDeclared
-from spillway.live_objects import declared_form
+from spillway.kubernetes.live_objects import declared_form
 from spillway.model import NO_GENERATION, Generation, ObjectReference, Part
 
 from .builders import Fleet, deployment, facts, node, policy, texts

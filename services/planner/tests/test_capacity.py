@@ -10,8 +10,8 @@ from planner.core.requests import answers, decisions
 from planner.core.timers import Hold
 from spillway.api import ApplyRequest, CapacityRequest
 from spillway.events import PHASE_CORDONED, SHAPE_ADMITTED, SHAPE_REFUSED, ShapeAdmitted
+from spillway.kubernetes.pod_shape import bare, shape_of, template_digest
 from spillway.model import NamespaceFacts, PodSelector, PodTable, PodTerm, Quota
-from spillway.pod_shape import bare, shape_of, template_digest
 
 from .builders import Fleet, cluster, container, deployment, group, node, template, texts
 

@@ -26,7 +26,7 @@ from spillway.api import (
 from spillway.events import PHASE_CORDONED, PHASE_DRAINING, DecisionRecorded
 from spillway.feasibility.fit import fit
 from spillway.model import NodeRow, PodTable, Taint
-from spillway.rpc_callers import Caller
+from spillway.rpc.callers import Caller
 
 from .builders import (
     Fleet,

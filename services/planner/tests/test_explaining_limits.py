@@ -6,8 +6,8 @@ import pytest
 
 from planner.core.explaining.witness import OTHERS, explain_node, node_reasons
 from spillway.api import RequestError
+from spillway.kubernetes.pod_shape import shape_of
 from spillway.model import HOSTNAME_LABEL, NamespaceFacts, NodeRow, PodTable, Quota, Taint
-from spillway.pod_shape import shape_of
 
 from .builders import GI, Fleet, cluster, container, deployment, group, node, nodes_of, shape, template
 from .test_explaining import applied, explained, pod, supposed

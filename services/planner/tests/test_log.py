@@ -16,9 +16,9 @@ from spillway.api import ApplyRequest
 from spillway.bus import Batch, Offsets, Record
 from spillway.columns import columns_of
 from spillway.events import CapacityReported, WorkloadDeclared
-from spillway.following import Follower
 from spillway.local_bus import LocalBroker, LocalBus
 from spillway.model import Policy, Strategy
+from spillway.running.following import Follower
 from spillway.wire import pack_columns
 
 from .builders import Fleet, changed, cluster, deployment, node, policy, texts

@@ -16,7 +16,7 @@ from sim.rest import SimTransport
 from sim.settings import NodeSpec
 from spillway.addresses import PLACEMENTS, SHAPES, WORKLOAD_STATUS, Tombstone, workload_address
 from spillway.bus import Record
-from spillway.cluster_api import CONFIG_MAPS, DEPLOYMENTS, SECRETS, ClusterApi, ClusterApiSettings, Response
+from spillway.clusters.api import CONFIG_MAPS, DEPLOYMENTS, SECRETS, ClusterApi, ClusterApiSettings, Response
 from spillway.events import (
     ClusterJoined,
     DependencyDeclared,
@@ -27,7 +27,7 @@ from spillway.events import (
     WorkloadDeclared,
     WorkloadObserved,
 )
-from spillway.kubernetes import Kind
+from spillway.kubernetes.objects import Kind
 from spillway.local_bus import LocalBroker, LocalBus
 from spillway.model import Generation, ObjectReference, Part, Policy
 

@@ -7,7 +7,7 @@ import pytest
 
 from sim.manifests import deployment
 from spillway.addresses import FOUND_WORKLOADS
-from spillway.cluster_api import DEPLOYMENTS, HORIZONTAL_POD_AUTOSCALERS
+from spillway.clusters.api import DEPLOYMENTS, HORIZONTAL_POD_AUTOSCALERS
 from spillway.events import AdoptionAsked, WorkloadFound
 from spillway.local_bus import LocalBus
 from spillway.model import Generation

@@ -11,9 +11,9 @@ from propagator.core.kinds import KINDS, refused_text
 from propagator.core.live import LiveWorkload, workload_from_manifest, workload_from_struct
 from propagator.core.manifests import workload_manifest
 from sim.manifests import job, statefulset
-from spillway.cluster_api import ClusterApi
+from spillway.clusters.api import ClusterApi
 from spillway.events import WorkloadDeclared
-from spillway.kubernetes import JOBS, STATEFULSETS
+from spillway.kubernetes.objects import JOBS, STATEFULSETS
 from spillway.model import Generation, Part, Policy
 
 NOTHING_SAID: dict[str, Any] = {}

@@ -14,7 +14,7 @@ from propagator.core.desired import Target, Wanted
 from propagator.core.live import LABEL_FLEET, Live, Reference
 from propagator.core.reconcile import History, after, next_action
 from propagator.member import Member
-from spillway.cluster_api import (
+from spillway.clusters.api import (
     CONFIG_MAPS,
     DEPLOYMENTS,
     SERVICES,
@@ -23,7 +23,7 @@ from spillway.cluster_api import (
     Conflict,
     HttpTransport,
 )
-from spillway.credentials import load_endpoint
+from spillway.clusters.credentials import load_endpoint
 from spillway.events import DependencyDeclared, WorkloadDeclared
 from spillway.model import Generation, ObjectReference, Part, Policy
 

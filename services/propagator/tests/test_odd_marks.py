@@ -15,7 +15,7 @@ from propagator.core.live import dependency_from_manifest, workload_from_manifes
 from propagator.core.status import Outcome, observed
 from propagator.mirror import Mirror
 from spillway.addresses import FOUND_WORKLOADS, WORKLOAD_STATUS
-from spillway.cluster_api import DEPLOYMENTS
+from spillway.clusters.api import DEPLOYMENTS
 from spillway.events import FOUND, STATE_ORPHANED, AdoptionAsked
 from spillway.model import Generation
 from spillway.wire import decode, encode, event_type

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from sim.manifests import deployment, statefulset
-from spillway.cluster_api import CONFIG_MAPS, DEPLOYMENTS
+from spillway.clusters.api import CONFIG_MAPS, DEPLOYMENTS
 from spillway.events import ClusterJoined, ClusterLeft, DependencyDeclared
-from spillway.kubernetes import STATEFULSETS, Kind
+from spillway.kubernetes.objects import STATEFULSETS, Kind
 from spillway.model import Generation, ObjectReference
 
 pytestmark = pytest.mark.looptime

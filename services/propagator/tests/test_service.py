@@ -12,7 +12,7 @@ import pytest
 from propagator.settings import Settings
 from sim.settings import Faults
 from spillway.addresses import PLACEMENTS, Tombstone, workload_address
-from spillway.cluster_api import CONFIG_MAPS, DEPLOYMENTS, NAMESPACES, Response
+from spillway.clusters.api import CONFIG_MAPS, DEPLOYMENTS, NAMESPACES, Response
 from spillway.events import ClusterJoined, DependencyDeclared, TurnTaken
 from spillway.local_bus import LocalBus
 from spillway.model import Generation

@@ -20,8 +20,8 @@ from spillway.events import (
     ShapeAdmitted,
     ShapeAsked,
 )
+from spillway.kubernetes.pod_shape import shape_of, template_digest
 from spillway.local_bus import LocalBus
-from spillway.pod_shape import shape_of, template_digest
 
 from .conftest import FLEET, manifest_of
 

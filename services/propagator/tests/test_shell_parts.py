@@ -12,10 +12,10 @@ from propagator.core.manifests import workload_label
 from propagator.mirror import Mirror, Owner
 from propagator.reach import Reach
 from propagator.settings import Settings
-from spillway.cluster_api import ClusterUnreachable
-from spillway.kubernetes import AnnotatedMeta, AnyObject, Deployment
+from spillway.clusters.api import ClusterUnreachable
+from spillway.kubernetes.objects import AnnotatedMeta, AnyObject, Deployment
 from spillway.model import Generation
-from spillway.work_queue import WorkQueue
+from spillway.running.work_queue import WorkQueue
 
 pytestmark = pytest.mark.looptime
 A, B = Target("own-1", "shop", "a"), Target("own-1", "shop", "b")

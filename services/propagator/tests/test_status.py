@@ -11,7 +11,7 @@ from propagator.core.live import LiveWorkload, Marks, Reference, workload_from_m
 from propagator.core.reconcile import seeded
 from propagator.core.status import BESIDE_MAX, Outcome, held_back, is_news, observed, with_beside
 from spillway.events import STATE_ENDED, STATE_PRESENT, WorkloadObserved
-from spillway.kubernetes import Deployment
+from spillway.kubernetes.objects import Deployment
 from spillway.model import Generation
 
 TARGET = Target("own-1", "shop", "web")

@@ -24,7 +24,7 @@ from propagator.core.live import Live, LiveDependency, LiveWorkload, Marks, Refe
 from propagator.core.manifests import dependency_declaration
 from propagator.core.reconcile import History, after, next_action
 from spillway.events import DependencyDeclared, WorkloadDeclared
-from spillway.live_objects import declared_form, first_difference, with_spec_taken_over
+from spillway.kubernetes.live_objects import declared_form, first_difference, with_spec_taken_over
 from spillway.model import NO_GENERATION, Generation, ObjectReference, Part, Policy
 
 RULES = Rules("f1")

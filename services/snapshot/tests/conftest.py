@@ -18,11 +18,11 @@ from snapshot.settings import Settings
 from spillway.addresses import CAPACITY, CAPACITY_CHANGES, PENDING
 from spillway.addresses import PODS as PODS_TOPIC
 from spillway.bus import Record
-from spillway.cluster_api import ClusterApi, ClusterApiSettings
+from spillway.clusters.api import ClusterApi, ClusterApiSettings
 from spillway.columns import rows_of
 from spillway.events import CapacityChanged, CapacityReported, ClusterJoined, TurnTaken
 from spillway.events_scaling import PodsObserved
-from spillway.kubernetes import (
+from spillway.kubernetes.objects import (
     DEPLOYMENTS,
     JOBS,
     NAMESPACES,

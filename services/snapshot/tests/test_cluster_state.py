@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from snapshot.core.cluster_state import Changes, ClusterState
 from snapshot.core.workloads import read_version
 from snapshot.settings import Settings
-from spillway.kubernetes import (
+from spillway.kubernetes.objects import (
     DEPLOYMENTS,
     JOBS,
     NAMESPACES,

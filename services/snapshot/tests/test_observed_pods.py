@@ -20,8 +20,8 @@ from spillway.events_scaling import (
     PodRequests,
     PodsObserved,
 )
-from spillway.kubernetes import DEPLOYMENTS, PODS, REPLICASETS
-from spillway.pod_metrics import PodMetrics
+from spillway.kubernetes.objects import DEPLOYMENTS, PODS, REPLICASETS
+from spillway.kubernetes.pod_metrics import PodMetrics
 from spillway.wire import encode, pack_columns
 
 WEB = ("default", "web")

@@ -11,7 +11,7 @@ from sim.rest import SimTransport
 from sim.settings import Faults, NodeSpec
 from snapshot.core.collection import Collection
 from spillway.addresses import CAPACITY, CAPACITY_CHANGES, PENDING, SCALE_POLICIES, Tombstone, workload_address
-from spillway.cluster_api import DEPLOYMENTS, ClusterApi, ClusterApiSettings
+from spillway.clusters.api import DEPLOYMENTS, ClusterApi, ClusterApiSettings
 from spillway.events import CapacityChanged, CapacityReported, ClusterLeft, PodsScheduled, PodsUnschedulable, TurnTaken
 from spillway.events_scaling import ScalePolicyDeclared
 from spillway.model import Generation

@@ -8,7 +8,7 @@ import pytest
 from snapshot.core.cluster_state import ClusterState
 from snapshot.core.volumes import BIND_COMPLETED, NOWHERE_LABELLED, REGION, ZONE
 from snapshot.settings import Settings
-from spillway.kubernetes import VOLUME_CLAIMS, VOLUMES, Kind, object_decoder
+from spillway.kubernetes.objects import VOLUME_CLAIMS, VOLUMES, Kind, object_decoder
 from spillway.model import NamespaceFacts, NodeTerm, Requirement, VolumeClaim, VolumeLimit
 
 OLD_ZONE = "failure-domain.beta.kubernetes.io/zone"

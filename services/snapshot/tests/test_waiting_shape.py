@@ -4,7 +4,7 @@ from typing import Any
 
 from snapshot.core.cluster_state import ClusterState
 from snapshot.settings import Settings
-from spillway.kubernetes import PODS
+from spillway.kubernetes.objects import PODS
 from spillway.model import HOSTNAME_LABEL, NodeTerm, PodSelector, PodTerm, Requirement, Shape, Toleration
 
 SPEC = {

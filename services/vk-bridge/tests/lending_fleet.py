@@ -17,7 +17,7 @@ from sim.settings import NodeSpec
 from sim.settings import Settings as SimSettings
 from spillway.addresses import LENDING, LENDING_RULES, Address, Tombstone
 from spillway.bus import Record
-from spillway.cluster_api import ClusterApi, ClusterApiSettings, Response
+from spillway.clusters.api import ClusterApi, ClusterApiSettings, Response
 from spillway.events import PHASE_ACTIVE, BrakeReleased, BrakeSet, ClusterJoined, TurnTaken
 from spillway.events_lending import (
     CAUSE_NEED,

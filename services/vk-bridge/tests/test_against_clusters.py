@@ -11,8 +11,8 @@ from sim.cluster import SimCluster
 from sim.manifests import deployment, pod
 from sim.rest import SimTransport
 from sim.settings import NodeSpec, Settings
-from spillway import kubernetes
 from spillway.events_lending import CAUSE_ASKED, NodeLent, NodeReturned
+from spillway.kubernetes import objects
 from spillway.lending_marks import LENDING, POOL_TAINT, virtual_node_name
 from spillway.model import Generation
 from vk_bridge.core.history import History, Terms
@@ -149,7 +149,7 @@ class Driver:
                 await self._carry_out_pod(write, pool_by_uid, real_by_uid)
 
     def _wanted(self, node: Manifest, all_pods: list[dict[str, Any]]) -> Callable[[bool], dict[str, Any]]:
-        decoder = kubernetes.object_decoder(kubernetes.PODS)
+        decoder = objects.object_decoder(objects.PODS)
         taken = taken_by_others([decoder.decode(json.dumps(one)) for one in all_pods], SIDE.pool_id)
         loan = read_owner_node(node, FLEET).loan or Generation(0, 0)
         standing = Standing("own-1", loan, "idle", 0.0, SIDE.address, 10250)

@@ -8,7 +8,7 @@ import structlog
 
 from sim.core.rights import Account
 from sim.manifests import deployment
-from spillway.cluster_rights import BRIDGE_OWNER, BRIDGE_POOL, Right
+from spillway.clusters.rights import BRIDGE_OWNER, BRIDGE_POOL, Right
 from spillway.events_lending import NodeReturned
 
 from .lending_fleet import OWN, POOL, TOLERATES_LOANS, Asked, LendingFleet, on_fleet, until

@@ -15,9 +15,9 @@ from sim.settings import Faults, NodeSpec
 from spillway.addresses import LENDING, Tombstone, lending_address
 from spillway.events import PHASE_LEAVING, ClusterLeft
 from spillway.events_lending import CAUSE_ASKED, CAUSE_VIRTUAL_NODE_GONE, LendingRule, NodeReturned
+from spillway.kubernetes.quantities import parse_quantity
 from spillway.lending_marks import COST_PER_HOUR, SUPPLY_CLASS, virtual_node_name
 from spillway.model import Requirement
-from spillway.quantities import parse_quantity
 
 from .lending_fleet import (
     GRACE_SECONDS,

@@ -22,7 +22,7 @@ from sim.cluster import SimCluster
 from sim.rest import SimTransport
 from sim.settings import NodeSpec, SidecarSpec
 from sim.settings import Settings as SimSettings
-from spillway.cluster_api import (
+from spillway.clusters.api import (
     NAMESPACES,
     NODES,
     PODS,
@@ -33,7 +33,7 @@ from spillway.cluster_api import (
     Refused,
     connect,
 )
-from spillway.credentials import load_endpoint
+from spillway.clusters.credentials import load_endpoint
 from spillway.events import ClusterJoined
 from spillway.events_lending import LendingDeclared, LendingRule
 from spillway.lending_marks import LENT_CLUSTER, POOL_TAINT, virtual_node_name

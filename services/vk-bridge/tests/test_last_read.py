@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from spillway.cluster_api import Alive, Change, Listed, Removed, Upserted
-from spillway.kubernetes import AnyObject
-from spillway.live_objects import Manifest
+from spillway.clusters.api import Alive, Change, Listed, Removed, Upserted
+from spillway.kubernetes.live_objects import Manifest
+from spillway.kubernetes.objects import AnyObject
 from vk_bridge.by_version import ByVersion
 from vk_bridge.core.loan import Sight
 from vk_bridge.core.owner_mirror import AnnotatedMeta

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from spillway.cluster_api import LogOptions
+from spillway.clusters.api import LogOptions
 from vk_bridge.log_request import read_log_options
 from vk_bridge.settings import Settings
 

@@ -18,11 +18,11 @@ from spillway.events_lending import (
     NodeLent,
     NodeReturned,
 )
+from spillway.kubernetes.pod_shape import shape_of
 from spillway.lending_marks import FLEET as FLEET_KEY
 from spillway.lending_marks import LEND, NEVER, virtual_node_name
 from spillway.lending_marks import LENDING as LENDING_KEY
 from spillway.model import Generation
-from spillway.pod_shape import shape_of
 
 from .lending_fleet import FLEET, GRACE_SECONDS, IDLE_SECONDS, OTHER, OWN, POOL, LendingFleet, always, on_fleet, until
 

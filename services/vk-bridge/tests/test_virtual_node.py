@@ -12,7 +12,7 @@ from sim.cluster import SimCluster
 from sim.manifests import pod
 from sim.rest import SimTransport
 from sim.settings import Settings
-from spillway import kubernetes
+from spillway.kubernetes import objects
 from spillway.lending_marks import POOL, POOL_TAINT, POOL_UID
 from spillway.model import Generation
 from vk_bridge.core.reading import read_virtual_node
@@ -57,10 +57,10 @@ REAL: dict[str, Any] = {
 }
 
 
-def pod_of(manifest: dict[str, Any], labels: dict[str, str] | None = None, phase: str = "Running") -> kubernetes.Pod:
+def pod_of(manifest: dict[str, Any], labels: dict[str, str] | None = None, phase: str = "Running") -> objects.Pod:
     metadata = {**manifest["metadata"], "namespace": "spillway-lent-shop", "labels": labels or {}}
     whole = {**manifest, "metadata": metadata, "status": {"phase": phase}}
-    return kubernetes.object_decoder(kubernetes.PODS).decode(json.dumps(whole))
+    return objects.object_decoder(objects.PODS).decode(json.dumps(whole))
 
 
 def test_what_is_shown_of_a_real_node() -> None:

@@ -14,10 +14,10 @@ from snapshot.core.workloads import FLEET_LABEL
 from spillway.addresses import CAPACITY, CAPACITY_CHANGES
 from spillway.api import ClusterReply, JoinClusterRequest
 from spillway.bus import Record
-from spillway.cluster_api import ClusterApiSettings
-from spillway.credentials import Endpoint
+from spillway.clusters.api import ClusterApiSettings
+from spillway.clusters.credentials import Endpoint
 from spillway.events import CapacityReported, TurnTaken
-from spillway.kafka import KafkaBus
+from spillway.kafka.bus import KafkaBus
 
 from .big_member import POD_CPU_MILLIS
 from .figures import Measured, Unmeasured, percentile

@@ -21,9 +21,9 @@ from spillway.addresses import Tombstone
 from spillway.api import CapacityRequest, ListBrakesRequest
 from spillway.bus import reached
 from spillway.events import CapacityChanged, Event, PlacementDecided, WorkloadDeclared
-from spillway.kafka import KafkaBus
+from spillway.kafka.bus import KafkaBus
 from spillway.model import Generation, Part, WorkloadFacts
-from spillway.rpc import PlannerClient
+from spillway.rpc.services import PlannerClient
 from spillway_local.stack import Stack, StackOptions
 
 from .big_fleet import EPOCH, FULL_FLEET, KINDS, NAMESPACE, QUICK_FLEET, FleetSize, cluster_name, joined, manifests

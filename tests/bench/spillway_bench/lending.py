@@ -17,9 +17,9 @@ from spillway.addresses import LENDING, RECALLS
 from spillway.api import JoinClusterRequest
 from spillway.api_lending import DeclareLendingRequest
 from spillway.bus import Feed
-from spillway.credentials import load_endpoint
+from spillway.clusters.credentials import load_endpoint
 from spillway.events_lending import CAUSE_NEED, LendingRule, NodeRecalled, NodeReturned
-from spillway.rpc import LendingClient, PlannerClient
+from spillway.rpc.services import LendingClient, PlannerClient
 from spillway_local.stack import Stack, StackOptions
 
 from .big_member import NODE_PREFIX

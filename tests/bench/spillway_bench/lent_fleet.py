@@ -11,8 +11,8 @@ from typing import Any, Final
 
 import aiohttp
 
-from spillway.credentials import Endpoint
-from spillway.kubernetes import NODE_LEASES
+from spillway.clusters.credentials import Endpoint
+from spillway.kubernetes.objects import NODE_LEASES
 from spillway.lending_marks import POOL_TAINT, POOL_UID
 
 from .big_member import NODE_PREFIX

@@ -9,8 +9,8 @@ from typing import Any, Final
 
 from msgspec import Struct
 
-from spillway.cluster_api import ClusterApi, Listed, Removed, Upserted
-from spillway.kubernetes import NODES, Kind, Meta, Node
+from spillway.clusters.api import ClusterApi, Listed, Removed, Upserted
+from spillway.kubernetes.objects import NODES, Kind, Meta, Node
 from spillway.lending_marks import LENDING, LENT_CLUSTER, POOL_UID, virtual_node_name
 
 RUNNING: Final = "Running"

@@ -9,8 +9,8 @@ import zstandard
 
 from spillway.columns import NO_NODES
 from spillway.feasibility.node_match import untolerated
+from spillway.kubernetes.pod_shape import matches_labels
 from spillway.model import Int64s, NodeColumns, Shape
-from spillway.pod_shape import matches_labels
 from spillway.v1 import events_pb2
 
 COPY_BYTES = 2**28

@@ -26,8 +26,8 @@ from planner.core.subject import Moment, Subject
 from spillway.api import ExplainReply, ExplainRequest
 from spillway.columns import NO_NODES
 from spillway.events import CapacityChanged, CapacityReported, PlacementDecided
-from spillway.heap import set_aside_heap, uncollected
 from spillway.model import Generation, NodeColumns, Part, Shape, WorkloadFacts
+from spillway.running.heap import set_aside_heap, uncollected
 from spillway.wire import unpack_columns
 
 from .big_fleet import (

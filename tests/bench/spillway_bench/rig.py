@@ -12,11 +12,11 @@ from pathlib import Path
 from spillway.addresses import CAPACITY_CHANGES
 from spillway.api import ClusterReply, ListClustersRequest
 from spillway.bus import partition_of, reached
-from spillway.credentials import Endpoint, load_endpoint
+from spillway.clusters.credentials import Endpoint, load_endpoint
 from spillway.events import TurnTaken
-from spillway.kafka import KafkaBus, KafkaSettings
-from spillway.rpc import PlannerClient
-from spillway.topics import TopicSettings
+from spillway.kafka.bus import KafkaBus, KafkaSettings
+from spillway.kafka.topics import TopicSettings
+from spillway.rpc.services import PlannerClient
 from spillway_local.fleet_plan import GIB, MemberPlan
 from spillway_local.member_nodes import NodeSpec
 from spillway_local.ports import PortBook

@@ -26,8 +26,8 @@ from spillway.addresses import address_of
 from spillway.bus import partition_of
 from spillway.dead_letters import Outgoing, outgoing
 from spillway.events import Event
+from spillway.kafka.topics import TopicSettings
 from spillway.model import Generation
-from spillway.topics import TopicSettings
 from spillway.wire import decode
 
 from .machine import memory_of

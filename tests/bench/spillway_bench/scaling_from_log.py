@@ -22,9 +22,9 @@ from spillway.addresses import LOAD, SCALE, SCALE_STATE
 from spillway.bus import Writer
 from spillway.events import Event
 from spillway.events_scaling import LoadObserved, ScaleStateChanged
-from spillway.kafka import KafkaBus
+from spillway.kafka.bus import KafkaBus
 from spillway.model import Generation
-from spillway.rpc import PlannerClient
+from spillway.rpc.services import PlannerClient
 from spillway.wire import TYPE_PREFIX, decode
 from spillway_local.stack import Stack, StackOptions
 

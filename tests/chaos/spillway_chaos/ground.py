@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from aiokafka.admin import AIOKafkaAdminClient
 
 from spillway.api import ApplyRequest, JoinClusterRequest, ListClustersRequest, ListRequest, RequestError
-from spillway.rpc import LendingClient, PlannerClient, ScalingClient
+from spillway.rpc.services import LendingClient, PlannerClient, ScalingClient
 from spillway_local.fleet_plan import deployment
 from spillway_local.kafka_server import PORTS_PER_NODE
 from spillway_local.ports import PortBook, session_port

@@ -10,11 +10,11 @@ from typing import Any
 from sim.manifests import deployment
 from spillway.api import RequestError
 from spillway.api_lending import DeclareLendingRequest, RecallRequest
-from spillway.cluster_api import DEPLOYMENTS, NAMESPACES, ClusterApi
+from spillway.clusters.api import DEPLOYMENTS, NAMESPACES, ClusterApi
 from spillway.events_lending import LendingRule
 from spillway.lending_marks import SUPPLY_CLASS
 from spillway.model import Requirement
-from spillway.rpc import LendingClient
+from spillway.rpc.services import LendingClient
 from spillway_local.fleet_plan import GIB, MemberPlan
 from spillway_local.member_nodes import NodeSpec, NodeTaint
 

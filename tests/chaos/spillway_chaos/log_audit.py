@@ -8,7 +8,7 @@ from spillway.addresses import CLAIM_TOPIC_BY_SERVICE, PLACEMENTS, SCALE, WORKLO
 from spillway.bus import Record, reached
 from spillway.events import PlacementDecided, TurnTaken, WorkloadDeclared
 from spillway.events_scaling import ScaleDecided
-from spillway.kafka import KafkaBus, KafkaSettings
+from spillway.kafka.bus import KafkaBus, KafkaSettings
 from spillway.model import Generation, Part
 
 from .ledger import Finding

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 
-from spillway.kafka import KafkaSettings
+from spillway.kafka.bus import KafkaSettings
 
 from .clock import SERVICES as WITH_CLOCKS
 from .clock import clock_ahead, set_clock

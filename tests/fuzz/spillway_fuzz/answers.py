@@ -5,8 +5,8 @@ from random import Random
 from typing import Final
 
 from hpa.prometheus import ValueUnknown, value_of
-from spillway.pod_metrics import duration_ms, unix_ms
-from spillway.quantities import nanos_of, parse_quantity
+from spillway.kubernetes.pod_metrics import duration_ms, unix_ms
+from spillway.kubernetes.quantities import nanos_of, parse_quantity
 from spillway_fuzz.mutation import ODD_TEXTS, mutated_bytes, mutated_json
 from spillway_fuzz.target import Input, Target, refusing
 from vk_bridge.core.reading import is_name

@@ -14,8 +14,8 @@ from hpa.settings import HpaSettings
 from planner.settings import PlannerSettings
 from spillway.api import ApplyRequest, JoinClusterRequest
 from spillway.local_bus import LocalBus
-from spillway.rpc import RpcServer, RpcSettings
-from spillway.rpc_calls import LENDING, PLANNER, SCALING, Call, Service
+from spillway.rpc.calls import LENDING, PLANNER, SCALING, Call, Service
+from spillway.rpc.services import RpcServer, RpcSettings
 from spillway_fuzz import samples
 from spillway_fuzz.mutation import ODD_TEXTS, mutated_bytes, mutated_json, mutated_message, random_bytes
 from spillway_fuzz.states import known

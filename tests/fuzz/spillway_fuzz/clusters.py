@@ -9,14 +9,14 @@ from propagator.mirror import Mirror
 from snapshot.core.cluster_state import KINDS
 from snapshot.core.collection import Collection
 from snapshot.settings import Settings as SnapshotSettings
-from spillway import cluster_answers
 from spillway.addresses import Tombstone
-from spillway.cluster_api import ClusterApiSettings, ClusterUnreachable, Listed, Removed, Upserted
-from spillway.cluster_errors import Expired
-from spillway.cluster_requests import Requests
-from spillway.cluster_watch import Reflector
+from spillway.clusters import answers
+from spillway.clusters.api import ClusterApiSettings, ClusterUnreachable, Listed, Removed, Upserted
+from spillway.clusters.errors import Expired
+from spillway.clusters.requests import Requests
+from spillway.clusters.watch import Reflector
 from spillway.dead_letters import outgoing
-from spillway.kubernetes import (
+from spillway.kubernetes.objects import (
     CONFIG_MAPS,
     DEPLOYMENTS,
     JOBS,
@@ -31,7 +31,7 @@ from spillway.kubernetes import (
     Kind,
     object_decoder,
 )
-from spillway.pod_metrics import NODE_METRICS, POD_METRICS
+from spillway.kubernetes.pod_metrics import NODE_METRICS, POD_METRICS
 from spillway.wire import pack_columns
 from spillway_fuzz import samples
 from spillway_fuzz.mutation import mutated_bytes, mutated_json
@@ -104,7 +104,7 @@ def _line(one: Any, chance: Random) -> str:
 def _objects(kind: Kind, page: bytes) -> tuple[Any, ...]:
     """Empty where the page is refused."""
     try:
-        return tuple(API.decoded(cluster_answers.page_decoder(kind), page).items or ())
+        return tuple(API.decoded(answers.page_decoder(kind), page).items or ())
     except ClusterUnreachable:
         return ()
 
@@ -112,12 +112,12 @@ def _objects(kind: Kind, page: bytes) -> tuple[Any, ...]:
 def _changes(kind: Kind, watch: bytes) -> Iterator[Any]:
     """Up to where the watch is given up."""
     reflector = Reflector(API, kind, {})
-    lines = cluster_answers.Lines(LINE_BYTES_MAX)
+    lines = answers.Lines(LINE_BYTES_MAX)
     try:
         for chunk in (watch[: len(watch) // 2], watch[len(watch) // 2 :]):
             for line in lines.feed(chunk):
                 yield reflector._change(line)
-    except (ClusterUnreachable, Expired, cluster_answers.LineTooLong):
+    except (ClusterUnreachable, Expired, answers.LineTooLong):
         return
 
 
@@ -237,5 +237,5 @@ def _status(chance: Random) -> Input:
 
 def _refused(body: bytes) -> bool:
     """What a server says instead of an object is always words."""
-    found = cluster_answers.read_status(body)
+    found = answers.read_status(body)
     return found.is_about_rights or found.names_another_uid or bool(found.kind)

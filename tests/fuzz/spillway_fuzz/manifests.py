@@ -13,11 +13,11 @@ from hpa.connections import read_connections
 from hpa.core.manifests.attached import read_attached
 from planner.core.manifests.request import read_manifests
 from spillway.api import ApplyRequest, RequestError
-from spillway.credentials import BadCredentials, load_endpoint
-from spillway.manifest_text import read_object
-from spillway.pod_shape import declared_shape
-from spillway.rpc_callers import Caller, callers_of
-from spillway.rpc_security import check_namespaces
+from spillway.clusters.credentials import BadCredentials, load_endpoint
+from spillway.kubernetes.manifest_text import read_object
+from spillway.kubernetes.pod_shape import declared_shape
+from spillway.rpc.callers import Caller, callers_of
+from spillway.rpc.security import check_namespaces
 from spillway.settings import OperatorError
 from spillway_fuzz import samples
 from spillway_fuzz.mutation import mutated_bytes, mutated_json

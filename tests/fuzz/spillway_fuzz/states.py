@@ -39,7 +39,7 @@ from spillway.addresses import (
 )
 from spillway.addresses import FLEET as FLEET_TOPIC
 from spillway.bus import Record
-from spillway.cluster_api import ClusterUnreachable
+from spillway.clusters.api import ClusterUnreachable
 from spillway.columns import columns_of
 from spillway.dead_letters import Reading, Stored, dead_letter, outgoing
 from spillway.events import CapacityChanged, CapacityReported, ClusterJoined, Event

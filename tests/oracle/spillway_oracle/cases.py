@@ -6,7 +6,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from spillway.kubernetes import Manifest, Manifests
+from spillway.kubernetes.objects import Manifest, Manifests
 
 from .chance import Chance, Drawn, Seeded
 from .clusters import namespace_list, node_list, pod_list, volume_objects

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from spillway.kubernetes import Manifest, Manifests
+from spillway.kubernetes.objects import Manifest, Manifests
 
 from .chance import Chance, some, some_of
 from .pods import APPS, HASH, NAMESPACES, USUAL_NAMESPACES, amounts, container, pod_affinity, port_list

@@ -10,7 +10,7 @@ from typing import Any, Self
 
 import msgspec
 
-from spillway.kubernetes import Manifest
+from spillway.kubernetes.objects import Manifest
 
 from .binary import ensure_oracle
 

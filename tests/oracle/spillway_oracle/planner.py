@@ -11,15 +11,15 @@ from snapshot.core.cluster_state import ClusterState
 from snapshot.settings import Settings
 from spillway import wire
 from spillway.api import RequestError
-from spillway.cluster_answers import page_decoder
+from spillway.clusters.answers import page_decoder
 from spillway.columns import columns_of
 from spillway.events import CapacityReported
 from spillway.feasibility.cluster_view import ClusterView
 from spillway.feasibility.fit import fit
 from spillway.feasibility.volumes import NO_CLAIMS, limited, uncomputed
-from spillway.kubernetes import NAMESPACES, NODES, PODS, VOLUME_CLAIMS, VOLUMES, Kind, Manifest
+from spillway.kubernetes.objects import NAMESPACES, NODES, PODS, VOLUME_CLAIMS, VOLUMES, Kind, Manifest
+from spillway.kubernetes.pod_shape import shape_of
 from spillway.model import Shape
-from spillway.pod_shape import shape_of
 
 CLUSTER = "cluster"
 _KINDS = ((NODES, "nodes"), (PODS, "pods"), (NAMESPACES, "namespaces"), (VOLUMES, "volumes"), (VOLUME_CLAIMS, "claims"))

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from spillway.kubernetes import Manifest, Manifests
+from spillway.kubernetes.objects import Manifest, Manifests
 
 from .chance import Chance, some, some_of
 

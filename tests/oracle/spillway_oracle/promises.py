@@ -13,8 +13,8 @@ from typing import Any
 from planner.core.feasibility.promises import Promises as PlannersPromises
 from planner.core.feasibility.reservation import Reservation
 from spillway.api import RequestError
-from spillway.kubernetes import Manifest
-from spillway.pod_shape import shape_of
+from spillway.kubernetes.objects import Manifest
+from spillway.kubernetes.pod_shape import shape_of
 
 from .cases import Case, make_case
 from .chance import Chance, Seeded

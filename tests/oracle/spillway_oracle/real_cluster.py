@@ -8,7 +8,7 @@ from http import HTTPStatus
 from typing import Any
 from urllib.error import HTTPError
 
-from spillway.kubernetes import Manifest
+from spillway.kubernetes.objects import Manifest
 from spillway_local.member_credentials import MemberAccess
 
 from .cases import Case

@@ -13,8 +13,8 @@ from typing import Any
 from planner.core.explaining.witness import explain_node
 from spillway.api import NodeFilter
 from spillway.feasibility.own_template import candidates
-from spillway.kubernetes import Manifest
-from spillway.pod_shape import shape_of
+from spillway.kubernetes.objects import Manifest
+from spillway.kubernetes.pod_shape import shape_of
 
 from .cases import Case
 from .planner import CLUSTER, cluster_view, shape_there

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from spillway.kubernetes import Manifest, Manifests
+from spillway.kubernetes.objects import Manifest, Manifests
 
 from .chance import Chance, some_of
 from .clusters import GENERATIONS, GPU, HOSTNAME, RACKS, TAINTS, ZONE, ZONES

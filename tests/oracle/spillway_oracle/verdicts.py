@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from spillway.kubernetes import Manifest
+from spillway.kubernetes.objects import Manifest
 
 from .cases import Case
 from .clusters import NEW_HASH

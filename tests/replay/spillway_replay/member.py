@@ -9,7 +9,7 @@ from typing import Protocol
 
 from snapshot.core.cluster_state import Changes, ClusterState, Group
 from snapshot.settings import Settings
-from spillway.kubernetes import DEPLOYMENTS, NODES, PODS, REPLICASETS, Deployment, Manifest
+from spillway.kubernetes.objects import DEPLOYMENTS, NODES, PODS, REPLICASETS, Deployment, Manifest
 from spillway.model import Generation
 
 from .objects import decoded, deployment, pod, replica_set

@@ -16,8 +16,8 @@ from snapshot.core.cluster_state import Changes
 from spillway.columns import columns_of
 from spillway.feasibility.fit import fit
 from spillway.feasibility.nodes import ClusterNodes
+from spillway.kubernetes.pod_shape import shape_of
 from spillway.model import Generation, NodeRow, Shape
-from spillway.pod_shape import shape_of
 
 from .least import Bound, least_moves
 from .member import Member, Report

@@ -5,7 +5,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from spillway.kubernetes import Deployment, Kind, Manifest, Pod, ReplicaSet
+from spillway.kubernetes.objects import Deployment, Kind, Manifest, Pod, ReplicaSet
 from spillway.model import Generation
 
 T = TypeVar("T")

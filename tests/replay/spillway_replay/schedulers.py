@@ -9,9 +9,9 @@ from typing import Any, Protocol, Self
 
 from snapshot.core.cluster_state import ClusterState
 from snapshot.settings import Settings
-from spillway.kubernetes import NODES, PODS, Manifest
+from spillway.kubernetes.objects import NODES, PODS, Manifest
+from spillway.kubernetes.pod_shape import shape_of
 from spillway.model import NodeRow, Shape
-from spillway.pod_shape import shape_of
 
 from .objects import decoded
 from .trace import Cluster

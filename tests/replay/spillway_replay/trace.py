@@ -8,7 +8,7 @@ from random import Random
 
 import numpy as np
 
-from spillway.kubernetes import Manifest
+from spillway.kubernetes.objects import Manifest
 
 FOLDER = Path("shared/data/openb")
 NODES_FILE, PODS_FILE = "openb_node_list_all_node.csv", "openb_pod_list_default.csv"

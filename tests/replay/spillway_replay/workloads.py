@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from random import Random
 
-from spillway.kubernetes import Manifest
+from spillway.kubernetes.objects import Manifest
 
 from .trace import HOST_LABEL, MODEL_LABEL, ZONE_LABEL, Trace, TracePod, container
 

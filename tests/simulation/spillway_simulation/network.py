@@ -9,7 +9,7 @@ from sim.cluster import SimCluster
 from sim.core.requests import Request
 from sim.core.rights import Account
 from sim.rest import SimTransport
-from spillway.cluster_api import ClusterUnreachable, Response
+from spillway.clusters.api import ClusterUnreachable, Response
 from spillway_simulation.ownership import SENT
 
 LATENCY_SECONDS = (0.001, 0.02)

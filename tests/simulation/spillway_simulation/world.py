@@ -17,7 +17,7 @@ from planner.settings import PlannerSettings
 from sim.cluster import SimCluster
 from sim.settings import NodeSpec
 from sim.settings import Settings as SimSettings
-from spillway.cluster_api import ClusterApi, ClusterApiSettings, ClusterUnreachable
+from spillway.clusters.api import ClusterApi, ClusterApiSettings, ClusterUnreachable
 from spillway.events import ClusterJoined
 from spillway.store import MemoryStore
 from spillway_local.in_process import InProcess, Running

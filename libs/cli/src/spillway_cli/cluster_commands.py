@@ -11,7 +11,7 @@ from rich.text import Text
 from spillway import api
 from spillway.events import PHASE_ACTIVE, PHASE_CORDONED, PHASE_DRAINING
 from spillway.model import TIER_CLOUD, TIER_OWN
-from spillway.rpc import PLANNER, PlannerClient
+from spillway.rpc.services import PLANNER, PlannerClient
 from spillway.texts import counted, is_ours_to_mend
 from spillway_cli import tables
 from spillway_cli.config import Config
@@ -209,7 +209,7 @@ def status(context: typer.Context, output: Output = Format.table) -> None:
 
 async def _silent(config: Config) -> list[str]:
     """The planners that answer nothing, all asked at once."""
-    from spillway.rpc_probe import Identity, probe
+    from spillway.rpc.probe import Identity, probe
 
     identity = Identity(config.token, config.ca, config.certificate, config.key)
     probed = await asyncio.gather(

@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from spillway import api
-from spillway.rpc import PlannerClient
+from spillway.rpc.services import PlannerClient
 from spillway_cli import explain_tables, scaling_commands
 from spillway_cli.config import Config
 from spillway_cli.exits import bad_input

@@ -76,9 +76,9 @@ def topics(
     """Create the topics that are missing, say what differs, and form the fleet. May be run any number of times."""
 
     async def work() -> None:
-        from spillway.kafka_access import LetNotIn, access_to
-        from spillway.kafka_settings import KafkaSettings
-        from spillway.topics import TopicSettings, ensure_topics
+        from spillway.kafka.access import LetNotIn, access_to
+        from spillway.kafka.settings import KafkaSettings
+        from spillway.kafka.topics import TopicSettings, ensure_topics
 
         config = config_of(context).config
         kafka = kafka_settings(KafkaSettings, config)
@@ -104,7 +104,7 @@ def topics(
 
 def open_bus(config: Config) -> Any:
     """The log, to be read only: what cannot be read is said, not dead-lettered. A context that gives a Bus."""
-    from spillway.kafka import KafkaBus, KafkaSettings
+    from spillway.kafka.bus import KafkaBus, KafkaSettings
 
     bus = KafkaBus(kafka_settings(KafkaSettings, config), config.fleet, "cli")
     return _ReadOnly(bus, f"Kafka at {config.kafka} not reachable", what_helps(config, "kafka"))

@@ -11,7 +11,7 @@ import typer
 
 from spillway import tracing
 from spillway.api import RequestError
-from spillway.rpc import LendingClient, PlannerClient, ScalingClient
+from spillway.rpc.services import LendingClient, PlannerClient, ScalingClient
 from spillway.settings import from_environment
 from spillway_cli.config import Config, Resolved, resolve, what_helps
 from spillway_cli.exits import finish

@@ -17,7 +17,7 @@ from spillway.api import (
 )
 from spillway.api_lending import ListLendingRequest
 from spillway.events import PHASE_DRAINING, STATE_PRESENT
-from spillway.rpc import LendingClient, PlannerClient
+from spillway.rpc.services import LendingClient, PlannerClient
 from spillway.scopes import FLEET_SCOPE, cluster_scope
 from spillway.texts import counted, on_hold
 from spillway_cli.exits import Code, CommandFailed

@@ -14,7 +14,7 @@ from planner.core.recording import CODE_VERSION
 from planner.core.rules import Rules
 from spillway import api
 from spillway.events import DecisionRecorded
-from spillway.rpc import PlannerClient
+from spillway.rpc.services import PlannerClient
 from spillway_cli import whatif_tables
 from spillway_cli.config import Config
 from spillway_cli.exits import Code, CommandFailed, bad_input, guarded, say

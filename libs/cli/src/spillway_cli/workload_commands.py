@@ -9,7 +9,7 @@ import typer
 from rich.live import Live
 
 from spillway import api
-from spillway.rpc import PlannerClient
+from spillway.rpc.services import PlannerClient
 from spillway_cli import many, scaling_commands, tables
 from spillway_cli.config import Config
 from spillway_cli.exits import Code, bad_input, say, say_waits

@@ -15,7 +15,7 @@ from sim.core.requests import Request, denied
 from sim.pod_logs import is_log_path
 from sim.rest import SimTransport
 from sim.settings import Faults, LogSpec, NodeSpec, UsageSpec
-from spillway.cluster_api import ClusterUnreachable, TransportStatus
+from spillway.clusters.api import ClusterUnreachable, TransportStatus
 
 _BODY_LIMIT_BYTES = 16 << 20
 _SHUTDOWN_SECONDS = 0.2

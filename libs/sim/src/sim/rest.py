@@ -15,13 +15,13 @@ from sim.core.usage import ROOT as METRICS_ROOT
 from sim.core.usage import not_served, unavailable
 from sim.pod_logs import is_log_path, log_chunks
 from sim.watch import Watch, open_watch
-from spillway.cluster_api import ClusterUnreachable, Response, TransportStatus
+from spillway.clusters.api import ClusterUnreachable, Response, TransportStatus
 
 GARBAGE: Final = b"<html><body>upstream connect error</body></html>"
 
 
 class SimTransport:
-    """A `spillway.cluster_api.Transport`. While the cluster is silent, requests wait for the caller's time-out."""
+    """A `spillway.clusters.api.Transport`. While the cluster is silent, requests wait for the caller's time-out."""
 
     def __init__(self, cluster: SimCluster, token: str = "sim", account: Account | None = None) -> None:
         self._cluster = cluster

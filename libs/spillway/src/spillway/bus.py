@@ -1,4 +1,4 @@
-"""The bus: what a service may ask of the log, whoever keeps it. kafka.py and LocalBus (local_bus.py) answer."""
+"""The bus: what a service may ask of the log, whoever keeps it. kafka/bus.py and LocalBus (local_bus.py) answer."""
 
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager

@@ -1,6 +1,7 @@
 """Events of scaling: what is known of pods, metrics and queues, what people ask for, and what was decided.
 
-Amounts are milli-units (quantities.py), times whole milliseconds of Unix time; 0 where an object has no such time.
+Amounts are milli-units (kubernetes/quantities.py), times whole milliseconds of Unix time;
+0 where an object has no such time.
 """
 
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""The bus in memory, for tests and simulation: the same promises as kafka.py, in the loop's (virtual) time."""
+"""The bus in memory, for tests and simulation: the same promises as kafka/bus.py, in the loop's (virtual) time."""
 
 import asyncio
 import contextlib

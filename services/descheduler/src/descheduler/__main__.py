@@ -6,10 +6,10 @@ import time
 
 from descheduler.service import Descheduler
 from descheduler.settings import DeschedulerSettings
-from spillway.kafka import KafkaBus, KafkaSettings
-from spillway.process import Process, help_asked, run
-from spillway.rpc import LENDING, RpcServer, RpcSettings
-from spillway.serving import instance_at, serve
+from spillway.kafka.bus import KafkaBus, KafkaSettings
+from spillway.rpc.services import LENDING, RpcServer, RpcSettings
+from spillway.running.process import Process, help_asked, run
+from spillway.running.serving import instance_at, serve
 from spillway.settings import from_environment
 
 PREFIX = "SPILLWAY_DESCHEDULER_"

@@ -17,11 +17,11 @@ from spillway import api_lending as lending
 from spillway import metrics, tracing
 from spillway.bus import Bus, Headers
 from spillway.events_lending import NodeRecalled, RecallSettled
-from spillway.following import Follower
 from spillway.model import NO_GENERATION, Generation
-from spillway.request_queue import Decisions, Written
-from spillway.rpc_security import CALLER
-from spillway.standby import Role, Standby, Turn
+from spillway.rpc.security import CALLER
+from spillway.running.following import Follower
+from spillway.running.request_queue import Decisions, Written
+from spillway.running.standby import Role, Standby, Turn
 
 T = TypeVar("T")
 Decide = Callable[[DeschedulerState, Asked], tuple[Sequence[Written], T]]

@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 
 from descheduler.core.rules import Rules
+from spillway.running.standby import StandbySettings
 from spillway.settings import setting
-from spillway.standby import StandbySettings
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,10 +8,10 @@ from hpa.collecting import CollectingSettings
 from hpa.connections import read_connections
 from hpa.service import Asking, Hpa
 from hpa.settings import HpaSettings
-from spillway.kafka import KafkaBus, KafkaSettings
-from spillway.process import Process, help_asked, run
-from spillway.rpc import SCALING, RpcServer, RpcSettings
-from spillway.serving import instance_at, serve
+from spillway.kafka.bus import KafkaBus, KafkaSettings
+from spillway.rpc.services import SCALING, RpcServer, RpcSettings
+from spillway.running.process import Process, help_asked, run
+from spillway.running.serving import instance_at, serve
 from spillway.settings import from_environment
 
 PREFIX = "SPILLWAY_HPA_"

@@ -12,7 +12,7 @@ from typing import Any, Final
 import msgspec
 import yaml
 
-from spillway.kafka_access import KafkaAccess, KafkaSecurity, Mechanism, Protocol, access_to
+from spillway.kafka.access import KafkaAccess, KafkaSecurity, Mechanism, Protocol, access_to
 from spillway.settings import OperatorError
 from spillway.yaml_text import read_yaml
 

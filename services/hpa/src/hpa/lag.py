@@ -22,7 +22,7 @@ from aiokafka.protocol.offset import OffsetRequest
 
 from hpa.connections import KafkaConnection
 from spillway.events_scaling import PartitionBacklog
-from spillway.kafka_access import LetNotIn
+from spillway.kafka.access import LetNotIn
 from spillway.settings import OperatorError
 
 Place = tuple[str, int]

@@ -9,7 +9,7 @@ from spillway import metrics, tracing
 from spillway.addresses import BACKLOG, LOAD, PODS, SCALE, SCALE_POLICIES, SCALE_STATE, TURNS_HPA, WORKLOADS
 from spillway.bus import Batch, Bus, Offsets, Record, partition_of
 from spillway.events import TurnTaken
-from spillway.following import Followed, Follower
+from spillway.running.following import Followed, Follower
 
 WHOLE = (SCALE_POLICIES, SCALE_STATE, SCALE, WORKLOADS, PODS, TURNS_HPA)
 FORGETTING = (LOAD, BACKLOG)

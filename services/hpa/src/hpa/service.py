@@ -22,10 +22,10 @@ from spillway.addresses import SCALE_POLICIES, Tombstone
 from spillway.api import RequestError
 from spillway.bus import Bus, Headers
 from spillway.events_scaling import ScaleDecided, ScalePolicyDeclared
-from spillway.following import Follower
 from spillway.model import Generation
-from spillway.request_queue import Decisions, Written
-from spillway.standby import Role, Standby, Turn
+from spillway.running.following import Follower
+from spillway.running.request_queue import Decisions, Written
+from spillway.running.standby import Role, Standby, Turn
 
 T = TypeVar("T")
 Decide = Callable[[HpaState, Generation, int], tuple[Sequence[Written], T]]

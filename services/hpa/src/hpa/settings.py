@@ -7,8 +7,8 @@ from msgspec import Meta
 
 from hpa.core.kubernetes.policy import Settings
 from hpa.core.rules import Rules
+from spillway.running.standby import StandbySettings
 from spillway.settings import setting
-from spillway.standby import StandbySettings
 
 Seconds = Annotated[float, Meta(ge=0)]
 

@@ -6,10 +6,10 @@ import time
 
 from planner.service import Clocks, Planner
 from planner.settings import PlannerSettings
-from spillway.kafka import KafkaBus, KafkaSettings
-from spillway.process import Process, help_asked, run
-from spillway.rpc import RpcServer, RpcSettings
-from spillway.serving import instance_at, serve
+from spillway.kafka.bus import KafkaBus, KafkaSettings
+from spillway.rpc.services import RpcServer, RpcSettings
+from spillway.running.process import Process, help_asked, run
+from spillway.running.serving import instance_at, serve
 from spillway.settings import from_environment
 from spillway.store import RedisStore, StoreSettings
 

@@ -6,7 +6,7 @@ from typing import Protocol, TypeVar
 from planner.core.requests.queueing import ANY, Place
 from planner.core.state import PlannerState
 from planner.core.subject import Moment
-from spillway.request_queue import Written
+from spillway.running.request_queue import Written
 
 T = TypeVar("T")
 Decide = Callable[[PlannerState, Moment], tuple[Sequence[Written], T]]

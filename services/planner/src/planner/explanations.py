@@ -10,8 +10,8 @@ from planner.core.state import PlannerState
 from planner.core.subject import Moment
 from spillway.api import ExplainReply, ExplainRequest, RequestError, invalid
 from spillway.events import DecisionRecorded
-from spillway.rpc_callers import Caller
-from spillway.rpc_security import CALLER
+from spillway.rpc.callers import Caller
+from spillway.rpc.security import CALLER
 
 OTHERS = "another namespace"
 """In place of workloads that the caller may not see."""

@@ -23,10 +23,10 @@ from spillway.addresses import (
     WORKLOADS,
 )
 from spillway.bus import Batch, Bus, Offsets, Record
-from spillway.capacity_starts import CapacityStarts
 from spillway.events import CapacityChanged, CapacityReported
 from spillway.feasibility.cluster_view import NEVER
-from spillway.following import Followed, Follower
+from spillway.running.capacity_starts import CapacityStarts
+from spillway.running.following import Followed, Follower
 from spillway.wire import Unreadable, unpack_columns
 
 WHOLE = (

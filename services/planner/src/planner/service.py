@@ -36,11 +36,11 @@ from spillway.api import RequestError
 from spillway.bus import Bus, Offsets, Record
 from spillway.events import DecisionRecorded, PlacementDecided
 from spillway.feasibility.cluster_view import NEVER, WorkloadKey
-from spillway.following import Follower
 from spillway.model import Generation
-from spillway.request_queue import Decisions, NotYet, Waiting, Written
-from spillway.rpc_security import CALLER
-from spillway.standby import Role, Standby, Turn
+from spillway.rpc.security import CALLER
+from spillway.running.following import Follower
+from spillway.running.request_queue import Decisions, NotYet, Waiting, Written
+from spillway.running.standby import Role, Standby, Turn
 from spillway.store import StoreUnavailable
 
 log = structlog.get_logger()

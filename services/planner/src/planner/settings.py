@@ -4,8 +4,8 @@ from dataclasses import dataclass
 
 from planner.core.headroom import Pace
 from planner.core.rules import Rules
+from spillway.running.standby import StandbySettings
 from spillway.settings import setting
-from spillway.standby import StandbySettings
 
 
 @dataclass(frozen=True, slots=True)

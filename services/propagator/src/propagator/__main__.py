@@ -6,10 +6,10 @@ from functools import partial
 
 from propagator.service import Propagator
 from propagator.settings import Settings
-from spillway.cluster_api import ClusterApiSettings
-from spillway.cluster_serving import connected, serve
-from spillway.kafka import KafkaBus, KafkaSettings
-from spillway.process import Process, help_asked, run
+from spillway.clusters.api import ClusterApiSettings
+from spillway.kafka.bus import KafkaBus, KafkaSettings
+from spillway.running.cluster_serving import connected, serve
+from spillway.running.process import Process, help_asked, run
 from spillway.settings import from_environment
 
 PREFIX = "SPILLWAY_PROPAGATOR_"

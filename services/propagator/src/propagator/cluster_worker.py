@@ -25,7 +25,7 @@ from propagator.shape_asker import ShapeAsker
 from spillway import metrics, tracing
 from spillway.addresses import PLACEMENTS
 from spillway.bus import Bus, Headers
-from spillway.cluster_api import (
+from spillway.clusters.api import (
     CONFIG_MAPS,
     SERVICES,
     Change,
@@ -39,9 +39,9 @@ from spillway.cluster_api import (
     Upserted,
 )
 from spillway.events import STATE_ORPHANED, STATE_REFUSED, AdoptionAsked, ShapeAsked, WorkloadObserved
-from spillway.kubernetes import Kind
+from spillway.kubernetes.objects import Kind
 from spillway.model import NO_GENERATION
-from spillway.work_queue import WorkQueue
+from spillway.running.work_queue import WorkQueue
 
 FOLLOWED = {
     **{name: kind.served for name, kind in KINDS.items()},

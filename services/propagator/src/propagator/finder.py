@@ -14,7 +14,7 @@ from propagator.settings import Settings
 from spillway import tracing
 from spillway.addresses import ADOPTIONS
 from spillway.bus import Bus, BusUnavailable, Headers
-from spillway.cluster_api import (
+from spillway.clusters.api import (
     CONFIG_MAPS,
     DEPLOYMENTS,
     HORIZONTAL_POD_AUTOSCALERS,

@@ -36,7 +36,7 @@ from propagator.core.live import (
 )
 from propagator.core.manifests import Manifest, template_references
 from spillway import metrics
-from spillway.cluster_api import (
+from spillway.clusters.api import (
     CONFIG_MAPS,
     HORIZONTAL_POD_AUTOSCALERS,
     NAMESPACES,
@@ -49,8 +49,8 @@ from spillway.cluster_api import (
     NotFound,
     Refused,
 )
-from spillway.kubernetes import ABSENT, Kind
-from spillway.live_objects import declared_form
+from spillway.kubernetes.live_objects import declared_form
+from spillway.kubernetes.objects import ABSENT, Kind
 
 T = TypeVar("T")
 

@@ -14,7 +14,7 @@ from propagator.core.live import (
     workload_from_struct,
 )
 from propagator.core.manifests import LABEL_VALUE_LENGTH_MAX, workload_label
-from spillway.kubernetes import AnyObject, Deployment, Job, StatefulSet
+from spillway.kubernetes.objects import AnyObject, Deployment, Job, StatefulSet
 
 Workload = Deployment | StatefulSet | Job
 Found = TypeVar("Found", LiveWorkload, LiveDependency)

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from propagator.settings import Settings
-from spillway.cluster_api import ClusterUnreachable
+from spillway.clusters.api import ClusterUnreachable
 from spillway.pauses import Setbacks
 from spillway.waiting import is_set_within
 

@@ -25,10 +25,10 @@ from spillway.addresses import (
     status_address,
 )
 from spillway.bus import Bus, BusUnavailable, Headers, Record
-from spillway.cluster_api import ClusterApi
-from spillway.cluster_turns import ClusterTurns, Turn, way_to
+from spillway.clusters.api import ClusterApi
 from spillway.events import AdoptionAsked, ClusterJoined, ShapeAdmitted, ShapeAsked, TurnTaken, WorkloadObserved
-from spillway.following import TopicReader
+from spillway.running.cluster_turns import ClusterTurns, Turn, way_to
+from spillway.running.following import TopicReader
 
 SERVICE = "propagator"
 FOLLOWED = (CLUSTERS, WORKLOADS, DEPENDENCIES, PLACEMENTS, WORKLOAD_STATUS, ADOPTIONS, SHAPES, SHAPES_ASKED)

@@ -15,7 +15,7 @@ from propagator.settings import Settings
 from spillway import metrics, tracing
 from spillway.addresses import SHAPES_ASKED, Tombstone, shape_address
 from spillway.bus import Bus, BusUnavailable, Headers
-from spillway.cluster_api import PODS, ClusterApi, ClusterUnreachable, Conflict, Refused
+from spillway.clusters.api import PODS, ClusterApi, ClusterUnreachable, Conflict, Refused
 from spillway.events import SHAPE_ADMITTED, SHAPE_FORBIDDEN, SHAPE_REFUSED, SHAPE_UNASKED, ShapeAdmitted, ShapeAsked
 from spillway.model import Shape
 from spillway.waiting import is_set_within

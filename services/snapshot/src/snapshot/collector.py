@@ -14,7 +14,7 @@ from snapshot.core.workloads import FLEET_LABEL, WorkloadKey
 from snapshot.settings import Settings
 from spillway import tracing
 from spillway.bus import Bus, BusUnavailable, Headers
-from spillway.cluster_api import (
+from spillway.clusters.api import (
     Alive,
     Change,
     ClusterApi,
@@ -26,12 +26,12 @@ from spillway.cluster_api import (
     Removed,
     Upserted,
 )
-from spillway.cluster_turns import Turn
-from spillway.credentials import BadCredentials
+from spillway.clusters.credentials import BadCredentials
 from spillway.events import ClusterJoined, PodsUnschedulable
 from spillway.events_scaling import PodsObserved
-from spillway.kubernetes import NODES, Kind
+from spillway.kubernetes.objects import NODES, Kind
 from spillway.pauses import doubled_seconds
+from spillway.running.cluster_turns import Turn
 from spillway.waiting import is_set_within
 from spillway.wire import pack_columns
 

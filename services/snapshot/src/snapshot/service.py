@@ -11,7 +11,6 @@ from snapshot.core.log_book import LogBook, address_of_key
 from snapshot.settings import Settings
 from spillway.addresses import CAPACITY, CAPACITY_CHANGES, CLUSTERS, PENDING, PODS, SCALE_POLICIES, Tombstone, Topic
 from spillway.bus import Bus, BusUnavailable, Offsets, Record
-from spillway.cluster_turns import ClusterTurns, Turn
 from spillway.events import (
     CapacityChanged,
     CapacityReported,
@@ -22,7 +21,8 @@ from spillway.events import (
     TurnTaken,
 )
 from spillway.events_scaling import PodsObserved, ScalePolicyDeclared
-from spillway.following import TopicReader
+from spillway.running.cluster_turns import ClusterTurns, Turn
+from spillway.running.following import TopicReader
 from spillway.waiting import is_set_within
 
 

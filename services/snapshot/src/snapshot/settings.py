@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from spillway.cluster_turns import ClusterTurnSettings
+from spillway.running.cluster_turns import ClusterTurnSettings
 from spillway.settings import setting
 
 IGNORED_POD_LABELS = (

@@ -4,10 +4,10 @@ import os
 import sys
 from functools import partial
 
-from spillway.cluster_api import ClusterApiSettings
-from spillway.cluster_serving import connected, serve
-from spillway.kafka import KafkaBus, KafkaSettings
-from spillway.process import Process, help_asked, run
+from spillway.clusters.api import ClusterApiSettings
+from spillway.kafka.bus import KafkaBus, KafkaSettings
+from spillway.running.cluster_serving import connected, serve
+from spillway.running.process import Process, help_asked, run
 from spillway.settings import from_environment
 from vk_bridge.kubelet import Kubelet
 from vk_bridge.service import Bridge

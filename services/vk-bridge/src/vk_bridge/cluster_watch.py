@@ -7,7 +7,7 @@ from typing import Final
 import structlog
 
 from spillway import metrics
-from spillway.cluster_api import (
+from spillway.clusters.api import (
     Alive,
     Change,
     ClusterApi,
@@ -18,7 +18,7 @@ from spillway.cluster_api import (
     Removed,
     Upserted,
 )
-from spillway.kubernetes import Kind
+from spillway.kubernetes.objects import Kind
 from vk_bridge.core.owner_mirror import WATCHED_NODES, WATCHED_PODS, OwnerMirror
 from vk_bridge.settings import Settings
 

@@ -6,7 +6,7 @@ from typing import Final
 
 import structlog
 
-from spillway.cluster_api import PODS, ClusterApi, ClusterUnreachable, Conflict, Forbidden, Manifests, Refused
+from spillway.clusters.api import PODS, ClusterApi, ClusterUnreachable, Conflict, Forbidden, Manifests, Refused
 from spillway.lending_marks import POOL_UID, virtual_node_name
 from vk_bridge import metrics
 from vk_bridge.core.delete_collections import DeleteCollection, Deletion, PoolDeletion, Sizes, of_owner, of_pool

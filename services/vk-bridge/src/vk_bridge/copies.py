@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import structlog
 
-from spillway.cluster_api import (
+from spillway.clusters.api import (
     CONFIG_MAPS,
     SECRETS,
     ClusterApi,
@@ -16,7 +16,7 @@ from spillway.cluster_api import (
     NotFound,
     Refused,
 )
-from spillway.kubernetes import ABSENT, Kind
+from spillway.kubernetes.objects import ABSENT, Kind
 from spillway.lending_marks import COPY_VERSION, POOL
 from vk_bridge.by_version import ByVersion
 from vk_bridge.core.loan import Manifest

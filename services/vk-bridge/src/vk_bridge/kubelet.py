@@ -15,7 +15,7 @@ import structlog
 from aiohttp import web
 from aiohttp.typedefs import Handler
 
-from spillway.cluster_api import PODS, ClusterUnreachable, Refused
+from spillway.clusters.api import PODS, ClusterUnreachable, Refused
 from spillway.settings import SettingsError
 from vk_bridge import metrics
 from vk_bridge.core.loan import Manifest

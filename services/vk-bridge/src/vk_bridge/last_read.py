@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from spillway.cluster_api import Change, Removed, Upserted
+from spillway.clusters.api import Change, Removed, Upserted
 from vk_bridge.core.loan import Manifest
 from vk_bridge.core.owner_mirror import WatchedPod
 from vk_bridge.listing import Part

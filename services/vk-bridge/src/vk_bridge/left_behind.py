@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 
 import structlog
 
-from spillway.cluster_api import ClusterUnreachable, Conflict, Refused
+from spillway.clusters.api import ClusterUnreachable, Conflict, Refused
 from spillway.lending_marks import CHECKING
 from spillway.model import NO_GENERATION
 from vk_bridge.core.pod_steps import pairs, pod_step

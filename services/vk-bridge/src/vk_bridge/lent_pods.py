@@ -2,7 +2,7 @@
 
 from collections.abc import AsyncGenerator
 
-from spillway.cluster_api import PODS, ClusterApi, LogOptions
+from spillway.clusters.api import PODS, ClusterApi, LogOptions
 from vk_bridge.core.loan import Manifest
 from vk_bridge.core.owner_mirror import OwnerMirror
 from vk_bridge.core.pod_conversion import real_place

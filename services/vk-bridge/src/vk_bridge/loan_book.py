@@ -7,9 +7,9 @@ from dataclasses import replace
 import msgspec
 import structlog
 
-from spillway import kubernetes
 from spillway.events_lending import LOAN_LENT, Amounts, LentPod, NodeLent, NodeReturned
-from spillway.kubernetes import object_decoder
+from spillway.kubernetes import objects
+from spillway.kubernetes.objects import object_decoder
 from spillway.lending_marks import CHECKING, LENT, RECALLED, virtual_node_name
 from spillway.model import Generation
 from vk_bridge import metrics
@@ -26,7 +26,7 @@ from vk_bridge.core.wishes import Wishes
 from vk_bridge.node_reader import Reading
 from vk_bridge.records import Records
 
-_POD = object_decoder(kubernetes.PODS)
+_POD = object_decoder(objects.PODS)
 log = structlog.get_logger()
 
 
@@ -245,4 +245,4 @@ def _lent_pod(reading: Reading, pod: Manifest, requests: Amounts) -> LentPod:
 def _requests(pod: Manifest) -> Amounts:
     """As Shape's: with the pod's own place, and this alone where they cannot be read."""
     found = _POD.decode(msgspec.json.encode(pod))
-    return tuple(sorted({**(kubernetes.known_requests(found.spec, found.status) or {}), "pods": 1}.items()))
+    return tuple(sorted({**(objects.known_requests(found.spec, found.status) or {}), "pods": 1}.items()))

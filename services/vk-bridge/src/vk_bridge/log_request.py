@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Final
 
-from spillway.cluster_api import LogOptions
+from spillway.clusters.api import LogOptions
 
 FALSE: Final = ("false", "0")
 DIGITS_MAX: Final = 18

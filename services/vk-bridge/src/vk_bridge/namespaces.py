@@ -6,8 +6,8 @@ from typing import Any, Final
 
 import structlog
 
-from spillway.cluster_api import CONFIG_MAPS, NAMESPACES, SECRETS, AlreadyExists, ClusterApi
-from spillway.kubernetes import VOLUME_CLAIMS, AnyObject, Kind
+from spillway.clusters.api import CONFIG_MAPS, NAMESPACES, SECRETS, AlreadyExists, ClusterApi
+from spillway.kubernetes.objects import VOLUME_CLAIMS, AnyObject, Kind
 from spillway.lending_marks import COPY_VERSION, FLEET, POD_NAMESPACE_PREFIX, POOL
 from vk_bridge.core.loan import Manifest
 from vk_bridge.reach import Reach

@@ -8,9 +8,9 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from spillway import kubernetes
-from spillway.cluster_api import NODES, PODS, ClusterApi, ClusterUnreachable
-from spillway.kubernetes import object_decoder
+from spillway.clusters.api import NODES, PODS, ClusterApi, ClusterUnreachable
+from spillway.kubernetes import objects
+from spillway.kubernetes.objects import object_decoder
 from spillway.lending_marks import POOL_POD, POOL_UID, RECALLED, virtual_node_name
 from spillway.pauses import doubled_seconds
 from vk_bridge.by_version import ByVersion
@@ -56,7 +56,7 @@ T = TypeVar("T")
 StandingOf = Callable[[Manifest], Standing]
 Nodes = tuple[Manifest | None, Manifest | None]
 """The real and the virtual one."""
-_POD = object_decoder(kubernetes.PODS)
+_POD = object_decoder(objects.PODS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,7 +224,7 @@ class _Side:
         self._reach = reach
         self.read = True
 
-    async def get(self, kind: kubernetes.Kind, namespace: str, name: str) -> Manifest | None:
+    async def get(self, kind: objects.Kind, namespace: str, name: str) -> Manifest | None:
         api = self._api
         return None if api is None else await self._ask(lambda: api.get(kind, namespace, name), None)
 

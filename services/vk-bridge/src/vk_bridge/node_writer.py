@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any, Literal
 
-from spillway.cluster_api import NODES, AlreadyExists, ClusterApi
+from spillway.clusters.api import NODES, AlreadyExists, ClusterApi
 from spillway.lending_marks import PREFIX, virtual_node_name
 from spillway.model import Generation
 from vk_bridge.core.loan import Manifest

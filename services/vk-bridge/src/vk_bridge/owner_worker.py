@@ -11,12 +11,12 @@ import structlog
 from spillway import tracing
 from spillway.addresses import RECALLS
 from spillway.bus import Bus
-from spillway.cluster_api import Change, ClusterApi, ClusterUnreachable, Conflict, Listed, Refused
+from spillway.clusters.api import Change, ClusterApi, ClusterUnreachable, Conflict, Listed, Refused
 from spillway.events_lending import NodeLent, NodeReturned
 from spillway.lending_marks import LENT, LENT_NODE, POOL_UID, virtual_node_name
 from spillway.model import Generation
 from spillway.pauses import doubled_seconds
-from spillway.work_queue import WorkQueue
+from spillway.running.work_queue import WorkQueue
 from vk_bridge import metrics
 from vk_bridge.cluster_watch import ClusterWatch
 from vk_bridge.copies import Copies

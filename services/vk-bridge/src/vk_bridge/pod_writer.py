@@ -6,7 +6,7 @@ from typing import Any
 
 import structlog
 
-from spillway.cluster_api import (
+from spillway.clusters.api import (
     PODS,
     AlreadyExists,
     ClusterApi,

@@ -8,11 +8,11 @@ from typing import Final
 import structlog
 from msgspec import Struct
 
-from spillway.cluster_api import Change, ClusterApi, Failed, Listed, Removed, Upserted
-from spillway.cluster_turns import way_to
+from spillway.clusters.api import Change, ClusterApi, Failed, Listed, Removed, Upserted
 from spillway.events import ClusterJoined
-from spillway.kubernetes import Kind, Meta
+from spillway.kubernetes.objects import Kind, Meta
 from spillway.lending_marks import LENT_CLUSTER, LENT_NODE
+from spillway.running.cluster_turns import way_to
 from vk_bridge.core.budgets import BUDGETS, Budget
 from vk_bridge.core.owner_mirror import WATCHED_NODES, WatchedNode
 from vk_bridge.reach import Reach

@@ -7,7 +7,7 @@ from typing import TypeVar
 import structlog
 
 from spillway import metrics
-from spillway.cluster_api import ClusterUnreachable
+from spillway.clusters.api import ClusterUnreachable
 from spillway.pauses import Setbacks
 from vk_bridge.settings import Settings
 

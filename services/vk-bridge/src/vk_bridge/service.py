@@ -16,11 +16,11 @@ from spillway.addresses import (
     WORKLOADS,
 )
 from spillway.bus import Bus, Record
-from spillway.cluster_api import Change
-from spillway.cluster_turns import ClusterTurns, Turn, way_to
+from spillway.clusters.api import Change
 from spillway.events import TurnTaken
 from spillway.events_lending import NodeLent, NodeRecalled, NodeReturned
-from spillway.following import TopicReader
+from spillway.running.cluster_turns import ClusterTurns, Turn, way_to
+from spillway.running.following import TopicReader
 from vk_bridge.core.log_state import LogState
 from vk_bridge.lent_pods import LentPods
 from vk_bridge.node_slots import NodeSlots

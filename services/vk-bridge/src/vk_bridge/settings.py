@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from spillway.cluster_turns import ClusterTurnSettings
+from spillway.running.cluster_turns import ClusterTurnSettings
 from spillway.settings import setting
 from vk_bridge.core.carried import CARRIED, NEVER
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import structlog
 
-from spillway.cluster_api import ClusterApi, ClusterUnreachable
+from spillway.clusters.api import ClusterApi, ClusterUnreachable
 from spillway.events_lending import NodeUsed
 from spillway.model import Generation
 from vk_bridge.core.owner_mirror import OwnerMirror

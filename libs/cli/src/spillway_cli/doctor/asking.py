@@ -12,15 +12,15 @@ from spillway.api import RequestError
 from spillway.api_lending import LentNode, ListLendingRequest, ListLentRequest
 from spillway.api_scaling import ExplainPolicyReply, ExplainPolicyRequest, ListPoliciesRequest, PolicyReply
 from spillway.bus import BusUnavailable
-from spillway.kafka_access import access_to
-from spillway.kafka_settings import KafkaSettings
-from spillway.log_inspection import inspect_log
-from spillway.rpc import LENDING, PLANNER, SCALING, LendingClient, PlannerClient, ScalingClient
-from spillway.rpc_calls import Service
-from spillway.rpc_probe import Identity, Probed, probe
+from spillway.kafka.access import access_to
+from spillway.kafka.inspection import inspect_log
+from spillway.kafka.settings import KafkaSettings
+from spillway.kafka.topics import TopicSettings
+from spillway.rpc.calls import Service
+from spillway.rpc.probe import Identity, Probed, probe
+from spillway.rpc.services import LENDING, PLANNER, SCALING, LendingClient, PlannerClient, ScalingClient
 from spillway.settings import OperatorError
 from spillway.store import RedisStore, StoreSettings, StoreUnavailable
-from spillway.topics import TopicSettings
 from spillway.version import VERSION
 from spillway_cli.config import Config, names_health_ports
 from spillway_cli.doctor import fleet, log, members, services

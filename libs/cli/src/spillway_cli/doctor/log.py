@@ -4,10 +4,10 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 
 from spillway.addresses import SCOPE_ONE, TOPIC_BY_NAME, TOPICS
-from spillway.log_inspection import DiskFound, LogFound, TopicFound
+from spillway.kafka.inspection import DiskFound, LogFound, TopicFound
+from spillway.kafka.topics import TopicSettings, configs_of
 from spillway.store import StoreFound
 from spillway.texts import counted
-from spillway.topics import TopicSettings, configs_of
 from spillway_cli.doctor.checks import Check, failed, named, ok, skipped, warning
 from spillway_cli.output import amount
 

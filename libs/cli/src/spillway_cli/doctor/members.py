@@ -15,10 +15,10 @@ from pathlib import Path
 from cryptography import x509
 from yarl import URL
 
-from spillway.cluster_api import ClusterApiSettings, ClusterUnreachable, HttpTransport
-from spillway.cluster_rights import BRIDGE_OWNER, SNAPSHOT
-from spillway.credentials import BadCredentials, Endpoint, load_endpoint, tls_context
-from spillway.kubernetes import (
+from spillway.clusters.api import ClusterApiSettings, ClusterUnreachable, HttpTransport
+from spillway.clusters.credentials import BadCredentials, Endpoint, load_endpoint, tls_context
+from spillway.clusters.rights import BRIDGE_OWNER, SNAPSHOT
+from spillway.kubernetes.objects import (
     DEPLOYMENTS,
     JOBS,
     NAMESPACES,

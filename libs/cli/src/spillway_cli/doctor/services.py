@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from spillway.rpc_probe import Probed
+from spillway.rpc.probe import Probed
 from spillway_cli.doctor.checks import Check, failed, named, ok, skipped, warning
 from spillway_cli.output import duration
 

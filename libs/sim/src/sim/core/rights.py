@@ -10,7 +10,7 @@ from sim.core.listing import encode
 from sim.core.requests import Answer, Api, Request, is_apply
 from sim.core.routes import Route, parse_route
 from sim.core.usage import NODE_METRICS, POD_METRICS, ROOT
-from spillway.cluster_rights import Right, gives
+from spillway.clusters.rights import Right, gives
 
 ON_ONE: Final = {"GET": "get", "PUT": "update", "PATCH": "patch", "DELETE": "delete", "POST": "create"}
 ON_MANY: Final = {"GET": "list", "DELETE": "deletecollection", "POST": "create"}

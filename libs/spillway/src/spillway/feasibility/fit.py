@@ -27,8 +27,8 @@ from spillway.feasibility.nodes import ClusterNodes
 from spillway.feasibility.own_template import candidates
 from spillway.feasibility.pod_affinity import filter_by_other_pods, filter_by_spread, limits_a_node, own_ceilings
 from spillway.feasibility.topology import Bound
+from spillway.kubernetes.pod_shape import matches_labels
 from spillway.model import HOSTNAME_LABEL, HostPort, Int64s, NodeGroup, Shape, VolumeLimit
-from spillway.pod_shape import matches_labels
 
 ANY_IP = "0.0.0.0"
 REASONS_SHOWN = 3

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from spillway.feasibility.nodes import ClusterNodes
+from spillway.kubernetes.pod_shape import matches_labels
 from spillway.lending_marks import LENDING
 from spillway.model import (
     HOSTNAME_LABEL,
@@ -20,7 +21,6 @@ from spillway.model import (
     Taint,
     Toleration,
 )
-from spillway.pod_shape import matches_labels
 
 Bools = npt.NDArray[np.bool_]
 

@@ -10,8 +10,8 @@ from typing import TypeVar
 
 from spillway.feasibility.nodes import ClusterNodes
 from spillway.feasibility.pod_affinity import namespaces_of
+from spillway.kubernetes.pod_shape import OWN_TEMPLATE, matches_labels
 from spillway.model import LabelSet, PodSelector, PodTerm, Requirement, Shape, Spread
-from spillway.pod_shape import OWN_TEMPLATE, matches_labels
 
 T = TypeVar("T", Spread, PodTerm)
 

@@ -11,8 +11,8 @@ import numpy as np
 from spillway.feasibility.node_match import Bools, Verdict, filter_by_labels, filter_by_taints
 from spillway.feasibility.nodes import NO_DOMAIN, ClusterNodes
 from spillway.feasibility.topology import Ceiling
+from spillway.kubernetes.pod_shape import matches_labels
 from spillway.model import HOSTNAME_LABEL, Int64s, PodTerm, Shape, Spread
-from spillway.pod_shape import matches_labels
 
 NAMESPACE_LABEL = "kubernetes.io/metadata.name"
 

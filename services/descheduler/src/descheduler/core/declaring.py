@@ -10,9 +10,9 @@ from spillway import api_lending as lending
 from spillway.api import RequestError, invalid
 from spillway.events_lending import LOAN_LENT, LendingDeclared, LendingRule, NodeLent
 from spillway.feasibility.cluster_view import ClusterView
-from spillway.label_text import check_label_key, check_label_value
+from spillway.kubernetes.label_text import check_label_key, check_label_value
+from spillway.kubernetes.pod_shape import is_integer
 from spillway.model import NO_GENERATION, NODE_LENT, SUPPLY_DEDICATED, SUPPLY_IDLE, Generation, Requirement
-from spillway.pod_shape import is_integer
 
 COOLDOWN_SECONDS = 1_800
 IDLE_SECONDS = 600

@@ -4,8 +4,8 @@ from dataclasses import dataclass
 
 from descheduler.core.state import DeschedulerState
 from spillway.feasibility.volumes import NO_CLAIMS, limited
+from spillway.kubernetes.pod_shape import declared_shape
 from spillway.model import Shape
-from spillway.pod_shape import declared_shape
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,7 +34,7 @@ from spillway.events_scaling import (
     ScalePolicyDeclared,
     ScaleStateChanged,
 )
-from spillway.manifest_text import read_object
+from spillway.kubernetes.manifest_text import read_object
 from spillway.model import NO_GENERATION, Generation
 
 CATCH_UP_MAX = 1_000

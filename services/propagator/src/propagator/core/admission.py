@@ -10,8 +10,8 @@ from typing import Any
 
 from spillway.api import RequestError
 from spillway.events import SHAPE_ADMITTED, SHAPE_FORBIDDEN, SHAPE_REFUSED, SHAPE_UNASKED
+from spillway.kubernetes.pod_shape import TEMPLATE_HASH_LABELS, bare, shape_of
 from spillway.model import Shape
-from spillway.pod_shape import TEMPLATE_HASH_LABELS, bare, shape_of
 
 Manifest = dict[str, Any]
 

@@ -14,7 +14,7 @@ from propagator.core.live import (
     workload_from_manifest,
 )
 from spillway.events import FOUND, FOUND_NOTHING, FOUND_REFUSED, AdoptionAsked, WorkloadFound
-from spillway.live_objects import declared_form
+from spillway.kubernetes.live_objects import declared_form
 from spillway.model import NO_GENERATION
 
 Manifest = Mapping[str, Any]

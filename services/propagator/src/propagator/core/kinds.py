@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from spillway.kubernetes import DEPLOYMENTS, JOBS, STATEFULSETS, Kind
+from spillway.kubernetes.objects import DEPLOYMENTS, JOBS, STATEFULSETS, Kind
 
 DEPLOYMENT: Final = "Deployment"
 STATEFULSET: Final = "StatefulSet"

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final, NamedTuple
 
 from propagator.core.kinds import DEPLOYMENT, JOB, KINDS, STATEFULSET
-from spillway.kubernetes import AnyObject, Deployment, Job, StatefulSet, job_end
+from spillway.kubernetes.objects import AnyObject, Deployment, Job, StatefulSet, job_end
 from spillway.model import NO_GENERATION, Generation
 
 LABEL_FLEET = "spillway.io/fleet"

@@ -17,8 +17,8 @@ from propagator.core.live import (
     Reference,
 )
 from spillway.events import DependencyDeclared, WorkloadDeclared
+from spillway.kubernetes.pod_shape import template_digest
 from spillway.model import Part
-from spillway.pod_shape import template_digest
 
 Manifest = dict[str, Any]
 

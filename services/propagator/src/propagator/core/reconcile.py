@@ -64,7 +64,7 @@ from spillway.events import (
     DependencyDeclared,
     WorkloadObserved,
 )
-from spillway.live_objects import first_not_so
+from spillway.kubernetes.live_objects import first_not_so
 from spillway.model import NO_GENERATION, Generation
 from spillway.texts import before_change, before_hold, changed_field
 

@@ -29,7 +29,7 @@ from propagator.core.live import (
 )
 from propagator.core.manifests import Manifest, dependency_declaration, manifest_digest, workload_label
 from spillway.events import STATE_ABSENT, STATE_NOT_OWNED, STATE_RELEASED
-from spillway.live_objects import first_difference, with_spec_taken_over, without_nulls
+from spillway.kubernetes.live_objects import first_difference, with_spec_taken_over, without_nulls
 
 FIELD_MANAGER = "spillway"
 """As whom we apply (ClusterApiSettings.field_manager)."""

@@ -14,7 +14,7 @@ from snapshot.core.pod_details import PodDetails
 from snapshot.core.pods import Load, Owner, Pods
 from snapshot.core.workloads import WorkloadKey, WorkloadTable
 from snapshot.settings import Settings
-from spillway.kubernetes import (
+from spillway.kubernetes.objects import (
     DEPLOYMENTS,
     JOBS,
     NAMESPACES,

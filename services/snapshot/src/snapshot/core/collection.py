@@ -16,8 +16,8 @@ from spillway.addresses import CAPACITY_CHANGES, Tombstone, address_of, capacity
 from spillway.addresses import PODS as PODS_TOPIC
 from spillway.events import CapacityChanged, CapacityReported, PodsScheduled, PodsUnschedulable
 from spillway.events_scaling import PodsObserved
-from spillway.kubernetes import NODES, PODS, Kind
-from spillway.pod_metrics import PodMetrics
+from spillway.kubernetes.objects import NODES, PODS, Kind
+from spillway.kubernetes.pod_metrics import PodMetrics
 
 Record = CapacityChanged | CapacityReported | PodsUnschedulable | PodsScheduled | PodsObserved | Tombstone
 

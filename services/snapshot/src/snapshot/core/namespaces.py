@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from snapshot.core.volumes import VolumeTable
-from spillway import kubernetes
+from spillway.kubernetes import objects
 from spillway.model import LabelSet, NamespaceFacts, Quota, Requirement
 
 NAME_LABEL = "kubernetes.io/metadata.name"
@@ -34,7 +34,7 @@ class NamespaceTable:
         self._quotas: dict[str, _Placed] = {}
         self._uids_by_namespace: dict[str, set[str]] = {}
 
-    def upsert(self, item: kubernetes.AnyObject) -> None:
+    def upsert(self, item: objects.AnyObject) -> None:
         labels = tuple(sorted(entry for entry in item.metadata.labels.items() if entry[0] != NAME_LABEL))
         self._name_by_uid[item.metadata.uid] = item.metadata.name
         if item.metadata.name == SYSTEM_NAMESPACE and self.api_server != item.metadata.uid:
@@ -56,7 +56,7 @@ class NamespaceTable:
         for uid in [uid for uid in self._name_by_uid if uid not in uids]:
             self.remove(uid)
 
-    def upsert_quota(self, item: kubernetes.ResourceQuota) -> None:
+    def upsert_quota(self, item: objects.ResourceQuota) -> None:
         placed = _Placed(item.metadata.namespace, read_quota(item))
         if self._quotas.get(item.metadata.uid) != placed:
             self._quotas[item.metadata.uid] = placed
@@ -89,7 +89,7 @@ class NamespaceTable:
         return found if found != NamespaceFacts(name, (), ()) else None
 
 
-def read_quota(item: kubernetes.ResourceQuota) -> Quota:
+def read_quota(item: objects.ResourceQuota) -> Quota:
     """What cannot be read is a limit of 0, or used up, so that nobody is promised it."""
     hard = {name: _amount(name, text, 0) for name, text in item.spec.hard.items()}
     used = {name: _amount(name, text, INT64_MAX) for name, text in item.status.used.items() if name in hard}
@@ -105,9 +105,9 @@ def read_quota(item: kubernetes.ResourceQuota) -> Quota:
     )
 
 
-def _amount(name: str, text: kubernetes.Quantity, unreadable: int) -> int:
+def _amount(name: str, text: objects.Quantity, unreadable: int) -> int:
     try:
-        return kubernetes.parse_quantity(text, milli=name.rpartition(".")[2] == "cpu")
+        return objects.parse_quantity(text, milli=name.rpartition(".")[2] == "cpu")
     except ValueError:
         return unreadable
 

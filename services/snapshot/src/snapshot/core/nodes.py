@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from spillway import kubernetes
+from spillway.kubernetes import objects
 from spillway.model import LabelSet, Taint
 
 INT64_MAX = 2**63 - 1
@@ -50,7 +50,7 @@ class NodeTable:
         lost = len(self.nodes.keys() - self.doubt.nodes.keys())
         return f"the list of nodes lost {lost} of {len(self.nodes)}; not believed yet"
 
-    def listed(self, nodes: Iterable[kubernetes.Node], now: float) -> None:
+    def listed(self, nodes: Iterable[objects.Node], now: float) -> None:
         found = {node.metadata.name: read_node(node) for node in nodes}
         if not self._lost_most(found):
             self._accept(found)
@@ -59,7 +59,7 @@ class NodeTable:
         else:
             self.doubt.nodes = found
 
-    def upsert(self, node: kubernetes.Node) -> None:
+    def upsert(self, node: objects.Node) -> None:
         name, facts = node.metadata.name, read_node(node)
         if self.doubt is not None:
             self.doubt.nodes[name] = facts
@@ -94,7 +94,7 @@ class NodeTable:
         self.dirty.update(name for name in known.keys() | found.keys() if known.get(name) != found.get(name))
 
 
-def read_node(node: kubernetes.Node) -> NodeFacts:
+def read_node(node: objects.Node) -> NodeFacts:
     taints = sorted((taint.key, taint.value, taint.effect) for taint in node.spec.taints)
     return NodeFacts(
         allocatable=_amounts(node.status.allocatable),
@@ -104,12 +104,12 @@ def read_node(node: kubernetes.Node) -> NodeFacts:
     )
 
 
-def _amounts(quantities: dict[str, kubernetes.Quantity]) -> tuple[tuple[str, int], ...]:
+def _amounts(quantities: dict[str, objects.Quantity]) -> tuple[tuple[str, int], ...]:
     """What cannot be read offers nothing, so that nobody is promised it."""
     amounts = []
     for name, quantity in sorted(quantities.items()):
         try:
-            amount = kubernetes.parse_quantity(quantity, milli=name == "cpu")
+            amount = objects.parse_quantity(quantity, milli=name == "cpu")
         except ValueError:
             continue
         if amount > 0:

@@ -7,7 +7,7 @@ from snapshot.core.pod_details import PodDetail, PodDetails, milli_amounts
 from snapshot.core.workloads import WorkloadKey, WorkloadTable
 from spillway.addresses import Tombstone, pods_address
 from spillway.events_scaling import ContainerUsage, ObservedPod, PodRequests, PodsObserved
-from spillway.pod_metrics import PodMetrics, duration_ms, unix_ms
+from spillway.kubernetes.pod_metrics import PodMetrics, duration_ms, unix_ms
 
 NOT_ASKED = "metrics: not asked for yet"
 POD_WEIGHT = 64

@@ -3,14 +3,14 @@
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from spillway import kubernetes
 from spillway.events_scaling import ContainerRequests, PodRequests
-from spillway.pod_metrics import unix_ms
-from spillway.quantities import parse_quantity
+from spillway.kubernetes import objects
+from spillway.kubernetes.pod_metrics import unix_ms
+from spillway.kubernetes.quantities import parse_quantity
 
 CONTROLLERS = frozenset({"ReplicaSet", "StatefulSet", "Job"})
 
-_Asked = tuple[tuple[kubernetes.Container, ...], tuple[kubernetes.Container, ...], kubernetes.Resources | None]
+_Asked = tuple[tuple[objects.Container, ...], tuple[objects.Container, ...], objects.Resources | None]
 
 
 class PodDetail(NamedTuple):
@@ -38,7 +38,7 @@ class PodDetails:
         """Their pods, by name."""
         return sorted(detail for uid in owner_uids for detail in self._by_owner.get(uid, {}).values())
 
-    def upsert(self, pod: kubernetes.Pod) -> None:
+    def upsert(self, pod: objects.Pod) -> None:
         uid, owner = pod.metadata.uid, _owner_uid(pod.metadata)
         known_owner = self._owner_by_pod.get(uid, "")
         if known_owner and known_owner != owner:
@@ -68,7 +68,7 @@ class PodDetails:
         for uid in [uid for uid in self._owner_by_pod if uid not in uids]:
             self.remove(uid)
 
-    def _requests(self, owner: str, spec: kubernetes.PodSpec) -> PodRequests:
+    def _requests(self, owner: str, spec: objects.PodSpec) -> PodRequests:
         """Read once for pods of one owner that ask alike, as nearly all do, and kept once."""
         asked = spec.containers, spec.init_containers, spec.resources
         known = self._requests_by_owner.get(owner)
@@ -77,11 +77,11 @@ class PodDetails:
         return known[1]
 
 
-def _owner_uid(metadata: kubernetes.Meta) -> str:
+def _owner_uid(metadata: objects.Meta) -> str:
     return next((one.uid for one in metadata.owner_references if one.controller and one.kind in CONTROLLERS), "")
 
 
-def _read(pod: kubernetes.Pod, requests: PodRequests) -> PodDetail:
+def _read(pod: objects.Pod, requests: PodRequests) -> PodDetail:
     status = pod.status
     ready = next((one for one in status.conditions if one.type == "Ready"), None)
     return PodDetail(
@@ -95,23 +95,23 @@ def _read(pod: kubernetes.Pod, requests: PodRequests) -> PodDetail:
     )
 
 
-def _requests(spec: kubernetes.PodSpec) -> PodRequests:
+def _requests(spec: objects.PodSpec) -> PodRequests:
     """As they are asked for, and not as a resize under way has them: so the autoscaler of Kubernetes reads them."""
     containers = [_of_container(one) for one in spec.containers]
     containers += [_of_container(one, init=True) for one in spec.init_containers]
     return PodRequests(tuple(containers), () if spec.resources is None else _amounts(spec.resources))
 
 
-def _of_container(container: kubernetes.Container, *, init: bool = False) -> ContainerRequests:
+def _of_container(container: objects.Container, *, init: bool = False) -> ContainerRequests:
     restartable = init and container.restart_policy == "Always"
     return ContainerRequests(container.name, _amounts(container.resources), init, restartable)
 
 
-def _amounts(resources: kubernetes.Resources) -> tuple[tuple[str, int], ...]:
+def _amounts(resources: objects.Resources) -> tuple[tuple[str, int], ...]:
     return milli_amounts(resources.requests.items())
 
 
-def milli_amounts(items: Iterable[tuple[str, kubernetes.Quantity]]) -> tuple[tuple[str, int], ...]:
+def milli_amounts(items: Iterable[tuple[str, objects.Quantity]]) -> tuple[tuple[str, int], ...]:
     """Thousandths by resource; what cannot be read is left out, and whoever needs it says that it is missing."""
     amounts: list[tuple[str, int]] = []
     for name, text in items:

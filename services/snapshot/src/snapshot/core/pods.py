@@ -7,10 +7,10 @@ from typing import NamedTuple
 
 from snapshot.core.interned import Interned
 from snapshot.core.waiting_shape import waiting_shape
-from spillway import kubernetes
+from spillway.kubernetes import objects
+from spillway.kubernetes.pod_terms import apart_terms
 from spillway.lending_marks import POD_NAMESPACE_PREFIX, digest
 from spillway.model import HostPort, PodTable, Shape
-from spillway.pod_terms import apart_terms
 
 TEMPLATE_HASH_LABELS = ("pod-template-hash", "controller-revision-hash")
 """Of a ReplicaSet's pods, and of a StatefulSet's; those of a Job have neither."""
@@ -101,7 +101,7 @@ class Pods:
     def __len__(self) -> int:
         return len(self._pods)
 
-    def upsert(self, pod: kubernetes.Pod) -> None:
+    def upsert(self, pod: objects.Pod) -> None:
         uid, found = pod.metadata.uid, self._read(pod)
         known = self._pods.get(uid)
         if found.waiting:  # Its spec stays as it is while it waits.
@@ -170,7 +170,7 @@ class Pods:
             del self.loads[pod.node]
         self.dirty_nodes.add(pod.node)
 
-    def _read(self, pod: kubernetes.Pod) -> PodFacts:
+    def _read(self, pod: objects.Pod) -> PodFacts:
         metadata, labels = pod.metadata, pod.metadata.labels
         node = sys.intern(pod.spec.node_name)
         finished = pod.status.phase in ("Succeeded", "Failed")
@@ -198,22 +198,22 @@ class Pods:
             characters=_characters(table, requests) + _PORT_CHARACTERS * len(ports) if holds else 0,
         )
 
-    def _waiting(self, status: kubernetes.PodStatus) -> str:
+    def _waiting(self, status: objects.PodStatus) -> str:
         for condition in status.conditions:
             if (condition.type, condition.status, condition.reason) == ("PodScheduled", "False", "Unschedulable"):
                 return condition.message[: self._reason_characters_max] or condition.reason
         return ""
 
 
-def requests_of(pod: kubernetes.Pod) -> tuple[bool, Amounts]:
+def requests_of(pod: objects.Pod) -> tuple[bool, Amounts]:
     """Whether they could not be read, and what the pod holds of its node, its own place included."""
-    amounts = kubernetes.known_requests(pod.spec, pod.status)
+    amounts = objects.known_requests(pod.spec, pod.status)
     if amounts is None:
         return True, (("pods", 1),)
     return False, tuple(sorted((name, amount) for name, amount in {**amounts, "pods": 1}.items() if amount > 0))
 
 
-def owner_of(metadata: kubernetes.Meta) -> Owner:
+def owner_of(metadata: objects.Meta) -> Owner:
     for reference in metadata.owner_references:
         if reference.controller:
             kind, name = sys.intern(_short(reference.kind)), _short(reference.name)
@@ -230,8 +230,8 @@ def _characters(table: PodTable, requests: Amounts) -> int:
     return labels + sum(len(name) for name, _ in requests) + (len(repr(table.apart)) if table.apart else 0)
 
 
-def _ports(spec: kubernetes.PodSpec) -> Iterable[HostPort]:
-    return (HostPort(ip, protocol, port) for ip, protocol, port in kubernetes.host_ports(spec))
+def _ports(spec: objects.PodSpec) -> Iterable[HostPort]:
+    return (HostPort(ip, protocol, port) for ip, protocol, port in objects.host_ports(spec))
 
 
 def _port_order(port: HostPort) -> tuple[int, str, str]:

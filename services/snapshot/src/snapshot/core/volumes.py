@@ -9,10 +9,10 @@ from collections.abc import Iterable, Iterator
 from itertools import chain
 from typing import NamedTuple
 
-from spillway import kubernetes
+from spillway.kubernetes import objects
+from spillway.kubernetes.pod_shape import is_integer
+from spillway.kubernetes.specs import NodeSelectorTerm
 from spillway.model import NodeTerm, Requirement, VolumeClaim, VolumeLimit
-from spillway.pod_shape import is_integer
-from spillway.specs import NodeSelectorTerm
 
 BIND_COMPLETED = "pv.kubernetes.io/bind-completed"
 ONCE = ("ReadWriteOncePod", "ReadWriteOnce")
@@ -66,7 +66,7 @@ class VolumeTable:
 
     # ── Claims ──────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def upsert_claim(self, item: kubernetes.PersistentVolumeClaim) -> None:
+    def upsert_claim(self, item: objects.PersistentVolumeClaim) -> None:
         uid, claim = item.metadata.uid, _read_claim(item)
         before = self._claims.get(uid)
         if before == claim:
@@ -110,7 +110,7 @@ class VolumeTable:
 
     # ── Volumes ─────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def upsert_volume(self, item: kubernetes.PersistentVolume) -> None:
+    def upsert_volume(self, item: objects.PersistentVolume) -> None:
         uid, volume = item.metadata.uid, _read_volume(item)
         self._uid_by_volume_name[volume.name] = uid
         if self._volumes.get(uid) != volume:
@@ -152,7 +152,7 @@ class VolumeTable:
         return VolumeClaim(claim.name, True, limits, claim.once, volume.attached)
 
 
-def _read_claim(item: kubernetes.PersistentVolumeClaim) -> _Claim:
+def _read_claim(item: objects.PersistentVolumeClaim) -> _Claim:
     name, modes = item.metadata.name, item.spec.access_modes
     refused = ""
     if item.metadata.deletion_timestamp is not None:
@@ -164,7 +164,7 @@ def _read_claim(item: kubernetes.PersistentVolumeClaim) -> _Claim:
     return _Claim(item.metadata.namespace, name, bound, refused, once)
 
 
-def _read_volume(item: kubernetes.PersistentVolume) -> _Volume:
+def _read_volume(item: objects.PersistentVolume) -> _Volume:
     affinity, limits = item.spec.node_affinity, list[tuple[NodeTerm, ...]]()
     if affinity is not None and affinity.required is not None:
         limits.append(tuple(_terms(affinity.required.node_selector_terms)))

@@ -5,13 +5,13 @@ from typing import Any
 
 import msgspec
 
-from spillway import kubernetes
 from spillway.api import RequestError
+from spillway.kubernetes import objects
+from spillway.kubernetes.pod_shape import bare, shape_of
 from spillway.model import Shape
-from spillway.pod_shape import bare, shape_of
 
 
-def waiting_shape(pod: kubernetes.Pod) -> Shape | None:
+def waiting_shape(pod: objects.Pod) -> Shape | None:
     """None where it cannot be read."""
     spec = _without_nulls(msgspec.json.decode(msgspec.json.encode(pod.spec)))
     template = {"metadata": {"labels": pod.metadata.labels}, "spec": spec}

@@ -3,14 +3,14 @@
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from spillway import kubernetes
-from spillway.kubernetes import Kind
+from spillway.kubernetes import objects
+from spillway.kubernetes.objects import Kind
 from spillway.model import NO_GENERATION, Generation, WorkloadFacts
 
 FLEET_LABEL = "spillway.io/fleet"
 PLACEMENT_ANNOTATION = "spillway.io/placement"
 
-Workload = kubernetes.Deployment | kubernetes.StatefulSet | kubernetes.Job
+Workload = objects.Deployment | objects.StatefulSet | objects.Job
 WorkloadKey = tuple[str, str]
 """Namespace and name."""
 
@@ -101,7 +101,7 @@ class WorkloadTable:
         for uid in self._uids_by_kind.get(kind, set()) - uids:
             self.remove(kind, uid)
 
-    def upsert_replicaset(self, replicaset: kubernetes.ReplicaSet) -> None:
+    def upsert_replicaset(self, replicaset: objects.ReplicaSet) -> None:
         uid = replicaset.metadata.uid
         owners = (one for one in replicaset.metadata.owner_references if one.controller and one.kind == "Deployment")
         owner = next(owners, None)
@@ -140,7 +140,7 @@ class WorkloadTable:
 def _read(item: Workload) -> ObjectFacts:
     metadata = item.metadata
     version = read_version(metadata.annotations.get(PLACEMENT_ANNOTATION, ""))
-    if isinstance(item, kubernetes.Job):
+    if isinstance(item, objects.Job):
         return _read_job(item, version)
     status = item.status
     return ObjectFacts(
@@ -155,7 +155,7 @@ def _read(item: Workload) -> ObjectFacts:
     )
 
 
-def _read_job(job: kubernetes.Job, version: Generation) -> ObjectFacts:
+def _read_job(job: objects.Job, version: Generation) -> ObjectFacts:
     """A Job's status names no generation: it is taken as current wherever its annotation can be read."""
     status = job.status
     return ObjectFacts(
@@ -168,7 +168,7 @@ def _read_job(job: kubernetes.Job, version: Generation) -> ObjectFacts:
         updated_replicas=status.active,
         ready_replicas=status.ready,
         succeeded=status.succeeded,
-        ended=kubernetes.job_end((one.type, one.status) for one in status.conditions),
+        ended=objects.job_end((one.type, one.status) for one in status.conditions),
     )
 
 

@@ -11,14 +11,14 @@ from typing import Final
 
 from msgspec import Struct, json
 
-from spillway import kubernetes
+from spillway.kubernetes import objects
 from vk_bridge.core.loan import Manifest
 from vk_bridge.core.virtual_node import ENDED, quantity_text
 
 
 class _Pod(Struct, frozen=True, gc=False):
-    spec: kubernetes.ObservedPodSpec = kubernetes.ObservedPodSpec()
-    status: kubernetes.PodStatus = kubernetes.PodStatus()
+    spec: objects.ObservedPodSpec = objects.ObservedPodSpec()
+    status: objects.PodStatus = objects.PodStatus()
 
 
 _POD: Final = json.Decoder(_Pod)
@@ -161,4 +161,4 @@ def _has_ended(pod: Manifest) -> bool:
 def _asked(pod: Manifest) -> Mapping[str, int]:
     """Nothing where it cannot be read: such a pool pod is refused, and no kubelet has room for such a real one."""
     found = _POD.decode(json.encode(pod))
-    return kubernetes.known_requests(found.spec, found.status) or {}
+    return objects.known_requests(found.spec, found.status) or {}

@@ -7,8 +7,8 @@ from msgspec import DecodeError, Raw, Struct, field, json
 
 from spillway.api import RequestError
 from spillway.events_lending import Amounts
-from spillway.kubernetes import Kind, Meta
-from spillway.pod_shape import LabelSelector, matches_labels, selector_of
+from spillway.kubernetes.objects import Kind, Meta
+from spillway.kubernetes.pod_shape import LabelSelector, matches_labels, selector_of
 from vk_bridge.core.loan import Manifest
 
 

@@ -31,8 +31,8 @@ from spillway.events_lending import (
     NodeReturned,
     RecallSettled,
 )
+from spillway.kubernetes.pod_shape import declared_shape
 from spillway.model import Generation, Shape
-from spillway.pod_shape import declared_shape
 from spillway.scopes import FLEET_SCOPE, cluster_scope
 
 Loan = NodeLent | NodeReturned

@@ -6,8 +6,8 @@ from typing import Any, Final
 
 from msgspec import Struct, to_builtins
 
-from spillway import kubernetes
-from spillway.kubernetes import AnnotatedMeta, Kind
+from spillway.kubernetes import objects
+from spillway.kubernetes.objects import AnnotatedMeta, Kind
 from spillway.lending_marks import LENT_CLUSTER, POOL_UID, virtual_node_name
 from spillway.model import Taint
 from vk_bridge.core.idleness import Idleness, SeenPod
@@ -22,14 +22,14 @@ from vk_bridge.core.wanting import Candidate
 
 class WatchedNode(Struct, frozen=True, gc=False, rename="camel"):
     metadata: AnnotatedMeta
-    spec: kubernetes.NodeSpec = kubernetes.NodeSpec()
-    status: kubernetes.NodeStatus = kubernetes.NodeStatus()
+    spec: objects.NodeSpec = objects.NodeSpec()
+    status: objects.NodeStatus = objects.NodeStatus()
 
 
 class WatchedPod(Struct, frozen=True, gc=False, rename="camel"):
     metadata: AnnotatedMeta
-    spec: kubernetes.ObservedPodSpec = kubernetes.ObservedPodSpec()
-    status: kubernetes.PodStatus = kubernetes.PodStatus()
+    spec: objects.ObservedPodSpec = objects.ObservedPodSpec()
+    status: objects.PodStatus = objects.PodStatus()
 
 
 WATCHED_NODES: Final = Kind("", "v1", "nodes", WatchedNode, namespaced=False)
@@ -145,7 +145,7 @@ class OwnerMirror:
     def put_pod(self, pod: WatchedPod, now: float) -> set[str]:
         uid, manifest = pod.metadata.uid, _few_fields(pod)
         before = self._pods.by_uid.get(uid)
-        pool, requests = pool_of(manifest), kubernetes.known_requests(pod.spec, pod.status)
+        pool, requests = pool_of(manifest), objects.known_requests(pod.spec, pod.status)
         known = KnownPod(
             node=pod.spec.node_name,
             namespace=pod.metadata.namespace,

@@ -2,9 +2,9 @@
 
 from typing import Any, Final
 
-from spillway.kubernetes import RESIZE_PENDING
+from spillway.kubernetes.live_objects import without_nulls
+from spillway.kubernetes.objects import RESIZE_PENDING
 from spillway.lending_marks import CREATED, NOT_UPDATED
-from spillway.live_objects import without_nulls
 from vk_bridge.core.admitted_sizes import is_refused_by_its_node, text_of_added
 from vk_bridge.core.loan import Manifest
 from vk_bridge.core.pod_update import is_resized

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import msgspec
 
-from spillway import kubernetes
+from spillway.kubernetes import objects
 from vk_bridge.core.known_fields import CONTAINER, SPEC, VOLUME, unknown_fields
 from vk_bridge.core.loan import Manifest
 
@@ -46,7 +46,7 @@ def reasons_against(spec: Manifest) -> Iterator[str]:
 def _uncounted(spec: Manifest) -> Iterator[str]:
     """Amounts that an API server lets in, and that nobody can count."""
     try:
-        kubernetes.pod_requests(msgspec.convert(spec, kubernetes.PodSpec))
+        objects.pod_requests(msgspec.convert(spec, objects.PodSpec))
     except ValueError as error:
         yield f"resources: {error}"
 

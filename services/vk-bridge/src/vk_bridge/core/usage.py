@@ -4,8 +4,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from spillway.events_lending import Amounts, NodeUsed
+from spillway.kubernetes.quantities import Quantity, parse_quantity
 from spillway.model import Generation
-from spillway.quantities import Quantity, parse_quantity
 
 HOUR_MS = 3_600_000
 

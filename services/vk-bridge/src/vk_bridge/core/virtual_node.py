@@ -4,7 +4,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from spillway import kubernetes
+from spillway.kubernetes import objects
+from spillway.kubernetes.pod_metrics import unix_ms
+from spillway.kubernetes.quantities import parse_quantity
 from spillway.lending_marks import (
     COST_PER_HOUR,
     LENDING,
@@ -22,8 +24,6 @@ from spillway.lending_marks import (
     virtual_node_name,
 )
 from spillway.model import HOSTNAME_LABEL, Generation
-from spillway.pod_metrics import unix_ms
-from spillway.quantities import parse_quantity
 from vk_bridge.core.loan import Manifest
 
 TYPE_LABEL: Final = ("type", "virtual-kubelet")
@@ -49,7 +49,7 @@ class Standing:
     port: int
 
 
-def taken_by_others(pods: Iterable[kubernetes.Pod], pool_id: str) -> dict[str, int] | None:
+def taken_by_others(pods: Iterable[objects.Pod], pool_id: str) -> dict[str, int] | None:
     """What a node's pods hold that are not this pool's: daemons, and whatever its owner runs. With their count.
 
     None: of one of them it cannot be read.
@@ -60,7 +60,7 @@ def taken_by_others(pods: Iterable[kubernetes.Pod], pool_id: str) -> dict[str, i
         ours = labels.get(POOL) == pool_id and pod.metadata.namespace.startswith(POD_NAMESPACE_PREFIX)
         if (ours and POOL_UID in labels) or pod.status.phase in ENDED:
             continue
-        requests = kubernetes.known_requests(pod.spec, pod.status)
+        requests = objects.known_requests(pod.spec, pod.status)
         if requests is None:
             return None
         for name, amount in (*requests.items(), ("pods", 1)):

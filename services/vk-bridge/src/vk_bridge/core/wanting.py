@@ -5,9 +5,9 @@ from dataclasses import dataclass, field
 
 from spillway.events_lending import LendingDeclared, LendingRule
 from spillway.feasibility.node_match import TRANSIENT_TAINTS, untolerated
+from spillway.kubernetes.pod_shape import matches_labels
 from spillway.lending_marks import LEND, LENDING, NEVER
 from spillway.model import Shape, Taint
-from spillway.pod_shape import matches_labels
 from vk_bridge.core.loan import OWNED
 
 WHOLE_PERCENT = 100

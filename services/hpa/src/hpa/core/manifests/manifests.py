@@ -34,9 +34,9 @@ from hpa.core.kubernetes.policy import (
     completed,
 )
 from spillway.api import RequestError, invalid
-from spillway.manifest_text import LABEL_NAME, check_name
-from spillway.pod_shape import LabelSelector, convert
-from spillway.quantities import NANOS_PER_UNIT, Quantity, nanos_of, parse_quantity
+from spillway.kubernetes.manifest_text import LABEL_NAME, check_name
+from spillway.kubernetes.pod_shape import LabelSelector, convert
+from spillway.kubernetes.quantities import NANOS_PER_UNIT, Quantity, nanos_of, parse_quantity
 
 API_VERSION: Final = "autoscaling/v2"
 KIND: Final = "HorizontalPodAutoscaler"

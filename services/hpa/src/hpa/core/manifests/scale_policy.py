@@ -31,7 +31,7 @@ from hpa.core.own.calendar import BLACKOUT, CEILING, EXACT, FLOOR, Once, Recurri
 from hpa.core.own.draining import DrainTarget, Service
 from hpa.core.own.headroom import HeadroomShare
 from spillway.api import RequestError, invalid
-from spillway.pod_shape import convert
+from spillway.kubernetes.pod_shape import convert
 
 API_VERSION: Final = "spillway.io/v1"
 KIND: Final = "ScalePolicy"

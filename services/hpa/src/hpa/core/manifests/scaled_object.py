@@ -57,7 +57,7 @@ from hpa.core.manifests.manifests import (
     within,
 )
 from spillway.api import RequestError, invalid
-from spillway.pod_shape import convert
+from spillway.kubernetes.pod_shape import convert
 
 API_VERSION: Final = "keda.sh/v1alpha1"
 KIND: Final = "ScaledObject"

@@ -15,7 +15,7 @@ from spillway.api import RequestError
 from spillway.api_scaling import DeclarePolicyRequest, DeletePolicyRequest, PolicyReply
 from spillway.events import Event
 from spillway.events_scaling import ScalePolicyDeclared
-from spillway.manifest_text import canonical, read_object
+from spillway.kubernetes.manifest_text import canonical, read_object
 from spillway.model import NO_GENERATION, Generation
 
 Written = Event | Tombstone

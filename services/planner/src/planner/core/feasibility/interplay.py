@@ -6,8 +6,8 @@ Each is taken at the worst that it can do; which node it gets is not known. Wher
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
+from spillway.kubernetes.pod_shape import OWN_TEMPLATE, matches_labels
 from spillway.model import HOSTNAME_LABEL, PodTerm, Requirement, Shape, Spread
-from spillway.pod_shape import OWN_TEMPLATE, matches_labels
 
 NOTHING, NODE, ALL = 0, 1, 2
 """What one replica may take from all of another shape: no more than its own room, a whole node, or any of it."""

@@ -9,8 +9,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from planner.core.explaining.witness import shown
+from spillway.kubernetes.pod_shape import matches_labels
 from spillway.model import Quota, Requirement, Shape
-from spillway.pod_shape import matches_labels
 
 UNLIMITED = 2**31
 COMPUTE = ("cpu", "memory")

@@ -20,6 +20,7 @@ from planner.core.manifests.strategy_spec import (
 from planner.core.strategies.node_group_order import places
 from spillway.api import RequestError, invalid
 from spillway.events import ClusterJoined
+from spillway.kubernetes.pod_shape import INT32_MAX, matches_labels
 from spillway.lending_marks import SUPPLY_CLASS
 from spillway.model import (
     SPLIT_PACK,
@@ -37,7 +38,6 @@ from spillway.model import (
     Policy,
     Tier,
 )
-from spillway.pod_shape import INT32_MAX, matches_labels
 
 API_VERSION = "spillway.io/v1"
 KIND = "PlacementPolicy"

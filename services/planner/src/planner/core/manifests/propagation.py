@@ -10,8 +10,8 @@ from typing import Any
 
 from planner.core.manifests import policy as policies
 from spillway.api import RequestError, invalid
+from spillway.kubernetes.pod_shape import LabelSelector, convert, matches_labels, selector_of
 from spillway.model import Policy
-from spillway.pod_shape import LabelSelector, convert, matches_labels, selector_of
 
 KIND = "PropagationPolicy"
 API_VERSION = "policy.karmada.io/v1alpha1"

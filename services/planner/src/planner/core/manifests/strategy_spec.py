@@ -3,6 +3,7 @@
 import msgspec
 
 from spillway.api import invalid
+from spillway.kubernetes.pod_shape import INT32_MAX, LabelSelector, selector_of
 from spillway.model import (
     SPLIT_SPREAD,
     SPLIT_WEIGHTED,
@@ -25,7 +26,6 @@ from spillway.model import (
     Strategy,
     Tier,
 )
-from spillway.pod_shape import INT32_MAX, LabelSelector, selector_of
 
 WEIGHT_MAX = 1_000_000
 GROUPS_MAX = 1000

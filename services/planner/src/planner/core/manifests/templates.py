@@ -8,11 +8,11 @@ from functools import lru_cache
 from typing import Any
 
 from planner.core.manifests.kinds import KINDS, completions_of, rolls_with
-from spillway import kubernetes
 from spillway.api import RequestError, invalid
 from spillway.events import WorkloadDeclared
+from spillway.kubernetes import objects
+from spillway.kubernetes.pod_shape import bare, convert, shape_of
 from spillway.model import Part, Shape
-from spillway.pod_shape import bare, convert, shape_of
 
 READ_KEPT_MAX = 512
 KEPT_CHARACTERS_MAX = 16_384
@@ -114,9 +114,9 @@ def _unavailable_of(manifest: Mapping[str, Any]) -> int | str:
     return _pods_or_percentage(unavailable, "maxUnavailable")
 
 
-def _strategy(manifest: Mapping[str, Any]) -> kubernetes.DeploymentStrategy:
-    strategy: kubernetes.DeploymentStrategy = convert(
-        (manifest.get("spec") or {}).get("strategy") or {}, kubernetes.DeploymentStrategy, "Deployment.spec.strategy"
+def _strategy(manifest: Mapping[str, Any]) -> objects.DeploymentStrategy:
+    strategy: objects.DeploymentStrategy = convert(
+        (manifest.get("spec") or {}).get("strategy") or {}, objects.DeploymentStrategy, "Deployment.spec.strategy"
     )
     if strategy.type not in ("RollingUpdate", "Recreate"):
         raise invalid("Deployment.spec.strategy.type", strategy.type, "RollingUpdate or Recreate")

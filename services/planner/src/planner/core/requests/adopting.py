@@ -31,8 +31,8 @@ from spillway.events import (
     WorkloadFound,
 )
 from spillway.feasibility.cluster_view import NEVER, WorkloadKey
-from spillway.live_objects import first_difference
-from spillway.manifest_text import LABEL_NAME, check_name
+from spillway.kubernetes.live_objects import first_difference
+from spillway.kubernetes.manifest_text import LABEL_NAME, check_name
 from spillway.model import STRATEGY_DUPLICATED, ClusterInput, Part, Policy
 from spillway.texts import counted
 

@@ -34,8 +34,8 @@ from spillway.events import DecisionRecorded, PlacementDecided, WorkloadDeclared
 from spillway.feasibility.cluster_view import ClusterView, WorkloadKey
 from spillway.feasibility.node_match import NOT_READY_KEYS
 from spillway.feasibility.volumes import uncomputed
+from spillway.kubernetes.pod_shape import bare
 from spillway.model import NODE_OWNED, ClusterInput, Part, Shape
-from spillway.pod_shape import bare
 from spillway.texts import waiting
 
 PAGE_SIZE_DEFAULT = 100

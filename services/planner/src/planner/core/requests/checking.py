@@ -5,7 +5,7 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from spillway.api import invalid
-from spillway.label_text import check_label_key, check_label_value
+from spillway.kubernetes.label_text import check_label_key, check_label_value
 
 URL_LENGTH_MAX: Final = 2048
 

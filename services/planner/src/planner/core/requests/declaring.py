@@ -15,7 +15,7 @@ from planner.core.state import PlannerState
 from planner.core.workload import Workload
 from spillway.api import RequestError, invalid
 from spillway.events import DependencyDeclared, WorkloadDeclared
-from spillway.manifest_text import MANIFEST_BYTES_MAX
+from spillway.kubernetes.manifest_text import MANIFEST_BYTES_MAX
 from spillway.model import Answered, EarlierTemplate, Generation, ObjectReference, Part, Policy, Shape
 
 ROLLING_SHAPES_MAX = 8

@@ -22,7 +22,7 @@ from spillway.api import (
 )
 from spillway.events import PHASE_ACTIVE, PHASE_CORDONED, PHASE_DRAINING, PHASE_LEAVING, PHASE_LOST, ClusterJoined
 from spillway.feasibility.cluster_view import ClusterView
-from spillway.manifest_text import LABEL_NAME, check_name
+from spillway.kubernetes.manifest_text import LABEL_NAME, check_name
 from spillway.model import Generation, NodeGroup, Policy
 
 PHASES_TO_SET = (PHASE_ACTIVE, PHASE_CORDONED, PHASE_DRAINING, PHASE_LEAVING)

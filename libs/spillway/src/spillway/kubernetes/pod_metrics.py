@@ -7,8 +7,8 @@ from typing import Final
 
 from msgspec import Struct
 
-from spillway.kubernetes import Kind, Meta
-from spillway.quantities import INT64_MAX, Quantity
+from spillway.kubernetes.objects import Kind, Meta
+from spillway.kubernetes.quantities import INT64_MAX, Quantity
 
 CHARACTERS_MAX: Final = 100
 """Of a time or a duration: longer ones are none, and are kept nowhere."""

@@ -23,8 +23,8 @@ from aiokafka.protocol.types import (
 
 from spillway.addresses import TOPICS
 from spillway.bus import BusUnavailable, NoLog
-from spillway.kafka_access import KafkaAccess, LetNotIn, LogClosed
-from spillway.topics import LogReader
+from spillway.kafka.access import KafkaAccess, LetNotIn, LogClosed
+from spillway.kafka.topics import LogReader
 
 
 @dataclass(frozen=True, slots=True)

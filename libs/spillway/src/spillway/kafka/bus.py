@@ -1,4 +1,4 @@
-"""The bus on Apache Kafka. Nothing but this module, fetch_sessions.py, kafka_member.py and topics.py knows aiokafka.
+"""The bus on Apache Kafka. Nothing but this module, the other modules beside it knows aiokafka.
 
 Ends are the last stable offsets, asked for again until they pass all that was written before, or marks_seconds: a
 commit is acknowledged a moment before its mark lets readers pass, and a transaction that was abandoned must keep nobody
@@ -39,11 +39,11 @@ from spillway.bus import (
 )
 from spillway.dead_letters import RECORD_BYTES_MAX, Outgoing, Reading, Stored, headers_for, outgoing, sending
 from spillway.events import Event, TurnTaken
-from spillway.fetch_sessions import SessionClient
-from spillway.kafka_access import WORLD, access_to, keep_trying
-from spillway.kafka_member import Member, Seat
-from spillway.kafka_settings import KafkaSettings, cluster_group, standby_group, transactional_id
-from spillway.topics import LogReader, LogState, hidden, log_changed, tune_aiokafka, unmarked
+from spillway.kafka.access import WORLD, access_to, keep_trying
+from spillway.kafka.fetch_sessions import SessionClient
+from spillway.kafka.member import Member, Seat
+from spillway.kafka.settings import KafkaSettings, cluster_group, standby_group, transactional_id
+from spillway.kafka.topics import LogReader, LogState, hidden, log_changed, tune_aiokafka, unmarked
 
 __all__ = ["KafkaBus", "KafkaFeed", "KafkaSettings", "KafkaStandbyTurn", "KafkaWriter"]
 

@@ -4,7 +4,7 @@ import re
 from typing import Final
 
 from spillway.api import invalid
-from spillway.manifest_text import NAME
+from spillway.kubernetes.manifest_text import NAME
 
 LABEL_LENGTH_MAX: Final = 63
 """Of a label's value, and of its key behind the prefix."""

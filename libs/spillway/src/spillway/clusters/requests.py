@@ -8,12 +8,14 @@ from typing import Any, Final, NoReturn
 
 import msgspec
 
-from spillway import cluster_answers, kubernetes, tracing
-from spillway.cluster_answers import Page, T
-from spillway.cluster_errors import AlreadyExists, ClusterUnreachable, Conflict, Expired, Forbidden, NotFound, Refused
-from spillway.cluster_settings import ClusterApiSettings
-from spillway.cluster_transport import Response, Transport, TransportStatus
-from spillway.kubernetes import JSON, Kind, Manifest
+from spillway import tracing
+from spillway.clusters import answers
+from spillway.clusters.answers import Page, T
+from spillway.clusters.errors import AlreadyExists, ClusterUnreachable, Conflict, Expired, Forbidden, NotFound, Refused
+from spillway.clusters.settings import ClusterApiSettings
+from spillway.clusters.transport import Response, Transport, TransportStatus
+from spillway.kubernetes import objects
+from spillway.kubernetes.objects import JSON, Kind, Manifest
 
 BAD_REQUEST, UNAUTHORIZED, FORBIDDEN, NOT_FOUND, CONFLICT, GONE, TOO_MANY = 400, 401, 403, 404, 409, 410, 429
 SERVER_ERRORS: Final = 500  # and above
@@ -40,8 +42,8 @@ class Requests:
             response = await self._ask("GET", kind.path(namespace), query, accept=kind.accept("List"))
             body = self.read(response)
             page = self.decoded(decoder, body)
-            if decoder is cluster_answers.MANIFEST_PAGE:
-                self.decoded(cluster_answers.page_decoder(kind), body)
+            if decoder is answers.MANIFEST_PAGE:
+                self.decoded(answers.page_decoder(kind), body)
             yield tuple(page.items or ()), page.metadata.resource_version
             if not page.metadata.continue_:
                 return
@@ -122,9 +124,9 @@ class Requests:
         """The body of a good answer to a read."""
         self._reached(response)
         if response.status == GONE:
-            raise Expired(self.name, "server", cluster_answers.read_status(response.body).message)
+            raise Expired(self.name, "server", answers.read_status(response.body).message)
         if response.status == FORBIDDEN:
-            raise ClusterUnreachable(self.name, "forbidden", cluster_answers.read_status(response.body).message)
+            raise ClusterUnreachable(self.name, "forbidden", answers.read_status(response.body).message)
         if not 200 <= response.status < 300:
             raise self._garbage(response)
         return response.body
@@ -136,17 +138,17 @@ class Requests:
     def _done(self, response: Response) -> Manifest:
         if not 200 <= response.status < 300:
             self.refuse(response)
-        return self.decoded(cluster_answers.MANIFEST, response.body)
+        return self.decoded(answers.MANIFEST, response.body)
 
     def manifest(self, kind: Kind, body: bytes | msgspec.Raw) -> Manifest:
         """A whole object, of the types that its kind has: readers take it apart without looking."""
-        self.decoded(kubernetes.object_decoder(kind), body)
-        return self.decoded(cluster_answers.MANIFEST, body)
+        self.decoded(objects.object_decoder(kind), body)
+        return self.decoded(answers.MANIFEST, body)
 
     def refuse(self, response: Response) -> NoReturn:
         """Raises why what was asked was not done."""
         self._reached(response)
-        status = cluster_answers.read_status(response.body)
+        status = answers.read_status(response.body)
         if status.kind != "Status":
             raise self._garbage(response)
         if response.status == CONFLICT or status.names_another_uid:
@@ -157,16 +159,16 @@ class Requests:
 
     def _reached(self, response: Response) -> None:
         if response.status == UNAUTHORIZED:
-            raise ClusterUnreachable(self.name, "unauthorized", cluster_answers.read_status(response.body).message)
+            raise ClusterUnreachable(self.name, "unauthorized", answers.read_status(response.body).message)
         if response.status == TOO_MANY or response.status >= SERVER_ERRORS:
             raise ClusterUnreachable(self.name, "server", str(TransportStatus(response.status, response.body)))
 
     def _absent(self, response: Response) -> bool:
         """Absent is only what a Kubernetes API calls so: a proxy's 404 must never pass for a deleted object."""
-        return response.status == NOT_FOUND and cluster_answers.read_status(response.body).kind == "Status"
+        return response.status == NOT_FOUND and answers.read_status(response.body).kind == "Status"
 
     def decoded(self, decoder: msgspec.json.Decoder[T], body: bytes | msgspec.Raw) -> T:
         try:
             return decoder.decode(body)
-        except cluster_answers.UNREADABLE as error:  # What it says quotes nothing: there may be a secret in the body.
+        except answers.UNREADABLE as error:  # What it says quotes nothing: there may be a secret in the body.
             raise ClusterUnreachable(self.name, "garbage", str(error)) from error

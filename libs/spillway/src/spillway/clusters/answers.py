@@ -7,7 +7,7 @@ from typing import Any, Final, Generic, TypeVar, cast
 
 from msgspec import DecodeError, Raw, Struct, field, json
 
-from spillway.kubernetes import Kind, Manifest
+from spillway.kubernetes.objects import Kind, Manifest
 
 T = TypeVar("T")
 NO_RIGHT: Final = re.compile(r": User .* cannot [a-z]+ resource ")

@@ -8,11 +8,13 @@ from typing import Any, Final
 
 import msgspec
 
-from spillway import cluster_answers, kubernetes, metrics
-from spillway.cluster_errors import ClusterUnreachable, Expired, UnreachableReason
-from spillway.cluster_requests import Requests
-from spillway.cluster_transport import Response
-from spillway.kubernetes import Kind
+from spillway import metrics
+from spillway.clusters import answers
+from spillway.clusters.errors import ClusterUnreachable, Expired, UnreachableReason
+from spillway.clusters.requests import Requests
+from spillway.clusters.transport import Response
+from spillway.kubernetes import objects
+from spillway.kubernetes.objects import Kind
 
 SHORT_WATCH_SECONDS: Final = 5.0
 
@@ -118,7 +120,7 @@ class Reflector:
         return 1 if fresh else self._setbacks + 1
 
     async def _listed(self) -> AsyncGenerator[Change, None]:
-        decoder = cluster_answers.MANIFEST_PAGE if self._whole else cluster_answers.page_decoder(self._kind)
+        decoder = answers.MANIFEST_PAGE if self._whole else answers.page_decoder(self._kind)
         objects, uids, version = list[Any](), set[str](), ""
         with metrics.LIST_SECONDS.labels(self._kind.plural).time():
             async with aclosing(self._api.each_page(self._kind, self._params, decoder)) as pages:
@@ -136,7 +138,7 @@ class Reflector:
         yield PagesEnded(frozenset(uids), version) if self._paged else Listed(tuple(objects), version)
 
     async def _watched(self) -> AsyncGenerator[tuple[Change, ...], None]:
-        lines = cluster_answers.Lines(self._api.settings.max_line_bytes)
+        lines = answers.Lines(self._api.settings.max_line_bytes)
         self._heard = False
         self._watching_since = asyncio.get_running_loop().time()
         async with aclosing(self._api.chunks(self._kind, self._params, self._version)) as chunks:
@@ -149,7 +151,7 @@ class Reflector:
                         self._heard = True
                 except ClusterUnreachable as error:
                     trouble = error
-                except cluster_answers.LineTooLong as error:
+                except answers.LineTooLong as error:
                     trouble = ClusterUnreachable(self._api.name, "garbage", str(error))
                 if batch:  # What came before the trouble in the same chunk is true all the same.
                     self._failing = None
@@ -160,19 +162,19 @@ class Reflector:
     def _read(self, text: msgspec.Raw) -> tuple[Any, str]:
         """The object of an event, and its version."""
         if self._whole:
-            version = self._api.decoded(cluster_answers.BOOKMARK, text).metadata.resource_version
+            version = self._api.decoded(answers.BOOKMARK, text).metadata.resource_version
             return self._api.manifest(self._kind, text), version
-        found = self._api.decoded(kubernetes.object_decoder(self._kind), text)
+        found = self._api.decoded(objects.object_decoder(self._kind), text)
         return found, found.metadata.resource_version
 
     def _change(self, line: bytes) -> Change:
-        event = self._api.decoded(cluster_answers.WATCH_EVENT, line)
+        event = self._api.decoded(answers.WATCH_EVENT, line)
         if event.type in ("ADDED", "MODIFIED", "DELETED"):
             found, self._version = self._read(event.object)
             return Removed(found) if event.type == "DELETED" else Upserted(found)
         if event.type == "BOOKMARK":
-            self._version = self._api.decoded(cluster_answers.BOOKMARK, event.object).metadata.resource_version
+            self._version = self._api.decoded(answers.BOOKMARK, event.object).metadata.resource_version
             return Alive()
         if event.type == "ERROR":
-            self._api.read(Response(self._api.decoded(cluster_answers.STATUS, event.object).code, bytes(event.object)))
+            self._api.read(Response(self._api.decoded(answers.STATUS, event.object).code, bytes(event.object)))
         raise ClusterUnreachable(self._api.name, "garbage", f"an event of type {event.type[:40]!r}")

@@ -5,10 +5,10 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from dataclasses import dataclass
 
-from spillway.cluster_errors import ClusterUnreachable, Refused
-from spillway.cluster_requests import TOO_MANY, Requests
-from spillway.cluster_transport import Response, Transport, TransportStatus
-from spillway.kubernetes import PODS
+from spillway.clusters.errors import ClusterUnreachable, Refused
+from spillway.clusters.requests import TOO_MANY, Requests
+from spillway.clusters.transport import Response, Transport, TransportStatus
+from spillway.kubernetes.objects import PODS
 
 
 @dataclass(frozen=True, slots=True)

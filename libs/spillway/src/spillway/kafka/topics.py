@@ -1,6 +1,6 @@
 """The topics of a fleet: created or compared, formed once with a fleet id, and read to learn whose log it is.
 
-`python -m spillway.topics` may be run any number of times, also at the same time: one run forms the fleet.
+`python -m spillway.kafka.topics` may be run any number of times, also at the same time: one run forms the fleet.
 """
 
 import argparse
@@ -27,8 +27,8 @@ from spillway.addresses import DEAD_LETTERS, FLEET, SCOPE_CLUSTER, SCOPE_WORKLOA
 from spillway.bus import NoLog, OtherFleet
 from spillway.dead_letters import RECORD_BYTES_MAX, headers_for, outgoing
 from spillway.events import FleetFormed
-from spillway.kafka_access import KafkaAccess, LetNotIn, access_to
-from spillway.kafka_settings import KAFKA_PREFIX, TOPICS_TRANSACTIONS, KafkaSettings
+from spillway.kafka.access import KafkaAccess, LetNotIn, access_to
+from spillway.kafka.settings import KAFKA_PREFIX, TOPICS_TRANSACTIONS, KafkaSettings
 from spillway.settings import OperatorError, from_environment, setting
 from spillway.wire import Unreadable, decode
 
@@ -341,7 +341,7 @@ class LogReader:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m spillway.topics", description="Create or check the topics.")
+    parser = argparse.ArgumentParser(prog="python -m spillway.kafka.topics", description="Create or check the topics.")
     parser.add_argument("--bootstrap", default=os.environ.get("SPILLWAY_KAFKA_BOOTSTRAP", "127.0.0.1:9092"))
     parser.add_argument("--fleet-name", default=os.environ.get("SPILLWAY_FLEET_NAME", "fleet"))
     parser.add_argument("--topic-prefix", default=os.environ.get("SPILLWAY_KAFKA_TOPIC_PREFIX", ""))

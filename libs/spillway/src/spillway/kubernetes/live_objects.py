@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from spillway.quantities import nanos_of
+from spillway.kubernetes.quantities import nanos_of
 
 Manifest = dict[str, Any]
 

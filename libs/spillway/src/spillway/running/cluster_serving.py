@@ -5,11 +5,11 @@ from functools import partial
 from typing import Any, Protocol
 
 from spillway.bus import Bus
-from spillway.cluster_api import ClusterApi, ClusterApiSettings, connect
-from spillway.cluster_turns import ClusterTurns, ClusterTurnSettings
-from spillway.credentials import load_endpoint
+from spillway.clusters.api import ClusterApi, ClusterApiSettings, connect
+from spillway.clusters.credentials import load_endpoint
 from spillway.events import ClusterJoined
-from spillway.process import Process, end_with_the_log
+from spillway.running.cluster_turns import ClusterTurns, ClusterTurnSettings
+from spillway.running.process import Process, end_with_the_log
 
 
 class Served(Protocol):

@@ -4,10 +4,10 @@ import asyncio
 from typing import Protocol
 
 from spillway.bus import Bus
-from spillway.heap import set_aside_heap
-from spillway.process import Process, end_with_the_log
-from spillway.rpc import RpcServer, RpcSettings
-from spillway.standby import Standby
+from spillway.rpc.services import RpcServer, RpcSettings
+from spillway.running.heap import set_aside_heap
+from spillway.running.process import Process, end_with_the_log
+from spillway.running.standby import Standby
 
 
 class Served(Protocol):

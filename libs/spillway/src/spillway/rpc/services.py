@@ -1,4 +1,4 @@
-"""Our services over gRPC: server and clients, values inward. With rpc_listener.py the only importer of grpc."""
+"""Our services over gRPC: server and clients, values inward. With listener.py the only importer of grpc."""
 
 import asyncio
 import math
@@ -17,11 +17,11 @@ from grpc import aio
 from spillway import api, metrics, tracing
 from spillway.api import RequestError
 from spillway.bus import BusUnavailable, Headers, OutcomeUnknown
-from spillway.rpc_callers import READING_VERBS, Caller
-from spillway.rpc_calls import LENDING, PLANNER, SCALING, Call, Service, message_bytes, with_keys
-from spillway.rpc_listener import Listener
-from spillway.rpc_route import Route, reason_of
-from spillway.rpc_security import (
+from spillway.rpc.callers import READING_VERBS, Caller
+from spillway.rpc.calls import LENDING, PLANNER, SCALING, Call, Service, message_bytes, with_keys
+from spillway.rpc.listener import Listener
+from spillway.rpc.route import Route, reason_of
+from spillway.rpc.security import (
     CALLER,
     MEBIBYTE,
     Gate,
@@ -32,7 +32,7 @@ from spillway.rpc_security import (
     is_loopback,
     read_file,
 )
-from spillway.rpc_verbs import LendingApi, LendingVerbs, PlannerApi, ScalingApi, ScalingVerbs, Verbs
+from spillway.rpc.verbs import LendingApi, LendingVerbs, PlannerApi, ScalingApi, ScalingVerbs, Verbs
 from spillway.settings import OperatorError
 from spillway.version import VERSION
 from spillway.wire import TooManyEntries

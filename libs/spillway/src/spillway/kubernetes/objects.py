@@ -14,10 +14,10 @@ from urllib.parse import quote
 from msgspec import Meta as Bounds
 from msgspec import Raw, Struct, field, json
 
-from spillway import quantities
-from spillway.pod_terms import UNREAD, Affinity, ObservedAffinity
-from spillway.quantities import in_units, nanos_of
-from spillway.specs import ClaimSpec, ClaimStatus, ResourceQuotaSpec, ResourceQuotaStatus, VolumeSpec
+from spillway.kubernetes import quantities
+from spillway.kubernetes.pod_terms import UNREAD, Affinity, ObservedAffinity
+from spillway.kubernetes.quantities import in_units, nanos_of
+from spillway.kubernetes.specs import ClaimSpec, ClaimStatus, ResourceQuotaSpec, ResourceQuotaStatus, VolumeSpec
 
 Quantity = quantities.Quantity
 parse_quantity = quantities.parse_quantity

@@ -9,9 +9,9 @@ import grpc
 from grpc import aio
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from spillway.rpc import LEADER_TRAILER, VERSION_TRAILER
-from spillway.rpc_calls import LENDING, PLANNER, SCALING, Service
-from spillway.rpc_security import read_file
+from spillway.rpc.calls import LENDING, PLANNER, SCALING, Service
+from spillway.rpc.security import read_file
+from spillway.rpc.services import LEADER_TRAILER, VERSION_TRAILER
 
 HARMLESS_VERB: Final = {PLANNER.name: "list_clusters", SCALING.name: "list_policies", LENDING.name: "list_lending"}
 """What is asked of each: it changes nothing, and an empty request is one."""

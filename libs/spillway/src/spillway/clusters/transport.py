@@ -7,10 +7,10 @@ from typing import Protocol
 
 import aiohttp
 
-from spillway.cluster_errors import ClusterUnreachable
-from spillway.cluster_settings import ClusterApiSettings
-from spillway.credentials import BadCredentials, Endpoint, Session
-from spillway.kubernetes import JSON
+from spillway.clusters.credentials import BadCredentials, Endpoint, Session
+from spillway.clusters.errors import ClusterUnreachable
+from spillway.clusters.settings import ClusterApiSettings
+from spillway.kubernetes.objects import JSON
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,9 +14,9 @@ from typing import Any
 
 import msgspec
 
-from spillway import kubernetes
 from spillway.api import RequestError, invalid
-from spillway.manifest_paths import with_key
+from spillway.kubernetes import objects
+from spillway.kubernetes.manifest_paths import with_key
 from spillway.model import (
     HostPort,
     NodeTerm,
@@ -137,8 +137,8 @@ class _ClaimSource(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class _Resources(msgspec.Struct, frozen=True):
-    requests: dict[str, kubernetes.Quantity] = {}
-    limits: dict[str, kubernetes.Quantity] = {}
+    requests: dict[str, objects.Quantity] = {}
+    limits: dict[str, objects.Quantity] = {}
 
 
 class _ContainerAmounts(msgspec.Struct, frozen=True):
@@ -151,7 +151,7 @@ class _Amounts(msgspec.Struct, frozen=True, rename="camel"):
     containers: tuple[_ContainerAmounts, ...] = ()
     init_containers: tuple[_ContainerAmounts, ...] = ()
     resources: _Resources = _Resources()
-    overhead: dict[str, kubernetes.Quantity] = {}
+    overhead: dict[str, objects.Quantity] = {}
 
 
 def bare(shape: Shape) -> Shape:
@@ -166,7 +166,7 @@ def shape_of(template: Mapping[str, Any], namespace: str, where: str) -> Shape:
     """
     spec = template.get("spec") or {}
     labels = _labels(template, where)
-    pod = convert(spec, kubernetes.PodSpec, f"{where}.spec")
+    pod = convert(spec, objects.PodSpec, f"{where}.spec")
     _check_ports(pod, f"{where}.spec")
     scheduling = convert(spec, SchedulingSpec, f"{where}.spec")
     unmodelled: list[str] = []
@@ -177,7 +177,7 @@ def shape_of(template: Mapping[str, Any], namespace: str, where: str) -> Shape:
         node_selector=tuple(sorted(scheduling.node_selector.items())),
         node_terms=_node_terms(scheduling, f"{path}.nodeAffinity"),
         tolerations=tuple(_toleration(entry, f"{where}.spec.tolerations") for entry in scheduling.tolerations),
-        host_ports=tuple(sorted((HostPort(*port) for port in kubernetes.host_ports(pod)), key=_port_order)),
+        host_ports=tuple(sorted((HostPort(*port) for port in objects.host_ports(pod)), key=_port_order)),
         apart=tuple(
             term
             for term in _pod_terms(affinity.pod_anti_affinity, own, f"{path}.podAntiAffinity", unmodelled)
@@ -259,33 +259,33 @@ def _requests(spec: Mapping[str, Any], where: str) -> tuple[tuple[str, int], ...
     _check_resources(f"{where}.resources", pod.resources)
     _check_quantities(f"{where}.overhead", pod.overhead)
     try:
-        requests = kubernetes.pod_requests(_admitted(spec, pod))
+        requests = objects.pod_requests(_admitted(spec, pod))
     except ValueError as error:
         raise RequestError("INVALID_ARGUMENT", f"{where}: {error}") from None
     amounts = {name: amount for name, amount in requests.items() if amount > 0} | {"pods": 1}
     return tuple(sorted(amounts.items()))
 
 
-def _admitted(spec: Mapping[str, Any], amounts: "_Amounts") -> kubernetes.PodSpec:
+def _admitted(spec: Mapping[str, Any], amounts: "_Amounts") -> objects.PodSpec:
     """The pod as the API server makes it: what only a limit is given for is requested at that limit.
 
     Of the pod's own limits that is so where no container asks for any of the resource.
     """
-    pod: kubernetes.PodSpec = msgspec.convert(spec, kubernetes.PodSpec)
+    pod: objects.PodSpec = msgspec.convert(spec, objects.PodSpec)
     containers = _with_limits(pod.containers, amounts.containers)
     init_containers = _with_limits(pod.init_containers, amounts.init_containers)
     asked = {name for container in (*containers, *init_containers) for name in container.resources.requests}
     of_pod = {name: amount for name, amount in amounts.resources.limits.items() if name not in asked}
-    resources = kubernetes.Resources(of_pod | amounts.resources.requests)
+    resources = objects.Resources(of_pod | amounts.resources.requests)
     return msgspec.structs.replace(pod, containers=containers, init_containers=init_containers, resources=resources)
 
 
 def _with_limits(
-    containers: tuple[kubernetes.Container, ...], amounts: "tuple[_ContainerAmounts, ...]"
-) -> tuple[kubernetes.Container, ...]:
+    containers: tuple[objects.Container, ...], amounts: "tuple[_ContainerAmounts, ...]"
+) -> tuple[objects.Container, ...]:
     return tuple(
         msgspec.structs.replace(
-            container, resources=kubernetes.Resources(given.resources.limits | given.resources.requests)
+            container, resources=objects.Resources(given.resources.limits | given.resources.requests)
         )
         for container, given in zip(containers, amounts, strict=True)
     )
@@ -296,14 +296,14 @@ def _check_resources(path: str, resources: "_Resources") -> None:
     _check_quantities(f"{path}.limits", resources.limits)
 
 
-def _check_quantities(path: str, amounts: Mapping[str, kubernetes.Quantity]) -> None:
+def _check_quantities(path: str, amounts: Mapping[str, objects.Quantity]) -> None:
     for name, amount in amounts.items():
         _check_quantity(f"{path}.{name}", name, amount)
 
 
-def _check_quantity(path: str, name: str, amount: kubernetes.Quantity) -> None:
+def _check_quantity(path: str, name: str, amount: objects.Quantity) -> None:
     try:
-        parsed = kubernetes.parse_quantity(amount, milli=name == "cpu")
+        parsed = objects.parse_quantity(amount, milli=name == "cpu")
     except ValueError as error:
         raise RequestError("INVALID_ARGUMENT", f"{path}: {error}") from None
     if parsed < 0:
@@ -335,12 +335,12 @@ def _labels(template: Mapping[str, Any], where: str) -> dict[str, str]:
 def _limits(spec: Mapping[str, Any], where: str) -> tuple[tuple[str, int], ...]:
     """What quotas of limits count, by the rules of requests; a pod's overhead counts beside a limit alone."""
     pod = convert(spec, _Amounts, where)
-    limits = kubernetes.pod_requests(
+    limits = objects.pod_requests(
         msgspec.structs.replace(
-            convert(spec, kubernetes.PodSpec, where),
+            convert(spec, objects.PodSpec, where),
             containers=_limited(spec.get("containers") or (), pod.containers),
             init_containers=_limited(spec.get("initContainers") or (), pod.init_containers),
-            resources=kubernetes.Resources(pod.resources.limits),
+            resources=objects.Resources(pod.resources.limits),
         )
     )
     named = {
@@ -351,11 +351,11 @@ def _limits(spec: Mapping[str, Any], where: str) -> tuple[tuple[str, int], ...]:
     return tuple(sorted((name, amount) for name, amount in limits.items() if name in named and amount > 0))
 
 
-def _limited(containers: Any, amounts: "tuple[_ContainerAmounts, ...]") -> tuple[kubernetes.Container, ...]:
+def _limited(containers: Any, amounts: "tuple[_ContainerAmounts, ...]") -> tuple[objects.Container, ...]:
     """Containers with their limits for requests."""
     return tuple(
         msgspec.structs.replace(
-            msgspec.convert(container, kubernetes.Container), resources=kubernetes.Resources(given.resources.limits)
+            msgspec.convert(container, objects.Container), resources=objects.Resources(given.resources.limits)
         )
         for container, given in zip(containers, amounts, strict=True)
     )
@@ -493,8 +493,8 @@ def _check_spread(constraint: SpreadConstraint, path: str) -> None:
             raise invalid(f"{path}.{field}", policy, "Honor or Ignore")
 
 
-def _check_ports(pod: kubernetes.PodSpec, where: str) -> None:
-    for _, _, port in kubernetes.host_ports(pod):
+def _check_ports(pod: objects.PodSpec, where: str) -> None:
+    for _, _, port in objects.host_ports(pod):
         if not 1 <= port <= PORT_MAX:
             raise invalid(f"{where}.containers.ports.hostPort", port, f"1 to {PORT_MAX}")
 

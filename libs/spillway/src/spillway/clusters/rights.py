@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from spillway.kubernetes import (
+from spillway.kubernetes.objects import (
     CONFIG_MAPS,
     DEPLOYMENTS,
     HORIZONTAL_POD_AUTOSCALERS,
@@ -28,7 +28,7 @@ from spillway.kubernetes import (
     VOLUMES,
     Kind,
 )
-from spillway.pod_metrics import NODE_METRICS, POD_METRICS
+from spillway.kubernetes.pod_metrics import NODE_METRICS, POD_METRICS
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from aiokafka import ConsumerRebalanceListener, TopicPartition
 from aiokafka.coordinator.assignors.sticky.sticky_assignor import StickyPartitionAssignor
 
 from spillway.bus import Assignment, BusUnavailable
-from spillway.kafka_access import NotAllowed
+from spillway.kafka.access import NotAllowed
 
 log = structlog.get_logger()
 

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from spillway.kafka_access import KafkaSecurity, Mechanism, Protocol
+from spillway.kafka.access import KafkaSecurity, Mechanism, Protocol
 from spillway.settings import setting
 
 KAFKA_PREFIX = "SPILLWAY_KAFKA_"

@@ -1,10 +1,10 @@
-"""The specs and statuses of quotas, volume claims and volumes: the few fields that we read. As kubernetes.py."""
+"""The specs and statuses of quotas, volume claims and volumes: the few fields that we read. As objects.py."""
 
 from typing import Any
 
 from msgspec import Struct
 
-from spillway.quantities import Quantity
+from spillway.kubernetes.quantities import Quantity
 
 
 class ScopeRequirement(Struct, frozen=True, gc=False, rename="camel"):

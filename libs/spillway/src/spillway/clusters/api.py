@@ -10,8 +10,9 @@ from typing import Final
 
 import msgspec
 
-from spillway import cluster_answers, kubernetes
-from spillway.cluster_errors import (
+from spillway.clusters import answers
+from spillway.clusters.credentials import Endpoint
+from spillway.clusters.errors import (
     AlreadyExists,
     ClusterUnreachable,
     Conflict,
@@ -21,13 +22,13 @@ from spillway.cluster_errors import (
     Refused,
     UnreachableReason,
 )
-from spillway.cluster_logs import LogOptions, PodLogs
-from spillway.cluster_requests import GONE, NOT_FOUND, Requests
-from spillway.cluster_settings import ClusterApiSettings
-from spillway.cluster_transport import HttpTransport, Response, Transport, TransportStatus
-from spillway.cluster_watch import Alive, Change, Failed, Listed, Paged, PagesEnded, Reflector, Removed, Upserted
-from spillway.credentials import Endpoint
-from spillway.kubernetes import (
+from spillway.clusters.logs import LogOptions, PodLogs
+from spillway.clusters.requests import GONE, NOT_FOUND, Requests
+from spillway.clusters.settings import ClusterApiSettings
+from spillway.clusters.transport import HttpTransport, Response, Transport, TransportStatus
+from spillway.clusters.watch import Alive, Change, Failed, Listed, Paged, PagesEnded, Reflector, Removed, Upserted
+from spillway.kubernetes import objects
+from spillway.kubernetes.objects import (
     CONFIG_MAPS,
     DEPLOYMENTS,
     HORIZONTAL_POD_AUTOSCALERS,
@@ -46,7 +47,7 @@ from spillway.kubernetes import (
     Manifests,
     Subresource,
 )
-from spillway.pod_metrics import NODE_METRICS, POD_METRICS, NodeMetrics, PodMetrics
+from spillway.kubernetes.pod_metrics import NODE_METRICS, POD_METRICS, NodeMetrics, PodMetrics
 
 __all__ = [
     "CONFIG_MAPS",
@@ -119,17 +120,17 @@ class ClusterApi(Requests):
         self, kind: Kind, *, label_selector: str = "", field_selector: str = ""
     ) -> AsyncIterator[tuple[Change, ...]]:
         """Never ends and never raises but for a bug: failures are said as Failed and tried again."""
-        return Reflector(self, kind, kubernetes.selectors(label_selector, field_selector)).changes()
+        return Reflector(self, kind, objects.selectors(label_selector, field_selector)).changes()
 
     def follow_in_pages(self, kind: Kind, *, label_selector: str = "") -> AsyncIterator[tuple[Change, ...]]:
         """As follow, with lists as Paged and PagesEnded in place of Listed: for those too long to be held whole."""
-        return Reflector(self, kind, kubernetes.selectors(label_selector, ""), paged=True).changes()
+        return Reflector(self, kind, objects.selectors(label_selector, ""), paged=True).changes()
 
     def follow_manifests(
         self, kind: Kind, *, label_selector: str = "", field_selector: str = ""
     ) -> AsyncIterator[tuple[Change, ...]]:
         """As follow, with whole manifests instead of values of the kind's type."""
-        return Reflector(self, kind, kubernetes.selectors(label_selector, field_selector), whole=True).changes()
+        return Reflector(self, kind, objects.selectors(label_selector, field_selector), whole=True).changes()
 
     async def probe(self) -> Probe:
         """Counts by quorum reads, so that an answer proves what the store holds, not what a cache remembers."""
@@ -153,22 +154,22 @@ class ClusterApi(Requests):
         self, kind: Kind, namespace: str = "", label_selector: str = "", field_selector: str = ""
     ) -> tuple[Manifests, str]:
         """As list, and the version that it is as of."""
-        params = kubernetes.selectors(label_selector, field_selector)
+        params = objects.selectors(label_selector, field_selector)
         for _ in range(self.settings.read_attempts):
             with suppress(Expired):
-                found, version = await self.pages(kind, params, cluster_answers.MANIFEST_PAGE, namespace)
+                found, version = await self.pages(kind, params, answers.MANIFEST_PAGE, namespace)
                 return [*found], version
         raise ClusterUnreachable(self.name, "server", f"the list of {kind.plural} expired before its end, repeatedly")
 
     async def pod_metrics(self, namespace: str, seconds: float) -> tuple[PodMetrics, ...]:
         """The newest samples of a namespace's pods, asked for once; "absent" where the cluster has no such API."""
         response = await self._measured(POD_METRICS.path(namespace), seconds)
-        return self.decoded(cluster_answers.page_decoder(POD_METRICS), self.read(response)).items or ()
+        return self.decoded(answers.page_decoder(POD_METRICS), self.read(response)).items or ()
 
     async def node_metrics(self, seconds: float) -> tuple[NodeMetrics, ...]:
         """The newest samples of all nodes, as pod_metrics."""
         response = await self._measured(NODE_METRICS.path(), seconds)
-        return self.decoded(cluster_answers.page_decoder(NODE_METRICS), self.read(response)).items or ()
+        return self.decoded(answers.page_decoder(NODE_METRICS), self.read(response)).items or ()
 
     async def _measured(self, path: str, seconds: float) -> Response:
         response = await self._bounded(self._transport.request("GET", path, {}), seconds)
@@ -177,7 +178,7 @@ class ClusterApi(Requests):
         return response
 
     async def create(self, kind: Kind, manifest: Manifest) -> Manifest:
-        """AlreadyExists; NotFound of its namespace. What a later apply leaves out stays: see kubernetes.ABSENT."""
+        """AlreadyExists; NotFound of its namespace. What a later apply leaves out stays: see objects.ABSENT."""
         path, params = kind.path(kind.place(manifest)[0]), {"fieldManager": self.settings.field_manager}
         return self._written(await self._ask("POST", path, params, msgspec.json.encode(manifest)), kind)
 
@@ -196,7 +197,7 @@ class ClusterApi(Requests):
         """
         path = kind.path(*kind.place(manifest))
         params = {"fieldManager": self.settings.field_manager, "force": "true" if force else "false"}
-        body = msgspec.json.encode(kubernetes.at_version(manifest, uid, resource_version))
+        body = msgspec.json.encode(objects.at_version(manifest, uid, resource_version))
         return self._written(await self._ask("PATCH", path, params, body, "application/apply-patch+yaml"), kind)
 
     async def patch(
@@ -215,7 +216,7 @@ class ClusterApi(Requests):
         Conflict when the object is another one or at another version (an empty one is not
         compared); NotFound when it is absent: a patch never creates. subresource "status": the status alone changes.
         """
-        body = msgspec.json.encode(kubernetes.at_version(change, uid, resource_version))
+        body = msgspec.json.encode(objects.at_version(change, uid, resource_version))
         params = {"fieldManager": self.settings.field_manager}
         path = kind.path(namespace, name, subresource)
         return self._written(await self._ask("PATCH", path, params, body, MERGE_PATCH), kind)
@@ -229,7 +230,7 @@ class ClusterApi(Requests):
         self, node: str, node_uid: str, holder: str, *, duration_seconds: int, renewed_at: datetime
     ) -> Manifest:
         """A heartbeat: the node's Lease says until when it is believed to live. Created when it is absent."""
-        lease = kubernetes.node_lease(node, node_uid, holder, duration_seconds, renewed_at)
+        lease = objects.node_lease(node, node_uid, holder, duration_seconds, renewed_at)
         try:
             return await self.patch(LEASES, NODE_LEASES, node, lease, resource_version="")
         except NotFound:
@@ -252,7 +253,7 @@ class ClusterApi(Requests):
         grace_seconds: of a pod, instead of its own; 0: it goes at once, though it may still run on its node.
         Returns what the server says: the object as it ends, or as it was last, or a Status; empty where it was absent.
         """
-        body = msgspec.json.encode(kubernetes.delete_options(uid, resource_version, grace_seconds))
+        body = msgspec.json.encode(objects.delete_options(uid, resource_version, grace_seconds))
         response = await self._ask("DELETE", kind.path(namespace, name), body=body)
         return {} if self._absent(response) else self._done(response)
 
@@ -274,16 +275,16 @@ class ClusterApi(Requests):
         """
         if not (namespace and field_selector):
             raise ValueError(f"a collection of {kind.plural}: expected a namespace and a field selector")
-        body = msgspec.json.encode(kubernetes.delete_options("", "", grace_seconds))
-        params = kubernetes.selectors(label_selector, field_selector)
+        body = msgspec.json.encode(objects.delete_options("", "", grace_seconds))
+        params = objects.selectors(label_selector, field_selector)
         if as_of_version:
             params |= {"resourceVersion": as_of_version, "resourceVersionMatch": "Exact"}
         response = await self._ask("DELETE", kind.path(namespace), params, body)
         if response.status == GONE:
-            raise Conflict("Expired", cluster_answers.read_status(response.body).message)
+            raise Conflict("Expired", answers.read_status(response.body).message)
         if not 200 <= response.status < 300:
             self.refuse(response)
-        return [*(self.decoded(cluster_answers.MANIFEST_PAGE, response.body).items or ())]
+        return [*(self.decoded(answers.MANIFEST_PAGE, response.body).items or ())]
 
     def logs(self, namespace: str, pod: str, options: LogOptions) -> AsyncGenerator[bytes, None]:
         """What a container has written, in chunks that are cut anywhere, for `log_stream_seconds` at the most.
@@ -301,7 +302,7 @@ class ClusterApi(Requests):
     async def _count(self, kind: Kind) -> int:
         call = self._probe_transport.request("GET", kind.path(), {"limit": "1"})
         response = await self._bounded(call, self.settings.probe_timeout_seconds)
-        total = self.decoded(cluster_answers.RAW_PAGE, self.read(response)).total()
+        total = self.decoded(answers.RAW_PAGE, self.read(response)).total()
         if total is None:
             raise ClusterUnreachable(self.name, "garbage", f"a page of {kind.plural} without remainingItemCount")
         return total

@@ -13,10 +13,10 @@ from spillway import metrics
 from spillway.api import RequestError
 from spillway.bus import Bus, BusUnavailable, Offsets, OutcomeUnknown, StandbyTurn, Writer
 from spillway.dead_letters import Unwritable
-from spillway.following import Follower
-from spillway.heap import uncollected
 from spillway.model import Generation
-from spillway.request_queue import BugMet, Decide, Decisions, RequestQueue, RequestSettings, T, Written
+from spillway.running.following import Follower
+from spillway.running.heap import uncollected
+from spillway.running.request_queue import BugMet, Decide, Decisions, RequestQueue, RequestSettings, T, Written
 from spillway.settings import setting
 from spillway.waiting import is_set_within
 

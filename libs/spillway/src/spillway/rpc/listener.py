@@ -19,7 +19,7 @@ from grpc_health.v1.health import aio as health_aio
 from grpc_reflection.v1alpha import reflection, reflection_pb2_grpc
 
 from spillway.api import RequestError
-from spillway.rpc_security import MEBIBYTE, Gate, RpcSettings, read_file
+from spillway.rpc.security import MEBIBYTE, Gate, RpcSettings, read_file
 from spillway.settings import OperatorError
 
 RECEIVE_BYTES_MAX: Final = 16 * MEBIBYTE

@@ -14,7 +14,7 @@ from msgspec import Meta
 
 from spillway.api import ExplainRequest, FreezeRequest, PlanBatchRequest, RequestError, UnfreezeRequest
 from spillway.api_scaling import DeclarePolicyRequest, ReportRequest
-from spillway.rpc_callers import NOBODY, Caller, Callers, CallersFile
+from spillway.rpc.callers import NOBODY, Caller, Callers, CallersFile
 from spillway.scopes import read_scope
 from spillway.settings import OperatorError, setting
 from spillway.yaml_text import read_yaml

@@ -1,0 +1,1 @@
+"""Member clusters: the door to a Kubernetes API, what is let in there, and what may be done."""
