@@ -5,6 +5,7 @@ import types
 import typing
 from collections.abc import Callable, Hashable, Sequence
 from functools import cache, lru_cache
+from operator import attrgetter
 from typing import Any, TypeVar, cast
 
 import numpy as np
@@ -119,11 +120,21 @@ def fill_message(value: object, message: Message) -> None:
 
 def value_from(message: Message, kind: type[T]) -> T:
     """The dataclass of a message whose fields have the same names."""
-    return kind(**{name: read(message, name) for name, _, read in _fields(cast(Hashable, kind))})
+    return kind(*_values(cast(Hashable, kind))(message))
 
 
 Fill = Callable[[Any, str, Any], None]
 Read = Callable[[Any, str], Any]
+
+
+@cache
+def _values(kind: Any) -> Callable[[Message], Sequence[Any]]:
+    """Reads all fields of a message: at once where the value has each as the message does, as most have."""
+    fields = _fields(kind)
+    if len(fields) > 1 and all(read is getattr for _, _, read in fields):
+        return attrgetter(*(name for name, _, _ in fields))
+    reads = [(name, read) for name, _, read in fields]
+    return lambda message: [read(message, name) for name, read in reads]
 
 
 @cache

@@ -1,4 +1,4 @@
-"""The bus on Apache Kafka. Nothing but this module, the other modules beside it knows aiokafka.
+"""The bus on Apache Kafka. Nothing but this package knows aiokafka, and hpa where it asks other people's Kafka.
 
 Ends are the last stable offsets, asked for again until they pass all that was written before, or marks_seconds: a
 commit is acknowledged a moment before its mark lets readers pass, and a transaction that was abandoned must keep nobody
