@@ -3,22 +3,24 @@
 import asyncio
 import math
 import time
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 
-from spillway.api import ApplyRequest, BatchItem, PlanBatchRequest
+from spillway.api import ApplyRequest, BatchItem, PlanBatchRequest, ScaleRequest
 from spillway_local.fleet_plan import deployment
 
 from .calls import Call, EmptyCalls, all_at_once, at_rate
 from .figures import Measured, Unmeasured, in_ms
 from .rig import Rig
 
+NAMESPACE = "bench"
 REPLICAS = 2
 EMPTY_SECONDS = 10.0
 SLICES = 10
 PROGRAMS_SHOWN = 6
 BATCH_ITEMS = 100
 BATCH_CALLERS = 4
+PROPAGATORS = ("propagator-1", "propagator-2")
 _COUNTED = (
     "transaction_seconds_count",
     "transaction_seconds_sum",
@@ -55,29 +57,50 @@ async def measure_burst(rig: Rig) -> Mapping[str, Measured]:
 
 
 async def measure_batches(rig: Rig) -> Mapping[str, Measured]:
-    """Callers that each send their next batch once the last one is in the log."""
+    """Callers that each send their next batch once the last one is in the log: new workloads, and then one replica more
+    of each, while no propagator carries anything out."""
     sizes = rig.sizes
-    per_caller = sizes.batched // (BATCH_CALLERS * BATCH_ITEMS)
     rig.say(f"{sizes.batched} workloads in PlanBatches of {BATCH_ITEMS}, from {BATCH_CALLERS} callers")
     async with EmptyCalls(await rig.leader()) as empty:
         base = await all_at_once(sizes.burst, empty)
+    new = await _in_batches(rig, _new, REPLICAS)
+    rig.say("one replica more of each, without propagators")
+    for program in PROPAGATORS:
+        await asyncio.to_thread(rig.stack.supervision.stop_program, program)
+    try:
+        alone = await _in_batches(rig, _one_more, REPLICAS + 1)
+    finally:
+        for program in PROPAGATORS:
+            await asyncio.to_thread(rig.stack.supervision.start_program, program)
+    return {
+        "durable_plans_per_second": Measured(new, base),
+        "durable_plans_alone_per_second": Measured(alone, base),
+    }
+
+
+async def _in_batches(rig: Rig, item: Callable[[str], BatchItem], placed: int) -> float:
+    """Workloads a second. placed: so many replicas of each, else nothing was measured."""
+    per_caller = rig.sizes.batched // (BATCH_CALLERS * BATCH_ITEMS)
 
     async def caller(number: int) -> None:
         for batch in range(per_caller):
             first = (number * per_caller + batch) * BATCH_ITEMS
-            await _plan_batch(rig, [f"batched-{first + offset:05}" for offset in range(BATCH_ITEMS)])
+            names = [f"batched-{first + offset:05}" for offset in range(BATCH_ITEMS)]
+            reply = await rig.client.plan_batch(PlanBatchRequest(tuple(item(name) for name in names)))
+            for name, answer in zip(names, reply.answers, strict=True):
+                if answer.placement is None or answer.placement.placed != placed:
+                    raise Unmeasured(f"{name}: {answer.error or answer.placement}")
 
     async with _transactions_told(rig):
-        batches = await all_at_once(BATCH_CALLERS, caller)
-    return {"durable_plans_per_second": Measured(batches * per_caller * BATCH_ITEMS, base)}
+        return await all_at_once(BATCH_CALLERS, caller) * per_caller * BATCH_ITEMS
 
 
-async def _plan_batch(rig: Rig, names: Sequence[str]) -> None:
-    items = (BatchItem(ApplyRequest((deployment(name, "bench", REPLICAS),), name)) for name in names)
-    reply = await rig.client.plan_batch(PlanBatchRequest(tuple(items)))
-    for name, answer in zip(names, reply.answers, strict=True):
-        if answer.placement is None or answer.placement.placed != REPLICAS:
-            raise Unmeasured(f"{name}: {answer.error or answer.placement}")
+def _new(name: str) -> BatchItem:
+    return BatchItem(ApplyRequest((deployment(name, NAMESPACE, REPLICAS),), name))
+
+
+def _one_more(name: str) -> BatchItem:
+    return BatchItem(scale=ScaleRequest(NAMESPACE, name, REPLICAS + 1, f"{name}-more"))
 
 
 def _apply(rig: Rig, prefix: str) -> Call:
@@ -85,7 +108,7 @@ def _apply(rig: Rig, prefix: str) -> Call:
 
     async def call(number: int) -> None:
         name = f"{prefix}-{number:05}"
-        reply = await rig.client.apply(ApplyRequest((deployment(name, "bench", REPLICAS),), name))
+        reply = await rig.client.apply(ApplyRequest((deployment(name, NAMESPACE, REPLICAS),), name))
         if reply.placed != REPLICAS:
             raise Unmeasured(f"{name}: {reply.placed} replicas were placed of {REPLICAS}: {reply.waiting_for}")
 

@@ -94,6 +94,7 @@ KINDS: tuple[Kind, ...] = (
     Kind("apply_p99_ms", "ms", None, f"{_EMPTY_CALL}, at the same rate"),
     Kind("apply_burst_per_s", "1/s", None, f"{_EMPTY_CALL}, as many at once"),
     Kind("durable_plans_per_second", "1/s", 500, f"{_EMPTY_CALL}, as many at once", at_least=True),
+    Kind("durable_plans_alone_per_second", "1/s", 500, f"{_EMPTY_CALL}, as many at once", at_least=True),
     Kind("freed_to_placed_p50_ms", "ms", None, _ROUND_TRIP),
     Kind("freed_to_placed_p99_ms", "ms", 1000, _ROUND_TRIP),
     Kind("plan_known_shape_p50_ms", "ms", None, _PLAIN_FLEET),

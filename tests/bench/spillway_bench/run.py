@@ -82,7 +82,7 @@ MEASUREMENTS = (
     Measurement(measure_freed, ("freed_to_placed_p50_ms", "freed_to_placed_p99_ms"), 120),
     Measurement(measure_applies, ("apply_p50_ms", "apply_p99_ms"), 80),
     Measurement(measure_burst, ("apply_burst_per_s",), 60),
-    Measurement(measure_batches, ("durable_plans_per_second",), 60),
+    Measurement(measure_batches, ("durable_plans_per_second", "durable_plans_alone_per_second"), 120),
     Measurement(measure_planner_takeover, ("planner_takeover_s",), 120),
     Measurement(measure_collector_takeover, ("collector_takeover_s",), 150),
 )
