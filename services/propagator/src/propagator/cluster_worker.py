@@ -6,7 +6,19 @@ from dataclasses import dataclass
 
 import structlog
 
-from propagator.core.actions import Hold, Nothing, Question, Report, Rules, Write, is_ours
+from propagator.core.actions import (
+    ApplyDependency,
+    Create,
+    EnsureNamespace,
+    Hold,
+    Look,
+    Nothing,
+    Question,
+    Report,
+    Rules,
+    Write,
+    is_ours,
+)
 from propagator.core.desired import Desired, Target, Wanted
 from propagator.core.kinds import DEPLOYMENT, KINDS, refused_text
 from propagator.core.live import LABEL_FLEET, Live, Reference
@@ -17,6 +29,7 @@ from propagator.log_proof import LogProof
 from propagator.member import Member
 from propagator.memory import SETTLED, Memories, Memory
 from propagator.mirror import Mirror, Owner
+from propagator.namespaces import Namespaces
 from propagator.orphans import Orphans
 from propagator.reach import Reach
 from propagator.reporter import Reporter
@@ -49,6 +62,9 @@ FOLLOWED = {
     "Service": SERVICES,
 }
 
+CREATION = Look | EnsureNamespace | ApplyDependency | Create
+"""What may be done about an object that was not read, since it can change nothing that exists."""
+
 log = structlog.get_logger()
 
 
@@ -80,7 +96,8 @@ class ClusterWorker:
         self._placed_by = shared.placed_by
         self._proof = shared.proof
         self._reach = Reach(shared.settings, shared.slots)
-        self._member = Member(api, shared.rules.fleet, shared.clock, self._reach.answered)
+        namespaces = Namespaces(shared.clock, shared.settings.namespace_missing_seconds)
+        self._member = Member(api, shared.rules.fleet, shared.clock, self._reach.answered, namespaces)
         self._mirror = Mirror(cluster)
         self._queue = WorkQueue[Target]()
         self._memories = Memories(shared.desired.status, shared.rules, shared.clock)
@@ -89,7 +106,7 @@ class ClusterWorker:
         )
         self._orphans = Orphans(cluster, self._mirror, shared.desired, self._reporter.note)
         self._finder = Finder(cluster, shared.rules.fleet, api, shared.bus, shared.desired, shared.settings)
-        self._asker = ShapeAsker(epoch, api, shared.bus, shared.desired, self._reach, shared.settings)
+        self._asker = ShapeAsker(epoch, api, shared.bus, shared.desired, self._reach, namespaces, shared.settings)
         self._listed: set[str] = set()
         self._failing: set[str] = set()
         self._all_listed = asyncio.Event()
@@ -244,7 +261,7 @@ class ClusterWorker:
 
     async def _bring_about(self, target: Target) -> None:
         """Acts until nothing is left to do, something forbids it, or the steps are used up."""
-        live: Live | None = None
+        live = self._nothing_there(target)
         for _ in range(self._settings.steps_max):
             wanted, memory = self._desired.wanted(target), self._memories.get(target)
             if wanted is None or memory is None:
@@ -254,6 +271,9 @@ class ClusterWorker:
                 live = await self._read(wanted, memory.kind)
                 continue  # What is wanted may have changed meanwhile.
             action = next_action(wanted, live, memory.history, self._clock(), self._rules)
+            if not live.read and not isinstance(action, CREATION):
+                live = None
+                continue
             if isinstance(action, Report | Hold | Nothing):
                 self._ended(memory, wanted, live, action)
                 return
@@ -270,6 +290,12 @@ class ClusterWorker:
                 self._ended(memory, wanted, live, Report(STATE_REFUSED, text))
                 return
         self._queue.add(target, self._settings.retry_first_seconds)
+
+    def _nothing_there(self, target: Target) -> Live | None:
+        """For what the mirror shows nothing of, and nothing stood in the way of so far, it need not be read that there
+        is nothing: what is created conflicts with whatever exists, and then it is read."""
+        memory = self._memories.get(target)
+        return Live() if memory and memory.outcome is None and not self._mirror.has(target) else None
 
     async def _read(self, wanted: Wanted, kind: str) -> Live:
         target = wanted.target

@@ -35,6 +35,7 @@ from propagator.core.live import (
     workload_from_manifest,
 )
 from propagator.core.manifests import Manifest, template_references
+from propagator.namespaces import Namespaces
 from spillway import metrics
 from spillway.clusters.api import (
     CONFIG_MAPS,
@@ -62,13 +63,19 @@ log = structlog.get_logger()
 class Member:
     """One cluster's API, asked about one workload at a time. Lets Conflict, Refused and ClusterUnreachable through."""
 
-    def __init__(self, api: ClusterApi, fleet: str, clock: Callable[[], float], answered: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        api: ClusterApi,
+        fleet: str,
+        clock: Callable[[], float],
+        answered: Callable[[], None],
+        namespaces: Namespaces,
+    ) -> None:
         self._api = api
         self._fleet = fleet
         self._clock = clock
         self._answered = answered
-        self._namespaces: set[str] = set()
-        """That were seen. Nobody looks again before one turns out to be gone, when something is to be created there."""
+        self._namespaces = namespaces
 
     async def read(self, target: Target, references: Iterable[Reference], kind: str = DEPLOYMENT) -> Live:
         """The workload's object and these dependencies, whoever's they are, from the store and not from a cache."""
@@ -110,7 +117,8 @@ class Member:
                 await self._ensure_namespace(name)
                 return live.with_looked({Reference("Namespace", name): True})
             case Create(manifest):
-                return _with_workload(live, await self._apply(KINDS[manifest["kind"]].served, manifest, ABSENT))
+                made = await self._apply(KINDS[manifest["kind"]].served, manifest, ABSENT)
+                return _with_workload(replace(live, read=True), made)
             case Apply(manifest, resource_version):
                 return _with_workload(
                     live, await self._apply(KINDS[manifest["kind"]].served, manifest, resource_version)
@@ -168,9 +176,9 @@ class Member:
         return await self._get(KIND_BY_NAME[reference.kind], namespace, reference.name) is not None
 
     async def _has_namespace(self, name: str) -> bool:
-        if name not in self._namespaces and await self._get(NAMESPACES, "", name) is not None:
-            self._namespaces.add(name)
-        return name in self._namespaces
+        if not self._namespaces.has(name) and await self._get(NAMESPACES, "", name) is not None:
+            self._namespaces.note(name)
+        return self._namespaces.has(name)
 
     async def _ensure_namespace(self, name: str) -> None:
         manifest: Manifest = {
@@ -182,7 +190,7 @@ class Member:
             await self._create(NAMESPACES, manifest)
         except Conflict:
             return  # Somebody was faster; that it exists is all that was wanted.
-        self._namespaces.add(name)
+        self._namespaces.note(name)
         log.info("namespace created", cluster=self._api.name, namespace=name)
 
     async def _get(self, kind: Kind, namespace: str, name: str) -> Manifest | None:
@@ -198,9 +206,9 @@ class Member:
         try:
             return await self._counted("create" if resource_version == ABSENT else "apply", call)
         except NotFound as error:
-            if namespace not in self._namespaces:
+            if not self._namespaces.has(namespace):
                 raise
-            self._namespaces.discard(namespace)
+            self._namespaces.doubt(namespace)
             raise Conflict(error.reason, f"perhaps gone since it was seen: {error.message}") from error
 
     async def _patch(self, kind: Kind, target: Target, name: str, change: Manifest, resource_version: str) -> Manifest:

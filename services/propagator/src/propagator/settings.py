@@ -55,6 +55,10 @@ class Settings(ClusterTurnSettings):
     shape_gather_seconds: float = setting(
         0.03, "seconds that answers about templates are gathered while more wait to be asked about in that cluster"
     )
+    namespace_missing_seconds: float = setting(
+        1.0,
+        "seconds that a cluster is believed to lack a namespace that it lacked: templates in it are not asked about",
+    )
     shapes_at_once: int = setting(4, "dry runs at the same time in one cluster")
     shapes_waiting_max: int = setting(
         1000, "questions of planners that wait for a dry run in one cluster; more are answered as not asked"

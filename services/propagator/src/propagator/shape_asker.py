@@ -6,10 +6,11 @@ from json import loads
 
 import structlog
 
-from propagator.core.admission import outcome_of_refusal, pod_to_try, read_pod, words_of_refusal
+from propagator.core.admission import no_namespace, outcome_of_refusal, pod_to_try, read_pod, words_of_refusal
 from propagator.core.desired import Desired, Target
 from propagator.core.manifests import Template
 from propagator.core.questions import ASKED, AskRules, Questions
+from propagator.namespaces import Namespaces
 from propagator.reach import Reach
 from propagator.settings import Settings
 from spillway import metrics, tracing
@@ -35,7 +36,14 @@ class ShapeAsker:
     """One cluster's, in the turn of one claim; epoch: the claim's."""
 
     def __init__(
-        self, epoch: int, api: ClusterApi, bus: Bus, desired: Desired, reach: Reach, settings: Settings
+        self,
+        epoch: int,
+        api: ClusterApi,
+        bus: Bus,
+        desired: Desired,
+        reach: Reach,
+        namespaces: Namespaces,
+        settings: Settings,
     ) -> None:
         self._cluster = api.name
         self._epoch = epoch
@@ -43,6 +51,7 @@ class ShapeAsker:
         self._bus = bus
         self._desired = desired
         self._reach = reach
+        self._namespaces = namespaces
         self._settings = settings
         self._sequence = 0
         self._overruled: dict[str, None] = {}
@@ -101,12 +110,16 @@ class ShapeAsker:
     async def _ask(self, template: Template) -> Found:
         if self._reach.failing:
             return SHAPE_UNASKED, "the cluster is not reached", None
+        if self._namespaces.lacks(template.namespace):
+            return SHAPE_UNASKED, no_namespace(template.namespace), None
         pod = pod_to_try(template.pod, template.namespace, template.name, template.digest)
         try:
             async with asyncio.timeout(self._settings.shape_timeout_seconds):
                 made = await self._api.try_create(PODS, template.namespace, pod)
         except Refused as refused:
             metrics.OPERATIONS.labels("dry-run", "refused").inc()
+            if refused.message == no_namespace(template.namespace):
+                self._namespaces.note_missing(template.namespace)
             state = outcome_of_refusal(refused.status, refused.message)
             return state, words_of_refusal(refused.message, template.name), None
         except (ClusterUnreachable, Conflict, TimeoutError) as error:
@@ -129,7 +142,8 @@ class ShapeAsker:
         event = ShapeAdmitted(
             template.digest, self._cluster, self._epoch, self._sequence, template.namespace, state, message, shape
         )
-        tell = log.debug if state == SHAPE_ADMITTED else log.warning
+        usual = state == SHAPE_ADMITTED or message == no_namespace(template.namespace)
+        tell = log.debug if usual else log.warning
         tell("shape said", cluster=self._cluster, template=template.digest, state=state, message=message)
         await self._to_say.put((event, tracing.headers()))
 

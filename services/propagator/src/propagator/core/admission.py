@@ -52,9 +52,16 @@ def outcome_of_refusal(status: int, message: str) -> str:
     return SHAPE_UNASKED if passing or status == NOT_FOUND else SHAPE_REFUSED
 
 
+def no_namespace(namespace: str) -> str:
+    """What a cluster says of anything that is to be created in a namespace that it has not."""
+    return f'namespaces "{namespace}" not found'
+
+
 def words_of_refusal(message: str, name: str) -> str:
     """What the cluster said, without the name that it gave the pod: every refusal would be news."""
     prefix = f"{name}-"[:NAME_LENGTH_MAX]
+    if f'"{prefix}' not in message:
+        return message  # A pattern for each name is dear.
     return re.sub(rf'"{re.escape(prefix)}[a-z0-9]+"', f'"{prefix}…"', message)
 
 
