@@ -13,6 +13,7 @@ import pytest
 from planner.settings import PlannerSettings
 from propagator.core.live import ANNOTATION_PLACEMENT
 from sim.settings import NodeGroupSpec, NodeSpec, Settings
+from spillway.addresses import DECISIONS
 from spillway.api import (
     ApplyRequest,
     DeleteRequest,
@@ -22,7 +23,9 @@ from spillway.api import (
     ScaleRequest,
     WatchRequest,
 )
+from spillway.bus import reached
 from spillway.clusters.api import DEPLOYMENTS
+from spillway.events import DecisionRecorded
 from spillway.kubernetes.objects import NODES, RESOURCE_QUOTAS
 from spillway.model import NodeGroup
 from spillway_local import member_nodes
@@ -302,6 +305,58 @@ async def test_a_flushed_store_is_filled_again() -> None:
         assert (await planner.get(history)).history == ()
         await asyncio.sleep(3)
         assert (await planner.get(history)).history == before
+
+
+@pytest.mark.parametrize("waiting_max", [1, 5000])
+async def test_histories_are_as_the_log_whatever_the_store_misses(waiting_max: int) -> None:
+    """Decisions go on while it is flushed, away and slower than they come, and while the turn changes."""
+    settings = PlannerSettings(history_waiting_max=waiting_max)
+    services = ("snapshot-1", "planner-1", "planner-2", "propagator-1")
+    async with in_process(SMALL, services, planner_settings=settings) as platform:
+        await join(platform)
+        store, done = platform.store, asyncio.Event()
+
+        async def ask(name: str) -> None:
+            for replicas in range(1, 1000):
+                if done.is_set():
+                    return
+                with suppress(RequestError):
+                    await platform.planner().apply(request(name, 1 + replicas % 3, cpu="10m"))
+                await asyncio.sleep(0.05)
+
+        asking = [asyncio.create_task(ask(f"web-{number}")) for number in range(3)]
+        for pause, store.seconds in ((1.2, 0), (0.6, 0.1), (1.2, 0.02), (1.2, 0)):
+            await asyncio.sleep(pause)
+            store.flush()
+        store.available = False
+        await asyncio.sleep(2)
+        store.available = True
+        await asyncio.sleep(1.3)
+        active = next(name for name, entry in platform.running.items() if entry.service is platform.planner())
+        await platform.stop(active)
+        await until(lambda: platform.planner().is_active, "the standby is active")
+        await asyncio.sleep(1.1)
+        done.set()
+        await asyncio.gather(*asking)
+        written: dict[str, list[DecisionRecorded]] = {}
+        async with platform.running["snapshot-1"].bus.follow((DECISIONS,)) as feed:
+            ends = await feed.ends()
+            async for batch in feed:
+                for record in batch.records:
+                    assert isinstance(record.event, DecisionRecorded)
+                    written.setdefault(record.event.name, []).insert(0, record.event)
+                if reached(batch.positions, ends):
+                    break
+        assert min(map(len, written.values())) > 40
+        for name, decisions in written.items():
+            asked = GetRequest(NAMESPACE, name, history=200)
+
+            async def is_whole(asked: GetRequest = asked, last: list[DecisionRecorded] = decisions[:200]) -> bool:
+                with suppress(RequestError):
+                    return list((await platform.planner().get(asked)).history) == last
+                return False
+
+            await until(is_whole, f"{name}: its history is the log's")
 
 
 @pytest.mark.parametrize("flushed", [False, True])

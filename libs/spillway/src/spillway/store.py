@@ -187,7 +187,10 @@ class RedisStore:
 
 
 class MemoryStore:
-    """The same contract in this process, for tests and for running without Redis."""
+    """The same contract in this process, for tests and for running without Redis.
+
+    available: else it answers nothing. seconds: how long each call takes.
+    """
 
     def __init__(self) -> None:
         self._values: dict[str, bytes] = {}
@@ -195,6 +198,7 @@ class MemoryStore:
         self._ends: dict[str, float] = {}
         self._marker = ""
         self.available = True
+        self.seconds = 0.0
 
     async def __aenter__(self) -> Self:
         return self
@@ -203,26 +207,26 @@ class MemoryStore:
         pass
 
     async def put_many(self, values: Mapping[str, bytes]) -> None:
-        self._check()
+        await self._reach()
         self._values.update(values)
 
     async def get(self, key: str) -> bytes | None:
-        self._check()
+        await self._reach()
         return self._values.get(key)
 
     async def get_many(self, keys: Sequence[str]) -> dict[str, bytes]:
-        self._check()
+        await self._reach()
         return {key: self._values[key] for key in keys if key in self._values}
 
     async def delete(self, *keys: str) -> None:
-        self._check()
+        await self._reach()
         for key in keys:
             self._values.pop(key, None)
             self._histories.pop(key, None)
             self._ends.pop(key, None)
 
     async def append_histories(self, entries: Sequence[tuple[str, bytes]], keep: int) -> None:
-        self._check()
+        await self._reach()
         self._end()
         for key, blob in entries:
             self._ends.pop(key, None)
@@ -232,7 +236,7 @@ class MemoryStore:
             del history[keep:]
 
     async def end_histories(self, keys: Sequence[str], after_seconds: float) -> None:
-        self._check()
+        await self._reach()
         ends_at = asyncio.get_running_loop().time() + after_seconds
         self._ends |= {key: ends_at for key in keys if key in self._histories}
 
@@ -242,16 +246,16 @@ class MemoryStore:
             del self._ends[key], self._histories[key]
 
     async def history(self, key: str, limit: int) -> list[bytes]:
-        self._check()
+        await self._reach()
         self._end()
         return self._histories.get(key, [])[: max(0, limit)]
 
     async def marker(self) -> str:
-        self._check()
+        await self._reach()
         return self._marker
 
     async def set_marker(self, value: str) -> None:
-        self._check()
+        await self._reach()
         self._marker = value
 
     def flush(self) -> None:
@@ -261,7 +265,9 @@ class MemoryStore:
         self._ends.clear()
         self._marker = ""
 
-    def _check(self) -> None:
+    async def _reach(self) -> None:
+        if self.seconds:
+            await asyncio.sleep(self.seconds)
         if not self.available:
             raise StoreUnavailable("the store was told to be away")
 

@@ -1,7 +1,8 @@
 """Writes what people and tools query into the store. Never the truth: a flush brings everything back from the log."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from dataclasses import dataclass
 
 import msgspec
 import structlog
@@ -10,36 +11,49 @@ from planner.core.requests.answers import workload_reply
 from planner.core.state import PlannerState
 from planner.log import changed_keys
 from spillway.addresses import DECISIONS
-from spillway.bus import Bus, BusUnavailable, Feed, Offsets, Record, reached
+from spillway.bus import Batch, Bus, BusUnavailable, Offsets, Record, reached
 from spillway.events import CapacityReported, DecisionRecorded
+from spillway.model import NO_GENERATION, Generation
 from spillway.store import MemoryStore, RedisStore, StoreUnavailable
-from spillway.wire import TYPE_PREFIX, decode
+from spillway.wire import TYPE_PREFIX, decode, encode
 
 Store = RedisStore | MemoryStore
 log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryBounds:
+    """kept_max: decisions on a workload. gone_seconds: how long those on one that is declared no more are kept.
+
+    waiting_max: decisions that wait for the store; of one that is slower all are read from the log again.
+    """
+
+    kept_max: int
+    gone_seconds: float
+    waiting_max: int
 
 
 class Projection:
     """Keeps the store like the log: capacity blobs, placements with statuses, and an index of decisions.
 
     Only the active planner writes. What the store missed is written again when it is back, and when the turn is taken:
-    nobody knows what the one before did not come to write. kept_max: decisions on a workload; gone_seconds: how long
-    those on one that is declared no more are kept.
+    nobody knows what the one before did not come to write. Decisions come as they were
+    written; they are not read back.
     """
 
-    def __init__(
-        self, bus: Bus, store: Store, state: Callable[[], PlannerState], kept_max: int, gone_seconds: float
-    ) -> None:
+    def __init__(self, bus: Bus, store: Store, state: Callable[[], PlannerState], bounds: HistoryBounds) -> None:
         self._bus = bus
         self._store = store
         self._state = state
-        self._kept_max, self._gone_seconds = kept_max, gone_seconds
+        self._bounds = bounds
         self._capacity: dict[str, bytes] = {}
         self._dirty_capacity: set[str] = set()
         self._dirty: set[tuple[str, str]] = set()
-        self._complete = self._following = False
+        self._complete = self._gathering = False
+        self._decided: list[DecisionRecorded] = []
+        self._told = asyncio.Event()
         self._appending = asyncio.Lock()
-        self._appended: dict[tuple[str, int], int] = {}
+        self._read: dict[str, Generation] = {}
 
     def observe(self, records: tuple[Record, ...], positions: Offsets) -> None:
         """Notes what changed; nothing waits for the store."""
@@ -49,16 +63,24 @@ class Projection:
                 self._capacity[record.key] = record.value
                 self._dirty_capacity.add(record.key)
 
+    def begin(self) -> None:
+        """A turn: all is written again."""
+        self._complete = False
+
+    def wrote(self, events: Iterable[object]) -> None:
+        """These are in the log now; nothing waits for the store. What it does not take in time is read from there."""
+        if not self._gathering:
+            return
+        self._decided += [event for event in events if isinstance(event, DecisionRecorded)]
+        if len(self._decided) > self._bounds.waiting_max:
+            self._complete = self._gathering = False
+        self._told.set()
+
     async def run(self, is_active: Callable[[], bool], pause_seconds: float = 0.5) -> None:
-        """Follows the decisions and writes what is dirty, until cancelled."""
-        while True:
-            try:
-                async with asyncio.TaskGroup() as tasks:
-                    tasks.create_task(self._write_dirty(is_active, pause_seconds))
-                    tasks.create_task(self._follow_decisions(is_active, pause_seconds))
-            except* BusUnavailable as unavailable:
-                log.warning("the log cannot be reached", error=str(unavailable.exceptions[0]))
-            await asyncio.sleep(pause_seconds)
+        """Writes what is dirty, and each decision once it is in the log, until cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._write_dirty(is_active, pause_seconds))
+            tasks.create_task(self._append_decided())
 
     async def history(self, namespace: str, name: str, limit: int) -> tuple[DecisionRecorded, ...]:
         """The last decisions on a workload, newest first. StoreUnavailable when the store is."""
@@ -70,7 +92,7 @@ class Projection:
     async def _write_dirty(self, is_active: Callable[[], bool], pause_seconds: float) -> None:
         while True:
             await asyncio.sleep(pause_seconds)
-            if not is_active() or not self._following:
+            if not is_active():
                 self._complete = False
                 continue
             try:
@@ -89,13 +111,12 @@ class Projection:
         self._dirty_capacity = set(self._capacity)
         await self._write()
         async with self._appending, self._bus.follow((DECISIONS,)) as feed:
-            self._appended.clear()
-            begun: set[str] = set()
-            ends = await feed.ends()
-            async for batch in feed:
-                await self._append(batch.records, begun)
-                if reached(batch.positions, ends):
-                    break
+            self._gathering, self._decided, self._read = False, [], {}
+            batches = aiter(feed)
+            await self._append_to(await feed.ends(), batches)
+            self._gathering = True  # Of what was written while that was read nothing had to wait.
+            await self._append_to(await feed.ends(), batches)
+        self._told.set()
         await self._store.set_marker("projected")
 
     async def _write(self) -> None:
@@ -119,55 +140,51 @@ class Projection:
             self._dirty_capacity |= capacity
             raise
 
-    async def _follow_decisions(self, is_active: Callable[[], bool], pause_seconds: float) -> None:
-        """While active. What is older than that is read when all is written again, once this has begun."""
+    async def _append_decided(self) -> None:
         while True:
-            while not is_active():
-                await asyncio.sleep(pause_seconds)
-            async with self._bus.follow((DECISIONS,), {}) as feed:
-                self._following = True
+            await self._told.wait()
+            async with self._appending:
+                self._told.clear()
+                decided, self._decided = self._decided, []
+                if not self._complete:  # It is read from the log.
+                    continue
                 try:
-                    await self._append_on(feed, is_active)
-                finally:
-                    self._following = False
+                    await self._append_new(decided)
+                except StoreUnavailable as error:
+                    self._complete = False
+                    log.warning("decisions are missing in the store's index", error=str(error))
 
-    async def _append_on(self, feed: Feed, is_active: Callable[[], bool]) -> None:
-        async for batch in feed:
-            if not is_active():
+    async def _append_new(self, decided: Sequence[DecisionRecorded]) -> None:
+        """All but what was read already."""
+        read = self._read
+        new = [event for event in decided if event.generation > read.get(_history_of(event), NO_GENERATION)]
+        await self._append([(_history_of(event), encode(event)) for event in new])
+        await self._end({(event.namespace, event.name) for event in new})
+
+    async def _append_to(self, ends: Offsets, batches: AsyncIterator[Batch]) -> None:
+        async for batch in batches:
+            await self._append_read(batch.records)
+            if reached(batch.positions, ends):
                 return
-            if not batch.records:
-                continue
-            try:
-                async with self._appending:
-                    await self._append(batch.records)
-            except StoreUnavailable as error:
-                self._complete = False
-                log.warning("decisions are missing in the store's index", error=str(error))
 
-    async def _append(self, records: tuple[Record, ...], begun: set[str] | None = None) -> None:
-        """In the log's order, each once. begun: histories written anew so far; another is emptied first."""
-        entries, positions = list[tuple[str, bytes]](), {}
-        for record in records:
-            event, place = record.event, (record.topic, record.partition)
-            if isinstance(event, DecisionRecorded) and record.offset >= self._appended.get(place, 0):
-                entries.append((f"decisions/{event.namespace}/{event.name}", record.value))
-                positions[place] = record.offset + 1
-        if begun is not None:
-            anew = [entry for entry in entries if entry[0] not in begun]
-            entries = [entry for entry in entries if entry[0] in begun]
-            await self._begin(anew)
-            begun |= {key for key, _ in anew}
-        await self._store.append_histories(entries, self._kept_max)
-        decided = (record.event for record in records if isinstance(record.event, DecisionRecorded))
-        await self._end({(event.namespace, event.name) for event in decided})
-        self._appended.update(positions)
+    async def _append_read(self, records: tuple[Record, ...]) -> None:
+        """In the log's order. A history that none was read of before is emptied first."""
+        events = [(record.event, record.value) for record in records if isinstance(record.event, DecisionRecorded)]
+        entries = [(_history_of(event), value) for event, value in events]
+        await self._begin([entry for entry in entries if entry[0] not in self._read])
+        await self._append([entry for entry in entries if entry[0] in self._read])
+        self._read |= {_history_of(event): event.generation for event, _ in events}
+        await self._end({(event.namespace, event.name) for event, _ in events})
+
+    async def _append(self, entries: Sequence[tuple[str, bytes]]) -> None:
+        await self._store.append_histories(entries, self._bounds.kept_max)
 
     async def _end(self, keys: set[tuple[str, str]]) -> None:
         """The histories of those that are declared no more are not for ever."""
         known = self._state().workloads
         gone = [f"decisions/{key[0]}/{key[1]}" for key in sorted(keys) if key not in known]
         if gone:
-            await self._store.end_histories(gone, self._gone_seconds)
+            await self._store.end_histories(gone, self._bounds.gone_seconds)
 
     async def _begin(self, entries: Sequence[tuple[str, bytes]]) -> None:
         """One history after the other, so that each is away for a moment only."""
@@ -176,4 +193,8 @@ class Projection:
             found.setdefault(entry[0], []).append(entry)
         for key, own in found.items():
             await self._store.delete(key)
-            await self._store.append_histories(own, self._kept_max)
+            await self._store.append_histories(own, self._bounds.kept_max)
+
+
+def _history_of(event: DecisionRecorded) -> str:
+    return f"decisions/{event.namespace}/{event.name}"

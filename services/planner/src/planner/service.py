@@ -79,8 +79,7 @@ class Planner:
         self._homing, self._lent_homes = Homing(), LentHomes()
         self._headrooms = Headrooms(settings.pace())
         self._patience = Patience(settings.rules(), settings.request_seconds, settings.requests_waiting_max)
-        kept = settings.history_kept_max, settings.history_gone_seconds
-        self._projection = Projection(bus, store, lambda: self.state, *kept)
+        self._projection = Projection(bus, store, lambda: self.state, settings.history_bounds())
         self._explanations = Explanations(self._projection.history, settings.history_kept_max)
 
     @property
@@ -123,6 +122,7 @@ class Planner:
     async def take_turn(self, turn: Turn) -> None:
         await self._hear_clusters()
         self._intake.writing = True
+        self._projection.begin()
         self._homing, self._lent_homes = Homing(), LentHomes()
         log.info("turn taken", epoch=turn.epoch, workloads=len(self.state.workloads))
 
@@ -164,6 +164,7 @@ class Planner:
 
     def written(self, events: Sequence[Written]) -> None:
         """They stand in the state since they were decided."""
+        self._projection.wrote(events)
 
     def step_down(self) -> None:
         """The next life has another state, and says again what is idle."""

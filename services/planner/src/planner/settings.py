@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from planner.core.headroom import Pace
 from planner.core.rules import Rules
+from planner.projection import HistoryBounds
 from spillway.running.standby import StandbySettings
 from spillway.settings import setting
 
@@ -90,6 +91,9 @@ class PlannerSettings(StandbySettings):
         "decisions on a workload that is declared no more are kept so long in the store, seconds",
         least=0,
     )
+    history_waiting_max: int = setting(
+        5000, "decisions that wait for the store; with more of them all are read from the log again", least=1
+    )
     headroom_seconds: float = setting(
         5.0, "between two looks at what is idle for a workload that follows it, seconds", least=0
     )
@@ -100,6 +104,10 @@ class PlannerSettings(StandbySettings):
         10.0, "until what a cluster shows has come here, beside pods' own grace, seconds", least=0
     )
     headroom_looks_max: int = setting(50, "workloads that follow what is idle, looked at in one step", least=1)
+
+    def history_bounds(self) -> HistoryBounds:
+        """What of decisions is kept for people."""
+        return HistoryBounds(self.history_kept_max, self.history_gone_seconds, self.history_waiting_max)
 
     def pace(self) -> Pace:
         """How often what is idle is said."""

@@ -1,0 +1,95 @@
+"""Histories in the store: each decision once, in the log's order, whoever told it first."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from planner.core.rules import Rules
+from planner.core.state import PlannerState
+from planner.projection import HistoryBounds, Projection
+from spillway.bus import Writer
+from spillway.events import DecisionRecorded
+from spillway.local_bus import LocalBroker, LocalBus
+from spillway.model import Generation
+from spillway.store import MemoryStore
+
+pytestmark = pytest.mark.looptime
+
+SETTLED = 5
+"""Seconds, in virtual time, in which all is written that is to be written."""
+BOUNDS = HistoryBounds(kept_max=5, gone_seconds=600, waiting_max=3)
+
+
+def decided(sequence: int, name: str = "web") -> DecisionRecorded:
+    return DecisionRecorded("shop", name, Generation(1, sequence), sequence, "Apply", sequence, 0, (), (), "", "")
+
+
+@asynccontextmanager
+async def projecting() -> AsyncIterator[tuple[Projection, MemoryStore, Writer]]:
+    bus, store = LocalBus(LocalBroker(), "fleet", "test"), MemoryStore()
+    projection = Projection(bus, store, lambda: PlannerState(Rules()), BOUNDS)
+    async with bus.standby_turn("planner", "a") as turn:
+        running = asyncio.create_task(projection.run(lambda: True))
+        yield projection, store, await turn.wait()
+        running.cancel()
+        await asyncio.wait({running})
+
+
+async def history(projection: Projection, name: str = "web") -> list[int]:
+    await asyncio.sleep(SETTLED)
+    return [event.replicas for event in await projection.history("shop", name, 9)]
+
+
+async def test_what_was_read_is_not_added_when_it_is_told() -> None:
+    """A commit may be read before who wrote it goes on."""
+    async with projecting() as (projection, _, writer):
+        await writer.write([decided(1), decided(2), decided(3)])
+        assert await history(projection) == [3, 2, 1]
+        projection.wrote([decided(2), decided(3)])
+        await writer.write([decided(4)])
+        projection.wrote([decided(4)])
+        assert await history(projection) == [4, 3, 2, 1]
+
+
+async def test_what_is_told_is_not_read_back() -> None:
+    """It is in the store though no log has it, and the newest are kept."""
+    async with projecting() as (projection, _, _writer):
+        await asyncio.sleep(SETTLED)
+        for sequence in range(1, 7):
+            projection.wrote([decided(sequence)])
+            await asyncio.sleep(0.01)
+        assert await history(projection) == [6, 5, 4, 3, 2]
+
+
+async def test_more_than_may_wait_is_read_from_the_log() -> None:
+    async with projecting() as (projection, _, writer):
+        await asyncio.sleep(SETTLED)
+        events = [decided(sequence) for sequence in range(1, 6)]
+        await writer.write(events)
+        projection.wrote(events[:1])
+        projection.wrote(events[1:])
+        assert await history(projection) == [5, 4, 3, 2, 1]
+
+
+async def test_a_turn_reads_all_again() -> None:
+    """Others wrote meanwhile, and this instance was told of none of it."""
+    async with projecting() as (projection, _, writer):
+        await writer.write([decided(1)])
+        assert await history(projection) == [1]
+        await writer.write([decided(2)])
+        assert await history(projection) == [1]
+        projection.begin()
+        assert await history(projection) == [2, 1]
+
+
+async def test_a_store_that_is_back_has_what_it_missed() -> None:
+    async with projecting() as (projection, store, writer):
+        await asyncio.sleep(SETTLED)
+        store.available = False
+        await writer.write([decided(1)])
+        projection.wrote([decided(1)])
+        await asyncio.sleep(2)
+        store.available = True
+        assert await history(projection) == [1]
