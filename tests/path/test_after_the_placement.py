@@ -4,6 +4,7 @@ import asyncio
 import json
 import random
 import sys
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -16,9 +17,11 @@ from sim.settings import NodeGroupSpec, NodeSpec, Settings
 from spillway.addresses import DECISIONS
 from spillway.api import (
     ApplyRequest,
+    BatchItem,
     DeleteRequest,
     GetRequest,
     PlacementReply,
+    PlanBatchRequest,
     RequestError,
     ScaleRequest,
     WatchRequest,
@@ -489,6 +492,38 @@ async def test_who_asks_again_goes_on_with_its_wait_for_binds_which_ends() -> No
         for request_of_another in (keyed("web", "twice"), keyed("other")):
             with pytest.raises(RequestError, match="not refused yet"):
                 await planner.apply(request_of_another)
+
+
+async def asked_until_answered(call: Callable[[], Awaitable[PlacementReply]]) -> PlacementReply:
+    """As who asks again with its key does, at once."""
+    while True:
+        try:
+            return await call()
+        except RequestError as error:
+            if error.code != "UNAVAILABLE":
+                raise
+
+
+async def test_what_was_asked_behind_one_that_is_not_refused_yet_stays_behind_it_when_both_are_asked_again() -> None:
+    """A batch's Apply that waits for binds and its Scale of the same workload; then two calls, the later one sooner."""
+    async with in_process(TWO_NODES, services=("snapshot-1", "planner-1"), planner_settings=NOT_BOUND) as platform:
+        await join(platform)
+        planner = platform.planner()
+        await planner.apply(request("web", 0, cpu="2"))
+        await planner.apply(request("big", 1, cpu="3"))
+        scale = ScaleRequest(NAMESPACE, "web", 1, "later")
+        batch = PlanBatchRequest((BatchItem(apply=keyed("web")), BatchItem(scale=scale)))
+        with pytest.raises(RequestError, match="not refused yet"):
+            await planner.plan_batch(batch)
+        assert planner.state.workloads[NAMESPACE, "web"].declared.replicas == 0
+        with pytest.raises(RequestError, match="asked before it and is not decided") as told:
+            await planner.scale(scale)
+        assert told.value.code == "UNAVAILABLE"
+        later = asyncio.create_task(asked_until_answered(lambda: planner.scale(scale)))
+        first = asyncio.create_task(asked_until_answered(lambda: planner.apply(keyed("web"))))
+        platform.start("propagator-1")
+        assert ((await first).placed, (await later).placed) == (2, 1)
+        assert planner.state.workloads[NAMESPACE, "web"].declared.replicas == 1
 
 
 async def test_nobody_is_refused_for_a_promise_that_is_not_written() -> None:

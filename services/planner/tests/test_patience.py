@@ -16,14 +16,14 @@ def fleet_of_one() -> Fleet:
 
 
 def test_a_call_goes_on_to_later_tiers_and_is_answered_before_its_time_is_over() -> None:
-    patience = Patience(Rules(), 10.0, 5)
+    patience = Patience(Rules(), 10.0, 3.0, 5)
     asked = patience.asked(WEB, 100.0)
     assert [patience.goes_on(asked, now) for now in (107.9, 108.0)] == [False, True]
     assert [patience.is_over(asked, now) for now in (109.4, 109.5)] == [False, True]
 
 
 def test_it_waits_while_binds_come_for_15_seconds_in_all() -> None:
-    patience, fleet = Patience(Rules(), 10.0, 5), fleet_of_one()
+    patience, fleet = Patience(Rules(), 10.0, 3.0, 5), fleet_of_one()
     view = fleet.state.clusters["own-1"]
     first = patience.asked(WEB, 100.0)
     patience.waits(first)
@@ -38,7 +38,7 @@ def test_it_waits_while_binds_come_for_15_seconds_in_all() -> None:
 
 
 def test_what_is_decided_or_asked_under_another_key_or_long_after_waits_anew() -> None:
-    patience = Patience(Rules(), 10.0, 5)
+    patience = Patience(Rules(), 10.0, 3.0, 5)
     patience.waits(patience.asked(WEB, 100.0))
     assert patience.asked(replace(WEB, key="twice"), 101.0).first == 101.0
     assert [patience.asked(WEB, now).first for now in (125.0, 125.1)] == [100.0, 125.1]
@@ -47,8 +47,39 @@ def test_what_is_decided_or_asked_under_another_key_or_long_after_waits_anew() -
 
 
 def test_no_more_than_so_many_are_known_and_those_who_wait_longest_without_a_word_are_forgotten() -> None:
-    patience = Patience(Rules(), 10.0, 2)
+    patience = Patience(Rules(), 10.0, 3.0, 2)
     places = [replace(WEB, key=str(number)) for number in range(3)]
     for place in (*places[:2], places[0], places[2]):
         patience.waits(patience.asked(place, 100.0))
     assert [patience.asked(place, 101.0).first for place in places] == [100.0, 101.0, 100.0]
+
+
+def test_what_came_after_one_that_was_sent_back_is_behind_it_until_that_is_taken_up_again() -> None:
+    patience = Patience(Rules(), 10.0, 3.0, 5)
+    first, later = patience.asked(WEB, 100.0), patience.asked(replace(WEB, key="later"), 100.0)
+    patience.sent_back(first, 109.0)
+    elsewhere = patience.asked(replace(WEB, about=("default", "api")), 109.0)
+    assert [patience.is_behind(one, 109.0) for one in (first, later, elsewhere)] == [False, True, False]
+    patience.sent_back(later, 109.0)
+    again = patience.asked(later.place, 110.0)
+    assert patience.is_behind(again, 110.0)
+    first = patience.asked(first.place, 110.0)
+    assert [patience.is_behind(one, 112.9) for one in (first, again)] == [False, True]
+    patience.taken_up(first)
+    assert not patience.is_behind(again, 112.9)
+
+
+def test_who_does_not_come_again_is_awaited_for_three_seconds() -> None:
+    patience = Patience(Rules(), 10.0, 3.0, 5)
+    patience.sent_back(patience.asked(WEB, 100.0), 109.0)
+    later = patience.asked(replace(WEB, key="later"), 109.0)
+    assert [patience.is_behind(later, now) for now in (111.9, 112.0)] == [True, False]
+
+
+def test_of_no_more_workloads_is_known_who_was_sent_back() -> None:
+    patience = Patience(Rules(), 10.0, 3.0, 2)
+    places = [replace(WEB, about=("default", str(number))) for number in range(3)]
+    for place in places:
+        patience.sent_back(patience.asked(place, 100.0), 100.0)
+    later = [patience.asked(replace(place, key="later"), 100.0) for place in places]
+    assert [patience.is_behind(one, 100.0) for one in later] == [False, True, True]

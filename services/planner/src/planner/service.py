@@ -19,7 +19,7 @@ from planner.core.moving.homing import Homing
 from planner.core.moving.lent_homes import LentHomes
 from planner.core.requests import answers, autoscaling, braking, decisions, membership, node_list, releasing
 from planner.core.requests.decisions import Undecided, Unheard
-from planner.core.requests.patience import Patience
+from planner.core.requests.patience import Asked, Patience
 from planner.core.requests.queueing import ANY, FIRST, Place, place_of
 from planner.core.state import PlannerState
 from planner.core.subject import Moment
@@ -78,7 +78,9 @@ class Planner:
         self._scaled_by = tracing.Origins[WorkloadKey]()
         self._homing, self._lent_homes = Homing(), LentHomes()
         self._headrooms = Headrooms(settings.pace())
-        self._patience = Patience(settings.rules(), settings.request_seconds, settings.requests_waiting_max)
+        self._patience = Patience(
+            settings.rules(), settings.request_seconds, settings.asked_again_seconds, settings.requests_waiting_max
+        )
         self._projection = Projection(bus, store, lambda: self.state, settings.history_bounds())
         self._explanations = Explanations(self._projection.history, settings.history_kept_max)
 
@@ -411,6 +413,9 @@ class Planner:
         def decide_now(generation: Generation) -> tuple[Sequence[Written], T]:
             nonlocal listening
             now = self._clocks.steady()
+            if self._patience.is_behind(asked, now):
+                raise self._sent_back(asked, now, "another request was asked before it and is not decided")
+            self._patience.taken_up(asked)
             patient = self._patience.is_patient(asked, self.state.clusters, now)
             onward = self._patience.goes_on(asked, now)
             moment = Moment(now, self._clocks.wall_ms(), generation, patient, listening, onward)
@@ -422,7 +427,7 @@ class Planner:
             except Undecided as undecided:
                 self._patience.waits(asked)
                 if self._patience.is_over(asked, now):
-                    raise RequestError("UNAVAILABLE", f"{undecided}: not refused yet: {RETRY}") from None
+                    raise self._sent_back(asked, now, f"{undecided}: not refused yet") from None
                 raise NotYet from None
             except RequestError:
                 self._patience.decided(asked)
@@ -433,3 +438,7 @@ class Planner:
             return events, reply
 
         return self.standby.requests.put(decide_now, verb, batch, place.priority, place.about)
+
+    def _sent_back(self, asked: Asked, now: float, why: str) -> RequestError:
+        self._patience.sent_back(asked, now)
+        return RequestError("UNAVAILABLE", f"{why}: {RETRY}")

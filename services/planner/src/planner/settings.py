@@ -67,6 +67,11 @@ class PlannerSettings(StandbySettings):
         3.0, "how long a planner that takes its turn waits to hear of clusters, seconds", least=0
     )
     tick_seconds: float = setting(0.1, "how often waiting and unbound replicas are looked at, seconds", least=0.001)
+    asked_again_seconds: float = setting(
+        3.0,
+        "how long a request that was answered without a decision is awaited again before later ones of its workload",
+        least=0,
+    )
     requests_waiting_max: int = setting(2000, "requests that wait for a decision; more are refused", least=1)
     requests_in_group_max: int = setting(
         200, "requests decided and written in one transaction; a batch goes whole", least=1

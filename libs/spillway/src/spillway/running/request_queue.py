@@ -142,6 +142,8 @@ class RequestQueue:
         self._settings = settings
         self._waiting: list[Waiting[Any]] = []
         self._put_off: list[_PutOff] = []
+        self._put_off_last: dict[Hashable, _PutOff] = {}
+        """By what they are about. Those before the last one are asked by nobody any more."""
 
     def check_room(self, requests: int) -> None:
         """Raises RequestError RESOURCE_EXHAUSTED unless so many more may wait."""
@@ -188,7 +190,7 @@ class RequestQueue:
             try:
                 events, reply = waiting.decide(next_generation())
             except NotYet as not_yet:
-                self._put_off.append(_PutOff(not_yet.due, [waiting]))
+                self._keep(_PutOff(not_yet.due, [waiting]))
                 continue
             except RequestError as error:
                 decided.refusals.append((waiting, error))
@@ -211,9 +213,12 @@ class RequestQueue:
 
     def _before(self, waiting: Waiting[Any]) -> _PutOff | None:
         """What was put off of what was asked before about the same."""
-        if waiting.about is None:
-            return None
-        return next((one for one in self._put_off if one.requests[0].about == waiting.about and one.still_asked), None)
+        last = None if waiting.about is None else self._put_off_last.get(waiting.about)
+        return last if last is not None and last.still_asked else None
+
+    def _keep(self, one: _PutOff) -> None:
+        self._put_off.append(one)
+        self._put_off_last[one.requests[0].about] = one
 
     @property
     def has_put_off(self) -> bool:
@@ -224,7 +229,9 @@ class RequestQueue:
         """Those that were put off and are due wait again, behind all others; how many of them held others up."""
         held_up = [one for one in self._put_off if one.due is None]
         later = [(one, one.due()) for one in self._put_off if one.due is not None]
-        self._put_off = [one for one, is_due in later if not is_due]
+        self._put_off, self._put_off_last = [], {}
+        for one in (one for one, is_due in later if not is_due):
+            self._keep(one)
         for one in (*(one for one, is_due in later if is_due), *held_up):
             self._waiting.extend(one.requests)
         return len(held_up)
@@ -232,7 +239,7 @@ class RequestQueue:
     def refuse(self, why: str) -> None:
         """All that wait get UNAVAILABLE."""
         refused = (*self._waiting, *(waiting for one in self._put_off for waiting in one.requests))
-        self._waiting, self._put_off = [], []
+        self._waiting, self._put_off, self._put_off_last = [], [], {}
         for waiting in refused:
             waiting.fail(RequestError("UNAVAILABLE", why))
 

@@ -1,11 +1,13 @@
-"""How long a request with Refuse waits for binds before it is refused, in however many calls it is asked."""
+"""How long a request with Refuse waits for binds before it is refused, in however many calls it is asked, and that what
+was asked behind it meanwhile stays behind it."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import count
 
 from planner.core.requests.queueing import Place
 from planner.core.rules import Rules
-from spillway.feasibility.cluster_view import ClusterView
+from spillway.feasibility.cluster_view import ClusterView, WorkloadKey
 
 ONWARD, ANSWERED = 0.8, 0.95
 """Of the time that one call has: after how much it goes on to later tiers, and it is answered in any case."""
@@ -13,28 +15,68 @@ ONWARD, ANSWERED = 0.8, 0.95
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A request: since this call came; first: since the first one with its key that was not decided came."""
+    """A request: since this call came; first: since the first one with its key that was not decided came. turn: in the
+    order of asking; who was sent back and asks again has the turn that it had."""
 
     place: Place
     since: float
     first: float
+    turn: int
+
+
+@dataclass(frozen=True, slots=True)
+class _SentBack:
+    """A request that was answered without a decision: it is expected again until then."""
+
+    turn: int
+    until: float
 
 
 class Patience:
-    """call_seconds: that one call has. kept_max: how many undecided requests are known, the newest.
+    """call_seconds: that one call has. again_seconds: for how long who was sent back keeps its turn. kept_max: how many
+    undecided requests are known, and of how many workloads those that were sent back, the newest.
 
     A call has less time than the wait for binds may take, and a replica that only possibly fits is neither promised nor
-    refused. So whoever is not decided is told to ask again, and the next call with its key goes on with its wait.
+    refused. So whoever is not decided is told to ask again, and the next call with its key goes on with its wait. What
+    comes after it about the same workload is sent back, too, until that call is taken up.
     """
 
-    def __init__(self, rules: Rules, call_seconds: float, kept_max: int) -> None:
-        self._rules, self._call_seconds, self._kept_max = rules, call_seconds, kept_max
+    def __init__(self, rules: Rules, call_seconds: float, again_seconds: float, kept_max: int) -> None:
+        self._rules, self._call_seconds, self._again_seconds = rules, call_seconds, again_seconds
+        self._kept_max = kept_max
         self._first: dict[Place, float] = {}
+        self._turns = count()
+        self._sent_back: dict[WorkloadKey, dict[str, _SentBack]] = {}
 
     def asked(self, place: Place, now: float) -> Asked:
         first = self._first.get(place, now)
         forgotten = now - first > self._rules.bind_wait_max + self._call_seconds
-        return Asked(place, now, now if forgotten else first)
+        back = None if place.about is None else self._sent_back.get(place.about, {}).get(place.key)
+        asked = Asked(place, now, now if forgotten else first, next(self._turns) if back is None else back.turn)
+        if back is not None:  # What is behind it may be in the queue before it, and is so until this is taken up.
+            self.sent_back(asked, now)
+        return asked
+
+    def taken_up(self, asked: Asked) -> None:
+        """It is being decided, or waits where what comes behind it does."""
+        if asked.place.about is not None:
+            self._sent_back.get(asked.place.about, {}).pop(asked.place.key, None)
+
+    def sent_back(self, asked: Asked, now: float) -> None:
+        """It was told to ask again, or does."""
+        about = asked.place.about
+        if about is None:
+            return
+        expected = self._sent_back.pop(about, {})  # The newest last.
+        self._sent_back[about] = {key: one for key, one in expected.items() if one.until > now}
+        self._sent_back[about][asked.place.key] = _SentBack(asked.turn, now + self._again_seconds)
+        if len(self._sent_back) > self._kept_max:
+            del self._sent_back[next(iter(self._sent_back))]
+
+    def is_behind(self, asked: Asked, now: float) -> bool:
+        """Whether one that was asked before it about the same workload was sent back, and is not taken up again yet."""
+        expected = () if asked.place.about is None else self._sent_back.get(asked.place.about, {}).values()
+        return any(one.turn < asked.turn and one.until > now for one in expected)
 
     def waits(self, asked: Asked) -> None:
         """It is not decided yet."""
