@@ -1,5 +1,7 @@
 """What the compatible strategies promise, whatever the numbers; their exact answers are tests/vectors."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -113,6 +115,58 @@ def test_selections(spreads: tuple[tuple[str, int, int], ...], expected: list[st
             selection.select(request, places)
     else:
         assert [place.cluster for place in selection.select(request, places)] == expected
+
+
+Sets = list[tuple[selection.Size, ...]]
+
+
+def sets_one_by_one(groups: list[selection.Size], least: int, most: int, clusters: int) -> Sets:
+    """As the search for regions is told: depth first, and nothing is added to a set that has enough."""
+    if len(groups) == least:
+        return [tuple(groups)] if sum(group.clusters for group in groups) >= clusters else []
+    ordered = sorted(groups, key=lambda group: (group.clusters, -group.score, group.name))
+    found: Sets = []
+
+    def extend(path: tuple[selection.Size, ...], first: int) -> None:
+        if path and least <= len(path) <= most and sum(group.clusters for group in path) >= clusters:
+            found.append(path)
+        elif len(path) < most:
+            for index in range(first, len(ordered)):
+                extend((*path, ordered[index]), index + 1)
+
+    extend((), 0)
+    return found
+
+
+SIZES = st.builds(
+    selection.Size, st.just(""), st.integers(1, 4), st.sampled_from((0, 1000, 2000)) | st.integers(0, 3)
+)  # fmt: skip
+
+
+@given(sizes=st.lists(SIZES, max_size=7), least=st.integers(0, 7), more=st.integers(-1, 3), clusters=st.integers(0, 14))
+def test_the_best_set_of_regions_is_found_as_by_looking_at_every_one(
+    sizes: list[selection.Size], least: int, more: int, clusters: int
+) -> None:
+    groups = [replace(size, name=f"r{number}") for number, size in enumerate(sizes)]
+    names = [
+        [group.name for group in sorted(path, key=lambda group: (-group.score, group.name))]
+        for path in sorted(
+            sets_one_by_one(groups, least, least + more, clusters),
+            key=lambda path: (-sum(group.score for group in path), -sum(group.clusters for group in path)),
+        )
+    ]
+    expected = min((path for path in names if path == names[0][: len(path)]), key=len, default=[])
+    assert selection.select_groups(groups, least, least + more, clusters) == expected
+
+
+def test_regions_are_chosen_among_a_hundred() -> None:
+    """There are 10^29 sets of 50 of them: to look at each would end the planner."""
+    groups = [selection.Size(f"r{number:02}", 1 + number % 3, number) for number in range(100)]
+    best = [f"r{number}" for number in range(99, 49, -1)]
+    assert selection.select_groups(groups, 50, 100, 0) == best
+    chosen = selection.select_groups(groups, 20, 30, 85)
+    assert len(chosen) <= 30
+    assert sum(group.clusters for group in groups if group.name in chosen) >= 85
 
 
 PREFERENCES = st.builds(kubeadmiral.Preference, weight=st.integers(0, 9), min=st.integers(0, 5), max=st.integers(5, 40))

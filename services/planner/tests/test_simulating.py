@@ -144,6 +144,16 @@ def test_a_file_that_is_none_is_said(content: bytes, tmp_path: Path) -> None:
         exports.read_state(exports.load(path))
 
 
+def test_a_file_with_a_damaged_byte_is_said(tmp_path: Path) -> None:
+    path = tmp_path / "fleet.gz"
+    exports.save(exported(three()), path)
+    saved = path.read_bytes()
+    for place in range(20, len(saved), 97):
+        path.write_bytes(saved[:place] + bytes((saved[place] ^ 0xFF,)) + saved[place + 1 :])
+        with pytest.raises(exports.NotAnExport):
+            exports.load(path)
+
+
 @pytest.mark.parametrize(
     ("manifest", "split"), [(b"no JSON", "Spread"), (None, "Newest")], ids=["manifest", "a split of a later version"]
 )
@@ -230,6 +240,17 @@ def test_more_nodes_let_in_what_waits(place: str, like: str, count: int, placed:
     assert simulation.settle()
     (outcome,) = simulation.outcomes()
     assert (outcome.before, outcome.after) == ({}, {place: placed})
+
+
+def test_more_nodes_that_are_asked_for_twice_come_twice() -> None:
+    fleet = Fleet(own_1=[node("a", 4000, used=3500)])
+    applied(fleet, manifest("web", 20))
+    simulation = simulation_of(fleet)
+    for count in (1, 2):
+        simulation.add_nodes("own-1", "a", count)
+    assert simulation.settle()
+    (outcome,) = simulation.outcomes()
+    assert outcome.after == {"own-1": 12}
 
 
 def test_what_is_only_possible_is_not_used_in_the_end() -> None:

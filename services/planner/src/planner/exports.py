@@ -1,6 +1,7 @@
 """The state as bytes, and a state again from those: what is exported over gRPC, kept in files, and asked elsewhere."""
 
 import gzip
+import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -90,5 +91,5 @@ def load(path: Path) -> list[ExportReply]:
     try:
         with gzip.open(path, "rb") as file:
             return [msgspec.json.decode(line, type=ExportReply) for line in file]
-    except (OSError, EOFError, msgspec.MsgspecError) as error:
+    except (OSError, EOFError, zlib.error, msgspec.MsgspecError) as error:
         raise NotAnExport(f"{path}: {error}") from error

@@ -4,6 +4,7 @@ The decisions are the planner's own. No cluster carries anything out meanwhile: 
 is not used, and what is to leave has not left yet.
 """
 
+import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -88,7 +89,8 @@ class Simulation:
         view = self._view(cluster)
         if not 1 <= count <= NODES_MAX:
             raise invalid("nodes", count, f"1 to {NODES_MAX}")
-        rows = [_node_like(view, like, f"{like}-more-{number}") for number in range(count)]
+        names = (name for number in itertools.count() if view.nodes.row_of(name := f"{like}-more-{number}") is None)
+        rows = [_node_like(view, like, name) for name in itertools.islice(names, count)]
         view.nodes.upsert(columns_of(rows), SUPPOSED_BLOCK)
         view.revision += 1
         self.state.room_changed(cluster)

@@ -1,10 +1,10 @@
 """Karmada's selection: which of the feasible clusters take part, by their order and the spread constraints.
 
-Compatible, its oddities included (docs/strategies.md): the set of regions is chosen without a look at what is needed,
-and by a search that grows exponentially with their number. Source of the rules: Karmada v1.19, read in November 2026.
+Compatible, its oddities included (docs/strategies.md): the set of regions is chosen without a look at what is needed.
+Source of the rules: Karmada v1.19, read in November 2026; its search for that set looks at every one, ours does not.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from planner.core.strategies.karmada import DUPLICATED, STATIC_WEIGHT
@@ -196,47 +196,90 @@ class Size:
 
 
 Path = tuple[Size, ...]
+Worth = tuple[int, int]
+"""Score and clusters of a set: what makes one better than another."""
+State = tuple[int, int]
+"""Groups that are in a set so far, and their clusters: those alone that it still needs to know of."""
 
 
 def select_groups(groups: Sequence[Size], min_groups: int, max_groups: int, min_clusters: int) -> list[str]:
     """Names of the best set of groups, best first; empty when there is none.
 
-    Best is the largest score, then the most clusters, then what the search found first; of that, the shortest beginning
-    that is a set of its own.
+    Best is the largest score, then the most clusters, then what Karmada's search finds first; of that, the shortest
+    beginning that is a set of its own. Its search looks at every set there is, in the order of `ordered`, depth first,
+    and takes no group more into one that has enough; here the best of them is found without looking at each.
     """
     if len(groups) < min_groups:
         return []
+    if len(groups) == min_groups:
+        winner = _by_score(groups) if sum(group.clusters for group in groups) >= min_clusters else ()
+        return [group.name for group in winner]
     ordered = sorted(groups, key=lambda group: (group.clusters, -group.score, group.name))
-    paths = [_by_score(path) for path in _paths(ordered, min_groups, max_groups, min_clusters)]
-    if not paths:
-        return []
-    paths.sort(key=lambda path: (-sum(group.score for group in path), -sum(group.clusters for group in path)))
-    winner = paths[0]
-    for path in paths[1:]:
-        if len(path) < len(winner) and winner[: len(path)] == path:
-            winner = path
-    return [group.name for group in winner]
+    search = _Search(ordered, min_groups, max_groups, min_clusters)
+    winner = _by_score(search.best())
+    beginnings = (winner[:count] for count in range(1, len(winner)))
+    return [group.name for group in next(filter(search.is_set, beginnings), winner)]
 
 
-def _by_score(path: Path) -> Path:
+def _by_score(path: Sequence[Size]) -> Path:
     return tuple(sorted(path, key=lambda group: (-group.score, group.name)))
 
 
-def _paths(groups: Sequence[Size], min_groups: int, max_groups: int, min_clusters: int) -> Iterator[Path]:
-    """Sets that are large enough, depth first; such a set is not extended."""
-    if len(groups) == min_groups:
-        if sum(group.clusters for group in groups) >= min_clusters:
-            yield tuple(groups)
-        return
-    yield from _extended((), groups, (min_groups, max_groups, min_clusters))
+@dataclass(frozen=True, slots=True)
+class _Search:
+    """Sets of groups, each in their order: large enough, and not so without its last one."""
+
+    ordered: Sequence[Size]
+    min_groups: int
+    max_groups: int
+    min_clusters: int
+
+    def is_set(self, path: Path) -> bool:
+        inner = sorted(path, key=self.ordered.index)
+        states = [(count, sum(group.clusters for group in inner[:count])) for count in range(len(inner) + 1)]
+        return len(inner) <= self.max_groups and self._enough(states[-1]) and not self._enough(states[-2])
+
+    def best(self) -> Path:
+        """Of the best sets the first one, depth first; empty when there is none. Sums over groups and clusters."""
+        worths = self._worths()
+        path, state = list[Size](), (0, 0)
+        for index, group in enumerate(self.ordered):
+            if worths[index][state] is None:
+                return ()
+            if self._taking(group, state, worths[index + 1]) == worths[index][state]:
+                path.append(group)
+                state = self._with(group, state)
+                if self._enough(state):
+                    break
+        return tuple(path)
+
+    def _worths(self) -> list[dict[State, Worth | None]]:
+        """By index in the order and what a set has before it: what the best one adds from there on; None: no set."""
+        reached: list[set[State]] = [{(0, 0)}]
+        for group in self.ordered:
+            more = (self._with(group, state) for state in reached[-1])
+            reached.append(reached[-1] | {state for state in more if self._may_grow(state)})
+        worths: list[dict[State, Worth | None]] = [dict.fromkeys(reached[-1])]
+        for group, states in zip(reversed(self.ordered), reversed(reached[:-1]), strict=True):
+            after = worths[-1]
+            worths.append({state: _better(self._taking(group, state, after), after[state]) for state in states})
+        return worths[::-1]
+
+    def _taking(self, group: Size, state: State, after: dict[State, Worth | None]) -> Worth | None:
+        """What a set adds at the most that takes this group."""
+        then = self._with(group, state)
+        rest = (0, 0) if self._enough(then) and then[0] <= self.max_groups else after.get(then)
+        return None if rest is None else (group.score + rest[0], group.clusters + rest[1])
+
+    def _with(self, group: Size, state: State) -> State:
+        return state[0] + 1, min(state[1] + group.clusters, max(self.min_clusters, 0))
+
+    def _enough(self, state: State) -> bool:
+        return state[0] >= max(1, self.min_groups) and state[1] >= self.min_clusters
+
+    def _may_grow(self, state: State) -> bool:
+        return state[0] < self.max_groups and not self._enough(state)
 
 
-def _extended(path: Path, groups: Sequence[Size], bounds: tuple[int, int, int]) -> Iterator[Path]:
-    min_groups, max_groups, min_clusters = bounds
-    if min_groups <= len(path) <= max_groups and path and sum(group.clusters for group in path) >= min_clusters:
-        yield path
-        return
-    if len(path) >= max_groups:
-        return
-    for index, group in enumerate(groups):
-        yield from _extended((*path, group), groups[index + 1 :], bounds)
+def _better(one: Worth | None, other: Worth | None) -> Worth | None:
+    return max((worth for worth in (one, other) if worth is not None), default=None)
