@@ -47,6 +47,14 @@ def test_what_binds_only_after_more_is_told_apart_from_a_shortage_now(spillway: 
     ]
 
 
+def test_a_cluster_that_was_never_heard_of_is_said_to_be_one(spillway: Any) -> None:
+    why = "no capacity heard yet"
+    spillway.planner.explained = api.ExplainedCluster(
+        "own-1", "own", False, 0, 0, 0, 0, "Age", why, 0, (), 0, (), -1
+    )  # fmt: skip
+    assert "own-1  tier own  holds 0 replicas, room for 0 more  never heard" in spillway("explain", "web").stdout
+
+
 def test_a_manifest_is_sent_with_its_policy_and_replicas(spillway: Any, write: Write) -> None:
     files = write("web.yaml", DEPLOYMENT), write("policy.yaml", POLICY)
     assert spillway("explain", "-f", files[0], "--policy", files[1], "--replicas", "7", "-o", "json").exit_code == 0

@@ -198,6 +198,34 @@ def test_what_waits_goes_before_what_goes_home() -> None:
     assert world.kept() == {"own-1": 10, "cloud-1": 2}, "four waited at a bound of their own, not for this room"
 
 
+@pytest.mark.parametrize("cores", [8, 40], ids=["room for those held alone", "more of them than are looked at"])
+def test_who_is_held_keeps_nobody_else_from_going_home(cores: int) -> None:
+    """Those in cloud-1 are held by a brake: neither the room that they hope for nor their number keeps web away."""
+    world = HomingWorld({"own-1": 4, "cloud-1": 20, "cloud-2": 20}, Rules(replans_max=2, confirm_over_replicas=100))
+    for name, replicas, cloud in (("big", 4, 1), ("a", 1, 1), ("b", 1, 1), ("c", 1, 1), ("web", 1, 2)):
+        clouds = {"name": "cloud", "clusters": {"names": [f"cloud-{cloud}"]}}
+        world.apply(replicas, name, tiers=[{"name": "own", "clusters": {"names": ["own-1"]}}, clouds])
+    world.run(5)
+    world.keep((BrakeSet("cluster/cloud-1", "audit", "ann", 1),))
+    world.cores("own-1", cores)
+    world.run(AFTER + 10)
+    assert world.kept() == {"own-1": 1}
+    assert [world.kept(("default", name)) for name in "abc"] == [{"cloud-1": 1}] * 3
+
+
+def test_who_is_looked_at_are_others_each_time_where_there_are_more() -> None:
+    world = HomingWorld({"own-1": 4, "cloud-1": 20}, Rules(replans_max=2, home_moves_per_minute=0))
+    for name, replicas in (("big", 4), ("a", 1), ("b", 1), ("web", 1)):
+        world.apply(replicas, name)
+    world.cores("own-1", 40)
+    world.run(AFTER + 10)
+    seen = set()
+    for _ in range(2):
+        world.fleet.now += 1
+        seen |= {workload.key for workload in world.homing.due(world.fleet.state, world.fleet.now)}
+    assert seen == {WEB, ("default", "a"), ("default", "b")}
+
+
 def test_while_somebody_waits_who_may_get_the_room_nobody_goes_home() -> None:
     world = peak()
     world.run(AFTER - 1)

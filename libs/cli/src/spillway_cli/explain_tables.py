@@ -40,7 +40,8 @@ def _cluster(entry: ExplainedCluster) -> Iterator[Text]:
     where = f"{entry.cluster}, on new nodes" if entry.node_groups else entry.cluster
     line = Text(where, style="bold")
     tier = f"tier {entry.tier}" if entry.tier else "in no tier"
-    line.append(f"  {tier}  {_holds(entry)}  heard {duration(entry.age_ms)} ago", style="not bold")
+    heard = "never heard" if entry.age_ms < 0 else f"heard {duration(entry.age_ms)} ago"
+    line.append(f"  {tier}  {_holds(entry)}  {heard}", style="not bold")
     yield line
     yield Text(f"  why not more: {entry.why}")
     if entry.reasons and (left := _left(entry, entry.certain)):

@@ -82,6 +82,7 @@ class Homing:
         self._kept_out: dict[HoldKey, float] = {}
         """Homes that a hold keeps from one workload alone, and since when not any more, for as long as that counts."""
         self._looked_at: float | None = None
+        self._passed = 0
 
     def due(self, state: PlannerState, now: float) -> list[Workload]:
         """Workloads that may send replicas home, a bounded number of them; none between two looks.
@@ -96,7 +97,7 @@ class Homing:
         self._look(state, overflowed, now)
         homes = {home for watched in self._watched.values() for home in watched}
         self._expected = frozenset(home for home in homes if _is_expected(state, home, now))
-        return self._wanting(state, overflowed, now)[: state.rules.replans_max]
+        return self._next_ones(self._wanting(state, overflowed, now), state.rules.replans_max)
 
     def next_step(self, state: PlannerState, workload: Workload, moment: Moment, brakes: Allowance) -> Step:
         """What one workload sends home now; no events when nothing."""
@@ -174,23 +175,36 @@ class Homing:
     def _wanting(
         self, state: PlannerState, overflowed: Mapping[WorkloadKey, tuple[Overflow, ...]], now: float
     ) -> list[Workload]:
-        """Who has a journey; and how many replicas all of them have.
+        """Who has a journey that no brake or confirmation holds; and how many replicas all have, those held too.
 
-        Several may hope for the same room: each is counted on what those before it leave.
+        Several may hope for the same room: each is counted on what those before it leave, and who is held comes last.
         """
         self.wanted = {}
         left: defaultdict[str, float] = defaultdict(lambda: 1.0)
         found: dict[WorkloadKey, Workload] = {}
-        for key, entries in overflowed.items():
+        free, held = list[tuple[Workload, Overflow]](), list[tuple[Workload, Overflow]]()
+        for key, those in overflowed.items():
             workload = state.workloads[key]
-            for entry in entries if _stands(state, workload, now) else ():
+            for entry in those if _stands(state, workload, now) else ():
+                (held if state.brakes.why_held(CAUSE_HOME, entry.cluster, key) else free).append((workload, entry))
+        for may_go, entries in ((True, free), (False, held)):
+            for workload, entry in entries:
                 journey = self._journey(state, workload, entry, now, NO_BRAKES, left)
                 if journey.replicas:
-                    found[key] = workload
+                    if may_go:
+                        found[workload.key] = workload
                     cause = (CAUSE_HOME, entry.cluster)
                     self.wanted[cause] = self.wanted.get(cause, 0) + journey.replicas
                     _use(left, journey)
         return list(found.values())
+
+    def _next_ones(self, wanting: list[Workload], most: int) -> list[Workload]:
+        """At most so many, others each time where there are more: the first ones may have reasons that last."""
+        if len(wanting) <= most:
+            return wanting
+        first = self._passed % len(wanting)
+        self._passed = first + most
+        return [*wanting[first:], *wanting[:first]][:most]
 
     def _journey(
         self,
