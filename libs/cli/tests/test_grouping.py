@@ -29,6 +29,11 @@ def service(name: str, **selector: str) -> Document:
     return document("Service", name, spec={"selector": selector})
 
 
+def propagation(name: str, *selected: str, namespace: str = "shop") -> Document:
+    selectors = [{"apiVersion": "v1", "kind": "Deployment", "name": each} for each in selected]
+    return document("PropagationPolicy", name, namespace, spec={"resourceSelectors": selectors})
+
+
 GROUPS = (
     pytest.param(
         (document("ConfigMap", "c"), workload("a", "c"), workload("b")), {"a": ["a", "c"], "b": ["b"]}, id="config map"
@@ -48,6 +53,11 @@ GROUPS = (
         (document("PlacementPolicy", "b"), workload("a"), workload("b"), document("PlacementPolicy", "a", "")),
         {"a": ["a", "a"], "b": ["b", "b"]},
         id="a policy for each",
+    ),
+    pytest.param(
+        (workload("a"), propagation("p", "b", "c"), workload("b"), propagation("q", "a"), workload("c")),
+        {"a": ["a", "q"], "b": ["b", "p"], "c": ["c", "p"]},
+        id="PropagationPolicies with those that they select",
     ),
     pytest.param((workload("a"), service("odd", app="x")), {"a": ["a", "odd"]}, id="all of a single one"),
 )
@@ -76,6 +86,11 @@ def test_each_document_goes_with_its_workload(documents: tuple[Document, ...], e
             (workload("a"), workload("b"), document("PlacementPolicy", "a"), document("PlacementPolicy", "x")),
             "PlacementPolicy x: expected the name of one of the workloads",
             id="a policy of nobody",
+        ),
+        pytest.param(
+            (workload("a"), workload("b"), propagation("a", "a"), propagation("b", "b", namespace="other")),
+            "PropagationPolicy b: expected spec.resourceSelectors that mean one",
+            id="a PropagationPolicy of another namespace",
         ),
     ],
 )

@@ -5,10 +5,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from planner.core.manifests import propagation
 from spillway_cli.exits import bad_input
 from spillway_cli.manifests import Document
 
-POLICIES = frozenset(("PlacementPolicy", "PropagationPolicy"))
+POLICIES = frozenset(("PlacementPolicy", propagation.KIND))
 CONFIG_MAP_FIELDS = frozenset(("configMap", "configMapRef", "configMapKeyRef"))
 BESIDE = frozenset(("ConfigMap", "Service", "Secret", *POLICIES))
 
@@ -31,7 +32,8 @@ def grouped(documents: Sequence[Document]) -> list[Group]:
     """The workloads of the documents, in their order; every document names its namespace.
 
     A ConfigMap goes with the workload whose pods name it, a Service with the one whose pods it selects, or which names
-    it; the only policy with all, of several each with the workload of its name. Says what is not so.
+    it; the only policy with all; of several a PlacementPolicy with the workload of its name, a PropagationPolicy with
+    those that it selects. Says what is not so.
     """
     values = [(document, json.loads(document.text)) for document in documents]
     groups = [Group(*_key_of(value), value, [document]) for document, value in values if value["kind"] not in BESIDE]
@@ -43,7 +45,7 @@ def grouped(documents: Sequence[Document]) -> list[Group]:
         if value["kind"] in BESIDE - POLICIES:
             _only(document, value, groups).documents.append(document)
     for document, value in policies:
-        for group in groups if len(policies) == 1 else [_named(document, value, groups)]:
+        for group in groups if len(policies) == 1 else _governed(document, value, groups):
             group.documents.append(document)
     return groups
 
@@ -71,6 +73,17 @@ def _only(document: Document, value: Mapping[str, Any], groups: Sequence[Group])
     named = " and ".join(group.key for group in owners) or "none of the workloads"
     text = f"{document.where}: {value['kind']} {_key_of(value)[1]} goes with {named}: expected exactly one"
     raise bad_input(f"{text}; apply it together with its workload alone")
+
+
+def _governed(document: Document, value: Mapping[str, Any], groups: Sequence[Group]) -> list[Group]:
+    """The workloads that one of several policies is of."""
+    if value["kind"] != propagation.KIND:
+        return [_named(document, value, groups)]
+    owners = [group for group in groups if propagation.means(value, group.manifest)]
+    if not owners:
+        text = "expected spec.resourceSelectors that mean one of the workloads"
+        raise bad_input(f"{document.where}: {value['kind']} {_key_of(value)[1] or 'without a name'}: {text}")
+    return owners
 
 
 def _named(document: Document, value: Mapping[str, Any], groups: Sequence[Group]) -> Group:

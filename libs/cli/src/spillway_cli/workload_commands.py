@@ -67,7 +67,8 @@ def apply(  # noqa: PLR0913 - the options of a command are its parameters
     """Declare a workload: from manifests (-f), or in the short form (NAME --image --replicas).
 
     The files hold Deployments, StatefulSets or Jobs, the ConfigMaps and Services that go with them, and at most one
-    PlacementPolicy for all, or one for each with its name. Many workloads go to the planner in batches.
+    PlacementPolicy for all, or one for each with its name (a PropagationPolicy of Karmada: for those that it selects).
+    Many workloads go to the planner in batches.
     HorizontalPodAutoscalers, ScaledObjects and ScalePolicies go to hpa, alone or with workloads: they are checked
     before anything is changed, and declared once the workloads are.
     """

@@ -79,6 +79,17 @@ def read(manifest: Mapping[str, Any], workload: Mapping[str, Any]) -> Read:
     return Read(found, tuple(reader.warnings))
 
 
+def means(manifest: Mapping[str, Any], workload: Mapping[str, Any]) -> bool:
+    """Whether one of its selectors means a workload of its namespace, as far as they can be read. RequestError."""
+    spec, metadata = manifest.get("spec"), workload.get("metadata") or {}
+    selectors = spec.get("resourceSelectors") if isinstance(spec, Mapping) else None
+    given = [entry for entry in selectors if isinstance(entry, dict)] if isinstance(selectors, list) else []
+    entries = [{field: value for field, value in entry.items() if value is not None} for entry in given]
+    where = f"{KIND}.spec.resourceSelectors"
+    same_namespace = (manifest.get("metadata") or {}).get("namespace", "") in ("", metadata.get("namespace"))
+    return same_namespace and any(_selects(entry, workload, metadata, where) for entry in entries)
+
+
 def _object(value: object, where: str) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise invalid(where, value, "an object")
