@@ -285,8 +285,10 @@ class Oracle:
 
 
 def _meaning(known: Known, part: Part, newest: int) -> object:
-    """Of a part without a number of its own the template is the newest."""
-    return part.removing, part.replicas, known.objects.get(part.template_generation or newest, "")
+    """Of a part without a number of its own the template is the newest. What is to go is written by no manifest."""
+    if part.removing:
+        return None
+    return part.replicas, known.objects.get(part.template_generation or newest, "")
 
 
 def _object_of(declared: WorkloadDeclared) -> str:

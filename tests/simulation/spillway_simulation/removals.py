@@ -45,8 +45,19 @@ class Trail:
     causes: dict[Generation, str] = field(default_factory=dict)
     declared: WorkloadDeclared | None = None
     falls: dict[str, list[Fall]] = field(default_factory=dict)
-    as_it_runs: bool = False
-    """Taken over, and nothing was asked since."""
+    as_taken: dict[str, int] = field(default_factory=dict)
+    """By cluster, replicas that are where they were taken over; none once something was asked of the workload."""
+
+    def follow_taken(self, cause: str, before: Mapping[str, Part], parts: Mapping[str, Part]) -> None:
+        """What a drain or a loss takes away is ours from then on; what is being taken over follows what runs."""
+        if cause in TAKEN_OVER:
+            self.as_taken = {name: part.replicas_kept for name, part in parts.items()}
+        elif cause in ASKED:
+            self.as_taken = {}
+        for name, count in self.as_taken.items():
+            part, was = parts.get(name), before.get(name)
+            kept = part.replicas_kept if part is not None else 0
+            self.as_taken[name] = kept if was is not None and was.adopting else min(count, kept)
 
     def lowered_since(self, at: float) -> bool:
         """Whether anything was lowered since then because somebody asked for it."""
@@ -79,11 +90,10 @@ class Removals:
         cause = trail.causes.get(placement.generation, SETTLED)
         parts = {part.cluster: part for part in placement.parts}
         kept = sum(part.replicas_kept for part in placement.parts if not part.removing)
-        if cause in TAKEN_OVER or cause in ASKED:
-            trail.as_it_runs = cause in TAKEN_OVER
         for was in before.parts if before else ():
             part = parts.get(was.cluster)
-            if trail.as_it_runs and cause in BY_VIEW and (part is None or part.replicas_kept < was.replicas_kept):
+            as_taken = trail.as_taken.get(was.cluster, 0)
+            if cause in BY_VIEW and (part.replicas_kept if part else 0) < as_taken:
                 self._violated(f"{'/'.join(key)} in {was.cluster}: adopted as it runs there, and moved by {cause}")
             why_not = self._may_fall(cause, trail, declared, was, part)
             if why_not:
@@ -92,6 +102,7 @@ class Removals:
             if part is not None and part.replicas < was.replicas and not part.releasing:
                 now = asyncio.get_running_loop().time()
                 trail.falls.setdefault(was.cluster, []).append(Fall(part.version, cause, now, kept, declared))
+        trail.follow_taken(cause, {part.cluster: part for part in before.parts} if before else {}, parts)
         trail.declared = declared
 
     def _may_fall(self, cause: str, trail: Trail, declared: WorkloadDeclared, was: Part, part: Part | None) -> str:

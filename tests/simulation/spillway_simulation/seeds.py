@@ -29,6 +29,8 @@ KEPT_BROWNFIELD: dict[int, str] = {
     0: "a new part was written over an orphan of its name",
     9: "what was said of an orphan in a cluster that left was said for as long as its workload was declared",
     157: "what was adopted with no replicas in a cluster kept its template there for ever",
+    20023: "none: the check took what a drain had moved for what still was where it had been adopted",
+    20027: "none: the check took what is to go for what another manifest would change",
 }
 """Since clusters are given up, and members have something before anything is asked."""
 
