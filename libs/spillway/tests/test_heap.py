@@ -1,11 +1,26 @@
 """When garbage is looked for."""
 
 import gc
+import weakref
 from collections.abc import Iterator
 
 import pytest
 
-from spillway.running.heap import COLLECTED_AFTER, NEW_OBJECTS_MAX, set_aside_heap, uncollected
+from spillway.running.heap import (
+    ALL_SECONDS,
+    COLLECTED_AFTER,
+    NEW_OBJECTS_MAX,
+    set_aside_heap,
+    survivors_set_aside,
+    uncollected,
+)
+
+
+class Circle:
+    """Freed by no last reference."""
+
+    def __init__(self) -> None:
+        self.itself = self
 
 
 @pytest.fixture
@@ -47,3 +62,41 @@ def test_a_step_that_fails_leaves_the_thresholds_as_they_were() -> None:
     with pytest.raises(ValueError, match="step"), uncollected():
         raise ValueError("step")
     assert gc.get_threshold() == COLLECTED_AFTER
+
+
+@pytest.mark.usefixtures("as_before")
+def test_what_outlives_a_full_collection_is_not_looked_at_by_the_next_one() -> None:
+    kept = [[index] for index in range(1000)]
+    with survivors_set_aside(lambda: 0.0):
+        gc.collect()
+        assert gc.get_freeze_count() > len(kept)
+        assert not any(found is kept for found in gc.get_objects())
+        new = Circle()
+        was_there = weakref.ref(new)
+        del new
+        gc.collect()
+        assert was_there() is None
+    assert gc.get_freeze_count() == 0
+
+
+@pytest.mark.usefixtures("as_before")
+def test_what_was_set_aside_and_died_in_a_cycle_is_found_once_all_is_looked_at() -> None:
+    now = 0.0
+    with survivors_set_aside(lambda: now):
+        circle = Circle()
+        was_there = weakref.ref(circle)
+        gc.collect()
+        del circle
+        gc.collect()
+        assert was_there() is not None
+        now = ALL_SECONDS
+        gc.collect()
+        assert was_there() is None
+        assert gc.get_freeze_count() > 0
+
+
+@pytest.mark.usefixtures("as_before")
+def test_collections_of_new_objects_alone_set_nothing_aside() -> None:
+    with survivors_set_aside(lambda: 0.0):
+        gc.collect(1)
+        assert gc.get_freeze_count() == 0

@@ -7,6 +7,7 @@ from functools import partial
 from spillway.clusters.api import ClusterApiSettings
 from spillway.kafka.bus import KafkaBus, KafkaSettings
 from spillway.running.cluster_serving import connected, serve
+from spillway.running.heap import survivors_set_aside
 from spillway.running.process import Process, help_asked, run
 from spillway.settings import from_environment
 from vk_bridge.kubelet import Kubelet
@@ -29,7 +30,8 @@ async def main(process: Process) -> None:
     async with KafkaBus(kafka, settings.fleet, f"spillway/vk-bridge/{process.instance}") as bus:
         bridge = Bridge(bus, partial(connected, settings, api_settings), settings, process.instance)
         async with Kubelet(settings, bridge.lent_pods):
-            await serve(process, bus, bridge)
+            with survivors_set_aside():
+                await serve(process, bus, bridge)
 
 
 if __name__ == "__main__":
