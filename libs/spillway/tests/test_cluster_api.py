@@ -650,8 +650,17 @@ async def test_a_list_that_keeps_expiring_is_given_up() -> None:
         await api_of(transport).list(PODS)
 
 
+PODS_THERE = 5
+
+
 @pytest.fixture
-async def server() -> AsyncIterator[str]:
+def asked_pages() -> list[tuple[str, str]]:
+    """Of pods, as the server below was asked for them: limit and continue."""
+    return []
+
+
+@pytest.fixture
+async def server(asked_pages: list[tuple[str, str]]) -> AsyncIterator[str]:
     """Lets in who has the token `new`, and answers each path in its own way."""
 
     async def answer(request: web.Request) -> web.StreamResponse:
@@ -661,6 +670,14 @@ async def server() -> AsyncIterator[str]:
             raise web.HTTPFound("/api/v1/namespaces/n/configmaps/small")
         if request.path.endswith("/large"):
             return web.json_response({"data": "x" * 5000})
+        if request.path.endswith("/pods"):
+            asked_pages.append((request.query["limit"], request.query.get("continue", "")))
+            first = int(request.query.get("continue", "0"))
+            after = first + int(request.query["limit"])
+            pods = [pod(f"p{number}", number + 1) for number in range(first, min(after, PODS_THERE))]
+            for one in pods:
+                one["metadata"]["annotations"] = {"filler": "x" * 400}
+            return web.Response(body=page(*pods, more=str(after) if after < PODS_THERE else "").body)
         if request.path.endswith("/cut"):
             response = web.StreamResponse(headers={"Content-Length": "1000"})
             await response.prepare(request)
@@ -679,10 +696,10 @@ async def server() -> AsyncIterator[str]:
     await runner.cleanup()
 
 
-def over_http(server: str, tokens: Sequence[str] = ("new",)) -> ClusterApi:
+def over_http(server: str, tokens: Sequence[str] = ("new",), **changes: Any) -> ClusterApi:
     """Its endpoint is read with the next of the tokens each time, and with the last for ever."""
     left = list(tokens)
-    settings = ClusterApiSettings(max_response_bytes=1000)
+    settings = ClusterApiSettings(max_response_bytes=1000, **changes)
     return connect(lambda: Endpoint(server, token=left.pop(0) if len(left) > 1 else left[0]), "blue", settings)
 
 
@@ -702,6 +719,26 @@ async def test_an_answer_that_is_none_is_unreachable(server: str, name: str, rea
     with pytest.raises(ClusterUnreachable) as raised:
         await api.get(CONFIG_MAPS, "n", name)
     assert raised.value.reason == reason
+    await api.close()
+
+
+async def test_a_list_whose_page_is_too_large_goes_on_in_smaller_ones(
+    server: str, asked_pages: list[tuple[str, str]]
+) -> None:
+    api = over_http(server, page_objects=4, large_page_objects=1)
+    found = await api.list(PODS)
+    assert [one["metadata"]["name"] for one in found] == [f"p{number}" for number in range(PODS_THERE)]
+    assert asked_pages == [("4", ""), ("1", ""), ("1", "1"), ("1", "2"), ("1", "3"), ("1", "4")]
+    await api.close()
+
+
+async def test_a_page_that_is_too_large_however_few_are_asked_for_is_unreachable(
+    server: str, asked_pages: list[tuple[str, str]]
+) -> None:
+    api = over_http(server, page_objects=4, large_page_objects=3)
+    with pytest.raises(ClusterUnreachable, match=r"garbage.*an answer of more than 1000 bytes"):
+        await api.list(PODS)
+    assert [limit for limit, _ in asked_pages] == ["4", "3"]
     await api.close()
 
 

@@ -53,3 +53,7 @@ class NotFound(Refused):
 
 class Expired(ClusterUnreachable):
     """410: the version, or the place in a list, is no longer kept; only a new list helps."""
+
+
+class TooLarge(ClusterUnreachable):
+    """An answer of more bytes than are taken in; a list in smaller pages may be none."""

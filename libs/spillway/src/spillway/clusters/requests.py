@@ -11,7 +11,16 @@ import msgspec
 from spillway import tracing
 from spillway.clusters import answers
 from spillway.clusters.answers import Page, T
-from spillway.clusters.errors import AlreadyExists, ClusterUnreachable, Conflict, Expired, Forbidden, NotFound, Refused
+from spillway.clusters.errors import (
+    AlreadyExists,
+    ClusterUnreachable,
+    Conflict,
+    Expired,
+    Forbidden,
+    NotFound,
+    Refused,
+    TooLarge,
+)
 from spillway.clusters.settings import ClusterApiSettings
 from spillway.clusters.transport import Response, Transport, TransportStatus
 from spillway.kubernetes import objects
@@ -36,10 +45,17 @@ class Requests:
     async def each_page(
         self, kind: Kind, params: Mapping[str, str], decoder: msgspec.json.Decoder[Page[T]], namespace: str = ""
     ) -> AsyncGenerator[tuple[tuple[T, ...], str], None]:
-        """As pages, one after the other."""
-        query = {**params, "limit": str(self.settings.page_objects)}
+        """As pages, one after the other; smaller ones once one is too large to be taken in."""
+        query, limit = dict(params), self.settings.page_objects
         while True:
-            response = await self._ask("GET", kind.path(namespace), query, accept=kind.accept("List"))
+            query["limit"] = str(limit)
+            try:
+                response = await self._ask("GET", kind.path(namespace), query, accept=kind.accept("List"))
+            except TooLarge:
+                if limit <= self.settings.large_page_objects:
+                    raise
+                limit = self.settings.large_page_objects
+                continue
             body = self.read(response)
             page = self.decoded(decoder, body)
             if decoder is answers.MANIFEST_PAGE:

@@ -21,6 +21,8 @@ class ClusterApiSettings:
     watch_longest_seconds: int = 480
     page_objects: int = 500
     """Objects asked for in one page of a list."""
+    large_page_objects: int = 16
+    """The same from the page on that was longer than max_response_bytes: so many of max_line_bytes are no longer."""
     read_attempts: int = 3
     """Times that a read is tried when the server answers 429 or 5xx; a write only for 429, which says: not done."""
     first_pause_seconds: float = 0.5

@@ -8,7 +8,7 @@ from typing import Protocol
 import aiohttp
 
 from spillway.clusters.credentials import BadCredentials, Endpoint, Session
-from spillway.clusters.errors import ClusterUnreachable
+from spillway.clusters.errors import ClusterUnreachable, TooLarge
 from spillway.clusters.settings import ClusterApiSettings
 from spillway.kubernetes.objects import JSON
 
@@ -90,7 +90,7 @@ class HttpTransport:
         async for chunk in answer.content.iter_any():
             body += chunk
             if len(body) > self._max_bytes:
-                raise ClusterUnreachable(self._name, "garbage", f"an answer of more than {self._max_bytes} bytes")
+                raise TooLarge(self._name, "garbage", f"an answer of more than {self._max_bytes} bytes")
         return bytes(body) if 200 <= answer.status < 300 else _without_token(answer, bytes(body))
 
     @contextmanager
