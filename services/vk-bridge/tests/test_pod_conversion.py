@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from spillway.lending_marks import COPY_VERSION, POOL, POOL_UID
+from spillway.lending_marks import COPY_BYTES, COPY_VERSION, POOL, POOL_UID
 from vk_bridge.core.pod_conversion import (
     Converted,
     PoolSide,
@@ -179,6 +179,7 @@ def test_what_a_real_pod_is() -> None:
     }
     assert metadata.keys() == {"namespace", "name", "labels", "annotations"}
     assert made["spec"] == {
+        "hostname": "encode-1",
         "restartPolicy": "Never",
         "terminationGracePeriodSeconds": 7,
         "securityContext": {"runAsNonRoot": True},
@@ -205,6 +206,25 @@ def test_what_a_real_pod_is() -> None:
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
     }
+
+
+@pytest.mark.parametrize(
+    ("name", "asked", "expected"),
+    [
+        ("web-0", {}, "web-0"),
+        ("web-0", {"hostname": "mine"}, "mine"),
+        ("a" * 62 + "-b", {}, "a" * 62),
+        ("a.b", {}, None),
+        ("a" * 63 + ".b", {}, "a" * 63),
+    ],
+)
+def test_a_host_is_called_as_a_kubelet_of_the_pool_would_call_it(
+    name: str, asked: dict[str, Any], expected: str | None
+) -> None:
+    """Not as the real pod, whose name bears a hash; but a name with a dot is none that a pod may ask for."""
+    manifest = pod(**asked)
+    manifest["metadata"]["name"] = name
+    assert converted(manifest).pod["spec"].get("hostname") == expected
 
 
 def test_a_toleration_of_every_effect_is_one_of_no_execute_too() -> None:
@@ -441,7 +461,7 @@ def test_a_copy_has_the_name_that_its_pods_use_and_only_the_content() -> None:
             "namespace": "spillway-lent-shop",
             "name": copy_name(Reference("Secret", "shop", "all", False), SIDE.pool_id),
             "labels": {POOL: "pool-id"},
-            "annotations": {COPY_VERSION: "u/7"},
+            "annotations": {COPY_VERSION: "u/7", COPY_BYTES: str(len('{"data":{"k":"eA=="}}'))},
         },
         "data": {"k": "eA=="},
         "type": "Opaque",

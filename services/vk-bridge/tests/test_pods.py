@@ -10,7 +10,7 @@ from sim.manifests import pod
 from sim.settings import Faults, SidecarSpec
 from spillway.addresses import NODE_USAGE
 from spillway.events_lending import NodeUsed
-from spillway.lending_marks import CREATED, NOT_UPDATED, virtual_node_name
+from spillway.lending_marks import COPY_BYTES, CREATED, NOT_UPDATED, virtual_node_name
 from spillway.local_bus import LocalBus
 from vk_bridge.core.pod_conversion import Reference, copy_name
 
@@ -99,6 +99,66 @@ async def test_copies_follow_the_pool_and_go_when_no_pod_refers_to_them(fleet: L
     await until(lambda: fleet.real() == [])
     await until(lambda: copies(fleet) == [])
     await until(lambda: fleet.clusters[OWN].get("namespaces", OURS) is None)
+
+
+async def put_bytes(fleet: LendingFleet, name: str, count: int) -> None:
+    """A Secret of the pool's whose content is so many bytes as JSON."""
+    data = {"k": "A" * (count - len('{"data":{"k":""}}'))}
+    manifest = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name}, "data": data}
+    there = fleet.clusters[POOL].get("secrets", name, "default") is not None
+    place = "/api/v1/namespaces/default/secrets"
+    await fleet.ask(POOL, "PATCH" if there else "POST", f"{place}/{name}" if there else place, manifest)
+
+
+async def run_with(fleet: LendingFleet, name: str, secret: str) -> None:
+    await run_alone(fleet, name, nodeName=VIRTUAL, volumes=[{"name": "key", "secret": {"secretName": secret}}])
+
+
+@pytest.mark.parametrize("told", [True, False], ids=["counted", "made_by_a_bridge_that_did_not_count"])
+async def test_copies_of_a_cluster_are_bounded_in_bytes_and_a_pod_that_needs_more_is_refused(told: bool) -> None:
+    async with LendingFleet() as fleet:
+        await _fill_with_copies(fleet, told)
+
+
+async def _fill_with_copies(fleet: LendingFleet, told: bool) -> None:
+    """Also by the bridge that comes after the one which made them; a copy that would grow too large stays as it was."""
+    await fleet.declare()
+    await fleet.start(copies_bytes_max=1000)
+    await until(fleet.is_open)
+    for name, count in (("a", 600), ("b", 401), ("c", 400)):
+        await put_bytes(fleet, name, count)
+    await run_with(fleet, "one", "a")
+    await until(lambda: fleet.real() == [("n0", "Running")])
+    await fleet.stop()
+    if not told:
+        (copy,) = fleet.clusters[OWN].objects("secrets", OURS)
+        place = f"/api/v1/namespaces/{OURS}/secrets/{copy['metadata']['name']}"
+        await fleet.ask(OWN, "PATCH", place, {"metadata": {"annotations": {COPY_BYTES: None}}})
+    await fleet.start(copies_bytes_max=1000)
+    await run_with(fleet, "more", "b")
+    await until(lambda: pooled(fleet, "more")["status"]["phase"] == "Failed")
+    why = "401 bytes beside 600 of other copies in cluster own-1; at most 1000 are kept there (copies_bytes_max)"
+    status = pooled(fleet, "more")["status"]
+    assert (status["reason"], status["message"]) == ("NotLendable", f"Secret b: {why}")
+    await run_with(fleet, "fits", "c")
+    await until(lambda: fleet.real() == [("n0", "Running")] * 2)
+    await put_bytes(fleet, "c", 401)
+    await always(lambda: sorted(len(one["k"]) for one in copies(fleet)) == [383, 583], 30)
+
+
+@on_fleet()
+async def test_what_copies_that_went_took_is_free_again(fleet: LendingFleet) -> None:
+    await fleet.declare()
+    await fleet.start(copies_bytes_max=1000)
+    await until(fleet.is_open)
+    await put_bytes(fleet, "a", 600)
+    await put_bytes(fleet, "b", 600)
+    await run_with(fleet, "one", "a")
+    await until(lambda: fleet.real() == [("n0", "Running")])
+    await fleet.ask(POOL, "DELETE", "/api/v1/namespaces/default/pods/one")
+    await until(lambda: copies(fleet) == [])
+    await run_with(fleet, "other", "b")
+    await until(lambda: fleet.real() == [("n0", "Running")])
 
 
 @on_fleet()

@@ -21,7 +21,18 @@ from spillway.lending_marks import COPY_VERSION, POOL
 from vk_bridge.by_version import ByVersion
 from vk_bridge.core.loan import Manifest
 from vk_bridge.core.owner_mirror import OwnerMirror
-from vk_bridge.core.pod_conversion import CONFIG_MAP, SECRET, CopyPlace, PoolSide, Reference, convert, copy_of, place_of
+from vk_bridge.core.pod_conversion import (
+    CONFIG_MAP,
+    SECRET,
+    CopyPlace,
+    PoolSide,
+    Reference,
+    bytes_told,
+    content_bytes,
+    convert,
+    copy_of,
+    place_of,
+)
 from vk_bridge.core.pod_conversion import Refused as NotCopied
 from vk_bridge.core.pod_status import was_created
 from vk_bridge.namespaces import Namespaces, is_copy
@@ -54,6 +65,9 @@ class Copies:
         self._namespaces = Namespaces(fleet, api, reach)
         self._used_at: dict[CopyPlace | str, float] = {}
         """When a copy, or a namespace, was last known to be needed."""
+        self._bytes: dict[CopyPlace, int] | None = None
+        """Of each copy, as it is or is being written; None: not listed yet."""
+        self._listing = asyncio.Lock()
         self._references = ByVersion[frozenset[Reference]]()
         self._referred: dict[str, tuple[str, frozenset[Reference]]] = {}
         """By node: its pool, and what its pods refer to there."""
@@ -105,14 +119,47 @@ class Copies:
         if isinstance(made, NotCopied):
             return Missing("; ".join(made.reasons), refused=True)
         there = await self._reach.ask(lambda: self._api.get(kind, copy.namespace, copy.name))
-        if there is None:
-            await self._apply(kind, made, ABSENT)
-        elif not is_copy(there, side.pool_id):
+        if there is not None and not is_copy(there, side.pool_id):
             whose = f"{copy.kind} {copy.namespace}/{copy.name} of cluster {self._api.name}"
             return Missing(f"{whose} is not ours, or another pool's", refused=True)
-        elif _version_of(there) != _version_of(made):
+        if there is not None and _version_of(there) == _version_of(made):
+            return None
+        too_much = await self._make_room(copy, content_bytes(made))
+        if too_much:
+            return Missing(f"{reference.kind} {reference.name}: {too_much}", refused=True)
+        if there is None:
+            await self._apply(kind, made, ABSENT)
+        else:
             await self._replace(kind, copy, there, made)
         return None
+
+    async def _make_room(self, copy: CopyPlace, needed: int) -> str:
+        """It counts as so large from now on; else why it may not be."""
+        async with self._listing:
+            sizes = self._bytes = await self._sizes() if self._bytes is None else self._bytes
+        most, others = self._settings.copies_bytes_max, sum(sizes.values()) - sizes.get(copy, 0)
+        if needed > most - others:
+            return (
+                f"{needed} bytes beside {others} of other copies in cluster {self._api.name}; "
+                f"at most {most} are kept there (copies_bytes_max)"
+            )
+        sizes[copy] = needed
+        return ""
+
+    async def _sizes(self) -> dict[CopyPlace, int]:
+        """Of all copies that are there, whoever made them; listed once, and only those read that do not say it."""
+        found: dict[CopyPlace, int] = {}
+        for name, kind in WITHOUT_DATA.items():
+            for one in await self._reach.ask(lambda kind=kind: self._api.list(kind, label_selector=POOL)):  # type: ignore[misc]
+                if is_copy(one):
+                    copy = CopyPlace(name, one["metadata"]["namespace"], one["metadata"]["name"])
+                    told = bytes_told(one)
+                    found[copy] = await self._size(copy) if told is None else told
+        return found
+
+    async def _size(self, copy: CopyPlace) -> int:
+        found = await self._reach.ask(lambda: self._api.get(KINDS[copy.kind], copy.namespace, copy.name))
+        return content_bytes(found) if found is not None else 0
 
     async def _replace(self, kind: Kind, copy: CopyPlace, there: Manifest, made: dict[str, Any]) -> None:
         version = there["metadata"]["resourceVersion"]
@@ -163,7 +210,9 @@ class Copies:
         """What the pool has deleted stays as it was, as on any node."""
         async with slots:
             try:
-                await self._ensure_copy(pool, side, reference)
+                trouble = await self._ensure_copy(pool, side, reference)
+                if trouble is not None and trouble.refused:
+                    log.warning("copy stays as it was", cluster=self._api.name, pool=side.pool_id, why=trouble.what)
             except (ClusterUnreachable, Conflict, Refused) as error:
                 log.info("copy is not compared", cluster=self._api.name, kind=reference.kind, error=str(error))
 
@@ -181,9 +230,15 @@ class Copies:
                 filled.add(copy.namespace)
                 if copy not in kept and self._is_unused(copy):
                     await self._delete(KINDS[kind], copy.namespace, metadata)
+                    if self._bytes is not None:
+                        self._bytes.pop(copy, None)
         for name in namespaces.keys() - filled:
             if self._is_unused(name):
                 await self._namespaces.remove(namespaces[name])
+        if self._bytes is not None:
+            gone = [copy for copy in self._bytes if copy not in there and self._is_unused(copy)]
+            for copy in gone:
+                del self._bytes[copy]
         self._used_at = {key: at for key, at in self._used_at.items() if key in there}
 
     def _is_unused(self, what: CopyPlace | str) -> bool:

@@ -125,6 +125,11 @@ class Settings(ClusterTurnSettings):
     copy_unused_seconds: float = setting(
         120.0, "seconds until a copy, or a namespace of ours, to which no pod refers any more is deleted"
     )
+    copies_bytes_max: int = setting(
+        64 << 20,
+        "bytes of all copies of ConfigMaps and Secrets in one cluster; a pod that needs more is refused, and a copy "
+        "that would grow beyond it stays as it was",
+    )
     copies_at_once: int = setting(4, "copies of one cluster that are compared at the same time")
 
     gather_seconds: float = setting(0.1, "seconds that records are gathered before they are published")

@@ -4,8 +4,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+import msgspec
+
 from spillway.lending_marks import (
     COPIES,
+    COPY_BYTES,
     COPY_VERSION,
     GIVEN,
     LENDING,
@@ -24,11 +27,14 @@ from vk_bridge.core.loan import Manifest
 from vk_bridge.core.pod_update import given_text
 from vk_bridge.core.refusals import is_api_access, reasons_against
 
+CONTENT: Final = ("data", "binaryData", "stringData")
+BYTES_DIGITS_MAX: Final = 12
 CONFIG_MAP, SECRET = "ConfigMap", "Secret"
 ANNOTATIONS_BYTES_MAX: Final = 256 * 1024
 """Of all keys and values of an object: TotalAnnotationSizeLimitB of Kubernetes."""
 REFERENCES_MAX: Final = 100
 """ConfigMaps and Secrets of one pod: each is asked for before it is created, while its node may be wanted back."""
+HOST_NAME_CHARACTERS_MAX: Final = 63
 NO_EXECUTE: Final = "NoExecute"
 WITH_DOWNWARD: Final = "with what the downward API is to tell of the pool's pod"
 
@@ -115,6 +121,12 @@ def convert(pod: Manifest, node: str, side: PoolSide) -> Converted | Refused:
     return Converted(made, tuple(sorted(translation.references.values())))
 
 
+def host_name(pod_name: str) -> str:
+    """That a kubelet gives a pod of this name; empty where it has a dot, which no pod may ask for as its host name."""
+    name = pod_name[:HOST_NAME_CHARACTERS_MAX].rstrip("-.")
+    return "" if "." in name else name
+
+
 def real_place(pool_pod: Manifest, pool_id: str) -> tuple[str, str]:
     """Namespace and name of its real pod."""
     metadata = pool_pod["metadata"]
@@ -126,7 +138,6 @@ def copy_of(found: Manifest, kind: str, side: PoolSide) -> dict[str, Any] | Refu
     metadata = found["metadata"]
     if kind == SECRET and found.get("type") == "kubernetes.io/service-account-token":
         return Refused((f"Secret {metadata['name']}: a token for the pool's API",))
-    kept = ("data", "binaryData", "stringData", "type", "immutable")
     return {
         "apiVersion": "v1",
         "kind": kind,
@@ -134,10 +145,21 @@ def copy_of(found: Manifest, kind: str, side: PoolSide) -> dict[str, Any] | Refu
             "namespace": owner_namespace(metadata["namespace"]),
             "name": copy_name(Reference(kind, metadata["namespace"], metadata["name"], False), side.pool_id),
             "labels": {POOL: side.pool_id},
-            "annotations": {COPY_VERSION: copy_version(found)},
+            "annotations": {COPY_VERSION: copy_version(found), COPY_BYTES: str(content_bytes(found))},
         },
-        **{key: found[key] for key in kept if key in found},
+        **{key: found[key] for key in (*CONTENT, "type", "immutable") if key in found},
     }
+
+
+def content_bytes(found: Manifest) -> int:
+    """Of a ConfigMap's or Secret's content, as JSON."""
+    return len(msgspec.json.encode({key: found[key] for key in CONTENT if key in found}))
+
+
+def bytes_told(copy: Manifest) -> int | None:
+    """By the copy's own annotation; None: it has none, as those of bridges that did not count."""
+    told = (copy["metadata"].get("annotations") or {}).get(COPY_BYTES, "")
+    return int(told) if told.isascii() and told.isdecimal() and len(told) <= BYTES_DIGITS_MAX else None
 
 
 def copy_version(found: Manifest) -> str:
@@ -175,6 +197,7 @@ class _Translation:
     def __init__(self, pod: Manifest, side: PoolSide) -> None:
         self._spec = pod["spec"]
         self._namespace: str = pod["metadata"]["namespace"]
+        self._host_name = host_name(pod["metadata"]["name"])
         self._side = side
         self.references: dict[tuple[str, str], Reference] = {}
         self.fields: dict[str, None] = {}
@@ -190,6 +213,7 @@ class _Translation:
         named = [one["name"] for one in self._spec.get("imagePullSecrets") or () if one.get("name")]
         pulls = [{"name": self._copied(SECRET, name, True)} for name in named]
         return {
+            **({"hostname": self._host_name} if self._host_name else {}),
             **spec,
             **({"volumes": volumes} if volumes else {}),
             **({"imagePullSecrets": pulls} if pulls else {}),
