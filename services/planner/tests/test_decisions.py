@@ -468,12 +468,12 @@ def test_without_refuse_the_rest_waits(fleet: Fleet) -> None:
 def test_a_policy_that_names_no_cluster_of_the_fleet_is_refused(fleet: Fleet) -> None:
     where = policy(tiers=[{"name": "t", "clusters": {"names": ["own-9"]}}])
     text = (
-        "PlacementPolicy.spec.tiers.t.clusters.names: 'own-9': expected a cluster of the fleet: cloud-1, own-1, own-2"
+        "PlacementPolicy.spec.tiers[0].clusters.names: 'own-9': expected a cluster of the fleet: cloud-1, own-1, own-2"
     )
     refused(lambda: apply(fleet, deployment(), where), "INVALID_ARGUMENT", text)
     limits = policy(limits=[{"cluster": "own-9"}])
     refused(
-        lambda: apply(fleet, deployment(), limits), "INVALID_ARGUMENT", "limits.cluster: 'own-9': expected a cluster"
+        lambda: apply(fleet, deployment(), limits), "INVALID_ARGUMENT", "limits[0].cluster: 'own-9': expected a cluster"
     )
 
 

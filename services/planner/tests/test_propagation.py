@@ -57,6 +57,28 @@ STRATEGIES = {
 }
 
 
+AFFINITIES = [{"affinityName": "one", "clusterNames": ["a"]}, {"affinityName": "two", "clusterNames": ["own-9"]}]
+
+
+@pytest.mark.parametrize(
+    ("placement", "text"),
+    [
+        ({"clusterAffinity": {"clusterNames": ["own-9"]}}, "clusterAffinity.clusterNames: 'own-9': expected a cluster"),
+        (divided("Aggregated") | {"clusterAffinities": AFFINITIES}, "clusterAffinities[1].clusterNames: 'own-9'"),
+        (
+            divided("Weighted", staticWeightList=[NAMED, NAMED | {"targetCluster": {"clusterNames": ["own-9"]}}]),
+            "replicaScheduling.weightPreference.staticWeightList[1].targetCluster.clusterNames: 'own-9'",
+        ),
+        ({"clusterAffinity": {"labelSelector": {"matchLabels": {"no": "one"}}}}, "clusterAffinities: no cluster of"),
+    ],
+    ids=["affinity", "affinities", "weights", "nobody"],
+)
+def test_a_cluster_that_is_not_there_is_said_by_the_fields_that_people_wrote(placement: Any, text: str) -> None:
+    with pytest.raises(RequestError) as refused:
+        apply(Fleet(a=[node("n")]), WEB, propagation(placement))
+    assert refused.value.text.startswith(f"PropagationPolicy.spec.placement.{text}")
+
+
 @pytest.mark.parametrize(("placement", "expected"), STRATEGIES.values(), ids=STRATEGIES)
 def test_scheduling_is_a_strategy(placement: dict[str, Any], expected: Strategy) -> None:
     found = read(propagation(placement), WEB)

@@ -4,7 +4,7 @@ What would let a workload run where it must not is refused, and so is a field of
 may be one that was meant otherwise. What merely has no effect is a warning in the answer.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -55,10 +55,11 @@ WITH_ALTERNATIVES = ("KarmadaAggregated", "KarmadaDynamicWeight")
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """The policy, and what of the manifest has no effect, for people."""
+    """The policy, and what of the manifest has no effect, for people. words: what is wrong with the policy, in its."""
 
     policy: Policy
     warnings: tuple[str, ...]
+    words: Callable[[str], str] = str
 
 
 def read(manifest: Mapping[str, Any], workload: Mapping[str, Any]) -> Read:
@@ -76,7 +77,7 @@ def read(manifest: Mapping[str, Any], workload: Mapping[str, Any]) -> Read:
         found = policies.policy_of({"apiVersion": policies.API_VERSION, "kind": policies.KIND, "spec": ours})
     except RequestError as error:
         raise RequestError(error.code, reader.in_its_words(error.text)) from None
-    return Read(found, tuple(reader.warnings))
+    return Read(found, tuple(reader.warnings), reader.in_its_words)
 
 
 def means(manifest: Mapping[str, Any], workload: Mapping[str, Any]) -> bool:

@@ -2,7 +2,7 @@
 
 import difflib
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
@@ -72,7 +72,8 @@ class DependencyManifest:
 class Declaration:
     """One workload as it was asked for. template: canonical bytes of what makes pods roll when it changes.
 
-    warnings: what of its policy has no effect, for people.
+    warnings: what of its policy has no effect, for people. policy_words: what is wrong with its policy, by the fields
+    that people wrote.
     replicas None: the manifest leaves them to what they are, 1 for a new workload.
     """
 
@@ -87,6 +88,7 @@ class Declaration:
     policy: Policy
     dependencies: tuple[DependencyManifest, ...]
     warnings: tuple[str, ...] = ()
+    policy_words: Callable[[str], str] = str
 
 
 def read_manifests(texts: Sequence[str]) -> Declaration:
@@ -107,7 +109,8 @@ def _read(texts: Sequence[str]) -> Declaration:
         raise invalid("manifests", named, f"exactly one of {KIND_NAMES}")
     workload = _without_nulls(workloads[0])
     read = _policy(policy_manifests, workload)
-    return replace(_declaration(workload, dependencies, read.policy), warnings=read.warnings)
+    declaration = _declaration(workload, dependencies, read.policy)
+    return replace(declaration, warnings=read.warnings, policy_words=read.words)
 
 
 _read_kept = lru_cache(maxsize=READ_KEPT_MAX)(_read)

@@ -90,7 +90,7 @@ def declared_as_found(
     """The declaration and the placement of what runs. RequestError when the object cannot be declared."""
     declaration = read_manifests(texts)
     assert (declaration.namespace, declaration.name) == key, f"{key}: the manifest found is of another object"
-    declaring.check_policy(state, declaration.policy)
+    declaring.check_policy(state, declaration)
     _refuse_copies(declaration.policy)
     declaring.check_dependencies(state, declaration)
     known = state.workloads.get(key)

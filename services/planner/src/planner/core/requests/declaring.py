@@ -180,16 +180,26 @@ def _is_listed(state: PlannerState, dependency: DependencyDeclared) -> bool:
     return owner is not None and wanted in owner.declared.dependencies
 
 
-def check_policy(state: PlannerState, policy: Policy) -> None:
+def check_policy(state: PlannerState, declaration: Declaration) -> None:
+    """RequestError for a policy that means a cluster which is not there, or none; in the words of its manifest."""
+    try:
+        _check_clusters(state, declaration.policy)
+    except RequestError as error:
+        raise RequestError(error.code, declaration.policy_words(error.text)) from None
+
+
+def _check_clusters(state: PlannerState, policy: Policy) -> None:
     clusters = state.joined()
     names = {cluster.cluster for cluster in clusters}
     listed = ", ".join(sorted(names)) or "none has joined"
-    selectors = [(f"tiers.{tier.name}.clusters", tier.clusters) for tier in policy.tiers]
-    selectors += [(f"tiers.{tier.name}.weights", entry.clusters) for tier in policy.tiers for entry in tier.weights]
-    if policy.strategy is not None:
-        selectors += [("strategy.weights", entry.clusters) for entry in policy.strategy.weights]
+    weights = [(f"tiers[{index}].weights", tier.weights) for index, tier in enumerate(policy.tiers)]
+    weights += [("strategy.weights", policy.strategy.weights)] if policy.strategy is not None else []
+    selectors = [(f"tiers[{index}].clusters", tier.clusters) for index, tier in enumerate(policy.tiers)]
+    selectors += [
+        (f"{field}[{index}].clusters", entry.clusters) for field, those in weights for index, entry in enumerate(those)
+    ]
     asked = [(f"{field}.names", name) for field, selector in selectors for name in selector.names]
-    asked += [("limits.cluster", limit.cluster) for limit in policy.limits]
+    asked += [(f"limits[{index}].cluster", limit.cluster) for index, limit in enumerate(policy.limits)]
     for field, name in asked:
         if name not in names:
             raise invalid(f"PlacementPolicy.spec.{field}", name, f"a cluster of the fleet: {listed}")
