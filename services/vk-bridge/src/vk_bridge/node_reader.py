@@ -371,6 +371,8 @@ class NodeReader:
         """Of those without a real pod: all, where this node has just refused one; else those that it would refuse."""
         pause_seconds, last_at = self._settings.refusal_pause_seconds, real.refused.last_at
         waiting = pool_pods.keys() - {pod.pool_uid for pod in real.pods}
+        if not waiting:
+            return frozenset()
         if last_at is not None and now - last_at < pause_seconds:
             return frozenset(waiting)
         room = room_beside(free, real.held)
