@@ -184,6 +184,19 @@ def test_a_saved_state_is_asked_without_a_planner(filled: Any, tmp_path: Path) -
     assert (result.exit_code, filled.planner.asked) == (0, [])
 
 
+def test_a_state_from_which_a_record_is_missing_is_refused_and_one_of_an_older_version_is_warned_of(
+    filled: Any, tmp_path: Path
+) -> None:
+    first, *middle, last = filled.planner.exported
+    exports.save([first, *middle, replace(last, events=last.events[1:])], tmp_path / "edited.gz")
+    result = filled("simulate", "--state", "edited.gz")
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert "the exported state cannot be used: records are missing" in result.stderr
+    exports.save([replace(first, counted=False), *middle, replace(last, counts=())], tmp_path / "old.gz")
+    result = filled("simulate", "--state", "old.gz")
+    assert (result.exit_code, "nobody can see whether any is missing" in result.stderr) == (0, True)
+
+
 def test_a_state_that_is_asked_for_can_be_kept(filled: Any, tmp_path: Path) -> None:
     result = filled("simulate", "--save", "kept.gz")
     assert "nothing would be elsewhere, and nothing waits" in result.stdout

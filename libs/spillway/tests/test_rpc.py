@@ -174,7 +174,11 @@ ROUND_TRIPS: dict[str, tuple[Any, Any]] = {
 
 EXPORT = (
     api.ExportReply("f1", 12, "0.1", "a=1", (api.HeldBack("own-1", "shop", "web", None, 500, 15.0),)),
-    api.ExportReply(events=(api.ExportedEvent("spillway.v1.ClusterLeft", b"x"),)),
+    api.ExportReply(
+        events=(api.ExportedEvent("spillway.v1.ClusterLeft", b"x"),),
+        counted=True,
+        counts=(api.ExportedCount("spillway.v1.ClusterLeft", 1),),
+    ),
 )
 
 Answer = Callable[[Any], Awaitable[Any]]

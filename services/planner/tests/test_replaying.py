@@ -114,6 +114,17 @@ def test_another_situation_gives_another_division() -> None:
     assert not found.same
 
 
+@pytest.mark.parametrize("replicas", [10**18, 100_001, -1])
+def test_a_record_with_more_replicas_than_a_workload_may_have_is_said_at_once(replicas: int) -> None:
+    """Divided one after the other they would not end."""
+    for manifests in MANIFESTS:
+        record = applied(fleet_of_three(), *manifests.values[0])  # type: ignore[arg-type]
+        kept_then = json.loads(unpack(record.division))
+        edited = kept_then | {"situation": kept_then["situation"] | {"replicas": replicas}}
+        with pytest.raises(NotReplayable, match=rf"situation\.replicas: {replicas}: expected 0 to 100000"):
+            replay(replace(record, division=pack(json.dumps(edited).encode())))
+
+
 @pytest.mark.parametrize(
     "division",
     [b"not compressed", pack(b"not JSON"), pack(b"{}"), pack(b'{"situation":{},"rooms":[],"division":{}}')],

@@ -136,6 +136,41 @@ def test_a_file_has_what_was_saved(tmp_path: Path) -> None:
     assert exports.load(tmp_path / "fleet.gz") == replies
 
 
+def cut(replies: list[ExportReply]) -> list[list[ExportReply]]:
+    """Without each of its events in turn, without its last answer, and without all but its first."""
+    fewer = [
+        [
+            *replies[:place],
+            replace(reply, events=reply.events[:index] + reply.events[index + 1 :]),
+            *replies[place + 1 :],
+        ]
+        for place, reply in enumerate(replies)
+        for index in range(len(reply.events))
+    ]
+    return [*fewer, replies[:-1], replies[:1]]
+
+
+def test_an_export_from_which_a_record_is_missing_or_that_has_one_twice_is_said(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(exports, "EVENTS_AT_ONCE_MAX", 3)
+    fleet = three()
+    applied(fleet, manifest("web", 3))
+    replies = exported(fleet)
+    assert len(replies) > 3
+    for fewer in cut(replies):
+        with pytest.raises(exports.NotAnExport, match=r"records are missing|its end is missing"):
+            exports.read_state(fewer)
+    with pytest.raises(exports.NotAnExport, match=r"ClusterJoined: [3-9], expected 3"):
+        exports.read_state([replies[0], *(replies[1], *replies[1:])])
+
+
+def test_an_export_of_a_version_that_did_not_count_is_read() -> None:
+    old = [replace(reply, counted=False, counts=()) for reply in exported(three())]
+    assert not exports.is_counted(old)
+    assert set(exports.read_state(old).clusters) == {"own-1", "own-2", "cloud-1"}
+
+
 @pytest.mark.parametrize("content", [b"", b"text", b"\x1f\x8b\x08"], ids=["empty", "text", "cut"])
 def test_a_file_that_is_none_is_said(content: bytes, tmp_path: Path) -> None:
     path = tmp_path / "fleet.gz"

@@ -27,6 +27,9 @@ from spillway_cli.session import Namespace, Output, config_of, with_planner
 app = typer.Typer()
 
 HISTORY_MAX = 1000
+NOT_COUNTED = (
+    "this state is of a version that does not say how many records it has: nobody can see whether any is missing"
+)
 
 
 @app.command(epilog="Examples:  spillway replay shop/web  ·  spillway replay web --decision 12.40 -o json")
@@ -152,6 +155,8 @@ def simulate(  # noqa: PLR0913 - the options of a command are its parameters
     with guarded():
         if save is not None:
             _save(replies, save)
+        if not exports.is_counted(replies):
+            say(NOT_COUNTED)
         simulation, is_settled = simulated(replies, without or (), nodes, groups)
         document = whatif_tables.simulation_document(simulation, is_settled, replies[0])
         if output is Format.table:

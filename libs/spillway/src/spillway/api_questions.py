@@ -150,8 +150,17 @@ class HeldBack:
 
 
 @dataclass(frozen=True, slots=True)
+class ExportedCount:
+    """Of a type so many events are in the whole export."""
+
+    type: str
+    events: int
+
+
+@dataclass(frozen=True, slots=True)
 class ExportReply:
-    """One of several. fleet, at_ms, code_version, settings (as in a decision's record), held_back: in the first one."""
+    """One of several. fleet, at_ms, code_version, settings (as in a decision's record), held_back, counted (whether
+    the last one has counts): in the first one."""
 
     fleet: str = ""
     at_ms: int = 0
@@ -159,3 +168,5 @@ class ExportReply:
     settings: str = ""
     held_back: tuple[HeldBack, ...] = ()
     events: tuple[ExportedEvent, ...] = ()
+    counted: bool = False
+    counts: tuple[ExportedCount, ...] = ()

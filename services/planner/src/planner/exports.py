@@ -2,6 +2,7 @@
 
 import gzip
 import zlib
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -16,7 +17,7 @@ from planner.core.rules import Rules
 from planner.core.state import PlannerState
 from planner.core.workload import check_decidable
 from spillway.addresses import EVENTS_BY_TOPIC
-from spillway.api import ExportedEvent, ExportReply
+from spillway.api import ExportedCount, ExportedEvent, ExportReply
 from spillway.events import CapacityChanged, CapacityReported
 from spillway.wire import TYPE_PREFIX, Unreadable, decode, encode, event_type, pack_columns, unpack_columns
 
@@ -34,7 +35,8 @@ class NotAnExport(Exception):
 
 def export(state: PlannerState, now: float, at_ms: int, fleet: str) -> Iterator[ExportReply]:
     """In replies of bounded size. The state may change between them (exporting.py says what that means)."""
-    yield ExportReply(fleet, at_ms, CODE_VERSION, state.rules.text(), held_back(state, now))
+    yield ExportReply(fleet, at_ms, CODE_VERSION, state.rules.text(), held_back(state, now), counted=True)
+    counts = Counter[str]()
     events: list[ExportedEvent] = []
     size = 0
     for exported in events_of(state, now):
@@ -44,7 +46,8 @@ def export(state: PlannerState, now: float, at_ms: int, fleet: str) -> Iterator[
             events, size = [], 0
         events.append(entry)
         size += len(entry.value)
-    yield ExportReply(events=tuple(events))
+        counts[entry.type] += 1
+    yield ExportReply(events=tuple(events), counts=tuple(ExportedCount(*count) for count in sorted(counts.items())))
 
 
 def _packed(exported: Exported) -> ExportedEvent:
@@ -58,6 +61,7 @@ def read_state(replies: Sequence[ExportReply]) -> PlannerState:
     """The state of an export as of its moment, with bounds on moves lifted; its time is NOW. NotAnExport."""
     if not replies or not replies[0].settings:
         raise NotAnExport("it does not say with which settings")
+    _check_whole(replies)
     try:
         state = PlannerState(rules_without_bounds(Rules.of_text(replies[0].settings)))
         for reply in replies:
@@ -68,6 +72,28 @@ def read_state(replies: Sequence[ExportReply]) -> PlannerState:
     for hold in replies[0].held_back:
         hold_back(state, hold, NOW)
     return state
+
+
+def is_counted(replies: Sequence[ExportReply]) -> bool:
+    """Whether it says how many events there are; else nobody knows whether any is missing."""
+    return bool(replies) and replies[0].counted
+
+
+def _check_whole(replies: Sequence[ExportReply]) -> None:
+    """NotAnExport where there are not as many events of each type as it says."""
+    if not is_counted(replies):
+        return
+    told = {count.type: count.events for count in replies[-1].counts}
+    found = Counter(entry.type for reply in replies for entry in reply.events)
+    if (found and not told) or len(replies) == 1:
+        raise NotAnExport("its end is missing")
+    wrong = [
+        f"{name.removeprefix(TYPE_PREFIX)}: {found[name]}, expected {told.get(name, 0)}"
+        for name in sorted(told.keys() | found.keys())
+        if found[name] != told.get(name, 0)
+    ]
+    if wrong:
+        raise NotAnExport(f"records are missing, or there are too many: {'; '.join(wrong)}")
 
 
 def _apply(state: PlannerState, entry: ExportedEvent) -> None:

@@ -13,7 +13,7 @@ import msgspec
 
 from planner.core.division.placement import Basis, Division, Inputs, Situation, clusters_by_tier
 from planner.core.feasibility.room import Room
-from planner.core.manifests.policy import Clusters
+from planner.core.manifests.policy import REPLICAS_MAX, Clusters
 from planner.core.strategies.choice import divider
 from spillway.events import DecisionRecorded
 from spillway.packed import NotPacked, pack, unpack
@@ -82,6 +82,8 @@ def read_division(record: DecisionRecorded) -> tuple[Situation, bytes]:
         msgspec.json.decode(kept["division"], type=dict[str, Any])
     except (NotPacked, msgspec.MsgspecError, ValueError, RecursionError, KeyError) as error:
         raise NotReplayable(f"what was kept cannot be read by this version: {error}") from error
+    if not 0 <= found["replicas"] <= REPLICAS_MAX:  # Some strategies divide one replica after the other.
+        raise NotReplayable(f"situation.replicas: {found['replicas']}: expected 0 to {REPLICAS_MAX}")
 
     def room(cluster: str, node_groups: bool) -> Room:
         return rooms[cluster, node_groups]
