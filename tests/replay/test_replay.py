@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from .spillway_replay.least import Bound, least_moves
 
 ROOT = Path(__file__).parents[2]
+COMMAND = (sys.executable, str(Path(__file__).parent / "replay.py"), "--made-up", "--jobs", "2")
 OURS = ("ours", "ours, killed")
 
 
@@ -22,8 +23,7 @@ OURS = ("ours", "ours, killed")
 def figures(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Counter[str]]:
     """By planner, summed. In a process of its own: the order of sets of strings is chosen when Python starts."""
     out = tmp_path_factory.mktemp("replay") / "replay.json"
-    command = [sys.executable, str(Path(__file__).parent / "replay.py"), "--plain", "--made-up"]
-    command += ["--bursts", "10", "--seeds", "1:3", "--jobs", "2", "--out", str(out)]
+    command = [*COMMAND, "--plain", "--bursts", "10", "--seeds", "1:3", "--out", str(out)]
     environment = {**os.environ, "PYTHONHASHSEED": "0"}
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -95,3 +95,27 @@ def test_least_moves_is_the_least(drawn: list[tuple[int, int, int]], data: st.Da
 def test_a_division_that_cannot_be_is_said_to_be_none() -> None:
     with pytest.raises(ValueError, match="cannot be divided"):
         least_moves([Bound(1, 0, 2)], 3)
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize(
+    ("program", "error"),
+    [("exit 7", "OracleFailed"), ("kill -9 $PPID", "BrokenProcessPool")],
+    ids=["it ends", "it takes its run with it"],
+)
+def test_an_oracle_that_fails_ends_the_suite_with_its_error(program: str, error: str, tmp_path: Path) -> None:
+    """Also the runs that other processes are at."""
+    environment = {**os.environ, "PYTHONHASHSEED": "0", "SPILLWAY_CACHE": str(tmp_path)}
+    where = "from spillway_oracle import binary; print(binary.oracle_path())"
+    asking = {**environment, "PYTHONPATH": str(ROOT / "tests" / "oracle")}
+    found = subprocess.run((sys.executable, "-c", where), env=asking, capture_output=True, text=True, check=True)
+    oracle = Path(found.stdout.strip())
+    assert tmp_path in oracle.parents
+    oracle.parent.mkdir(parents=True, exist_ok=True)
+    oracle.write_text(f"#!/bin/sh\n{program}\n")
+    oracle.chmod(0o700)
+    command = [*COMMAND, "--bursts", "10", "--seeds", "1:9", "--out", str(tmp_path / "replay.json")]
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert error in done.stderr.splitlines()[-1]
+    assert not (tmp_path / "replay.json").exists()

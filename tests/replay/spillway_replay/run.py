@@ -7,8 +7,9 @@ import os
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from multiprocessing import get_context
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from multiprocessing import active_children, get_context
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -21,6 +22,8 @@ from .workloads import BETWEEN, PLAIN
 
 PLANNERS = (OURS, OURS_KILLED, NODES, SUMS)
 PRESSURES = (0.5, 1.0)
+RUNS_A_PROCESS = 8
+"""Then it gives its memory back, and another goes on."""
 ROOT = Path(__file__).resolve().parents[3]
 BUILD = Path("build/replay.json")
 
@@ -30,8 +33,6 @@ def main() -> int:
         os.environ["PYTHONHASHSEED"] = "0"
         os.execv(sys.executable, [sys.executable, *sys.argv])
     arguments = _arguments()
-    structlog.configure(processors=[_drop])
-    logging.disable()
     folder = trace_folder(ROOT)
     if folder is None and not arguments.made_up:
         print(f"make replay: skipped: no {FOLDER} in any folder above {ROOT}, and the clusters are cut from it")
@@ -45,25 +46,42 @@ def main() -> int:
         for pressure in PRESSURES
         for planner in arguments.planners
     ]
-    found = list(_played(runs, trace, arguments.jobs))
+    found = list(played(runs, trace, arguments.jobs, _one))
     print(table(found))
     arguments.out.parent.mkdir(exist_ok=True)
     arguments.out.write_text(json.dumps([_written(*entry) for entry in found], indent=1) + "\n")
     return 0
 
 
-def _played(runs: Sequence[Run], trace: Trace, jobs: int) -> Iterator[tuple[Run, Counter[str], float]]:
-    with get_context("fork").Pool(jobs, maxtasksperchild=8) as pool:
-        for number, entry in enumerate(pool.imap_unordered(_one, [(run, trace) for run in runs]), 1):
-            run, _, seconds = entry
-            print(f"{number} of {len(runs)}: {run}, {seconds:.1f} s of CPU", file=sys.stderr, flush=True)
-            yield entry
+Played = tuple[Run, Counter[str], float]
+"""Figures, and seconds of CPU."""
 
 
-def _one(entry: tuple[Run, Trace]) -> tuple[Run, Counter[str], float]:
+def played(runs: Sequence[Run], trace: Trace, jobs: int, one: Callable[[Run, Trace], Played]) -> Iterator[Played]:
+    """Each as it is done. What ends one run ends all, and so does a process that dies (BrokenProcessPool)."""
+    spawn = get_context("spawn")
+    with ProcessPoolExecutor(jobs, spawn, _be_quiet, max_tasks_per_child=RUNS_A_PROCESS) as pool:
+        try:
+            for number, done in enumerate(as_completed([pool.submit(one, run, trace) for run in runs]), 1):
+                run, _, seconds = done.result()
+                print(f"{number} of {len(runs)}: {run}, {seconds:.1f} s of CPU", file=sys.stderr, flush=True)
+                yield done.result()
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            for process in active_children():  # Else those under way, of minutes each, are played to their end.
+                process.terminate()
+            raise
+
+
+def _one(run: Run, trace: Trace) -> Played:
     started = time.process_time()
-    figures = play(*entry)
-    return entry[0], figures, time.process_time() - started
+    figures = play(run, trace)
+    return run, figures, time.process_time() - started
+
+
+def _be_quiet() -> None:
+    structlog.configure(processors=[_drop])
+    logging.disable()
 
 
 def _drop(_: object, _level: str, _entry: object) -> NoReturn:
@@ -78,7 +96,7 @@ def _written(run: Run, figures: Counter[str], seconds: float) -> dict[str, Any]:
 # ── The table ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def table(found: Sequence[tuple[Run, Counter[str], float]]) -> str:
+def table(found: Sequence[Played]) -> str:
     """A row for each burst size and planner, summed over seeds and pressures."""
     sums: dict[tuple[int, str], Counter[str]] = {}
     for run, figures, _ in found:
