@@ -216,6 +216,19 @@ def test_each_hold_is_twice_as_long_up_to_a_most(fleet: Fleet) -> None:
     assert seconds == [15, 30, 60, 120, 240, 300, 300]
 
 
+def test_where_somebody_else_has_the_name_a_hold_is_long_and_names_it(fleet: Fleet) -> None:
+    workload = fleet.state.workloads[WEB]
+    said = replace(observed("own-1", WEB, version(fleet), STATE_NOT_OWNED), message="Deployment web is theirs")
+    fleet.state.apply(said, fleet.now)
+    seconds = []
+    for _ in range(6):
+        aftermath.hold(fleet.state, workload, ["own-1"], fleet.now)
+        seconds.append(fleet.state.holds["own-1", workload.key].seconds)
+    assert seconds == [300, 600, 1200, 2400, 3600, 3600]
+    closed = fleet.state.room("own-1", workload.shape, False, fleet.now, workload.key).limited_by
+    assert closed == "held for 3600 s more: replicas of this workload were taken back: Deployment web is theirs"
+
+
 def test_once_all_are_bound_the_next_hold_is_short_again(fleet: Fleet) -> None:
     workload = fleet.state.workloads[WEB]
     for _ in range(3):

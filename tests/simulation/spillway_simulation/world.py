@@ -40,6 +40,7 @@ STOP_SECONDS = 15.0
 PLANNER = PlannerSettings(
     tick_seconds=0.5,
     hold_max_seconds=60.0,
+    hold_not_owned_max_seconds=60.0,
     capacity_age_max_seconds=12.0,
     confirmation_kept_seconds=10.0,
     home_after_seconds=15.0,

@@ -32,6 +32,12 @@ class PlannerSettings(StandbySettings):
     )
     hold_min_seconds: float = setting(15.0, "first pause of a shape in a cluster after a take-back, seconds", least=0)
     hold_max_seconds: float = setting(300.0, "longest such pause; each one doubles, seconds", least=0)
+    hold_not_owned_max_seconds: float = setting(
+        3600.0,
+        "longest pause of a workload in a cluster where somebody else's object has its name, or that of what goes "
+        "along; the first one is the longest of the others, each one doubles, seconds",
+        least=0,
+    )
     forget_after_seconds: float = setting(3600.0, "tombstones of a deleted workload after this, seconds", least=0)
     key_kept_seconds: float = setting(3600.0, "how long an idempotency key is known, seconds", least=0)
     keys_kept_max: int = setting(32, "idempotency keys kept per workload", least=1)
@@ -131,6 +137,7 @@ class PlannerSettings(StandbySettings):
             lent_silence=self.lent_silence_seconds,
             hold_min=self.hold_min_seconds,
             hold_max=self.hold_max_seconds,
+            hold_not_owned_max=self.hold_not_owned_max_seconds,
             forget_after=self.forget_after_seconds,
             key_kept=self.key_kept_seconds,
             keys_kept_max=self.keys_kept_max,

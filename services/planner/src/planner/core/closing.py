@@ -59,5 +59,6 @@ def why_closed(state: Known, view: ClusterView, shape: Shape, now: float, key: W
     for holder, whose in ((shape, "this shape"), (key, "this workload")) if state.holds else ():
         hold = state.holds.get((cluster, holder)) if holder is not None else None
         if hold is not None and hold.until > now:
-            return f"held for {hold.until - now:.0f} s more: replicas of {whose} were taken back"
+            why = f": {hold.why}" if hold.why else ""
+            return f"held for {hold.until - now:.0f} s more: replicas of {whose} were taken back{why}"
     return ""

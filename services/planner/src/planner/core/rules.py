@@ -9,7 +9,8 @@ class Rules:
 
     capacity_age_max: nothing new is placed on capacity that is older. bind_quiet, bind_wait_max: replicas that only
     possibly fit wait for binds until none came for so long, at most so long (P5). take_back_after: an unbound
-    replica is placed elsewhere (P6); the cluster is then held for hold_min, doubling to hold_max. lent_wait: who
+    replica is placed elsewhere (P6); the cluster is then held for hold_min, doubling to hold_max; where somebody
+    else's object has the name, for hold_max, doubling to hold_not_owned_max. lent_wait: who
     waits for lent nodes goes to a later tier then; where none of them moved meanwhile nobody waits for
     lent_silence. forget_after: tombstones of what was deleted. key_kept,
     keys_kept_max: idempotency keys. replans_max: waiting workloads tried in one step. looks_max: rooms of
@@ -28,6 +29,7 @@ class Rules:
     lent_silence: float = 600.0
     hold_min: float = 15.0
     hold_max: float = 300.0
+    hold_not_owned_max: float = 3600.0
     forget_after: float = 3600.0
     key_kept: float = 3600.0
     keys_kept_max: int = 32

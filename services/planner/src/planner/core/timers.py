@@ -23,8 +23,12 @@ class Timer:
 
 @dataclass(slots=True)
 class Hold:
-    """No more of this shape, or of this workload, in this cluster until then; the next time for twice as long."""
+    """No more of this shape, or of this workload, in this cluster until then; the next time for twice as long.
+
+    why: what the cluster said that kept the replicas out, for people; empty where nothing was said.
+    """
 
     until: float
     seconds: float
     over: bool = False
+    why: str = ""

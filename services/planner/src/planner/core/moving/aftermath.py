@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from planner.core import placing
 from planner.core.division.whole import may_be_taken_back
 from planner.core.moving.allowance import Allowance, Everything
-from planner.core.moving.shares import is_done_there, unbound_kept
+from planner.core.moving.shares import is_done_there, refused_there, unbound_kept
 from planner.core.moving.waiting import Loans
 from planner.core.requests import adopting, declaring
 from planner.core.requests.answers import is_gone
@@ -26,6 +26,7 @@ from spillway.addresses import (
 )
 from spillway.events import (
     STATE_ABSENT,
+    STATE_NOT_OWNED,
     STATE_ORPHANED,
     STATE_RELEASED,
     CapacityNeeded,
@@ -132,15 +133,20 @@ def hold(state: PlannerState, workload: Workload, clusters: Iterable[str], now: 
     """No more of this in these clusters for a while, each time for twice as long.
 
     Of the shape where the scheduler found no node; else of the workload alone: what a quota, a foreign object or a
-    missing Secret keeps out says nothing about others.
+    missing Secret keeps out says nothing about others. A foreign object is seldom gone soon: it is held for longer.
     """
     for cluster in clusters:
+        part = workload.parts[cluster]
         unschedulable = "/".join(workload.key) in state.clusters[cluster].pending
-        shape = state.shape_in(cluster, workload.template_of(workload.parts[cluster]).shape)
+        shape = state.shape_in(cluster, workload.template_of(part).shape)
         whom: Shape | WorkloadKey = shape if unschedulable else workload.key
+        refusal = None if unschedulable else refused_there(workload, part)
+        least, most = state.rules.hold_min, state.rules.hold_max
+        if refusal is not None and refusal.state == STATE_NOT_OWNED:
+            least, most = most, max(most, state.rules.hold_not_owned_max)
         before = state.holds.get((cluster, whom))
-        seconds = state.rules.hold_min if before is None else min(before.seconds * 2, state.rules.hold_max)
-        state.holds[cluster, whom] = Hold(now + seconds, seconds)
+        seconds = least if before is None else max(least, min(before.seconds * 2, most))
+        state.holds[cluster, whom] = Hold(now + seconds, seconds, why=refusal.message if refusal is not None else "")
         state.timers.pop((workload.key, cluster), None)
 
 

@@ -6,7 +6,7 @@ from planner.core.division.placement import LOST, Division, Held
 from planner.core.feasibility.reservation import is_rolling, next_ceiling
 from planner.core.state import PlannerState
 from planner.core.workload import Workload
-from spillway.events import STATE_CONTESTED, STATE_DEPENDENCY_MISSING, STATE_NOT_OWNED, STATE_REFUSED
+from spillway.events import STATE_CONTESTED, STATE_DEPENDENCY_MISSING, STATE_NOT_OWNED, STATE_REFUSED, WorkloadObserved
 from spillway.feasibility.cluster_view import WorkloadKey
 from spillway.model import Generation, Part, WorkloadFacts
 
@@ -171,8 +171,15 @@ def is_done_there(state: PlannerState, workload: Workload, part: Part) -> bool:
     facts = facts_of(state, workload.key, part.cluster)
     if facts is not None and facts.version == part.version:
         return True
+    return refused_there(workload, part) is not None
+
+
+def refused_there(workload: Workload, part: Part) -> WorkloadObserved | None:
+    """What its cluster says of a part, at its version, where that keeps its object from being as decided."""
     observed = workload.statuses.get(part.cluster)
-    return observed is not None and observed.version == part.version and observed.state in NOT_CREATED
+    if observed is None or observed.version != part.version or observed.state not in NOT_CREATED:
+        return None
+    return observed
 
 
 def facts_of(state: PlannerState, key: WorkloadKey, cluster: str) -> WorkloadFacts | None:
