@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from planner.core.manifests.templates import template_number
 from planner.core.moving import aftermath, moves
 from planner.core.moving.allowance import Everything
-from planner.core.requests import answers, decisions
+from planner.core.requests import answers, autoscaling, decisions
 from planner.core.rollout.rollout_list import RolloutList
 from planner.core.rollout.turns import Standing, figures, next_turn
 from spillway.addresses import Tombstone
@@ -27,6 +27,7 @@ from spillway.events import (
     BrakeSet,
     WorkloadObserved,
 )
+from spillway.events_scaling import ScaleDecided, ScalePolicyDeclared
 from spillway.model import Generation, NodeRow, Part, PodTable, Shape
 
 from .builders import Fleet, cluster, container, deployment, facts, node, nodes_of, policy, template, texts
@@ -419,6 +420,38 @@ def test_a_rollout_that_stopped_is_over_with_the_next_template(fleet: Fleet) -> 
     ask(fleet, web("app:3"))
     assert sorted(numbers(fleet).values()) == [1, 3]
     assert fleet.state.workloads[WEB].declared.rollout_stopped_in == ""
+
+
+def decide(fleet: Fleet, replicas: int) -> None:
+    """By the workload's policy."""
+    kind, generation = "HorizontalPodAutoscaler", Generation(5, replicas)
+    fleet.state.apply(ScalePolicyDeclared(*WEB, Generation(5, 1), kind, "web-hpa", b"{}", 1000), fleet.now)
+    fleet.state.apply(ScaleDecided(*WEB, generation, "web-hpa", kind, replicas, 0, 1000, "cpu"), fleet.now)
+    keep(fleet, autoscaling.declare(fleet.state, fleet.state.workloads[WEB], fleet.moment()))
+
+
+@pytest.mark.parametrize("replicas", [1, 2])
+def test_a_scale_in_by_its_policy_does_not_stop_it(fleet: Fleet, replicas: int) -> None:
+    """Nobody is there to apply it again: it goes on with the new number, one cluster after the other as ever."""
+    ask(fleet, web("app:2"))
+    assert numbers(fleet)["own-1"] == 2
+    decide(fleet, replicas)
+    assert (set(numbers(fleet).values()), fleet.state.workloads[WEB].declared.rollout_stopped_in) == ({1}, "")
+    for done in range(1, replicas + 1):
+        for name in numbers(fleet):
+            show(fleet, name)
+        tick(fleet)
+        assert sorted(numbers(fleet).values()) == [1] * (replicas - done) + [2] * done
+    assert sum(part.replicas_kept for part in parts(fleet).values()) == replicas
+
+
+def test_what_is_stopped_stays_so_when_its_policy_scales_it(fleet: Fleet) -> None:
+    ask(fleet, web("app:2"))
+    show(fleet, "own-1", available=0)
+    set_phase(fleet, "own-1", PHASE_DRAINING)
+    move(fleet)
+    decide(fleet, 2)
+    assert fleet.state.workloads[WEB].declared.rollout_stopped_in == "own-1"
 
 
 @pytest.mark.parametrize("replicas", [1, 2])

@@ -12,7 +12,10 @@ from spillway.events import Event
 
 
 def declare(state: PlannerState, workload: Workload, moment: Moment) -> tuple[Event, ...]:
-    """The events of a workload's newest decision; none when it is declared already. What does not fit waits."""
+    """The events of a workload's newest decision; none when it is declared already. What does not fit waits.
+
+    A rollout goes on though the decision takes all that had the newest template: nobody is there to apply it again.
+    """
     decided = state.scalings.newer_of(workload)
     if decided is None:
         return ()
@@ -22,4 +25,5 @@ def declare(state: PlannerState, workload: Workload, moment: Moment) -> tuple[Ev
     declared = replace(declared, replicas=decided.replicas, generation=declared.generation + 1)
     subject = Subject(declared, workload.template, workload)
     placed = placing.place(state, subject, moment, CAUSE_AUTOSCALE)
-    return declaring.with_templates(declared, workload, placed.placement.parts), *placed.events
+    rolls_on = declaring.with_templates(declared, workload, placed.placement.parts, may_stop=False)
+    return rolls_on, *placed.events

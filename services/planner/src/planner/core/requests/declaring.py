@@ -81,10 +81,12 @@ def _replicas(state: PlannerState, declaration: Declaration, known: Workload | N
     return 1 if declaration.replicas is None else declaration.replicas, last
 
 
-def with_templates(declared: WorkloadDeclared, known: Workload | None, parts: Sequence[Part]) -> WorkloadDeclared:
+def with_templates(
+    declared: WorkloadDeclared, known: Workload | None, parts: Sequence[Part], *, may_stop: bool = True
+) -> WorkloadDeclared:
     """The declaration with the manifests of those earlier templates that these parts bear, and of no others.
 
-    And with the cluster in which its rollout stopped, if it did.
+    And with the cluster in which its rollout stopped, if it did. may_stop: where these parts may be what stops it.
     FAILED_PRECONDITION when they are too many, or too large for one record.
     """
     if known is None:
@@ -108,7 +110,7 @@ def with_templates(declared: WorkloadDeclared, known: Workload | None, parts: Se
     return replace(
         declared,
         earlier_templates=tuple(EarlierTemplate(*entry) for entry in borne.items()),
-        rollout_stopped_in=stopped_in(known, declared, parts),
+        rollout_stopped_in=stopped_in(known, declared, parts) if may_stop else declared.rollout_stopped_in,
     )
 
 
