@@ -13,7 +13,7 @@ from sim.manifests import deployment
 from sim.manifests import pod as pod_manifest
 from sim.settings import Faults, NodeSpec
 from spillway.addresses import LENDING, Tombstone, lending_address
-from spillway.events import PHASE_LEAVING, ClusterLeft
+from spillway.events import PHASE_LEAVING, ClusterLeft, Event
 from spillway.events_lending import CAUSE_ASKED, CAUSE_VIRTUAL_NODE_GONE, LendingRule, NodeReturned
 from spillway.kubernetes.quantities import parse_quantity
 from spillway.lending_marks import COST_PER_HOUR, SUPPLY_CLASS, virtual_node_name
@@ -91,6 +91,30 @@ async def test_who_is_to_leave_takes_its_nodes_back_first(leaving: str) -> None:
         await fleet.join(leaving)
         await until(fleet.is_open)
         await until(lambda: fleet.pooled() == RUNS_TWICE)
+
+
+async def test_the_log_forgets_the_loans_of_an_owner_that_left() -> None:
+    """Once they are over for a while; a loan that stands is not forgotten with its cluster."""
+    async with LendingFleet(owners=(OWN, OTHER)) as fleet:
+        for owner in (OWN, OTHER):
+            await fleet.declare(owner=owner)
+        await fleet.start(forget_seconds=60, resync_seconds=20)
+        await until(lambda: fleet.is_open() and fleet.is_open(owner=OTHER))
+        await fleet.join(OWN, PHASE_LEAVING)
+        await until(lambda: has_ended(fleet))
+        fleet.clusters[OTHER].set_faults(Faults(silent=True))
+        for owner in (OWN, OTHER):
+            await fleet.bus.publish(ClusterLeft(owner))
+        forgotten = LENDING.name, f"{OWN}/n0", None
+        await always(lambda: forgotten not in told(fleet), 30)
+        await until(lambda: forgotten in told(fleet))
+        await asyncio.sleep(60)
+        assert told(fleet).count(forgotten) == 1
+        assert (LENDING.name, f"{OTHER}/n0", None) not in told(fleet)
+
+
+def told(fleet: LendingFleet) -> list[tuple[str, str, Event | None]]:
+    return [(record.topic, record.key, record.event) for record in fleet.said]
 
 
 @on_fleet()

@@ -4,6 +4,8 @@ import asyncio
 import time
 from collections.abc import Callable, Iterable
 
+import structlog
+
 from spillway import tracing
 from spillway.addresses import (
     BRAKES,
@@ -14,8 +16,10 @@ from spillway.addresses import (
     PENDING,
     RECALLS,
     WORKLOADS,
+    Tombstone,
+    lending_address,
 )
-from spillway.bus import Bus, Record
+from spillway.bus import Bus, BusUnavailable, Record
 from spillway.clusters.api import Change
 from spillway.events import TurnTaken
 from spillway.events_lending import NodeLent, NodeRecalled, NodeReturned
@@ -31,6 +35,7 @@ from vk_bridge.settings import Settings
 SERVICE = "vk-bridge"
 FOLLOWED = (CLUSTERS, LENDING_RULES, LENDING, RECALLS, BRAKES, CAPACITY_NEEDED, PENDING, WORKLOADS)
 ABOUT_ALL_NODES = frozenset({LENDING_RULES.name, BRAKES.name})
+log = structlog.get_logger()
 
 
 def unix_ms() -> int:
@@ -61,7 +66,7 @@ class Bridge:
         """Until stopping is set; then what is under way is finished. A bug of ours or another fleet's log raises."""
         async with asyncio.TaskGroup() as group:
             self._pools = Pools(self._connect, self._settings, group, self._touch_virtual)
-            tasks = [group.create_task(one()) for one in (self._reader.run, self.turns.run)]
+            tasks = [group.create_task(one()) for one in (self._reader.run, self.turns.run, self._forget_left)]
             await stopping.wait()
             await self.turns.finish()
             for task in tasks:
@@ -133,6 +138,24 @@ class Bridge:
         worker = self.turns.workers.get(event.cluster)
         if worker is not None and event.epoch < worker.epoch:
             worker.contradict(event.node)
+
+    async def _forget_left(self) -> None:
+        """Tombstones for loans that are over in clusters that left: no worker is there to write them."""
+        await self.caught_up()
+        while True:
+            before_ms = self._wall_ms() - round(self._settings.forget_seconds * 1000)
+            gone = [
+                Tombstone(lending_address(LENDING, cluster, node))
+                for cluster, node in self._state.over_and_left(before_ms)
+                if self.turns.holds(cluster) and self.turns.is_free(cluster)
+            ]
+            for first in range(0, len(gone), self._settings.records_batch):
+                try:
+                    await self._bus.publish(*gone[first : first + self._settings.records_batch])
+                except BusUnavailable as error:
+                    log.warning("the log cannot be reached", error=str(error), tombstones=len(gone))
+                    break
+            await asyncio.sleep(self._settings.resync_seconds)
 
     def _touch_virtual(self, pool: str, virtual_node: str, change: Change, pods: bool) -> None:
         for worker in self.turns.workers.values():

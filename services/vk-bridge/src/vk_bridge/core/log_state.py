@@ -100,6 +100,16 @@ class LogState:
         found = self.loans.get(cluster, {}).get(node)
         return found.returned_ms if isinstance(found, NodeReturned) else None
 
+    def over_and_left(self, before_ms: int) -> Iterator[tuple[str, str]]:
+        """Cluster and node of loans that ended before this Unix time, in clusters that are not in the fleet any more.
+
+        Not those of which a virtual node may have stayed in a pool.
+        """
+        for cluster, loans in self.loans.items():
+            for node, said in loans.items() if cluster not in self.clusters else ():
+                if isinstance(said, NodeReturned) and not said.left_in and said.returned_ms < before_ms:
+                    yield cluster, node
+
     def steps_on(self, cluster: str, node: str) -> tuple[Generation | None, tuple[str, ...]]:
         """What of the node's last record its next step depends on."""
         return self.loan(cluster, node), self.left_in(cluster, node)
