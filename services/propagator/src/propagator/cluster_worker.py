@@ -350,9 +350,9 @@ class ClusterWorker:
         match action:
             case Report(state, message, seconds):
                 again = memory.ended_in(Outcome(wanted.part.version, state, message), self._settings) or seconds or None
-            case Hold(reason, seconds):
-                log.debug("held", cluster=self.cluster, workload=_name(target), reason=reason)
-                again = memory.held(reason, seconds, self._clock(), self._settings)
+            case Hold():
+                log.debug("held", cluster=self.cluster, workload=_name(target), reason=action.reason)
+                again = memory.held(action, self._clock(), self._settings)
             case Nothing():
                 memory.went_well(self._clock())
                 self._placed_by.take(target)
@@ -371,7 +371,7 @@ class ClusterWorker:
         ours = found is not None and is_ours(found.marks, target, self._rules.fleet)
         shown = observed(target, found if ours else None, memory.outcome, memory.kind)
         shown = with_change(shown, memory.history.changed)
-        hold = memory.long_hold(self._clock(), self._settings)
+        hold = memory.hold_to_say(self._clock(), self._settings)
         if hold:
             shown = held_back(shown, self._desired.status(target), target, hold)
         others = self._mirror.workloads.get(target, {}).keys() - {memory.kind}

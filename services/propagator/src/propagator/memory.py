@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from propagator.core.actions import Rules
+from propagator.core.actions import Hold, Rules
 from propagator.core.desired import Target
 from propagator.core.manifests import workload_label
 from propagator.core.reconcile import History, seeded
@@ -32,7 +32,7 @@ class Memory:
     """looked_at: whether it was worked on in this turn; before that nothing is said of it.
 
     retries: in a row with the same outcome. due_since: when it was first known that something is to be done.
-    hold, held_since: for what it is on hold, and since when nothing else came of it; empty and None when it is not.
+    hold, held_since: for what it is on hold, and since when nothing else came of it; None when it is not.
     kind: of its object, empty while that is not known. What is removed without its declaration keeps the one that was
     chosen: once that object is gone, another kind of the same name is somebody else's.
     """
@@ -42,7 +42,7 @@ class Memory:
     looked_at: bool = False
     retries: int = 0
     due_since: float | None = None
-    hold: str = ""
+    hold: Hold | None = None
     held_since: float | None = None
     kind: str = ""
 
@@ -73,21 +73,23 @@ class Memory:
         self.retries += 1
         return seconds
 
-    def held(self, reason: str, seconds: float, now: float, settings: Settings) -> float | None:
-        """How many seconds until it is looked at again. seconds: what its hold asks for, 0 when nothing."""
-        self.hold = reason
+    def held(self, hold: Hold, now: float, settings: Settings) -> float | None:
+        """How many seconds until it is looked at again."""
+        self.hold = hold
         if self.held_since is None:
             self.held_since = now
         left = self.held_since + settings.hold_said_seconds - now
-        return min((pause for pause in (left, seconds) if pause > 0), default=None)
+        return min((pause for pause in (left, hold.seconds) if pause > 0), default=None)
 
     def hold_over(self) -> None:
-        self.hold, self.held_since = "", None
+        self.hold = self.held_since = None
 
-    def long_hold(self, now: float, settings: Settings) -> str:
-        """For what it has been on hold for so long that it is to be said; empty when for nothing."""
-        lasts = self.held_since is not None and now - self.held_since >= settings.hold_said_seconds
-        return self.hold if lasts else ""
+    def hold_to_say(self, now: float, settings: Settings) -> str:
+        """For what it is on hold, once that is to be said; empty when for nothing."""
+        if self.hold is None or self.held_since is None:
+            return ""
+        lasts = self.hold.lasting or now - self.held_since >= settings.hold_said_seconds
+        return self.hold.reason if lasts else ""
 
     def close(self) -> None:
         self._become(None)

@@ -3,8 +3,10 @@
 from dataclasses import dataclass
 
 from propagator.core.desired import Target
-from propagator.core.live import Marks, Reference
+from propagator.core.live import LiveWorkload, Marks, Reference
 from propagator.core.manifests import Manifest, workload_label
+from spillway.model import Part
+from spillway.texts import counted
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,10 +94,21 @@ class Report:
 
 @dataclass(frozen=True, slots=True)
 class Hold:
-    """Nothing is done until something is read, or for at most this long when seconds is not 0; said once it lasts."""
+    """Nothing is done until something is read, or for at most this long when seconds is not 0.
+
+    lasting: it does not pass by itself, so it is said at once; others are said once they last.
+    """
 
     reason: str
     seconds: float = 0.0
+    lasting: bool = False
+
+
+def above(found: LiveWorkload, part: Part) -> Hold:
+    """Of an object that bears a higher version than its part: a newer placement, of which the log does not tell."""
+    differs = found.spec_replicas != part.replicas and not part.adopting and not part.releasing
+    numbers = f": it has {counted(found.spec_replicas)}, {part.replicas} decided" if differs else ""
+    return Hold(f"the object is at {found.version}, above {part.version}{numbers}", lasting=True)
 
 
 @dataclass(frozen=True, slots=True)

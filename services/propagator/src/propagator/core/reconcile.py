@@ -23,6 +23,7 @@ from propagator.core.actions import (
     ReadAfresh,
     Report,
     Rules,
+    above,
     is_ours,
     owner_of,
 )
@@ -185,7 +186,7 @@ def _remove(wanted: Wanted, live: Live, rules: Rules) -> Action:
         if _left_behind(found, wanted):
             return Report(STATE_ABSENT, LEFT_BEHIND)
         if found.version > wanted.part.version:
-            return Hold(f"the object is at {found.version}, above {wanted.part.version}")
+            return above(found, wanted.part)
         if found.marks.deleting:
             return Hold("the object is being deleted")
         return Delete(found.marks.uid, found.marks.resource_version)
@@ -227,7 +228,7 @@ def _refrain(wanted: Wanted, live: Live, history: History, rules: Rules) -> Acti
     if _left_behind(found, wanted):
         return Report(STATE_ORPHANED, LEFT_BEHIND)
     if found.version > version:
-        return Hold(f"the object is at {found.version}, above {version}")
+        return above(found, wanted.part)
     if found.marks.deleting:
         return Hold("the object is being deleted")
     return None

@@ -11,6 +11,7 @@ from propagator.core.actions import (
     ReadAfresh,
     Report,
     Rules,
+    above,
     is_ours,
     owner_of,
 )
@@ -50,7 +51,7 @@ def adopt(wanted: Wanted, live: Live, rules: Rules) -> Action:
     if not ours and found.marks.fleet != part.found_fleet:
         return Report(STATE_NOT_OWNED, f"{kind} {wanted.target.name} {owner_of(found.marks, rules)} by now")
     if ours and found.version > part.version:
-        return Hold(f"the object is at {found.version}, above {part.version}")
+        return above(found, part)
     if ours and found.version == part.version:
         return NOTHING
     if not live.read:
@@ -67,7 +68,7 @@ def release(wanted: Wanted, live: Live, rules: Rules) -> Action:
     ours = found is not None and is_ours(found.marks, wanted.target, rules.fleet)
     if found is not None and ours:
         if found.version > version:
-            return Hold(f"the object is at {found.version}, above {version}")
+            return above(found, wanted.part)
         if found.marks.deleting:
             return Hold("the object is being deleted")
     for reference, dependency in sorted(live.dependencies.items()):
