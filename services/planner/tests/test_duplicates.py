@@ -125,20 +125,31 @@ def test_it_bears_the_template_that_it_bore(fleet: Fleet) -> None:
     assert parts(fleet)["z-first"].template_generation == bears
 
 
-@pytest.mark.parametrize(("also_first", "expected"), [(True, {"z-first", "other"}), (False, {"a-twin", "other"})])
-def test_a_removal_under_way_goes_on_unless_the_first_name_has_the_object(
-    fleet: Fleet, also_first: bool, expected: set[str]
+@pytest.mark.parametrize(
+    ("most", "expected"), [((0, 2), {"z-first": 2, "other": 1}), ((2, 0), {"a-twin": 2, "other": 1})]
+)
+def test_what_the_other_name_has_too_is_not_removed(
+    fleet: Fleet, most: tuple[int, int], expected: dict[str, int]
 ) -> None:
-    """What would be deleted by its second name is what the first one's replicas run from."""
-    if also_first:
-        keep(fleet, decisions.scale(fleet.state, ScaleRequest("", "web", 10), fleet.moment()).events)
-    most = policy(limits=[{"cluster": "a-twin", "max": 0}, {"cluster": "z-first", "max": 2 if also_first else 0}])
+    """It is one object: deleted under one name, it would take all that runs under the other with it."""
+    keep(fleet, decisions.scale(fleet.state, ScaleRequest("", "web", 10), fleet.moment()).events)
+    assert placed(fleet) == {"a-twin": 5, "other": 3, "z-first": 2}
+    highest = max(part.version for part in parts(fleet).values())
+    limits = [{"cluster": name, "max": bound} for name, bound in zip(("a-twin", "z-first"), most, strict=True)]
+    asked = ApplyRequest(texts(deployment(3), policy(limits=[*limits, {"cluster": "other", "max": 1}])))
+    keep(fleet, decisions.apply(fleet.state, asked, fleet.moment()).events)
+    assert placed(fleet) == expected
+    stays = next(part for name, part in parts(fleet).items() if name != "other")
+    assert stays.version > highest, "above the object, whichever of them wrote it last"
+
+
+def test_a_removal_under_way_goes_on_where_the_first_name_has_no_object(fleet: Fleet) -> None:
+    most = policy(limits=[{"cluster": name, "max": 0} for name in ("a-twin", "z-first")])
     keep(fleet, decisions.apply(fleet.state, ApplyRequest(texts(deployment(3), most)), fleet.moment()).events)
-    workload = fleet.state.workloads["default", "web"]
-    assert workload.parts["a-twin"].removing
+    assert parts(fleet)["a-twin"].removing
     say(fleet, PHASE_LEAVING)
     hand_over(fleet)
-    assert parts(fleet).keys() == expected
+    assert parts(fleet).keys() == {"a-twin", "other"}
 
 
 def test_what_is_being_deleted_is_deleted(fleet: Fleet) -> None:

@@ -34,6 +34,7 @@ from planner.core.moving.shares import (
     part_of,
     share_of,
     without,
+    without_shared,
 )
 from planner.core.promised import with_promised
 from planner.core.recording import Record, record
@@ -391,7 +392,7 @@ def _decide(
         name=declared.name,
         generation=moment.generation,
         workload_generation=declared.generation,
-        parts=tuple(sorted(parts, key=lambda part: part.cluster)),
+        parts=tuple(sorted(without_shared(state, parts, moment.generation), key=lambda part: part.cluster)),
         unplaced=division.unplaced,
         waiting_for="; ".join(
             filter(

@@ -1,5 +1,6 @@
 """What a workload has in each cluster, what it is to have there, and the part that says so."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from planner.core.division.placement import LOST, Division, Held
@@ -107,6 +108,28 @@ def part_of(
 def first_part(cluster: str, version: Generation, kept: int, new: int, template: int, by_name: int) -> Part:
     """A part where the workload had nothing, and nothing of it is left."""
     return Part(cluster, version, kept, new, kept, False, template, replicas_by_name=by_name)
+
+
+def without_shared(state: PlannerState, parts: Sequence[Part], version: Generation) -> list[Part]:
+    """The parts without those that are to be removed where the API server's other name has one that stays.
+
+    Both names have one object, and its removal would end what the other part runs. version: of those that stay, so that
+    they are above the object, whichever part wrote it last.
+    """
+    servers = {part.cluster: _api_server(state, part.cluster) for part in parts}
+    stay = {servers[part.cluster] for part in parts if not part.removing}
+    shared = {servers[part.cluster] for part in parts if part.removing} & stay
+    return [
+        replace(part, version=version) if servers[part.cluster] in shared else part
+        for part in parts
+        if not (part.removing and servers[part.cluster] in shared)
+    ]
+
+
+def _api_server(state: PlannerState, cluster: str) -> str:
+    """The name under which it joined first."""
+    view = state.clusters.get(cluster)
+    return view.twin_of or cluster if view is not None else cluster
 
 
 def cut(held: Held, count: int) -> Held:
