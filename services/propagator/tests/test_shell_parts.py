@@ -110,8 +110,9 @@ async def test_an_answer_is_not_undone_by_a_watch_that_is_behind() -> None:
     mirror.put_workload(A, DEPLOYMENT, live("u", "20"))
     mirror.upsert_workload(deployment("u", "10"))
     assert shown(mirror).marks.resource_version == "20"
-    mirror.upsert_workload(deployment("u", "30"))
+    assert mirror.upsert_workload(deployment("u", "30")) == A
     assert shown(mirror).marks.resource_version == "30"
+    assert mirror.upsert_workload(deployment("u", "30")) is None, "nothing new"
 
 
 async def test_the_end_of_an_older_object_does_not_end_the_newer() -> None:

@@ -22,6 +22,7 @@ from propagator.core.actions import (
 from propagator.core.desired import Desired, Target, Wanted
 from propagator.core.kinds import DEPLOYMENT, KINDS, refused_text
 from propagator.core.live import LABEL_FLEET, Live, Reference
+from propagator.core.manifests import Template
 from propagator.core.reconcile import after, next_action
 from propagator.core.status import Outcome, held_back, observed, with_beside, with_change
 from propagator.finder import Finder
@@ -51,7 +52,7 @@ from spillway.clusters.api import (
     Removed,
     Upserted,
 )
-from spillway.events import STATE_ORPHANED, STATE_REFUSED, AdoptionAsked, ShapeAsked, WorkloadObserved
+from spillway.events import STATE_ORPHANED, STATE_REFUSED, AdoptionAsked, WorkloadObserved
 from spillway.kubernetes.objects import Kind
 from spillway.model import NO_GENERATION
 from spillway.running.work_queue import WorkQueue
@@ -96,8 +97,8 @@ class ClusterWorker:
         self._placed_by = shared.placed_by
         self._proof = shared.proof
         self._reach = Reach(shared.settings, shared.slots)
-        namespaces = Namespaces(shared.clock, shared.settings.namespace_missing_seconds)
-        self._member = Member(api, shared.rules.fleet, shared.clock, self._reach.answered, namespaces)
+        self._namespaces = Namespaces(shared.clock, shared.settings.namespace_missing_seconds)
+        self._member = Member(api, shared.rules.fleet, shared.clock, self._reach.answered, self._namespaces)
         self._mirror = Mirror(cluster)
         self._queue = WorkQueue[Target]()
         self._memories = Memories(shared.desired.status, shared.rules, shared.clock)
@@ -106,10 +107,11 @@ class ClusterWorker:
         )
         self._orphans = Orphans(cluster, self._mirror, shared.desired, self._reporter.note)
         self._finder = Finder(cluster, shared.rules.fleet, api, shared.bus, shared.desired, shared.settings)
-        self._asker = ShapeAsker(epoch, api, shared.bus, shared.desired, self._reach, namespaces, shared.settings)
+        self._asker = ShapeAsker(epoch, api, shared.bus, shared.desired, self._reach, self._namespaces, shared.settings)
         self._listed: set[str] = set()
         self._failing: set[str] = set()
         self._all_listed = asyncio.Event()
+        self._waiting = metrics.OBJECTS_WAITING.labels(cluster)
 
     async def run(self) -> None:
         log.info("cluster taken", cluster=self.cluster, epoch=self.epoch)
@@ -126,7 +128,7 @@ class ClusterWorker:
                     group.create_task(self._work())
         finally:
             self._queue.close()
-            metrics.OBJECTS_WAITING.labels(self.cluster).set(0)
+            self._waiting.set(0)
             self._orphans.close()
             for target in self._memories:
                 self._memories.forget(target)
@@ -152,9 +154,13 @@ class ClusterWorker:
         """The planner wants to know what is there."""
         self._finder.ask(asked, trace)
 
-    def ask_shape(self, asked: ShapeAsked, trace: Headers) -> None:
+    def knows_shape(self, digest: str) -> bool:
+        """Whether it need not be asked what a pod of this template becomes there."""
+        return self._asker.knows(digest)
+
+    def ask_shape(self, template: Template, trace: Headers) -> None:
         """The planner wants to know what a pod becomes there."""
-        self._asker.ask(asked, trace)
+        self._asker.ask(template, trace)
 
     def contradict_shape(self, digest: str) -> None:
         """Somebody whose turn is over said something of it."""
@@ -182,7 +188,8 @@ class ClusterWorker:
             case Listed(objects):
                 return self._mirror.list_workloads(kind, objects)
             case Upserted(found):
-                return frozenset({self._mirror.upsert_workload(found)})
+                changed = self._mirror.upsert_workload(found)
+                return frozenset() if changed is None else frozenset({changed})
             case Removed(found):
                 return frozenset({self._mirror.remove_workload(found)})
             case _:
@@ -257,7 +264,7 @@ class ClusterWorker:
                 self._queue.add(target, self._settings.unreachable_first_seconds)
             finally:
                 self._queue.done(target)
-                metrics.OBJECTS_WAITING.labels(self.cluster).set(len(self._queue))
+                self._waiting.set(len(self._queue))
 
     async def _bring_about(self, target: Target) -> None:
         """Acts until nothing is left to do, something forbids it, or the steps are used up."""
@@ -295,7 +302,10 @@ class ClusterWorker:
         """For what the mirror shows nothing of, and nothing stood in the way of so far, it need not be read that there
         is nothing: what is created conflicts with whatever exists, and then it is read."""
         memory = self._memories.get(target)
-        return Live() if memory and memory.outcome is None and not self._mirror.has(target) else None
+        if memory is None or memory.outcome is not None or self._mirror.has(target):
+            return None
+        namespace = target.namespace
+        return Live(looked={Reference("Namespace", namespace): True} if self._namespaces.has(namespace) else {})
 
     async def _read(self, wanted: Wanted, kind: str) -> Live:
         target = wanted.target

@@ -83,10 +83,16 @@ class Mirror:
         before = frozenset(target for target, known in self.workloads.items() if kind in known)
         for target in before:
             self.put_workload(target, kind, None)
-        return before | {self.upsert_workload(found) for found in objects}
+        listed = [(self._target(found), workload_from_struct(found)) for found in objects]
+        for target, shown in listed:
+            self.put_workload(target, shown.kind, shown)
+        return before | {target for target, _ in listed}
 
-    def upsert_workload(self, found: Workload) -> Target:
+    def upsert_workload(self, found: Workload) -> Target | None:
+        """None where it says nothing that an answer to one of our own requests has not said."""
         target, shown = self._target(found), workload_from_struct(found)
+        if self.workload(target, shown.kind) == shown:
+            return None
         self.put_workload(target, shown.kind, shown)
         return target
 

@@ -24,6 +24,7 @@ class Orphans:
         self._changed = changed
         self._orphans: set[Target] = set()
         self._empty_log = False
+        self._counted = ORPHANS.labels(cluster)
 
     def note(self, target: Target) -> None:
         """The object, or what is wanted of it, may have changed."""
@@ -39,7 +40,7 @@ class Orphans:
             self._changed(target)
         if not orphan:
             self._orphans.discard(target)
-        ORPHANS.labels(self._cluster).set(len(self._orphans))
+        self._counted.set(len(self._orphans))
 
     def note_all(self) -> None:
         """Everything has been listed: what was said of orphans before holds, or is to be taken back."""

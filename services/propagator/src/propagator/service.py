@@ -2,12 +2,14 @@
 
 import asyncio
 from collections.abc import Callable, Iterable
+from json import loads
 
 import structlog
 
 from propagator.cluster_worker import ClusterWorker, Shared
 from propagator.core.actions import Rules
 from propagator.core.desired import Desired, Target, Touched
+from propagator.core.manifests import Template
 from propagator.log_proof import LogProof
 from propagator.settings import Settings
 from spillway import tracing
@@ -104,8 +106,7 @@ class Propagator:
             self._ask(event, tracing.carried(record.headers))
             return
         if isinstance(event, ShapeAsked):
-            for worker in self._workers_at(event.clusters):
-                worker.ask_shape(event, tracing.carried(record.headers))
+            self._ask_shape(event, tracing.carried(record.headers))
             return
         touched = self._desired.apply(record.topic, record.key, event)
         self._note_trace(record, touched)
@@ -125,6 +126,13 @@ class Propagator:
         """Of the clusters that are worked on now; a question from before that is old, and is asked again if need be."""
         for worker in self._workers_at(asked.clusters):
             worker.ask(asked, trace)
+
+    def _ask_shape(self, asked: ShapeAsked, trace: Headers) -> None:
+        workers = [one for one in self._workers_at(asked.clusters) if not one.knows_shape(asked.template)]
+        if workers:
+            template = Template(asked.template, asked.namespace, asked.name, loads(asked.pod))
+            for worker in workers:
+                worker.ask_shape(template, trace)
 
     def _workers_at(self, clusters: Iterable[str]) -> list[ClusterWorker]:
         return [self.turns.workers[cluster] for cluster in clusters if cluster in self.turns.workers]

@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Callable
-from json import loads
 
 import structlog
 
@@ -17,7 +16,7 @@ from spillway import metrics, tracing
 from spillway.addresses import SHAPES_ASKED, Tombstone, shape_address
 from spillway.bus import Bus, BusUnavailable, Headers
 from spillway.clusters.api import PODS, ClusterApi, ClusterUnreachable, Conflict, Refused
-from spillway.events import SHAPE_ADMITTED, SHAPE_FORBIDDEN, SHAPE_REFUSED, SHAPE_UNASKED, ShapeAdmitted, ShapeAsked
+from spillway.events import SHAPE_ADMITTED, SHAPE_FORBIDDEN, SHAPE_REFUSED, SHAPE_UNASKED, ShapeAdmitted
 from spillway.model import Shape
 from spillway.waiting import is_set_within
 
@@ -74,14 +73,15 @@ class ShapeAsker:
         self._questions.note(target, self._desired.template(target), self._clock())
         self._woken.set()
 
-    def ask(self, asked: ShapeAsked, trace: Headers) -> None:
+    def knows(self, digest: str) -> bool:
+        """Whether the log has an answer that lets such pods in."""
+        known = self._desired.shapes.get(self._cluster, {}).get(digest)
+        return known is not None and known.state == SHAPE_ADMITTED
+
+    def ask(self, template: Template, trace: Headers) -> None:
         """A planner waits for the answer."""
-        known = self._desired.shapes.get(self._cluster, {}).get(asked.template)
-        if known is not None and known.state == SHAPE_ADMITTED:
-            return
-        template = Template(asked.template, asked.namespace, asked.name, loads(asked.pod))
         if not self._questions.ask(template, self._clock()):
-            log.warning("not asked: too many questions wait", cluster=self._cluster, template=asked.template)
+            log.warning("not asked: too many questions wait", cluster=self._cluster, template=template.digest)
             return
         self._asked_by.note(template.digest, trace)
         self._woken.set()

@@ -279,15 +279,17 @@ class Session:
             await opened[1].close()
 
     async def _open(self) -> tuple[Endpoint, aiohttp.ClientSession]:
+        if self._opened is not None and self._opened[0] is self._endpoint:
+            return self._opened
         async with self._opening:
             if self._endpoint is None:
                 self._endpoint = await asyncio.to_thread(self._read_endpoint)
             endpoint = self._endpoint
             if self._opened is not None and not _same_tls(self._opened[0], endpoint):
                 await self.close()
-            if self._opened is None:
-                self._opened = (endpoint, self._made(endpoint))
-            return endpoint, self._opened[1]
+            session = self._made(endpoint) if self._opened is None else self._opened[1]
+            self._opened = (endpoint, session)
+            return self._opened
 
     def _made(self, endpoint: Endpoint) -> aiohttp.ClientSession:
         # Whole requests are bounded by the caller, who knows a watch from a read.

@@ -9,6 +9,7 @@ from spillway.clusters.api import ClusterApi, ClusterApiSettings, connect
 from spillway.clusters.credentials import load_endpoint
 from spillway.events import ClusterJoined
 from spillway.running.cluster_turns import ClusterTurns, ClusterTurnSettings
+from spillway.running.heap import uncollected
 from spillway.running.process import Process, end_with_the_log
 
 
@@ -30,5 +31,6 @@ async def serve(process: Process, bus: Bus, served: Served) -> None:
     served.turns.ready = partial(process.set_ready, "log")
     async with asyncio.TaskGroup() as tasks:
         watcher = tasks.create_task(end_with_the_log(bus))
-        await served.run(process.stopping)
+        with uncollected():
+            await served.run(process.stopping)
         watcher.cancel()

@@ -31,7 +31,10 @@ def set_aside_heap(loaded: bool) -> None:
 
 @contextmanager
 def uncollected() -> Iterator[None]:
-    """A step: what of it is due to be looked at is right after it, while what it decided is on its way into the log."""
+    """A step: what of it is due to be looked at is right after it, while what it decided is on its way into the log.
+
+    Also all that a service does which answers nobody: most of what it makes is gone before it is due to be looked at.
+    """
     before = gc.get_threshold()
     gc.set_threshold(NEW_OBJECTS_MAX, *before[1:])
     try:

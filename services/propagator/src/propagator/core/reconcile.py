@@ -3,7 +3,7 @@
 Rows that forbid come before rows that act, so no order of events can lead to a write that a later row would refuse.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from propagator.core.actions import (
     NOTHING,
@@ -128,18 +128,17 @@ def after(history: History, wanted: Wanted, live: Live, action: Action, now: flo
         highest = max(highest, found.version)
         ended = found.note if _has_ended(found.note) else ""
     changed, compared = _compared(history, wanted, live, rules)
-    if history.version != version:
-        history = History(version, corrections=history.corrections, right=history.right)
-    history = replace(history, highest=highest, ended=ended, changed=changed, compared=compared)
+    known = history.version == version
+    written, right = known and history.written, history.right
+    creations, corrections = history.creations if known else (), history.corrections
     if isinstance(action, Apply | PatchReplicas | Create | Nothing | PatchMarks):
-        history = replace(history, written=True, right=None if wanted.part.adopting else wanted.part.replicas)
+        written, right = True, None if wanted.part.adopting else wanted.part.replicas
     match action:
         case Apply(corrects=True) | PatchReplicas(corrects=True):
-            return replace(history, corrections=(*_recent(history.corrections, now, rules), now))
+            corrections = (*_recent(corrections, now, rules), now)
         case Create():
-            return replace(history, creations=(*_recent(history.creations, now, rules), now))
-        case _:
-            return history
+            creations = (*_recent(creations, now, rules), now)
+    return History(version, written, creations, corrections, right, highest, ended, changed, compared)
 
 
 def seeded(status: WorkloadObserved | None, now: float, rules: Rules) -> History:
@@ -307,8 +306,8 @@ def _workload(wanted: Wanted, live: Live, history: History, now: float, rules: R
         listed = frozenset(Reference(dependency.kind, dependency.name) for dependency in wanted.dependencies)
         return _delete_dependency(wanted, live, listed, rules) or NOTHING
     assert wanted.declaration is not None, f"{wanted.target}: acted on without its declaration"
-    manifest = workload_manifest(wanted.declaration, part, rules.fleet)
     if found is None:
+        manifest = workload_manifest(wanted.declaration, part, rules.fleet)
         blocked = _namespace(wanted, live, rules) or _missing_references(wanted, live)
         if blocked is not None:
             return blocked
@@ -331,7 +330,8 @@ def _workload(wanted: Wanted, live: Live, history: History, now: float, rules: R
             return blocked
     if alone:
         return PatchReplicas(replicas_alone(part, found.kind), found.marks.resource_version, corrects)
-    return Apply(_preconditioned(manifest, found.marks), found.marks.resource_version, corrects)
+    manifest = _preconditioned(workload_manifest(wanted.declaration, part, rules.fleet), found.marks)
+    return Apply(manifest, found.marks.resource_version, corrects)
 
 
 def _namespace(wanted: Wanted, live: Live, rules: Rules) -> Action | None:

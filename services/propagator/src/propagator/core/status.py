@@ -1,7 +1,8 @@
 """What is said of a workload in a cluster, and whether it is worth saying."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
+from operator import attrgetter
 from typing import Final
 
 from propagator.core.desired import Target
@@ -26,6 +27,8 @@ class Outcome:
     message: str
 
 
+_content = attrgetter(*(one.name for one in fields(WorkloadObserved) if one.name not in ("epoch", "sequence")))
+
 BESIDE_MAX: Final = 100
 """So many objects are named beside one, at most."""
 
@@ -41,31 +44,23 @@ def observed(
     """
     if outcome is None and found is None:
         return None
-    state = WorkloadObserved(
+    state = outcome.state if outcome else STATE_PRESENT
+    shown = None if state in (STATE_ABSENT, STATE_RELEASED) else found
+    return WorkloadObserved(
         namespace=target.namespace,
         name=target.name,
         cluster=target.cluster,
         epoch=0,
         sequence=0,
         version=outcome.version if outcome else found.version if found else Generation(0, 0),
-        state=outcome.state if outcome else STATE_PRESENT,
+        state=state,
         message=outcome.message if outcome else found.note if found else "",
-        spec_replicas=0,
-        replicas=0,
-        updated=0,
-        ready=0,
-        available=0,
+        spec_replicas=shown.spec_replicas if shown else 0,
+        replicas=shown.replicas if shown else 0,
+        updated=shown.updated if shown else 0,
+        ready=shown.ready if shown else 0,
+        available=shown.available if shown else 0,
         kind=found.kind if found is not None else kind,
-    )
-    if found is None or state.state in (STATE_ABSENT, STATE_RELEASED):
-        return state
-    return replace(
-        state,
-        spec_replicas=found.spec_replicas,
-        replicas=found.replicas,
-        updated=found.updated,
-        ready=found.ready,
-        available=found.available,
     )
 
 
@@ -96,12 +91,12 @@ def held_back(
 
 def with_beside(shown: WorkloadObserved | None, others: Iterable[Reference]) -> WorkloadObserved | None:
     """others: objects of ours in the workload's namespace that no placement lists, and that are not the one shown."""
-    if shown is None:
-        return None
     named = sorted(others)[:BESIDE_MAX]
+    if shown is None or not (named or shown.beside):
+        return shown
     return replace(shown, beside=tuple(ObjectReference(one.kind, shown.namespace, one.name) for one in named))
 
 
 def is_news(current: WorkloadObserved, said: WorkloadObserved | None) -> bool:
     """Whether anything but the numbering differs from what was said last."""
-    return said is None or replace(said, epoch=0, sequence=0) != current
+    return said is None or _content(said) != _content(current)
