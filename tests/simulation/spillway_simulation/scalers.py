@@ -86,16 +86,16 @@ class Scaler:
                 await self._send(one)
 
     def _use_cpu(self) -> None:
-        """The load is shared by the pods that are ready, wherever they are; orphans get none of it."""
-        name = self.scaled.workload
+        """The load is shared by the pods that are ready, wherever they are; orphans get none of it, and use nothing."""
+        name, clusters = self.scaled.workload, self._world.clusters
         ready = {
-            cluster: sum(is_ready(pod) for pod in members.pods_of(self._world.clusters[cluster], NAMESPACE, name))
-            for cluster in self._world.clusters
-            if not self._world.is_taken(cluster, name)
+            cluster: sum(is_ready(pod) for pod in members.pods_of(clusters[cluster], NAMESPACE, name))
+            for cluster in clusters
         }
+        shares = {cluster: 0 if self._world.is_taken(cluster, name) else count for cluster, count in ready.items()}
         for cluster, count in ready.items():
-            amount = self.load() * 100 * count // max(1, sum(ready.values()))
-            self._world.clusters[cluster].set_load(NAMESPACE, name, {"cpu": amount} if count else None)
+            amount = self.load() * 100 * shares[cluster] // max(1, sum(shares.values()))
+            clusters[cluster].set_load(NAMESPACE, name, {"cpu": amount} if count else None)
 
     def load(self) -> int:
         return self.scaled.level(self._world.loop.time())
