@@ -267,6 +267,24 @@ def test_what_a_person_sent_away_by_name_stays_until_another_policy_is_applied()
     assert world.kept() == {"own-1": 6}
 
 
+def test_what_a_person_sent_away_stays_by_name_when_others_leave_from_beside_it() -> None:
+    """Four overflow, two more were sent there: the four go home, and leave, and the two stay."""
+    world = HomingWorld({"own-1": 8, "cloud-1": 20}, Rules())
+    world.apply(12)
+    world.run(5)
+    world.keep(
+        decisions.migrate(
+            world.fleet.state, MigrateRequest("", "web", "cloud-1", "own-1", 2), world.fleet.moment()
+        ).events
+    )
+    world.run(5)
+    assert world.kept() == {"own-1": 6, "cloud-1": 6}
+    world.cores("own-1", 20)
+    world.run(5 * AFTER)
+    assert world.kept() == {"own-1": 10, "cloud-1": 2}
+    assert world.part("cloud-1").replicas_by_name == 2
+
+
 def test_what_did_not_bind_at_home_is_kept_where_it_was() -> None:
     world = peak()
     world.unbound.add("own-1")

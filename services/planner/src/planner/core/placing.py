@@ -305,7 +305,8 @@ def let_leave(state: PlannerState, workload: Workload, counts: Mapping[str, int]
         if count:
             share = Share(part.replicas_kept, part.replicas_new, part.replicas_lost, part.replicas_leaving - count)
             number = template_number(part, workload.declared)
-            parts.append(part_of(state, workload.key, part.cluster, part, share, moment.generation, number))
+            left = part_of(state, workload.key, part.cluster, part, share, moment.generation, number)
+            parts.append(replace(left, replicas_by_name=part.replicas_by_name))
             inputs.append(_input_of(state, part, share.replicas, moment.now))
         else:
             parts.append(part)
