@@ -60,6 +60,16 @@ def test_a_lost_cluster_is_not_gone() -> None:
     assert not told["own-1"].lost
 
 
+def test_pods_that_came_and_went_before_a_take_over_are_gone() -> None:
+    """Their tombstone has no time; before their last record it ended nothing, and they were missing for ever."""
+    made = begun(hpa([cpu_at(50)]), replicas=4)
+    made.say(pods("own-1", [500, 500], at(20)))
+    made.say(pods("own-2", [500, 500], at(21)), heard=False)
+    made._append(Tombstone(pods_address(*KEY, "own-2")))
+    made.restart()
+    assert list(made.state.inputs[KEY].clusters.by_name) == ["own-1"]
+
+
 OBJECT = {
     "type": "Object",
     "object": {

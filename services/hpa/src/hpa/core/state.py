@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 
 from msgspec.structs import replace
 
-from hpa.core.heard.heard import FORGETTING, INPUTS, Heard, WorkloadKey
+from hpa.core.heard.heard import FORGETTING, INPUTS, Heard, WorkloadKey, in_order
 from hpa.core.heard.inputs import Inputs, declared_of
 from hpa.core.heard.readings import Moment
 from hpa.core.kubernetes.evaluating import CONTROLLER
@@ -270,7 +270,7 @@ class HpaState:
         """What the one before has not seen of a workload."""
         events: list[Event] = []
         unseen, scaled.unseen = scaled.unseen, []
-        for heard in sorted(unseen, key=lambda one: one.at_ms):
+        for heard in in_order(unseen):
             events += self._on_input(scaled.key, heard, self._turn_ms)
         return events
 

@@ -1,5 +1,6 @@
 """A record of the log, of whatever topic, as hpa hears it. Pure."""
 
+from collections.abc import Sequence
 from typing import Final
 
 from msgspec import Struct
@@ -39,3 +40,15 @@ class Heard(Struct, frozen=True):
         if isinstance(event, PodsObserved):
             return event.observed_ms
         return event.at_ms if isinstance(event, _MEASURED) else 0
+
+
+def in_order(heard: Sequence[Heard]) -> list[Heard]:
+    """By their times, but one cluster's pods as they were told: a tombstone has no time, and ends what was before."""
+    times: list[int] = []
+    last: dict[str, int] = {}
+    for one in heard:
+        at_ms = one.at_ms
+        if one.topic == PODS.name:
+            at_ms = last[one.key] = max(at_ms, last.get(one.key, 0))
+        times.append(at_ms)
+    return [heard[number] for number in sorted(range(len(heard)), key=times.__getitem__)]
