@@ -2,11 +2,13 @@
 
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from spillway.feasibility.fit import Fit, fit
+from spillway.feasibility.topology import Bound, Ceiling
 from spillway.model import (
     HOSTNAME_LABEL,
     NodeRow,
@@ -238,3 +240,45 @@ def test_certain_stays_when_room_is_lost(wanted: Shape, rows: list[NodeRow], dat
     certain = found.certain_without(lost)
     assert min(outcomes(wanted, left)) >= certain
     assert found.spare(certain) >= lost
+
+
+def test_wide_domains_within_wide_domains_are_counted_to_the_end() -> None:
+    """Two regions of two zones each with room for 1,000: far more levels than are looked at one by one."""
+    places = [{"zone": f"z{number % 4}", "region": f"r{number % 2}"} for number in range(8)]
+    rows = [node(f"n{number}", 500_000, pods=1000, labels=labels) for number, labels in enumerate(places)]
+    wanted = web(spread=(Spread(WEB, 1, topology_key="region"), OVER_ZONES))
+    assert [of(wanted, *rows).certain_without(lost) for lost in (0, 1)] == [4000, 3999]
+
+
+@st.composite
+def wide(draw: st.DrawFn) -> Bound:
+    """Zones in regions, with pods that are there and nodes that take many, few or none."""
+    zones, most = draw(st.integers(1, 5)), draw(st.sampled_from((3, 40, 900)))
+    region_of = np.array([draw(st.integers(0, 2)) for _ in range(zones)])
+    zone_of = np.array(draw(st.lists(st.integers(0, zones - 1), min_size=1, max_size=8)))
+    takes = np.array([draw(st.integers(0, most)) for _ in zone_of])
+    in_zone = np.array([draw(st.integers(0, most)) * draw(st.booleans()) for _ in range(zones)])
+    in_region = np.bincount(region_of, in_zone, minlength=3).astype(np.int64)
+    counted = [np.array([draw(st.integers(0, 5)) > 0 for _ in range(size)]) for size in (zones, 3)]
+    skews = [draw(st.sampled_from((1, 2, 30))) for _ in range(2)]
+    return Bound(
+        takes,
+        [
+            Ceiling(zone_of, in_zone, skews[0], counted[0]),
+            Ceiling(region_of[zone_of], in_region, skews[1], counted[1]),
+        ],
+    )
+
+
+@given(wide(), st.integers(0, 900))
+@settings(max_examples=60, deadline=None)
+def test_levels_that_are_passed_over_are_ruled_out(bound: Bound, lost: int) -> None:
+    """As if each had been looked at."""
+    nested = bound._nested
+    if nested is None or nested.ceilings[0].counted is None or not nested.ceilings[0].counted.any():
+        return
+    ceiling = nested.ceilings[0]
+    emptiest = int(ceiling.present[ceiling.counted].min())
+    while not nested._stands(0, emptiest, lost):
+        emptiest += 1
+    assert nested.least(lost) == int(nested._heights(0, emptiest, lost)[1][-1].sum())

@@ -27,7 +27,7 @@ Bools = npt.NDArray[np.bool_]
 
 UNBOUNDED = 2**40
 STEPS_MAX = 128
-"""Levels that are ruled out for the emptiest inner domain; where more could be, the least is a little too small."""
+"""Stretches of levels that are ruled out for the emptiest inner domain; where more could be, the least is too small."""
 ROUNDS = 4
 
 
@@ -177,12 +177,53 @@ class _Nested:
         emptiest = int(ceiling.present[ceiling.counted].min(initial=UNBOUNDED))
         if emptiest >= UNBOUNDED:
             return 0
+        bends = self._bends(index, emptiest)
         for _ in range(STEPS_MAX):
-            heights, levels = self._heights(index, emptiest, lost)
-            if self._may_stand(index, emptiest, heights, levels, lost):
+            if self._stands(index, emptiest, lost):
                 break
-            emptiest += 1
+            emptiest = self._next_level(index, emptiest, lost, bends)
         return int(self._heights(index, emptiest, lost)[1][-1].sum())
+
+    def _stands(self, index: int, emptiest: int, lost: int) -> bool:
+        heights, levels = self._heights(index, emptiest, lost)
+        return self._may_stand(index, emptiest, heights, levels, lost)
+
+    def _bends(self, index: int, emptiest: int) -> list[int]:
+        """Levels of the emptiest domain above this one at which some domain begins to be filled, is full, or is as low.
+
+        Up to the next of them what the domains hold grows by the same for each level. Heights are the least of such
+        sums, the most that others can fill is one less the least of such differences: so what a domain lacks until all
+        may stand still is concave there, and where it is not negative at both ends nothing stands still between.
+        """
+        ceiling, room = self.ceilings[index], self.rooms[index]
+        low = ceiling.present[ceiling.counted] if ceiling.counted is not None else ceiling.present
+        begins = ceiling.present - ceiling.skew
+        full = low + room[ceiling.counted] if ceiling.counted is not None else low + room
+        found = np.unique(np.concatenate((low, begins, begins + room, full)))
+        return [int(one) for one in found[found > emptiest]]
+
+    def _is_bent(self, index: int, least: int, most: int, lost: int) -> bool:
+        """Whether what an outermost domain can hold grows between these levels from less than is lost to more."""
+        if not lost:
+            return False
+        last = len(self.ceilings) - 1
+        before, after = (self._inner(self._heights(index, one, lost)[1], last) for one in (least, most))
+        return bool(((before < lost) & (after > lost)).any())
+
+    def _next_level(self, index: int, emptiest: int, lost: int, bends: list[int]) -> int:
+        """The next level at which all may stand still, or one below that; nothing stands still at this one."""
+        bend = next((one for one in bends if one > emptiest), emptiest + 1)
+        least, most = emptiest + 1, bend - 1
+        while most > least and self._is_bent(index, emptiest, most, lost):
+            most = (least + most) // 2
+        if most <= least:
+            return least
+        if not self._stands(index, most, lost):
+            return most + 1
+        while least < most:  # From the first level on that stands, all do.
+            middle = (least + most) // 2
+            least, most = (least, middle) if self._stands(index, middle, lost) else (middle + 1, most)
+        return least
 
     def _may_stand(
         self, index: int, emptiest: int, heights: Sequence[int], levels: Sequence[Int64s], lost: int
