@@ -88,7 +88,7 @@ KINDS: tuple[Kind, ...] = (
     Kind("capacity_call_p50_ms", "ms", None, _EMPTY_CALL),
     Kind("capacity_call_p99_ms", "ms", None, _EMPTY_CALL),
     Kind("node_change_visible_p50_ms", "ms", None, _ROUND_TRIP),
-    Kind("node_change_visible_p99_ms", "ms", 500, _ROUND_TRIP),
+    Kind("node_change_visible_p99_ms", "ms", 250, _ROUND_TRIP),
     Kind("node_change_poll_p50_ms", "ms", None, _EMPTY_CALL),
     Kind("apply_p50_ms", "ms", None, f"{_EMPTY_CALL}, at the same rate"),
     Kind("apply_p99_ms", "ms", None, f"{_EMPTY_CALL}, at the same rate"),
