@@ -60,9 +60,15 @@ def running_engine(folder: Path) -> Iterator[Engine]:
         child.stop()
 
 
+def installed_compose() -> tuple[str, ...] | None:
+    """The command of compose that is on this machine: docker's plugin or Debian's program; None: neither."""
+    if shutil.which("docker"):
+        plugin = subprocess.run(("docker", "compose", "version"), capture_output=True, check=False)
+        if plugin.returncode == 0:
+            return ("docker", "compose")
+    return ("docker-compose",) if shutil.which("docker-compose") else None
+
+
 def compose_command() -> tuple[str, ...]:
-    """`docker compose` where the plugin is there, else Debian's docker-compose."""
-    plugin = subprocess.run(("docker", "compose", "version"), capture_output=True, check=False)
-    if shutil.which("docker") and plugin.returncode == 0:
-        return ("docker", "compose")
-    return (str(ensure_program("docker-compose", ("docker-compose",), _ADVICE)),)
+    """What is installed, else Debian's docker-compose, which is installed then."""
+    return installed_compose() or (str(ensure_program("docker-compose", ("docker-compose",), _ADVICE)),)

@@ -1,6 +1,5 @@
 """What is put over compose.yaml, without an engine: three brokers that are one cluster, tools that find each other."""
 
-import shutil
 import subprocess
 from itertools import combinations
 from pathlib import Path
@@ -12,6 +11,7 @@ import yaml
 from spillway.running.process import process_settings
 from spillway_local.stack import SERVICES
 
+from .engine import installed_compose
 from .stand_ins import COMPOSE_FILE, OBSERVABILITY, ROOT, THREE_BROKERS
 
 BASE: dict[str, Any] = yaml.safe_load(COMPOSE_FILE.read_text())
@@ -37,13 +37,11 @@ def read(file: Path) -> dict[str, Any]:
 @pytest.mark.parametrize("over", [chosen for count in (0, 1, 2) for chosen in combinations(OVERLAYS, count)])
 def test_compose_takes_each_file_alone_and_together(over: tuple[Path, ...]) -> None:
     """By the command where it is installed, which needs no engine for that."""
-    command = ("docker-compose",) if shutil.which("docker-compose") else ("docker", "compose")
-    if not shutil.which(command[0]):
-        pytest.skip("neither docker-compose nor docker is installed")
+    command = installed_compose()
+    if command is None:
+        pytest.skip("neither docker-compose nor docker's own compose is installed")
     files = [part for file in (COMPOSE_FILE, *over) for part in ("-f", str(file))]
     checked = subprocess.run((*command, *files, "config"), capture_output=True, check=False, text=True, timeout=60)
-    if "is not a docker command" in checked.stderr or "unknown command" in checked.stderr:
-        pytest.skip("docker has no compose here")
     assert checked.returncode == 0, checked.stderr
     services = yaml.safe_load(checked.stdout)["services"]
     assert set(BASE["services"]) - {"spillway"} <= set(services)

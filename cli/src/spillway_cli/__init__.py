@@ -1,0 +1,1 @@
+"""The spillway command."""

@@ -1,0 +1,116 @@
+"""Commands on what ran before us: adopt, release, orphans."""
+
+from typing import Annotated
+
+import typer
+
+from spillway import api
+from spillway.rpc.services import PlannerClient
+from spillway_cli import tables
+from spillway_cli.config import Config
+from spillway_cli.exits import bad_input, say, say_waits
+from spillway_cli.manifests import read_documents
+from spillway_cli.output import Format, console, print_machine
+from spillway_cli.session import Namespace, Output, with_planner
+from spillway_cli.waiting import until_gone
+
+app = typer.Typer()
+
+DEPLOYMENT = "Deployment"
+"""The one kind that can be adopted."""
+
+Clusters = Annotated[
+    list[str], typer.Option("--cluster", help="Cluster where it runs. Repeatable.", show_default=False)
+]
+
+
+@app.command(epilog="Example:  spillway adopt deployment/web -n shop --cluster own-1 --cluster own-2 -f policy.yaml")
+def adopt(
+    context: typer.Context,
+    target: Annotated[str, typer.Argument(metavar="KIND/NAME", help="For example deployment/web.", show_default=False)],
+    clusters: Clusters,
+    files: Annotated[
+        list[str] | None, typer.Option("--file", "-f", help="File with a PlacementPolicy; without it the default one.")
+    ] = None,
+    namespace: Namespace = None,
+    output: Output = Format.table,
+) -> None:
+    """Take over a Deployment that runs already, in one cluster or in several. Nothing is scaled, no pod restarts."""
+
+    async def body(client: PlannerClient, config: Config) -> None:
+        kind, slash, name = target.partition("/")
+        if not slash or not kind or not name:
+            raise bad_input(f"{target!r}: expected KIND/NAME, for example deployment/web")
+        documents = read_documents(files) if files else []
+        if len(documents) > 1:
+            raise bad_input(f"-f: {len(documents)} documents: expected one PlacementPolicy")
+        policy = documents[0].text if documents else ""
+        request = api.AdoptRequest(namespace or config.namespace, name, kind, tuple(clusters), policy)
+        reply = await client.adopt(request)
+        if output is not Format.table:
+            print_machine(reply, output)
+            return
+        console().print(tables.placement(reply))
+        if not policy:
+            say("the default policy holds: `spillway apply` with a PlacementPolicy changes it")
+
+    with_planner(context, body)
+
+
+@app.command(epilog="Example:  spillway release deployment/web -n shop --wait")
+def release(
+    context: typer.Context,
+    target: Annotated[str, typer.Argument(metavar="NAME", help="web, or deployment/web.", show_default=False)],
+    namespace: Namespace = None,
+    wait: Annotated[bool, typer.Option("--wait", help="Wait until no cluster bears our marks.")] = False,
+    timeout: Annotated[float, typer.Option("--timeout", min=0.1, help="Seconds that --wait may take.")] = 300.0,
+    output: Output = Format.table,
+) -> None:
+    """Give a workload back: our labels go, objects and pods stay as they are."""
+
+    async def body(client: PlannerClient, config: Config) -> None:
+        name = target.removeprefix("deployment/")
+        if not name or "/" in name:
+            raise bad_input(
+                f"NAME {target!r}: expected a workload's name, or deployment/NAME; the namespace goes behind -n"
+            )
+        reply = await client.release(api.ReleaseRequest(namespace or config.namespace, name))
+        if wait:
+            await until_gone(client, reply.namespace, reply.name, timeout, say_waits())
+        if output is not Format.table:
+            print_machine(reply, output)
+        elif wait:
+            console().print(f"{reply.namespace}/{reply.name} is released")
+        else:
+            console().print(tables.placement(reply))
+
+    with_planner(context, body)
+
+
+@app.command(epilog="Example:  spillway orphans -n shop -o json")
+def orphans(
+    context: typer.Context,
+    namespace: Annotated[
+        str, typer.Option("--namespace", "-n", help="Only of this namespace.", show_default="all of them")
+    ] = "",
+    output: Output = Format.table,
+) -> None:
+    """List objects that bear this fleet's label and that no placement lists. They are left as they are."""
+
+    async def body(client: PlannerClient, _: Config) -> None:
+        reply = await client.list_orphans(api.ListOrphansRequest(namespace))
+        if output is not Format.table:
+            print_machine(reply, output)
+            return
+        if not reply.orphans:
+            say("no orphan")
+            return
+        console().print(tables.orphans(reply))
+        kinds = {one.kind or DEPLOYMENT for one in reply.orphans}
+        if DEPLOYMENT in kinds:
+            say("`spillway adopt deployment/NAME -n NAMESPACE --cluster CLUSTER` takes a Deployment over again,")
+            say("with the ConfigMaps and Services that bear the same labels;")
+        for kind in sorted(kinds):
+            say(f"`kubectl delete {kind.lower()} NAME -n NAMESPACE` in that cluster ends a {kind} that nobody wants")
+
+    with_planner(context, body)

@@ -1,0 +1,283 @@
+"""Commands on the fleet: cluster join, list, nodes, cordon, uncordon, drain, leave; status."""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Annotated, Any
+
+import typer
+from rich.text import Text
+
+from spillway import api
+from spillway.events import PHASE_ACTIVE, PHASE_CORDONED, PHASE_DRAINING
+from spillway.model import TIER_CLOUD, TIER_OWN
+from spillway.rpc.services import PLANNER, PlannerClient
+from spillway.texts import counted, is_ours_to_mend
+from spillway_cli import tables
+from spillway_cli.config import Config
+from spillway_cli.exits import CommandFailed, bad_input, guarded, say, say_waits
+from spillway_cli.lending_commands import still_lent
+from spillway_cli.local_commands import ANSWER_SECONDS, RUN_FOLDER, processes_of, processes_table
+from spillway_cli.output import Format, console, duration, print_machine
+from spillway_cli.session import Output, Timeout, Wait, planner_client, with_config, with_planner
+from spillway_cli.waiting import until_handed_over, until_heard
+from spillway_cli.workload_commands import all_workloads
+
+Name = Annotated[str, typer.Argument(help="Name of the cluster in the fleet.", show_default=False)]
+
+NODES_PAGE_SIZE = 1000
+
+app = typer.Typer(no_args_is_help=True, help="The clusters of the fleet.")
+top = typer.Typer()
+
+
+@app.command(epilog="Example:  spillway cluster join own-1 --credential own-1 --tier own --region eu --label gpu=a100")
+def join(  # noqa: PLR0913 - the options of a command are its parameters
+    context: typer.Context,
+    name: Name,
+    *,
+    credential: Annotated[
+        str, typer.Option(help="Name of a kubeconfig in the services' credential folder.", show_default=False)
+    ],
+    tier: Annotated[str, typer.Option(help=f"{TIER_OWN}, {TIER_CLOUD}, or a name of yours.")] = TIER_OWN,
+    region: Annotated[str, typer.Option(help="Region, for policies.")] = "",
+    zone: Annotated[str, typer.Option(help="Zone, for policies.")] = "",
+    endpoint: Annotated[str, typer.Option(help="URL of its API, when not the kubeconfig's.")] = "",
+    label: Annotated[list[str] | None, typer.Option(help="Label key=value, for policies. Repeatable.")] = None,
+    wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Wait until something is heard of it.")] = True,
+    timeout: Annotated[float, typer.Option("--timeout", min=0.1, help="Seconds that waiting may take.")] = 10.0,
+    output: Output = Format.table,
+) -> None:
+    """Add a cluster to the fleet, or change what is known of it; then see that its credential lets us in."""
+
+    async def body(client: PlannerClient, _: Config) -> None:
+        request = api.JoinClusterRequest(name, credential, endpoint, tier, region, zone, _labels(label or []))
+        reply = await client.join_cluster(request)
+        for warning in reply.warnings:
+            say(f"warning: {name}: {warning}")
+        if wait:
+            reply = await until_heard(client, reply, timeout)
+        _show(reply, output, tables.cluster(reply))
+        if wait:
+            _warn_unheard(reply, timeout)
+
+    with_planner(context, body)
+
+
+@app.command(name="list", epilog="Example:  spillway cluster list -o json")
+def list_(context: typer.Context, output: Output = Format.table) -> None:
+    """List the clusters: state, age of what is known, how full they are."""
+
+    async def body(client: PlannerClient, _: Config) -> None:
+        reply = await client.list_clusters(api.ListClustersRequest())
+        _show(reply.clusters, output, tables.clusters(reply))
+        if reply.stale and output is not Format.table:
+            say("warning: answered by a planner that cannot prove that it is the active one: this may be old")
+
+    with_planner(context, body)
+
+
+@app.command(epilog="Example:  spillway cluster nodes own-1 -o json")
+def nodes(context: typer.Context, name: Name, output: Output = Format.table) -> None:
+    """List the nodes of a cluster by their names: state, how full each is, which are lent or stand for lent ones."""
+
+    async def body(client: PlannerClient, _: Config) -> None:
+        found: list[api.ListedNode] = []
+        request = api.ListNodesRequest(name, NODES_PAGE_SIZE)
+        while True:
+            reply = await client.list_nodes(request)
+            found += reply.nodes
+            if not reply.next_page_token:
+                break
+            request = replace(request, page_token=reply.next_page_token)
+        _show(found, output, tables.nodes(found))
+        known = f"as heard {duration(reply.age_ms)} ago" if reply.age_ms >= 0 else "nothing heard of it yet"
+        say(f"{counted(len(found), 'node')} of {name}, {known}")
+        if reply.stale:
+            say("warning: answered by a planner that cannot prove that it is the active one: this may be old")
+
+    with_planner(context, body)
+
+
+@app.command(epilog="Example:  spillway cluster cordon own-1")
+def cordon(context: typer.Context, name: Name, output: Output = Format.table) -> None:
+    """Place nothing new in a cluster; what is there stays."""
+    _set_phase(context, name, PHASE_CORDONED, output)
+
+
+@app.command(epilog="Example:  spillway cluster uncordon own-1")
+def uncordon(context: typer.Context, name: Name, output: Output = Format.table) -> None:
+    """Make a cluster active again: calls off cordon, drain and leave, for as long as it is listed.
+
+    What has its replacement elsewhere leaves all the same; the rest stays.
+    """
+    _set_phase(context, name, PHASE_ACTIVE, output)
+
+
+@app.command(epilog="Example:  spillway cluster drain own-1 --wait")
+def drain(
+    context: typer.Context,
+    name: Name,
+    *,
+    wait: Wait = False,
+    timeout: Timeout = 300.0,
+    output: Output = Format.table,
+) -> None:
+    """Move what runs in a cluster elsewhere; each replica goes once the one that replaces it is available."""
+    _set_phase(context, name, PHASE_DRAINING, output, timeout if wait else 0.0)
+
+
+@app.command(epilog="Examples:  spillway cluster leave own-1 --wait  ·  spillway cluster leave own-1 --lost")
+def leave(
+    context: typer.Context,
+    name: Name,
+    *,
+    lost: Annotated[
+        bool, typer.Option("--lost", help="It will not return: give up all that is listed. Refused while heard of.")
+    ] = False,
+    wait: Wait = False,
+    timeout: Timeout = 300.0,
+    output: Output = Format.table,
+) -> None:
+    """Take a cluster out of the fleet: it hands over what it has, and leaves when nothing is left."""
+
+    async def body(client: PlannerClient, config: Config) -> None:
+        reply = await client.leave_cluster(api.LeaveClusterRequest(name, lost))
+        await _show_moves(client, config, reply, output, timeout if wait else 0.0)
+
+    with_planner(context, body)
+
+
+@top.command(epilog="Example:  spillway status -o json")
+def status(context: typer.Context, output: Output = Format.table) -> None:
+    """Show whether the planner answers, brakes, the clusters with state and age, the workloads in sum, processes."""
+    with guarded():
+        processes = processes_of(RUN_FOLDER)
+        if processes and output is Format.table:
+            console().print(processes_table(processes), "")
+
+    async def body(config: Config) -> None:
+        silent = await _silent(config)
+        answering = tuple(one for one in config.endpoints if one not in silent)
+        # Who hangs is not waited for; when nobody answers the client says why.
+        async with planner_client(replace(config, endpoints=answering or config.endpoints)) as client:
+            await show(client, config, silent)
+
+    async def show(client: PlannerClient, config: Config, silent: Sequence[str]) -> None:
+        fleet = await client.list_clusters(api.ListClustersRequest())
+        brakes = await client.list_brakes(api.ListBrakesRequest())
+        workloads = await all_workloads(client, "")
+        placements = [workload.placement for workload in workloads]
+        sums = {
+            "workloads": len(workloads),
+            "deleting": sum(placement.deleting for placement in placements),
+            "replicas": sum(placement.replicas for placement in placements),
+            "placed": sum(placement.placed for placement in placements),
+            "unplaced": sum(placement.unplaced for placement in placements),
+            "ready": sum(tables.ready(workload) for workload in workloads),
+        }
+        planner = {
+            "endpoints": list(config.endpoints),
+            "leader": client.leader(),
+            "stale": fleet.stale,
+            "silent": list(silent),
+        }
+        if output is not Format.table:
+            document = {
+                "planner": planner,
+                "brakes": brakes.brakes,
+                "confirmations": brakes.confirmations,
+                "clusters": fleet.clusters,
+                "workloads": sums,
+                "processes": processes,
+            }
+            print_machine(document, output)
+            return
+        out = console()
+        who = f"the active one is {client.leader()}" if client.leader() else "no active one is known"
+        away = f"; silent: {', '.join(silent)}" if silent else ""
+        out.print(Text("planner    ", style="bold").append(f"answers; {who}{away}", style="not bold"))
+        line = ", ".join(f"{count} {name}" for name, count in list(sums.items())[2:])
+        out.print(Text("workloads  ", style="bold").append(f"{sums['workloads']}: {line}", style="not bold"))
+        if brakes.brakes or brakes.confirmations or brakes.over_budget:
+            out.print("", tables.brakes(replace(brakes, stale=False)))
+        out.print("")
+        out.print(tables.clusters(fleet))
+
+    with_config(context, body)
+
+
+async def _silent(config: Config) -> list[str]:
+    """The planners that answer nothing, all asked at once."""
+    from spillway.rpc.probe import Identity, probe
+
+    identity = Identity(config.token, config.ca, config.certificate, config.key)
+    probed = await asyncio.gather(
+        *(probe(PLANNER, endpoint, identity, ANSWER_SECONDS) for endpoint in config.endpoints)
+    )
+    return [one.endpoint for one in probed if one.code in ("DEADLINE_EXCEEDED", "UNAVAILABLE")]
+
+
+def _set_phase(context: typer.Context, name: str, phase: str, output: Format, seconds: float = 0.0) -> None:
+    async def body(client: PlannerClient, config: Config) -> None:
+        reply = await client.set_cluster_phase(api.SetClusterPhaseRequest(name, phase))
+        await _show_moves(client, config, reply, output, seconds)
+
+    with_planner(context, body)
+
+
+async def _show_moves(
+    client: PlannerClient, config: Config, reply: api.ClusterMovesReply, output: Format, seconds: float
+) -> None:
+    """What will move; with seconds, waits until it has."""
+    _show(reply, output, tables.cluster_moves(reply))
+    if seconds:
+        name, phase = reply.cluster.cluster, reply.cluster.phase
+        drained = await until_handed_over(client, name, phase, seconds, say_waits())
+        say(f"{name}: {await _left(config, drained) if drained is not None else 'it has left the fleet'}")
+
+
+async def _left(config: Config, drained: api.ClusterReply) -> str:
+    """What is in a cluster whose placements are all elsewhere: what others run on nodes that it has lent stays."""
+    nothing = "no replica of the fleet's workloads is left there"
+    if not drained.nodes_lent:
+        return nothing
+    try:
+        lent = await still_lent(config, drained.cluster)
+    except api.RequestError as error:
+        lent = f"{counted(drained.nodes_lent, 'lent node')}, and nobody says what runs on them: {error.text}"
+    back = f"`spillway lending pause {drained.cluster}` and `spillway recall {drained.cluster}` bring them back"
+    empty = f"{nothing}; nor does anything run on its {counted(drained.nodes_lent, 'lent node')}"
+    return f"{nothing}, but {lent}; {back}" if lent else empty
+
+
+def _warn_unheard(cluster: api.ClusterReply, seconds: float) -> None:
+    """Says why nothing can be placed in a cluster that has just joined. Fails when that is its credential."""
+    name, trouble = cluster.cluster, cluster.trouble
+    if cluster.state == "Unknown":
+        say(f"warning: {name}: nothing heard of it within {seconds:g} s; `spillway cluster list` shows when it is")
+    elif cluster.state == "Ready" and trouble:
+        say(f"warning: {name}: {trouble}")
+    elif is_ours_to_mend(trouble):
+        mend = f"mend it, join again with another --credential, or take it out: `spillway cluster leave {name}`"
+        text = f"{name} has joined, but credential {cluster.credential!r} does not let us in: {trouble}; {mend}"
+        raise CommandFailed(text)
+    elif cluster.state == "Unreachable":
+        say(f"warning: {name}: nothing is placed there yet: {trouble}")
+
+
+def _labels(given: list[str]) -> tuple[tuple[str, str], ...]:
+    labels: dict[str, str] = {}
+    for text in given:
+        key, equals, value = text.partition("=")
+        if not key or not equals:
+            raise bad_input(f"--label {text!r}: expected key=value")
+        labels[key] = value
+    return tuple(sorted(labels.items()))
+
+
+def _show(value: object, output: Format, shown: Any) -> None:
+    if output is Format.table:
+        console().print(shown)
+    else:
+        print_machine(value, output)

@@ -1,0 +1,152 @@
+"""Where the services are: flags, SPILLWAY_* variables, the config file, `spillway up`, defaults; the first wins."""
+
+import dataclasses
+import json
+import os
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+import platformdirs
+
+from spillway.settings import setting
+from spillway_cli.exits import bad_input
+
+PREFIX = "SPILLWAY_"
+FILE_VARIABLE = "SPILLWAY_CONFIG"
+
+ADDRESSES_FILE = Path("run/addresses.json")
+"""What `spillway up` writes: in its folder the command finds the local planners without being told."""
+_LOCAL = ("endpoints", "scaling_endpoints", "lending_endpoints", "kafka", "redis", "health", "credentials")
+
+_ALSO = {"SPILLWAY_KAFKA": ("SPILLWAY_KAFKA_BOOTSTRAP",), "SPILLWAY_REDIS": ("SPILLWAY_REDIS_URL",)}
+"""What the services call the same thing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    endpoints: tuple[str, ...] = setting(("127.0.0.1:7400",), "host:port of the planners' gRPC")
+    scaling_endpoints: tuple[str, ...] = setting(("127.0.0.1:7410",), "host:port of the gRPC of hpa's instances")
+    lending_endpoints: tuple[str, ...] = setting(("127.0.0.1:7420",), "host:port of the gRPC of the deschedulers")
+    token: str = setting("", "token that names us to the planners", secret=True)
+    ca: str = setting("", "file of the CA of the planners' certificates; turns TLS on")
+    certificate: str = setting("", "file of our own certificate, PEM")
+    key: str = setting("", "file of our own private key, PEM")
+    namespace: str = setting("default", "namespace when neither flag nor manifest names one")
+    kafka: str = setting("127.0.0.1:9092", "bootstrap servers of Kafka, for `events` and `topics`")
+    fleet: str = setting("", "id of the fleet that the log must belong to; empty: any")
+    redis: str = setting("", "URL of Redis, for `doctor`", secret=True)
+    health: tuple[str, ...] = setting((), "host:port, or name=host:port, of the services' health ports, for `doctor`")
+    credentials: tuple[str, ...] = setting(
+        (),
+        "folder of snapshot's kubeconfigs, and service=folder of other services', where they can be read, for `doctor`",
+    )
+    timeout_seconds: float = setting(30.0, "seconds that a call may take")
+    retry_seconds: float = setting(5.0, "seconds that an unreachable planner is tried again")
+
+
+@dataclass(frozen=True, slots=True)
+class Resolved:
+    """A config, and for each of its fields where the value comes from."""
+
+    config: Config
+    sources: Mapping[str, str]
+    file: Path
+
+
+def default_file() -> Path:
+    return platformdirs.user_config_path("spillway") / "config.toml"
+
+
+def resolve(flags: Mapping[str, Any], file: Path | None = None, environ: Mapping[str, str] | None = None) -> Resolved:
+    """The config of this invocation. flags: by field name; None is a flag that was not given."""
+    variables = os.environ if environ is None else environ
+    named = file or (Path(variables[FILE_VARIABLE]) if variables.get(FILE_VARIABLE) else None)
+    path = named or default_file()
+    in_file = _read(path, required=named is not None)
+    running = addresses_in(ADDRESSES_FILE)
+    values: dict[str, Any] = {}
+    sources: dict[str, str] = {}
+    for field in dataclasses.fields(Config):
+        variable = PREFIX + field.name.upper()
+        if flags.get(field.name) is not None:
+            value, source = flags[field.name], "flag"
+        elif found := next((name for name in (variable, *_ALSO.get(variable, ())) if variables.get(name)), ""):
+            value, source = variables[found], f"variable {found}"
+        elif field.name in in_file:
+            value, source = in_file[field.name], f"file {path}"
+        elif field.name in running:
+            value, source = running[field.name], f"file {ADDRESSES_FILE}"
+        else:
+            value, source = field.default, "default"
+        values[field.name] = _converted(field, value, source)
+        sources[field.name] = source
+    for name in ("endpoints", "scaling_endpoints", "lending_endpoints"):
+        if not values[name]:
+            raise bad_input(f"{name}: none in {sources[name]}: expected host:port")
+    return Resolved(Config(**values), sources, path)
+
+
+def what_helps(config: Config, name: str) -> str:
+    """For people, when nobody answers where a setting says; what `spillway up` wrote here it also starts again."""
+    running, given = addresses_in(ADDRESSES_FILE).get(name), getattr(config, name)
+    if running is not None and given == (tuple(running) if isinstance(running, list) else running):
+        return "is it running? `make up` starts it here"
+    return "is it running? `spillway config` shows where it is looked for"
+
+
+def names_health_ports() -> str:
+    """For people, when none is named: `spillway up` of before 2026-11-22 wrote addresses without them."""
+    if addresses_in(ADDRESSES_FILE):
+        return f"{ADDRESSES_FILE} is of an older version, which named none: `make up` writes it anew"
+    return "SPILLWAY_HEALTH=host:port,…: health ports tell who is ready, and how far behind the log"
+
+
+def _read(path: Path, required: bool) -> Mapping[str, Any]:
+    try:
+        content = tomllib.loads(path.read_text())
+    except FileNotFoundError:
+        if required:
+            raise bad_input(f"config file {path}: no such file") from None
+        return {}
+    except (OSError, ValueError) as error:
+        raise bad_input(f"config file {path}: {error}") from None
+    known = [field.name for field in dataclasses.fields(Config)]
+    for name in content:
+        if name not in known:
+            close = get_close_matches(name, known, n=1)
+            hint = f"did you mean {close[0]}?" if close else f"expected one of {', '.join(known)}"
+            raise bad_input(f"config file {path}: {name}: no such setting: {hint}")
+    return content
+
+
+def addresses_in(file: Path) -> Mapping[str, Any]:
+    """Where the parts that `spillway up` started listen, by setting; nothing when it did not."""
+    try:
+        content = json.loads(file.read_text())
+        return {name: content[name] for name in _LOCAL if content.get(name)}
+    except (OSError, ValueError, AttributeError):
+        return {}
+
+
+def _converted(field: "dataclasses.Field[Any]", value: Any, source: str) -> Any:
+    kind = type(field.default)
+    try:
+        if kind is tuple:
+            parts = value.split(",") if isinstance(value, str) else value
+            return tuple(str(part).strip() for part in parts if str(part).strip())
+        if kind is float:
+            number = float(value)
+            if not 0 < number < 1e9:
+                raise ValueError
+            return number
+    except (TypeError, ValueError):
+        entries = "folders" if field.name == "credentials" else "host:port"
+        shown = f"a list of {entries}" if kind is tuple else "a number of seconds above 0"
+        raise bad_input(f"{field.name}: {value!r} from {source}: expected {shown}") from None
+    if not isinstance(value, str):
+        raise bad_input(f"{field.name}: {value!r} from {source}: expected text")
+    return value

@@ -1,0 +1,225 @@
+"""Asks an installation all that it can be asked, and has each answer judged."""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+from spillway import api
+from spillway.api import RequestError
+from spillway.api_lending import LentNode, ListLendingRequest, ListLentRequest
+from spillway.api_scaling import ExplainPolicyReply, ExplainPolicyRequest, ListPoliciesRequest, PolicyReply
+from spillway.bus import BusUnavailable
+from spillway.kafka.access import access_to
+from spillway.kafka.inspection import inspect_log
+from spillway.kafka.settings import KafkaSettings
+from spillway.kafka.topics import TopicSettings
+from spillway.rpc.calls import Service
+from spillway.rpc.probe import Identity, Probed, probe
+from spillway.rpc.services import LENDING, PLANNER, SCALING, LendingClient, PlannerClient, ScalingClient
+from spillway.settings import OperatorError
+from spillway.store import RedisStore, StoreSettings, StoreUnavailable
+from spillway.version import VERSION
+from spillway_cli.config import Config, names_health_ports
+from spillway_cli.doctor import fleet, log, members, services
+from spillway_cli.doctor.checks import Check, failed, skipped, warning
+from spillway_cli.doctor.pages import read_page
+from spillway_cli.log_commands import kafka_settings
+from spillway_cli.session import connection
+from spillway_cli.workload_commands import all_workloads
+
+T = TypeVar("T")
+
+PAGE_SIZE = 200
+POLICIES_MAX = 500
+"""So many scale policies are looked at, at most."""
+AT_ONCE_MAX = 16
+"""So many questions are under way at one time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Examination:
+    """One look at an installation. seconds: how long one answer may take."""
+
+    config: Config
+    seconds: float
+
+    async def checks(self) -> list[Check]:
+        """All of them, in the order in which they are read: services, processes, log and store, fleet."""
+        config = self.config
+        instances = (
+            (PLANNER, config.endpoints),
+            (SCALING, config.scaling_endpoints),
+            (LENDING, config.lending_endpoints),
+        )
+        probed, pages, (of_log, ours) = await asyncio.gather(
+            asyncio.gather(*(self._probed(service, endpoints) for service, endpoints in instances)),
+            asyncio.gather(*(asyncio.to_thread(read_page, address, self.seconds) for address in config.health)),
+            self._log_and_store(),
+        )
+        checks: list[Check] = []
+        version_by_process = {page.name: page.version for page in pages if page.version}
+        for (service, _), found in zip(instances, probed, strict=True):
+            checks += [services.endpoint(service.who, one) for one in found]
+            checks += [check for one in found for check in services.certificate(service.who, one, time.time())]
+            checks.append(services.active(service.who, found))
+            version_by_process |= {f"{service.who} {one.endpoint}": one.version for one in found if one.version}
+        checks.append(services.versions(VERSION, version_by_process))
+        checks += [check for page in pages for check in services.page(page)]
+        if not pages:
+            checks.append(skipped("processes", "no health port is named", names_health_ports()))
+        checks += of_log
+        planners, scalers, lenders = (tuple(one.endpoint for one in found if one.code == "OK") for found in probed)
+        visits: Sequence[members.Visit] = ()
+        if planners:
+            of_fleet, visits = await self._fleet(planners)
+            checks += of_fleet
+        if scalers:
+            checks += await self._scaling(scalers)
+        if lenders:
+            checks += await self._lending(lenders, visits, ours)
+        return checks
+
+    async def _probed(self, service: Service, endpoints: Sequence[str]) -> Sequence[Probed]:
+        config = self.config
+        identity = Identity(config.token, config.ca, config.certificate, config.key)
+        return await asyncio.gather(*(probe(service, endpoint, identity, self.seconds) for endpoint in endpoints))
+
+    async def _log_and_store(self) -> tuple[list[Check], str]:
+        """And the fleet that the log is of, as far as it is known."""
+        settings = kafka_settings(KafkaSettings, self.config)
+        fleet_id = self.config.fleet
+        try:
+            access = access_to(settings.bootstrap, settings.security)
+            found = await inspect_log(access, settings.topic_prefix, self.seconds)
+        except OperatorError as error:
+            hint = "SPILLWAY_KAFKA_SECURITY_PROTOCOL, …_SASL_…, …_SSL_… say who we are; docs/security.md has the rights"
+            checks = [failed("Kafka", str(error), hint)]
+        except BusUnavailable as error:
+            hint = "are the brokers up? SPILLWAY_KAFKA names them; services go on by themselves once they are back"
+            checks = [failed("Kafka", str(error), hint)]
+        else:
+            checks = log.log(found, fleet_id, TopicSettings(topic_prefix=settings.topic_prefix))
+            fleet_id = found.fleet
+        return [*checks, await self._store(fleet_id)], fleet_id
+
+    async def _store(self, fleet_id: str) -> Check:
+        if not self.config.redis:
+            return skipped("Redis", "no address is named", "SPILLWAY_REDIS=redis://host:port/0")
+        try:
+            async with RedisStore(StoreSettings(self.config.redis, self.seconds), fleet_id) as store:
+                return log.store(await store.inspect(), fleet_id)
+        except (StoreUnavailable, OperatorError) as error:
+            hint = "history and explaining past decisions need it, nothing else: start it, and it is filled again"
+            return failed("Redis", str(error), hint)
+
+    # ── What the services know: asked of endpoints that have answered, so that one that hangs is not waited for ─────
+
+    async def _fleet(self, endpoints: Sequence[str]) -> tuple[list[Check], Sequence[members.Visit]]:
+        """And what was found at the clusters."""
+        visits: list[members.Visit] = []
+
+        async def clusters(found: api.ListClustersReply) -> list[Check]:
+            visits.extend(await self._visits(found.clusters))
+            checks = fleet.clusters(found.clusters)
+            if not self.config.credentials:
+                hint = "SPILLWAY_CREDENTIALS: the folder of snapshot's kubeconfigs, and service=folder of the others'"
+                checks.append(skipped("credentials", "no folder is named", hint))
+            return [*checks, *(check for visit in visits for check in members.judged(visit, time.time()))]
+
+        async with PlannerClient(endpoints, **connection(self.config)) as client:
+            checks = [
+                *await _judged("clusters", client.list_clusters(api.ListClustersRequest()), clusters),
+                *await _judged("brakes", client.list_brakes(api.ListBrakesRequest()), _at_once(fleet.brakes)),
+                *await _judged("workloads", all_workloads(client, ""), _at_once(fleet.workloads)),
+                *await _judged("orphans", client.list_orphans(api.ListOrphansRequest("")), _at_once(fleet.orphans)),
+            ]
+        return checks, visits
+
+    async def _visits(self, clusters: Sequence[api.ClusterReply]) -> Sequence[members.Visit]:
+        limit = asyncio.Semaphore(AT_ONCE_MAX)
+
+        async def visited(service: str, folder: Path, cluster: api.ClusterReply) -> members.Visit:
+            async with limit:
+                return await members.visit(folder, cluster.cluster, cluster.credential, self.seconds, service)
+
+        folders = [members.folder_of(entry) for entry in self.config.credentials]
+        return await asyncio.gather(
+            *(
+                visited(service, folder, cluster)
+                for service, folder in folders
+                for cluster in clusters
+                if members.is_needed(service, folder, cluster.credential)
+            )
+        )
+
+    async def _scaling(self, endpoints: Sequence[str]) -> list[Check]:
+        async with ScalingClient(endpoints, **connection(self.config)) as client:
+            return await _judged("scale policies", _policies(client), _at_once(fleet.policies))
+
+    async def _lending(self, endpoints: Sequence[str], visits: Sequence[members.Visit], ours: str) -> list[Check]:
+        async with LendingClient(endpoints, **connection(self.config)) as client:
+
+            async def judge(lent: Sequence[LentNode]) -> list[Check]:
+                declared = (await client.list_lending(ListLendingRequest())).clusters
+                lending = fleet.lending(declared, lent, int(1000 * time.time()))
+                return [*lending, *fleet.marks(visits, declared, ours)]
+
+            return await _judged("lending", _lent(client), judge)
+
+
+async def _judged(name: str, answer: Awaitable[T], judge: Callable[[T], Awaitable[list[Check]]]) -> list[Check]:
+    """What is found; or that we may not ask, or that the answer did not come."""
+    try:
+        return await judge(await answer)
+    except RequestError as error:
+        if error.code == "PERMISSION_DENIED":
+            hint = "give this caller the verb `read` in namespace `*` in the callers file"
+            return [skipped(name, error.text, hint)]
+        return [warning(name, f"{error.code}: {error.text}", "mend the checks of services above, then look again")]
+
+
+def _at_once(judge: Callable[[T], list[Check]]) -> Callable[[T], Awaitable[list[Check]]]:
+    async def judged(answer: T) -> list[Check]:
+        return judge(answer)
+
+    return judged
+
+
+async def _policies(client: ScalingClient) -> list[ExplainPolicyReply]:
+    """Those that there are, explained; what is deleted meanwhile is left out."""
+    listed: list[PolicyReply] = []
+    token = ""
+    while len(listed) < POLICIES_MAX:
+        reply = await client.list_policies(ListPoliciesRequest("", PAGE_SIZE, token))
+        listed += reply.policies
+        token = reply.next_page_token
+        if not token:
+            break
+    limit = asyncio.Semaphore(AT_ONCE_MAX)
+
+    async def explained(policy: PolicyReply) -> ExplainPolicyReply | None:
+        request = ExplainPolicyRequest(policy.namespace, policy=policy.policy, kind=policy.kind)
+        async with limit:
+            try:
+                return await client.explain_policy(request)
+            except RequestError as error:
+                if error.code == "NOT_FOUND":
+                    return None
+                raise
+
+    answers = await asyncio.gather(*map(explained, listed[:POLICIES_MAX]))
+    return [answer for answer in answers if answer is not None]
+
+
+async def _lent(client: LendingClient) -> list[LentNode]:
+    found: list[LentNode] = []
+    token = ""
+    while True:
+        reply = await client.list_lent(ListLentRequest(page_size=PAGE_SIZE, page_token=token))
+        found += reply.nodes
+        token = reply.next_page_token
+        if not token:
+            return found

@@ -1,0 +1,199 @@
+"""Judges what the services say of the fleet: clusters, brakes, workloads, scale policies, lending."""
+
+from collections.abc import Iterable, Sequence
+
+from spillway import api
+from spillway.api_lending import ClusterLending, LentNode
+from spillway.api_scaling import ExplainPolicyReply
+from spillway.events import (
+    PHASE_ACTIVE,
+    STATE_CONTESTED,
+    STATE_DEPENDENCY_MISSING,
+    STATE_NOT_OWNED,
+    STATE_ORPHANED,
+    STATE_REFUSED,
+)
+from spillway.lending_marks import LENDING
+from spillway.texts import counted, is_ours_to_mend, on_hold
+from spillway_cli.doctor.checks import Check, failed, named, ok, shortened, warning
+from spillway_cli.doctor.members import Visit
+from spillway_cli.output import duration
+
+RECALL_MS_MAX = 15 * 60_000
+"""As the alert SpillwayRecallsLate."""
+
+_HELD = {
+    STATE_NOT_OWNED: "an object of that name is somebody else's: rename one, or `spillway adopt` it",
+    STATE_DEPENDENCY_MISSING: "create what is named there, or apply it together with the workload",
+    STATE_REFUSED: "the cluster's admission says no: change the manifest, or give our account the right that it names",
+    STATE_CONTESTED: "somebody else sets the replicas: remove that scaler, or attach its policy to Spillway",
+    STATE_ORPHANED: "`spillway orphans`; delete it by hand when nobody needs it",
+}
+
+
+def cluster(found: api.ClusterReply) -> Check:
+    """When it was heard last, and what keeps it from being followed."""
+    name = f"cluster {found.cluster}"
+    age = duration(found.age_ms)
+    if found.state == "Duplicate":
+        hint = f"`spillway cluster leave {found.cluster}`: the other one counts its nodes"
+        return warning(name, f"is the same API server as {found.trouble}, and takes nothing", hint)
+    if found.state == "Unknown":
+        hint = "is a snapshot service up, and does its credentials folder have this credential's file?"
+        return failed(name, f"nothing was heard of it yet (credential {found.credential})", hint)
+    if found.state == "Unreachable" or (found.trouble and is_ours_to_mend(found.trouble)):
+        mended = f"renew {found.credential}.kubeconfig, or give its account the right that is named"
+        hint = mended if is_ours_to_mend(found.trouble) else "its API server or the way there is down: mend that"
+        return failed(name, f"last heard {age} ago: {found.trouble}", hint)
+    if found.state != "Ready":
+        hint = "nothing new goes there: is a snapshot service up, and has it this cluster's turn?"
+        return failed(name, f"{found.state}: last heard {age} ago", hint)
+    if found.trouble:
+        return warning(name, f"heard {age} ago: {found.trouble}", "its collector tries again by itself")
+    if not found.nodes:
+        return warning(name, f"heard {age} ago: no node counts there", "`spillway cluster nodes` says why")
+    phase = "" if found.phase == PHASE_ACTIVE else f", {found.phase}"
+    return ok(name, f"heard {age} ago, {found.nodes_ready} of {counted(found.nodes, 'node')} ready{phase}")
+
+
+def clusters(found: Sequence[api.ClusterReply]) -> list[Check]:
+    if not found:
+        return [warning("clusters", "none has joined", "`spillway cluster join NAME --credential NAME --tier own`")]
+    return [cluster(one) for one in found]
+
+
+def brakes(found: api.ListBrakesReply) -> list[Check]:
+    """What is frozen, and what waits for a person."""
+    checks = [
+        warning(
+            f"brake {brake.scope}",
+            f"frozen by {brake.by}: {brake.reason or 'no reason given'}; holds back {counted(brake.replicas)}",
+            "while it is nothing moves that nobody asked for: `spillway unfreeze` when its reason is over",
+        )
+        for brake in found.brakes
+        if brake.frozen
+    ]
+    checks += [
+        warning(
+            f"confirmation {one.scope}",
+            f"{one.replicas} of {counted(one.fleet_replicas)} wait for a person's yes to move",
+            f"`spillway confirm {one.scope}` lets them",
+        )
+        for one in found.confirmations
+        if not one.given
+    ]
+    return checks or [ok("brakes", "nothing is frozen, nothing waits for a confirmation")]
+
+
+def orphans(found: api.ListOrphansReply) -> list[Check]:
+    """Objects of ours that no placement names."""
+    if not found.orphans:
+        return []
+    listed = named(f"{one.namespace}/{one.name} in {one.cluster}" for one in found.orphans)
+    return [warning("orphans", f"no placement names {listed}", "`spillway orphans`; they are never touched")]
+
+
+def workloads(found: Sequence[api.WorkloadReply]) -> list[Check]:
+    """Those that are stuck, each with its reason."""
+    stuck = [check for one in found for check in _stuck(one)]
+    if not stuck:
+        return [ok("workloads", f"{len(found)}, none is stuck")]
+    return shortened("workloads", stuck, "`spillway get` lists all")
+
+
+def _stuck(found: api.WorkloadReply) -> Iterable[Check]:
+    placement = found.placement
+    name, short = f"workload {placement.namespace}/{placement.name}", f"{placement.name} -n {placement.namespace}"
+    if placement.unplaced:
+        why = f": {placement.waiting_for}" if placement.waiting_for else ""
+        text = f"{placement.unplaced} of {counted(placement.replicas)} have no place{why}"
+        yield warning(name, text, f"`spillway explain {short}` says what binds, and what would let more in")
+    for status in found.statuses:
+        where = f"{name} in {status.cluster}"
+        if status.state in _HELD:
+            yield failed(where, f"{status.state}: {status.message}", _HELD[status.state])
+        elif hold := on_hold(status.message):
+            yield warning(where, hold, f"`spillway get {short}` says more")
+        if status.unschedulable:
+            text = f"{counted(status.unschedulable, 'pod')} cannot be scheduled: {status.unschedulable_reason}"
+            yield warning(where, text, "where there is room elsewhere they are taken back; else `spillway explain`")
+
+
+_GOOD_WHEN = {"AbleToScale": "True", "ScalingActive": "True", "Ready": "True", "Fallback": "False"}
+_DISABLED = "ScalingDisabled"
+"""Of a workload with no replica: nobody asked for it to be scaled."""
+
+
+def policies(found: Sequence[ExplainPolicyReply]) -> list[Check]:
+    """Scale policies that cannot decide, or not on all that they name."""
+    checks = [check for one in found for check in _policy(one)]
+    if not checks:
+        return [ok("scale policies", f"{len(found)}, none has an error")]
+    return shortened("scale policies", checks, "`spillway get hpa` lists all")
+
+
+def _policy(found: ExplainPolicyReply) -> Iterable[Check]:
+    policy = found.policy
+    name = f"scale policy {policy.namespace}/{policy.policy}"
+    hint = f"`spillway explain hpa/{policy.policy} -n {policy.namespace}` says which value of which metric is missing"
+    for metric in found.metrics:
+        if metric.trouble:
+            yield warning(name, f"{metric.metric}: {metric.trouble}", hint)
+    for one in found.conditions:
+        good = _GOOD_WHEN.get(one.type)
+        if good and one.status not in (good, "Unknown") and one.reason != _DISABLED:
+            yield failed(name, f"{one.type} is {one.status}: {one.reason}: {one.message}".rstrip(": "), hint)
+
+
+def marks(visits: Sequence[Visit], declared: Sequence[ClusterLending], ours: str) -> list[Check]:
+    """Of clusters that declare no lending: nodes that bear its taint. ours: this fleet; empty: not known.
+
+    No pod of the cluster is put there, and no bridge looks after them.
+    """
+    lending = {one.cluster for one in declared}
+    left = [visit for visit in visits if visit.cluster not in lending]
+    return [check for visit in left for check in _marks(visit.cluster, visit.marked, ours)]
+
+
+def _marks(cluster: str, marked: Sequence[tuple[str, str]], ours: str) -> Iterable[Check]:
+    """marked: each with the fleet that it names."""
+    others = sorted({fleet for _, fleet in marked if ours and fleet != ours})
+    name = f"marks of lending in {cluster}"
+    if left := [node for node, fleet in marked if fleet not in others]:
+        text = f"{named(left)} bear the taint {LENDING}, and the cluster lends nothing"
+        hint = (
+            f"`spillway lending declare {cluster} --pool POOL`, then `spillway lending withdraw {cluster}`: "
+            "they are emptied and given back; docs/lending.md"
+        )
+        yield warning(name, text, hint)
+    for fleet in others:
+        nodes = named(node for node, of in marked if of == fleet)
+        hint = f"is fleet {fleet} there no more? `kubectl taint node NODE {LENDING}-` once no lent pod is on it"
+        yield warning(name, f"{nodes} bear the taint {LENDING} of fleet {fleet}", hint)
+
+
+def lending(declared: Sequence[ClusterLending], lent: Sequence[LentNode], now_ms: int) -> list[Check]:
+    """Lending that was declared and stands still, and recalls that take too long."""
+    checks = []
+    for one in declared:
+        name = f"lending {one.cluster}"
+        if one.paused:
+            hint = f"`spillway lending resume {one.cluster}` when its reason is over"
+            checks.append(warning(name, f"declared, and paused by {one.by}: {one.reason or 'no reason given'}", hint))
+        elif one.nodes < 0:
+            hint = f"see the check of cluster {one.cluster}"
+            checks.append(warning(name, "declared, and the cluster's capacity is not known", hint))
+        checks += [
+            warning(name, text, "docs/lending.md; `spillway lending get` shows what holds") for text in one.warnings
+        ]
+    late = [
+        warning(
+            f"lent node {node.cluster}/{node.node}",
+            f"recalled {duration(now_ms - node.recalled_ms)} ago and not back: {node.waiting}",
+            "`spillway lent` says what it waits for; a pod with a finalizer or a long grace in the pool?",
+        )
+        for node in lent
+        if node.recalled_ms and now_ms - node.recalled_ms > RECALL_MS_MAX
+    ]
+    checks += shortened("lent nodes", late, "`spillway lent` lists all")
+    return checks or [ok("lending", f"declared by {counted(len(declared), 'cluster')}, {len(lent)} nodes are lent")]

@@ -1,0 +1,152 @@
+"""Judges the log: its topics, their partitions and configs, copies and disks; and the store."""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+
+from spillway.addresses import SCOPE_ONE, TOPIC_BY_NAME, TOPICS
+from spillway.kafka.inspection import DiskFound, LogFound, TopicFound
+from spillway.kafka.topics import TopicSettings, configs_of
+from spillway.store import StoreFound
+from spillway.texts import counted
+from spillway_cli.doctor.checks import Check, failed, named, ok, skipped, warning
+from spillway_cli.output import amount
+
+DISK_FREE_FRACTION_MIN, DISK_FREE_FRACTION_LOW = 0.05, 0.15
+STORE_FRACTION_MAX = 0.9
+_SAFE_COPIES = 3
+_LOSES = ("cleanup.policy", "max.message.bytes")
+"""Configs with another value of which the log forgets what it must keep, or refuses what must be written."""
+
+
+def log(found: LogFound, fleet: str, settings: TopicSettings) -> list[Check]:
+    """fleet: that it must be; empty is any. settings: as the topics command has them."""
+    missing = [topic.name for topic in TOPICS if topic.name not in found.topics]
+    if missing:
+        topics = failed("topics", f"missing: {named(missing)}", "`spillway topics` creates what is missing")
+        return [topics, *_disks(found)]
+    topics = ok("topics", f"all {len(TOPICS)} are there, on {counted(found.brokers, 'broker')}")
+    return [topics, _fleet(found, fleet), _partitions(found.topics), *_configs(found, settings), *_copies(found),
+            *_disks(found)]  # fmt: skip
+
+
+def _fleet(found: LogFound, fleet: str) -> Check:
+    if not found.fleet:
+        return failed("fleet", "none was formed on this log", "`spillway topics --fleet-name NAME` forms one")
+    if fleet and fleet != found.fleet:
+        hint = "is this the right broker? After a lost log: README, What runs already"
+        return failed("fleet", f"the log is of {found.fleet}, the setting `fleet` says {fleet}", hint)
+    return ok("fleet", found.fleet)
+
+
+def _partitions(topics: Mapping[str, TopicFound]) -> Check:
+    """Those of one scope have equally many: 1, or as most of its topics."""
+    wrong = []
+    for scope in {topic.scope for topic in TOPICS}:
+        counts = {topic.name: topics[topic.name].partitions for topic in TOPICS if topic.scope == scope}
+        wanted = 1 if scope == SCOPE_ONE else Counter(counts.values()).most_common(1)[0][0]
+        wrong += [f"{name} has {count}, not {wanted}" for name, count in counts.items() if count != wanted]
+    if not wrong:
+        return ok("partitions", f"{sum(topic.partitions for topic in topics.values())} in all")
+    hint = "whether it may be deleted and created again: docs/operations.md, Partitions that differ"
+    return failed("partitions", named(sorted(wrong)), hint)
+
+
+def _configs(found: LogFound, settings: TopicSettings) -> Iterator[Check]:
+    untold = sorted(name for name, topic in found.topics.items() if not topic.configs)
+    if untold:
+        hint = "the right DESCRIBE_CONFIGS on topics; docs/security.md, Kafka"
+        yield skipped("cleanup, sizes and retention", f"are not told: {named(untold)}", hint)
+        return
+    losing: list[str] = []
+    other: list[str] = []
+    for name, topic in found.topics.items():
+        for config, wanted in configs_of(TOPIC_BY_NAME[name], settings).items():
+            there = topic.configs.get(config)
+            if there is not None and set(there.split(",")) != set(wanted.split(",")):
+                (losing if config in _LOSES else other).append(f"{name}: {config} is {there}, not {wanted}")
+    hint = "kafka-configs.sh --alter --entity-type topics --entity-name TOPIC --add-config CONFIG=VALUE"
+    if losing:
+        yield failed("cleanup and sizes", named(sorted(losing)), f"mend it at once, records may be lost: {hint}")
+    else:
+        yield ok("cleanup and sizes", "compaction and the largest record are as they must be")
+    if other:
+        yield warning("retention and lag", named(sorted(other)), hint)
+    else:
+        yield ok("retention and lag", "as designed")
+
+
+def _copies(found: LogFound) -> Iterator[Check]:
+    leaderless = sorted(name for name, topic in found.topics.items() if topic.leaderless)
+    if leaderless:
+        yield failed("leaders", f"partitions that nobody leads: {named(leaderless)}", "start the brokers that are away")
+    behind = sorted(name for name, topic in found.topics.items() if topic.behind)
+    if behind:
+        yield warning("copies in sync", f"not all are: {named(behind)}", "is a broker away, or its disk slow?")
+    fewest = min(topic.copies for topic in found.topics.values())
+    insync = {
+        name: int(topic.configs["min.insync.replicas"])
+        for name, topic in found.topics.items()
+        if "min.insync.replicas" in topic.configs
+    }
+    above = sorted(name for name, least in insync.items() if least > found.topics[name].copies)
+    equal = sorted(name for name, least in insync.items() if least == found.topics[name].copies > 1)
+    one = sorted(name for name, least in insync.items() if least < 2 <= found.topics[name].copies)
+    if above:
+        hint = "lower min.insync.replicas, or add copies (kafka-reassign-partitions.sh)"
+        yield failed("copies", f"fewer than min.insync.replicas, nothing can be written: {named(above)}", hint)
+    elif fewest == 1:
+        hint = "for more than a trial: three brokers, three copies, min.insync.replicas=2; docs/operations.md, Install"
+        yield warning("copies", "one of each record: the log is lost with its disk", hint)
+    elif one:
+        hint = "min.insync.replicas=2: else what was acknowledged may be on one disk alone"
+        yield warning("copies", f"{fewest}, of which one suffices to acknowledge: {named(one)}", hint)
+    elif equal or fewest < _SAFE_COPIES:
+        hint = "three copies with min.insync.replicas=2 bear the loss of one broker without a pause"
+        yield warning("copies", f"{fewest}: with one broker away nothing can be written", hint)
+    else:
+        sure = f", {min(insync.values())} before it is acknowledged" if insync else ""
+        yield ok("copies", f"{fewest} of each record{sure}")
+
+
+def _disks(found: LogFound) -> Iterator[Check]:
+    for disk in found.disks:
+        yield _disk(disk)
+
+
+def _disk(disk: DiskFound) -> Check:
+    name = f"disk of broker {disk.broker}" + (f" {disk.path}" if disk.path else "")
+    if disk.trouble:
+        hint = "the broker's own log says why"
+        if "Authorization" in disk.trouble or "NotImplemented" in disk.trouble:
+            hint = "the right DESCRIBE on the cluster; Kafka 3.3 or newer"
+        return skipped(name, f"is not told: {disk.trouble}", hint)
+    if disk.size <= 0:
+        return ok(name, f"{_size(disk.used)} of partitions")
+    free = disk.free / disk.size
+    text = f"{_size(disk.used)} of partitions, {free:.0%} of the volume is free"
+    if free < DISK_FREE_FRACTION_MIN:
+        return failed(name, text, "a full disk stops the broker: enlarge the volume, or delete what is not Kafka's")
+    if free < DISK_FREE_FRACTION_LOW:
+        return warning(name, text, "enlarge the volume before it is full: docs/operations.md, Size")
+    return ok(name, text)
+
+
+def _size(count: int) -> str:
+    return f"{amount('memory', count)}B"
+
+
+def store(found: StoreFound, fleet: str) -> Check:
+    """Nothing is decided on the store: what is wrong there costs history alone. fleet: empty when it is not known."""
+    used = f"{_size(found.bytes_used)} used"
+    if not found.writes:
+        hint = "is it a replica, or its disk full? `redis-cli INFO persistence replication`"
+        return failed("Redis", f"answers, and takes no writes; {used}", hint)
+    if found.evicted:
+        hint = "it forgets history: raise maxmemory, or lower SPILLWAY_PLANNER_HISTORY_KEPT_MAX"
+        return warning("Redis", f"has evicted {found.evicted} keys for want of memory; {used}", hint)
+    if found.bytes_max and found.bytes_used > STORE_FRACTION_MAX * found.bytes_max:
+        return warning("Redis", f"{used} of {_size(found.bytes_max)}", "raise maxmemory")
+    if fleet and not found.filled:
+        hint = "the active planner fills it within seconds; if it stays so, does the planner have this URL?"
+        return warning("Redis", f"has nothing of fleet {fleet}; {used}", hint)
+    return ok("Redis", f"answers, {used}")

@@ -1,0 +1,194 @@
+"""Visits clusters with their credentials, as services do: are they let in, until when, and whose clock is right."""
+
+import asyncio
+import base64
+import json
+import ssl
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from functools import partial
+from pathlib import Path
+
+from cryptography import x509
+from yarl import URL
+
+from spillway.clusters.api import ClusterApiSettings, ClusterUnreachable, HttpTransport
+from spillway.clusters.credentials import BadCredentials, Endpoint, load_endpoint, tls_context
+from spillway.clusters.rights import BRIDGE_OWNER, SNAPSHOT
+from spillway.kubernetes.objects import (
+    DEPLOYMENTS,
+    JOBS,
+    NAMESPACES,
+    NODES,
+    PODS,
+    REPLICASETS,
+    RESOURCE_QUOTAS,
+    STATEFULSETS,
+    Kind,
+)
+from spillway.lending_marks import FLEET, LENDING
+from spillway_cli.doctor.checks import Check, failed, named, ok, warning
+from spillway_cli.doctor.services import ENDS_SECONDS_LOW
+from spillway_cli.output import duration
+
+LISTED = (NODES, PODS, NAMESPACES, RESOURCE_QUOTAS, DEPLOYMENTS, STATEFULSETS, REPLICASETS, JOBS)
+"""What a collector cannot do its work without, in every cluster."""
+SKEW_SECONDS_MAX = 5.0
+"""An answer's date is in whole seconds, and the answer takes time."""
+MARKED_MAX = 500
+"""So many nodes with marks of lending are asked for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Visit:
+    """expires: when the credential ends, Unix seconds, None where it does not say. skew_seconds: how far the cluster's
+    clock is before ours, None when it told no date. bad: of the credential. trouble: of the call. denied: resources.
+    server_expires: when the API server's certificate ends. marked: fleet by node that bears the taint of lending.
+    service: whose credential it is."""
+
+    cluster: str
+    credential: str
+    expires: float | None = None
+    skew_seconds: float | None = None
+    bad: str = ""
+    trouble: str = ""
+    denied: tuple[str, ...] = ()
+    server_expires: float | None = None
+    marked: tuple[tuple[str, str], ...] = ()
+    service: str = SNAPSHOT.service
+
+
+def folder_of(entry: str) -> tuple[str, Path]:
+    """Whose folder of kubeconfigs an entry of the setting names: snapshot's, or with `service=` before it another's."""
+    service, _, folder = entry.rpartition("=")
+    return service or SNAPSHOT.service, Path(folder)
+
+
+def is_needed(service: str, folder: Path, credential: str) -> bool:
+    """The bridge has credentials of the clusters alone that lend, or that nodes are lent to."""
+    return service != BRIDGE_OWNER.service or (folder / f"{credential}.kubeconfig").exists()
+
+
+async def visit(folder: Path, cluster: str, credential: str, seconds: float, service: str = SNAPSHOT.service) -> Visit:
+    """With snapshot's credential lists one object of each kind, with another's asks its version; changes nothing."""
+    try:
+        endpoint = await asyncio.to_thread(load_endpoint, folder, credential)
+        expires = expires_at(endpoint)
+    except BadCredentials as error:
+        return Visit(cluster, credential, bad=str(error), service=service)
+    transport = HttpTransport(lambda: endpoint, cluster, ClusterApiSettings())
+    try:
+        async with asyncio.timeout(seconds):
+            found = partial(Visit, cluster, credential, expires, service=service)
+            answer = await transport.request("GET", "/version", {})
+            if answer.status == 401:
+                return found(trouble="it does not know us (401)")
+            if service != SNAPSHOT.service:
+                return found()
+            ends = await server_expires_at(endpoint)
+            skew = _skew(answer.date)
+            asked = [transport.request("GET", kind.path(), {"limit": "1"}) for kind in LISTED]
+            marked = await transport.request("GET", NODES.path(), {"labelSelector": FLEET, "limit": str(MARKED_MAX)})
+            statuses = [one.status for one in await asyncio.gather(*asked)]
+            denied = tuple(_name(kind) for kind, status in zip(LISTED, statuses, strict=True) if status in (401, 403))
+            return found(skew, denied=denied, server_expires=ends, marked=_marked(marked.status, marked.body))
+    except (ClusterUnreachable, TimeoutError) as error:
+        trouble = str(error) or f"no answer within {seconds:g} s"
+        return Visit(cluster, credential, expires, trouble=trouble, service=service)
+    finally:
+        await transport.close()
+
+
+def _name(kind: Kind) -> str:
+    return f"{kind.plural}.{kind.group}" if kind.group else kind.plural
+
+
+def _skew(date: str) -> float | None:
+    try:
+        return parsedate_to_datetime(date).timestamp() - time.time()
+    except ValueError:
+        return None
+
+
+def _marked(status: int, body: bytes) -> tuple[tuple[str, str], ...]:
+    """Nodes that bear the taint of lending, each with the fleet that it names."""
+    nodes = json.loads(body).get("items") or () if status == 200 else ()
+    return tuple(
+        (node["metadata"]["name"], node["metadata"]["labels"][FLEET])
+        for node in nodes
+        if any(taint.get("key") == LENDING for taint in node["spec"].get("taints") or ())
+    )
+
+
+async def server_expires_at(endpoint: Endpoint) -> float | None:
+    """The end of the certificate that the API server shows to us, who believe it, in Unix seconds."""
+    url = URL(endpoint.server)
+    if url.scheme != "https" or endpoint.insecure:
+        return None
+    name = endpoint.tls_server_name or url.host
+    try:
+        context = await asyncio.to_thread(tls_context, endpoint)
+        _, writer = await asyncio.open_connection(url.host, url.port, ssl=context, server_hostname=name)
+    except OSError:
+        return None  # Whoever has just answered answers no more: the next look says so.
+    writer.close()
+    shown = writer.get_extra_info("peercert") or {}
+    return ssl.cert_time_to_seconds(shown["notAfter"]) if "notAfter" in shown else None
+
+
+def expires_at(endpoint: Endpoint) -> float | None:
+    """The end of its token (a JWT's exp) or of its client certificate, whichever is sooner, in Unix seconds."""
+    return min(_ends(endpoint), default=None)
+
+
+def _ends(endpoint: Endpoint) -> Iterator[float]:
+    if endpoint.token and endpoint.token.count(".") == 2:
+        part = endpoint.token.split(".")[1]
+        try:
+            claims = json.loads(base64.urlsafe_b64decode(part + "=" * (-len(part) % 4)))
+            yield float(claims["exp"])
+        except (ValueError, KeyError, TypeError):
+            pass  # Not a JWT, or one without an end.
+    if endpoint.client_certificate:
+        try:
+            yield x509.load_pem_x509_certificate(endpoint.client_certificate).not_valid_after_utc.timestamp()
+        except ValueError as error:
+            raise BadCredentials(f"client certificate: expected one that can be read ({error})") from None
+
+
+def judged(found: Visit, now: float) -> Iterable[Check]:
+    """now: Unix seconds."""
+    whose = "" if found.service == SNAPSHOT.service else f" of {found.service}"
+    name, file = f"credential {found.credential}{whose}", f"{found.credential}.kubeconfig{whose}"
+    if found.bad:
+        yield failed(name, found.bad, f"write {file} anew: docs/operations.md, Install")
+        return
+    left = None if found.expires is None else found.expires - now
+    when = "" if found.expires is None else datetime.fromtimestamp(found.expires, UTC).strftime("%Y-%m-%d %H:%M UTC")
+    if left is not None and left <= 0:
+        yield failed(name, f"has ended on {when}", f"renew {file}: services read it again by themselves")
+        return
+    if found.trouble:
+        hint = "is its API server up, and is there a way to it from here?"
+        hint = f"renew {file}: services read it again by themselves" if "401" in found.trouble else hint
+        yield failed(name, f"{found.cluster}: {found.trouble}", hint)
+        return
+    if found.denied:
+        hint = "give its account the rights of deploy/rbac"
+        yield failed(name, f"{found.cluster} forbids to list {named(found.denied)}", hint)
+    elif left is not None and left < ENDS_SECONDS_LOW:
+        hint = f"renew {file}: services read it again by themselves"
+        yield warning(name, f"ends on {when}, in {duration(int(left * 1000))}", hint)
+    else:
+        yield ok(name, f"lets us in, {f'until {when}' if when else 'says no end'}")
+    if found.server_expires is not None and found.server_expires - now < ENDS_SECONDS_LOW:
+        text = f"its API server's certificate ends in {duration(int(1000 * (found.server_expires - now)))}"
+        hint = "renew it there: nothing believes that server afterwards, and nothing is followed or changed there"
+        yield warning(f"certificate of {found.cluster}", text, hint)
+    if found.skew_seconds is not None and abs(found.skew_seconds) > SKEW_SECONDS_MAX:
+        text = f"is {abs(found.skew_seconds):.0f} s {'before' if found.skew_seconds > 0 else 'behind'} ours"
+        hint = "run NTP on both: certificates, tokens and what people read depend on clocks, decisions do not"
+        yield warning(f"clock of {found.cluster}", text, hint)

@@ -1,0 +1,73 @@
+"""Reads the health pages of one process: whether it is ready, and what its metrics tell."""
+
+import json
+import urllib.error
+import urllib.request
+from collections import defaultdict
+from http.client import HTTPException
+
+from prometheus_client.parser import text_string_to_metric_families
+
+from spillway_cli.doctor.services import Page
+
+PAGE_BYTES_MAX = 32 * 2**20
+_NO_PAGE = (OSError, HTTPException, ValueError, KeyError, TypeError)
+"""What a page that does not come, or is another's, is known by."""
+
+
+def read_page(address: str, seconds: float) -> Page:
+    """address: host:port, with `name=` before it where it has one. Blocks."""
+    name, _, place = address.rpartition("=")
+    name = name or place
+    try:
+        not_ready = _not_ready(place, seconds)
+        metrics = _get(f"http://{place}/metrics", seconds).decode()
+    except _NO_PAGE as error:
+        return Page(name, trouble=_text(error))
+    return _page(name, not_ready, metrics)
+
+
+def read_ready(place: str, seconds: float) -> str:
+    """In a word whether the process behind host:port is ready, with the reason where it is not. Blocks."""
+    try:
+        not_ready = _not_ready(place, seconds)
+    except _NO_PAGE as error:
+        return f"silent: {_text(error)}"
+    return "; ".join(f"{part}: {reason}" for part, reason in sorted(not_ready.items())) or "ready"
+
+
+def _not_ready(place: str, seconds: float) -> dict[str, str]:
+    """Reason by part."""
+    answer = json.loads(_get(f"http://{place}/readyz", seconds))
+    return {str(part): str(reason) for part, reason in dict(answer["reasons"]).items()}
+
+
+def _text(error: Exception) -> str:
+    reason = getattr(error, "reason", error)
+    return getattr(reason, "strerror", None) or str(reason) or type(reason).__name__
+
+
+def _page(name: str, not_ready: dict[str, str], metrics: str) -> Page:
+    by_topic: dict[str, dict[str, float]] = defaultdict(dict)
+    values, version = {}, ""
+    for family in text_string_to_metric_families(metrics):
+        for sample in family.samples:
+            if sample.name == "spillway_build_info":
+                version = sample.labels["version"]
+            elif set(sample.labels) == {"topic"}:
+                by_topic[sample.name][sample.labels["topic"]] = sample.value
+            elif not sample.labels:
+                values[sample.name] = sample.value
+    lag, letters = by_topic["spillway_topic_lag_records"], by_topic["spillway_dead_letters_total"]
+    return Page(name, "", version, not_ready, lag, letters, values)
+
+
+def _get(url: str, seconds: float) -> bytes:
+    """The body, also of a 503: /readyz says so when it is not ready."""
+    try:
+        with urllib.request.urlopen(url, timeout=seconds) as answer:
+            return bytes(answer.read(PAGE_BYTES_MAX))
+    except urllib.error.HTTPError as refused:
+        if refused.code != 503:
+            raise
+        return refused.read(PAGE_BYTES_MAX)

@@ -1,0 +1,132 @@
+"""Judges the services: each endpoint, who is active, versions, and the health pages of the processes."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from spillway.rpc.probe import Probed
+from spillway_cli.doctor.checks import Check, failed, named, ok, skipped, warning
+from spillway_cli.output import duration
+
+ENDS_SECONDS_LOW = 14 * 86_400
+LAG_RECORDS_MAX = 5000
+"""As the alert SpillwayBehindTheLog."""
+_UPGRADE = "docs/operations.md, Upgrade, says in which order; restart what is left of the old version"
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """What the health port of one process told. not_ready: reason by part. values: of metrics without labels.
+
+    trouble: why nothing was told; the rest is empty then.
+    """
+
+    name: str
+    trouble: str = ""
+    version: str = ""
+    not_ready: Mapping[str, str] = field(default_factory=dict)
+    lag_by_topic: Mapping[str, float] = field(default_factory=dict)
+    dead_letters_by_topic: Mapping[str, float] = field(default_factory=dict)
+    values: Mapping[str, float] = field(default_factory=dict)
+
+
+def endpoint(who: str, found: Probed) -> Check:
+    """Whether one endpoint answers us, and serves."""
+    name = f"{who} {found.endpoint}"
+    if found.code == "OK" and found.serving:
+        return ok(name, f"{'stands by' if found.stale else 'active'}, version {found.version or 'not told'}")
+    if found.code == "OK":
+        hint = "it has not read the log, or lost it: its /readyz and its log say why"
+        return failed(name, "answers, and its health says that it does not serve", hint)
+    if found.code == "UNAUTHENTICATED":
+        hint = "set SPILLWAY_TOKEN (or certificate and key in the config file) to one of its callers file"
+        return failed(name, f"does not know us: {found.text}", hint)
+    if found.code == "PERMISSION_DENIED":
+        hint = "give this caller the verb `read` in namespace `*` in the callers file; it is read again by itself"
+        return warning(name, f"knows us, and lets us not ask: {found.text}", hint)
+    if found.code == "DEADLINE_EXCEEDED":
+        hint = "is it stopped (SIGSTOP), or its machine out of memory or CPU? Restart it: another takes its turn"
+        return failed(name, "takes connections and says nothing: it hangs", hint)
+    if found.code in ("UNIMPLEMENTED", "NOT_FOUND"):
+        hint = "`spillway config` shows which setting names this address"
+        return failed(name, f"what answers there is no {who}", hint)
+    if "reads the log" in found.text:
+        hint = "after a start it takes seconds; for longer: see the checks of Kafka, and its log"
+        return failed(name, found.text, hint)
+    hint = "is it up? `make status`, `docker compose ps`, `kubectl get pods`; `spillway config` shows the addresses"
+    if "TLS" in found.text:
+        hint = "SPILLWAY_CA: the file of the CA of its certificate; without TLS there: no CA. docs/security.md, gRPC"
+    return failed(name, f"{found.code}: {found.text}", hint)
+
+
+def certificate(who: str, found: Probed, now: float) -> Iterable[Check]:
+    """Of one endpoint, when it ends soon. One that has ended nobody believes. now: Unix seconds."""
+    if found.certificate_ends is not None and found.certificate_ends - now < ENDS_SECONDS_LOW:
+        left = duration(int(1000 * (found.certificate_ends - now)))
+        hint = "give it a new one and restart it, one instance after the other: docs/security.md, gRPC"
+        yield warning(f"{who} {found.endpoint}", f"its certificate ends in {left}", hint)
+
+
+def active(who: str, found: Sequence[Probed]) -> Check:
+    """Exactly one instance is active, and it is one that we know."""
+    name = f"{who} turn"
+    answered = [one for one in found if one.code == "OK"]
+    if not answered:
+        return skipped(name, "no instance answers", f"mend the checks of {who} above")
+    holders = [one.endpoint for one in answered if not one.stale]
+    leaders = sorted({one.leader for one in answered if one.leader})
+    if len(holders) > 1:
+        hint = "the log fences all but one: restart the one whose log has no `turn taken` as its last turn"
+        return failed(name, f"{len(holders)} take themselves for the active one: {named(holders)}", hint)
+    if holders:
+        return ok(name, f"{holders[0]} is active, {len(answered) - 1} stand by")
+    if silent := sorted({one.endpoint for one in found if one.code != "OK"} & set(leaders)):
+        hint = "a standby takes its turn within seconds (docs/operations.md, Size): look again; restart the silent one"
+        return failed(name, f"{named(silent)} had it last, and does not answer", hint)
+    if leaders:
+        return warning(name, f"{named(leaders)} is active, and not among our endpoints", "add it to the endpoints")
+    hint = "nothing is decided until one takes its turn: see the logs of all instances, and the checks of Kafka"
+    return failed(name, "none is active", hint)
+
+
+def versions(ours: str, version_by_process: Mapping[str, str]) -> Check:
+    """Whether all processes that told their version are of ours."""
+    name = "versions"
+    others: dict[str, list[str]] = defaultdict(list)
+    for process, version in version_by_process.items():
+        if version != ours:
+            others[version].append(process)
+    if not version_by_process:
+        return skipped(name, "no process told its version", "mend the checks above")
+    if not others:
+        return ok(name, f"{ours}: the command and {len(version_by_process)} processes")
+    listed = "; ".join(f"{version}: {named(sorted(processes))}" for version, processes in sorted(others.items()))
+    return warning(name, f"the command is {ours}; {listed}", _UPGRADE)
+
+
+def page(found: Page) -> Iterable[Check]:
+    """What one process says of itself."""
+    name = f"process {found.name}"
+    if found.trouble:
+        hint = "is it up? the setting `health` (SPILLWAY_HEALTH) names its health port"
+        yield failed(name, f"its health port does not answer: {found.trouble}", hint)
+        return
+    if found.not_ready:
+        reasons = "; ".join(f"{part}: {reason}" for part, reason in sorted(found.not_ready.items()))
+        yield failed(name, f"not ready: {reasons}", "its log says more; what it waits for is checked here as well")
+    elif found.values.get("spillway_bus_connected", 1) == 0:
+        yield failed(name, "the log does not answer it", "see the checks of Kafka, and the network between the two")
+    else:
+        yield ok(name, "ready")
+    behind = {topic: count for topic, count in found.lag_by_topic.items() if count > LAG_RECORDS_MAX}
+    if behind:
+        listed = named(f"{count:.0f} of {topic}" for topic, count in sorted(behind.items()))
+        hint = "a start reads topics whole: look again in a minute; else its CPU or its network is too little"
+        yield warning(name, f"has records yet to read: {listed}", hint)
+    if letters := {topic: count for topic, count in found.dead_letters_by_topic.items() if count}:
+        listed = named(f"{count:.0f} of {topic}" for topic, count in sorted(letters.items()))
+        hint = "`spillway events dead-letters --from-start --no-follow` says which and why: another writer or version"
+        yield warning(name, f"could not read records since it began: {listed}", hint)
+    if found.values.get("spillway_callers_file_bad"):
+        hint = "its log names the fault; until it is mended those of before stay in force"
+        yield failed(name, "its callers file cannot be used", hint)

@@ -1,0 +1,57 @@
+"""The command doctor: whether an installation is well, and what mends what is not."""
+
+import sys
+from collections import Counter
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from spillway_cli.exits import Code, finish, say
+from spillway_cli.output import Format, console, print_machine
+from spillway_cli.session import Output, config_of
+
+if TYPE_CHECKING:
+    from spillway_cli.doctor.checks import Check
+
+app = typer.Typer()
+
+_MARKS = {"ok": "✓", "warning": "!", "failed": "✗", "skipped": "-"}
+
+
+@app.command(epilog="Examples:  spillway doctor  ·  spillway doctor --quiet  ·  spillway doctor -o json")
+def doctor(
+    context: typer.Context,
+    seconds: Annotated[float, typer.Option(min=0.1, help="That one answer may take.")] = 5.0,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Only what is not ok.")] = False,
+    output: Output = Format.table,
+) -> None:
+    """Check services, log, store and clusters: what is wrong, and what mends it. Exit code 1 when a check failed.
+
+    It changes nothing. What was not named to it, it skips, and says so: health ports, Redis, the folder of credentials.
+    """
+
+    async def work() -> Code:
+        from spillway_cli.doctor.asking import Examination
+
+        found = await Examination(config_of(context).config, seconds).checks()
+        shown = [check for check in found if check.outcome != "ok"] if quiet else found
+        if output is Format.table:
+            _print(shown)
+        else:
+            print_machine(shown, output)
+        counts = Counter(check.outcome.value for check in found)
+        sys.stdout.flush()
+        say(", ".join(f"{counts[name]} {name}" for name in _MARKS if counts[name]))
+        return Code.FAILED if counts["failed"] else Code.DONE
+
+    raise typer.Exit(finish(work()))
+
+
+def _print(checks: "Sequence[Check]") -> None:
+    """A line for each check, what mends it below."""
+    lines = console()
+    for check in checks:
+        lines.print(f"{_MARKS[check.outcome]} {check.outcome:<7}  {check.name}: {check.text}", soft_wrap=True)
+        if check.hint:
+            lines.print(f"             → {check.hint}", soft_wrap=True)

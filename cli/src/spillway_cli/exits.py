@@ -1,0 +1,126 @@
+"""How a command ends: its exit code and the one line on stderr."""
+
+import asyncio
+import os
+import sys
+import traceback
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager
+from enum import IntEnum
+from typing import Any, TypeVar
+
+import typer
+
+from spillway.api import RequestError
+from spillway.bus import BusUnavailable, NoLog, OtherFleet
+from spillway.settings import OperatorError
+
+T = TypeVar("T")
+
+HELP = (
+    "Exit codes: 0 done · 1 failed or refused · 2 usage or bad input, also a name of what is not there · 3 placed only "
+    "in part (replicas wait for room) · 4 planner, hpa, descheduler or Kafka not reachable · 5 timed out · "
+    "130 interrupted."
+)
+
+DEBUG_VARIABLE = "SPILLWAY_DEBUG"
+
+
+class Code(IntEnum):
+    DONE = 0
+    FAILED = 1
+    BAD_INPUT = 2
+    IN_PART = 3
+    UNAVAILABLE = 4
+    TIMED_OUT = 5
+    INTERRUPTED = 130
+
+
+class CommandFailed(Exception):
+    """Ends the command with a code and a sentence."""
+
+    def __init__(self, text: str, code: Code = Code.FAILED) -> None:
+        super().__init__(text)
+        self.code = code
+
+
+def bad_input(text: str) -> CommandFailed:
+    return CommandFailed(text, Code.BAD_INPUT)
+
+
+_CODE_BY_STATUS = {
+    "INVALID_ARGUMENT": Code.BAD_INPUT,
+    "NOT_FOUND": Code.BAD_INPUT,
+    "OUT_OF_RANGE": Code.BAD_INPUT,
+    "UNAVAILABLE": Code.UNAVAILABLE,
+    "DEADLINE_EXCEEDED": Code.TIMED_OUT,
+}
+
+
+def code_of(error: Exception) -> Code:
+    if isinstance(error, CommandFailed):
+        return error.code
+    if isinstance(error, RequestError):
+        return _CODE_BY_STATUS.get(error.code, Code.FAILED)
+    if isinstance(error, BusUnavailable):
+        return Code.UNAVAILABLE
+    if isinstance(error, OperatorError):
+        return Code.BAD_INPUT
+    return Code.FAILED
+
+
+def finish(work: Coroutine[Any, Any, T]) -> T:
+    """Runs the work of a command, guarded."""
+    with guarded():
+        return asyncio.run(work)
+
+
+@contextmanager
+def guarded() -> Iterator[None]:
+    """An error inside ends the command in one line on stderr and an exit code, never in a traceback."""
+    try:
+        yield
+    except (KeyboardInterrupt, BrokenPipeError) as ended:
+        _ignore_stdout()
+        raise typer.Exit(Code.INTERRUPTED if isinstance(ended, KeyboardInterrupt) else Code.DONE) from None
+    except typer.Exit:
+        raise
+    except Exception as error:
+        if os.environ.get(DEBUG_VARIABLE):
+            traceback.print_exc()
+        say(_line(error))
+        raise typer.Exit(code_of(error)) from None
+
+
+def say(text: str) -> None:
+    """A message for people: on stderr, so that stdout stays what was asked for."""
+    typer.echo(text, err=True)
+
+
+def say_waits() -> Callable[[str], None]:
+    """Says on stderr what is waited for, when it is something else than the last."""
+    last = ""
+
+    def said(text: str) -> None:
+        nonlocal last
+        if text != last:
+            say(f"waiting: {text}")
+            last = text
+
+    return said
+
+
+def _line(error: Exception) -> str:
+    known = (CommandFailed, RequestError, OperatorError, BusUnavailable, NoLog, OtherFleet)
+    text = str(error) or type(error).__name__
+    if isinstance(error, known):
+        return f"spillway: {text}"
+    return f"spillway: unexpected {type(error).__name__}: {text} ({DEBUG_VARIABLE}=1 shows where)"
+
+
+def _ignore_stdout() -> None:
+    """Whoever read our output is gone; the interpreter must not complain while it flushes."""
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

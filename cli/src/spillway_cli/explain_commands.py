@@ -1,0 +1,86 @@
+"""Commands that say why: explain."""
+
+from typing import Annotated
+
+import typer
+
+from spillway import api
+from spillway.rpc.services import PlannerClient
+from spillway_cli import explain_tables, scaling_commands
+from spillway_cli.config import Config
+from spillway_cli.exits import bad_input
+from spillway_cli.manifests import read_documents, with_namespace
+from spillway_cli.output import Format, console, print_machine
+from spillway_cli.scale_policies import policy_name
+from spillway_cli.session import Namespace, Output, planner_client, with_config
+
+app = typer.Typer()
+
+
+@app.command(
+    epilog="Examples:  spillway explain web  ·  spillway explain shop/web --decision 12.40  ·  "
+    "spillway explain -f web.yaml --replicas 400  ·  spillway explain web --cluster own-1 --node node-7  ·  "
+    "spillway explain hpa/web"
+)
+def explain(  # noqa: PLR0913 - the options of a command are its parameters
+    context: typer.Context,
+    name: Annotated[str, typer.Argument(help="NAME or NAMESPACE/NAME; or hpa/NAME.", show_default=False)] = "",
+    *,
+    files: Annotated[
+        list[str] | None, typer.Option("--file", "-f", help="Manifests of what is not declared; - is stdin.")
+    ] = None,
+    policy: Annotated[str, typer.Option(help="File of a PlacementPolicy to suppose.", show_default=False)] = "",
+    replicas: Annotated[int | None, typer.Option(min=0, help="Suppose so many.", show_default=False)] = None,
+    decision: Annotated[str, typer.Option(help="A past decision, as `get --history` shows it.")] = "",
+    cluster: Annotated[str, typer.Option(help="With --node: its cluster.", show_default=False)] = "",
+    node: Annotated[str, typer.Option(help="Why one replica goes to this node, or does not.")] = "",
+    namespace: Namespace = None,
+    output: Output = Format.table,
+) -> None:
+    """Say why replicas are where they are, what keeps others out, and what would change it. Nothing is changed.
+
+    Of a scale policy (hpa/NAME): why so many, what each metric asks for, which rule bound it, when it may change next.
+    """
+
+    async def explained(config: Config) -> None:
+        scaling = policy_name(name)
+        if scaling is None:
+            async with planner_client(config) as client:
+                await body(client, config)
+        elif files or policy or replicas is not None or decision or cluster or node:
+            raise bad_input(f"explain {name}: expected no option but -n and -o")
+        else:
+            await scaling_commands.explain(config, scaling, namespace or config.namespace, output)
+
+    async def body(client: PlannerClient, config: Config) -> None:
+        if bool(name) == bool(files):
+            raise bad_input("explain: expected the name of a workload, or -f FILE")
+        if bool(cluster) != bool(node):
+            raise bad_input("explain: expected --cluster and --node together")
+        space, given = split_name(name, namespace or config.namespace)
+        asked = [*(files or ()), *((policy,) if policy else ())]
+        documents = with_namespace(read_documents(asked), space) if asked else ()
+        request = api.ExplainRequest(
+            namespace=space if given else "",
+            name=given,
+            manifests=tuple(document.text for document in documents),
+            replicas=-1 if replicas is None else replicas,
+            decision=decision,
+            cluster=cluster,
+            node=node,
+        )
+        reply = await client.explain(request)
+        if output is Format.table:
+            console().print(explain_tables.explanation(reply))
+        else:
+            print_machine(reply, output)
+
+    with_config(context, explained)
+
+
+def split_name(name: str, namespace: str) -> tuple[str, str]:
+    """(namespace, name) of NAME or NAMESPACE/NAME."""
+    space, slash, rest = name.partition("/")
+    if slash and (not space or not rest or "/" in rest):
+        raise bad_input(f"{name!r}: expected NAME or NAMESPACE/NAME")
+    return (space, rest) if slash else (namespace, name)

@@ -1,0 +1,83 @@
+"""An explanation as people read it: the verdict, then cluster by cluster, then what would change it."""
+
+from collections.abc import Iterator
+
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from spillway.api import ExplainedCluster, ExplainedNode, ExplainReply, NodeReason
+from spillway.texts import counted
+from spillway_cli.output import duration, table, when
+
+REASONS_SHOWN = 5
+
+
+def explanation(reply: ExplainReply) -> RenderableType:
+    parts: list[RenderableType] = [_title(reply), Text(reply.verdict), Text("")]
+    if reply.node is not None:
+        parts += [_node(reply.node)]
+    else:
+        parts += [line for entry in reply.clusters for line in _cluster(entry)]
+    if reply.changes:
+        parts += [Text(""), Text("What would change it, each planned:", style="bold")]
+        parts += [Text(f"  {change.text}") for change in reply.changes]
+    notes = [*reply.notes, *((f"not computed: {', '.join(reply.unmodelled)}",) if reply.unmodelled else ())]
+    if reply.stale:
+        notes.append("answered by a planner that cannot prove that it is the active one: this may be old")
+    if notes:
+        parts += [Text(""), *(Text(note, style="yellow") for note in notes)]
+    return Group(*parts)
+
+
+def _title(reply: ExplainReply) -> Text:
+    text = Text(f"{reply.namespace}/{reply.name}", style="bold")
+    if reply.decision:
+        text.append(f"  decision {reply.decision}, {reply.cause}, {when(reply.at_ms)}", style="not bold")
+    return text
+
+
+def _cluster(entry: ExplainedCluster) -> Iterator[Text]:
+    where = f"{entry.cluster}, on new nodes" if entry.node_groups else entry.cluster
+    line = Text(where, style="bold")
+    tier = f"tier {entry.tier}" if entry.tier else "in no tier"
+    heard = "never heard" if entry.age_ms < 0 else f"heard {duration(entry.age_ms)} ago"
+    line.append(f"  {tier}  {_holds(entry)}  {heard}", style="not bold")
+    yield line
+    yield Text(f"  why not more: {entry.why}")
+    if entry.reasons and (left := _left(entry, entry.certain)):
+        yield Text(f"  what would bind after {left} more:")
+    for reason in entry.reasons[:REASONS_SHOWN]:
+        yield Text(f"    {_reason(reason)}")
+    rest = sum(reason.nodes for reason in entry.reasons[REASONS_SHOWN:])
+    if rest:
+        yield Text(f"    {counted(rest, 'node')}: other reasons")
+    if entry.reserved_replicas:
+        names = ", ".join(f"{name} {count}" for name, count in entry.reserved)
+        more = " and others" if sum(count for _, count in entry.reserved) < entry.reserved_replicas else ""
+        yield Text(f"    {counted(entry.reserved_replicas, 'replica')} reserved, not bound yet: {names}{more}")
+
+
+def _holds(entry: ExplainedCluster) -> str:
+    """What it has now, what the division makes of that where it is another number, and the room that is left then."""
+    changes = entry.before != entry.after
+    held = f"holds {entry.before} → {entry.after} replicas" if changes else f"holds {counted(entry.after)}"
+    least, most = _left(entry, entry.certain), _left(entry, entry.possible)
+    left = f"{least}" if least == most else f"{least} to {most}"
+    return f"{held}, room for {left} more{' then' if changes else ''}"
+
+
+def _left(entry: ExplainedCluster, room: int) -> int:
+    return max(0, room - max(0, entry.after - entry.before))
+
+
+def _reason(reason: NodeReason) -> str:
+    example = f" (e.g. {reason.example})" if reason.example else ""
+    barred_by = f" [{reason.filter}]" if reason.filter else ""
+    return f"{counted(reason.nodes, 'node')}: {reason.reason}{example}{barred_by}"
+
+
+def _node(node: ExplainedNode) -> RenderableType:
+    verdict = f"takes {counted(node.takes, 'replica')}" if node.takes else "takes none"
+    rows = [(entry.filter, "passes" if entry.passes else "bars", entry.reason) for entry in node.filters]
+    title = Text(f"{node.cluster} {node.node}: {verdict}", style="bold")
+    return Group(title, table(("FILTER", "", "WHY"), rows))

@@ -1,0 +1,83 @@
+"""Commands on the fleet as a whole: recover."""
+
+import asyncio
+import time
+from collections import Counter
+from typing import Annotated
+
+import typer
+
+from spillway import api
+from spillway.rpc.services import PlannerClient
+from spillway_cli import tables
+from spillway_cli.config import Config
+from spillway_cli.exits import Code, CommandFailed, say
+from spillway_cli.output import Format, console, print_machine
+from spillway_cli.session import Output, with_planner
+
+app = typer.Typer(no_args_is_help=True, help="The fleet as a whole.")
+
+POLL_SECONDS = 1.0
+
+
+@app.command(epilog="Example:  spillway fleet recover --from prod-1a2b3c4d   shows it;  with --yes it is done")
+def recover(
+    context: typer.Context,
+    fleet_before: Annotated[str, typer.Option("--from", help="Id of the former fleet.", show_default=False)],
+    confirmed: Annotated[bool, typer.Option("--yes", help="Do it; without, only show what would be done.")] = False,
+    timeout: Annotated[float, typer.Option("--timeout", min=0.1, help="Seconds that all of it may take.")] = 600.0,
+    output: Output = Format.table,
+) -> None:
+    """After the log was lost: take over, as it runs, everything that bears the former fleet's label.
+
+    Join the clusters first. Nothing is deleted, scaled or restarted. It can be run again at any time.
+    """
+
+    async def body(client: PlannerClient, _: Config) -> Code:
+        request = api.RecoverFleetRequest(fleet_before, confirmed)
+        first = reply = await client.recover_fleet(request)
+        seen = {(one.namespace, one.name): one for one in first.workloads}
+        until = time.monotonic() + timeout
+        while confirmed and (reply.remaining or _under_way(reply)):
+            say(_progress(reply))
+            if time.monotonic() > until:
+                raise CommandFailed(f"not done after {timeout:g} s: {_progress(reply)}; run it again", Code.TIMED_OUT)
+            await asyncio.sleep(POLL_SECONDS)
+            reply = await client.recover_fleet(request)
+            found = {(one.namespace, one.name): one for one in reply.workloads}
+            # What is not found under the former label any more has been taken over.
+            seen |= found | {key: _taken_over(one) for key, one in seen.items() if key not in found}
+        whole = api.RecoverFleetReply(fleet_before, tuple(seen[key] for key in sorted(seen)), 0, reply.notes)
+        if output is not Format.table:
+            print_machine(whole, output)
+        else:
+            _show(whole, confirmed)
+        return Code.IN_PART if any(one.state == "Refused" for one in whole.workloads) else Code.DONE
+
+    raise typer.Exit(with_planner(context, body))
+
+
+def _under_way(reply: api.RecoverFleetReply) -> int:
+    return sum(one.state == "Recovering" for one in reply.workloads)
+
+
+def _progress(reply: api.RecoverFleetReply) -> str:
+    return f"{_under_way(reply)} workloads are being taken over, {reply.remaining} wait"
+
+
+def _taken_over(one: api.RecoveredWorkload) -> api.RecoveredWorkload:
+    if one.state == "Refused":
+        return one
+    return api.RecoveredWorkload(one.namespace, one.name, "Recovered", "", one.replicas)
+
+
+def _show(reply: api.RecoverFleetReply, confirmed: bool) -> None:
+    if not reply.workloads:
+        say(f"nothing bears the label of fleet {reply.fleet_before}")
+        return
+    console().print(tables.recovered(reply))
+    counts = Counter(one.state for one in reply.workloads)
+    say(", ".join(f"{count} {state.lower()}" for state, count in sorted(counts.items())))
+    say("the default policy holds for each: apply a workload with its PlacementPolicy to change it")
+    if not confirmed:
+        say("nothing was done: --yes does it")

@@ -1,0 +1,121 @@
+"""Many workloads in one set of files: which ConfigMap, Service and PlacementPolicy goes with which of them."""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from planner.core.manifests import propagation
+from spillway_cli.exits import bad_input
+from spillway_cli.manifests import Document
+
+POLICIES = frozenset(("PlacementPolicy", propagation.KIND))
+CONFIG_MAP_FIELDS = frozenset(("configMap", "configMapRef", "configMapKeyRef"))
+BESIDE = frozenset(("ConfigMap", "Service", "Secret", *POLICIES))
+
+
+@dataclass(slots=True)
+class Group:
+    """One workload's own request: its manifest first, then what goes with it."""
+
+    namespace: str
+    name: str
+    manifest: Mapping[str, Any]
+    documents: list[Document] = field(default_factory=list)
+
+    @property
+    def key(self) -> str:
+        return f"{self.namespace}/{self.name}"
+
+
+def grouped(documents: Sequence[Document]) -> list[Group]:
+    """The workloads of the documents, in their order; every document names its namespace.
+
+    A ConfigMap goes with the workload whose pods name it, a Service with the one whose pods it selects, or which names
+    it; the only policy with all; of several a PlacementPolicy with the workload of its name, a PropagationPolicy with
+    those that it selects. Says what is not so.
+    """
+    values = [(document, json.loads(document.text)) for document in documents]
+    groups = [Group(*_key_of(value), value, [document]) for document, value in values if value["kind"] not in BESIDE]
+    if not groups:
+        raise bad_input(f"{documents[0].where}: no workload: expected a Deployment, StatefulSet or Job")
+    _refuse_twice(groups)
+    policies = [(document, value) for document, value in values if value["kind"] in POLICIES]
+    for document, value in values:
+        if value["kind"] in BESIDE - POLICIES:
+            _only(document, value, groups).documents.append(document)
+    for document, value in policies:
+        for group in groups if len(policies) == 1 else _governed(document, value, groups):
+            group.documents.append(document)
+    return groups
+
+
+def _refuse_twice(groups: Sequence[Group]) -> None:
+    seen: dict[str, Group] = {}
+    for group in groups:
+        first = seen.setdefault(group.key, group)
+        if first is not group:
+            where = f"{first.documents[0].where} and {group.documents[0].where}"
+            raise bad_input(f"two workloads {group.key}: {where}: expected each once")
+
+
+def _key_of(value: Mapping[str, Any]) -> tuple[str, str]:
+    metadata = value.get("metadata") or {}
+    return str(metadata.get("namespace") or ""), str(metadata.get("name") or "")
+
+
+def _only(document: Document, value: Mapping[str, Any], groups: Sequence[Group]) -> Group:
+    if len(groups) == 1:
+        return groups[0]
+    owners = [group for group in groups if _goes_with(value, group)]
+    if len(owners) == 1:
+        return owners[0]
+    named = " and ".join(group.key for group in owners) or "none of the workloads"
+    text = f"{document.where}: {value['kind']} {_key_of(value)[1]} goes with {named}: expected exactly one"
+    raise bad_input(f"{text}; apply it together with its workload alone")
+
+
+def _governed(document: Document, value: Mapping[str, Any], groups: Sequence[Group]) -> list[Group]:
+    """The workloads that one of several policies is of."""
+    if value["kind"] != propagation.KIND:
+        return [_named(document, value, groups)]
+    owners = [group for group in groups if propagation.means(value, group.manifest)]
+    if not owners:
+        text = "expected spec.resourceSelectors that mean one of the workloads"
+        raise bad_input(f"{document.where}: {value['kind']} {_key_of(value)[1] or 'without a name'}: {text}")
+    return owners
+
+
+def _named(document: Document, value: Mapping[str, Any], groups: Sequence[Group]) -> Group:
+    namespace, name = _key_of(value)
+    owners = [group for group in groups if group.name == name and namespace in ("", group.namespace)]
+    if len(owners) != 1:
+        raise bad_input(
+            f"{document.where}: {value['kind']} {name or 'without a name'}: expected the name of one of the workloads, "
+            "or one policy for all of them"
+        )
+    return owners[0]
+
+
+def _goes_with(value: Mapping[str, Any], group: Group) -> bool:
+    namespace, name = _key_of(value)
+    if namespace != group.namespace:
+        return False
+    template = (group.manifest.get("spec") or {}).get("template") or {}
+    if value["kind"] != "Service":
+        return name in set(_config_maps(template))
+    labels = ((template.get("metadata") or {}).get("labels") or {}).items()
+    selector = ((value.get("spec") or {}).get("selector") or {}).items()
+    return name == group.manifest["spec"].get("serviceName") or bool(selector and selector <= labels)
+
+
+def _config_maps(value: Any) -> Iterator[str]:
+    """The names of ConfigMaps in a pod template."""
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            if key in CONFIG_MAP_FIELDS and isinstance(inner, dict):
+                yield str(inner.get("name", ""))
+            yield from _config_maps(inner)
+    elif isinstance(value, list):
+        for inner in value:
+            yield from _config_maps(inner)

@@ -1,0 +1,202 @@
+"""Commands on lent nodes: lent, recall, idle report."""
+
+import time
+from collections import Counter
+from typing import Annotated
+
+import typer
+
+from spillway.api_lending import IdleNode, IdleReportReply, IdleReportRequest, LentNode, ListLentRequest, RecallRequest
+from spillway.events_lending import LOAN_LENT
+from spillway.rpc.services import LendingClient
+from spillway.texts import counted
+from spillway_cli.config import Config
+from spillway_cli.exits import say
+from spillway_cli.output import Format, amount, console, duration, print_machine, table
+from spillway_cli.session import Output, lending_client, with_lending
+
+app = typer.Typer()
+idle = typer.Typer(no_args_is_help=True, help="Nodes that nobody uses.")
+
+PAGE_SIZE = 500
+NODES_NAMED = 10
+"""In a sentence; `spillway lent` names all."""
+HOUR_SECONDS = 3600
+STALE = "warning: answered by a descheduler that is not the active one: this may be old"
+Cluster = Annotated[str, typer.Argument(metavar="[CLUSTER]", help="The owner of the nodes.", show_default="all")]
+
+
+@app.command(epilog="Examples:  spillway lent  ·  spillway lent own-1  ·  spillway lent --pool pool-1 -o json")
+def lent(
+    context: typer.Context,
+    cluster: Cluster = "",
+    pool: Annotated[str, typer.Option(help="Only those lent to this cluster.", show_default=False)] = "",
+    output: Output = Format.table,
+) -> None:
+    """Show how many cores are lent, and which nodes are or are on their way back, with pods, times, and for whom."""
+
+    async def body(client: LendingClient, _: Config) -> None:
+        found = await _all(client, cluster, pool)
+        say(_recovered(found))
+        _show(found, output)
+
+    with_lending(context, body)
+
+
+@app.command(epilog="Examples:  spillway recall own-1 node-7 --grace 5  ·  spillway recall own-1 --plan")
+def recall(
+    context: typer.Context,
+    cluster: Annotated[str, typer.Argument(help="The owner of the nodes.", show_default=False)],
+    nodes: Annotated[
+        list[str] | None, typer.Argument(metavar="[NODE]...", help="Their names there.", show_default="all")
+    ] = None,
+    *,
+    grace: Annotated[int, typer.Option(min=0, help="Seconds for their pods; 0: as declared.")] = 0,
+    reason: Annotated[str, typer.Option(help="Why, for those who look.", show_default=False)] = "",
+    plan: Annotated[
+        bool, typer.Option("--plan", "--plan-only", help="Say which would go back, and recall none.")
+    ] = False,
+    output: Output = Format.table,
+) -> None:
+    """Take lent nodes back, by name or all of a cluster; it waits for no freeze and no budget."""
+
+    async def body(client: LendingClient, _: Config) -> None:
+        reply = await client.recall(RecallRequest(cluster, tuple(nodes or ()), grace, reason, plan))
+        _show(list(reply.nodes), output)
+        say(f"{counted(reply.changed, 'node')} {'would be ' if plan else ''}recalled of {cluster}")
+
+    with_lending(context, body)
+
+
+@idle.command(epilog="Examples:  spillway idle report  ·  spillway idle report own-1 --hours 24 -o json")
+def report(
+    context: typer.Context,
+    cluster: Cluster = "",
+    hours: Annotated[int, typer.Option(min=1, max=168, help="How far back.")] = 72,
+    output: Output = Format.table,
+) -> None:
+    """Show nodes that were idle half of the time or more, why they probably were, and what could be done."""
+
+    async def body(client: LendingClient, _: Config) -> None:
+        found: list[IdleNode] = []
+        token = ""
+        while True:
+            reply = await client.idle_report(IdleReportRequest(cluster, hours, PAGE_SIZE, token))
+            found += reply.nodes
+            token = reply.next_page_token
+            if not token:
+                break
+        if reply.stale:
+            say(STALE)
+        say(_recovered_on_average(reply))
+        _show_idle(found, reply, output)
+
+    with_lending(context, body)
+
+
+async def still_lent(config: Config, cluster: str) -> str:
+    """How many pods of others run on the nodes that a cluster has lent, on which, and of whom; empty: none does."""
+    async with lending_client(config) as client:
+        found = [node for node in await _all(client, cluster) if node.pods]
+    names = [f"{node.node} ({counted(node.pods, 'pod')} of {node.pool})" for node in found]
+    more = f" and {len(names) - NODES_NAMED} more" if len(names) > NODES_NAMED else ""
+    pods = counted(sum(node.pods for node in found), "pod")
+    of_nodes = counted(len(found), "lent node")
+    return f"{pods} of others on {of_nodes}: {', '.join(names[:NODES_NAMED])}{more}" if found else ""
+
+
+async def _all(client: LendingClient, cluster: str, pool: str = "") -> list[LentNode]:
+    found: list[LentNode] = []
+    token, stale = "", False
+    while True:
+        reply = await client.list_lent(ListLentRequest(cluster, pool, PAGE_SIZE, token))
+        found += reply.nodes
+        token, stale = reply.next_page_token, stale or reply.stale
+        if not token:
+            break
+    if stale:
+        say(STALE)
+    return found
+
+
+def _recovered(nodes: list[LentNode]) -> str:
+    """The sum of it first: cores that run others' work, by supply class; then nodes by state, and pods."""
+    cores = Counter[str]()
+    for node in nodes:
+        if node.state == LOAN_LENT:
+            cores[node.supply_class] += dict(node.offered).get("cpu", 0)
+    by_class = ", ".join(f"{amount('cpu', milli)} {name}" for name, milli in sorted(cores.items()))
+    lent = sum(node.state == LOAN_LENT for node in nodes)
+    total = amount("cpu", cores.total())
+    return (
+        f"{total} cores recovered{f' ({by_class})' if by_class else ''}: {counted(lent, 'node')} lent, "
+        f"{len(nodes) - lent} recalled, {counted(sum(node.pods for node in nodes), 'pod')}"
+    )
+
+
+def _recovered_on_average(reply: IdleReportReply) -> str:
+    cores, hours = amount("cpu", reply.cores_lent_milli), reply.core_seconds_lent / HOUR_SECONDS
+    span = duration(reply.until_ms - reply.from_ms)
+    return f"{cores} cores recovered on average in {span}: {hours:.1f} core-hours lent"
+
+
+def _show(nodes: list[LentNode], output: Format) -> None:
+    if output is not Format.table:
+        print_machine(nodes, output)
+        return
+    now_ms = round(time.time() * 1000)
+    rows = [
+        (
+            node.cluster,
+            node.node,
+            node.pool,
+            node.supply_class,
+            f"{node.state} {duration(max(now_ms - node.recalled_ms, 0))} ago" if node.recalled_ms else node.state,
+            amount("cpu", dict(node.offered).get("cpu", 0)),
+            node.pods,
+            duration(max(now_ms - node.lent_ms, 0)) if node.lent_ms else "",
+            ", ".join((node.cause, *node.wanted_by)) if node.cause else "",
+            node.waiting,
+        )
+        for node in nodes
+    ]
+    heads = ("CLUSTER", "NODE", "POOL", "CLASS", "STATE", "CPU", "PODS", "LENT FOR", "RECALLED FOR", "WAITS FOR")
+    console().print(table(heads, rows, right=("CPU", "PODS")))
+
+
+def _show_idle(nodes: list[IdleNode], reply: IdleReportReply, output: Format) -> None:
+    if output is not Format.table:
+        print_machine({"nodes": nodes, **_totals(reply)}, output)
+        return
+    rows = [
+        (
+            node.cluster,
+            node.node,
+            node.kind,
+            amount("cpu", node.cores_milli),
+            duration(node.idle_ms),
+            duration(node.lent_ms),
+            duration(node.observed_ms),
+            "requests only" if node.used_max_milli < 0 else amount("cpu", node.used_max_milli),
+            node.suggestion,
+        )
+        for node in nodes
+    ]
+    heads = ("CLUSTER", "NODE", "KIND", "CPU", "IDLE", "LENT", "OBSERVED", "CPU USED", "SUGGESTION")
+    console().print(table(heads, rows, right=("CPU",)))
+    cores, unused = (amount("cpu", milli) for milli in (reply.cores_milli, reply.cores_idle_milli))
+    observed = f"{counted(reply.nodes_observed, 'node')} with {cores} cores, {unused} of them idle on average"
+    say(f"{observed}; of {reply.requests_only} only requests are known")
+
+
+def _totals(reply: IdleReportReply) -> dict[str, int]:
+    return {
+        "nodes_observed": reply.nodes_observed,
+        "requests_only": reply.requests_only,
+        "cores_milli": reply.cores_milli,
+        "cores_idle_milli": reply.cores_idle_milli,
+        "cores_lent_milli": reply.cores_lent_milli,
+        "core_seconds_lent": reply.core_seconds_lent,
+        "from_ms": reply.from_ms,
+        "until_ms": reply.until_ms,
+    }

@@ -1,0 +1,280 @@
+"""Commands on how clusters lend: lending declare, list, get, pause, resume, withdraw."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Annotated
+
+import typer
+
+from spillway.api import RequestError
+from spillway.api_lending import (
+    ClusterLending,
+    DeclareLendingRequest,
+    ListLendingRequest,
+    PauseLendingRequest,
+    ResumeLendingRequest,
+    WithdrawLendingRequest,
+)
+from spillway.events_lending import LendingRule
+from spillway.model import Requirement
+from spillway.rpc.services import LendingClient
+from spillway.texts import counted
+from spillway_cli.config import Config
+from spillway_cli.exits import say, say_waits
+from spillway_cli.lending_commands import STALE
+from spillway_cli.lending_rules import (
+    NUMBER_MAX,
+    LendingFields,
+    RuleFields,
+    asked_of,
+    label_requirements,
+)
+from spillway_cli.output import Format, amount, console, print_machine, table, when
+from spillway_cli.session import Output, Timeout, Wait, with_lending
+from spillway_cli.waiting import until_withdrawn
+
+app = typer.Typer(no_args_is_help=True, help="How clusters lend their idle nodes: docs/lending.md.")
+
+Owner = Annotated[str, typer.Argument(help="The owner of the nodes.", show_default=False)]
+OwnerOrAll = Annotated[str, typer.Argument(metavar="[CLUSTER]", help="The owner of the nodes.", show_default="all")]
+Reason = Annotated[str, typer.Option(help="Why, for those who look.", show_default=False)]
+
+
+@app.command(
+    epilog="Examples:  spillway lending declare own-1 --pool pool-1 --share 50 --reserve 2  ·  "
+    "spillway lending declare own-1 --pool pool-1 --nodes disk=nvme --class dedicated --plan  ·  "
+    "spillway lending declare -f lending.yaml"
+)
+def declare(  # noqa: PLR0913 - the options of a command are its parameters
+    context: typer.Context,
+    cluster: Annotated[
+        str, typer.Argument(metavar="[CLUSTER]", help="The owner of the nodes; not with -f.", show_default=False)
+    ] = "",
+    *,
+    files: Annotated[
+        list[str] | None,
+        typer.Option("--file", "-f", help="YAML with cluster, pool and rules; - is stdin. Repeatable."),
+    ] = None,
+    pool: Annotated[str, typer.Option(help="Cluster where they appear as virtual nodes.", show_default=False)] = "",
+    nodes: Annotated[
+        list[str] | None, typer.Option(help="Only nodes with this label: KEY, or KEY=VALUE[,VALUE]. Repeatable.")
+    ] = None,
+    supply_class: Annotated[
+        str, typer.Option("--class", help="idle, or dedicated: lent always.", show_default="idle")
+    ] = "",
+    share: Annotated[
+        int | None,
+        typer.Option(min=1, max=100, help="Percent of them that may be lent; none: lending pause.", show_default="100"),
+    ] = None,
+    reserve: Annotated[int, typer.Option(min=0, max=NUMBER_MAX, help="Idle ones that never are.")] = 0,
+    idle: Annotated[
+        int | None, typer.Option(min=0, max=NUMBER_MAX, help="Seconds idle before.", show_default="600; dedicated: 0")
+    ] = None,
+    cost: Annotated[float, typer.Option(min=0, help="Of one node in an hour.")] = 0,
+    grace: Annotated[
+        int | None,
+        typer.Option(min=1, max=NUMBER_MAX, help="Seconds for pods that a recall evicts.", show_default="30"),
+    ] = None,
+    cooldown: Annotated[
+        int | None,
+        typer.Option(min=1, max=NUMBER_MAX, help="Seconds that a node stays after its return.", show_default="1800"),
+    ] = None,
+    recalls: Annotated[
+        int,
+        typer.Option(
+            "--recalls-per-minute", min=0, max=NUMBER_MAX, help="Bound on recalls for pods that wait; 0: none."
+        ),
+    ] = 0,
+    plan: Annotated[bool, typer.Option("--plan", "--plan-only", help="Say what would be declared; keep nothing.")] = (
+        False
+    ),
+    output: Output = Format.table,
+) -> None:
+    """Say how a cluster lends its idle nodes, and to which pool; again, for another way."""
+
+    async def body(client: LendingClient, _: Config) -> None:
+        rule = RuleFields("all", label_requirements(nodes or ()), supply_class, share or 0, reserve, idle, cost)
+        flags = LendingFields(cluster, pool, (rule,), grace or 0, cooldown or 0, recalls)
+        asked = asked_of(files, flags)
+        planned = [await _declare(client, replace(request, plan_only=True), where) for request, where in asked]
+        declared = planned if plan else [await _declare(client, request, where) for request, where in asked]
+        _show(declared, output)
+        for one in declared:
+            said = "would be declared" if plan and one.changed else "declared" if one.changed else "is as it was"
+            say(f"{one.cluster} lends to {one.pool}: {said}")
+
+    with_lending(context, body)
+
+
+@app.command(name="list", epilog="Examples:  spillway lending list  ·  spillway lending list -o json")
+def list_all(context: typer.Context, output: Output = Format.table) -> None:
+    """Show which clusters lend, to which pools, and how much of each is lent now."""
+
+    async def body(client: LendingClient, _: Config) -> None:
+        found = await _listed(client, "")
+        say(_recovered(found))
+        _show(found, output)
+
+    with_lending(context, body)
+
+
+@app.command(epilog="Example:  spillway lending get own-1 -o yaml")
+def get(context: typer.Context, cluster: Owner, output: Output = Format.table) -> None:
+    """Show how one cluster lends: its rules, its numbers, and who said so."""
+
+    async def body(client: LendingClient, _: Config) -> None:
+        (found,) = await _listed(client, cluster)
+        if output is Format.table:
+            console().print(_rules(found))
+            say(_numbers(found))
+        else:
+            print_machine(found, output)
+
+    with_lending(context, body)
+
+
+@app.command(epilog="Examples:  spillway lending pause own-1 --reason 'sale'  ·  spillway lending pause")
+def pause(context: typer.Context, cluster: OwnerOrAll = "", reason: Reason = "", output: Output = Format.table) -> None:
+    """Lend nothing new, of one cluster or of all, until resumed; what is lent stays."""
+
+    async def body(client: LendingClient, _: Config) -> None:
+        reply = await client.pause_lending(PauseLendingRequest(cluster, reason))
+        _say_changed(reply.clusters, "paused", output)
+
+    with_lending(context, body)
+
+
+@app.command(epilog="Examples:  spillway lending resume own-1  ·  spillway lending resume")
+def resume(context: typer.Context, cluster: OwnerOrAll = "", output: Output = Format.table) -> None:
+    """Lend again what was paused."""
+
+    async def body(client: LendingClient, _: Config) -> None:
+        reply = await client.resume_lending(ResumeLendingRequest(cluster))
+        _say_changed(reply.clusters, "resumed", output)
+
+    with_lending(context, body)
+
+
+@app.command(
+    epilog="Examples:  spillway lending withdraw own-1 --reason 'sold'  ·  spillway lending withdraw own-1 --wait"
+)
+def withdraw(
+    context: typer.Context,
+    cluster: Owner,
+    reason: Reason = "",
+    wait: Wait = False,
+    timeout: Timeout = 300.0,
+    output: Output = Format.table,
+) -> None:
+    """Recall all that a cluster has lent, then forget what it declared; `spillway lent` shows what is away still."""
+
+    async def body(client: LendingClient, _: Config) -> None:
+        reply = await client.withdraw_lending(WithdrawLendingRequest(cluster, reason))
+        _say_changed(reply.clusters, "being withdrawn", output)
+        if wait:
+            await until_withdrawn(client, cluster, timeout, say_waits())
+            say(f"{cluster}: withdrawn; nothing of it is lent")
+        else:
+            say("`lending list` shows it until the last node is back; --wait waits for that")
+
+    with_lending(context, body)
+
+
+async def _declare(client: LendingClient, request: DeclareLendingRequest, where: str) -> ClusterLending:
+    try:
+        return (await client.declare_lending(request)).clusters[0]
+    except RequestError as error:
+        if not where or error.code == "UNAVAILABLE":
+            raise
+        raise RequestError(error.code, f"{where}: {error.text}") from None
+
+
+async def _listed(client: LendingClient, cluster: str) -> Sequence[ClusterLending]:
+    reply = await client.list_lending(ListLendingRequest(cluster))
+    if reply.stale:
+        say(STALE)
+    return reply.clusters
+
+
+def _recovered(clusters: Sequence[ClusterLending]) -> str:
+    """The sum of it first: cores that run others' work, and how many of the nodes have them."""
+    cores = amount("cpu", sum(one.cores_lent_milli for one in clusters))
+    lent, nodes = (
+        sum(count) for count in ([one.nodes_lent for one in clusters], [max(one.nodes, 0) for one in clusters])
+    )
+    text = f"{cores} cores recovered: {lent} of {counted(nodes, 'node')} lent by {counted(len(clusters), 'cluster')}"
+    checking = sum(one.nodes_checking for one in clusters)
+    return f"{text}; {checking} checked before they are lent" if checking else text
+
+
+def _say_changed(clusters: Sequence[ClusterLending], word: str, output: Format) -> None:
+    _show(clusters, output)
+    for one in clusters:
+        say(f"{one.cluster}: {word if one.changed else f'is {word} already'}")
+
+
+def _show(clusters: Sequence[ClusterLending], output: Format) -> None:
+    for one in clusters:
+        for warning in one.warnings:
+            say(f"warning: {one.cluster}: {warning}")
+    if output is not Format.table:
+        print_machine(clusters, output)
+        return
+    rows = [
+        (
+            one.cluster,
+            one.pool,
+            _state(one),
+            ", ".join(rule.name for rule in one.rules),
+            one.nodes if one.nodes >= 0 else "",
+            one.nodes_checking,
+            one.nodes_lent,
+            one.nodes_recalled,
+            amount("cpu", one.cores_lent_milli),
+        )
+        for one in clusters
+    ]
+    numbers = ("NODES", "CHECKED", "LENT", "RECALLED", "CPU LENT")
+    console().print(table(("CLUSTER", "POOL", "STATE", "RULES", *numbers), rows, right=numbers))
+
+
+def _state(one: ClusterLending) -> str:
+    return "withdrawing" if one.withdrawing else "paused" if one.paused else "lending"
+
+
+def _rules(one: ClusterLending) -> object:
+    heads = ("RULE", "NODES", "CLASS", "SHARE", "RESERVE", "IDLE FOR", "COST PER HOUR")
+    rows = [
+        (
+            rule.name,
+            _meant(rule),
+            rule.supply_class,
+            f"{rule.share_percent} %",
+            rule.reserve_nodes,
+            f"{rule.idle_seconds} s",
+            f"{rule.cost_per_hour:g}",
+        )
+        for rule in one.rules
+    ]
+    return table(heads, rows, right=("SHARE", "RESERVE", "IDLE FOR", "COST PER HOUR"))
+
+
+def _meant(rule: LendingRule) -> str:
+    return ", ".join(_requirement(requirement) for requirement in rule.nodes) or "all"
+
+
+def _requirement(one: Requirement) -> str:
+    if one.operator == "In":
+        return f"{one.key}={','.join(one.values)}"
+    return " ".join(part for part in (one.key, one.operator, ",".join(one.values)) if part)
+
+
+def _numbers(one: ClusterLending) -> str:
+    bound = f"at most {counted(one.recalls_per_minute, 'recall')} a minute" if one.recalls_per_minute else "no bound"
+    parts = (
+        f"{one.cluster} lends to {one.pool}: {_state(one)}",
+        f"{counted(one.nodes_lent, 'node')} lent, {one.nodes_recalled} recalled, {one.nodes_checking} being checked",
+        f"grace {one.grace_seconds} s, cooldown {one.cooldown_seconds} s, {bound}",
+        f"by {one.by or 'nobody named'} {when(one.declared_ms)}{f': {one.reason}' if one.reason else ''}",
+    )
+    return "; ".join(parts)

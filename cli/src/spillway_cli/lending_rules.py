@@ -1,0 +1,126 @@
+"""How a cluster lends, as a person writes it: a file with the fields of docs/lending.md, or one rule of flags."""
+
+import re
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+import msgspec
+
+from spillway.api_lending import DeclareLendingRequest
+from spillway.events_lending import LendingRule
+from spillway.model import SUPPLY_DEDICATED, Requirement
+from spillway_cli.exits import bad_input
+from spillway_cli.manifests import as_json, read_values
+
+NUMBER_MAX = 2**31 - 1
+Number = Annotated[int, msgspec.Meta(ge=0, le=NUMBER_MAX)]
+"""That a field on the wire holds; what it may be is the descheduler's to say."""
+Positive = Annotated[int, msgspec.Meta(ge=1, le=NUMBER_MAX)]
+"""Where 0 on the wire stands for what is usual: who writes a 0 means something else."""
+VALUE_CHARACTERS_SHOWN = 80
+
+
+class RequirementFields(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    key: str
+    operator: str = "In"
+    values: tuple[str, ...] = ()
+
+
+class RuleFields(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    name: str
+    nodes: tuple[RequirementFields, ...] = ()
+    supply_class: str = ""
+    share_percent: Positive = 0
+    reserve_nodes: Number = 0
+    idle_seconds: Number | None = None
+    cost_per_hour: float = 0
+
+
+class LendingFields(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    cluster: str
+    pool: str
+    rules: tuple[RuleFields, ...] = (RuleFields("all"),)
+    grace_seconds: Positive = 0
+    cooldown_seconds: Positive = 0
+    recalls_per_minute: Number = 0
+
+
+def asked_of(files: Sequence[str] | None, flags: LendingFields) -> list[tuple[DeclareLendingRequest, str]]:
+    """What is declared, and where that stands: by files, or by the arguments of one cluster, never by both."""
+    if files and flags != LendingFields("", ""):
+        raise bad_input("-f with a cluster or flags of its lending: expected one of the two, the file says it all")
+    if files:
+        return read_lending(files)
+    if not flags.cluster or not flags.pool:
+        missing = "--pool" if flags.cluster else "CLUSTER"
+        raise bad_input(f"lending declare: no {missing}: expected CLUSTER --pool POOL, or -f FILE")
+    return [(request_of(flags), "")]
+
+
+def read_lending(files: Sequence[str]) -> list[tuple[DeclareLendingRequest, str]]:
+    """What each document of the files declares, and where it stands; no two may be of one cluster."""
+    found = [(request_of(_fields(value, where)), where) for value, where in read_values(files)]
+    if not found:
+        raise bad_input(f"{', '.join(files)}: nothing in it: expected cluster, pool and rules")
+    clusters = [request.cluster for request, _ in found]
+    for index, (request, where) in enumerate(found):
+        if request.cluster in clusters[:index]:
+            raise bad_input(f"{where}: cluster: {request.cluster!r}: expected each cluster once")
+    return found
+
+
+def request_of(fields: LendingFields) -> DeclareLendingRequest:
+    return DeclareLendingRequest(
+        cluster=fields.cluster,
+        pool=fields.pool,
+        rules=tuple(_rule(rule) for rule in fields.rules),
+        grace_seconds=fields.grace_seconds,
+        cooldown_seconds=fields.cooldown_seconds,
+        recalls_per_minute=fields.recalls_per_minute,
+    )
+
+
+def label_requirements(given: Sequence[str]) -> tuple[RequirementFields, ...]:
+    """Of KEY=VALUE[,VALUE]… and KEY: a label with one of the values, or with any."""
+    found = []
+    for text in given:
+        key, sign, values = text.partition("=")
+        if not key or (sign and not all(values.split(","))):
+            raise bad_input(f"--nodes {text!r}: expected KEY, or KEY=VALUE[,VALUE]")
+        found.append(
+            RequirementFields(key, "In", tuple(values.split(","))) if sign else RequirementFields(key, "Exists")
+        )
+    return tuple(found)
+
+
+def _rule(fields: RuleFields) -> LendingRule:
+    nodes = tuple(Requirement(one.key, one.operator, one.values) for one in fields.nodes)
+    if fields.idle_seconds == 0 and fields.supply_class != SUPPLY_DEDICATED:
+        raise bad_input(f"rule {fields.name}: idle_seconds: 0: expected 1 or more, or the class {SUPPLY_DEDICATED}")
+    return LendingRule(
+        fields.name,
+        nodes,
+        fields.supply_class,
+        fields.share_percent,
+        fields.reserve_nodes,
+        fields.idle_seconds or 0,
+        fields.cost_per_hour,
+    )
+
+
+def _fields(value: Any, where: str) -> LendingFields:
+    text = as_json(value, where)  # Bounded: aliases can stand for more than all memory.
+    try:
+        return msgspec.json.decode(text, type=LendingFields)
+    except msgspec.ValidationError as error:
+        what, _, path = str(error).partition(" - at `$")
+        field = path.rstrip("`").lstrip(".")
+        shown = repr(_at(msgspec.json.decode(text), field))[:VALUE_CHARACTERS_SHOWN] if field else ""
+        raise bad_input(": ".join(part for part in (where, field, shown, what) if part)) from None
+
+
+def _at(value: Any, path: str) -> Any:
+    """The value at a path like rules[0].share_percent."""
+    for index, name in re.findall(r"\[(\d+)\]|([^.\[\]]+)", path):
+        value = value[int(index)] if index else value[name]
+    return value

@@ -1,0 +1,201 @@
+"""Commands on the log: events, topics."""
+
+import dataclasses
+import json
+import os
+from collections.abc import Callable
+from typing import Annotated, Any
+
+import typer
+
+from spillway import columns, wire
+from spillway.addresses import TOPIC_BY_NAME, TOPICS, Tombstone, Topic
+from spillway.bus import Bus, BusUnavailable, Position, Record, reached
+from spillway.events import CapacityChanged, CapacityReported, DeadLettered, DecisionRecorded, Event
+from spillway.packed import NotPacked, unpack
+from spillway.settings import OperatorError, from_environment
+from spillway_cli.config import Config, what_helps
+from spillway_cli.exits import bad_input, finish, say
+from spillway_cli.output import Format, console, plain_of, print_machine
+from spillway_cli.session import Output, config_of
+
+app = typer.Typer()
+
+KAFKA_PREFIX = "SPILLWAY_KAFKA_"
+START_SECONDS = 5.0
+"""How long a command tries to reach the log; services are more patient."""
+
+_FIELD_WIDTH = 100
+_SHORT_NAMES = ", ".join(topic.name.removeprefix("spillway.").removesuffix(".v1") for topic in TOPICS)
+
+
+@app.command(
+    epilog="Examples:  spillway events placements  ·  "
+    "spillway events decisions --from-start --key shop/web --no-follow -o json"
+)
+def events(
+    context: typer.Context,
+    topic: Annotated[str, typer.Argument(help=f"One of {_SHORT_NAMES}.", show_default=False)],
+    from_start: Annotated[bool, typer.Option("--from-start", help="Everything that is there first.")] = False,
+    key: Annotated[str, typer.Option(help="Only records of this key.", show_default=False)] = "",
+    follow: Annotated[bool, typer.Option("--follow/--no-follow", help="Go on, or end at the end of the log.")] = True,
+    limit: Annotated[int, typer.Option(min=0, help="End after so many records; 0 goes on.")] = 0,
+    output: Output = Format.table,
+) -> None:
+    """Tail a topic of the log, decoded: a line a record, or one JSON document a line. From now on, or --from-start."""
+
+    async def work() -> None:
+        config = config_of(context).config
+        wanted, count = _topic(topic), 0
+        async with open_bus(config) as bus, bus.follow([wanted], None if from_start else {}) as feed:
+            ends = await feed.ends()
+            if not from_start:
+                until = "until Ctrl-C" if follow else "and so nothing"
+                say(f"{wanted.name} from now on, {until}; --from-start shows what is there already")
+            async for batch in feed:
+                for record in batch.records:
+                    if key in ("", record.key):
+                        _print_record(record, output)
+                        count += 1
+                        if limit and count >= limit:
+                            return
+                if not follow and reached(batch.positions, ends):
+                    return
+
+    finish(work())
+
+
+@app.command(epilog="Example:  spillway topics --fleet-name shop")
+def topics(
+    context: typer.Context,
+    fleet_name: Annotated[str, typer.Option(help="Name of the fleet, when the log is new.")] = "fleet",
+    partitions_cluster: Annotated[int, typer.Option(min=1, help="Partitions of the topics of clusters.")] = 64,
+    partitions_workload: Annotated[int, typer.Option(min=1, help="Partitions of the topics of workloads.")] = 16,
+    replication_factor: Annotated[int, typer.Option(min=-1, help="Copies; -1 is the broker's default.")] = -1,
+) -> None:
+    """Create the topics that are missing, say what differs, and form the fleet. May be run any number of times."""
+
+    async def work() -> None:
+        from spillway.kafka.access import LetNotIn, access_to
+        from spillway.kafka.settings import KafkaSettings
+        from spillway.kafka.topics import TopicSettings, ensure_topics
+
+        config = config_of(context).config
+        kafka = kafka_settings(KafkaSettings, config)
+        settings = TopicSettings(
+            topic_prefix=kafka.topic_prefix,
+            partitions_cluster=partitions_cluster,
+            partitions_workload=partitions_workload,
+            replication_factor=replication_factor,
+        )
+        try:
+            typer.echo(await ensure_topics(access_to(config.kafka, kafka.security), settings, fleet_name, say))
+        except TimeoutError:
+            raise BusUnavailable(f"Kafka at {config.kafka}: not done within {settings.ensure_seconds:g} s") from None
+        except LetNotIn as error:
+            raise BusUnavailable(error.args[0]) from error
+        except Exception as error:
+            if type(error).__module__.startswith("aiokafka"):
+                raise BusUnavailable(f"Kafka at {config.kafka}: {error}") from error
+            raise
+
+    finish(work())
+
+
+def open_bus(config: Config) -> Any:
+    """The log, to be read only: what cannot be read is said, not dead-lettered. A context that gives a Bus."""
+    from spillway.kafka.bus import KafkaBus, KafkaSettings
+
+    bus = KafkaBus(kafka_settings(KafkaSettings, config), config.fleet, "cli")
+    return _ReadOnly(bus, f"Kafka at {config.kafka} not reachable", what_helps(config, "kafka"))
+
+
+class _ReadOnly:
+    """Opens a bus whose publish writes nothing, since looking at a topic must not add to another."""
+
+    def __init__(self, bus: Any, unreachable: str, hint: str) -> None:
+        self._bus = bus
+        self._unreachable, self._hint = unreachable, hint
+
+    async def __aenter__(self) -> Bus:
+        self._bus.publish = _say_unreadable
+        try:
+            opened: Bus = await self._bus.__aenter__()
+        except OperatorError:
+            raise
+        except BusUnavailable as error:
+            raise BusUnavailable(f"{self._unreachable}: {error}; {self._hint}") from error
+        return opened
+
+    async def __aexit__(self, *ended: Any) -> None:
+        await self._bus.__aexit__(*ended)
+
+
+async def _say_unreadable(*letters: Event | Tombstone) -> tuple[Position, ...]:
+    for letter in letters:
+        if isinstance(letter, DeadLettered):
+            say(f"{letter.topic} {letter.partition}@{letter.offset}: cannot be read: {letter.reason}")
+    return ()
+
+
+def kafka_settings(kind: Callable[..., Any], config: Config) -> Any:
+    """Kafka's own variables, with the bootstrap servers of this command's config."""
+    variables = {KAFKA_PREFIX + "START_SECONDS": str(START_SECONDS), **os.environ}
+    variables[KAFKA_PREFIX + "BOOTSTRAP"] = config.kafka
+    return from_environment(kind, variables, KAFKA_PREFIX)  # type: ignore[arg-type]
+
+
+def _topic(name: str) -> Topic:
+    for candidate in (name, f"spillway.{name}", f"spillway.{name}.v1"):
+        if candidate in TOPIC_BY_NAME:
+            return TOPIC_BY_NAME[candidate]
+    raise bad_input(f"topic {name!r}: expected one of {_SHORT_NAMES}")
+
+
+def _print_record(record: Record, output: Format) -> None:
+    kind = type(record.event).__name__ if record.event else "Tombstone"
+    content = _content(record.event)
+    if output is Format.table:
+        fields = "  ".join(f"{name}={_short(value)}" for name, value in content.items())
+        place = f"{record.partition}@{record.offset}"
+        console().print(f"{place:<10} {record.key}  {kind}  {fields}".rstrip(), soft_wrap=True)
+        return
+    document = {
+        "topic": record.topic,
+        "partition": record.partition,
+        "offset": record.offset,
+        "key": record.key,
+        "type": kind,
+        "event": content if record.event else None,
+    }
+    print_machine(document, output, one_line=True)
+
+
+def _content(event: Event | None) -> dict[str, Any]:
+    """The fields of an event; columns as the nodes that they stand for."""
+    if event is None:
+        return {}
+    if isinstance(event, CapacityReported | CapacityChanged):
+        nodes = columns.rows_of(wire.unpack_columns(event.columns))
+        rest: dict[str, Any] = plain_of(dataclasses.replace(event, columns=b""))
+        del rest["columns"]
+        return rest | {"nodes": plain_of(nodes)}
+    if isinstance(event, DecisionRecorded):
+        event = dataclasses.replace(event, division=_unpacked(event.division))
+    content: dict[str, Any] = plain_of(event)
+    return content
+
+
+def _unpacked(data: bytes) -> bytes:
+    try:
+        return unpack(data)
+    except NotPacked:
+        return data
+
+
+def _short(value: Any) -> str:
+    """A field on a line: lists of nodes as their number."""
+    if isinstance(value, list) and value and isinstance(value[0], dict) and "allocatable" in value[0]:
+        return f"{len(value)} nodes"
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= _FIELD_WIDTH else text[:_FIELD_WIDTH] + "…"

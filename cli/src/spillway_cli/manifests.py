@@ -1,0 +1,201 @@
+"""Manifests: files split into objects, and the Deployment that the short form of apply stands for."""
+
+import json
+import re
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from spillway.yaml_text import BoundedLoader
+from spillway_cli.exits import bad_input
+
+BYTES_MAX = 16 * 2**20
+"""Of all manifests together: what gRPC carries. The planner has its own, smaller bound and names it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """One object as JSON, and where it stood, for people."""
+
+    text: str
+    where: str
+
+
+class _Loader(BoundedLoader):
+    """YAML as Kubernetes reads it: a key may stand once."""
+
+
+def _mapping_once(loader: Any, node: yaml.MappingNode) -> dict[Any, Any]:
+    seen: set[str] = set()
+    for key, _ in node.value:
+        if key.value in seen and isinstance(key, yaml.ScalarNode) and key.value != "<<":
+            raise yaml.constructor.ConstructorError(None, None, f"key {key.value!r} stands twice", key.start_mark)
+        seen.add(key.value if isinstance(key, yaml.ScalarNode) else "")
+    loader.flatten_mapping(node)
+    return dict(loader.construct_pairs(node, deep=True))
+
+
+_Loader.add_constructor(yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, _mapping_once)
+
+
+def read_documents(files: Sequence[str]) -> tuple[Document, ...]:
+    """Every object of the files, in order; "-" is stdin. Says which file and document is wrong."""
+    documents = tuple(document for file in files for document in _documents(file))
+    if not documents:
+        raise bad_input(f"{', '.join(files)}: no object in it: expected a Kubernetes manifest")
+    return documents
+
+
+def workload_of(documents: Sequence[Document]) -> tuple[str, str]:
+    """(namespace, name) of the one workload among the documents; the namespace is empty when it names none."""
+    others = {"ConfigMap", "Service", "PlacementPolicy", "PropagationPolicy", "Secret"}
+    found = [(document, json.loads(document.text)) for document in documents]
+    workloads = [(document, value) for document, value in found if value["kind"] not in others]
+    if not workloads:
+        raise bad_input(f"{documents[0].where}: no workload: expected a Deployment, StatefulSet or Job")
+    if len(workloads) > 1:
+        names = " and ".join(f"{value['kind']} {_name(value)} ({document.where})" for document, value in workloads)
+        raise bad_input(f"two workloads: {names}: expected one; apply them one by one")
+    metadata = workloads[0][1]["metadata"]
+    return str(metadata.get("namespace") or ""), str(metadata["name"])
+
+
+def with_namespace(documents: Sequence[Document], namespace: str) -> tuple[Document, ...]:
+    """The documents, those that name no namespace in this one."""
+    return tuple(_in_namespace(document, namespace) for document in documents)
+
+
+def place_names(text: str, documents: Sequence[Document]) -> str:
+    """The planner's words with `manifests[2]` replaced by the file and document that the person knows."""
+
+    def where(match: re.Match[str]) -> str:
+        index = int(match.group(1))
+        return documents[index].where if index < len(documents) else match.group(0)
+
+    return re.sub(r"manifests\[(\d+)\]", where, text)
+
+
+def read_values(files: Sequence[str]) -> Iterator[tuple[Any, str]]:
+    """Every YAML document of the files that is not empty, and where it stands; "-" is stdin."""
+    for file in files:
+        shown = "stdin" if file == "-" else file
+        values = _values(file, shown)
+        for index, value in enumerate(values):
+            yield value, shown if len(values) == 1 else f"{shown} (document {index + 1})"
+
+
+def _documents(file: str) -> Iterator[Document]:
+    for value, where in read_values((file,)):
+        items = value.get("items") if isinstance(value, dict) and value.get("kind") == "List" else None
+        for number, entry in enumerate(items if isinstance(items, list) else [value]):
+            yield _document(entry, where if items is None else f"{where}, item {number + 1}")
+
+
+def _values(file: str, shown: str) -> list[Any]:
+    try:
+        data = sys.stdin.buffer.read(BYTES_MAX + 1) if file == "-" else _read(Path(file))
+    except OSError as error:
+        raise bad_input(f"{shown}: {(error.strerror or str(error)).lower()}") from None
+    if len(data) > BYTES_MAX:
+        raise bad_input(f"{shown}: {len(data)} bytes: expected at most {BYTES_MAX}")
+    try:
+        return [value for value in yaml.load_all(data.decode(), Loader=_Loader) if value is not None]
+    except UnicodeDecodeError as error:
+        raise bad_input(f"{shown}: not UTF-8 text: {error}") from None
+    except (yaml.YAMLError, ValueError, OverflowError, RecursionError) as error:
+        raise bad_input(f"{shown}: not YAML: {_one_line(error)}") from None
+
+
+def _read(path: Path) -> bytes:
+    with path.open("rb") as file:
+        return file.read(BYTES_MAX + 1)
+
+
+def _document(value: Any, where: str) -> Document:
+    if not isinstance(value, dict):
+        raise bad_input(f"{where}: {_cut(value)}: expected a Kubernetes object")
+    for field in ("apiVersion", "kind"):
+        if not isinstance(value.get(field), str) or not value[field]:
+            raise bad_input(f"{where}: {field}: {_cut(value.get(field))}: expected text")
+    metadata = value.get("metadata")
+    if value["kind"] != "PlacementPolicy" and not (isinstance(metadata, dict) and metadata.get("name")):
+        raise bad_input(f"{where}: metadata.name: not set: expected the object's name")
+    return Document(as_json(value, where), where)
+
+
+def as_json(value: Any, where: str) -> str:
+    """JSON of bounded size: YAML aliases can stand for more than all memory."""
+    parts, size = [], 0
+    try:
+        for part in json.JSONEncoder(allow_nan=False).iterencode(value):
+            parts.append(part)
+            size += len(part)
+            if size > BYTES_MAX:
+                raise bad_input(f"{where}: more than {BYTES_MAX} bytes as JSON")
+    except (TypeError, ValueError, RecursionError) as error:
+        raise bad_input(f"{where}: not possible as JSON: {error}") from None
+    return "".join(parts)
+
+
+def _in_namespace(document: Document, namespace: str) -> Document:
+    value = json.loads(document.text)
+    if value["kind"] == "PlacementPolicy" or value["metadata"].get("namespace"):
+        return document
+    value["metadata"]["namespace"] = namespace
+    return Document(json.dumps(value), document.where)
+
+
+def _name(value: dict[str, Any]) -> str:
+    return str(value["metadata"]["name"])
+
+
+def _one_line(error: Exception) -> str:
+    return re.sub(r"\s+", " ", str(error)).replace('in "<unicode string>", ', "at ")[:300]
+
+
+def _cut(value: object) -> str:
+    shown = repr(value)
+    return shown if len(shown) <= 80 else shown[:80] + "…"
+
+
+# ── The short form ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@dataclass(frozen=True, slots=True)
+class ShortForm:
+    """`spillway apply NAME --image …`."""
+
+    name: str
+    namespace: str
+    image: str
+    replicas: int
+    cpu: str
+    memory: str
+    own_first: bool | None
+
+
+def written_out(short: ShortForm) -> tuple[Document, ...]:
+    """The Deployment, and the policy when one was asked for."""
+    requests = {name: amount for name, amount in (("cpu", short.cpu), ("memory", short.memory)) if amount}
+    labels = {"app.kubernetes.io/name": short.name}
+    container = {"name": "main", "image": short.image, "resources": {"requests": requests}}
+    objects: list[dict[str, Any]] = [
+        {
+            "apiVersion": "apps/v1",
+            "kind": "Deployment",
+            "metadata": {"name": short.name, "namespace": short.namespace, "labels": labels},
+            "spec": {
+                "replicas": short.replicas,
+                "selector": {"matchLabels": labels},
+                "template": {"metadata": {"labels": labels}, "spec": {"containers": [container]}},
+            },
+        }
+    ]
+    if short.own_first is not None:
+        policy = {"ownFirst": short.own_first}
+        objects.append({"apiVersion": "spillway.io/v1", "kind": "PlacementPolicy", "spec": policy})
+    return tuple(Document(json.dumps(value), f"the {value['kind']} of `apply {short.name}`") for value in objects)

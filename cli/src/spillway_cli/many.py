@@ -1,0 +1,61 @@
+"""Applies many workloads: in batches, each with its own answer."""
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from spillway import api
+from spillway.rpc.services import PlannerClient
+from spillway.texts import counted
+from spillway_cli import tables
+from spillway_cli.exits import Code, say, say_waits
+from spillway_cli.grouping import Group
+from spillway_cli.manifests import place_names
+from spillway_cli.output import Format, console, print_machine
+from spillway_cli.waiting import until_ready
+
+BATCH_ITEMS_MAX = 200
+BATCH_CHARACTERS_MAX = 1024 * 1024
+"""A planner takes more; a batch is one transaction, and everybody who asks meanwhile waits for it."""
+
+
+async def apply_all(client: PlannerClient, groups: Sequence[Group], output: Format, seconds: float) -> Code:
+    """Prints one line for each workload. seconds: how long to wait until all are ready; 0 does not wait."""
+    answers: list[api.BatchAnswer] = []
+    for batch in batches(groups):
+        items = tuple(api.BatchItem(apply=api.ApplyRequest(_texts(group))) for group in batch)
+        reply = await client.plan_batch(api.PlanBatchRequest(items))
+        named = zip(batch, reply.answers, strict=True)
+        answers += [replace(answer, error=place_names(answer.error, group.documents)) for group, answer in named]
+    if output is Format.table:
+        console().print(tables.batch([group.key for group in groups], answers))
+    else:
+        print_machine(api.PlanBatchReply(tuple(answers)), output)
+    refused = sum(answer.placement is None for answer in answers)
+    if refused:
+        say(f"{counted(refused, 'workload')} of {len(answers)} refused")
+        return Code.FAILED
+    placed = [answer.placement for answer in answers if answer.placement is not None]
+    deadline = time.monotonic() + seconds
+    for placement in placed if seconds else ():
+        await until_ready(client, placement, max(0.1, deadline - time.monotonic()), say_waits())
+    return Code.IN_PART if any(placement.unplaced for placement in placed) and not seconds else Code.DONE
+
+
+def batches(groups: Sequence[Group]) -> Iterator[list[Group]]:
+    """Groups in their order, no batch with more than it may have; one that is too large alone goes alone."""
+    batch: list[Group] = []
+    size = 0
+    for group in groups:
+        more = sum(map(len, _texts(group)))
+        if batch and (len(batch) == BATCH_ITEMS_MAX or size + more > BATCH_CHARACTERS_MAX):
+            yield batch
+            batch, size = [], 0
+        batch.append(group)
+        size += more
+    if batch:
+        yield batch
+
+
+def _texts(group: Group) -> tuple[str, ...]:
+    return tuple(document.text for document in group.documents)

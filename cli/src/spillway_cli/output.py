@@ -1,0 +1,143 @@
+"""What is printed: JSON or YAML for machines, tables for people; stdout holds only what was asked for."""
+
+import base64
+import dataclasses
+import json
+import sys
+import typing
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from enum import StrEnum
+from functools import cache
+from typing import Any
+
+import yaml
+from rich.console import Console
+from rich.table import Table
+
+from spillway.model import Generation
+
+_PIPE_WIDTH = 240
+"""Columns of a table that does not go to a terminal, so that nothing is cut."""
+
+
+class Format(StrEnum):
+    table = "table"
+    json = "json"
+    yaml = "yaml"
+
+
+class WideFormat(StrEnum):
+    """As Format, and tables with more columns."""
+
+    table = "table"
+    wide = "wide"
+    json = "json"
+    yaml = "yaml"
+
+    @property
+    def machine(self) -> Format | None:
+        """The form for machines that was asked for; None where it is a table."""
+        return Format(self.value) if self in (WideFormat.json, WideFormat.yaml) else None
+
+
+def console() -> Console:
+    return Console(file=sys.stdout, width=None if sys.stdout.isatty() else _PIPE_WIDTH, highlight=False, markup=False)
+
+
+def print_machine(value: object, chosen: Format, one_line: bool = False) -> None:
+    """A value (or a list of them) as JSON or YAML. one_line: one JSON document a line, for streams."""
+    plain = plain_of(value)
+    if chosen is Format.yaml:
+        text = ("---\n" if one_line else "") + yaml.safe_dump(plain, sort_keys=False, allow_unicode=True)
+    else:
+        text = json.dumps(plain, ensure_ascii=False, indent=None if one_line else 2) + "\n"
+    sys.stdout.write(text)
+    sys.stdout.flush()
+
+
+def plain_of(value: Any) -> Any:
+    """A value as JSON has it: pairs of a name and something become an object, generations become "epoch.sequence"."""
+    if isinstance(value, Generation):
+        return str(value)
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        pairs = _pair_fields(type(value))
+        return {
+            field.name: _object_of(getattr(value, field.name))
+            if field.name in pairs
+            else plain_of(getattr(value, field.name))
+            for field in dataclasses.fields(value)
+        }
+    if isinstance(value, bytes):
+        return _decoded(value)
+    if isinstance(value, dict):
+        return {str(key): plain_of(entry) for key, entry in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain_of(entry) for entry in value]
+    return value
+
+
+def _object_of(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:
+    return {name: plain_of(entry) for name, entry in pairs}
+
+
+def _decoded(data: bytes) -> Any:
+    """Manifests are JSON in bytes; anything else is shown as base64."""
+    try:
+        return json.loads(data)
+    except ValueError:
+        return base64.b64encode(data).decode()
+
+
+@cache
+def _pair_fields(kind: type) -> frozenset[str]:
+    """The fields that are maps in the form of pairs. (namespace, name) lists are not: names repeat."""
+    hints = typing.get_type_hints(kind)
+    return frozenset(
+        name
+        for name, hint in hints.items()
+        if typing.get_origin(hint) is tuple
+        and typing.get_origin(typing.get_args(hint)[0]) is tuple
+        and typing.get_args(typing.get_args(hint)[0])[0] is str
+        and name != "facts_removed"
+    )
+
+
+def table(columns: Sequence[str], rows: Iterable[Sequence[object]], right: Iterable[str] = ()) -> Table:
+    """A table without lines. right: the columns of numbers."""
+    made = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    numbers = set(right)
+    for column in columns:
+        made.add_column(column, justify="right" if column in numbers else "left", overflow="fold")
+    for row in rows:
+        made.add_row(*(str(cell) for cell in row))
+    return made
+
+
+def when(at_ms: int) -> str:
+    """A wall time for people, of this machine's zone."""
+    return datetime.fromtimestamp(at_ms / 1000).astimezone().strftime("on %Y-%m-%d at %H:%M:%S")
+
+
+def duration(milliseconds: int) -> str:
+    """An age for people; −1 is never."""
+    if milliseconds < 0:
+        return "never"
+    seconds = milliseconds / 1000
+    if seconds < 10:
+        return f"{seconds:.1f}s"
+    for limit, unit, size in ((120, "s", 1), (7200, "m", 60), (172_800, "h", 3600)):
+        if seconds < limit:
+            return f"{seconds / size:.0f}{unit}"
+    return f"{seconds / 86_400:.0f}d"
+
+
+def amount(resource: str, value: int) -> str:
+    """An amount as people write it: cores for cpu, binary units for bytes."""
+    if resource == "cpu":
+        return f"{value / 1000:g}"
+    if resource in ("memory", "ephemeral-storage"):
+        for unit, size in (("Ti", 2**40), ("Gi", 2**30), ("Mi", 2**20), ("Ki", 2**10)):
+            if value >= 10 * size or (value >= size and value % size == 0):
+                return f"{value / size:.4g}{unit}"
+    return str(value)

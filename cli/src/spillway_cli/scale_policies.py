@@ -1,0 +1,84 @@
+"""Scale policies among names and manifests: what names one, which documents are some, the HPA of `autoscale`."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from spillway_cli.exits import bad_input
+from spillway_cli.manifests import Document
+
+KINDS = {
+    "hpa": "",
+    "horizontalpodautoscaler": "HorizontalPodAutoscaler",
+    "horizontalpodautoscalers": "HorizontalPodAutoscaler",
+    "so": "ScaledObject",
+    "scaledobject": "ScaledObject",
+    "scaledobjects": "ScaledObject",
+    "scalepolicy": "ScalePolicy",
+    "scalepolicies": "ScalePolicy",
+}
+"""What a person may write for a kind; hpa is any of them."""
+
+GROUPS = {"HorizontalPodAutoscaler": "autoscaling", "ScaledObject": "keda.sh", "ScalePolicy": "spillway.io"}
+TARGETS = {"deployment": "Deployment", "deploy": "Deployment", "statefulset": "StatefulSet", "sts": "StatefulSet"}
+WORKLOAD_KINDS = {**TARGETS, "job": "Job"}
+CPU_PERCENT_DEFAULT = 80
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyName:
+    """kind: empty is any. name: the policy's own; empty is all of them."""
+
+    kind: str
+    name: str
+
+
+def policy_name(given: str, second: str = "") -> PolicyName | None:
+    """Of `hpa`, `hpa/NAME` or `hpa NAME`; None where this names a workload, whose name stands alone."""
+    word, slash, name = given.partition("/")
+    kind = KINDS.get(word.lower())
+    if kind is None:
+        if second:
+            raise bad_input(f"{given!r}: expected hpa before the name {second!r}, or one name alone")
+        return None
+    if slash and (not name or "/" in name or second):
+        raise bad_input(f"{' '.join(filter(None, (given, second)))!r}: expected {word}, {word}/NAME or {word} NAME")
+    return PolicyName(kind, name or second)
+
+
+def split(documents: Sequence[Document]) -> tuple[tuple[Document, ...], tuple[Document, ...]]:
+    """(what goes to the planner, the scale policies), each in their order."""
+    policies = tuple(document for document in documents if _is_policy(document))
+    return tuple(document for document in documents if document not in policies), policies
+
+
+def _is_policy(document: Document) -> bool:
+    value = json.loads(document.text)
+    return str(value["apiVersion"]).partition("/")[0] == GROUPS.get(value["kind"], "-")
+
+
+def target(given: str) -> tuple[str, str]:
+    """(kind, name) of NAME, deployment/NAME or statefulset/NAME."""
+    word, slash, name = given.rpartition("/")
+    kind = TARGETS.get(word.lower() if slash else "deployment")
+    if kind is None or not name:
+        raise bad_input(f"{given!r}: expected NAME, deployment/NAME or statefulset/NAME")
+    return kind, name
+
+
+def written_out(workload: tuple[str, str], namespace: str, name: str, bounds: tuple[int, int], cpu_percent: int) -> str:
+    """The HorizontalPodAutoscaler that `autoscale` stands for, as JSON. bounds: the least and the most replicas."""
+    kind, of = workload
+    average = {"type": "Utilization", "averageUtilization": cpu_percent}
+    manifest = {
+        "apiVersion": "autoscaling/v2",
+        "kind": "HorizontalPodAutoscaler",
+        "metadata": {"name": name or of, "namespace": namespace},
+        "spec": {
+            "scaleTargetRef": {"apiVersion": "apps/v1", "kind": kind, "name": of},
+            "minReplicas": bounds[0],
+            "maxReplicas": bounds[1],
+            "metrics": [{"type": "Resource", "resource": {"name": "cpu", "target": average}}],
+        },
+    }
+    return json.dumps(manifest)

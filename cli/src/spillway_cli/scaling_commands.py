@@ -1,0 +1,207 @@
+"""Commands on scale policies: autoscale; and what apply, get, explain and delete do with them."""
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Annotated
+
+import typer
+from rich.console import RenderableType
+
+from spillway.api import PlacementReply, RequestError
+from spillway.api_scaling import (
+    DeclarePolicyRequest,
+    DeletePolicyRequest,
+    ExplainPolicyRequest,
+    GetPolicyRequest,
+    ListPoliciesRequest,
+    PolicyReply,
+)
+from spillway.rpc.services import ScalingClient
+from spillway_cli import scaling_tables
+from spillway_cli.config import Config
+from spillway_cli.exits import bad_input, say
+from spillway_cli.manifests import Document
+from spillway_cli.output import Format, WideFormat, console, print_machine
+from spillway_cli.scale_policies import CPU_PERCENT_DEFAULT, PolicyName, target, written_out
+from spillway_cli.session import Namespace, Output, scaling_client, with_scaling
+
+app = typer.Typer()
+
+PAGE_SIZE = 200
+
+
+@app.command(epilog="Example:  spillway autoscale web --min 2 --max 50 --cpu-percent 60")
+def autoscale(  # noqa: PLR0913 - the options of a command are its parameters
+    context: typer.Context,
+    workload: Annotated[str, typer.Argument(help="NAME, deployment/NAME or statefulset/NAME.", show_default=False)],
+    *,
+    most: Annotated[
+        int, typer.Option("--max", min=1, help="The most replicas; what has more is cut to it.", show_default=False)
+    ],
+    least: Annotated[int, typer.Option("--min", min=0, help="The least replicas.")] = 1,
+    cpu_percent: Annotated[
+        int, typer.Option(min=1, help="CPU that pods are to use, in percent of what they request.")
+    ] = CPU_PERCENT_DEFAULT,
+    name: Annotated[
+        str, typer.Option(help="Name of the HorizontalPodAutoscaler.", show_default="as the workload")
+    ] = "",
+    namespace: Namespace = None,
+    output: Output = Format.table,
+) -> None:
+    """Let the CPU that its pods use say how many replicas a workload has, in all clusters together.
+
+    As with kubectl it holds at once and nobody is asked: what has more than --max is cut to that, and it is said.
+    """
+
+    async def body(client: ScalingClient, config: Config) -> None:
+        if least > most:
+            raise bad_input(f"--min {least}: expected at most --max, {most}")
+        space = namespace or config.namespace
+        manifest = written_out(target(workload), space, name, (least, most), cpu_percent)
+        if (await client.declare_policy(DeclarePolicyRequest(manifest, plan_only=True))).replicas < 0:
+            ahead = "`spillway apply -f` takes the manifest of a policy for one to come"
+            raise bad_input(f"{space}/{target(workload)[1]}: no workload of that name is declared; {ahead}")
+        _show(await client.declare_policy(DeclarePolicyRequest(manifest)), output)
+
+    with_scaling(context, body)
+
+
+# ── What other commands do with scale policies ──────────────────────────────────────────────────────────────────────
+
+
+async def check(config: Config, documents: Sequence[Document]) -> list[PolicyReply]:
+    """What declaring them would answer; nothing is kept. An error names the file and the document."""
+    return await _declare(config, documents, plan_only=True)
+
+
+async def declare(config: Config, documents: Sequence[Document]) -> list[PolicyReply]:
+    return await _declare(config, documents, plan_only=False)
+
+
+async def _declare(config: Config, documents: Sequence[Document], plan_only: bool) -> list[PolicyReply]:
+    replies: list[PolicyReply] = []
+    if not documents:
+        return replies
+    async with scaling_client(config) as client:
+        for document in documents:
+            try:
+                replies.append(await client.declare_policy(DeclarePolicyRequest(document.text, plan_only)))
+            except RequestError as error:
+                text = error.text if error.code == "UNAVAILABLE" else f"{document.where}: {error.text}"
+                raise RequestError(error.code, text) from None
+    return replies
+
+
+def show_declared(replies: Sequence[PolicyReply], output: Format) -> None:
+    """One line or one document for each."""
+    for reply in replies:
+        _show(reply, output)
+
+
+def _show(reply: PolicyReply, output: Format) -> None:
+    done = "declared" if reply.changed else "is as it was"
+    _print(reply, None if output is Format.table else output, lambda: scaling_tables.declared(reply, done))
+
+
+async def get(config: Config, asked: PolicyName, namespace: str, output: WideFormat) -> None:
+    """One policy, or all of a namespace."""
+    async with scaling_client(config) as client:
+        if asked.name:
+            request = GetPolicyRequest(namespace, policy=asked.name, kind=asked.kind)
+            found = [await client.get_policy(request)]
+        else:
+            found = [reply for reply in await _all(client, namespace) if asked.kind in ("", reply.kind)]
+    if any(reply.stale for reply in found):
+        say("warning: answered by an hpa that is not the active one: this may be old")
+    for reply in found:
+        if reply.replicas_max < 0:
+            say(f"warning: {reply.kind} {reply.namespace}/{reply.policy}: {'; '.join(reply.warnings)}")
+    if output.machine is None and any(scaling_tables.UNKNOWN in reply.targets for reply in found):
+        say("`spillway explain hpa/NAME` says why a value is unknown")
+    if not found and output.machine is None:
+        say(f"no scale policy in {namespace}")
+        return
+    now_ms, wide = round(time.time() * 1000), output is WideFormat.wide
+    value = found[0] if asked.name else found
+    _print(value, output.machine, lambda: scaling_tables.policies(found, now_ms, wide))
+
+
+async def _all(client: ScalingClient, namespace: str) -> list[PolicyReply]:
+    found: list[PolicyReply] = []
+    token = ""
+    while True:
+        reply = await client.list_policies(ListPoliciesRequest(namespace, PAGE_SIZE, token))
+        found += reply.policies
+        token = reply.next_page_token
+        if not token:
+            return found
+
+
+async def explain(config: Config, asked: PolicyName, namespace: str, output: Format) -> None:
+    async with scaling_client(config) as client:
+        reply = await client.explain_policy(ExplainPolicyRequest(namespace, policy=_one(asked), kind=asked.kind))
+    machine = None if output is Format.table else output
+    _print(reply, machine, lambda: scaling_tables.explanation(reply))
+
+
+async def delete(config: Config, asked: PolicyName, namespace: str, output: Format) -> None:
+    reply = await _deleted(config, asked, namespace)
+    machine = None if output is Format.table else output
+    _print(reply, machine, lambda: scaling_tables.declared(reply, "is gone"))
+
+
+async def _deleted(config: Config, asked: PolicyName, namespace: str) -> PolicyReply:
+    async with scaling_client(config) as client:
+        return await client.delete_policy(DeletePolicyRequest(namespace, policy=_one(asked), kind=asked.kind))
+
+
+async def say_who_decides(config: Config, placement: PlacementReply) -> None:
+    """Of what is applied: the policy that says how many replicas it has, the number, and the policy's bounds."""
+    if not placement.scaled_by:
+        return
+    policy = _attached(placement)
+    try:
+        async with scaling_client(config) as client:
+            request = GetPolicyRequest(placement.namespace, policy=policy.name, kind=policy.kind)
+            within = f", of {scaling_tables.bounds(await client.get_policy(request))}"
+    except RequestError as error:
+        within = f"; its bounds are not known: {error.text}"
+    who = f"{placement.namespace}/{placement.name}: {placement.scaled_by} decides the number of replicas"
+    say(f"{who}: {placement.replicas} now{within}; `{_deletion(placement)}` ends that")
+
+
+async def say_what_stays(config: Config, placement: PlacementReply, delete_too: bool) -> None:
+    """Of what is deleted: the policy that outlives it, or that it is deleted, too."""
+    if not placement.scaled_by:
+        if delete_too:
+            say(f"{placement.namespace}/{placement.name} has no scale policy")
+        return
+    if delete_too:
+        gone = await _deleted(config, _attached(placement), placement.namespace)
+        say(f"{gone.kind} {gone.namespace}/{gone.policy} is gone")
+        return
+    again = f"decides the number of replicas of {placement.namespace}/{placement.name} if that is applied again"
+    say(f"{placement.scaled_by} stays, and {again}; `{_deletion(placement)}`, or --with-policy here, deletes it")
+
+
+def _attached(placement: PlacementReply) -> PolicyName:
+    """Of KIND/NAME, as the planner names the policy that scales a workload."""
+    kind, _, name = placement.scaled_by.partition("/")
+    return PolicyName(kind, name)
+
+
+def _deletion(placement: PlacementReply) -> str:
+    return f"spillway delete hpa/{_attached(placement).name} -n {placement.namespace}"
+
+
+def _one(asked: PolicyName) -> str:
+    if not asked.name:
+        raise bad_input("hpa: expected hpa/NAME")
+    return asked.name
+
+
+def _print(value: object, machine: Format | None, shown: Callable[[], RenderableType]) -> None:
+    if machine is None:
+        console().print(shown())
+    else:
+        print_machine(value, machine)

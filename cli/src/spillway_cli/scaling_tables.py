@@ -1,0 +1,154 @@
+"""Scale policies as people read them: the table as kubectl has it, and why a workload has so many replicas."""
+
+from collections.abc import Iterable, Iterator
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from spillway.api_scaling import ExplainedMetric, ExplainPolicyReply, PodsInCluster, PolicyReply
+from spillway.texts import counted
+from spillway_cli.output import duration, table, when
+
+UNKNOWN = "<unknown>"
+NONE = "<none>"
+WORDS_BY_REASON = {
+    "ScaleUpStabilized": "fewer were asked for within the window of stabilization, and the fewest hold",
+    "ScaleDownStabilized": "more were asked for within the window of stabilization, and the most hold",
+    "ScaleUpLimit": "it grows no faster by the behavior's policies",
+    "ScaleDownLimit": "it shrinks no faster by the behavior's policies",
+    "TooManyReplicas": "no more than the policy's maximum",
+    "TooFewReplicas": "no fewer than the policy's minimum",
+    "ScalerCooldown": "the cooldown after the last active trigger is not over",
+}
+"""Kubernetes' and KEDA's names for what made another number of the one that was asked for."""
+
+
+def policies(replies: Iterable[PolicyReply], now_ms: int, wide: bool = False) -> Table:
+    columns = ("NAME", "REFERENCE", "TARGETS", "MINPODS", "MAXPODS", "REPLICAS", "AGE")
+    more = ("NAMESPACE", "KIND", "DESIRED") if wide else ()
+    rows = [_row(reply, now_ms, wide) for reply in replies]
+    return table((*columns, *more), rows, right=("MINPODS", "MAXPODS", "REPLICAS", "AGE", "DESIRED"))
+
+
+def _row(reply: PolicyReply, now_ms: int, wide: bool) -> tuple[object, ...]:
+    age = duration(max(0, now_ms - reply.declared_ms))
+    bounds = _number(reply.replicas_min), _number(reply.replicas_max)
+    row = (reply.policy, f"workload/{reply.name}", reply.targets or NONE, *bounds, _number(reply.replicas), age)
+    return (*row, reply.namespace, reply.kind, _number(reply.replicas_desired)) if wide else row
+
+
+def _number(replicas: int) -> object:
+    return UNKNOWN if replicas < 0 else replicas
+
+
+def declared(reply: PolicyReply, done: str) -> RenderableType:
+    """What became of a policy, in a line; and what of it has no effect."""
+    line = Text(f"{reply.kind} {reply.namespace}/{reply.policy}", style="bold")
+    line.append(f" {done}: {reply.namespace}/{reply.name}, {bounds(reply)}", style="not bold")
+    if reply.replicas < 0:
+        line.append("; there is no such workload yet", style="yellow")
+    else:
+        line.append(f"; it has {counted(reply.replicas, 'replica')}", style="not bold")
+    return Group(line, *(Text(f"warning: {warning}", style="yellow") for warning in reply.warnings))
+
+
+def bounds(reply: PolicyReply) -> str:
+    if reply.replicas_max < 0:
+        return "between bounds that are not known"
+    return f"{reply.replicas_min} to {counted(reply.replicas_max, 'replica')}"
+
+
+# ── Why this number ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def explanation(reply: ExplainPolicyReply) -> RenderableType:
+    """From the number to its reasons: what each metric asked for, what was made of that, when it may change."""
+    policy = reply.policy
+    title = Text(f"{policy.kind} {policy.namespace}/{policy.policy}", style="bold")
+    title.append(f"  scales {policy.namespace}/{policy.name}, {bounds(policy)}", style="not bold")
+    parts: list[RenderableType] = [title, *_verdict(reply), *_metrics(reply.metrics), *_rules(reply)]
+    if reply.due_ms:
+        parts += [Text(""), Text(f"With nothing new heard it may change {when(reply.due_ms)}: {reply.due_why}")]
+    parts += _pods(reply.pods)
+    parts += _conditions(reply)
+    if policy.stale:
+        parts += [Text(""), Text("answered by an hpa that is not the active one: this may be old", style="yellow")]
+    return Group(*parts)
+
+
+def _verdict(reply: ExplainPolicyReply) -> Iterator[Text]:
+    policy = reply.policy
+    if policy.replicas < 0:
+        yield Text(f"there is no workload {policy.namespace}/{policy.name} yet: nothing is scaled", style="yellow")
+    elif not reply.decided_ms:
+        yield Text(f"{counted(policy.replicas, 'replica')}; nothing was decided yet")
+    else:
+        changed = f", unchanged since {when(reply.changed_ms).removeprefix('on ')}" if reply.changed_ms else ""
+        wanted = policy.replicas_desired
+        behind = f"; {wanted} were decided and are not declared yet" if wanted not in (-1, policy.replicas) else ""
+        yield Text(f"{counted(policy.replicas, 'replica')}{changed}{behind}")
+    if reply.reason:
+        yield Text(reply.reason)
+    for warning in policy.warnings:
+        yield Text(f"warning: {warning}", style="yellow")
+
+
+def _metrics(metrics: tuple[ExplainedMetric, ...]) -> Iterator[RenderableType]:
+    if not metrics:
+        return
+    columns = ("METRIC", "SOURCE", "VALUE", "TARGET", "ASKS FOR", "AGE", "")
+    rows = [
+        (
+            metric.metric,
+            metric.source,
+            metric.value or UNKNOWN,
+            metric.target,
+            "nothing" if metric.replicas < 0 else metric.replicas,
+            "" if metric.age_ms < 0 else duration(metric.age_ms),
+            "; ".join(filter(None, (metric.trouble, "active" if metric.active else "", metric.detail))),
+        )
+        for metric in metrics
+    ]
+    yield Text("")
+    yield table(columns, rows, right=("VALUE", "TARGET", "ASKS FOR", "AGE"))
+
+
+def _rules(reply: ExplainPolicyReply) -> Iterator[Text]:
+    """From what was asked for to what was decided, a line for each rule that changed it."""
+    if not reply.rules:
+        return
+    asked = f"{reply.asked_by} asks for {reply.asked}" if reply.asked >= 0 else "no metric asks for any number"
+    yield Text("")
+    yield Text(f"How it was decided: {asked}", style="bold")
+    for rule in reply.rules:
+        yield Text(f"  {rule.before} → {rule.after}  {rule.rule}: {WORDS_BY_REASON.get(rule.why, rule.why)}")
+
+
+def _pods(pods: tuple[PodsInCluster, ...]) -> Iterator[RenderableType]:
+    if not pods:
+        return
+    rows = [
+        (
+            entry.cluster,
+            entry.pods,
+            entry.ready,
+            entry.sampled,
+            duration(entry.age_ms),
+            "; ".join(filter(None, ("lost: counted as it was last seen" if entry.lost else "", entry.trouble))),
+        )
+        for entry in pods
+    ]
+    yield Text("")
+    yield table(("CLUSTER", "PODS", "READY", "SAMPLED", "AGE", ""), rows, right=("PODS", "READY", "SAMPLED", "AGE"))
+
+
+def _conditions(reply: ExplainPolicyReply) -> Iterator[RenderableType]:
+    if not reply.conditions:
+        return
+    rows = [
+        (entry.type, entry.status, entry.reason, entry.message or WORDS_BY_REASON.get(entry.reason, ""))
+        for entry in reply.conditions
+    ]
+    yield Text("")
+    yield table(("CONDITION", "STATUS", "REASON", "MESSAGE"), rows)

@@ -1,0 +1,130 @@
+"""One invocation: its connection flags, its config, its client; and the options that many commands share."""
+
+import os
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, TypeVar
+
+import typer
+
+from spillway import tracing
+from spillway.api import RequestError
+from spillway.rpc.services import LendingClient, PlannerClient, ScalingClient
+from spillway.settings import from_environment
+from spillway_cli.config import Config, Resolved, resolve, what_helps
+from spillway_cli.exits import finish
+from spillway_cli.output import Format
+
+T = TypeVar("T")
+
+Output = Annotated[Format, typer.Option("--output", "-o", help="Form of the answer on stdout.")]
+Wait = Annotated[bool, typer.Option("--wait", help="Wait until it is so in the clusters.")]
+Timeout = Annotated[float, typer.Option("--timeout", min=0.1, help="Seconds that --wait may take.")]
+Namespace = Annotated[
+    str | None, typer.Option("--namespace", "-n", help="Namespace; without it the configured one.", show_default=False)
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Flags:
+    """The connection flags as given, before anything is read."""
+
+    values: Mapping[str, Any]
+    file: Path | None
+
+    def resolve(self) -> Resolved:
+        return resolve(self.values, self.file)
+
+
+def config_of(context: typer.Context) -> Resolved:
+    flags: Flags = context.obj
+    return flags.resolve()
+
+
+def with_config(context: typer.Context, body: Callable[[Config], Awaitable[T]]) -> T:
+    """Runs body with the config of this invocation; errors end the command in one line."""
+
+    async def work() -> T:
+        config = config_of(context).config
+        tracing.configure("cli", from_environment(tracing.TraceSettings, os.environ, "SPILLWAY_", shared=True))
+        try:
+            return await body(config)
+        finally:
+            tracing.shutdown()
+
+    return finish(work())
+
+
+def with_planner(context: typer.Context, body: Callable[[PlannerClient, Config], Awaitable[T]]) -> T:
+    """Runs body with a client of the configured planners."""
+
+    async def work(config: Config) -> T:
+        async with planner_client(config) as client:
+            return await body(client, config)
+
+    return with_config(context, work)
+
+
+def with_scaling(context: typer.Context, body: Callable[[ScalingClient, Config], Awaitable[T]]) -> T:
+    """Runs body with a client of the configured instances of hpa."""
+
+    async def work(config: Config) -> T:
+        async with scaling_client(config) as client:
+            return await body(client, config)
+
+    return with_config(context, work)
+
+
+def with_lending(context: typer.Context, body: Callable[[LendingClient, Config], Awaitable[T]]) -> T:
+    """Runs body with a client of the configured deschedulers."""
+
+    async def work(config: Config) -> T:
+        async with lending_client(config) as client:
+            return await body(client, config)
+
+    return with_config(context, work)
+
+
+@asynccontextmanager
+async def planner_client(config: Config) -> AsyncIterator[PlannerClient]:
+    with _named("planner", "endpoints", config):
+        async with PlannerClient(config.endpoints, **connection(config)) as client:
+            yield client
+
+
+@asynccontextmanager
+async def scaling_client(config: Config) -> AsyncIterator[ScalingClient]:
+    with _named("hpa", "scaling_endpoints", config):
+        async with ScalingClient(config.scaling_endpoints, **connection(config)) as client:
+            yield client
+
+
+@asynccontextmanager
+async def lending_client(config: Config) -> AsyncIterator[LendingClient]:
+    with _named("descheduler", "lending_endpoints", config):
+        async with LendingClient(config.lending_endpoints, **connection(config)) as client:
+            yield client
+
+
+def connection(config: Config) -> dict[str, Any]:
+    return {
+        "token": config.token,
+        "ca": config.ca,
+        "identity": (config.certificate, config.key) if config.certificate else None,
+        "timeout_seconds": config.timeout_seconds,
+        "retry_seconds": config.retry_seconds,
+    }
+
+
+@contextmanager
+def _named(who: str, name: str, config: Config) -> Iterator[None]:
+    """Says who was not reached, and what helps. name: of the setting that says where it is."""
+    try:
+        yield
+    except RequestError as error:
+        if error.code == "UNAVAILABLE":
+            text = f"{who} not reachable: {error.text}; {what_helps(config, name)}"
+            raise RequestError(error.code, text) from None
+        raise

@@ -1,0 +1,374 @@
+"""The tables and summaries that people see."""
+
+from collections.abc import Iterable, Sequence
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from spillway.api import (
+    BatchAnswer,
+    Brake,
+    CapacityReply,
+    ClusterMovesReply,
+    ClusterReply,
+    ClusterStatus,
+    Confirmation,
+    ListBrakesReply,
+    ListClustersReply,
+    ListedNode,
+    ListOrphansReply,
+    PlacedPart,
+    PlacementReply,
+    RecoverFleetReply,
+    WorkloadReply,
+)
+from spillway.events import PHASE_ACTIVE, PHASE_LEAVING, PHASE_LOST, DecisionRecorded
+from spillway.model import ClusterInput
+from spillway.texts import counted
+from spillway_cli.output import amount, duration, table, when
+from spillway_cli.waiting import loans_text
+
+_STALE = "answered by a planner that cannot prove that it is the active one: this may be old"
+
+
+def placement(reply: PlacementReply) -> RenderableType:
+    """Where the replicas go, and what bound each cluster."""
+    inputs = {entry.cluster: entry for entry in reply.inputs}
+    rows = [
+        (
+            part.cluster,
+            part.tier,
+            part.replicas,
+            part.replicas_new or "",
+            *_bound(inputs.get(part.cluster)),
+            _note(part),
+        )
+        for part in reply.parts
+    ]
+    placed = {part.cluster for part in reply.parts}
+    rows += [
+        (entry.cluster, entry.tier, 0, "", *_bound(entry), "") for entry in reply.inputs if entry.cluster not in placed
+    ]
+    columns = ("CLUSTER", "TIER", "REPLICAS", "ON NEW NODES", "ROOM BEFORE", "LIMITED BY", "AGE", "")
+    shown = table(columns, rows, right=("REPLICAS", "ON NEW NODES", "ROOM BEFORE"))
+    warnings = [*_warnings(reply.unmodelled, reply.stale), *(Text(text, style="yellow") for text in reply.warnings)]
+    return Group(summary(reply), *((shown,) if rows else ()), *warnings)
+
+
+def workload(reply: WorkloadReply) -> RenderableType:
+    """What was asked for, where it is, what each cluster shows of it, and the last decisions; or those of one gone."""
+    if reply.gone:
+        return Group(_gone(reply), Text(""), history(reply.history), *_warnings((), reply.placement.stale))
+    parts: list[RenderableType] = [summary(reply.placement, reply.kind), workload_parts(reply)]
+    if reply.history:
+        parts += [Text(""), history(reply.history)]
+    return Group(*parts, *_warnings(reply.placement.unmodelled, reply.placement.stale))
+
+
+def _gone(reply: WorkloadReply) -> Text:
+    last = reply.history[0]
+    text = Text(f"{reply.placement.namespace}/{reply.placement.name}", style="bold")
+    return text.append(f"  is not declared any more: {last.cause} {when(last.at_ms)}", style="not bold")
+
+
+def workload_parts(reply: WorkloadReply) -> Table:
+    statuses = {status.cluster: status for status in reply.statuses}
+    rows = [
+        (
+            part.cluster,
+            part.tier,
+            part.replicas,
+            part.replicas_new or "",
+            *_status(statuses.get(part.cluster), part),
+        )
+        for part in reply.placement.parts
+    ]
+    columns = ("CLUSTER", "TIER", "REPLICAS", "ON NEW NODES", "READY", "UPDATED", "PENDING", "STATE", "")
+    return table(columns, rows, right=("REPLICAS", "ON NEW NODES", "READY", "UPDATED", "PENDING"))
+
+
+def workloads(replies: Iterable[WorkloadReply]) -> Table:
+    rows = [workload_row(reply) for reply in replies]
+    columns = ("NAMESPACE", "NAME", "REPLICAS", "PLACED", "READY", "WAITING", "CLUSTERS", "")
+    return table(columns, rows, right=("REPLICAS", "PLACED", "READY", "WAITING"))
+
+
+def workload_row(reply: WorkloadReply) -> tuple[object, ...]:
+    shown = reply.placement
+    held = [part for part in shown.parts if part.replicas or part.removing or part.releasing]
+    where = ", ".join(f"{part.cluster} {part.replicas}" for part in held)
+    adopting = "being taken over" if any(part.adopting for part in held) else ""
+    changing_hands = "releasing" if shown.releasing else adopting
+    waits = "; ".join(filter(None, (changing_hands, _scaled_and_waiting(shown))))
+    note = "deleting" if shown.deleting else waits
+    return shown.namespace, shown.name, shown.replicas, shown.placed, ready(reply), shown.unplaced or "", where, note
+
+
+def workload_line(reply: WorkloadReply) -> str:
+    namespace, name, replicas, placed, are_ready, waiting, where, note = workload_row(reply)
+    counts = f"{counted(int(str(replicas)), 'replica')}, {placed} placed, {are_ready} ready"
+    rest = (f"{waiting} waiting" if waiting else "", f"in {where}" if where else "", str(note))
+    return f"{namespace}/{name}: {'; '.join(filter(None, (counts, *rest)))}"
+
+
+def _scaled_and_waiting(reply: PlacementReply) -> str:
+    scaled = f"scaled by {reply.scaled_by}" if reply.scaled_by else ""
+    return "; ".join(filter(None, (scaled, reply.waiting_for)))
+
+
+def ready(reply: WorkloadReply) -> int:
+    return sum(status.ready for status in reply.statuses)
+
+
+def clusters(reply: ListClustersReply) -> RenderableType:
+    """The fleet: state, age, and how full each cluster is."""
+    rows = [_cluster_row(cluster) for cluster in reply.clusters]
+    columns = (
+        "CLUSTER",
+        "TIER",
+        "STATE",
+        "AGE",
+        "NODES",
+        "CPU USED",
+        "MEMORY USED",
+        "REPLICAS",
+        "PENDING",
+        "WHERE",
+        "",
+    )
+    shown = table(columns, rows, right=("AGE", "NODES", "REPLICAS", "PENDING"))
+    return Group(shown, *_warnings((), reply.stale)) if rows else Text("no cluster: `spillway cluster join` adds one")
+
+
+def cluster(reply: ClusterReply) -> RenderableType:
+    return clusters(ListClustersReply((reply,), False))
+
+
+def nodes(found: Sequence[ListedNode]) -> Table:
+    """state: as kubectl says it, and the state of a loan."""
+    rows = [
+        (
+            node.name,
+            ", ".join(filter(None, ("Ready" if node.ready else "NotReady", "Cordoned" * node.cordoned, node.loan))),
+            *(_used(node, resource) for resource in ("cpu", "memory")),
+            node.stands_for,
+            ", ".join(node.taints),
+        )
+        for node in found
+    ]
+    return table(("NODE", "STATE", "CPU USED", "MEMORY USED", "STANDS FOR", "TAINTS"), rows)
+
+
+def cluster_moves(reply: ClusterMovesReply) -> Text:
+    """What a cluster's new phase moves, and what it waits for."""
+    name, phase = reply.cluster.cluster, reply.cluster.phase
+    text = Text(f"{name} is {phase}" if reply.changed else f"{name} is {phase} already", style="bold")
+    if reply.replicas:
+        verb = "are given up" if phase == PHASE_LOST else "go elsewhere"
+        text.append(f": {counted(reply.replicas, 'replica')} {verb}", style="not bold")
+    if reply.confirm:
+        text.append(f"; they wait for `spillway confirm {reply.confirm}`", style="yellow")
+    if phase == PHASE_LEAVING and (loans := loans_text(reply.cluster)):
+        text.append(f"; {loans} go back to their owners first", style="not bold")
+    if reply.frozen:
+        text.append(f"; nothing moves: {reply.frozen}", style="yellow")
+    if phase == PHASE_LOST:
+        text.append(f"; {_why_lost(reply.cluster)}", style="yellow")
+    elif reply.cluster.trouble:
+        text.append(f"; {reply.cluster.trouble}", style="yellow")
+    return text
+
+
+def _why_lost(cluster: ClusterReply) -> str:
+    """What is known of a cluster that a person says is lost."""
+    if cluster.trouble:
+        return f"its collector says: {cluster.trouble}"
+    return "nothing is heard of it, which may be its collector's silence: see that it does not run on"
+
+
+def brakes(reply: ListBrakesReply) -> RenderableType:
+    """What is frozen, what waits for a confirmation, what waits for the budget."""
+    parts: list[RenderableType] = [brake_line(brake) for brake in reply.brakes] or [Text("nothing is frozen")]
+    parts += [confirmation_line(confirmation) for confirmation in reply.confirmations]
+    if reply.over_budget:
+        budget = (
+            f"{counted(reply.over_budget, 'replica')} wait for the budget of {reply.moves_per_minute:g} moves a minute"
+        )
+        parts.append(Text(budget, style="yellow"))
+    if reply.moved_last_minute or not reply.over_budget:
+        moved = f"{counted(reply.moved_last_minute, 'replica')} moved in the last minute"
+        parts.append(Text(f"{moved}, of {reply.moves_per_minute:g} that the budget allows"))
+    return Group(*parts, *_warnings((), reply.stale))
+
+
+def brake_line(brake: Brake) -> Text:
+    if not brake.frozen:
+        was = f" any more; it was: {brake.reason or 'no reason given'}" if brake.at_ms else ", and was not"
+        return Text(f"{brake.scope} is not frozen{was}")
+    by = f" by {brake.by} {when(brake.at_ms)}"
+    text = Text(f"{brake.scope} is frozen", style="bold").append(
+        f"{by}: {brake.reason or 'no reason given'}", "not bold"
+    )
+    if brake.replicas:
+        text.append(f"; {counted(brake.replicas, 'replica')} would move", style="yellow")
+    return text
+
+
+def confirmation_line(confirmation: Confirmation) -> Text:
+    of = f"{confirmation.replicas} of {counted(confirmation.fleet_replicas, 'replica')}"
+    if confirmation.given:
+        by = f" by {confirmation.by} {when(confirmation.at_ms)}"
+        return Text(f"{confirmation.scope} is confirmed", style="bold").append(f"{by}: {of} to move", "not bold")
+    text = Text(f"{confirmation.scope} waits", style="bold yellow")
+    return text.append(f" for `spillway confirm {confirmation.scope}`: {of} would move", "not bold")
+
+
+def orphans(reply: ListOrphansReply) -> RenderableType:
+    """What no placement lists, and since which one."""
+    rows = [
+        (
+            one.cluster,
+            one.kind,
+            f"{one.namespace}/{one.name}",
+            one.replicas if one.version else "",
+            one.ready if one.version else "",
+            one.version,
+        )
+        for one in reply.orphans
+    ]
+    columns = ("CLUSTER", "KIND", "OBJECT", "REPLICAS", "READY", "LAST PLACEMENT")
+    return Group(table(columns, rows, right=("REPLICAS", "READY")), *_warnings((), reply.stale))
+
+
+def recovered(reply: RecoverFleetReply) -> RenderableType:
+    """What a former fleet left, and what became of it."""
+    rows = [
+        (
+            f"{one.namespace}/{one.name}",
+            sum(count for _, count in one.replicas),
+            ", ".join(f"{cluster} {count}" for cluster, count in one.replicas),
+            one.state,
+            one.message,
+        )
+        for one in reply.workloads
+    ]
+    columns = ("DEPLOYMENT", "REPLICAS", "CLUSTERS", "STATE", "")
+    return Group(table(columns, rows, right=("REPLICAS",)), *(Text(note, style="yellow") for note in reply.notes))
+
+
+def batch(names: Sequence[str], answers: Sequence[BatchAnswer]) -> RenderableType:
+    """One line for each workload of a batch, and what was refused with its reason."""
+    rows = [_batch_row(name, answer) for name, answer in zip(names, answers, strict=True)]
+    columns = ("WORKLOAD", "REPLICAS", "PLACED", "WAITING", "CLUSTERS", "")
+    return table(columns, rows, right=("REPLICAS", "PLACED", "WAITING"))
+
+
+def _batch_row(name: str, answer: BatchAnswer) -> tuple[object, ...]:
+    reply = answer.placement
+    if reply is None:
+        return name, "", "", "", "", f"refused, {answer.code}: {answer.error}"
+    where = ", ".join(f"{part.cluster} {part.replicas}" for part in reply.parts if part.replicas)
+    return name, reply.replicas, reply.placed, reply.unplaced or "", where, _scaled_and_waiting(reply)
+
+
+def capacity(reply: CapacityReply) -> RenderableType:
+    """How many replicas of a shape fit where."""
+    rows = [
+        (
+            entry.cluster,
+            entry.tier,
+            entry.certain,
+            entry.possible,
+            entry.reserved,
+            entry.limited_by,
+            duration(entry.age_ms),
+        )
+        for entry in reply.clusters
+    ]
+    total = sum(entry.certain for entry in reply.clusters)
+    columns = ("CLUSTER", "TIER", "FITS MORE", "AT MOST", "RESERVED", "LIMITED BY", "AGE")
+    shown = table(columns, rows, right=("FITS MORE", "AT MOST", "RESERVED"))
+    return Group(Text(f"{total} replicas fit", style="bold"), shown, *_warnings(reply.unmodelled, reply.stale))
+
+
+def history(records: Sequence[DecisionRecorded]) -> Table:
+    rows = [
+        (
+            str(record.generation),
+            f"{record.cause} by {record.scaled_by}" if record.scaled_by else record.cause,
+            record.replicas,
+            record.unplaced or "",
+            ", ".join(
+                f"{entry.cluster} {entry.before}→{entry.after}"
+                for entry in record.inputs
+                if entry.after or entry.before
+            ),
+        )
+        for record in records
+    ]
+    return table(("DECISION", "CAUSE", "REPLICAS", "UNPLACED", "CLUSTERS"), rows, right=("REPLICAS", "UNPLACED"))
+
+
+def summary(reply: PlacementReply, kind: str = "") -> Text:
+    """One line: what was asked for and how much of it has a place."""
+    text = Text(f"{kind + ' ' if kind else ''}{reply.namespace}/{reply.name}", style="bold")
+    if reply.deleting or reply.releasing:
+        left, what = sum(1 for _ in reply.parts), "deleted" if reply.deleting else "released"
+        text.append(f"  is being {what}: {left} cluster{'s' * (left != 1)} to go", style="not bold")
+        return text.append(f"; {reply.waiting_for}", style="yellow") if reply.releasing and reply.waiting_for else text
+    scaled = f" (scaled by {reply.scaled_by})" if reply.scaled_by else ""
+    text.append(f"  {reply.replicas} replicas{scaled}: {reply.placed} placed", style="not bold")
+    if reply.unplaced:
+        text.append(f", {reply.unplaced} wait", style="yellow")
+        if reply.waiting_for:
+            text.append(f" for {reply.waiting_for}", style="not bold")
+    elif reply.waiting_for:
+        text.append(f"; {reply.waiting_for}", style="yellow")
+    return text
+
+
+def _cluster_row(reply: ClusterReply) -> tuple[object, ...]:
+    nodes = f"{reply.nodes_ready}/{reply.nodes}"
+    nodes += f", {reply.nodes_virtual} virtual" if reply.nodes_virtual else ""
+    nodes += f" + {reply.nodes_lent} lent" if reply.nodes_lent else ""
+    used = (_used(reply, resource) for resource in ("cpu", "memory"))
+    where = "/".join(part for part in (reply.region, reply.zone) if part)
+    pending = reply.unschedulable_pods or ""
+    state = reply.state if reply.phase == PHASE_ACTIVE else f"{reply.state}, {reply.phase}"
+    age = duration(reply.age_ms)
+    return reply.cluster, reply.tier, state, age, nodes, *used, reply.replicas or "", pending, where, reply.trouble
+
+
+def _used(reply: ClusterReply | ListedNode, resource: str) -> str:
+    have, asked = dict(reply.allocatable).get(resource, 0), dict(reply.requested).get(resource, 0)
+    if not have:
+        return ""
+    return f"{amount(resource, asked)} of {amount(resource, have)} ({100 * asked // have} %)"
+
+
+def _bound(entry: ClusterInput | None) -> tuple[object, ...]:
+    return (entry.certain, entry.limited_by, duration(entry.age_ms)) if entry else ("", "", "")
+
+
+def _status(status: ClusterStatus | None, part: PlacedPart) -> tuple[object, ...]:
+    if status is None:
+        return "", "", "", "", _note(part)
+    said = "; ".join(text for text in (_note(part), status.message, status.unschedulable_reason) if text)
+    return status.ready, status.updated, status.unschedulable or "", status.state, said
+
+
+def _note(part: PlacedPart) -> str:
+    notes = (
+        "being removed" if part.removing else "",
+        "being released" if part.releasing else "",
+        "being taken over" if part.adopting else "",
+        f"{part.replicas_lost} lost, replaced elsewhere" if part.replicas_lost else "",
+        f"{part.replicas_leaving} leaving" if part.replicas_leaving else "",
+    )
+    return ", ".join(note for note in notes if note)
+
+
+def _warnings(unmodelled: Sequence[str], stale: bool) -> list[Text]:
+    found = [Text(f"not computed: {', '.join(unmodelled)}", style="yellow")] if unmodelled else []
+    return found + ([Text(_STALE, style="yellow")] if stale else [])

@@ -1,0 +1,230 @@
+"""Waiting until a workload is as it was asked for, or gone; until a cluster has handed over."""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+
+from spillway.api import (
+    ClusterReply,
+    ClusterStatus,
+    GetRequest,
+    ListBrakesReply,
+    ListBrakesRequest,
+    ListClustersRequest,
+    PlacementReply,
+    RequestError,
+    WorkloadReply,
+)
+from spillway.api_lending import ListLendingRequest
+from spillway.events import PHASE_DRAINING, STATE_PRESENT
+from spillway.rpc.services import LendingClient, PlannerClient
+from spillway.scopes import FLEET_SCOPE, cluster_scope
+from spillway.texts import counted, on_hold
+from spillway_cli.exits import Code, CommandFailed
+
+POLL_SECONDS = 0.5
+
+Said = Callable[[str], None]
+
+
+def loans_text(cluster: ClusterReply) -> str:
+    """Nodes that it has lent, and that are lent to it; empty: none."""
+    loans = ((cluster.nodes_lent, "lent node"), (cluster.nodes_virtual, "virtual node"))
+    return " and ".join(counted(number, what) for number, what in loans if number)
+
+
+async def until_ready(client: PlannerClient, wanted: PlacementReply, seconds: float, say: Said) -> WorkloadReply:
+    """Returns when every replica is ready. Fails with TIMED_OUT, or with IN_PART when only room is missing."""
+    return await _until(client, wanted, seconds, say, lacking)
+
+
+async def until_moved(client: PlannerClient, wanted: PlacementReply, seconds: float, say: Said) -> WorkloadReply:
+    """Returns when every replica is ready and none is leaving any more. Fails as until_ready does."""
+    return await _until(
+        client, wanted, seconds, say, lambda reply, generation: _leaving(reply) or lacking(reply, generation)
+    )
+
+
+async def _until(
+    client: PlannerClient,
+    wanted: PlacementReply,
+    seconds: float,
+    say: Said,
+    lack_of: Callable[[WorkloadReply, int], str],
+) -> WorkloadReply:
+    last: WorkloadReply | None = None
+
+    async def look() -> bool:
+        nonlocal last
+        last = await client.get(GetRequest(wanted.namespace, wanted.name))
+        lack = lack_of(last, wanted.generation)
+        if lack:
+            say(lack)
+        return not lack
+
+    if await _poll(look, seconds):
+        assert last is not None
+        return last
+    lack = "no answer" if last is None else lack_of(last, wanted.generation)
+    only_room = last is not None and last.placement.unplaced > 0 and not _unready(last)
+    code = Code.IN_PART if only_room else Code.TIMED_OUT
+    raise CommandFailed(f"{wanted.namespace}/{wanted.name}: not ready after {seconds:g} s: {lack}", code)
+
+
+def _leaving(reply: WorkloadReply) -> str:
+    """What has not left yet, for people; empty when nothing leaves."""
+    texts = [
+        f"{counted(part.replicas_leaving, 'replica')} to leave {part.cluster}"
+        for part in reply.placement.parts
+        if part.replicas_leaving
+    ]
+    return ", ".join(texts)
+
+
+async def until_gone(client: PlannerClient, namespace: str, name: str, seconds: float, say: Said) -> None:
+    """Returns when no cluster holds the workload any more. Fails with TIMED_OUT."""
+    left = "no answer"
+
+    async def look() -> bool:
+        nonlocal left
+        try:
+            reply = await client.get(GetRequest(namespace, name))
+        except RequestError as error:
+            if error.code == "NOT_FOUND":
+                return True
+            raise
+        left = "still in " + (", ".join(part.cluster for part in reply.placement.parts) or "the log")
+        say(left)
+        return False
+
+    if not await _poll(look, seconds):
+        raise CommandFailed(f"{namespace}/{name}: not gone after {seconds:g} s: {left}", Code.TIMED_OUT)
+
+
+async def until_withdrawn(client: LendingClient, cluster: str, seconds: float, say: Said) -> None:
+    """Returns when all that a cluster has lent is back and its rules are forgotten. Fails with TIMED_OUT."""
+    left = "no answer"
+
+    async def look() -> bool:
+        nonlocal left
+        try:
+            (found,) = (await client.list_lending(ListLendingRequest(cluster))).clusters
+        except RequestError as error:
+            if error.code == "NOT_FOUND":
+                return True
+            raise
+        if not found.withdrawing:
+            raise CommandFailed(f"{cluster}: it lends again: somebody declared it")
+        away = found.nodes_lent + found.nodes_recalled + found.nodes_checking
+        left = f"{counted(away, 'node')} to come back" if away else "all nodes are back, their marks are looked for"
+        say(f"{cluster}: {left}")
+        return False
+
+    if not await _poll(look, seconds):
+        raise CommandFailed(f"{cluster}: not withdrawn after {seconds:g} s: {left}", Code.TIMED_OUT)
+
+
+async def until_handed_over(
+    client: PlannerClient, name: str, phase: str, seconds: float, say: Said
+) -> ClusterReply | None:
+    """The cluster, once no placement lists it any more; one that leaves: None, once it has. Fails with TIMED_OUT."""
+    left, cluster = "no answer", None
+
+    async def look() -> bool:
+        nonlocal left, cluster
+        clusters = (await client.list_clusters(ListClustersRequest())).clusters
+        cluster = next((entry for entry in clusters if entry.cluster == name), None)
+        if cluster is None:
+            return True
+        if cluster.phase != phase:
+            raise CommandFailed(f"{name}: it is {cluster.phase} now: somebody called it off")
+        if phase == PHASE_DRAINING and not cluster.workloads:
+            return True
+        left = f"{counted(cluster.replicas, 'replica')} of {counted(cluster.workloads, 'workload')} still there"
+        held = held_back(await client.list_brakes(ListBrakesRequest()), name)
+        left += "".join(f"; {text}" for text in (loans_text(cluster), held, cluster.trouble) if text)
+        say(f"{name}: {left}")
+        return False
+
+    if not await _poll(look, seconds):
+        raise CommandFailed(f"{name}: not done after {seconds:g} s: {left}", Code.TIMED_OUT)
+    return cluster
+
+
+async def until_heard(client: PlannerClient, joined: ClusterReply, seconds: float) -> ClusterReply:
+    """The cluster once it is ready, or in other trouble than when it joined; when the time is over, as it is then."""
+    last = joined
+
+    def is_heard() -> bool:
+        return last.state in ("Ready", "Duplicate") or bool(last.trouble and last.trouble != joined.trouble)
+
+    async def look() -> bool:
+        nonlocal last
+        clusters = (await client.list_clusters(ListClustersRequest())).clusters
+        last = next((entry for entry in clusters if entry.cluster == joined.cluster), last)
+        return is_heard()
+
+    if not is_heard():
+        await _poll(look, seconds)
+    return last
+
+
+def held_back(reply: ListBrakesReply, cluster: str) -> str:
+    """What keeps a cluster from handing over, for people; empty when nothing does."""
+    scopes = (FLEET_SCOPE, cluster_scope(cluster))
+    texts = [f"{brake.scope} is frozen: {brake.reason}" for brake in reply.brakes if brake.scope in scopes]
+    texts += [
+        f"waits for `spillway confirm {entry.scope}`"
+        for entry in reply.confirmations
+        if entry.cluster == cluster and not entry.given
+    ]
+    if reply.moves_per_minute < 1:
+        texts.append(f"the budget is {reply.moves_per_minute:g} moves a minute")
+    return "; ".join(texts)
+
+
+def lacking(reply: WorkloadReply, generation: int) -> str:
+    """What is missing until the workload is ready, for people; empty when nothing is."""
+    placement = reply.placement
+    if placement.generation < generation:
+        return "the planner's answer is still older than the request"
+    if placement.unplaced:
+        return f"{placement.unplaced} replicas wait for {placement.waiting_for or 'room'}"
+    return _unready(reply) or (placement.waiting_for if "rollout " in placement.waiting_for else "")
+
+
+def _unready(reply: WorkloadReply) -> str:
+    statuses = {status.cluster: status for status in reply.statuses}
+    for part in reply.placement.parts:
+        status = statuses.get(part.cluster)
+        if part.removing:
+            return _with_hold(f"{part.cluster}: being removed", status)
+        if status is None:
+            return f"{part.cluster}: nothing heard of it yet"
+        if not status.current:
+            return _with_hold(f"{part.cluster}: not carried out yet", status)
+        if status.state != STATE_PRESENT:
+            return f"{part.cluster}: {status.state}{': ' + status.message if status.message else ''}"
+        if reply.kind == "Job" and status.message.startswith("Complete"):
+            continue
+        if min(status.ready, status.updated) < part.replicas or status.spec_replicas != part.replicas:
+            waits = f", {status.unschedulable} pending" if status.unschedulable else ""
+            return f"{part.cluster}: {min(status.ready, status.updated)} of {part.replicas} ready{waits}"
+        if status.replicas > part.replicas and reply.kind != "Job":
+            return f"{part.cluster}: {counted(status.replicas - part.replicas)} more than asked for still there"
+    return ""
+
+
+def _with_hold(text: str, status: ClusterStatus | None) -> str:
+    hold = on_hold(status.message) if status is not None else ""
+    return f"{text}, {hold}" if hold else text
+
+
+async def _poll(look: Callable[[], Awaitable[bool]], seconds: float) -> bool:
+    """Looks until it is true or too late."""
+    until = time.monotonic() + seconds
+    while not await look():
+        if time.monotonic() + POLL_SECONDS > until:
+            return False
+        await asyncio.sleep(POLL_SECONDS)
+    return True

@@ -1,0 +1,217 @@
+"""Commands that compute what was, or would be, decided, with the planner's own code and without a planner."""
+
+import time
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from planner import exports
+from planner.core.division.replaying import NotReplayable, Replayed
+from planner.core.division.replaying import replay as replay_division
+from planner.core.explaining.simulating import Simulation
+from planner.core.recording import CODE_VERSION
+from planner.core.rules import Rules
+from spillway import api
+from spillway.events import DecisionRecorded
+from spillway.rpc.services import PlannerClient
+from spillway_cli import whatif_tables
+from spillway_cli.config import Config
+from spillway_cli.exits import Code, CommandFailed, bad_input, guarded, say
+from spillway_cli.explain_commands import split_name
+from spillway_cli.grouping import Group, grouped
+from spillway_cli.manifests import place_names, read_documents, with_namespace
+from spillway_cli.output import Format, console, print_machine
+from spillway_cli.session import Namespace, Output, config_of, with_planner
+
+app = typer.Typer()
+
+HISTORY_MAX = 1000
+NOT_COUNTED = (
+    "this state is of a version that does not say how many records it has: nobody can see whether any is missing"
+)
+
+
+@app.command(epilog="Examples:  spillway replay shop/web  ·  spillway replay web --decision 12.40 -o json")
+def replay(
+    context: typer.Context,
+    name: Annotated[str, typer.Argument(help="Workload, NAME or NAMESPACE/NAME.", show_default=False)],
+    decision: Annotated[
+        str, typer.Option(help="As `get --history` shows it.", show_default="the newest that divided")
+    ] = "",
+    namespace: Namespace = None,
+    output: Output = Format.table,
+) -> None:
+    """Divide the replicas of a recorded decision again, from the record alone, and compare to the last byte."""
+
+    async def body(client: PlannerClient, config: Config) -> Code:
+        space, given = split_name(name, namespace or config.namespace)
+        history = (await client.get(api.GetRequest(space, given, HISTORY_MAX))).history
+        record = _chosen(history, decision, f"{space}/{given}")
+        try:
+            found = replay_division(record)
+        except NotReplayable as why:
+            raise CommandFailed(f"decision {record.generation} ({record.cause}): not replayed: {why}") from None
+        notes = _notes(record)
+        if output is Format.table:
+            console().print(whatif_tables.replayed(record, found, notes))
+        else:
+            print_machine(_replay_document(record, found, notes), output)
+        return Code.DONE if found.same else Code.FAILED
+
+    raise typer.Exit(with_planner(context, body))
+
+
+def _chosen(history: tuple[DecisionRecorded, ...], decision: str, workload: str) -> DecisionRecorded:
+    if not history:
+        raise CommandFailed(f"{workload}: no decision is kept any more")
+    if not decision:  # What left, or was removed, was decided without a division.
+        return next((record for record in history if record.division), history[0])
+    for record in history:
+        if decision == str(record.generation):
+            return record
+    known = ", ".join(str(record.generation) for record in history[:5])
+    raise bad_input(f"{workload}: decision {decision!r} is not kept, or was never made: the last ones are {known}")
+
+
+def _notes(record: DecisionRecorded) -> list[str]:
+    """Where this command is not what decided, for people."""
+    notes = []
+    if record.code_version != CODE_VERSION:
+        notes.append(f"decided by version {record.code_version}, divided again by {CODE_VERSION}")
+    here = set(Rules().text().split())
+    other = [entry for entry in record.settings.split() if entry not in here]
+    if other:
+        notes.append(f"settings that are not this version's defaults; no division reads them: {', '.join(other)}")
+    return notes
+
+
+def _replay_document(record: DecisionRecorded, found: Replayed, notes: list[str]) -> dict[str, object]:
+    return {
+        "namespace": record.namespace,
+        "name": record.name,
+        "decision": record.generation,
+        "cause": record.cause,
+        "at_ms": record.at_ms,
+        "compared": whatif_tables.COMPARED,
+        "same": found.same,
+        "differences": list(found.differences),
+        "aside": list(found.aside),
+        "notes": notes,
+        "recorded": found.recorded,
+        "recomputed": found.recomputed,
+    }
+
+
+@app.command(epilog="Example:  spillway export fleet.gz")
+def export(
+    context: typer.Context, file: Annotated[Path, typer.Argument(help="Where it is written.", show_default=False)]
+) -> None:
+    """Write the state of the fleet to a file, for `simulate --state`."""
+
+    async def body(client: PlannerClient, _: Config) -> None:
+        replies = await _exported(client)
+        _save(replies, file)
+        say(f"{file}: {file.stat().st_size} bytes, {sum(len(reply.events) for reply in replies)} events")
+
+    with_planner(context, body)
+
+
+@app.command(
+    epilog="Examples:  spillway simulate -f release.yaml  ·  spillway simulate --without own-1  ·  "
+    "spillway simulate --state fleet.gz -f web.yaml --add-nodes cloud-1/burst=5"
+)
+def simulate(  # noqa: PLR0913 - the options of a command are its parameters
+    context: typer.Context,
+    *,
+    files: Annotated[list[str] | None, typer.Option("--file", "-f", help="Workloads to apply; - is stdin.")] = None,
+    state: Annotated[Path | None, typer.Option(help="A file of `export` instead of the planner's state.")] = None,
+    save: Annotated[Path | None, typer.Option(help="Also write the state to this file.")] = None,
+    without: Annotated[list[str] | None, typer.Option(help="A cluster that is gone. Repeatable.")] = None,
+    add_nodes: Annotated[
+        list[str] | None, typer.Option(help="CLUSTER/GROUP=N or CLUSTER/NODE=N: more nodes, empty. Repeatable.")
+    ] = None,
+    namespace: Namespace = None,
+    output: Output = Format.table,
+) -> None:
+    """Show where everything would go, what would wait and what would be refused. Nothing is changed.
+
+    First the fleet is changed as supposed, then the workloads are applied in their order, as in one batch, then what
+    waits is tried again until nothing more changes. Nothing binds meanwhile.
+    """
+
+    async def asked(client: PlannerClient, _: Config) -> list[api.ExportReply]:
+        return await _exported(client)
+
+    with guarded():
+        config = config_of(context).config
+        documents = with_namespace(read_documents(files), namespace or config.namespace) if files else ()
+        groups = grouped(documents) if documents else []
+        nodes = [_nodes_asked(text) for text in add_nodes or ()]
+        if state is not None:
+            replies = _loaded(state)
+    if state is None:
+        replies = with_planner(context, asked)
+    with guarded():
+        if save is not None:
+            _save(replies, save)
+        if not exports.is_counted(replies):
+            say(NOT_COUNTED)
+        simulation, is_settled = simulated(replies, without or (), nodes, groups)
+        document = whatif_tables.simulation_document(simulation, is_settled, replies[0])
+        if output is Format.table:
+            console().print(whatif_tables.simulation(document))
+        else:
+            print_machine(document, output)
+    refused = any(answer["refused"] for answer in document["answers"])
+    waits = any(outcome["unplaced"] for outcome in document["workloads"])
+    raise typer.Exit(Code.FAILED if refused else Code.IN_PART if waits else Code.DONE)
+
+
+def simulated(
+    replies: list[api.ExportReply],
+    without: list[str] | tuple[()],
+    nodes: list[tuple[str, str, int]],
+    groups: list[Group],
+) -> tuple[Simulation, bool]:
+    """The simulation with all of it decided, and whether it came to rest."""
+    try:
+        simulation = Simulation(exports.read_state(replies), exports.NOW, time.time_ns() // 1_000_000)
+    except exports.NotAnExport as why:
+        raise CommandFailed(f"the exported state cannot be used: {why}") from None
+    for cluster in without:
+        simulation.lose(cluster)
+    for cluster, like, count in nodes:
+        simulation.add_nodes(cluster, like, count)
+    for group in groups:
+        texts = tuple(document.text for document in group.documents)
+        answer = simulation.apply(group.key, api.ApplyRequest(texts))
+        answer.refused = place_names(answer.refused, group.documents)
+    return simulation, simulation.settle()
+
+
+async def _exported(client: PlannerClient) -> list[api.ExportReply]:
+    return [reply async for reply in client.export(api.ExportRequest())]
+
+
+def _save(replies: list[api.ExportReply], file: Path) -> None:
+    try:
+        exports.save(replies, file)
+    except OSError as error:
+        raise CommandFailed(f"{file}: {error.strerror or error}") from None
+
+
+def _loaded(file: Path) -> list[api.ExportReply]:
+    try:
+        return exports.load(file)
+    except exports.NotAnExport as why:
+        raise bad_input(f"{why}: expected a file that `spillway export` wrote") from None
+
+
+def _nodes_asked(text: str) -> tuple[str, str, int]:
+    """(cluster, node group or node, how many) of CLUSTER/GROUP=N."""
+    place, _, count = text.rpartition("=")
+    cluster, slash, like = place.partition("/")
+    if not (cluster and slash and like and count.isdecimal()):
+        raise bad_input(f"--add-nodes {text!r}: expected CLUSTER/GROUP=N, for example cloud-1/burst=5")
+    return cluster, like, int(count)

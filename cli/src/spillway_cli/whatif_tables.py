@@ -1,0 +1,119 @@
+"""Replays and simulations as people read them, and as machines do."""
+
+import hashlib
+from typing import Any
+
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from planner.core.division.replaying import Replayed
+from planner.core.explaining.simulating import Simulation
+from spillway.api import ExportReply
+from spillway.events import DecisionRecorded
+from spillway.texts import counted
+from spillway_cli.output import table, when
+
+COMPARED = "the division: from the situation in the record (held, policy, every room), computed again"
+
+
+def replayed(record: DecisionRecorded, found: Replayed, notes: list[str]) -> RenderableType:
+    title = Text(f"{record.namespace}/{record.name}", style="bold")
+    title.append(f"  decision {record.generation}, {record.cause}, {when(record.at_ms)}", style="not bold")
+    places = ", ".join(f"{name} {count}" for name, count in sorted(found.division.replicas.items()) if count)
+    verdict = "the same comes out, to the last byte" if found.same else "ANOTHER DIVISION COMES OUT"
+    lines = [
+        title,
+        Text(verdict, style="green" if found.same else "bold red"),
+        Text(f"  compared    {COMPARED}"),
+        Text(f"  divided     {record.replicas} replicas: {places or 'none'}; {found.division.unplaced} have no place"),
+        Text(f"  recorded    {_digest(found.recorded)}"),
+        Text(f"  recomputed  {_digest(found.recomputed)}"),
+    ]
+    lines += [Text(f"  {difference}", style="red") for difference in found.differences]
+    lines += [Text(f"  beside the division: {text}") for text in found.aside]
+    lines += [Text(f"  {note}", style="yellow") for note in notes]
+    return Group(*lines)
+
+
+def _digest(text: bytes) -> str:
+    return f"{counted(len(text), 'byte')}, sha256 {hashlib.sha256(text).hexdigest()[:16]}"
+
+
+def simulation_document(simulation: Simulation, is_settled: bool, header: ExportReply) -> dict[str, Any]:
+    """What a simulation says, for machines: answers in the order of the requests, workloads whose placement changed."""
+    return {
+        "fleet": header.fleet,
+        "at_ms": header.at_ms,
+        "settled": is_settled,
+        "answers": [
+            {
+                "workload": answer.workload,
+                "refused": answer.refused,
+                "placed": answer.placement.placed if answer.placement else 0,
+                "unplaced": answer.placement.unplaced if answer.placement else 0,
+                "clusters": {part.cluster: part.replicas for part in answer.placement.parts if part.replicas}
+                if answer.placement
+                else {},
+                "unmodelled": list(answer.placement.unmodelled) if answer.placement else [],
+                "warnings": list(answer.placement.warnings) if answer.placement else [],
+            }
+            for answer in simulation.answers
+        ],
+        "workloads": [
+            {
+                "workload": outcome.workload,
+                "replicas": outcome.replicas,
+                "before": dict(outcome.before),
+                "after": dict(outcome.after),
+                "new_before": dict(outcome.new_before),
+                "new_after": dict(outcome.new_after),
+                "unplaced": outcome.unplaced,
+                "waiting_for": outcome.waiting_for,
+            }
+            for outcome in simulation.outcomes()
+        ],
+    }
+
+
+def simulation(document: dict[str, Any]) -> RenderableType:
+    parts: list[RenderableType] = [
+        Text(f"fleet {document['fleet']} as it was {when(document['at_ms'])}; nothing is changed", style="bold")
+    ]
+    refused = [answer for answer in document["answers"] if answer["refused"]]
+    if refused:
+        whys = [(answer["workload"], answer["refused"]) for answer in refused]
+        parts += [Text(""), table(("WOULD BE REFUSED", "WHY"), whys)]
+    if document["workloads"]:
+        rows = [
+            (
+                entry["workload"],
+                entry["replicas"],
+                entry["unplaced"] or "",
+                _places(entry["before"], entry["new_before"]),
+                _places(entry["after"], entry["new_after"]),
+                entry["waiting_for"],
+            )
+            for entry in document["workloads"]
+        ]
+        columns = ("WORKLOAD", "REPLICAS", "WAITING", "IS IN", "WOULD BE IN", "")
+        parts += [Text(""), table(columns, rows, right=("REPLICAS", "WAITING"))]
+    elif not refused:
+        parts.append(Text("nothing would be elsewhere, and nothing waits"))
+    for answer in document["answers"]:
+        parts += [Text(f"{answer['workload']}: {text}", style="yellow") for text in _notes(answer)]
+    if not document["settled"]:
+        parts.append(Text("it did not come to rest: what is shown is how far it came", style="yellow"))
+    return Group(*parts)
+
+
+def _notes(answer: dict[str, Any]) -> list[str]:
+    """What apply would say beside the placement."""
+    unmodelled = answer["unmodelled"]
+    return [*([f"not computed: {', '.join(unmodelled)}"] if unmodelled else []), *answer["warnings"]]
+
+
+def _places(replicas: dict[str, int], new: dict[str, int]) -> str:
+    """new: those of the replicas on nodes that do not exist yet."""
+    on_nodes = [(name, count - new.get(name, 0)) for name, count in sorted(replicas.items())]
+    on_new = [(f"{name} on new nodes", count) for name, count in sorted(new.items())]
+    return ", ".join(f"{where} {count}" for where, count in (*on_nodes, *on_new) if count) or "-"
