@@ -23,9 +23,11 @@ help: ## This list
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-12s %s\n", $$1, $$2}'
 
 # Where PYTHONDONTWRITEBYTECODE is set, every process would compile all that it imports: seconds of CPU each.
+# A lock file older than pyproject.toml may name packages at places that they left (docs/adr/0003: versions are pinned without it).
 setup: ## Install uv where missing, and every Python package
+	@test uv.lock -nt pyproject.toml || rm -f uv.lock
 	@uv="$$(./tools/ensure-uv)" && "$$uv" sync --quiet --compile-bytecode \
-	&& "$$uv" run --quiet python -m compileall -q libs/*/src local/src services/*/src
+	&& "$$uv" run --quiet python -m compileall -q libs/*/src cli/src local/src services/*/src
 
 demo: setup ## The main job, told and verified (MEMBERS=sim|kube, BUS=kafka|memory)
 	@$(RUN) spillway demo --members $(MEMBERS) --bus $(BUS)
@@ -37,7 +39,7 @@ lint: setup ## ruff: rules and format
 	@$(RUN) ruff check . && $(RUN) ruff format --check .
 
 types: setup ## mypy --strict
-	@$(RUN) mypy libs/*/src local/src services/*/src docs tests/bench tests/simulation tests/chaos tests/oracle tests/replay tests/scaling tests/fuzz tests/audit $(wildcard tests/versions/[ceuv]*.py) $(filter-out tests/vectors/test_%,$(wildcard tests/vectors/*.py))
+	@$(RUN) mypy libs/*/src cli/src local/src services/*/src docs tests/bench tests/simulation tests/chaos tests/oracle tests/replay tests/scaling tests/fuzz tests/audit $(wildcard tests/versions/[ceuv]*.py) $(filter-out tests/vectors/test_%,$(wildcard tests/vectors/*.py))
 
 imports: setup ## The architecture's import contracts
 	@$(RUN) lint-imports --no-cache
@@ -49,10 +51,10 @@ docs-check: setup ## What is generated says what the code says
 	@$(RUN) python docs/make_docs.py --check
 
 unit: setup ## Unit and property tests of every package
-	@$(PYTEST) libs services local tests/audit tests/versions tests/chaos tests/compose tests/fuzz tests/helm tests/oracle tests/replay tests/scaling tests/vectors tests/observability tests/test_tidy.py tests/test_documents.py
+	@$(PYTEST) libs services cli local tests/audit tests/versions tests/chaos tests/compose tests/fuzz tests/helm tests/oracle tests/replay tests/scaling tests/vectors tests/observability tests/test_tidy.py tests/test_documents.py
 
 properties: setup ## Every property on examples that nobody tried before; what fails is kept and tried first the next time
-	@$(PYTEST) --hypothesis-profile exploring -m hypothesis libs services local tests
+	@$(PYTEST) --hypothesis-profile exploring -m hypothesis libs services cli local tests
 
 contract: setup ## One suite for each adapter and its fake: Kafka, Redis, members
 	@$(PYTEST) tests/contract

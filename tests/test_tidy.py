@@ -32,7 +32,7 @@ REGISTRY_HOSTS = tuple(
 
 
 def sources() -> Iterator[Path]:
-    for folder in ("libs", "services", "local"):
+    for folder in ("libs", "services", "cli", "local"):
         for path in (ROOT / folder).rglob("src/**/*.py"):
             if "v1" not in path.parts:
                 yield path
@@ -95,7 +95,7 @@ def test_no_file_names_a_registry() -> None:
 @pytest.mark.parametrize("forbidden", ["asyncio", "time", "spillway.wire"])
 def test_a_core_that_imports_what_it_must_not_fails_the_check(forbidden: str, tmp_path: Path) -> None:
     """lint-imports notices an import of IO in a core."""
-    for folder in ("libs", "services", "local"):
+    for folder in ("libs", "services", "cli", "local"):
         ignored = shutil.ignore_patterns("__pycache__", "tests", "kube")
         shutil.copytree(ROOT / folder, tmp_path / folder, ignore=ignored)
     shutil.copy(ROOT / ".importlinter", tmp_path)

@@ -1,1 +1,0 @@
-"""What `spillway doctor` looks at: finding out (asking, pages, members) and judging it, each check for itself."""
