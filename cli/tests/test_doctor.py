@@ -10,6 +10,7 @@ from spillway import api
 from spillway.addresses import SCOPE_CLUSTER, SCOPE_WORKLOAD, TOPICS
 from spillway.api_lending import ClusterLending, LentNode
 from spillway.api_scaling import ExplainedMetric, ExplainPolicyReply, PolicyReply, ScaleCondition
+from spillway.clusters.rights import Right
 from spillway.kafka.inspection import DiskFound, LogFound, TopicFound
 from spillway.kafka.topics import TopicSettings, configs_of
 from spillway.model import Generation
@@ -60,6 +61,7 @@ POLICY = ExplainPolicyReply(
 LENDING = ClusterLending("own-1", "pool", Generation(1, 1), (), 30, 60, 6, False, False, "", "", 0, 12, 1, 0, 4000)
 LENT = LentNode("own-1", "n1", "pool", "own-1.n1", Generation(1, 2), "r", "idle", "Lent", "", (), 0, 0, 0, (), "")
 VISIT = Visit("own-1", "own-1", NOW + 90 * DAY, 0.4, server_expires=NOW + 90 * DAY)
+BRIDGE_VISIT = Visit("own-1", "own-1", NOW + 90 * DAY, service="vk-bridge")
 
 
 def all_checks(found: Any) -> list[Check]:
@@ -78,6 +80,7 @@ def all_checks(found: Any) -> list[Check]:
         *fleet.workloads(found["workloads"]),
         *fleet.policies(found["policies"]),
         *fleet.lending(found["lending"], found["lent"], int(NOW * 1000)),
+        *fleet.bridge_rights(found["visits"], found["lending"]),
         *fleet.marks(found["visits"], found["lending"], found["log"].fleet),
         *(check for visit in found["visits"] for check in members.judged(visit, NOW)),
     ]
@@ -97,7 +100,7 @@ WELL: dict[str, Any] = {
     "policies": (POLICY,),
     "lending": (LENDING,),
     "lent": (LENT,),
-    "visits": (VISIT,),
+    "visits": (VISIT, BRIDGE_VISIT),
 }
 
 
@@ -147,10 +150,20 @@ def condition(kind: str, status: str, reason: str = "R", message: str = "m") -> 
     return {"policies": (replace(POLICY, conditions=(ScaleCondition(kind, status, reason, message),)),)}
 
 
+def visited(**changes: Any) -> dict[str, Any]:
+    return {"visits": (replace(VISIT, **changes), BRIDGE_VISIT)}
+
+
+def bridge(cluster: str, *lacking: Right, **changes: Any) -> dict[str, Any]:
+    return {"visits": (VISIT, replace(BRIDGE_VISIT, **{"cluster": cluster, "lacking": lacking} | changes))}
+
+
 def answer(code: str, text: str) -> dict[str, Any]:
     return {"probed": (ACTIVE, replace(STANDBY, code=code, text=text))}
 
 
+MANY = Right("deletecollection", "", "pods")
+LOGS = Right("get", "", "pods/log")
 FORBIDDEN = "own-1: forbidden: nodes is forbidden"
 FAILED, WARNING, SKIPPED = Outcome.failed, Outcome.warning, Outcome.skipped
 FROZEN = api.Brake("fleet", True, "audit", "ann", 0, 7)
@@ -260,27 +273,38 @@ BREAKS: dict[str, tuple[dict[str, Any], Outcome, str, list[str]]] = {
     "lending that warns": ({"lending": (replace(LENDING, warnings=("frozen",)),)}, WARNING, "lending own-1",
                            ["frozen"]),
     "a late recall": ({"lent": (RECALLED,)}, WARNING, "lent node own-1/n1", ["17m ago", "2 pods leave"]),
-    "a bad kubeconfig": ({"visits": (replace(VISIT, bad="own-1.kubeconfig: users: expected"),)}, FAILED,
+    "a bad kubeconfig": (visited(bad="own-1.kubeconfig: users: expected"), FAILED,
                          "credential own-1", ["users: expected"]),
-    "a credential that ended": ({"visits": (replace(VISIT, expires=NOW - DAY),)}, FAILED, "credential own-1",
+    "a credential that ended": (visited(expires=NOW - DAY), FAILED, "credential own-1",
                                 ["has ended on 2023-11-13", "renew"]),
-    "a credential that ends": ({"visits": (replace(VISIT, expires=NOW + 3 * DAY),)}, WARNING, "credential own-1",
+    "a credential that ends": (visited(expires=NOW + 3 * DAY), WARNING, "credential own-1",
                                ["in 3d", "renew"]),
-    "a credential refused": ({"visits": (replace(VISIT, trouble="it does not know us (401)"),)}, FAILED,
+    "a credential refused": (visited(trouble="it does not know us (401)"), FAILED,
                              "credential own-1", ["401", "renew"]),
-    "a cluster unreached": ({"visits": (replace(VISIT, trouble="timeout"),)}, FAILED, "credential own-1",
+    "a cluster unreached": (visited(trouble="timeout"), FAILED, "credential own-1",
                             ["timeout", "API server"]),
-    "a right is missing": ({"visits": (replace(VISIT, denied=("jobs.batch",)),)}, FAILED, "credential own-1",
+    "a right is missing": (visited(denied=("jobs.batch",)), FAILED, "credential own-1",
                            ["forbids to list jobs.batch", "rights"]),
-    "another's credential ends": ({"visits": (replace(VISIT, expires=NOW + DAY, service="propagator"),)}, WARNING,
+    "another's credential ends": (visited(expires=NOW + DAY, service="propagator"), WARNING,
                                   "credential own-1 of propagator", ["in 24h", "own-1.kubeconfig of propagator"]),
-    "a server's certificate ends": ({"visits": (replace(VISIT, server_expires=NOW + DAY),)}, WARNING,
+    "a server's certificate ends": (visited(server_expires=NOW + DAY), WARNING,
                                     "certificate of own-1", ["ends in 24h", "renew it there"]),
-    "marks that no rule made": ({"visits": (replace(VISIT, cluster="own-2", marked=(("n1", "prod-1"),)),)}, WARNING,
+    "marks that no rule made": (visited(cluster="own-2", marked=(("n1", "prod-1"),)), WARNING,
                                 "marks of lending in own-2", ["n1 bear the taint", "lending withdraw own-2"]),
-    "marks of another fleet": ({"visits": (replace(VISIT, cluster="own-2", marked=(("n1", "prod-0"),)),)}, WARNING,
+    "marks of another fleet": (visited(cluster="own-2", marked=(("n1", "prod-0"),)), WARNING,
                                "marks of lending in own-2", ["of fleet prod-0", "kubectl taint"]),
-    "a clock is wrong": ({"visits": (replace(VISIT, skew_seconds=-61.0),)}, WARNING, "clock of own-1",
+    "an owner without one request for many": (bridge("own-1", MANY), WARNING, "rights of vk-bridge in own-1",
+                                              ["may not deletecollection pods", "a request of its own, and returns",
+                                               "deploy/rbac/vk-bridge-owner.yaml"]),
+    "a pool without one request for many": (bridge("pool", MANY, LOGS), WARNING, "rights of vk-bridge in pool",
+                                            ["may not deletecollection pods", "deploy/rbac/vk-bridge-pool.yaml"]),
+    "an owner without logs": (bridge("own-1", LOGS), WARNING, "rights of vk-bridge in own-1",
+                              ["may not get pods/log: logs of pool pods are refused"]),
+    "a server that does not say rights": (bridge("own-1", lacking=None), SKIPPED,
+                                          "rights of vk-bridge in own-1", ["does not say", "vk-bridge-owner.yaml"]),
+    "the bridge's credentials are not named": ({"visits": (VISIT,)}, SKIPPED, "rights of vk-bridge",
+                                               ["no folder", "vk-bridge=folder"]),
+    "a clock is wrong": (visited(skew_seconds=-61.0), WARNING, "clock of own-1",
                          ["61 s behind", "NTP"]),
 }  # fmt: skip
 
@@ -306,11 +330,12 @@ QUIET: dict[str, dict[str, Any]] = {
     "a workload with no replica": condition("ScalingActive", "False", "ScalingDisabled"),
     "a condition that is not known yet": condition("AbleToScale", "Unknown"),
     "a recall just now": {"lent": (replace(RECALLED, recalled_ms=int(NOW * 1000)),)},
-    "a credential without an end": {"visits": (replace(VISIT, expires=None),)},
-    "an answer without a date": {"visits": (replace(VISIT, skew_seconds=None),)},
+    "a credential without an end": visited(expires=None),
+    "an answer without a date": visited(skew_seconds=None),
     "any fleet": {"fleet": ""},
-    "marks where lending is declared": {"visits": (replace(VISIT, marked=(("n1", "prod-1"),)),)},
-    "an API server without TLS": {"visits": (replace(VISIT, server_expires=None),)},
+    "marks where lending is declared": visited(marked=(("n1", "prod-1"),)),
+    "a right that is missing where nothing is lent": bridge("own-2", MANY),
+    "an API server without TLS": visited(server_expires=None),
 }
 
 

@@ -36,7 +36,7 @@ from spillway.store import MARKER_KEY, RedisStore, StoreSettings
 from spillway.version import VERSION
 from spillway_cli.doctor import log
 from spillway_cli.doctor.checks import Outcome
-from spillway_cli.doctor.members import LISTED, expires_at, folder_of, is_needed, server_expires_at, visit
+from spillway_cli.doctor.members import LISTED, REVIEWS, expires_at, folder_of, is_needed, server_expires_at, visit
 from spillway_cli.doctor.pages import read_page, read_ready
 from spillway_local.member_credentials import ensure_certificate
 
@@ -83,15 +83,21 @@ def test_a_health_port_that_does_not_answer_is_said(address: str) -> None:
 class ApiServer:
     """Answers each path with 200, or what it is told to; date: what its clock says, None is the right time.
 
-    nodes: what it has with a label that is asked for.
+    nodes: what it has with a label that is asked for. rights: what its account may do, as (verb, resource, part); None:
+    it does not say.
     """
 
     statuses: dict[str, int] = field(default_factory=dict)
     date: datetime | None = None
     nodes: list[dict[str, Any]] = field(default_factory=list)
+    rights: tuple[tuple[str, str, str], ...] | None = None
 
     async def answer(self, request: web.Request) -> web.Response:
         headers = {"Date": format_datetime(self.date, usegmt=True)} if self.date else {}
+        if request.path == REVIEWS and self.rights is not None:
+            asked = (await request.json())["spec"]["resourceAttributes"]
+            given = (asked["verb"], asked["resource"], asked["subresource"]) in self.rights
+            return web.json_response({"status": {"allowed": given}}, status=201)
         label = request.query.get("labelSelector", "")
         items = [node for node in self.nodes if label and label in node["metadata"]["labels"]]
         return web.json_response({"items": items}, status=self.statuses.get(request.path, 200), headers=headers)
@@ -160,6 +166,24 @@ async def test_another_services_credential_is_shown_and_asked_for_no_list(tmp_pa
     assert needed == {(one, name) for one in ("snapshot", "propagator") for name in ("own-1", "own-2")} | {
         ("vk-bridge", "own-1")
     }
+
+
+@pytest.mark.parametrize(
+    ("rights", "lacking"),
+    [
+        pytest.param((("deletecollection", "pods", ""), ("get", "pods", "log"), ("list", "nodes", "")), (), id="all"),
+        pytest.param((("get", "pods", "log"), ("list", "nodes", "")), ("deletecollection pods",), id="one less"),
+        pytest.param((), ("deletecollection pods", "get pods/log", "list nodes"), id="none"),
+        pytest.param(None, None, id="not served"),
+    ],
+)
+async def test_the_bridges_account_is_asked_for_the_rights_that_it_can_do_without(
+    rights: tuple[tuple[str, str, str], ...] | None, lacking: tuple[str, ...] | None, tmp_path: Path
+) -> None:
+    async with credential_of(ApiServer(rights=rights), tmp_path) as credential:
+        found = await visit(tmp_path, "own-1", credential, SECONDS, "vk-bridge")
+    said = None if found.lacking is None else tuple(f"{one.verb} {one.resource}" for one in found.lacking)
+    assert (found.trouble, said) == ("", lacking)
 
 
 async def test_what_a_cluster_forbids_is_named_by_its_resource(tmp_path: Path) -> None:

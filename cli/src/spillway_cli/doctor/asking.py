@@ -165,7 +165,8 @@ class Examination:
             async def judge(lent: Sequence[LentNode]) -> list[Check]:
                 declared = (await client.list_lending(ListLendingRequest())).clusters
                 lending = fleet.lending(declared, lent, int(1000 * time.time()))
-                return [*lending, *fleet.marks(visits, declared, ours)]
+                rights = fleet.bridge_rights(visits, declared)
+                return [*lending, *rights, *fleet.marks(visits, declared, ours)]
 
             return await _judged("lending", _lent(client), judge)
 

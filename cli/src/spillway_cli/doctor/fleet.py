@@ -5,6 +5,7 @@ from collections.abc import Iterable, Sequence
 from spillway import api
 from spillway.api_lending import ClusterLending, LentNode
 from spillway.api_scaling import ExplainPolicyReply
+from spillway.clusters.rights import BRIDGE_OWNER, BRIDGE_POOL, Role
 from spillway.events import (
     PHASE_ACTIVE,
     STATE_CONTESTED,
@@ -15,7 +16,7 @@ from spillway.events import (
 )
 from spillway.lending_marks import LENDING
 from spillway.texts import counted, is_ours_to_mend, on_hold
-from spillway_cli.doctor.checks import Check, failed, named, ok, shortened, warning
+from spillway_cli.doctor.checks import Check, failed, named, ok, shortened, skipped, warning
 from spillway_cli.doctor.members import Visit
 from spillway_cli.output import duration
 
@@ -170,6 +171,40 @@ def _marks(cluster: str, marked: Sequence[tuple[str, str]], ours: str) -> Iterab
         nodes = named(node for node, of in marked if of == fleet)
         hint = f"is fleet {fleet} there no more? `kubectl taint node NODE {LENDING}-` once no lent pod is on it"
         yield warning(name, f"{nodes} bear the taint {LENDING} of fleet {fleet}", hint)
+
+
+def bridge_rights(visits: Sequence[Visit], declared: Sequence[ClusterLending]) -> list[Check]:
+    """What the bridge may not do in clusters that lend and in their pools, and goes on without, worse."""
+    roles: dict[str, list[Role]] = {}
+    for one in declared:
+        roles.setdefault(one.cluster, []).append(BRIDGE_OWNER)
+    for pool in sorted({one.pool for one in declared}):
+        roles.setdefault(pool, []).append(BRIDGE_POOL)
+    of_bridge = {visit.cluster: visit for visit in visits if visit.service == BRIDGE_OWNER.service}
+    if roles and visits and not of_bridge:
+        text = "it cannot be asked what its account may do: no folder with its credentials is named"
+        return [skipped("rights of vk-bridge", text, "SPILLWAY_CREDENTIALS: vk-bridge=folder of its kubeconfigs")]
+    return [check for name, asked in roles.items() if name in of_bridge for check in _rights(of_bridge[name], asked)]
+
+
+def _rights(visit: Visit, roles: Sequence[Role]) -> Iterable[Check]:
+    name = f"rights of vk-bridge in {visit.cluster}"
+    if visit.bad or visit.trouble:
+        return  # The check of its credential says so.
+    if visit.lacking is None:
+        files = " and ".join(_file(role) for role in roles)
+        yield skipped(name, "its API server does not say what the account may do", f"compare with {files} by hand")
+        return
+    missing = {right: (role, without) for role in roles for right, without in role.dispensable().items()}
+    for right, (role, without) in missing.items():
+        if right in visit.lacking:
+            resource = f"{right.resource}.{right.group}" if right.group else right.resource
+            hint = f"apply {_file(role)} there again; the bridge tries again by itself"
+            yield warning(name, f"its account may not {right.verb} {resource}: {without}", hint)
+
+
+def _file(role: Role) -> str:
+    return f"deploy/rbac/{role.name}.yaml"
 
 
 def lending(declared: Sequence[ClusterLending], lent: Sequence[LentNode], now_ms: int) -> list[Check]:

@@ -17,7 +17,7 @@ from yarl import URL
 
 from spillway.clusters.api import ClusterApiSettings, ClusterUnreachable, HttpTransport
 from spillway.clusters.credentials import BadCredentials, Endpoint, load_endpoint, tls_context
-from spillway.clusters.rights import BRIDGE_OWNER, SNAPSHOT
+from spillway.clusters.rights import BRIDGE_OWNER, BRIDGE_POOL, SNAPSHOT, Right
 from spillway.kubernetes.objects import (
     DEPLOYMENTS,
     JOBS,
@@ -40,6 +40,10 @@ SKEW_SECONDS_MAX = 5.0
 """An answer's date is in whole seconds, and the answer takes time."""
 MARKED_MAX = 500
 """So many nodes with marks of lending are asked for."""
+BRIDGE_CAN_DO_WITHOUT = tuple(sorted({*BRIDGE_OWNER.dispensable(), *BRIDGE_POOL.dispensable()}, key=repr))
+"""Of these rights the bridge says in its log alone that it lacks them, and works worse."""
+REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
+"""Every account that is let in may ask here what it may do; nothing is kept of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +51,8 @@ class Visit:
     """expires: when the credential ends, Unix seconds, None where it does not say. skew_seconds: how far the cluster's
     clock is before ours, None when it told no date. bad: of the credential. trouble: of the call. denied: resources.
     server_expires: when the API server's certificate ends. marked: fleet by node that bears the taint of lending.
-    service: whose credential it is."""
+    service: whose credential it is. lacking: of BRIDGE_CAN_DO_WITHOUT those that a bridge's account has not everywhere;
+    None where the API server did not say."""
 
     cluster: str
     credential: str
@@ -59,6 +64,7 @@ class Visit:
     server_expires: float | None = None
     marked: tuple[tuple[str, str], ...] = ()
     service: str = SNAPSHOT.service
+    lacking: tuple[Right, ...] | None = ()
 
 
 def folder_of(entry: str) -> tuple[str, Path]:
@@ -73,7 +79,8 @@ def is_needed(service: str, folder: Path, credential: str) -> bool:
 
 
 async def visit(folder: Path, cluster: str, credential: str, seconds: float, service: str = SNAPSHOT.service) -> Visit:
-    """With snapshot's credential lists one object of each kind, with another's asks its version; changes nothing."""
+    """With snapshot's credential lists one object of each kind, with another's asks its version, with the bridge's
+    which rights it has, too; changes nothing."""
     try:
         endpoint = await asyncio.to_thread(load_endpoint, folder, credential)
         expires = expires_at(endpoint)
@@ -86,6 +93,8 @@ async def visit(folder: Path, cluster: str, credential: str, seconds: float, ser
             answer = await transport.request("GET", "/version", {})
             if answer.status == 401:
                 return found(trouble="it does not know us (401)")
+            if service == BRIDGE_OWNER.service:
+                return found(lacking=await _lacking(transport))
             if service != SNAPSHOT.service:
                 return found()
             ends = await server_expires_at(endpoint)
@@ -100,6 +109,31 @@ async def visit(folder: Path, cluster: str, credential: str, seconds: float, ser
         return Visit(cluster, credential, expires, trouble=trouble, service=service)
     finally:
         await transport.close()
+
+
+async def _lacking(transport: HttpTransport) -> tuple[Right, ...] | None:
+    """Of the rights that the bridge can do without those that its account has not; None where it cannot be asked."""
+    has = await asyncio.gather(*(_has(transport, right) for right in BRIDGE_CAN_DO_WITHOUT))
+    if None in has:
+        return None
+    return tuple(right for right, given in zip(BRIDGE_CAN_DO_WITHOUT, has, strict=True) if not given)
+
+
+async def _has(transport: HttpTransport, right: Right) -> bool | None:
+    resource, _, part = right.resource.partition("/")
+    attributes = {"verb": right.verb, "group": right.group, "resource": resource, "subresource": part}
+    review = {
+        "apiVersion": "authorization.k8s.io/v1",
+        "kind": "SelfSubjectAccessReview",
+        "spec": {"resourceAttributes": attributes | {"namespace": right.namespace}},
+    }
+    answer = await transport.request("POST", REVIEWS, {}, json.dumps(review).encode())
+    if answer.status != 201:
+        return None
+    try:
+        return bool(json.loads(answer.body)["status"]["allowed"])
+    except (ValueError, KeyError, TypeError):
+        return None
 
 
 def _name(kind: Kind) -> str:

@@ -4,7 +4,7 @@ Source of the form: Kubernetes' rbac.authorization.k8s.io/v1. A service asks for
 simulation give each account these rights alone.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -73,6 +73,10 @@ class Role:
     def rights(self) -> frozenset[Right]:
         return frozenset(right for rule in self.rules for right in rule.rights())
 
+    def dispensable(self) -> Mapping[Right, str]:
+        """What becomes of the work without each right that it can do without."""
+        return {right: rule.without for rule in self.rules if rule.without for right in rule.rights()}
+
 
 def _rule(
     verbs: str, *kinds: Kind, why: str, without: str = "", part: str = "", namespace: str = ""
@@ -87,7 +91,7 @@ def _rule(
 
 _NETWORK_POLICIES: Final = Kind("networking.k8s.io", "v1", "networkpolicies", object)
 _WRITE: Final = "get list watch create patch delete"
-_ONE_BY_ONE: Final = "each pod of a node that goes back is deleted with a request of its own"
+_ONE_BY_ONE: Final = "each pod of a node that goes back is deleted with a request of its own, and returns take longer"
 
 SNAPSHOT: Final = Role(
     "snapshot",
