@@ -38,7 +38,15 @@ def test_a_port_that_is_taken_while_kafka_starts_is_given_up_and_no_other_log_is
             fleet = (tmp_path / "kafka" / "fleet").read_text().strip()
             assert said[-1] == f"topics are there; the fleet is {fleet}"
 
-            stack.up()  # The log that it knows.
+            stack.supervision.stop_program("kafka")
+            port = int(kafka.rpartition(":")[2])
+            strangers.enter_context(socket.create_server((LOOPBACK, port)))
+            stack.supervision.start_program("kafka")
+            (problem,) = [one.problem for one in stack.status() if one.name == "kafka" and one.state == "BACKOFF"]
+            assert problem.startswith(f"another program listens at its port {port}, which {tmp_path / 'ports.json'}")
+            kafka = stack.up().kafka  # The log that it knows, elsewhere.
+            assert kafka != f"{LOOPBACK}:{port}"
+
             (tmp_path / "kafka" / "fleet").write_text("local-other")
             with pytest.raises(
                 OtherFleet, match=rf"Kafka at {kafka}: .* of fleet '{fleet}', not of 'local-other', as "

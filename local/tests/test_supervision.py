@@ -204,8 +204,47 @@ def test_a_stage_is_not_ready_because_somebody_else_listens_in_its_place(
         with pytest.raises(PortTaken, match=f"late: another program listens at its port {port};") as raised:
             supervision.start([stage])
     assert raised.value.program == "late"
-    assert looks_ready or "Address already in use" in str(raised.value)
     assert status_of(supervision, "late").state == "STOPPED"
+
+
+def test_a_program_whose_port_another_took_while_it_was_down_waits_says_so_and_is_given_up(
+    supervision: Supervision, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was begun again for ever, each time longer than its first second; no status told why."""
+    monkeypatch.setattr("spillway_local.supervision.TAKEN_PORT_PAUSES_SECONDS", (0.5, 2))
+    port = session_port()
+    late = Program("late", (sys.executable, "-c", LATE, str(port)), tmp_path, ports=(port,))
+    stage = Stage("log", (late,))
+    supervision.start([stage])
+    supervision.stop_program("late")
+    with socket.create_server((LOOPBACK, port)):
+        supervision.start_program("late")
+        eventually(lambda: status_of(supervision, "late").state == "FATAL")
+    ports = supervision.folder / "ports.json"
+    said = f"another program listens at its port {port}, which {ports} names"
+    given_up = f"{said}: given up. End that one, or the next `spillway up` gives late another port"
+    assert status_of(supervision, "late").problem == given_up
+    lines = supervision.log("late").read_text().splitlines()
+    assert lines == [f"{said}: looks again for 2.5 s", given_up]
+    supervision.start([stage])
+    assert status_of(supervision, "late").state == "RUNNING"
+
+
+def test_a_program_whose_port_comes_free_again_begins(
+    supervision: Supervision, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("spillway_local.supervision.TAKEN_PORT_PAUSES_SECONDS", (0.1,) * 100)
+    port = session_port()
+    late = Program("late", (sys.executable, "-c", LATE, str(port)), tmp_path, ports=(port,))
+    supervision.start([Stage("log", (late,))])
+    supervision.stop_program("late")
+    with socket.create_server((LOOPBACK, port)):
+        supervision.start_program("late")
+        eventually(lambda: status_of(supervision, "late").state == "BACKOFF")
+        assert "looks again for 10 s" in status_of(supervision, "late").problem
+    eventually(lambda: late.is_listening(status_of(supervision, "late").pid or 0))
+    status = status_of(supervision, "late")
+    assert (status.state, status.problem) == ("RUNNING", "")
 
 
 def test_a_stage_is_ready_once_its_own_program_listens(supervision: Supervision, tmp_path: Path) -> None:
@@ -292,9 +331,10 @@ def test_a_deep_run_folder_has_its_socket_elsewhere(tmp_path: Path) -> None:
 def test_generated_files(written: str, line: str) -> None:
     program = Program("a", ("program", "--flag=x y"), Path("/folder"), {"KEY": "a b"})
     run = Path("/run/100%")
+    script = program_script(program, run)
     files = {
-        "config": program_config(program, run / "a.sh", run / "logs" / "a.log", 103),
-        "script": program_script(program),
+        "config": program_config("a", run / "a.sh", script, run / "logs" / "a.log", 103),
+        "script": script,
         "daemon": daemon_config(run, run / "s.sock"),
     }
     assert line in files[written].splitlines()

@@ -16,6 +16,8 @@ from spillway_local.tools import exclusive
 
 LOOPBACK = "127.0.0.1"
 FIRST_EPHEMERAL_PORT = 32768
+PORTS_FILE = "ports.json"
+"""In a run folder: which port each name has."""
 _SESSION_PORTS = range(20000, 31000)
 
 

@@ -24,7 +24,7 @@ from spillway_local.kafka_server import PORTS_PER_NODE, KafkaServer, ensure_java
 from spillway_local.kube_binary import ensure_kube_binary
 from spillway_local.member_credentials import ensure_certificate
 from spillway_local.members import KubeMembers, MemberSpec, kubelet_clients, sim_member_program
-from spillway_local.ports import PortBook, is_listening
+from spillway_local.ports import PORTS_FILE, PortBook, is_listening
 from spillway_local.programs import PortTaken, Program, Stage
 from spillway_local.redis_server import RedisServer, ensure_redis
 from spillway_local.supervision import ProgramStatus, Supervision
@@ -92,7 +92,7 @@ class Stack:
         self.credentials = self.folder / "credentials"
         self.supervision = Supervision(self.folder, options.outlives)
         self._say = say
-        self._ports = PortBook(self.folder / "ports.json")
+        self._ports = PortBook(self.folder / PORTS_FILE)
 
     # ── Up and down ─────────────────────────────────────────────────────────────────────────────────────────────
 

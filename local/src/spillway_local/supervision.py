@@ -20,11 +20,15 @@ from typing import Any, cast
 import psutil
 from supervisor.xmlrpc import SupervisorTransport
 
+from spillway_local.ports import LOOPBACK, PORTS_FILE
 from spillway_local.programs import ChildProcess, PortTaken, Program, Stage, listening_ports, log_tail, start_child
 from spillway_local.tools import NotReady, exclusive, run_tool, wait_until, write_if_changed
 
 START_RETRIES = 8
 """A program that ends within its first second is tried so often, a second longer apart each time."""
+TAKEN_PORT_PAUSES_SECONDS: Sequence[float] = (1, 2, 4, 8, 15, 30)
+"""A program whose port another one has when it is begun looks again after each of these, and is then given up. Together
+they are longer than the second within which an end counts as a failed start."""
 STOP_WAIT_SECONDS = 25
 """Above what a service takes that ends by itself: stop_seconds, and five more once it is cancelled."""
 
@@ -42,6 +46,12 @@ _ENDED_STATES = frozenset({"STOPPED", "EXITED", "FATAL", "UNKNOWN"})
 _ENDED_FOR_GOOD = _ENDED_STATES - {"EXITED"}
 """One that exited is about to be started again."""
 _ENDED = frozenset({"BACKOFF", "EXITED", _GIVEN_UP})
+_WAITS = "BACKOFF"
+_IN_THE_WAY = ".in-the-way"
+"""Ending of the file in which a program's script says why it has not begun its program."""
+_PROBE_SECONDS = 1.0
+_TAKEN_CODE = 97
+"""With which the script of a program ends that is given up because of its port; no program of ours ends so."""
 
 
 class ProgramFailed(RuntimeError):
@@ -98,7 +108,7 @@ class Supervision:
     def remove(self, name: str) -> None:
         """Stop a program and forget it; its log stays."""
         self._require(name)
-        for suffix in (".conf", ".sh"):
+        for suffix in (".conf", ".sh", _IN_THE_WAY):
             self._program_file(name, suffix).unlink(missing_ok=True)
         self._update()
 
@@ -204,8 +214,9 @@ class Supervision:
         for program, priority in wanted:
             program.folder.mkdir(parents=True, exist_ok=True)
             script = self._program_file(program.name, ".sh")
-            write_if_changed(script, program_script(program), mode=0o700)
-            config = program_config(program, script, self.log(program.name), priority)
+            text = program_script(program, self.folder)
+            write_if_changed(script, text, mode=0o700)
+            config = program_config(program.name, script, text, self.log(program.name), priority)
             write_if_changed(self._program_file(program.name, ".conf"), config)
         self._update()
         states = {status.name: status.state for status in self.status()}
@@ -270,15 +281,26 @@ class Supervision:
             raise NotSupervised(f"{name} is not among the programs of {self.folder}")
 
     def _status_of(self, info: dict[str, Any]) -> ProgramStatus:
-        is_up = info["statename"] == _RUNNING
+        state, problem = info["statename"], info["spawnerr"]
+        if in_the_way := self._in_the_way(info["name"]):
+            if state == "EXITED" and info["exitstatus"] == _TAKEN_CODE:
+                state, problem = _GIVEN_UP, in_the_way
+            elif state in ("STARTING", _RUNNING):
+                state, problem = _WAITS, in_the_way
+        is_up = state == _RUNNING
         return ProgramStatus(
             name=info["name"],
-            state=info["statename"],
+            state=state,
             pid=info["pid"] or None,
             uptime_seconds=float(info["now"] - info["start"]) if is_up else 0.0,
             log=self.log(info["name"]),
-            problem=info["spawnerr"],
+            problem=problem,
         )
+
+    def _in_the_way(self, name: str) -> str:
+        with suppress(FileNotFoundError):
+            return self._program_file(name, _IN_THE_WAY).read_text().strip()
+        return ""
 
     def _program_file(self, name: str, suffix: str) -> Path:
         return self.folder / "programs" / f"{name}{suffix}"
@@ -332,15 +354,16 @@ def daemon_config(folder: Path, socket: Path) -> str:
     )
 
 
-def program_config(program: Program, script: Path, log: Path, priority: int) -> str:
-    """The digest makes a change of the script a change of the configuration."""
-    digest = hashlib.sha256(program_script(program).encode()).hexdigest()[:16]
+def program_config(name: str, script: Path, text: str, log: Path, priority: int) -> str:
+    """text: of the script. Its digest makes a change of the script a change of the configuration."""
+    digest = hashlib.sha256(text.encode()).hexdigest()[:16]
     settings: dict[str, object] = {
         "command": f"/bin/sh {shlex.quote(str(script))}",
         "environment": f'SPILLWAY_PROGRAM_DIGEST="{digest}"',
         "priority": priority,
         "autostart": "true",
-        "autorestart": "true",
+        "autorestart": "unexpected",
+        "exitcodes": _TAKEN_CODE,
         "startsecs": _START_SECONDS,
         "startretries": START_RETRIES,
         "stopwaitsecs": STOP_WAIT_SECONDS,
@@ -351,14 +374,32 @@ def program_config(program: Program, script: Path, log: Path, priority: int) -> 
         "stdout_logfile_maxbytes": _LOG_BYTES,
         "stdout_logfile_backups": _OLD_LOGS,
     }
-    return _ini({f"program:{program.name}": settings})
+    return _ini({f"program:{name}": settings})
 
 
-def program_script(program: Program) -> str:
-    """Shell quoting holds any value; supervisor's own syntax for environments does not."""
+def program_script(program: Program, folder: Path) -> str:
+    """Shell quoting holds any value; supervisor's own syntax for environments does not. folder: of the run."""
     exports = [f"export {name}={shlex.quote(value)}" for name, value in sorted(program.environment.items())]
-    lines = ["#!/bin/sh", *exports, f"cd {shlex.quote(str(program.folder))}", f"exec {shlex.join(program.command)}"]
-    return "\n".join(lines) + "\n"
+    begin = [f"cd {shlex.quote(str(program.folder))}", f"exec {shlex.join(program.command)}"]
+    guards = [_port_guard(program.name, port, folder) for port in program.ports]
+    return "\n".join(["#!/bin/sh", *guards, *exports, *begin]) + "\n"
+
+
+def _port_guard(name: str, port: int, folder: Path) -> str:
+    """Waits where another has the port: a program that begins and finds it out by itself is begun again for ever."""
+    taken = f"another program listens at its port {port}, which {folder / PORTS_FILE} names"
+    looks_again = f"{taken}: looks again for {sum(TAKEN_PORT_PAUSES_SECONDS):g} s"
+    given_up = f"{taken}: given up. End that one, or the next `spillway up` gives {name} another port"
+    pauses = " ".join(f"{pause:g}" for pause in TAKEN_PORT_PAUSES_SECONDS)
+    said = shlex.quote(str(folder / "programs" / f"{name}{_IN_THE_WAY}"))
+    return f"""\
+taken() {{ timeout {_PROBE_SECONDS:g} bash -c '</dev/tcp/{LOOPBACK}/{port}' 2>/dev/null; }}
+if taken; then
+    echo {shlex.quote(looks_again)} | tee {said}
+    for pause in {pauses}; do sleep $pause; taken || break; done
+    if taken; then echo {shlex.quote(given_up)} | tee {said}; exit {_TAKEN_CODE}; fi
+fi
+rm -f {said}"""
 
 
 def _ini(sections: dict[str, dict[str, object]]) -> str:
