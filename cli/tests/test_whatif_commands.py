@@ -190,8 +190,8 @@ def test_a_state_from_which_a_record_is_missing_is_refused_and_one_of_an_older_v
     first, *middle, last = filled.planner.exported
     exports.save([first, *middle, replace(last, events=last.events[1:])], tmp_path / "edited.gz")
     result = filled("simulate", "--state", "edited.gz")
-    assert (result.exit_code, result.stdout) == (1, "")
-    assert "the exported state cannot be used: records are missing" in result.stderr
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert "--state edited.gz: it cannot be used: records are missing" in result.stderr
     exports.save([replace(first, counted=False), *middle, replace(last, counts=())], tmp_path / "old.gz")
     result = filled("simulate", "--state", "old.gz")
     assert (result.exit_code, "nobody can see whether any is missing" in result.stderr) == (0, True)
@@ -206,13 +206,16 @@ def test_a_state_that_is_asked_for_can_be_kept(filled: Any, tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (("--state", "none.gz"), "none.gz"),
+        (("--state", "none.gz"), "--state none.gz: No such file or directory: expected a whole file that"),
+        (("--state", "."), "--state .: Is a directory"),
+        (("--state", "empty.gz"), "--state empty.gz: it is empty"),
         (("--add-nodes", "own-1=3"), "expected CLUSTER/GROUP=N"),
         (("--add-nodes", "own-1/x=3"), "a node group of own-1"),
         (("--without", "own-9"), "a cluster of the fleet: own-1, own-2"),
     ],
-    ids=["no file", "form", "no such node", "no such cluster"],
+    ids=["no file", "a folder", "an empty file", "form", "no such node", "no such cluster"],
 )
-def test_what_cannot_be_simulated_is_said(filled: Any, arguments: tuple[str, ...], words: str) -> None:
+def test_what_cannot_be_simulated_is_said(filled: Any, arguments: tuple[str, ...], words: str, tmp_path: Path) -> None:
+    (tmp_path / "empty.gz").touch()
     result = filled("simulate", *arguments)
     assert (result.exit_code, words in result.stderr) == (2, True)

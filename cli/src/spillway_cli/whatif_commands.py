@@ -157,7 +157,7 @@ def simulate(  # noqa: PLR0913 - the options of a command are its parameters
             _save(replies, save)
         if not exports.is_counted(replies):
             say(NOT_COUNTED)
-        simulation, is_settled = simulated(replies, without or (), nodes, groups)
+        simulation, is_settled = simulated(replies, without or (), nodes, groups, state)
         document = whatif_tables.simulation_document(simulation, is_settled, replies[0])
         if output is Format.table:
             console().print(whatif_tables.simulation(document))
@@ -173,11 +173,14 @@ def simulated(
     without: list[str] | tuple[()],
     nodes: list[tuple[str, str, int]],
     groups: list[Group],
+    file: Path | None,
 ) -> tuple[Simulation, bool]:
-    """The simulation with all of it decided, and whether it came to rest."""
+    """The simulation with all of it decided, and whether it came to rest. file: that the state was read from."""
     try:
         simulation = Simulation(exports.read_state(replies), exports.NOW, time.time_ns() // 1_000_000)
     except exports.NotAnExport as why:
+        if file is not None:
+            raise bad_input(f"--state {file}: it cannot be used: {why}") from None
         raise CommandFailed(f"the exported state cannot be used: {why}") from None
     for cluster in without:
         simulation.lose(cluster)
@@ -205,7 +208,7 @@ def _loaded(file: Path) -> list[api.ExportReply]:
     try:
         return exports.load(file)
     except exports.NotAnExport as why:
-        raise bad_input(f"{why}: expected a file that `spillway export` wrote") from None
+        raise bad_input(f"--state {why}: expected a whole file that `spillway export` wrote") from None
 
 
 def _nodes_asked(text: str) -> tuple[str, str, int]:

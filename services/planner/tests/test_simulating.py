@@ -1,9 +1,11 @@
 """Simulations: an export is the state again, and what is decided on it is what the planner would decide."""
 
+import gzip
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -161,7 +163,7 @@ def test_an_export_from_which_a_record_is_missing_or_that_has_one_twice_is_said(
     for fewer in cut(replies):
         with pytest.raises(exports.NotAnExport, match=r"records are missing|its end is missing"):
             exports.read_state(fewer)
-    with pytest.raises(exports.NotAnExport, match=r"ClusterJoined: [3-9], expected 3"):
+    with pytest.raises(exports.NotAnExport, match=r"\d+ of \d+ are there; .*ClusterJoined: [3-9], expected 3"):
         exports.read_state([replies[0], *(replies[1], *replies[1:])])
 
 
@@ -171,12 +173,51 @@ def test_an_export_of_a_version_that_did_not_count_is_read() -> None:
     assert set(exports.read_state(old).clusters) == {"own-1", "own-2", "cloud-1"}
 
 
-@pytest.mark.parametrize("content", [b"", b"text", b"\x1f\x8b\x08"], ids=["empty", "text", "cut"])
-def test_a_file_that_is_none_is_said(content: bytes, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        pytest.param(b"", "it is empty", id="empty"),
+        pytest.param(gzip.compress(b""), "it is empty", id="nothing compressed"),
+        pytest.param(b"text", "Not a gzipped file", id="text"),
+        pytest.param(b"\x1f\x8b\x08", "Compressed file ended", id="cut"),
+        pytest.param(gzip.compress(b"[]\n"), "Expected `object`, got `array`", id="another document"),
+    ],
+)
+def test_a_file_that_is_none_is_said(content: bytes, words: str, tmp_path: Path) -> None:
     path = tmp_path / "fleet.gz"
     path.write_bytes(content)
-    with pytest.raises(exports.NotAnExport):
-        exports.read_state(exports.load(path))
+    with pytest.raises(exports.NotAnExport, match=words):
+        exports.load(path)
+    with pytest.raises(exports.NotAnExport, match=f"^{tmp_path}: Is a directory$"):
+        exports.load(tmp_path)
+
+
+def test_of_a_file_that_is_cut_off_it_is_said_after_how_many_records_of_how_many(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between two lines, in a line, and in the compressed bytes; of an older version, which did not say how many."""
+    monkeypatch.setattr(exports, "EVENTS_AT_ONCE_MAX", 3)
+    fleet = three()
+    applied(fleet, manifest("web", 3))
+    path = tmp_path / "fleet.gz"
+    replies = exported(fleet)
+    total = sum(len(reply.events) for reply in replies)
+    exports.save(replies, path)
+    whole = path.read_bytes()
+    lines = gzip.decompress(whole).splitlines(keepends=True)
+    for count, line in enumerate(lines[1:], start=1):
+        read = sum(len(reply.events) for reply in replies[:count])
+        for begun in (b"", line[: len(line) // 2]):
+            path.write_bytes(gzip.compress(b"".join(lines[:count]) + begun))
+            with pytest.raises(exports.NotAnExport, match=f"it is cut off after {read} of {total} records"):
+                exports.load(path)
+    path.write_bytes(whole[:-9])
+    with pytest.raises(exports.NotAnExport, match=rf"it is cut off after \d+ of {total} records"):
+        exports.load(path)
+    old = msgspec.json.encode(replace(replies[0], counted=False)) + b"\n"
+    path.write_bytes(gzip.compress(old + lines[1][:40]))
+    with pytest.raises(exports.NotAnExport, match="it is cut off after 0 records"):
+        exports.load(path)
 
 
 def test_a_file_with_a_damaged_byte_is_said(tmp_path: Path) -> None:

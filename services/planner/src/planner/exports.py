@@ -3,7 +3,7 @@
 import gzip
 import zlib
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -93,7 +93,8 @@ def _check_whole(replies: Sequence[ExportReply]) -> None:
         if found[name] != told.get(name, 0)
     ]
     if wrong:
-        raise NotAnExport(f"records are missing, or there are too many: {'; '.join(wrong)}")
+        counts = f"{found.total()} of {sum(told.values())} are there"
+        raise NotAnExport(f"records are missing, or there are too many: {counts}; {'; '.join(wrong)}")
 
 
 def _apply(state: PlannerState, entry: ExportedEvent) -> None:
@@ -105,17 +106,41 @@ def _apply(state: PlannerState, entry: ExportedEvent) -> None:
         state.apply(event, NOW)
 
 
-def save(replies: Iterable[ExportReply], path: Path) -> None:
-    """As lines of JSON, gzipped."""
+def save(replies: Sequence[ExportReply], path: Path) -> None:
+    """As lines of JSON, gzipped. The first says the counts, too: so how much is missing is known of what is cut off."""
     with gzip.open(path, "wb") as file:
-        for reply in replies:
+        for reply in [replace(replies[0], counts=replies[-1].counts), *replies[1:]]:
             file.write(msgspec.json.encode(reply) + b"\n")
 
 
 def load(path: Path) -> list[ExportReply]:
-    """What save wrote. NotAnExport."""
+    """What save wrote. NotAnExport: with after how many records a file ends too early, or is damaged."""
+    replies: list[ExportReply] = []
+    line = b"\n"
     try:
         with gzip.open(path, "rb") as file:
-            return [msgspec.json.decode(line, type=ExportReply) for line in file]
+            for line in file:
+                replies.append(msgspec.json.decode(line, type=ExportReply))
     except (OSError, EOFError, zlib.error, msgspec.MsgspecError) as error:
-        raise NotAnExport(f"{path}: {error}") from error
+        if not replies:
+            raise NotAnExport(f"{path}: {_words(error)}") from error
+        is_cut = isinstance(error, EOFError) or not line.endswith(b"\n")
+        trouble = "it is cut off" if is_cut else f"it is damaged ({_words(error)})"
+        raise NotAnExport(f"{path}: {trouble} after {_read_of(replies)}") from error
+    if not replies:
+        raise NotAnExport(f"{path}: it is empty")
+    first, *rest = replies
+    if first.counted and not (rest and rest[-1].counts) and first.counts:
+        raise NotAnExport(f"{path}: it is cut off after {_read_of(replies)}")
+    return [replace(first, counts=()), *rest]
+
+
+def _words(error: Exception) -> str:
+    return (error.strerror if isinstance(error, OSError) else "") or str(error)
+
+
+def _read_of(replies: Sequence[ExportReply]) -> str:
+    """How many records were read, and of how many where the file says it."""
+    read = sum(len(reply.events) for reply in replies)
+    told = sum(count.events for count in replies[0].counts)
+    return f"{read} of {told} records" if told else f"{read} records"
