@@ -148,9 +148,9 @@ def test_a_tombstone_of_a_declaration_holds_what_is_placed() -> None:
     assert wanted.lacking
 
 
-def test_a_status_of_a_lower_epoch_behind_a_higher_is_overruled() -> None:
+def test_a_status_of_a_lower_epoch_behind_a_higher_is_dropped() -> None:
     desired = view(observed(7, 3))
-    assert apply(desired, observed(6, 9, "Refused")).overruled == OWN
+    assert apply(desired, observed(6, 9, "Refused")) == UNTOUCHED
     assert apply(desired, observed(7, 4)) == UNTOUCHED
     assert apply(desired, observed(7, 2, "Refused")) == UNTOUCHED
     assert desired.status(OWN) == observed(7, 4)

@@ -86,11 +86,22 @@ def test_who_is_placed_upon_an_answer_that_is_old_or_none_is_asked_at_once() -> 
         questions.ask(template(name), 0)
         questions.take(0)
         questions.answered(name, state, 1)
-    questions.forget("c")
+    questions.lost("c", 2)
     questions.note(WEB, template("a"), 102)
     questions.note(DB, template("b"), 102)
     questions.note(Target("own-1", "default", "cache"), template("c"), 102)
     assert [questions.take(102) for _ in "abcd"] == [template("a"), template("b"), template("c"), None]
+
+
+def test_an_answer_that_is_lost_is_asked_for_at_once_where_a_placement_has_it_and_once_while_it_is_asked() -> None:
+    questions = Questions(RULES)
+    questions.note(WEB, template("a"), 0)
+    assert questions.take(0) == template("a")
+    questions.lost("a", 1)
+    assert questions.take(1) is None
+    questions.answered("a", SHAPE_ADMITTED, 1)
+    questions.lost("a", 2)
+    assert (questions.take(2), questions.take(2)) == (template("a"), None)
 
 
 def test_of_answers_that_nobody_is_placed_upon_only_the_newest_are_remembered() -> None:

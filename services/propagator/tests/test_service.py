@@ -11,7 +11,7 @@ import pytest
 
 from propagator.settings import Settings
 from sim.settings import Faults
-from spillway.addresses import PLACEMENTS, Tombstone, workload_address
+from spillway.addresses import PLACEMENTS, Tombstone, status_address, workload_address
 from spillway.clusters.api import CONFIG_MAPS, DEPLOYMENTS, NAMESPACES, Response
 from spillway.events import ClusterJoined, DependencyDeclared, TurnTaken, WorkloadObserved
 from spillway.local_bus import LocalBus
@@ -25,16 +25,16 @@ QUOTA = json.dumps(
 ).encode()
 
 
-Test = Callable[[Any], Awaitable[None]]
+Test = Callable[..., Awaitable[None]]
 
 
 def on_fleet(test: Test) -> Test:
     """Opens the fleet inside the test."""
 
     @functools.wraps(test)
-    async def run(fleet: Any) -> None:
+    async def run(fleet: Any, **case: Any) -> None:
         async with fleet:
-            await test(fleet)
+            await test(fleet, **case)
 
     return run
 
@@ -578,6 +578,24 @@ async def test_what_a_frozen_owner_says_is_said_again(fleet: Any) -> None:
     await asyncio.sleep(2)
     assert replace(fleet.status(), sequence=0) == replace(right, sequence=0)
     assert fleet.status().sequence > right.sequence
+
+
+@pytest.mark.parametrize("removed", [False, True])
+@on_fleet
+async def test_what_a_frozen_owner_takes_back_is_said_again(fleet: Any, removed: bool) -> None:
+    """It took what it saw for an orphan; a tombstone has no epoch, and planners wait for what stood before it."""
+    await fleet.declare()
+    await fleet.place(1, {"own-1": 3})
+    await fleet.start()
+    await asyncio.sleep(5)
+    if removed:
+        await fleet.place(2, {}, removing=("own-1",))
+        await asyncio.sleep(5)
+    right = fleet.status()
+    assert right.state == ("Absent" if removed else "Present")
+    await LocalBus(fleet.broker, "f1", "frozen").publish(Tombstone(status_address("default", "web", "own-1")))
+    await asyncio.sleep(2)
+    assert fleet.said[-1].event == replace(right, sequence=right.sequence + 1)
 
 
 @on_fleet

@@ -11,7 +11,7 @@ import pytest
 
 from propagator.settings import Settings
 from sim.settings import Faults, SidecarSpec
-from spillway.addresses import CLUSTERS, Address, Tombstone
+from spillway.addresses import CLUSTERS, Address, Tombstone, shape_address
 from spillway.events import (
     SHAPE_ADMITTED,
     SHAPE_FORBIDDEN,
@@ -224,6 +224,18 @@ async def test_who_lost_its_turn_is_contradicted(fleet: Any) -> None:
     await LocalBus(fleet.broker, FLEET, "frozen").publish(frozen)
     await asyncio.sleep(1)
     assert fleet.shapes() == [ours, frozen, ours]
+
+
+@on_fleet
+async def test_an_answer_that_is_taken_back_is_given_again_where_a_placement_needs_it(fleet: Any) -> None:
+    await fleet.declare()
+    await fleet.place(1, {"own-1": 1})
+    await fleet.start()
+    await asyncio.sleep(5)
+    (ours,) = fleet.shapes()
+    await LocalBus(fleet.broker, FLEET, "frozen").publish(Tombstone(shape_address(ours.template, "own-1")))
+    await asyncio.sleep(5)
+    assert fleet.said_of_shapes[-1].event == replace(ours, sequence=ours.sequence + 1)
 
 
 @on_fleet

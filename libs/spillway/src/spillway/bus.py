@@ -18,7 +18,7 @@ Traces = Mapping[int, Headers]
 
 
 class BusUnavailable(Exception):
-    """The log cannot be reached within the deadline; nothing was acknowledged."""
+    """The log cannot be reached within the deadline; nothing was acknowledged, and may be written all the same."""
 
 
 class OutcomeUnknown(Exception):

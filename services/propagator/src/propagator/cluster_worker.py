@@ -166,9 +166,13 @@ class ClusterWorker:
         """Somebody whose turn is over said something of it."""
         self._asker.contradict(digest)
 
-    def contradict(self, target: Target, *, overruled: bool) -> None:
-        """Somebody whose turn is over said something of it."""
-        self._reporter.contradict(target, insist=overruled)
+    def ask_shape_again(self, digest: str) -> None:
+        """What was said of it was taken back."""
+        self._asker.ask_again(digest)
+
+    def contradict(self, target: Target, offset: int) -> None:
+        """Somebody whose turn is over said something of it there, or somebody took back what was said."""
+        self._reporter.contradict(target, offset)
 
     # ── What the cluster tells ──────────────────────────────────────────────────────────────────────────────────────
 

@@ -14,6 +14,9 @@ from spillway.addresses import Tombstone, status_address
 from spillway.bus import Bus, BusUnavailable, Headers
 from spillway.events import STATE_ORPHANED, STATE_PRESENT, WorkloadObserved
 
+NOWHERE = -1
+"""Before any offset."""
+
 log = structlog.get_logger()
 
 
@@ -40,7 +43,10 @@ class Reporter:
         self._vanished = vanished
         self._sequence = 0
         self._said: dict[Target, WorkloadObserved] = {}
-        self._insisted: set[Target] = set()
+        self._places: dict[Target, int] = {}
+        """The offset of what was said last."""
+        self._overruled: dict[Target, int] = {}
+        """Up to which offset somebody else, or nobody knows who, wrote: what is said has to stand from there on."""
         self._changed: dict[Target, None] = {}
         self._traces = tracing.Origins[Target]()
         self._woken = asyncio.Event()
@@ -51,17 +57,19 @@ class Reporter:
         self._traces.note(target, tracing.headers())
         self._woken.set()
 
-    def contradict(self, target: Target, *, insist: bool) -> None:
-        """Somebody without the turn said something. insist: behind what we said, so it is said again in any case."""
-        self._said.pop(target, None)
-        if insist:
-            self._insisted.add(target)
+    def contradict(self, target: Target, offset: int) -> None:
+        """Somebody without the turn said something, or took it back: if behind what we said, that is said again.
+
+        While something of ours is on its way, only its place will tell which of the two is the later word.
+        """
+        self._overruled[target] = max(offset, self._overruled.get(target, offset))
         self.note(target)
 
     def forget(self, target: Target) -> None:
         self._said.pop(target, None)
+        self._places.pop(target, None)
+        self._overruled.pop(target, None)
         self._changed.pop(target, None)
-        self._insisted.discard(target)
 
     async def run(self) -> None:
         while True:
@@ -81,13 +89,16 @@ class Reporter:
         for target in list(self._changed)[: self._settings.status_batch]:
             del self._changed[target]
             current = self._current(target)
-            said = None if target in self._insisted else self._said.get(target) or self._logged(target)
-            if current is not None and is_news(current, said):
+            said = self._said.get(target) or self._logged(target)
+            if current is not None and (self._is_overruled(target) or is_news(current, said)):
                 self._sequence += 1
                 news.append((target, replace(current, epoch=self._epoch, sequence=self._sequence)))
             elif current is None and said is not None and said.state == STATE_ORPHANED and self._vanished(target):
                 news.append((target, Tombstone(status_address(target.namespace, target.name, target.cluster))))
         return news
+
+    def _is_overruled(self, target: Target) -> bool:
+        return self._overruled.get(target, NOWHERE) > self._places.get(target, NOWHERE)
 
     def _traces_of(self, news: list[tuple[Target, WorkloadObserved | Tombstone]]) -> dict[int, Headers]:
         told = enumerate(news) if tracing.is_on() else ()
@@ -97,19 +108,24 @@ class Reporter:
         if not news:
             return
         try:
-            await self._bus.publish(*(event for _, event in news), traces=self._traces_of(news))
+            positions = await self._bus.publish(*(event for _, event in news), traces=self._traces_of(news))
         except BusUnavailable as error:
             log.warning("statuses not published yet", error=str(error), count=len(news))
             for target, _ in news:
                 self._changed[target] = None
+                self._places.pop(target, None)  # It may be there all the same, before or behind what is said next.
+                self._overruled.setdefault(target, 0)
             await asyncio.sleep(self._settings.bus_retry_seconds)
             return
-        for target, event in news:
-            self._insisted.discard(target)
+        for (target, event), position in zip(news, positions, strict=True):
             if isinstance(event, Tombstone):
                 self._said.pop(target, None)
+                self._places.pop(target, None)
                 continue
             self._said[target] = event
+            self._places[target] = position.offset
+            if not self._is_overruled(target):
+                self._overruled.pop(target, None)
             if event.ready >= event.spec_replicas:
                 self._traces.take(target)
             tell = log.debug if event.state == STATE_PRESENT else log.info

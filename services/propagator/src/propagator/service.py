@@ -8,7 +8,7 @@ import structlog
 
 from propagator.cluster_worker import ClusterWorker, Shared
 from propagator.core.actions import Rules
-from propagator.core.desired import Desired, Target, Touched
+from propagator.core.desired import Desired, Target, Touched, status_target
 from propagator.core.manifests import Template
 from propagator.log_proof import LogProof
 from propagator.settings import Settings
@@ -114,9 +114,11 @@ class Propagator:
             if target.cluster in self.turns.workers:
                 self.turns.workers[target.cluster].touch(target)
         if isinstance(event, WorkloadObserved):
-            self._note_status(event, overruled=touched.overruled is not None)
+            self._note_status(event, record.offset)
         if isinstance(event, ShapeAdmitted):
             self._note_shape(event)
+        if event is None:
+            self._note_tombstone(record)
         forgotten = event is None and record.topic == PLACEMENTS.name
         if touched.clusters or forgotten:
             self.turns.reconsider()
@@ -144,17 +146,27 @@ class Propagator:
                 self._placed_by.take(target)
                 self._placed_by.note(target, tracing.carried(record.headers))
 
-    def _note_status(self, event: WorkloadObserved, *, overruled: bool) -> None:
+    def _note_status(self, event: WorkloadObserved, offset: int) -> None:
         self.turns.note(event.cluster, event.epoch)
         worker = self.turns.workers.get(event.cluster)
         if worker is not None and event.epoch < worker.epoch:
-            worker.contradict(Target(event.cluster, event.namespace, event.name), overruled=overruled)
+            worker.contradict(Target(event.cluster, event.namespace, event.name), offset)
 
     def _note_shape(self, event: ShapeAdmitted) -> None:
         self.turns.note(event.cluster, event.epoch)
         worker = self.turns.workers.get(event.cluster)
         if worker is not None and event.epoch < worker.epoch:
             worker.contradict_shape(event.template)
+
+    def _note_tombstone(self, record: Record) -> None:
+        """One bears no epoch: whoever wrote it, what there is to say of its key is said again behind it."""
+        if record.topic == WORKLOAD_STATUS.name and (target := status_target(record.key)) is not None:
+            if target.cluster in self.turns.workers:
+                self.turns.workers[target.cluster].contradict(target, record.offset)
+        elif record.topic == SHAPES.name:
+            digest, _, cluster = record.key.partition("/")
+            if cluster in self.turns.workers:
+                self.turns.workers[cluster].ask_shape_again(digest)
 
     def _shared(self) -> Shared:
         return Shared(

@@ -91,6 +91,11 @@ class ShapeAsker:
         self._overruled[digest] = None
         self._woken.set()
 
+    def ask_again(self, digest: str) -> None:
+        """The log has no answer any more: if a placement here bears it, it needs one."""
+        self._questions.lost(digest, self._clock())
+        self._woken.set()
+
     async def _work(self) -> None:
         while True:
             self._woken.clear()
@@ -187,7 +192,6 @@ class ShapeAsker:
             for digest, since in list(self._unused.items()):
                 if now - since >= self._unused_seconds(said[digest]):
                     await self._to_say.put((Tombstone(shape_address(digest, self._cluster)), ()))
-                    self._questions.forget(digest)
                     del self._unused[digest]
             for template in self._desired.refused(self._cluster):
                 if template.digest not in self._questions and self._questions.ask(template, self._clock()):

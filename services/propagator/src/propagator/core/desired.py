@@ -68,12 +68,10 @@ class Touched:
     """What a record changed.
 
     targets: those of which something else may be wanted now. clusters: whether clusters joined, left or moved.
-    overruled: a status of ours was followed by one of a lower epoch and must be said again.
     """
 
     targets: frozenset[Target] = frozenset()
     clusters: bool = False
-    overruled: Target | None = None
 
 
 UNTOUCHED = Touched()
@@ -107,7 +105,8 @@ class Desired:
             case PlacementDecided():
                 return self._placed(event)
             case WorkloadObserved():
-                return self._observed(event)
+                self._observed(event)
+                return UNTOUCHED
             case ShapeAdmitted():
                 self._admitted(event)
                 return UNTOUCHED
@@ -261,14 +260,11 @@ class Desired:
         # A newer generation of the workload may be what a part that did not change was held for.
         return Touched(frozenset(before.keys() | after.keys()))
 
-    def _observed(self, event: WorkloadObserved) -> Touched:
+    def _observed(self, event: WorkloadObserved) -> None:
         target = Target(event.cluster, event.namespace, event.name)
         known = self._statuses.get(target)
-        if known is not None and known.epoch > event.epoch:
-            return Touched(overruled=target)
         if known is None or (known.epoch, known.sequence) <= (event.epoch, event.sequence):
             self._statuses[target] = event
-        return UNTOUCHED
 
     def _admitted(self, event: ShapeAdmitted) -> None:
         known = self.shapes.setdefault(event.cluster, {})
@@ -293,9 +289,8 @@ class Desired:
         if topic == SHAPES.name:
             digest, _, cluster = key.partition("/")
             self.shapes.get(cluster, {}).pop(digest, None)
-        if topic == WORKLOAD_STATUS.name and key.count("/") == 2:
-            namespace, name, cluster = key.split("/")
-            self._statuses.pop(Target(cluster, namespace, name), None)
+        if topic == WORKLOAD_STATUS.name and (target := status_target(key)) is not None:
+            self._statuses.pop(target, None)
         return UNTOUCHED
 
     def _unlist(self, targets: Iterable[Target]) -> None:
@@ -306,6 +301,14 @@ class Desired:
     def _touched(self, workload: str) -> Touched:
         placement = self._placements.get(workload)
         return Touched(frozenset(_target(placement, part) for part in placement.parts)) if placement else UNTOUCHED
+
+
+def status_target(key: str) -> Target | None:
+    """Of whom a key of workload-status tells; None for a claim's, which is a cluster's name."""
+    if key.count("/") != 2:
+        return None
+    namespace, name, cluster = key.split("/")
+    return Target(cluster, namespace, name)
 
 
 def _target(placement: PlacementDecided, part: Part) -> Target:

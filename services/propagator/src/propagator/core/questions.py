@@ -110,9 +110,12 @@ class Questions:
             question.retries += 1
             self._set_due(question, now + pause)
 
-    def forget(self, digest: str) -> None:
-        """What was answered is not in the log any more."""
+    def lost(self, digest: str, now: float) -> None:
+        """What was answered is not in the log any more: it is due where a placement has it."""
         self._admitted_at.pop(digest, None)
+        known = self._questions.get(digest)
+        if known is not None and now < known.due_at < ASKED:
+            self._set_due(known, now)
 
     def _remember(self, digest: str, state: str, now: float) -> None:
         self._admitted_at.pop(digest, None)
