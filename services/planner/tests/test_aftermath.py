@@ -216,6 +216,20 @@ def test_each_hold_is_twice_as_long_up_to_a_most(fleet: Fleet) -> None:
     assert seconds == [15, 30, 60, 120, 240, 300, 300]
 
 
+def test_a_planner_that_takes_the_turn_knows_of_no_hold_and_tries_there_once(fleet: Fleet) -> None:
+    """A hold is in no record. What binds elsewhere stays there."""
+    tick(fleet, 15)
+    show(fleet, 4, spec=4)
+    fleet.state.holds.clear()
+    scale(fleet, 7)
+    assert counts(fleet) == {"own-1": 5, "cloud-1": 2}
+    show(fleet, 4, spec=5, status=5, updated=5)
+    tick(fleet)
+    assert tick(fleet, 15) == {"own-1": 1}
+    assert counts(fleet) == {"own-1": 4, "cloud-1": 3}
+    assert [hold.seconds for hold in fleet.state.holds.values()] == [15]
+
+
 def test_where_somebody_else_has_the_name_a_hold_is_long_and_names_it(fleet: Fleet) -> None:
     workload = fleet.state.workloads[WEB]
     said = replace(observed("own-1", WEB, version(fleet), STATE_NOT_OWNED), message="Deployment web is theirs")

@@ -104,9 +104,15 @@ def test_holds_go_on_in_an_export() -> None:
     fleet = three()
     fleet.state.holds["own-2", shape(1000)] = Hold(fleet.now + 40, 60)
     fleet.state.holds["own-1", ("default", "web")] = Hold(fleet.now - 1, 60)
+    fleet.state.holds["own-2", ("default", "web")] = Hold(fleet.now + 90, 300, why="the object is helm's")
     copy = exports.read_state(exported(fleet))
-    assert copy.holds == {("own-2", shape(1000)): Hold(exports.NOW + 40, 60)}
+    assert copy.holds == {
+        ("own-2", shape(1000)): Hold(exports.NOW + 40, 60),
+        ("own-2", ("default", "web")): Hold(exports.NOW + 90, 300, why="the object is helm's"),
+    }
     assert copy.room("own-2", shape(1000), False, exports.NOW).limited_by.startswith("held for 40 s more")
+    waits = copy.room("own-2", shape(7), False, exports.NOW, ("default", "web"))
+    assert waits.limited_by == "held for 90 s more: replicas of this workload were taken back: the object is helm's"
 
 
 def test_quotas_and_labels_of_namespaces_are_in_an_export() -> None:

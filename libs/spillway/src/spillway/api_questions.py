@@ -138,7 +138,8 @@ class ExportedEvent:
 class HeldBack:
     """No more of a shape, or of the workload when that is named, in a cluster for so many milliseconds more.
 
-    seconds: how long the hold is in all; the next one is twice as long.
+    seconds: how long the hold is in all; the next one is twice as long. why: what the cluster said that kept the
+    replicas out, for people; empty where nothing was said.
     """
 
     cluster: str
@@ -147,6 +148,7 @@ class HeldBack:
     shape: Shape | None
     left_ms: int
     seconds: float
+    why: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,14 +40,14 @@ def held_back(state: PlannerState, now: float) -> tuple[HeldBack, ...]:
         if left_ms > 0:
             shape = whom if isinstance(whom, Shape) else None
             namespace, name = ("", "") if isinstance(whom, Shape) else whom
-            found.append(HeldBack(cluster, namespace, name, shape, left_ms, hold.seconds))
+            found.append(HeldBack(cluster, namespace, name, shape, left_ms, hold.seconds, hold.why))
     return tuple(found)
 
 
 def hold_back(state: PlannerState, entry: HeldBack, now: float) -> None:
     """Makes a hold again."""
     whom = entry.shape if entry.shape is not None else (entry.namespace, entry.name)
-    state.holds[entry.cluster, whom] = Hold(now + entry.left_ms / 1000, entry.seconds)
+    state.holds[entry.cluster, whom] = Hold(now + entry.left_ms / 1000, entry.seconds, why=entry.why)
 
 
 def _cluster(view: ClusterView, now: float) -> Iterator[Exported]:
