@@ -83,3 +83,12 @@ def test_of_no_more_workloads_is_known_who_was_sent_back() -> None:
         patience.sent_back(patience.asked(place, 100.0), 100.0)
     later = [patience.asked(replace(place, key="later"), 100.0) for place in places]
     assert [patience.is_behind(one, 100.0) for one in later] == [False, True, True]
+
+
+def test_a_call_that_ran_out_before_it_was_decided_keeps_its_wait_and_its_turn() -> None:
+    patience = Patience(Rules(), 10.0, 3.0, 5)
+    first, later = patience.asked(WEB, 100.0), patience.asked(replace(WEB, key="later"), 105.0)
+    patience.ran_out(first, 110.0)
+    assert patience.is_behind(later, 111.0)
+    again = patience.asked(WEB, 112.0)
+    assert (again.first, again.turn) == (first.first, first.turn)

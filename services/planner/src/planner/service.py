@@ -437,7 +437,9 @@ class Planner:
             self._count(verb, now)
             return events, reply
 
-        return self.standby.requests.put(decide_now, verb, batch, place.priority, place.about)
+        waiting = self.standby.requests.put(decide_now, verb, batch, place.priority, place.about)
+        waiting.late = lambda: self._patience.ran_out(asked, self._clocks.steady())
+        return waiting
 
     def _sent_back(self, asked: Asked, now: float, why: str) -> RequestError:
         self._patience.sent_back(asked, now)

@@ -60,7 +60,8 @@ class Waiting(Generic[T]):
     """A request. verb, trace: for its span. batch: what is of one is decided in one step; None: of none.
 
     about: what was asked before about the same is decided before it; None: about nothing that others ask about.
-    passed_over: groups that were decided while it waited.
+    passed_over: groups that were decided while it waited. is_decided: what follows from it is on its way into the log.
+    late: called when its time is over and it is not decided.
     """
 
     decide: Decide[T]
@@ -71,6 +72,8 @@ class Waiting(Generic[T]):
     priority: int = 0
     about: Hashable = None
     passed_over: int = 0
+    is_decided: bool = False
+    late: Callable[[], object] = lambda: None
 
     def fail(self, error: RequestError) -> None:
         if not self.answer.done():
@@ -165,6 +168,8 @@ class RequestQueue:
             async with asyncio.timeout(self._settings.request_seconds):
                 return await waiting.answer
         except TimeoutError:
+            if not waiting.is_decided:
+                waiting.late()
             raise RequestError("UNAVAILABLE", f"no answer from the log in time: {self.retry}") from None
 
     def decide(
@@ -207,6 +212,7 @@ class RequestQueue:
                 apply(events)
             decided.add(events, tracing.decision(f"decide {waiting.verb}", waiting.trace, started_ns))
             decided.answers.append((waiting, reply, events))
+            waiting.is_decided = True
         if self._waiting:
             self.asked.set()
         return decided

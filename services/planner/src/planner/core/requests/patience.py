@@ -73,6 +73,11 @@ class Patience:
         if len(self._sent_back) > self._kept_max:
             del self._sent_back[next(iter(self._sent_back))]
 
+    def ran_out(self, asked: Asked, now: float) -> None:
+        """Its call ended before it was decided: it is told to ask again, and goes on with its wait then."""
+        self.waits(asked)
+        self.sent_back(asked, now)
+
     def is_behind(self, asked: Asked, now: float) -> bool:
         """Whether one that was asked before it about the same workload was sent back, and is not taken up again yet."""
         expected = () if asked.place.about is None else self._sent_back.get(asked.place.about, {}).values()
