@@ -20,6 +20,7 @@ FILE_VARIABLE = "SPILLWAY_CONFIG"
 
 ADDRESSES_FILE = Path("run/addresses.json")
 """What `spillway up` writes: in its folder the command finds the local planners without being told."""
+PORT_MAX = 65_535
 _LOCAL = ("endpoints", "scaling_endpoints", "lending_endpoints", "kafka", "redis", "health", "credentials")
 
 _ALSO = {"SPILLWAY_KAFKA": ("SPILLWAY_KAFKA_BOOTSTRAP",), "SPILLWAY_REDIS": ("SPILLWAY_REDIS_URL",)}
@@ -87,7 +88,18 @@ def resolve(flags: Mapping[str, Any], file: Path | None = None, environ: Mapping
     for name in ("endpoints", "scaling_endpoints", "lending_endpoints"):
         if not values[name]:
             raise bad_input(f"{name}: none in {sources[name]}: expected host:port")
+    for name in ("endpoints", "scaling_endpoints", "lending_endpoints", "kafka"):
+        for address in values[name].split(",") if name == "kafka" else values[name]:
+            if not is_address(address.strip()):
+                raise bad_input(f"{name}: {address!r} from {sources[name]}: expected host:port")
     return Resolved(Config(**values), sources, path)
+
+
+def is_address(text: str) -> bool:
+    """Whether it is a host, a colon and a port; an IPv6 address is in brackets."""
+    host, _, port = text.rpartition(":")
+    is_host = ":" not in host or host.startswith("[") or "//" in host  # gRPC's own form: dns:///host:port
+    return bool(host) and is_host and port.isascii() and port.isdecimal() and 0 < int(port) <= PORT_MAX
 
 
 def what_helps(config: Config, name: str) -> str:
@@ -112,7 +124,9 @@ def _read(path: Path, required: bool) -> Mapping[str, Any]:
         if required:
             raise bad_input(f"config file {path}: no such file") from None
         return {}
-    except (OSError, ValueError) as error:
+    except OSError as error:
+        raise bad_input(f"config file {path}: {(error.strerror or str(error)).lower()}") from None
+    except ValueError as error:
         raise bad_input(f"config file {path}: {error}") from None
     known = [field.name for field in dataclasses.fields(Config)]
     for name in content:

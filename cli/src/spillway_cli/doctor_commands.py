@@ -16,13 +16,14 @@ if TYPE_CHECKING:
 
 app = typer.Typer()
 
+SECONDS_MAX = 3600.0
 _MARKS = {"ok": "✓", "warning": "!", "failed": "✗", "skipped": "-"}
 
 
 @app.command(epilog="Examples:  spillway doctor  ·  spillway doctor --quiet  ·  spillway doctor -o json")
 def doctor(
     context: typer.Context,
-    seconds: Annotated[float, typer.Option(min=0.1, help="That one answer may take.")] = 5.0,
+    seconds: Annotated[float, typer.Option(min=0.1, max=SECONDS_MAX, help="That one answer may take.")] = 5.0,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Only what is not ok.")] = False,
     output: Output = Format.table,
 ) -> None:

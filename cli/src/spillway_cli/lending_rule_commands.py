@@ -70,7 +70,7 @@ def declare(  # noqa: PLR0913 - the options of a command are its parameters
     idle: Annotated[
         int | None, typer.Option(min=0, max=NUMBER_MAX, help="Seconds idle before.", show_default="600; dedicated: 0")
     ] = None,
-    cost: Annotated[float, typer.Option(min=0, help="Of one node in an hour.")] = 0,
+    cost: Annotated[float, typer.Option(min=0, max=NUMBER_MAX, help="Of one node in an hour.")] = 0,
     grace: Annotated[
         int | None,
         typer.Option(min=1, max=NUMBER_MAX, help="Seconds for pods that a recall evicts.", show_default="30"),

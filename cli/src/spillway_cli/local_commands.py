@@ -37,7 +37,7 @@ class Bus(StrEnum):
     memory = "memory"
 
 
-Folder = Annotated[Path, typer.Option("--folder", help="Where data, logs and credentials are kept.")]
+Folder = Annotated[Path, typer.Option("--folder", file_okay=False, help="Where data, logs and credentials are kept.")]
 
 
 @app.command(epilog="Examples:  spillway up  ·  spillway up --members kube")
@@ -61,8 +61,9 @@ def up(
 def down(folder: Folder = RUN_FOLDER) -> None:
     """Stop what `spillway up` started. Data and logs stay."""
     with guarded(), _failures():
+        is_there = folder.is_dir()
         _stack(folder).down()
-    say(f"stopped; data and logs stay in {folder}")
+    say(f"stopped; data and logs stay in {folder}" if is_there else f"nothing was started in {folder}")
 
 
 @app.command()
@@ -82,7 +83,7 @@ def processes(folder: Folder = RUN_FOLDER, output: Output = Format.table) -> Non
 def demo(
     members: Annotated[Members, typer.Option(help="Simulated members, or real control planes.")] = Members.sim,
     bus: Annotated[Bus, typer.Option(help="Real Kafka, Redis and processes, or all in this process.")] = Bus.kafka,
-    folder: Annotated[Path, typer.Option(help="Where its data and logs go.")] = RUN_FOLDER / "demo",
+    folder: Annotated[Path, typer.Option(file_okay=False, help="Where its data and logs go.")] = RUN_FOLDER / "demo",
 ) -> None:
     """Tell the main story and verify it from the members' own APIs: clusters report, a release is split own-first."""
     with guarded(), _failures():

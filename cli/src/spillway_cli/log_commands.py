@@ -80,6 +80,8 @@ def topics(
         from spillway.kafka.settings import KafkaSettings
         from spillway.kafka.topics import TopicSettings, ensure_topics
 
+        if replication_factor == 0:
+            raise bad_input("--replication-factor 0: expected a number of copies, or -1")
         config = config_of(context).config
         kafka = kafka_settings(KafkaSettings, config)
         settings = TopicSettings(

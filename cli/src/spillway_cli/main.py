@@ -2,11 +2,14 @@
 
 import logging
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib.metadata import version as version_of
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from spillway_cli import (
     brake_commands,
@@ -28,7 +31,35 @@ from spillway_cli import (
 from spillway_cli.output import Format, console, print_machine, table
 from spillway_cli.session import Flags, Output, config_of
 
+
+class _Command(TyperGroup):
+    """Says of an option's or argument's bad value what it was."""
+
+    def make_context(self, *args: Any, **named: Any) -> Any:
+        with _value_named():
+            return super().make_context(*args, **named)
+
+    def invoke(self, ctx: Any) -> Any:
+        with _value_named():
+            return super().invoke(ctx)
+
+
+@contextmanager
+def _value_named() -> Iterator[None]:
+    try:
+        yield
+    except typer.BadParameter as error:
+        # By its method, since the type is in a package that takes long to import and is only needed for errors.
+        errors: list[Any] = getattr(error.__cause__, "errors", list)()
+        value = repr(errors[0]["input"]) if errors else ""
+        error.message = error.message.removeprefix("Value error, ")
+        if value not in error.message:
+            error.message = f"{value}: {error.message}"
+        raise
+
+
 app = typer.Typer(
+    cls=_Command,
     name="spillway",
     help="Place workloads on many Kubernetes clusters: own ones first, the cloud for the rest.",
     epilog=exits.HELP,

@@ -28,7 +28,7 @@ def workload(  # noqa: PLR0913 - the options of a command are its parameters
     from_: Annotated[
         str, typer.Option("--from", help="Cluster that they leave.", show_default="any, the policy's last tier first")
     ] = "",
-    replicas: Annotated[int, typer.Option(min=0, help="How many.", show_default="all")] = 0,
+    replicas: Annotated[int | None, typer.Option(min=1, help="How many.", show_default="all")] = None,
     namespace: Namespace = None,
     wait: Wait = False,
     timeout: Timeout = 300.0,
@@ -37,7 +37,7 @@ def workload(  # noqa: PLR0913 - the options of a command are its parameters
     """Move replicas of a workload; each goes once the one that replaces it is available. All or none."""
 
     async def body(client: PlannerClient, config: Config) -> None:
-        request = api.MigrateRequest(namespace or config.namespace, name, to, from_, replicas)
+        request = api.MigrateRequest(namespace or config.namespace, name, to, from_, replicas or 0)
         reply = await client.migrate(request)
         if not wait:
             _show(reply, tables.placement(reply), output)

@@ -7,7 +7,7 @@ import json
 import logging
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -28,7 +28,7 @@ from spillway.api import RequestError
 from spillway.bus import BusUnavailable, OutcomeUnknown
 from spillway.events import DecisionRecorded
 from spillway.model import ClusterInput, Generation, NodeGroup, Taint
-from spillway.rpc.calls import Call
+from spillway.rpc.calls import Call, request_bytes
 from spillway.rpc.security import CALLER, Gate, UnsafeBind, is_loopback
 from spillway.rpc.services import LENDING, PLANNER, SCALING, Patience, PlannerClient, RpcServer, RpcSettings
 from spillway.running.process import OperatorError
@@ -807,6 +807,16 @@ async def test_nobody_there_is_unavailable_within_the_retry_time() -> None:
 async def test_an_export_comes_in_parts() -> None:
     async with serving(FakePlanner()) as (_, client):
         assert tuple([reply async for reply in client.export(api.ExportRequest())]) == EXPORT
+
+
+@pytest.mark.parametrize(
+    ("number", "refused"),
+    [(2**63 - 1, ""), (2**63, "replicas: 9223372036854775808: expected a number within 64 bits"), (-(2**63), "")],
+)
+def test_a_number_that_its_field_has_no_room_for_is_named(number: int, refused: str) -> None:
+    call = PLANNER.calls["scale"]
+    with pytest.raises(RequestError, match=refused) if refused else nullcontext():
+        request_bytes(api.ScaleRequest("", "web", number), call.request_message())
 
 
 async def test_a_retry_has_the_same_idempotency_key() -> None:

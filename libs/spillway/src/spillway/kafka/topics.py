@@ -7,6 +7,7 @@ import argparse
 import asyncio
 import logging
 import os
+import re
 import secrets
 import sys
 import time
@@ -33,6 +34,9 @@ from spillway.settings import OperatorError, from_environment, setting
 from spillway.wire import Unreadable, decode
 
 log = logging.getLogger(__name__)
+FLEET_NAME_LENGTH_MAX = 54
+"""Of the 63 that a label's value may have; the rest is the id that is put behind it."""
+_FLEET_NAME = re.compile(rf"(?=.{{1,{FLEET_NAME_LENGTH_MAX}}}\Z)[A-Za-z0-9][-A-Za-z0-9_.]*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,8 +68,13 @@ async def ensure_topics(
 ) -> str:
     """Creates what is missing, tells say what differs, forms the fleet if none is; returns the fleet id.
 
+    OperatorError: fleet_name is nothing that a label can bear.
+
     wanted_fleet: OtherFleet for another one that was formed before, and for any where it is empty. None: it may be any.
     """
+    if not _FLEET_NAME.fullmatch(fleet_name):
+        text = f"letters, digits, '-', '_' and '.', at most {FLEET_NAME_LENGTH_MAX}: objects bear it in a label"
+        raise OperatorError(f"fleet name: {fleet_name!r}: expected {text}")
     async with asyncio.timeout(settings.ensure_seconds):
         try:
             admin = AIOKafkaAdminClient(**await access.arguments())

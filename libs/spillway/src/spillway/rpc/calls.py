@@ -7,10 +7,13 @@ from dataclasses import dataclass, replace
 from types import ModuleType
 from typing import Any, Final
 
+from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import Message
 
 from spillway import api, api_lending, api_scaling, metrics, wire
 from spillway.v1 import lending_pb2, planner_pb2, scaling_pb2
+
+_BITS_BY_TYPE: Final = {FieldDescriptor.CPPTYPE_INT32: 32, FieldDescriptor.CPPTYPE_INT64: 64}
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +50,18 @@ class Service:
 def message_bytes(value: object, message: Message) -> bytes:
     wire.fill_message(value, message)
     return message.SerializeToString()
+
+
+def request_bytes(value: object, message: Message) -> bytes:
+    """RequestError for a number that its field has no room for."""
+    try:
+        return message_bytes(value, message)
+    except ValueError as error:
+        for field, descriptor in message.DESCRIPTOR.fields_by_name.items():
+            number, bits = getattr(value, field, None), _BITS_BY_TYPE.get(descriptor.cpp_type)
+            if isinstance(number, int) and bits is not None and not -(2 ** (bits - 1)) <= number < 2 ** (bits - 1):
+                raise api.invalid(field, number, f"a number within {bits} bits") from None
+        raise api.RequestError("INVALID_ARGUMENT", f"the request: {error}") from None
 
 
 def with_keys(request: Any) -> Any:

@@ -18,7 +18,7 @@ from spillway import api, metrics, tracing
 from spillway.api import RequestError
 from spillway.bus import BusUnavailable, Headers, OutcomeUnknown
 from spillway.rpc.callers import READING_VERBS, Caller
-from spillway.rpc.calls import LENDING, PLANNER, SCALING, Call, Service, message_bytes, with_keys
+from spillway.rpc.calls import LENDING, PLANNER, SCALING, Call, Service, message_bytes, request_bytes, with_keys
 from spillway.rpc.listener import Listener
 from spillway.rpc.route import Route, reason_of
 from spillway.rpc.security import (
@@ -352,7 +352,7 @@ class _Client:
         call = self._service.calls[verb]
         if verb != "plan":
             request = with_keys(request)
-        data = message_bytes(request, call.request_message())
+        data = request_bytes(request, call.request_message())
         with tracing.begin(call.path[1:], tracing.CLIENT, tracing.rpc(call.path)) as span:
             try:
                 reply = await self._reply(call, data, seconds)
@@ -431,7 +431,7 @@ class PlannerClient(_Client, Verbs):
         route = self._route(self._retry_seconds)
         while True:
             endpoint, opened = await route.next(), time.monotonic()
-            data = message_bytes(replace(request, position=position), call.request_message())
+            data = request_bytes(replace(request, position=position), call.request_message())
             stream = self._stub(endpoint, call)(data, metadata=self._metadata())
             try:
                 async for answer in stream:
@@ -450,7 +450,7 @@ class PlannerClient(_Client, Verbs):
     async def export(self, request: api.ExportRequest) -> AsyncIterator[api.ExportReply]:
         """From whichever planner answers; from the beginning at another one when it could not be begun."""
         call, route = self._service.calls["export"], self._route(self._retry_seconds)
-        data, begun = message_bytes(request, call.request_message()), False
+        data, begun = request_bytes(request, call.request_message()), False
         while True:
             endpoint = await route.next()
             stream = self._stub(endpoint, call)(data, metadata=self._metadata())
