@@ -152,6 +152,20 @@ async def test_a_version_from_the_future_is_refused(client_of: Any) -> None:
         assert (status, error["details"]["causes"][0]["reason"]) == (504, "ResourceVersionTooLarge")
 
 
+async def test_a_watch_from_a_version_to_come_waits_for_it(client_of: Any) -> None:
+    """Without a word, as API servers do that were restored from a backup."""
+    async with SimCluster("a") as cluster:
+        client = client_of(cluster)
+        version = cluster.machine.world.store.version
+        watch = asyncio.ensure_future(client.events(MAPS, resourceVersion=str(version + 2), allowWatchBookmarks="true"))
+        await asyncio.sleep(100)
+        for name in ("a", "b", "c"):
+            await client.ask("POST", MAPS, {"metadata": {"name": name}})
+        await asyncio.sleep(1)
+        cluster.drop_watches()
+        assert [event["object"]["metadata"]["name"] for event in await watch] == ["c"]
+
+
 async def running_watch(client: Any, faults: Faults | None) -> list[Any]:
     """What a watch of pods still says when the fault begins."""
     _, listed = await client.ask("GET", PODS)

@@ -140,6 +140,8 @@ ADDED = event("ADDED", pod("a", 11))
 BOOKMARK = event("BOOKMARK", {"kind": "Pod", "metadata": {"resourceVersion": "15", "creationTimestamp": None}})
 GONE = event("ERROR", {"kind": "Status", "code": 410, "reason": "Expired", "message": "too old"})
 
+LATER = json.dumps({"kind": "Status", "details": {"causes": [{"reason": "ResourceVersionTooLarge"}]}}).encode()
+
 
 async def told(api: ClusterApi, count: int, *, paged: bool = False) -> list[Change]:
     """The next so many changes; the reflector is closed afterwards."""
@@ -290,6 +292,36 @@ STORIES = {
     ),
     "a silent watch is a time-out": Story(
         [page()], [[ADDED, HANG], [b""]], ["listed @10", "upserted a@11", "failed timeout", "alive"], ["10", "11"]
+    ),
+    "a watch that opens and says nothing lists again": Story(
+        [page(), page(pod("a", 3), version=5)],
+        [[b"", HANG], [b""]],
+        ["listed @10", "alive", "failed timeout", "listed a@5", "alive"],
+        ["10", "5"],
+        lists=2,
+    ),
+    "watches that are cut before they say anything are silent together": Story(
+        [page(), page(version=5)],
+        [[b"", 60.0], [b"", 60.0], [b""]],
+        ["listed @10", "alive", "alive", "listed @5", "alive"],
+        ["10", "10", "5"],
+        lists=2,
+    ),
+    "a bookmark ends a silence": Story(
+        [page()],
+        [[b"", 60.0], [b"", 30.0, BOOKMARK], [b"", 60.0], [b""]],
+        ["listed @10", "alive", "alive", "alive", "alive", "alive"],
+        ["10", "10", "15", "15"],
+    ),
+    "a watch that is not opened is no silence": Story(
+        [page()], [[HANG], [HANG], [b""]], ["listed @10", "failed timeout", "alive"], ["10", "10", "10"]
+    ),
+    "a version that the server has not come to lists again": Story(
+        [page(), page(version=5)],
+        [[TransportStatus(504, LATER)], [b""]],
+        ["listed @10", "listed @5", "alive"],
+        ["10", "5"],
+        lists=2,
     ),
     "a failure is said once, and again after it was well": Story(
         [page()],

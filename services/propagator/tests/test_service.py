@@ -486,6 +486,32 @@ async def test_a_deleted_object_is_created_again(fleet: Any) -> None:
 
 
 @on_fleet
+async def test_a_cluster_that_is_restored_from_a_backup_gets_what_was_decided_since(fleet: Any) -> None:
+    """Its API server opens watches from later versions than it has, and says nothing there of what it is now."""
+    for name in ("web", "old", "late"):
+        await fleet.declare(name=name)
+    await fleet.place(1, {"own-1": 1})
+    await fleet.place(1, {"own-1": 2}, name="old")
+    await fleet.start()
+    await asyncio.sleep(5)
+    backup = fleet.clusters["own-1"].saved()
+    await fleet.place(2, {"own-1": 3})
+    await fleet.place(2, {"own-1": 2}, name="late")
+    await fleet.place(2, {}, removing=("own-1",), name="old")
+    await asyncio.sleep(5)
+    await fleet.forget_placement("old")
+    await asyncio.sleep(5)
+    for count in range(100):
+        await fleet.add_config("own-1", f"other-{count}")
+    fleet.clusters["own-1"].restore(backup)
+    assert [fleet.replicas("own-1", name) for name in ("web", "late", "old")] == [1, -1, 2]
+    await asyncio.sleep(120)
+    assert [fleet.replicas("own-1", name) for name in ("web", "late", "old")] == [3, 2, 2]
+    assert fleet.state() == ("Present", "1.2", "")
+    assert fleet.state(name="old") == ("Orphaned", "1.1", "")
+
+
+@on_fleet
 async def test_dependencies_go_along_change_and_go(fleet: Any) -> None:
     first = (config("web-a"), config("web-b"), service("web", 80, 1))
     await fleet.declare(dependencies=first)

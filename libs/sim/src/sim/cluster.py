@@ -90,6 +90,16 @@ class SimCluster:
         self.tick()
         resume(self.machine, content, Random(f"{self.settings.seed}/{self.name}/{content['version']}"))
 
+    def restore(self, content: dict[str, Any]) -> None:
+        """Goes back to what was saved, as with etcd from a backup: watches end, and versions begin again from there."""
+        self.tick()
+        self.machine = Machine(self.settings, Random(f"{self.settings.seed}/{self.name}/restored"), self._clock())
+        self.resume(content)
+        self.machine.on_write = self._on_write
+        self.api = Api(self.machine)
+        self._work.set()
+        self.drop_watches()
+
     def add_nodes(self, specs: Iterable[NodeSpec]) -> list[str]:
         self.tick()
         return add_nodes(self.machine.world, specs)

@@ -134,7 +134,8 @@ class SimTransport:
                     continue
                 if watch.bookmarks and loop.time() >= bookmark_at:
                     bookmark_at = loop.time() + self._cluster.settings.bookmark_seconds
-                    yield watch.bookmark()
+                    if mark := watch.bookmark():
+                        yield mark
             elif self._closed.is_set() or self._cluster.is_closed:
                 return
             await _wait(watch.waker, None if faults.silent else min(bookmark_at, end_at))

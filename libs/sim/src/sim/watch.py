@@ -5,7 +5,7 @@ from collections.abc import Mapping
 
 from sim.core.errors import ApiError, too_old
 from sim.core.listing import Selection, bookmark_text, change_text, error_text, event_text, selection_of
-from sim.core.requests import Api, wants_metadata
+from sim.core.requests import Api, version_asked, wants_metadata
 from sim.core.routes import parse_route
 from sim.core.store import Store
 from sim.settings import Settings
@@ -21,6 +21,8 @@ class Watch:
         self._metadata_only = metadata_only
         self._position = self._log.end
         self._early: list[bytes] = []
+        self._from_later = 0
+        """The version that it was asked from, where the server had not come to it: nothing is said up to that."""
         self._refusal: ApiError | None = None
         self.plural = selection.kind.plural
         self.waker = asyncio.Event()
@@ -51,6 +53,7 @@ class Watch:
             )
 
     def start_after(self, version: int, *, refuse_as_event: bool) -> None:
+        self._from_later = version if version > self._store.version else 0
         position = self._log.position_after(version)
         if position is not None:
             self._position = position
@@ -75,10 +78,13 @@ class Watch:
             # A slow reader is dropped without a word; one that history was taken from is told.
             return self.error(too_old(0, self._log.floor)) if self._position < self._log.expired_end else b""
         self._position += len(changes)
-        lines = (change_text(self._selection, one, metadata_only=self._metadata_only) for one in changes)
+        told = (one for one in changes if one.version > self._from_later)
+        lines = (change_text(self._selection, one, metadata_only=self._metadata_only) for one in told)
         return b"".join(lines)
 
     def bookmark(self) -> bytes:
+        if self._store.version < self._from_later:
+            return b""
         return bookmark_text(self._selection.kind, self._store.version, metadata_only=self._metadata_only)
 
     def error(self, error: ApiError) -> bytes:
@@ -86,7 +92,10 @@ class Watch:
 
 
 def open_watch(api: Api, store: Store, settings: Settings, asked: tuple[str, Mapping[str, str], str]) -> Watch:
-    """ApiError when it cannot begin; `asked` is path, params and accept."""
+    """ApiError when it cannot begin; `asked` is path, params and accept.
+
+    As servers do, one from a version that is yet to come is opened and waits; one that begins with state is refused.
+    """
     path, params, accept = asked
     route = parse_route(path)
     selection = selection_of(route.kind, route.namespace, route.name, params)
@@ -94,8 +103,8 @@ def open_watch(api: Api, store: Store, settings: Settings, asked: tuple[str, Map
     watch.bookmarks = params.get("allowWatchBookmarks") in ("true", "1")
     if params.get("timeoutSeconds", "").isdigit():
         watch.timeout_seconds = float(params["timeoutSeconds"]) or settings.watch_timeout_seconds
-    version = api.check_version(params)
     initial = params.get("sendInitialEvents") == "true"
+    version = api.check_version(params) if initial else version_asked(params)
     if initial or not version:
         watch.start_with_state(ends_with_bookmark=initial)
     else:

@@ -46,6 +46,10 @@ class Request:
         return self.method == "GET" and not self.path.startswith(tuple(_HEALTH)) and _lists(self.path)
 
 
+def version_asked(params: Mapping[str, str]) -> int:
+    return _number(params, "resourceVersion")
+
+
 def wants_metadata(accept: str) -> bool:
     return "as=PartialObjectMetadata" in accept
 
@@ -100,7 +104,7 @@ class Api:
 
     def check_version(self, params: Mapping[str, str]) -> int:
         """The resourceVersion asked for; ApiError 504 when it is not reached yet."""
-        asked, current = _number(params, "resourceVersion"), self._machine.world.store.version
+        asked, current = version_asked(params), self._machine.world.store.version
         if asked > current:
             raise too_large(asked, current)
         return asked

@@ -41,6 +41,7 @@ class Bookmark(Struct, frozen=True, gc=False):
 
 class Cause(Struct, frozen=True, gc=False):
     field: str = ""
+    reason: str = ""
 
 
 class StatusDetails(Struct, frozen=True, gc=False):
@@ -65,6 +66,11 @@ class Status(Struct, frozen=True, gc=False):
     def names_another_uid(self) -> bool:
         """What a patch is told that names another uid than the object has: 422, since a uid never changes."""
         return self.details is not None and any(cause.field == "metadata.uid" for cause in self.details.causes)
+
+    @property
+    def names_a_later_version(self) -> bool:
+        """What a request is told whose resourceVersion the server has not come to."""
+        return self.details is not None and any(one.reason == "ResourceVersionTooLarge" for one in self.details.causes)
 
 
 MANIFEST: Final = json.Decoder(Manifest)

@@ -52,7 +52,8 @@ class NotFound(Refused):
 
 
 class Expired(ClusterUnreachable):
-    """410: the version, or the place in a list, is no longer kept; only a new list helps."""
+    """The version, or the place in a list, is no longer kept (410), or is of what the server was before it went back to
+    an earlier state (504, or a watch that says nothing); only a new list helps."""
 
 
 class TooLarge(ClusterUnreachable):

@@ -138,9 +138,10 @@ class Requests:
 
     def read(self, response: Response) -> bytes:
         """The body of a good answer to a read."""
-        self._reached(response)
-        if response.status == GONE:
+        late = response.status >= SERVER_ERRORS and answers.read_status(response.body).names_a_later_version
+        if response.status == GONE or late:
             raise Expired(self.name, "server", answers.read_status(response.body).message)
+        self._reached(response)
         if response.status == FORBIDDEN:
             raise ClusterUnreachable(self.name, "forbidden", answers.read_status(response.body).message)
         if not 200 <= response.status < 300:

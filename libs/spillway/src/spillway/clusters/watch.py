@@ -69,7 +69,11 @@ Change = Listed | Paged | PagesEnded | Upserted | Removed | Alive | Failed
 
 
 class Reflector:
-    """Lists, then watches; lists again only when told that its version is gone, or when it cannot read what it got.
+    """Lists, then watches; lists again only when told that its version is gone, when it cannot read what it got, or
+    when watches from its version are open and say nothing, not even that all is as it was.
+
+    That is how an API server answers whose etcd was restored from a backup: its versions begin again from there, and it
+    waits until one is later than what it was asked for. What changes until then it says to nobody.
 
     whole: objects are said as manifests, not as the kind's type. paged: lists are said as Paged and PagesEnded, so that
     nobody holds them whole.
@@ -85,12 +89,14 @@ class Reflector:
         self._version = ""  # Where to watch from; without one, list.
         self._setbacks = 0  # In a row.
         self._watching_since: float | None = None
+        self._opened_at: float | None = None
         self._heard = False  # On the watch that is open, or was last.
+        self._silent_seconds = 0.0  # Of watches that were open since one said something, or since the list.
         self._failing: UnreachableReason | None = None
 
     async def changes(self) -> AsyncGenerator[tuple[Change, ...], None]:
         while True:
-            self._watching_since = None
+            self._watching_since = self._opened_at = None
             try:
                 if not self._version:
                     async with aclosing(self._listed()) as said:
@@ -100,6 +106,7 @@ class Reflector:
                     async for batch in batches:
                         yield batch
                 self._setbacks = 0 if self._heard else self._setbacks_now()
+                self._note_silence()
             except Expired:
                 metrics.WATCH_RESTARTS.labels(self._kind.plural, "expired").inc()
                 self._version = ""
@@ -108,6 +115,7 @@ class Reflector:
                 metrics.WATCH_RESTARTS.labels(self._kind.plural, error.reason).inc()
                 self._version = "" if error.reason == "garbage" else self._version
                 self._setbacks = self._setbacks_now()
+                self._note_silence()
                 if self._failing != error.reason:
                     self._failing = error.reason
                     yield (Failed(error),)
@@ -118,6 +126,15 @@ class Reflector:
         since = self._watching_since
         fresh = since is not None and asyncio.get_running_loop().time() - since >= SHORT_WATCH_SECONDS
         return 1 if fresh else self._setbacks + 1
+
+    def _note_silence(self) -> None:
+        """Of the watch that has ended. Also several that a proxy ends early are silent together."""
+        if self._opened_at is None or self._heard:
+            return
+        self._silent_seconds += asyncio.get_running_loop().time() - self._opened_at
+        if self._version and self._silent_seconds >= self._api.settings.watch_idle_seconds:
+            metrics.WATCH_RESTARTS.labels(self._kind.plural, "silent").inc()
+            self._version = ""
 
     async def _listed(self) -> AsyncGenerator[Change, None]:
         decoder = answers.MANIFEST_PAGE if self._whole else answers.page_decoder(self._kind)
@@ -133,7 +150,7 @@ class Reflector:
                         yield Paged(found)
                     else:
                         objects.extend(found)
-        self._version = version
+        self._version, self._silent_seconds = version, 0.0
         self._failing = None
         yield PagesEnded(frozenset(uids), version) if self._paged else Listed(tuple(objects), version)
 
@@ -143,12 +160,14 @@ class Reflector:
         self._watching_since = asyncio.get_running_loop().time()
         async with aclosing(self._api.chunks(self._kind, self._params, self._version)) as chunks:
             async for chunk in chunks:
+                if self._opened_at is None:
+                    self._opened_at = asyncio.get_running_loop().time()
                 batch: list[Change] = [] if chunk else [Alive()]
                 trouble: ClusterUnreachable | None = None
                 try:
                     for line in lines.feed(chunk):
                         batch.append(self._change(line))
-                        self._heard = True
+                        self._heard, self._silent_seconds = True, 0.0
                 except ClusterUnreachable as error:
                     trouble = error
                 except answers.LineTooLong as error:
