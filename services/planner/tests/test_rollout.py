@@ -670,6 +670,21 @@ def test_what_no_longer_fits_and_has_no_room_elsewhere_is_not_given_up() -> None
     assert parts(fleet)["own-1"].replicas_leaving == 2
 
 
+def test_who_waits_for_room_elsewhere_hears_of_a_cluster_that_joins() -> None:
+    """Seed 41391: it waited for the clusters that there were when it was looked at, and for ever beside the new one."""
+    fleet = Fleet(own_1=[node("a", 4000)])
+    spec = rolling_update(0, 1)
+    ask(fleet, web("app:1", 4, **spec))
+    bind(fleet, "own-1", "a", 4000, 1000)
+    ask(fleet, web("app:2", 4, cpu="2", **spec))
+    tick(fleet)
+    assert waiting_for(fleet) == "rollout 0 of 1 cluster: waits for room for 2 replicas that no longer fit in own-1"
+    assert fleet.state.rollouts.due(9) == []
+    fleet.join(cluster("cloud-1", "cloud"), [node("c", 9000)])
+    tick(fleet)
+    assert {name: part.replicas_kept for name, part in parts(fleet).items()} == {"own-1": 2, "cloud-1": 2}
+
+
 def test_of_no_node_there_is_nothing_to_take_away() -> None:
     """Seed 7127: where no node is left no resource is known either, and that ended the planner."""
     rest = nodes_of().without("default", {"app": "web"}, (("cpu", 1000),), 0)

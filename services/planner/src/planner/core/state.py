@@ -386,6 +386,7 @@ class PlannerState:
         view.apply_joined(event)
         self._seen.changed()
         self.room_changed(event.cluster)
+        self.rollouts.retry_all()  # Those that wait for room in any cluster wait for this one from now on.
         self._look_for_twins()
 
     def _leave(self, cluster: str) -> None:

@@ -38,7 +38,7 @@ class RolloutList:
             self._due[key] = None
 
     def retry_all(self) -> None:
-        """Something changed that may concern all of them: a brake, or which clusters are lost."""
+        """Something changed that may concern all of them: a brake, or which clusters there are, or are lost."""
         self._due.update(dict.fromkeys(self._waits_on))
 
     def touch(self, *clusters: str) -> None:
