@@ -89,7 +89,8 @@ def resolve(flags: Mapping[str, Any], file: Path | None = None, environ: Mapping
         if not values[name]:
             raise bad_input(f"{name}: none in {sources[name]}: expected host:port")
     for name in ("endpoints", "scaling_endpoints", "lending_endpoints", "kafka"):
-        for address in values[name].split(",") if name == "kafka" else values[name]:
+        given = values[name].rstrip(", ").split(",") if name == "kafka" else values[name]
+        for address in given:
             if not is_address(address.strip()):
                 raise bad_input(f"{name}: {address!r} from {sources[name]}: expected host:port")
     return Resolved(Config(**values), sources, path)

@@ -5,6 +5,7 @@ import datetime as dt
 import hashlib
 import json
 import logging
+import re
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager, nullcontext
@@ -365,7 +366,24 @@ async def test_the_servers_deadline_bounds_a_call_and_the_callers_may_be_shorter
     async with serving(FakePlanner(get=sleep), deadline_seconds_max=0.2) as (_, client):
         code, text = await refusal(client.get(api.GetRequest("a", "b")))
         assert (code, "0.2 s" in text) == ("DEADLINE_EXCEEDED", True)
-        assert (await refusal(client.get(api.GetRequest("a", "b"), 0.1)))[0] == "DEADLINE_EXCEEDED"
+        code, text = await refusal(client.get(api.GetRequest("a", "b"), 0.1))
+        assert (code, "Deadline Exceeded" in text) == ("DEADLINE_EXCEEDED", False)
+
+
+async def test_a_call_whose_time_is_over_says_what_an_earlier_try_was_told() -> None:
+    """It was gRPC's "Stream removed (Deadline Exceeded)" alone."""
+    told: list[str] = []
+
+    async def asked_twice(_: Any) -> Any:
+        if not told:
+            told.append("own-1 says nothing")
+            raise RequestError("UNAVAILABLE", told[0])
+        await asyncio.sleep(60)
+
+    async with serving(FakePlanner(apply=asked_twice)) as (_, client):
+        code, text = await refusal(client.apply(api.ApplyRequest(("{}",)), 0.5))
+    assert code == "DEADLINE_EXCEEDED"
+    assert re.fullmatch(r".* within 0.\d s; before that \S+: own-1 says nothing", text)
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,8 @@ from spillway.pauses import doubled_seconds
 BACKOFF_SECONDS, BACKOFF_SECONDS_MAX = 0.05, 2.0
 RETRIABLE = frozenset({"UNAVAILABLE", "CANCELLED"})
 """CANCELLED reaches us only from a server that stops; our own cancelling is asyncio's."""
+_LATE = "Deadline Exceeded"
+"""In what gRPC itself says of a call whose time is over; servers of ours say it in other words."""
 _NO_CONNECTION = re.compile(
     r"failed to connect to all addresses; last error: "
     r"(?:[A-Z_]+: )?(?:ipv[46]:\S+: )?(?:Failed to connect to remote host: )?"
@@ -55,6 +57,12 @@ class Route:
         self._tried.add(endpoint)
         if leader and leader not in self._tried:
             self._waiting = _first_of_all(leader, self._waiting)
+
+    def late(self, endpoint: str, error: RequestError, seconds: float) -> RequestError:
+        """Of a call that is not answered within its time. What an earlier try was told says more than silence."""
+        late = f"{endpoint}: no answer within {seconds:g} s" if _LATE in error.text else error.text
+        before = f"; before that {self._error.text}" if self._until is not None else ""
+        return RequestError(error.code, late + before)
 
 
 def reason_of(details: str) -> str:

@@ -363,7 +363,8 @@ class _Client:
             return reply
 
     async def _reply(self, call: Call, data: bytes, seconds: float | None) -> Any:
-        deadline = time.monotonic() + (self._timeout_seconds if seconds is None else seconds)
+        longest = self._timeout_seconds if seconds is None else seconds
+        deadline = time.monotonic() + longest
         route = self._route(min(self._retry_seconds, deadline - time.monotonic()))
         while True:
             endpoint = await route.next()
@@ -380,6 +381,8 @@ class _Client:
                 failure = _request_error(error)
                 if failure.code == "DEADLINE_EXCEEDED" and share < left:
                     failure = RequestError("UNAVAILABLE", f"silent for {share:g} s")
+                elif failure.code == "DEADLINE_EXCEEDED":
+                    failure = route.late(endpoint, failure, longest)
                 route.failed(endpoint, failure, self._hear(endpoint, error.trailing_metadata()))
 
     async def _ask_leader(self, leader: str, call: Call, data: bytes, deadline: float) -> Any:
