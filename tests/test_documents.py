@@ -1,8 +1,9 @@
-"""What is generated from code is current, and is what others' tools take it for."""
+"""What is generated from code is current, and is what others' tools take it for; commands that are shown are there."""
 
 import re
+import shlex
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +11,13 @@ import make_asyncapi
 import make_docs
 import make_metrics_page
 import pytest
+import typer.main
 import yaml
 from prometheus_client import REGISTRY
 from pydantic import ValidationError
 
 from spillway.addresses import EVENT_TYPES, TOPICS
+from spillway_cli.main import app
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # It has fields that are named as methods of their base.
@@ -44,6 +47,75 @@ def test_the_examples_that_are_named_are_there() -> None:
     pages = [HERE / "README.md", *(HERE / "docs").glob("*.md")]
     named = {file for page in pages for file in re.findall(r"examples/[\w.-]*\w", page.read_text())}
     assert [file for file in sorted(named) if not (HERE / file).is_file()] == []
+
+
+# ── Commands ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+PAGES = tuple(
+    page
+    for pattern in ("*.md", "docs/*.md", "services/*/README.md", "compose/*.md", "deploy/**/*.md")
+    for page in sorted(HERE.glob(pattern))
+    if page.name != "CHANGELOG.md"  # It says what was.
+)
+BLOCK = re.compile(r"```\w*\n(.*?)```", re.DOTALL)
+INLINE = re.compile(r"`(?:\.venv/bin/)?spillway ([^`]+)`")
+# First in a line of shell, or behind another command, or what a container runs.
+IN_BLOCK = re.compile(r"(?:^|[;&|] |run --rm )(?:\.venv/bin/)?spillway +([^#;&|>\n]+)", re.MULTILINE)
+MAKE = re.compile(r"(?:`|^|&& )make ([a-z][\w-]*)", re.MULTILINE)
+TARGET = re.compile(r"^([a-z0-9-]+):", re.MULTILINE)
+
+Command = Any  # Typer has no public name for what it makes of an app.
+SPILLWAY: Command = typer.main.get_command(app)
+
+
+def in_sentences(text: str) -> Iterator[str]:
+    yield from INLINE.findall(BLOCK.sub("", text))
+
+
+def in_blocks(text: str) -> Iterator[str]:
+    for block in BLOCK.findall(text.replace("\\\n", " ")):
+        yield from IN_BLOCK.findall(block)
+
+
+def shown(found: Callable[[str], Iterator[str]]) -> list[tuple[str, str]]:
+    """Each command once for each page, without what is left out of it."""
+    return [
+        (str(page.relative_to(HERE)), words)
+        for page in PAGES
+        for words in dict.fromkeys(" ".join(text.split()) for text in found(page.read_text()))
+    ]
+
+
+def command_of(text: str) -> tuple[Command, list[str]]:
+    """The command that is named, or all of `spillway` before its own options, and what is said to it.
+
+    KeyError: there is none of this name.
+    """
+    command = SPILLWAY
+    words = [word for word in shlex.split(re.sub("<[^>]*>", "VALUE", text)) if "…" not in word]
+    while hasattr(command, "commands") and words and not words[0].startswith("-"):
+        command = command.commands[words.pop(0)]
+    return command, words
+
+
+@pytest.mark.parametrize(("page", "text"), shown(in_sentences))
+def test_a_command_in_a_sentence_has_the_options_that_are_named(page: str, text: str) -> None:
+    command, words = command_of(text)
+    options = {option for parameter in command.params for option in (*parameter.opts, *parameter.secondary_opts)}
+    assert {word.partition("=")[0] for word in words if word.startswith("-")} <= options | {"-h", "--help"}, page
+
+
+@pytest.mark.parametrize(("page", "text"), shown(in_blocks))
+def test_a_command_in_a_block_is_understood_as_it_stands(page: str, text: str) -> None:
+    command, words = command_of(text)
+    assert not hasattr(command, "commands"), page
+    command.make_context(command.name, words)  # A UsageError says what of it is not understood.
+
+
+def test_every_target_of_make_that_is_named_is_there() -> None:
+    targets = set(TARGET.findall((HERE / "Makefile").read_text()))
+    named = {(target, page.name) for page in PAGES for target in MAKE.findall(page.read_text())}
+    assert {(target, page) for target, page in named if target not in targets} == set()
 
 
 # ── Metrics ─────────────────────────────────────────────────────────────────────────────────────────────────────────

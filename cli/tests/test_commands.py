@@ -602,3 +602,26 @@ def test_the_command_names_itself_as_it_can_be_called_here(
     monkeypatch.setenv("PATH", str(tmp_path / folder_in_path))
     monkeypatch.setattr("sys.argv", [str(tmp_path / called_as)])
     assert local_commands.own_name() == name
+
+
+def test_a_second_interrupt_of_up_leaves_what_was_started_to_its_end_and_says_so(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Where there is no terminal `uv run` says each interrupt of the group again: two come at once."""
+    done: list[str] = []
+
+    class Interrupted:
+        def status(self) -> list[str]:
+            return []
+
+        def down(self) -> None:
+            done.append("down")
+            raise KeyboardInterrupt
+
+        def down_unwatched(self) -> None:
+            done.append("unwatched")
+
+    with pytest.raises(KeyboardInterrupt), local_commands.ended_when_interrupted(Interrupted()):
+        raise KeyboardInterrupt
+    assert done == ["down", "unwatched"]
+    assert "interrupted again" in capsys.readouterr().err

@@ -1,6 +1,7 @@
 """Programs under a real supervisord."""
 
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -182,6 +183,25 @@ def test_a_stage_that_never_gets_ready_says_which_program_ended_again_and_again_
     with pytest.raises(NotReady, match=r"failing ended; the end of .*failing.log:\n(.*\n)*no bread") as raised:
         supervision.start([never])
     assert "well ended" not in str(raised.value)
+
+
+def test_what_a_slow_stage_waits_for_is_told_meanwhile(tmp_path: Path) -> None:
+    told: list[str] = []
+    supervision = Supervision(tmp_path / "run", say=told.append, told_every_seconds=0.2)
+    slow = Stage("all", (talker("one", tmp_path),), lambda: len(told) > 1, waits_for=lambda: ("one's turn",))
+    try:
+        supervision.start([slow])
+    finally:
+        supervision.stop()
+    assert {re.sub(r"\d+ s", "N s", line) for line in told} == {"all: not ready after N s; waiting for one's turn"}
+
+
+def test_who_does_not_wait_for_the_end_leaves_nothing_behind(supervision: Supervision, tmp_path: Path) -> None:
+    supervision.start([Stage("all", (talker("one", tmp_path),))])
+    pid = status_of(supervision, "one").pid
+    supervision.stop_unwatched()
+    eventually(lambda: not supervision.is_running() and not Path(f"/proc/{pid}").exists())
+    supervision.stop_unwatched()  # With nothing there it does nothing.
 
 
 LATE = """

@@ -49,7 +49,7 @@ def up(
     """Start Kafka, Redis, the services and member clusters on this machine, and wait until they are ready."""
     with guarded(), _failures():
         stack = _stack(folder, members=members.value, instances=instances)
-        with _ended_when_interrupted(stack):
+        with ended_when_interrupted(stack):
             addresses = stack.up()
         typer.echo(f"planners     {', '.join(addresses.planners)}")
         typer.echo(f"Kafka        {addresses.kafka}")
@@ -162,7 +162,7 @@ def own_name() -> str:
 
 
 @contextmanager
-def _ended_when_interrupted(stack: Any) -> Iterator[None]:
+def ended_when_interrupted(stack: Any) -> Iterator[None]:
     """Ctrl-C while it starts ends what was started; what ran before is left as it is."""
     ran_before = bool(stack.status())
     try:
@@ -172,7 +172,12 @@ def _ended_when_interrupted(stack: Any) -> Iterator[None]:
             say(f"interrupted; what ran before goes on: `{own_name()} down` stops it")
         else:
             say(ENDING)
-            stack.down()
+            try:
+                stack.down()
+            except KeyboardInterrupt:
+                # Two come at once where no terminal says it: to the whole group, and again from `uv run`.
+                stack.down_unwatched()
+                say("interrupted again: it is being stopped, and nobody waits for it")
         raise
 
 

@@ -3,7 +3,7 @@
 import os
 import shutil
 import subprocess
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -61,6 +61,8 @@ class Stage:
     ready_timeout_seconds: float = 60.0
     after: Callable[[], object] = lambda: None
     """Run once when the stage is ready: create topics, nodes and the like."""
+    waits_for: Callable[[], Sequence[str]] = lambda: ()
+    """What is not there yet, for people who wait; where nothing is said, the programs."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,6 +39,7 @@ RPC_PORT, SCALING_PORT, LENDING_PORT, KUBELET_PORT = 7400, 7410, 7420, 18250
 CARRIED_PREFIXES = "app.kubernetes.io/,sim/"
 """Of annotations that lent pods keep: by the last a simulated member is told how long a pod starts, runs and stops."""
 SERVICES = ("snapshot", "propagator", "planner", "hpa", "descheduler", "vk-bridge")
+STANDBY_SERVICES = ("planner", "hpa", "descheduler")
 PORT_VARIABLES = ("SPILLWAY_HEALTH_PORT", "SPILLWAY_RPC_PORT")
 LOG_READY_SECONDS, SERVICE_READY_SECONDS = 180.0, 90.0
 """Three brokers on two busy cores take more than a minute to listen, and as long to make the topics."""
@@ -90,7 +91,7 @@ class Stack:
         self.options = options
         self.folder = options.folder.resolve()
         self.credentials = self.folder / "credentials"
-        self.supervision = Supervision(self.folder, options.outlives)
+        self.supervision = Supervision(self.folder, options.outlives, say)
         self._say = say
         self._ports = PortBook(self.folder / PORTS_FILE)
 
@@ -135,7 +136,13 @@ class Stack:
                     after=lambda: self.create_topics(fleet),
                 ),
                 *self._member_stages(),
-                Stage("services", self._services(redis), self._services_ready, SERVICE_READY_SECONDS),
+                Stage(
+                    "services",
+                    self._services(redis),
+                    self._services_ready,
+                    SERVICE_READY_SECONDS,
+                    waits_for=self._services_waited_for,
+                ),
             ]
         )
         addresses = self.addresses()
@@ -144,6 +151,10 @@ class Stack:
 
     def down(self) -> None:
         self.supervision.stop()
+
+    def down_unwatched(self) -> None:
+        """As `down`, for who does not wait: it goes on without us."""
+        self.supervision.stop_unwatched()
 
     def status(self) -> list[ProgramStatus]:
         return self.supervision.status()
@@ -322,13 +333,18 @@ class Stack:
     def _services_ready(self) -> bool:
         names = (f"{service}-{n}" for service in SERVICES for n in self._instances())
         return all(self._answer(name, "readyz") for name in names) and all(
-            any(
-                f"spillway_{service}_active 1.0" in self._answer(f"{service}-{number}", "metrics")
-                for number in self._instances()
-            )
-            for service in ("planner", "hpa", "descheduler")
-            if self._instances()
+            self._is_active(service) for service in STANDBY_SERVICES if self._instances()
         )
+
+    def _services_waited_for(self) -> list[str]:
+        names = [f"{service}-{n}" for service in SERVICES for n in self._instances()]
+        silent = [name for name in names if not self._answer(name, "readyz")]
+        return silent or [f"an active {service}" for service in STANDBY_SERVICES if not self._is_active(service)]
+
+    def _is_active(self, service: str) -> bool:
+        """Whether an instance says that it has the turn to decide."""
+        line = f"spillway_{service}_active 1.0"
+        return any(line in self._answer(f"{service}-{number}", "metrics") for number in self._instances())
 
     def _answer(self, name: str, page: str) -> str:
         """A page of a service's health server; empty when it does not answer with 200."""

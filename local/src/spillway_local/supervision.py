@@ -11,7 +11,7 @@ import sys
 import tempfile
 import time
 import xmlrpc.client
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -31,6 +31,9 @@ TAKEN_PORT_PAUSES_SECONDS: Sequence[float] = (1, 2, 4, 8, 15, 30)
 they are longer than the second within which an end counts as a failed start."""
 STOP_WAIT_SECONDS = 25
 """Above what a service takes that ends by itself: stop_seconds, and five more once it is cancelled."""
+
+TOLD_EVERY_SECONDS = 10.0
+"""While a stage is not ready, what it waits for is told so often."""
 
 _START_SECONDS = 1
 _DAEMON_READY_SECONDS = 15.0
@@ -78,11 +81,13 @@ class Supervision:
     """The programs of one run folder. Every method may be called from any process.
 
     outlives: the programs run on when the process that started the daemon ends; else they are stopped then, however
-    it ends.
+    it ends. say: hears what a stage waits for that takes its time.
     """
 
     folder: Path
     outlives: bool = True
+    say: Callable[[str], None] = field(default=lambda _: None, repr=False, compare=False)
+    told_every_seconds: float = TOLD_EVERY_SECONDS
     _daemons: list[ChildProcess] = field(default_factory=list, repr=False, compare=False)
     """Those that this process started and that do not outlive it."""
 
@@ -141,6 +146,11 @@ class Supervision:
         wait_until(lambda: not _is_alive(pid), _DAEMON_READY_SECONDS, "supervisord's end")
         for daemon in self._daemons:
             daemon.stop()
+
+    def stop_unwatched(self) -> None:
+        """Has the daemon stop every program and end, and does not wait for it."""
+        if self.is_running():
+            self._call("shutdown")
 
     def status(self) -> list[ProgramStatus]:
         """Every known program by name; empty when no daemon runs."""
@@ -249,7 +259,8 @@ class Supervision:
 
     def _wait_ready(self, stage: Stage) -> None:
         program_by_name = {program.name: program for program in stage.programs}
-        deadline = time.monotonic() + stage.ready_timeout_seconds
+        began = told = time.monotonic()
+        deadline = began + stage.ready_timeout_seconds
         pids_by_name: dict[str, set[int]] = {name: set() for name in program_by_name}
         while True:
             states = [status for status in self.status() if status.name in program_by_name]
@@ -268,6 +279,10 @@ class Supervision:
                 slow = ", ".join(f"{status.name} {status.state}" for status in states)
                 tails = "".join(f"\n{one.name} ended; the end of {one.log}:\n{log_tail(one.log)}" for one in ended)
                 raise NotReady(f"{stage.name} was not ready within {stage.ready_timeout_seconds:.0f} s: {slow}{tails}")
+            if time.monotonic() - told >= self.told_every_seconds:
+                told = time.monotonic()
+                waited = ", ".join(stage.waits_for() or program_by_name)
+                self.say(f"{stage.name}: not ready after {told - began:.0f} s; waiting for {waited}")
             time.sleep(_POLL_SECONDS)
 
     def _give_way(self, program: Program, status: ProgramStatus) -> None:
