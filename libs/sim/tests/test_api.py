@@ -166,6 +166,27 @@ async def test_a_watch_from_a_version_to_come_waits_for_it(client_of: Any) -> No
         assert [event["object"]["metadata"]["name"] for event in await watch] == ["c"]
 
 
+async def test_versions_that_begin_again_leave_everything_else_as_it_is(client_of: Any) -> None:
+    """And end the watches: who comes back from a version of before hears nothing, who lists has it all."""
+    async with SimCluster("a") as cluster:
+        client = client_of(cluster)
+        await client.ask("POST", MAPS, {"metadata": {"name": "a"}})
+        _, before = await client.ask("GET", MAPS)
+        since = {"resourceVersion": before["metadata"]["resourceVersion"], "allowWatchBookmarks": "true"}
+        watch = asyncio.ensure_future(client.events(MAPS, **since))
+        await asyncio.sleep(1)
+        cluster.begin_versions_again()
+        assert await watch == []
+        _, after = await client.ask("GET", MAPS)
+        assert int(after["metadata"]["resourceVersion"]) < int(before["metadata"]["resourceVersion"])
+        assert [one["metadata"]["uid"] for one in after["items"]] == [one["metadata"]["uid"] for one in before["items"]]
+        later = asyncio.ensure_future(client.events(MAPS, **since))
+        await client.ask("POST", MAPS, {"metadata": {"name": "b"}})
+        await asyncio.sleep(100)
+        cluster.drop_watches()
+        assert await later == []
+
+
 async def running_watch(client: Any, faults: Faults | None) -> list[Any]:
     """What a watch of pods still says when the fault begins."""
     _, listed = await client.ask("GET", PODS)

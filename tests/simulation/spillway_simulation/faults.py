@@ -158,6 +158,9 @@ class FaultInjector:
     async def _expire_history(self, fault: Fault) -> None:
         self._world.clusters[fault.on].expire_history()
 
+    async def _versions_back(self, fault: Fault) -> None:
+        self._world.clusters[fault.on].begin_versions_again()
+
     async def _quota(self, fault: Fault) -> None:
         cluster, name = self._world.clusters[fault.on], f"few-{fault.number}"
         path = f"/api/v1/namespaces/{NAMESPACE}/resourcequotas"

@@ -110,6 +110,15 @@ def with_scaling(script: Script) -> Script:
     return replace(script, asks=asks, faults=faults, faults_end=end, scaled=scaled)
 
 
+def with_versions_back(script: Script) -> Script:
+    """Members whose versions begin again, as with etcd from a backup. Drawn from a stream of its own."""
+    random = Random(f"{script.seed}/versions")
+    kinds = (("versions-back", tuple(member.name for member in script.members)),)
+    found = _faults(random, kinds, random.choice((0, 0, 0, 1)), script.faults_end, len(script.faults))
+    end = max([script.faults_end, *(one.at + one.seconds for one in found)])
+    return replace(script, faults=tuple(sorted((*script.faults, *found), key=lambda one: one.at)), faults_end=end)
+
+
 def first_script(seed: int) -> Script:
     random = Random(seed)
     members = _members(random)

@@ -5,7 +5,7 @@ What was added to the scripts later is drawn from streams of its own; a kept see
 """
 
 from spillway_simulation.brownfield_script import with_brownfield
-from spillway_simulation.script import Script, first_script, with_scaling
+from spillway_simulation.script import Script, first_script, with_scaling, with_versions_back
 
 KEPT_FIRST: dict[int, str] = {
     2034: "what a waiting workload took itself was back by the next look, showed no gain, and it waited for ever",
@@ -38,10 +38,18 @@ KEPT_BROWNFIELD: dict[int, str] = {
 }
 """Since clusters are given up, and members have something before anything is asked."""
 
-KEPT = KEPT_FIRST | KEPT_BROWNFIELD
+KEPT_VERSIONS: dict[int, str] = {
+    41604: "watches from versions that a member had before it was restored said nothing, and nobody listed again",
+}
+"""Since versions of members begin again."""
+
+KEPT = KEPT_FIRST | KEPT_BROWNFIELD | KEPT_VERSIONS
 
 
 def script_of(seed: int) -> Script:
     """The same seed, the same script."""
     script = first_script(seed)
-    return script if seed in KEPT_FIRST else with_brownfield(with_scaling(script))
+    if seed in KEPT_FIRST:
+        return script
+    script = with_brownfield(with_scaling(script))
+    return script if seed in KEPT_BROWNFIELD else with_versions_back(script)

@@ -166,6 +166,12 @@ class SimCluster:
         self.api.lister.forget()
         self.wake_streams()
 
+    def begin_versions_again(self) -> None:
+        """As where etcd was made anew from a copy of what it held: all is as it was, but for its versions."""
+        self.machine.world.store.begin_again()
+        self.api.lister.forget()
+        self.drop_watches()
+
     async def faults_changed(self) -> None:
         await self._faults_changed.wait()
 

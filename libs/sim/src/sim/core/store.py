@@ -136,6 +136,16 @@ class Store:
         for log in self.logs.values():
             log.forget_all(self.version)
 
+    def begin_again(self) -> None:
+        """All objects stay, with versions from 1 on: what watches ask from is yet to come."""
+        self.version = 0
+        for table in self.tables.values():
+            for key, found in table.items():
+                self.version += 1
+                table[key] = {**found, "metadata": {**found["metadata"], "resourceVersion": str(self.version)}}
+        self._sorted_keys.clear()
+        self.expire_history()
+
     def _tell(self, change: Change) -> None:
         self.logs[change.plural].append(change)
         self.listener(change)
