@@ -265,6 +265,10 @@ POD_TERMS: dict[str, tuple[dict[str, Any], PodTerm]] = {
         {"labelSelector": {}, "matchLabelKeys": ["pod-template-hash"]},
         PodTerm(PodSelector((Requirement("pod-template-hash", "In", OWN_TEMPLATE),)), own=True, topology_key="zone"),
     ),
+    "others with a label of no value": (
+        {"labelSelector": {"matchLabels": {"leader": ""}}},
+        PodTerm(PodSelector((Requirement("leader", "In", ("",)),)), topology_key="zone"),
+    ),
     "another template": (
         {"labelSelector": {}, "mismatchLabelKeys": ["pod-template-hash"]},
         PodTerm(PodSelector((Requirement("pod-template-hash", "NotIn", OWN_TEMPLATE),)), topology_key="zone"),
@@ -275,6 +279,39 @@ POD_TERMS: dict[str, tuple[dict[str, Any], PodTerm]] = {
 @pytest.mark.parametrize(("term", "expected"), POD_TERMS.values(), ids=POD_TERMS)
 def test_whom_a_term_of_pod_affinity_means(term: dict[str, Any], expected: PodTerm) -> None:
     assert pod_affinity(**term) == expected
+
+
+REQUIRED, PREFERRED = (
+    "requiredDuringSchedulingIgnoredDuringExecution",
+    "preferredDuringSchedulingIgnoredDuringExecution",
+)
+ELSEWHERE = {"topologyKey": "zone", "namespaces": ["x"]}
+TERMS: dict[str, tuple[dict[str, Any], bool]] = {
+    "none": ({}, False),
+    "of its own namespace": (
+        {"podAffinity": {PREFERRED: [{"weight": 1, "podAffinityTerm": {"topologyKey": "z"}}]}},
+        False,
+    ),
+    "preferred": ({"podAffinity": {PREFERRED: [{"weight": 1, "podAffinityTerm": ELSEWHERE}]}}, True),
+    "preferred, away": ({"podAntiAffinity": {PREFERRED: [{"weight": 1, "podAffinityTerm": ELSEWHERE}]}}, True),
+    "by a selector that means all": (
+        {"podAffinity": {PREFERRED: [{"weight": 1, "podAffinityTerm": {"topologyKey": "z", "namespaceSelector": {}}}]}},
+        True,
+    ),
+    "away from no pod": ({"podAntiAffinity": {REQUIRED: [ELSEWHERE]}}, True),
+}
+
+
+@pytest.mark.parametrize(("affinity", "expected"), TERMS.values(), ids=TERMS)
+def test_a_quota_sees_every_term_that_names_namespaces(affinity: dict[str, Any], expected: bool) -> None:
+    """Also those that bar no node: the server's evaluator of quotas looks at preferred ones, too."""
+    assert read(affinity=affinity).traits.names_namespaces is expected
+
+
+@pytest.mark.parametrize(("cpu", "expected"), [("100m", False), ("0", True)])
+def test_overhead_makes_no_pod_burstable(cpu: str, expected: bool) -> None:
+    containers = [{"name": "main", "resources": {"requests": {"cpu": cpu}}}]
+    assert read(containers=containers, overhead={"cpu": "250m"}).traits.best_effort is expected
 
 
 def test_anti_affinity_to_no_pod_is_none() -> None:

@@ -45,10 +45,22 @@ TABLE: dict[str, tuple[Shape, Quota, list[tuple[Shape, int]], tuple[int, int]]] 
     ),
     "of any class": (NONE, quota(pods=1, scopes=scope("PriorityClass")), [], (UNLIMITED, UNLIMITED)),
     "best effort": (NONE, quota(pods=1, scopes=scope("BestEffort")), [], (1, 1)),
+    "best effort, with an overhead": (
+        shape(250, traits=PodTraits(best_effort=True)),
+        quota(pods=1, scopes=scope("BestEffort")),
+        [],
+        (1, 1),
+    ),
     "best effort, and it asks for cpu": (ONE, quota(pods=1, scopes=scope("BestEffort")), [], (UNLIMITED, UNLIMITED)),
     "what is reserved in another scope": (ONE, quota(pods=3, scopes=scope("NotBestEffort")), [(NONE, 2)], (3, 3)),
     "without a deadline": (ONE, quota(pods=1, scopes=scope("NotTerminating")), [], (1, 1)),
     "with a deadline": (ONE, quota(pods=1, scopes=scope("Terminating")), [], (UNLIMITED, UNLIMITED)),
+    "rather near pods of other namespaces": (
+        replace(ONE, traits=replace(ONE.traits, names_namespaces=True)),
+        quota(pods=1, scopes=scope("CrossNamespacePodAffinity")),
+        [],
+        (1, 1),
+    ),
     "near pods of other namespaces": (
         replace(ONE, near=(PodTerm(PodSelector(()), namespaces=("x",)),)),
         quota(pods=1, scopes=scope("CrossNamespacePodAffinity")),

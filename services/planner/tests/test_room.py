@@ -89,6 +89,13 @@ def test_labels_say_whom_anti_affinity_means() -> None:
     assert (on(rows, apart, (web, 1)).certain, on(rows, apart, (db, 1)).certain) == (1, 7)
 
 
+def test_a_label_without_a_value_means_those_that_bear_it() -> None:
+    """It is no word for the hash that only a template's own pods will bear."""
+    apart = shape(1000, apart=(PodTerm(PodSelector((Requirement("leader", "In", ("",)),))),))
+    leader = shape(500, traits=PodTraits((("leader", ""),)))
+    assert on([node("a", 4000), node("b", 4000)], apart, (leader, 1)).certain == 1
+
+
 def test_a_shape_that_others_keep_away_from_may_cost_them_a_whole_node() -> None:
     apart = shape(1000, apart=(PodTerm(WEB),))
     room = on([node("a", 4000), node("b", 4000)], shape(500), (apart, 1))

@@ -31,7 +31,7 @@ OURS_BY_WORDS: tuple[tuple[str, str], ...] = (
     (r"node\(s\) didn't match the requested node name", r"node name "),
     (r"node\(s\) had untolerated taint\(s\)", r"taint "),
     (r"node\(s\) didn't match Pod's node affinity/selector", r"node (selector|affinity)"),
-    (r"not among the nodes that are named", r"node (selector|affinity)"),
+    (r"not among the nodes that are named|pod affinity terms conflict", r"node (selector|affinity)"),
     (r"node\(s\) didn't have free ports for the requested pod ports", r"host port in use"),
     (r"node\(s\) didn't match PersistentVolume's node affinity", r"volume of claim "),
     (r"node\(s\) had no available volume zone", r"volume of claim "),
@@ -44,7 +44,7 @@ OURS_BY_WORDS: tuple[tuple[str, str], ...] = (
     (r"node\(s\) didn't satisfy existing pods anti-affinity rules", r"anti-affinity of pods that run"),
 )
 """The scheduler's words, and how explain begins to say the same."""
-OF_THE_POD = r"persistentvolumeclaim |not among the nodes that are named"
+OF_THE_POD = r"persistentvolumeclaim |not among the nodes that are named|pod affinity terms conflict"
 
 
 @dataclass(frozen=True, slots=True)

@@ -173,12 +173,16 @@ class PodTraits:
     """What others look at in a replica: selectors of other pods, and quotas.
 
     labels: empty where they are not known. limits: as requests of a Shape. terminating: it has a deadline.
+    names_namespaces: a term of its affinity does, also one that is only preferred. best_effort: its containers ask for
+    no cpu and no memory, whatever its overhead; both are not said in older records.
     """
 
     labels: LabelSet = ()
     limits: tuple[tuple[str, int], ...] = ()
     priority_class: str = ""
     terminating: bool = False
+    names_namespaces: bool = False
+    best_effort: bool = False
 
 
 class _HashedOnce:

@@ -10,7 +10,7 @@ from typing import TypeVar
 
 from spillway.feasibility.nodes import ClusterNodes
 from spillway.feasibility.pod_affinity import namespaces_of
-from spillway.kubernetes.pod_shape import OWN_TEMPLATE, matches_labels
+from spillway.kubernetes.pod_shape import is_of_own_template, matches_labels
 from spillway.model import LabelSet, PodSelector, PodTerm, Requirement, Shape, Spread
 
 T = TypeVar("T", Spread, PodTerm)
@@ -24,8 +24,8 @@ def candidates(shape: Shape, nodes: ClusterNodes) -> list[Shape]:
     meant += [(term.selector, namespaces_of(term, shape.namespace, nodes)) for term in (*shape.apart, *shape.near)]
     found: dict[tuple[str, str], None] = {}
     for selector, namespaces in meant:
-        keys = {entry.key for entry in selector.requirements if entry.values == OWN_TEMPLATE}
-        others = [entry for entry in selector.requirements if entry.values != OWN_TEMPLATE]
+        keys = {entry.key for entry in selector.requirements if is_of_own_template(entry)}
+        others = [entry for entry in selector.requirements if not is_of_own_template(entry)]
         for labels in _labels_matching(others, namespaces, nodes) if keys else ():
             found |= dict.fromkeys(label for label in labels if label[0] in keys)
     return [shape, *(_with_hash(shape, label) for label in sorted(found))]
@@ -52,7 +52,7 @@ def _with_hash(shape: Shape, label: tuple[str, str]) -> Shape:
 def _known(entry: T, label: tuple[str, str]) -> T:
     key, value = label
     requirements = (
-        replace(one, values=(value,)) if one.key == key and one.values == OWN_TEMPLATE else one
+        replace(one, values=(value,)) if one.key == key and is_of_own_template(one) else one
         for one in entry.selector.requirements
     )
     return replace(entry, selector=PodSelector(tuple(requirements)))

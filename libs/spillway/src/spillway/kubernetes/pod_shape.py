@@ -17,6 +17,14 @@ import msgspec
 from spillway.api import RequestError, invalid
 from spillway.kubernetes import objects
 from spillway.kubernetes.manifest_paths import with_key
+from spillway.kubernetes.scheduling_spec import (
+    Expression,
+    LabelSelector,
+    PodAffinity,
+    SchedulingSpec,
+    SpreadConstraint,
+    TolerationSpec,
+)
 from spillway.model import (
     HostPort,
     NodeTerm,
@@ -34,7 +42,10 @@ NODE_OPERATORS = (*OPERATORS, "Gt", "Lt")
 
 TEMPLATE_HASH_LABELS = ("pod-template-hash", "controller-revision-hash")
 OWN_TEMPLATE = ("",)
-"""The value of these labels while nobody knows it: the cluster's controller will give it to the replicas."""
+"""The value of these labels while nobody knows it: the cluster's controller will give it to the replicas.
+
+Of any other label it is what it says: a label may have no value.
+"""
 LABELS_OF_ONE_POD = frozenset(
     ("statefulset.kubernetes.io/pod-name", "apps.kubernetes.io/pod-index", "batch.kubernetes.io/controller-uid",
      "batch.kubernetes.io/job-completion-index", "batch.kubernetes.io/job-name", "controller-uid", "job-name")
@@ -46,90 +57,6 @@ NO_POD = PodSelector((Requirement("", "In", ()),))
 INT32_MAX = 2**31 - 1
 """The largest number of most fields, as the API server reads them."""
 PORT_MAX = 65_535
-
-
-class Expression(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    key: str
-    operator: str
-    values: tuple[str, ...] = ()
-
-
-class LabelSelector(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
-    match_labels: dict[str, str] = {}
-    match_expressions: tuple[Expression, ...] = ()
-
-
-class NodeSelectorTerm(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
-    match_expressions: tuple[Expression, ...] = ()
-    match_fields: tuple[Expression, ...] = ()
-
-
-class NodeSelector(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
-    node_selector_terms: tuple[NodeSelectorTerm, ...] = ()
-
-
-class NodeAffinity(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    required: NodeSelector | None = msgspec.field(default=None, name="requiredDuringSchedulingIgnoredDuringExecution")
-    preferred: Any = msgspec.field(default=None, name="preferredDuringSchedulingIgnoredDuringExecution")
-
-
-class PodAffinityTerm(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
-    topology_key: str
-    label_selector: LabelSelector | None = None
-    namespaces: tuple[str, ...] = ()
-    namespace_selector: LabelSelector | None = None
-    match_label_keys: tuple[str, ...] = ()
-    mismatch_label_keys: tuple[str, ...] = ()
-
-
-class PodAffinity(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    required: tuple[PodAffinityTerm, ...] = msgspec.field(
-        default=(), name="requiredDuringSchedulingIgnoredDuringExecution"
-    )
-    preferred: Any = msgspec.field(default=None, name="preferredDuringSchedulingIgnoredDuringExecution")
-
-
-class Affinity(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
-    node_affinity: NodeAffinity = NodeAffinity()
-    pod_affinity: PodAffinity = PodAffinity()
-    pod_anti_affinity: PodAffinity = PodAffinity()
-
-
-class TolerationSpec(msgspec.Struct, frozen=True):
-    key: str = ""
-    operator: str = "Equal"
-    value: str = ""
-    effect: str = ""
-
-
-class SpreadConstraint(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
-    max_skew: int
-    topology_key: str
-    when_unsatisfiable: str
-    label_selector: LabelSelector | None = None
-    min_domains: int | None = None
-    node_affinity_policy: str = "Honor"
-    node_taints_policy: str = "Ignore"
-    match_label_keys: tuple[str, ...] = ()
-
-
-class SchedulingSpec(msgspec.Struct, frozen=True, rename="camel"):
-    """What a pod's spec says of nodes, beside what it takes of them."""
-
-    node_selector: dict[str, str] = {}
-    node_name: str = ""
-    affinity: Affinity = Affinity()
-    tolerations: tuple[TolerationSpec, ...] = ()
-    topology_spread_constraints: tuple[SpreadConstraint, ...] = ()
-    scheduler_name: str = "default-scheduler"
-    runtime_class_name: str = ""
-    resource_claims: tuple[dict[str, Any], ...] = ()
-    scheduling_gates: tuple[dict[str, Any], ...] = ()
-    workload_ref: dict[str, Any] | None = None
-    scheduling_group: dict[str, Any] | None = None
-    volumes: tuple[dict[str, Any], ...] = ()
-    priority_class_name: str = ""
-    active_deadline_seconds: int | None = None
 
 
 class _ClaimSource(msgspec.Struct, frozen=True, rename="camel"):
@@ -193,6 +120,10 @@ def shape_of(template: Mapping[str, Any], namespace: str, where: str) -> Shape:
             limits=_limits(spec, f"{where}.spec"),
             priority_class=scheduling.priority_class_name,
             terminating=scheduling.active_deadline_seconds is not None,
+            names_namespaces=any(
+                _names_namespaces(kind) for kind in (affinity.pod_affinity, affinity.pod_anti_affinity)
+            ),
+            best_effort=_is_best_effort(spec, f"{where}.spec"),
         ),
         template=template_digest(template, namespace),
     )
@@ -351,6 +282,21 @@ def _limits(spec: Mapping[str, Any], where: str) -> tuple[tuple[str, int], ...]:
     return tuple(sorted((name, amount) for name, amount in limits.items() if name in named and amount > 0))
 
 
+def _is_best_effort(spec: Mapping[str, Any], where: str) -> bool:
+    """The quality of service by which quotas tell pods; the overhead of a pod is not looked at."""
+    asked = objects.pod_requests(msgspec.structs.replace(_admitted(spec, convert(spec, _Amounts, where)), overhead={}))
+    return not asked.get("cpu") and not asked.get("memory")
+
+
+def _names_namespaces(affinity: PodAffinity) -> bool:
+    preferred = affinity.preferred if isinstance(affinity.preferred, list) else ()
+    terms = [entry.get("podAffinityTerm") for entry in preferred if isinstance(entry, dict)]
+    return any(term.namespaces or term.namespace_selector is not None for term in affinity.required) or any(
+        isinstance(term, dict) and (term.get("namespaces") or term.get("namespaceSelector") is not None)
+        for term in terms
+    )
+
+
 def _limited(containers: Any, amounts: "tuple[_ContainerAmounts, ...]") -> tuple[objects.Container, ...]:
     """Containers with their limits for requests."""
     return tuple(
@@ -436,9 +382,14 @@ def _pod_selector(selector: LabelSelector | None, where: str) -> PodSelector:
 
 def _means_itself(selector: PodSelector, labels: Mapping[str, str]) -> bool:
     """Whether a selector means pods with these labels, and with the hash that they will get."""
-    known = [entry for entry in selector.requirements if entry.values != OWN_TEMPLATE]
-    unknown = [entry for entry in selector.requirements if entry.values == OWN_TEMPLATE]
+    known = [entry for entry in selector.requirements if not is_of_own_template(entry)]
+    unknown = [entry for entry in selector.requirements if is_of_own_template(entry)]
     return matches_labels(known, labels) and all(entry.operator == "In" for entry in unknown)
+
+
+def is_of_own_template(requirement: Requirement) -> bool:
+    """Whether it is by the hash that nobody knows yet."""
+    return requirement.values == OWN_TEMPLATE and requirement.key in TEMPLATE_HASH_LABELS
 
 
 def _with_own_labels(

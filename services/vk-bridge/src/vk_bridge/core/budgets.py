@@ -8,7 +8,8 @@ from msgspec import DecodeError, Raw, Struct, field, json
 from spillway.api import RequestError
 from spillway.events_lending import Amounts
 from spillway.kubernetes.objects import Kind, Meta
-from spillway.kubernetes.pod_shape import LabelSelector, matches_labels, selector_of
+from spillway.kubernetes.pod_shape import matches_labels, selector_of
+from spillway.kubernetes.scheduling_spec import LabelSelector
 from vk_bridge.core.loan import Manifest
 
 

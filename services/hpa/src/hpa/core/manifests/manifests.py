@@ -35,8 +35,9 @@ from hpa.core.kubernetes.policy import (
 )
 from spillway.api import RequestError, invalid
 from spillway.kubernetes.manifest_text import LABEL_NAME, check_name
-from spillway.kubernetes.pod_shape import LabelSelector, convert
+from spillway.kubernetes.pod_shape import convert
 from spillway.kubernetes.quantities import NANOS_PER_UNIT, Quantity, nanos_of, parse_quantity
+from spillway.kubernetes.scheduling_spec import LabelSelector
 
 API_VERSION: Final = "autoscaling/v2"
 KIND: Final = "HorizontalPodAutoscaler"

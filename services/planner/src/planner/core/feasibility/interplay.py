@@ -6,7 +6,7 @@ Each is taken at the worst that it can do; which node it gets is not known. Wher
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from spillway.kubernetes.pod_shape import OWN_TEMPLATE, matches_labels
+from spillway.kubernetes.pod_shape import is_of_own_template, matches_labels
 from spillway.model import HOSTNAME_LABEL, PodTerm, Requirement, Shape, Spread
 
 NOTHING, NODE, ALL = 0, 1, 2
@@ -104,7 +104,7 @@ class ByLabel:
             yield from self._matching(spread.selector.requirements, bearer.namespace)
 
     def _matching(self, requirements: Sequence[Requirement], namespace: str) -> Iterator[int]:
-        if any(entry.values == OWN_TEMPLATE and entry.operator == "In" for entry in requirements):
+        if any(is_of_own_template(entry) and entry.operator == "In" for entry in requirements):
             return  # Pods of its own template, and those of no other shape.
         named = next((entry for entry in requirements if entry.operator == "In"), None)
         if named is None:

@@ -71,14 +71,17 @@ def _in_scope(shape: Shape, scope: Requirement) -> bool:
         case "NotTerminating":
             return not traits.terminating
         case "BestEffort":
-            return not _asks(shape)
+            return traits.best_effort or not _asks(shape)
         case "NotBestEffort":
-            return _asks(shape)
+            return _asks(shape) and not traits.best_effort
         case "PriorityClass":
             named: Mapping[str, str] = {"PriorityClass": traits.priority_class} if traits.priority_class else {}
             return matches_labels((scope,), named)
         case "CrossNamespacePodAffinity":
-            return any(term.namespaces or term.namespace_selector is not None for term in (*shape.apart, *shape.near))
+            terms = (*shape.apart, *shape.near)
+            return traits.names_namespaces or any(
+                term.namespaces or term.namespace_selector is not None for term in terms
+            )
     return True
 
 

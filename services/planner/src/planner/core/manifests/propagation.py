@@ -10,7 +10,8 @@ from typing import Any
 
 from planner.core.manifests import policy as policies
 from spillway.api import RequestError, invalid
-from spillway.kubernetes.pod_shape import LabelSelector, convert, matches_labels, selector_of
+from spillway.kubernetes.pod_shape import convert, matches_labels, selector_of
+from spillway.kubernetes.scheduling_spec import LabelSelector
 from spillway.model import Policy
 
 KIND = "PropagationPolicy"

@@ -22,7 +22,8 @@ from planner.core.manifests.policy import REPLICAS_MAX
 from planner.core.manifests.templates import KEPT_CHARACTERS_MAX, READ_KEPT_MAX, checked_template
 from spillway.api import RequestError, invalid
 from spillway.kubernetes.manifest_text import LABEL_NAME, NAME, canonical, check_name, read_object
-from spillway.kubernetes.pod_shape import LabelSelector, convert, matches_labels, selector_of, shape_of
+from spillway.kubernetes.pod_shape import convert, matches_labels, selector_of, shape_of
+from spillway.kubernetes.scheduling_spec import LabelSelector
 from spillway.model import Policy, Shape
 
 MANIFESTS_MAX = 64

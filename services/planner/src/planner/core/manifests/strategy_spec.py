@@ -3,7 +3,8 @@
 import msgspec
 
 from spillway.api import invalid
-from spillway.kubernetes.pod_shape import INT32_MAX, LabelSelector, selector_of
+from spillway.kubernetes.pod_shape import INT32_MAX, selector_of
+from spillway.kubernetes.scheduling_spec import LabelSelector
 from spillway.model import (
     SPLIT_SPREAD,
     SPLIT_WEIGHTED,
