@@ -132,7 +132,10 @@ def test_adopt_and_release(spillway: Spillway, monkeypatch: pytest.MonkeyPatch, 
     request = spillway.planner.asked[-1]
     assert (request.kind, request.name, request.clusters) == ("deployment", "web", ("own-1", "own-2"))
     assert json.loads(request.policy)["kind"] == "PlacementPolicy"
-    assert "the default policy holds" in spillway("adopt", "deployment/web", "--cluster", "own-1").stderr
+    assert (
+        "its declared policy holds, else the default one"
+        in spillway("adopt", "deployment/web", "--cluster", "own-1").stderr
+    )
     assert "is being released" in spillway("release", "deployment/web").stdout
     spillway("adopt", "deployment/web", "--cluster", "own-1")
     done = spillway("release", "web", "--wait")

@@ -58,6 +58,14 @@ ONLY_OWN_1 = json.dumps(
     }
 )
 
+SPREAD = json.dumps(
+    {
+        "apiVersion": "spillway.io/v1",
+        "kind": "PlacementPolicy",
+        "spec": {"tiers": [{"name": "both", "clusters": {"names": ["own-1", "own-2"]}}]},
+    }
+)
+
 
 def manifest(name: str = "web", replicas: int = 3, **metadata: Any) -> dict[str, Any]:
     container = {"name": "main", "image": "app:1", "resources": {"requests": {"cpu": "500m", "memory": "64Mi"}}}
@@ -355,6 +363,64 @@ async def test_an_orphan_is_listed_and_can_be_adopted() -> None:
             assert marks(found) == set()
 
 
+async def test_a_workload_that_is_declared_again_adopts_its_own_orphans_and_no_pod_restarts() -> None:
+    """Its record was lost, and it was applied again before anybody looked: all of it waits for its own objects."""
+    async with in_process(FLEET) as platform:
+        await join(platform)
+        texts = (json.dumps(manifest(replicas=6)), SPREAD)
+        await platform.planner().apply(ApplyRequest(texts))
+        await until(lambda: _ready(platform, 6), "it runs")
+        before = {name: await uids(platform, name) for name in platform.members}
+        bus = platform.running["planner-1"].bus
+        for topic in (PLACEMENTS, WORKLOADS):
+            await bus.publish(Tombstone(workload_address(topic, NAMESPACE, "web")))
+        await platform.stop("planner-1")
+        platform.start("planner-1")
+        await until(lambda: platform.planner().is_active, "a planner is active")
+        await until(lambda: _orphans(platform, 2), "both are orphans", 120)
+        planner = platform.planner()
+
+        again = await planner.apply(ApplyRequest((json.dumps(manifest(replicas=9)), SPREAD)))
+        assert (again.parts, again.unplaced) == ((), 9)
+        assert again.warnings[-1].endswith(
+            "; `spillway adopt deployment/web -n shop --cluster own-1 --cluster own-2` keeps it as it runs"
+        )
+        await asyncio.sleep(60)
+        assert {name: await uids(platform, name) for name in platform.members} == before
+
+        reply = await adopted(platform, "own-1", "own-2")
+        assert {part.cluster: part.replicas for part in reply.parts} == {"own-1": 3, "own-2": 3}
+        assert {name: await uids(platform, name) for name in platform.members} == before
+        assert (await planner.list_orphans(ListOrphansRequest())).orphans == ()
+
+        await planner.apply(ApplyRequest((json.dumps(manifest(replicas=9)), SPREAD)))
+        await until(lambda: _ready(platform, 9), "nine run")
+        for name in platform.members:
+            now = await uids(platform, name)
+            assert now["pods"] >= before[name]["pods"]
+            assert now["replicasets"] == before[name]["replicasets"]
+
+
+async def test_one_that_was_released_and_applied_again_adopts_what_it_left() -> None:
+    """Its objects are nobody's by then, so none of it can be placed where they are."""
+    async with in_process(FLEET) as platform:
+        await join(platform)
+        planner = platform.planner()
+        await planner.apply(ApplyRequest((json.dumps(manifest(replicas=6)),)))
+        await until(lambda: _ready(platform, 6), "it runs")
+        before = {name: await uids(platform, name) for name in platform.members}
+        await planner.release(ReleaseRequest(NAMESPACE, "web"))
+        await until(lambda: _gone(platform), "it is released")
+        await planner.apply(ApplyRequest((json.dumps(manifest(replicas=6)),)))
+        await until(lambda: _nothing_placed(platform), "it is placed nowhere")
+        await adopted(platform, "own-1", "own-2")
+        assert {name: await uids(platform, name) for name in platform.members} == before
+
+
+async def _nothing_placed(platform: InProcess) -> bool:
+    return not (await platform.planner().get(GetRequest(NAMESPACE, "web"))).placement.parts
+
+
 async def _orphans(platform: InProcess, count: int) -> bool:
     return len((await platform.planner().list_orphans(ListOrphansRequest())).orphans) == count
 
@@ -525,6 +591,19 @@ async def test_an_orphan_that_nobody_has_said_yet_is_left_and_its_replicas_go_el
         assert {pod["metadata"]["uid"] for pod in await api.list(PODS)} == before
         reply = (await planner.get(GetRequest(NAMESPACE, "web"))).placement
         assert [(part.cluster, part.replicas) for part in reply.parts] == [("own-1", 14)]
+
+        code, text = await refused(platform, "own-2")
+        commands = (
+            "`spillway release deployment/web -n shop --wait`, "
+            "then `spillway adopt deployment/web -n shop --cluster own-1 --cluster own-2`"
+        )
+        assert (code, commands in text) == ("ALREADY_EXISTS", True)
+        everywhere = {name: await uids(platform, name) for name in platform.members}
+        await planner.release(ReleaseRequest(NAMESPACE, "web"))
+        await until(lambda: _gone(platform), "it is released")
+        reply = await adopted(platform, "own-1", "own-2")
+        assert {part.cluster: part.replicas for part in reply.parts} == {"own-1": 14, "own-2": 6}
+        assert {name: await uids(platform, name) for name in platform.members} == everywhere
 
 
 async def test_what_was_released_and_adopted_again_takes_the_same_manifests_again() -> None:

@@ -52,7 +52,7 @@ def adopt(
             return
         console().print(tables.placement(reply))
         if not policy:
-            say("the default policy holds: `spillway apply` with a PlacementPolicy changes it")
+            say("its declared policy holds, else the default one: `spillway apply` with a PlacementPolicy changes it")
 
     with_planner(context, body)
 
@@ -109,7 +109,8 @@ def orphans(
         kinds = {one.kind or DEPLOYMENT for one in reply.orphans}
         if DEPLOYMENT in kinds:
             say("`spillway adopt deployment/NAME -n NAMESPACE --cluster CLUSTER` takes a Deployment over again,")
-            say("with the ConfigMaps and Services that bear the same labels;")
+            say("with the ConfigMaps and Services that bear the same labels; where a workload of its name is placed")
+            say("elsewhere, `spillway explain NAME -n NAMESPACE` has the two commands that keep it;")
         for kind in sorted(kinds):
             say(f"`kubectl delete {kind.lower()} NAME -n NAMESPACE` in that cluster ends a {kind} that nobody wants")
 

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from planner.core.closing import keep_commands, orphans_to_settle
 from planner.core.explaining import explanation
 from planner.core.moving import aftermath, moves
 from planner.core.moving.allowance import Everything
@@ -45,6 +46,7 @@ from spillway.events import (
     AdoptionAsked,
     BrakeReleased,
     BrakeSet,
+    CapacityNeeded,
     PlacementDecided,
     WorkloadFound,
     WorkloadObserved,
@@ -53,9 +55,10 @@ from spillway.events_scaling import ScaleDecided, ScalePolicyDeclared
 from spillway.kubernetes.live_objects import declared_form
 from spillway.model import NO_GENERATION, Generation, ObjectReference, Part
 
-from .builders import Fleet, deployment, facts, node, policy, texts
+from .builders import Fleet, deployment, facts, node, policy, statefulset, texts
 
 KEY = ("default", "web")
+ENDS = "an orphan of this name is there and is left as it is: `kubectl delete {} web -n default` there ends it"
 REQUEST = AdoptRequest("", "web", "deployment", ("own-1", "own-2"), idempotency_key="k")
 
 
@@ -218,8 +221,15 @@ def test_an_orphan_is_not_written_over_and_its_cluster_takes_more_once_it_is_gon
     assert list(parts(own)) == ["own-2"]
     placement = own.state.workloads[KEY].placement
     assert placement is not None
-    assert "own-1: an orphan of this name is there and is left as it is: delete it there" in placement.waiting_for
+    ends = (
+        "an orphan of this name is there and is left as it is: `kubectl delete deployment web -n default` there ends it"
+    )
+    assert f"own-1: {ends}" in placement.waiting_for
     said = explained(own)
+    release = "`spillway release deployment/web -n default --wait`"
+    adoption = "`spillway adopt deployment/web -n default --cluster own-1 --cluster own-2`"
+    keeps = f"{release}, then {adoption} (with -f and its PlacementPolicy, if it has one) keep it as it runs"
+    assert said.notes == (f"own-1: {ends}; {keeps}",)
     assert [(entry.cluster, entry.bound) for entry in said.clusters] == [("own-1", "Orphan"), ("own-2", "Room")]
     assert not any(change.cluster == "own-1" for change in said.changes), "more room there would change nothing"
     own.state.apply_tombstone(WORKLOAD_STATUS.name, "default/web/own-1")
@@ -243,6 +253,230 @@ def test_a_part_that_an_orphan_is_in_the_way_of_goes_elsewhere_and_is_not_remove
     for workload in aftermath.next_waiting(own.state, own.now):
         take(own, aftermath.try_again(own.state, workload, own.moment()).events)
     assert parts(own) == {"own-2": (6, False)}
+
+
+KEEPS = "; `spillway adopt deployment/web -n default --cluster own-1 --cluster own-2` keeps it as it runs"
+ORPHANS = {
+    "Deployments": ("Deployment", "Deployment", f"own-1, own-2: {ENDS.format('deployment')}{KEEPS}"),
+    "of a propagator of before, which says no kind": (
+        "",
+        "Deployment",
+        f"own-1, own-2: {ENDS.format('deployment')}{KEEPS}",
+    ),
+    "of another kind": ("StatefulSet", "Deployment", f"own-1, own-2: {ENDS.format('statefulset')}"),
+    "the declared one of another kind": ("Deployment", "StatefulSet", f"own-1, own-2: {ENDS.format('deployment')}"),
+    "a Job of its own": ("Job", "Job", f"own-1, own-2: {ENDS.format('job')}"),
+}
+
+
+@pytest.mark.parametrize(("there", "kind", "expected"), ORPHANS.values(), ids=ORPHANS)
+def test_what_ends_an_orphan_and_what_keeps_it_is_said(there: str, kind: str, expected: str) -> None:
+    own = fleet()
+    for cluster in ("own-1", "own-2"):
+        beside(own, cluster, STATE_ORPHANED, there)
+    assert orphans_to_settle(own.state, KEY, kind, ()) == (expected,)
+    assert orphans_to_settle(own.state, KEY, kind, ("own-1", "own-2")) == (), "what is placed is no orphan"
+
+
+def test_a_command_that_would_be_long_names_some_clusters_and_says_how_many_more() -> None:
+    said = keep_commands(KEY, [f"c-{number:03}" for number in range(30)], ())
+    assert said.endswith("--cluster c-019` and 10 clusters more keeps")
+
+
+def test_apply_says_at_once_which_commands_settle_an_orphan() -> None:
+    own = fleet()
+    beside(own, "own-1", STATE_ORPHANED, "Deployment")
+    reply = apply(own, 2).reply
+    assert [part.cluster for part in reply.parts] == ["own-2"]
+    (warning,) = reply.warnings
+    assert "`kubectl delete deployment web -n default` there ends it; `spillway release deployment/web" in warning
+    own.state.apply_tombstone(WORKLOAD_STATUS.name, "default/web/own-1")
+    assert apply(own, 3).reply.warnings == ()
+
+
+def apply(own: Fleet, replicas: int, *more: dict[str, Any]) -> Any:
+    decided = decisions.apply(own.state, ApplyRequest(texts(deployment(replicas), *more)), own.moment())
+    take(own, decided.events)
+    return decided
+
+
+def waiting_for_its_orphans(replicas: int = 9, *more: dict[str, Any]) -> Fleet:
+    """Its record was lost and it is applied again: nothing of it is placed."""
+    own = fleet()
+    for cluster in ("own-1", "own-2"):
+        beside(own, cluster, STATE_ORPHANED, "Deployment")
+    apply(own, replicas, *more)
+    assert (parts(own), own.state.workloads[KEY].unplaced) == ({}, replicas)
+    return own
+
+
+@pytest.mark.parametrize("image", ["app:1", "app:2"])
+def test_what_is_declared_and_placed_nowhere_takes_over_what_runs_as_it_runs(image: str) -> None:
+    own = waiting_for_its_orphans()
+    before = own.state.workloads[KEY].declared
+    asked = adopting.ask(own.state, REQUEST, own.moment())
+    assert isinstance(asked, AdoptionAsked)
+    decided = adopt(own, {"own-1": found("own-1", 3, image), "own-2": found("own-2", 2, image)})
+    workload = own.state.workloads[KEY]
+    assert parts(own) == {"own-1": (3, True), "own-2": (2, True)}
+    assert (workload.declared.replicas, workload.unplaced) == (5, 0)
+    assert workload.declared.generation > before.generation
+    assert image in workload.declared.manifest.decode()
+    assert decided.reply.warnings == (
+        "declared before, 9 replicas and none placed: what runs is declared in its stead; apply it again to have that",
+    )
+    assert aftermath.next_waiting(own.state, own.now) == []
+    assert adopting.ask(own.state, REQUEST, own.moment()) == decided.reply
+    for cluster, replicas in (("own-1", 3), ("own-2", 2)):
+        say(own, cluster, STATE_PRESENT, replicas)
+    settle(own)
+    assert parts(own) == {"own-1": (3, False), "own-2": (2, False)}
+    assert apply(own, 9).reply.unplaced == 0
+    assert sum(replicas for replicas, _ in parts(own).values()) == 9
+
+
+def test_what_was_needed_for_who_waited_is_needed_no_more() -> None:
+    own = waiting_for_its_orphans()
+    own.state.apply(CapacityNeeded(*KEY, "own-1", Generation(5, 1), 2, 3), own.now)
+    adopt(own)
+    needed = own.state.needed.get(KEY, {}).get("own-1")
+    assert needed is None or (needed.replicas_lent, needed.replicas_new) == (0, 0)
+
+
+def test_its_policy_stays_unless_another_is_given() -> None:
+    only = policy(tiers=[{"name": "mine", "clusters": {"names": ["own-1"]}}])
+    other = policy(tiers=[{"name": "other", "clusters": {"names": ["own-1", "own-2"]}}])
+    for asked, name in (("", "mine"), (texts(other)[0], "other")):
+        own = waiting_for_its_orphans(9, only)
+        decided = adopt(own, request=replace(REQUEST, policy=asked))
+        assert [tier.name for tier in own.state.workloads[KEY].declared.policy.tiers] == [name]
+        assert any("own-2: the policy rules this cluster out" in one for one in decided.reply.warnings) == (not asked)
+
+
+def test_what_was_placed_before_the_clusters_answered_is_not_adopted_over() -> None:
+    own = waiting_for_its_orphans()
+    assert isinstance(adopting.ask(own.state, REQUEST, own.moment()), AdoptionAsked)
+    own.state.apply_tombstone(WORKLOAD_STATUS.name, "default/web/own-1")
+    for workload in aftermath.next_waiting(own.state, own.now):
+        take(own, aftermath.try_again(own.state, workload, own.moment()).events)
+    before = parts(own)
+    assert set(before) == {"own-1"}
+    refusal, text = code(lambda: adopt(own, {"own-2": found("own-2", 2)}))
+    assert (refusal, parts(own)) == ("ALREADY_EXISTS", before)
+    assert text == (
+        "workload default/web: declared already, and placed: to have it together with what runs elsewhere: "
+        "`spillway release deployment/web -n default --wait`, then `spillway adopt deployment/web -n default "
+        "--cluster own-1 --cluster own-2` (with -f and its PlacementPolicy, if it has one) keep all of it"
+    )
+
+
+NOT_ITS_OWN = {
+    "another fleet's": (
+        found("own-1", 0, state=FOUND_REFUSED, message="it belongs to fleet f9"),
+        "FAILED_PRECONDITION",
+        "fleet f9",
+    ),
+    "being deleted": (
+        found("own-1", 0, state=FOUND_REFUSED, message="it is being deleted"),
+        "FAILED_PRECONDITION",
+        "being deleted",
+    ),
+    "a HorizontalPodAutoscaler's": (
+        found("own-1", 0, state=FOUND_REFUSED, message="HorizontalPodAutoscaler web scales it"),
+        "FAILED_PRECONDITION",
+        "web scales it",
+    ),
+    "gone meanwhile": (found("own-1", 0, state=FOUND_NOTHING, message="none"), "NOT_FOUND", "none"),
+}
+
+
+@pytest.mark.parametrize(("there", "expected", "words"), NOT_ITS_OWN.values(), ids=NOT_ITS_OWN)
+def test_what_is_refused_leaves_the_declaration_waiting(there: WorkloadFound, expected: str, words: str) -> None:
+    own = waiting_for_its_orphans()
+    before = own.state.workloads[KEY].declared
+    refusal, text = code(lambda: adopt(own, {"own-1": there}))
+    assert (refusal, own.state.workloads[KEY].declared, parts(own)) == (expected, before, {})
+    assert words in text
+
+
+def test_a_stateful_set_that_is_declared_becomes_no_deployment() -> None:
+    own = fleet()
+    for cluster in ("own-1", "own-2"):
+        beside(own, cluster, STATE_ORPHANED, "Deployment")
+    request = ApplyRequest(texts(statefulset(2, "web")))
+    take(own, decisions.apply(own.state, request, own.moment()).events)
+    assert parts(own) == {}
+    refusal, text = code(lambda: adopt(own))
+    assert (refusal, "it is a StatefulSet: expected the same kind" in text) == ("FAILED_PRECONDITION", True)
+    own.state.apply_tombstone(WORKLOAD_STATUS.name, "default/web/own-1")
+    take(own, decisions.apply(own.state, request, own.moment()).events)
+    assert code(lambda: adopt(own)) == (
+        "ALREADY_EXISTS",
+        "workload default/web: declared already, and placed: it is a StatefulSet: take another name",
+    )
+
+
+def test_one_that_a_scale_policy_sizes_keeps_what_runs_until_the_policy_decides_anew() -> None:
+    own = waiting_for_its_orphans()
+    own.state.apply(ScalePolicyDeclared(*KEY, Generation(5, 1), "ScalePolicy", "web", b'{"spec":{}}', 1), own.now)
+    own.state.apply(ScaleDecided(*KEY, Generation(5, 2), "web", "ScalePolicy", 20, 9, 1, ""), own.now)
+    decided = adopt(own)
+    assert any("nothing that it decided before" in one for one in decided.reply.warnings)
+    for cluster, replicas in (("own-1", 3), ("own-2", 2)):
+        say(own, cluster, STATE_PRESENT, replicas)
+    settle(own)
+    assert list(own.state.scalings.next_due(9)) == []
+    assert parts(own) == {"own-1": (3, False), "own-2": (2, False)}
+    own.state.apply(ScaleDecided(*KEY, Generation(5, 3), "web", "ScalePolicy", 6, 5, 1, ""), own.now)
+    assert list(own.state.scalings.next_due(9)) == [KEY]
+
+
+STEPS = st.one_of(
+    st.tuples(st.sampled_from(["apply", "scale"]), st.integers(0, 12)),
+    st.tuples(st.sampled_from(["orphan", "gone", "not owned", "adopt"]), st.sampled_from(["own-1", "own-2"])),
+    st.tuples(st.sampled_from(["release", "try again"]), st.none()),
+)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(STEPS, max_size=14))
+def test_adopting_neither_loses_nor_doubles_whatever_was_asked_before(steps: list[tuple[str, Any]]) -> None:
+    """An orphan is never placed over; taken over is what runs, only where nothing is listed, and nothing waits then."""
+    own = fleet()
+    for verb, what in steps:
+        known = own.state.workloads.get(KEY)
+        listed = dict(known.parts) if known is not None else {}
+        orphans = {one.cluster for one in list_orphans(own.state, ListOrphansRequest()).orphans}
+        refused = False
+        try:
+            if verb == "apply":
+                apply(own, what)
+            elif verb == "scale":
+                take(own, decisions.scale(own.state, ScaleRequest("", "web", what), own.moment()).events)
+            elif verb == "release":
+                take(own, releasing.release(own.state, ReleaseRequest("", "web"), own.moment()).events)
+            elif verb == "try again":
+                for workload in aftermath.next_waiting(own.state, own.now):
+                    take(own, aftermath.try_again(own.state, workload, own.moment()).events)
+            elif verb == "orphan" and what not in listed:
+                beside(own, what, STATE_ORPHANED, "Deployment")
+            elif verb == "gone" and what in orphans:
+                own.state.apply_tombstone(WORKLOAD_STATUS.name, f"default/web/{what}")
+            elif verb == "not owned" and what in listed:
+                say(own, what, STATE_NOT_OWNED)
+            elif verb == "adopt":
+                adopt(own, {what: found(what, 4)}, replace(REQUEST, idempotency_key=""))
+                assert not listed
+                assert parts(own) == {what: (4, True)}
+                assert (own.state.workloads[KEY].declared.replicas, own.state.workloads[KEY].unplaced) == (4, 0)
+                continue
+        except RequestError:
+            refused = True
+        assert not (refused and verb == "adopt" and not listed)
+        settle(own)
+        after = own.state.workloads.get(KEY)
+        new = set(after.parts) - set(listed) if after is not None else set()
+        assert not new & {one for one in orphans if (verb, one) != ("gone", what)}
 
 
 REFUSED = {

@@ -7,7 +7,7 @@ from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from planner.core import placing
-from planner.core.closing import ORPHAN_THERE
+from planner.core.closing import ORPHAN_THERE, orphans_to_settle
 from planner.core.division.placement import Division, Held, Situation, clusters_by_tier, most_of
 from planner.core.division.replaying import replay
 from planner.core.explaining.changing import Changes
@@ -112,6 +112,8 @@ def explain(state: PlannerState, request: ExplainRequest, moment: Moment, record
         used = [name for name, count in case.division.replicas.items() if count]
         unmodelled, unknown = known_of(state.admitted, replace(shape, unmodelled=unmodelled), used)
         notes.extend(unknown)
+        listed = subject.known.parts if subject.known is not None else ()
+        notes.extend(orphans_to_settle(state, subject.key, subject.declared.kind, listed))
         unmodelled = (*unmodelled, *uncomputed_in(state, shape, used))
     return ExplainReply(
         namespace=case.key[0],

@@ -1,13 +1,14 @@
 """Adopting: what runs becomes the placement. Nothing is divided, nothing is scaled, until somebody asks for it."""
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from planner.core.closing import DEPLOYMENT, keep_commands
 from planner.core.division.placement import Division
 from planner.core.manifests.policy import clusters_of_tiers
 from planner.core.manifests.request import read_manifests
-from planner.core.placing import Placed
+from planner.core.placing import Placed, needed_events
 from planner.core.recording import CODE_VERSION
 from planner.core.requests import declaring
 from planner.core.requests.answers import age_ms, is_gone
@@ -58,7 +59,7 @@ def ask(state: PlannerState, request: AdoptRequest, moment: Moment) -> AdoptionA
     remembered = remembered_answer(state, known, request.idempotency_key, _digest(request), moment)
     if remembered is not None:
         return remembered
-    _refuse_known(known)
+    _refuse_known(known, clusters)
     return AdoptionAsked(moment.generation, *key, clusters, "")
 
 
@@ -69,7 +70,7 @@ def decide(state: PlannerState, request: AdoptRequest, found: Mapping[str, Workl
     remembered = remembered_answer(state, known, request.idempotency_key, _digest(request), moment)
     if remembered is not None:
         return Decided((), remembered)
-    _refuse_known(known)
+    _refuse_known(known, tuple(found))
     for cluster in sorted(found):
         _refuse_found(key, found[cluster])
     refuse_different(key, found)
@@ -80,20 +81,36 @@ def decide(state: PlannerState, request: AdoptRequest, found: Mapping[str, Workl
     )
     first = found[min(found)]
     texts = (*texts_of(first), *((request.policy,) if request.policy else ()))
-    decided = declared_as_found(state, key, texts, running, moment, "Adopt")
+    waits = None if known is None or is_gone(known) else known
+    kept = waits.declared.policy if waits is not None and not request.policy else None
+    decided = declared_as_found(state, key, texts, running, moment, "Adopt", kept)
+    if waits is not None:
+        decided = replace(decided, warnings=(*decided.warnings, _in_its_stead(waits)))
     return answer_with(state, decided, request.idempotency_key, _digest(request), moment)
 
 
 def declared_as_found(
-    state: PlannerState, key: WorkloadKey, texts: Sequence[str], running: Running, moment: Moment, cause: str
+    state: PlannerState,
+    key: WorkloadKey,
+    texts: Sequence[str],
+    running: Running,
+    moment: Moment,
+    cause: str,
+    kept: Policy | None = None,
 ) -> Unanswered:
-    """The declaration and the placement of what runs. RequestError when the object cannot be declared."""
+    """The declaration and the placement of what runs. RequestError when the object cannot be declared.
+
+    kept: the policy that the workload has already and keeps, in place of the one in the texts.
+    """
     declaration = read_manifests(texts)
+    if kept is not None:
+        declaration = replace(declaration, policy=kept)
     assert (declaration.namespace, declaration.name) == key, f"{key}: the manifest found is of another object"
     declaring.check_policy(state, declaration)
     _refuse_copies(declaration.policy)
     declaring.check_dependencies(state, declaration)
     known = state.workloads.get(key)
+    declaring.check_kind(known, declaration)
     declared = declaring.declared(state, declaration, known)
     total = sum(running.replicas.values())
     generation = declared.generation + (known is not None and declared.generation <= known.declared.generation)
@@ -119,13 +136,19 @@ def declared_as_found(
     placement = PlacementDecided(*key, moment.generation, declared.generation, parts, 0, "")
     record = _record(state, declared, parts, moment, cause)
     dependencies = declaring.dependencies(declaration, declared)
-    placed = Placed(placement, Division({}, {}, 0, inputs=record.inputs), (placement, record))
+    needed = needed_events(state, key, placement, moment, {})  # Whoever waited before waits no more.
+    placed = Placed(placement, Division({}, {}, 0, inputs=record.inputs), (placement, *needed, record))
     warnings = (
         *declaration.warnings,
         *_ruled_out(state, declared.policy, running),
         *_to_be_scaled(state, declared),
     )
     return Unanswered(declared, dependencies, placed, declaration.shape.unmodelled, warnings)
+
+
+def _in_its_stead(waits: Workload) -> str:
+    wanted = counted(waits.declared.replicas)
+    return f"declared before, {wanted} and none placed: what runs is declared in its stead; apply it again to have that"
 
 
 def _ruled_out(state: PlannerState, policy: Policy, running: Running) -> Iterator[str]:
@@ -244,7 +267,8 @@ def _checked_clusters(state: PlannerState, names: Sequence[str], moment: Moment)
     return tuple(sorted(names))
 
 
-def _refuse_known(known: Workload | None) -> None:
+def _refuse_known(known: Workload | None, clusters: Collection[str]) -> None:
+    """Unless nobody has been told to write anything of it: then what runs may be declared in its stead."""
     if known is None or is_gone(known):
         return
     name = "/".join(known.key)
@@ -253,7 +277,15 @@ def _refuse_known(known: Workload | None) -> None:
     if known.declared.deleting:
         text = f"workload {name}: Deleting: still in {', '.join(sorted(known.parts))}: try again"
         raise RequestError("FAILED_PRECONDITION", text)
-    raise RequestError("ALREADY_EXISTS", f"workload {name}: declared already; release it, or take another name")
+    if not known.parts:
+        return
+    if known.declared.kind == DEPLOYMENT:
+        text = (
+            f"to have it together with what runs elsewhere: {keep_commands(known.key, clusters, known.parts)} all of it"
+        )
+    else:
+        text = f"it is a {known.declared.kind}: take another name"
+    raise RequestError("ALREADY_EXISTS", f"workload {name}: declared already, and placed: {text}")
 
 
 def _refuse_found(key: WorkloadKey, found: WorkloadFound) -> None:

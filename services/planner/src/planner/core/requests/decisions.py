@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 import msgspec
 
 from planner.core import placing
+from planner.core.closing import orphans_to_settle
 from planner.core.division.placement import Division
 from planner.core.division.whole import check_whole
 from planner.core.feasibility.admitted import known_of
@@ -80,7 +81,13 @@ def apply(state: PlannerState, request: ApplyRequest, moment: Moment) -> Decided
     used = [part.cluster for part in placed.placement.parts if part.replicas]
     unmodelled, unknown = known_of(state.admitted, declaration.shape, used)
     unmodelled = (*unmodelled, *uncomputed_in(state, declaration.shape, used))
-    warnings = (*declaration.warnings, *_replicas_not_taken(state, declaration, declared), *unknown)
+    listed = [part.cluster for part in placed.placement.parts]
+    warnings = (
+        *declaration.warnings,
+        *_replicas_not_taken(state, declaration, declared),
+        *unknown,
+        *orphans_to_settle(state, key, declaration.kind, listed),
+    )
     decided = Unanswered(declared, dependencies, placed, unmodelled, warnings)
     return answer_with(state, decided, request.idempotency_key, digest, moment)
 
