@@ -159,7 +159,7 @@ class Fleet:
     def __init__(self, **clusters: list[NodeRow]) -> None:
         self.state = PlannerState(Rules())
         self.now = 100.0
-        self.sequence = 0
+        self.epoch, self.sequence = 9, 0
         self.sequences: dict[str, int] = {}
         for name, rows in clusters.items():
             self.join(cluster(name.replace("_", "-"), "cloud" if name.startswith("cloud") else "own"), rows)
@@ -190,7 +190,7 @@ class Fleet:
 
     def moment(self) -> Moment:
         self.sequence += 1
-        return Moment(self.now, int(self.now * 1000), Generation(9, self.sequence))
+        return Moment(self.now, int(self.now * 1000), Generation(self.epoch, self.sequence))
 
 
 def room(certain: int, possible: int | None = None, when_empty: bool = True) -> Room:

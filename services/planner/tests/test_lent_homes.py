@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from planner.core.moving.lent_homes import LentHomes
 from planner.core.requests import decisions
 from planner.core.rules import Rules
 from spillway.api import DeleteRequest
@@ -117,7 +118,7 @@ def test_what_left_since_the_look_needs_nothing() -> None:
     world = overflowed(16)
     state, named = world.fleet.state, world.homing.overflowed
     world.keep((ClusterLeft("own-1"),))
-    world.lent_homes = type(world.lent_homes)()
+    world.lent_homes = LentHomes()
     world.keep(tuple(world.lent_homes.step(state, named, world.fleet.moment())))
     assert world.needed() == {}
     del state.workloads[WEB]
@@ -128,7 +129,7 @@ def test_what_left_since_the_look_needs_nothing() -> None:
 def test_another_turn_finds_the_same() -> None:
     world = overflowed(16)
     said = world.fleet.state.needed[WEB]["own-1"]
-    world.lent_homes = type(world.lent_homes)()
+    world.lent_homes = LentHomes()
     world.run(3)
     assert world.fleet.state.needed[WEB]["own-1"] is said
     assert world.fleet.state.clusters["own-1"].nodes.state.tolist().count(NODE_LENT) == 1
@@ -140,3 +141,48 @@ def test_while_some_have_no_place_at_all_their_need_counts() -> None:
     world.run(3)
     assert world.workload(WEB).unplaced == 22
     assert world.needed() == {"own-1": 16}
+
+
+NAMES = ("web", "big", "mid", "low", "end")
+
+
+def many_overflowed() -> HomingWorld:
+    """Five of twelve replicas each, of which own-1 takes eight in all; its room is another one each second."""
+    world = HomingWorld({"own-1": 8, "cloud-1": 80}, Rules())
+    for name in NAMES:
+        world.apply(12, name)
+    world.run(5)
+    world.lent["own-1"] = 80
+    return world
+
+
+def run_unsteadily(world: HomingWorld, seconds: int) -> set[str]:
+    """Whose need is said then."""
+    for second in range(seconds):
+        world.cores("own-1", 8 + second % 2)
+        world.run(1)
+    return {name for (_, name), needs in world.fleet.state.needed.items() if needs}
+
+
+def test_each_is_looked_at_in_its_turn_however_often_those_before_it_change() -> None:
+    """Two at a look, of five: three looks."""
+    world = many_overflowed()
+    world.lent_homes = LentHomes(looked_at_max=2)
+    assert run_unsteadily(world, 3) == set(NAMES)
+    before = {name: world.workload(("default", name)).home_needs for name in NAMES}
+    world.lent["own-1"] = 4
+    run_unsteadily(world, 3)
+    after = {name: world.workload(("default", name)).home_needs for name in NAMES}
+    assert all(after[name] != before[name] for name in NAMES)
+
+
+def test_turns_of_one_look_each_begin_at_another_one() -> None:
+    """As of a planner that is started again and again: what a turn knew of who waits is gone with it."""
+    world = many_overflowed()
+    said: set[str] = set()
+    for _ in range(3):
+        world.lent_homes = LentHomes(looked_at_max=2)
+        world.fleet.state.needed.clear()
+        world.fleet.epoch += 1
+        said |= run_unsteadily(world, 1)
+    assert said == set(NAMES)

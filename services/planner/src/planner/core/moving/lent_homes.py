@@ -6,6 +6,7 @@ looks for nodes to recall counts what is free there first, so that is in the num
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
+from itertools import islice
 
 from planner.core.division.placement import most_of
 from planner.core.manifests.policy import TIERS_BY_WORK
@@ -19,16 +20,21 @@ from spillway.feasibility.cluster_view import WorkloadKey
 from spillway.model import NO_GENERATION
 
 LOOKED_AT_MAX = 50
-"""Workloads whose need is found anew at one look; of more it is as it was, until it is their turn."""
+"""Workloads whose need is found anew at one look; of more it is as it was, until it is their turn: of n that may need
+something each is looked at once in n / 50 looks, rounded up, however often others change.
+"""
 
 Overflowed = Mapping[WorkloadKey, tuple[Overflow, ...]]
 
 
 class LentHomes:
-    """What the needs were found of; forgotten with the turn."""
+    """What the needs were found of, and who waits to be looked at; forgotten with the turn."""
 
-    def __init__(self) -> None:
+    def __init__(self, looked_at_max: int = LOOKED_AT_MAX) -> None:
+        self._looked_at_max = looked_at_max
         self._found_of: dict[WorkloadKey, object] = {}
+        self._waiting: dict[WorkloadKey, None] = {}
+        """Whose need may be another one, the longest first."""
         self._looked_at: float | None = None
 
     def step(self, state: PlannerState, overflowed: Overflowed, moment: Moment) -> list[CapacityNeeded]:
@@ -37,20 +43,33 @@ class LentHomes:
             return []
         self._looked_at = moment.now
         lending = frozenset(name for name, view in state.clusters.items() if view.nodes.lends)
-        before, self._found_of = self._found_of, {}
-        events: list[CapacityNeeded] = []
-        left = LOOKED_AT_MAX
-        for key, entries in _concerned(state, overflowed, lending):
-            workload = state.workloads[key]
-            found_of = _figures(state, workload, entries, moment.now)
-            if left and before.get(key) != found_of:
-                left -= 1
-                workload.home_needs = _needs(state, workload, entries, lending, moment.now)
-                before[key] = found_of
-            if key in before:
-                self._found_of[key] = before[key]
-                events.extend(_unsaid(state, workload, moment))
-        return events
+        concerned = dict(_concerned(state, overflowed, lending))
+        for key in self._next(state, concerned, moment):
+            workload, entries = state.workloads[key], concerned[key]
+            workload.home_needs = _needs(state, workload, entries, lending, moment.now)
+        found = (key for key in concerned if key in self._found_of)
+        return [event for key in found for event in _unsaid(state, state.workloads[key], moment)]
+
+    def _next(self, state: PlannerState, concerned: Overflowed, moment: Moment) -> list[WorkloadKey]:
+        """Whose turn it is. Who changes again is looked at after all that wait by then."""
+        begins = not (self._found_of or self._waiting)
+        figures = {key: _figures(state, state.workloads[key], of, moment.now) for key, of in concerned.items()}
+        self._found_of = {key: of for key, of in self._found_of.items() if key in concerned}
+        changed = [key for key, of in figures.items() if self._found_of.get(key) != of]
+        if begins:
+            changed = self._from_where_a_turn_begins(changed, moment)
+        self._waiting = dict.fromkeys(key for key in (*self._waiting, *changed) if key in concerned)
+        chosen = list(islice(self._waiting, self._looked_at_max))
+        for key in chosen:
+            del self._waiting[key]
+            self._found_of[key] = figures[key]
+        return chosen
+
+    def _from_where_a_turn_begins(self, keys: Iterable[WorkloadKey], moment: Moment) -> list[WorkloadKey]:
+        """Each turn behind those of the one before, or who is last would wait for a turn that is long enough."""
+        ordered = sorted(keys)
+        first = moment.generation.epoch * self._looked_at_max % max(1, len(ordered))
+        return ordered[first:] + ordered[:first]
 
 
 def _concerned(
