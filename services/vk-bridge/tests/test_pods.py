@@ -776,3 +776,25 @@ async def test_the_use_of_each_node_is_told_once_an_hour_also_while_lending_is_p
     assert told["n0"].used_max == (("cpu", 1500), ("memory", 1 << 30))
     assert told["n1"].used_max == (("cpu", 0), ("memory", 0))
     assert (fleet.taint("n0"), fleet.taint("n1")) == ("", "")
+
+
+@on_fleet()
+async def test_a_budget_that_changes_is_told_though_its_pods_do_not(fleet: LendingFleet) -> None:
+    """Whole readings alone come by it, every `resync_seconds`."""
+    await fleet.declare()
+    await fleet.start(resync_seconds=20.0)
+    await until(fleet.is_open)
+    await run_alone(fleet, labels={"app": "one"})
+    await until(lambda: told_budgets(fleet) == [()] and fleet.real() == [("n0", "Running")])
+    path, selector = "/apis/policy/v1/namespaces/default/poddisruptionbudgets", {"matchLabels": {"app": "one"}}
+    await fleet.ask(POOL, "POST", path, {"metadata": {"name": "few"}, "spec": {"selector": selector}})
+    await until(lambda: told_budgets(fleet) == [(("default/few", 0),)])
+    before = pooled(fleet)["metadata"]["resourceVersion"]
+    await fleet.ask(POOL, "PATCH", f"{path}/few/status", {"status": {"disruptionsAllowed": 3}})
+    await until(lambda: told_budgets(fleet) == [(("default/few", 3),)])
+    assert pooled(fleet)["metadata"]["resourceVersion"] == before
+
+
+def told_budgets(fleet: LendingFleet) -> list[Any]:
+    said = fleet.lent()
+    return [one.budgets for one in said.pods] if said is not None else []
