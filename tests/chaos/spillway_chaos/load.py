@@ -124,14 +124,16 @@ class Load:
                 return
 
     async def _report(self, name: str, random: Random) -> None:
-        """A load for so many replicas. Acknowledged, it is in the log, and must come to be the size."""
+        """A load for so many replicas. Acknowledged, it is in the log, and must come to be the size.
+
+        Each attempt says the time of its own, as who measures again does: one from before a long outage is refused.
+        """
         replicas = random.randint(1, REPLICAS_MAX)
-        load = _load(name, replicas)
         self.ledger.asking(name, replicas)
         deadline = asyncio.get_running_loop().time() + ANSWER_SECONDS
         while True:
             try:
-                reply: ReportReply = await self.scaling.report(ReportRequest((load,)))
+                reply: ReportReply = await self.scaling.report(ReportRequest((_load(name, replicas),)))
                 code, text = reply.loads[0].code, reply.loads[0].text
             except RequestError as error:
                 code, text = error.code, error.text
