@@ -12,13 +12,15 @@ from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
+from typing import Any
 
 from aiokafka.admin import AIOKafkaAdminClient
+from aiokafka.errors import KafkaError
 
 from spillway.api import ApplyRequest, JoinClusterRequest, ListClustersRequest, ListRequest, RequestError
 from spillway.rpc.services import LendingClient, PlannerClient, ScalingClient
 from spillway_local.fleet_plan import deployment
-from spillway_local.kafka_server import PORTS_PER_NODE
+from spillway_local.kafka_server import PORTS_PER_NODE, KafkaServer
 from spillway_local.ports import PortBook, session_port
 from spillway_local.stack import Stack, StackOptions
 
@@ -36,6 +38,8 @@ SERVICES = tuple(f"{kind}-{number}" for kind in KINDS for number in (1, 2))
 ALL_SERVICES = (*SERVICES, *(f"{kind}-{number}" for kind in LENDING_KINDS for number in (1, 2)))
 PULSE = "pulse"
 READY_SECONDS = 90.0
+BROKER_READY_SECONDS = 300.0
+"""A start takes Kafka 5 s alone, and took it 100 s where twenty processes wanted each core."""
 _QUORUM_NOTE = "data/__cluster_metadata-0/quorum-state"
 _FAILED = '"event": "failed"'
 _POLL_SECONDS, _LOOK_SECONDS = 0.1, 0.05
@@ -55,6 +59,13 @@ async def until(what: str, holds: Callable[[], Awaitable[bool]], seconds: float 
         if loop.time() > ends_at:
             raise NotSo(f"not so within {seconds:.0f} s: {what}")
         await asyncio.sleep(_POLL_SECONDS)
+
+
+async def listens(broker: KafkaServer) -> None:
+    async def ready() -> bool:
+        return broker.is_ready()
+
+    await until(f"{broker.name} listens", ready, BROKER_READY_SECONDS)
 
 
 @dataclass(slots=True)
@@ -231,18 +242,29 @@ class Ground:
         """Who is the controller of Kafka's quorum, and how many partitions each broker leads."""
         brokers = {broker.node_id: broker for broker in self.stack.brokers()}
         led = Counter({broker.name: 0 for broker in brokers.values()})
+        leaders = (partition["leader"] for partition in await self._partitions())
+        led.update(brokers[leader].name for leader in leaders if leader in brokers)
+        # Clients are told any broker as the controller: the nodes' own notes say which it is, the newest epoch's.
+        notes = [json.loads((broker.folder / _QUORUM_NOTE).read_text()) for broker in brokers.values()]
+        newest = max((note for note in notes if note["leaderId"] in brokers), key=lambda note: note["leaderEpoch"])
+        return brokers[newest["leaderId"]].name, led
+
+    async def is_in_sync(self) -> bool:
+        """Whether every partition of Kafka has all its copies, as far as a broker can say."""
+        try:
+            partitions = await self._partitions()
+        except KafkaError:
+            return False
+        return all(len(partition["isr"]) == len(partition["replicas"]) for partition in partitions)
+
+    async def _partitions(self) -> list[dict[str, Any]]:
         admin = AIOKafkaAdminClient(bootstrap_servers=self.stack.addresses().kafka)
         await admin.start()
         try:
             topics = await admin.describe_topics(None)
         finally:
             await admin.close()
-        leaders = (partition["leader"] for topic in topics for partition in topic["partitions"])
-        led.update(brokers[leader].name for leader in leaders if leader in brokers)
-        # Clients are told any broker as the controller: the nodes' own notes say which it is, the newest epoch's.
-        notes = [json.loads((broker.folder / _QUORUM_NOTE).read_text()) for broker in brokers.values()]
-        newest = max((note for note in notes if note["leaderId"] in brokers), key=lambda note: note["leaderEpoch"])
-        return brokers[newest["leaderId"]].name, led
+        return [partition for topic in topics for partition in topic["partitions"]]
 
     async def redis(self, command: str) -> None:
         port = int(self.stack.addresses().redis.rpartition(":")[2].partition("/")[0])

@@ -9,10 +9,11 @@ from pathlib import Path
 from random import Random
 
 from spillway.kafka.bus import KafkaSettings
+from spillway_local.kafka_server import KafkaServer
 
 from .clock import SERVICES as WITH_CLOCKS
 from .clock import clock_ahead, set_clock
-from .ground import KINDS, LENDING_KINDS, Ground, until
+from .ground import KINDS, LENDING_KINDS, Ground, listens, until
 from .wiping import wipe_log
 
 OUTAGE_SECONDS = 60.0
@@ -66,7 +67,7 @@ class Row:
     @property
     def pulse_seconds(self) -> float:
         """Between two calls of the client that measures. The log keeps each: where it says less, less is asked."""
-        return 0.2 if self.name.startswith(("planner", "kafka", "broker")) else 1.0
+        return 0.2 if self.name.startswith(("planner", "service", "kafka", "broker", "disk")) else 1.0
 
 
 async def _victim(ground: Ground, kind: str, random: Random) -> str:
@@ -105,16 +106,73 @@ def freeze(kind: str, shortest: float, longest: float) -> Fault:
     return fault
 
 
+def kill_with_successor(kind: str) -> Fault:
+    """Whoever has the turn, and the other at a moment about which it takes it: nobody is left who had it."""
+
+    async def fault(ground: Ground, random: Random) -> Broken:
+        first = await ground.active(kind)
+        (second,) = {f"{kind}-1", f"{kind}-2"} - {first}
+        session = SESSION_SECONDS[kind]
+        before = ground.signal(first, signal.SIGKILL)
+        seconds = random.uniform(session - 1, session + 3)
+        await asyncio.sleep(seconds)
+        before_second = ground.signal(second, signal.SIGKILL)
+        await ground.restart_happened(first, before)
+        await ground.restart_happened(second, before_second)
+        await ground.is_up(first, second)
+        return Broken(f"{first} killed, {second} {seconds:.1f} s later")
+
+    return fault
+
+
+async def roll(ground: Ground, random: Random) -> Broken:
+    """As a new version is rolled out: one instance ended in order (SIGTERM) and started, then the other."""
+    kind = random.choice(KINDS)
+    names = random.sample((f"{kind}-1", f"{kind}-2"), 2)
+    for name in names:
+        await _restart(ground, name)
+        await ground.is_up(name)
+    return Broken(f"{' and then '.join(names)} restarted", len(names))
+
+
+async def _restart(ground: Ground, name: str) -> None:
+    await asyncio.to_thread(ground.stack.supervision.stop_program, name)
+    await asyncio.to_thread(ground.stack.supervision.start_program, name)
+
+
 async def kill_kafka(ground: Ground, random: Random) -> Broken:
     broker = random.choice(ground.stack.brokers())
+    await _kill_broker(ground, broker)
+    await listens(broker)
+    return Broken(f"{broker.name} killed")
+
+
+async def kill_kafka_twice(ground: Ground, random: Random) -> Broken:
+    """The second time while it starts, reading its log, or just after, reading the transactions that were open."""
+    broker = random.choice(ground.stack.brokers())
+    await _kill_broker(ground, broker)
+    starts, seconds = random.random() < 0.5, random.uniform(0.0, 5.0)
+    if not starts:
+        await listens(broker)
+    await asyncio.sleep(seconds)
+    await _kill_broker(ground, broker)
+    await listens(broker)
+    return Broken(f"{broker.name} killed, and {seconds:.1f} s after it {'was started' if starts else 'listened'}")
+
+
+async def roll_brokers(ground: Ground, random: Random) -> Broken:
+    """As Kafka is upgraded: each ended in order and started, the next once no partition lacks a copy."""
+    brokers = random.sample(ground.stack.brokers(), len(ground.stack.brokers()))
+    for broker in brokers:
+        await _restart(ground, broker.name)
+        await listens(broker)
+        await until("every copy is in sync", ground.is_in_sync)
+    return Broken(f"{', '.join(broker.name for broker in brokers)} restarted", len(brokers))
+
+
+async def _kill_broker(ground: Ground, broker: KafkaServer) -> None:
     before = ground.signal(broker.name, signal.SIGKILL)
     await ground.restart_happened(broker.name, before)
-
-    async def ready() -> bool:
-        return broker.is_ready()
-
-    await until(f"{broker.name} listens", ready)
-    return Broken(f"{broker.name} killed")
 
 
 async def freeze_kafka(ground: Ground, random: Random) -> Broken:
@@ -206,11 +264,7 @@ async def fill_disk(ground: Ground, random: Random) -> Broken:
     finally:
         ballast.unlink()
     await ground.is_running("kafka")
-
-    async def ready() -> bool:
-        return ground.stack.brokers()[0].is_ready()
-
-    await until("kafka listens", ready)
+    await listens(ground.stack.brokers()[0])
     return Broken(f"disk full for {seconds:.1f} s")
 
 
@@ -264,7 +318,18 @@ ROWS = (
         Row(f"{kind}-hiccup", "sim", f"SIGSTOP of a {kind} within its session, SIGCONT", freeze(kind, *SHORT))
         for kind in KINDS
     ),
+    *(
+        Row(
+            f"{kind}-killed-with-successor",
+            "sim",
+            f"kill -9 of a {kind}, and of the other as it takes over",
+            kill_with_successor(kind),
+        )
+        for kind in ("planner", "hpa")
+    ),
+    Row("service-rolled", "sim", "both instances of a service restarted in order, one after the other", roll),
     Row("kafka-killed", "sim", "kill -9 of the only broker, restarted", kill_kafka),
+    Row("kafka-killed-twice", "sim", "kill -9 of the only broker, and again as it comes back", kill_kafka_twice),
     Row("kafka-frozen", "sim", "SIGSTOP of the only broker for 0.3 to 35 s, SIGCONT", freeze_kafka),
     Row("redis-killed", "sim", "kill -9 of Redis, restarted", kill_redis),
     Row("redis-flushed", "sim", "FLUSHALL", flush_redis),
@@ -291,6 +356,8 @@ ROWS = (
         for kind in LENDING_KINDS
     ),
     Row("broker-of-three-killed", "brokers", "kill -9 of one of three brokers in a burst", kill_kafka, BURST),
+    Row("broker-of-three-killed-twice", "brokers", "the same, and again as it comes back", kill_kafka_twice, BURST),
+    Row("brokers-rolled", "brokers", "three brokers restarted in order, one after another", roll_brokers),
     Row("broker-of-three-frozen", "brokers", "SIGSTOP of one of three in a burst, SIGCONT", freeze_kafka, BURST),
     Row("apiserver-stopped", "kube", "an apiserver frozen or ended for a minute", stop_apis, SLOW),
     Row("token-revoked", "kube", "401 from an apiserver, for seconds", revoke_token),

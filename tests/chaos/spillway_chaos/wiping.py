@@ -13,7 +13,7 @@ from aiokafka.errors import KafkaError
 from spillway.api import DeleteRequest, RecoverFleetRequest
 
 from .audit import NAMESPACE, Kept
-from .ground import SERVICES, Ground, NotSo, until
+from .ground import ALL_SERVICES, Ground, NotSo, listens, until
 from .ledger import Finding
 
 STOPPED_SECONDS, RECOVERED_SECONDS, SETTLED_SECONDS = 60.0, 60.0, 60.0
@@ -26,7 +26,7 @@ async def wipe_log(ground: Ground, random: Random) -> str:
     await ground.end_story()
     ground.load.asks.clear()
     fleet_before = ground.log.fleet
-    said_before = {name: await ground.times_said(name, _SAID) for name in SERVICES}
+    said_before = {name: await ground.times_said(name, _SAID) for name in ALL_SERVICES}
     empty_seconds = random.choice((0.0, random.uniform(1.0, 8.0)))
     await _empty(ground)
     await asyncio.sleep(empty_seconds)
@@ -34,12 +34,12 @@ async def wipe_log(ground: Ground, random: Random) -> str:
     await _create_topics(ground)
 
     async def all_said() -> bool:
-        return all([await ground.times_said(name, _SAID) > said_before[name] for name in SERVICES])
+        return all([await ground.times_said(name, _SAID) > said_before[name] for name in ALL_SERVICES])
 
     await until("every service said that it cannot run, and stopped", all_said, STOPPED_SECONDS)
-    for name in SERVICES:
+    for name in ALL_SERVICES:
         await ground.is_running(name)
-    await ground.is_up(*SERVICES)
+    await ground.is_up(*ALL_SERVICES)
     await ground.join()
     await asyncio.sleep(QUIET_SECONDS)
     ground.extra += untouched(before, ground.audit.objects())
@@ -70,11 +70,7 @@ async def _empty(ground: Ground) -> None:
     await asyncio.to_thread(shutil.rmtree, broker.folder / "data")
     await asyncio.to_thread(broker.prepare)
     await ground.is_running(broker.name)
-
-    async def ready() -> bool:
-        return broker.is_ready()
-
-    await until("kafka listens", ready)
+    await listens(broker)
 
 
 async def _create_topics(ground: Ground) -> None:
