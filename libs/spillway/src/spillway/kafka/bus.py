@@ -11,23 +11,21 @@ import asyncio
 import contextlib
 import time
 import uuid
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from datetime import UTC, datetime
 from typing import Any, TypeVar
 
 import structlog
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
-from aiokafka.errors import KafkaConnectionError, KafkaError, OffsetOutOfRangeError
+from aiokafka.errors import KafkaConnectionError, KafkaError
 
 from spillway import metrics
 from spillway.addresses import CLAIM_TOPIC_BY_SERVICE, CLUSTERS, TOPICS, Tombstone, Topic
 from spillway.bus import (
     Assignment,
-    Batch,
     BusUnavailable,
     Feed,
-    NoLog,
     Offsets,
     OtherFleet,
     OutcomeUnknown,
@@ -37,9 +35,10 @@ from spillway.bus import (
     Writer,
     partition_of,
 )
-from spillway.dead_letters import RECORD_BYTES_MAX, Outgoing, Reading, Stored, headers_for, outgoing, sending
+from spillway.dead_letters import RECORD_BYTES_MAX, Outgoing, headers_for, outgoing, sending
 from spillway.events import Event, TurnTaken
 from spillway.kafka.access import WORLD, access_to, keep_trying
+from spillway.kafka.feed import KafkaFeed
 from spillway.kafka.fetch_sessions import SessionClient
 from spillway.kafka.member import Member, Seat
 from spillway.kafka.settings import KafkaSettings, cluster_group, standby_group, transactional_id
@@ -199,11 +198,19 @@ class KafkaBus:
             fetch_max_bytes=self.settings.fetch_bytes_max,
             max_partition_fetch_bytes=RECORD_BYTES_MAX,
             request_timeout_ms=int(self.settings.request_seconds * 1000),
+            consumer_timeout_ms=int(
+                self.settings.idle_fetch_seconds * 1000
+            ),  # Its next look at all of it, at the latest.
         )
         await self._started(consumer)
         # aiokafka learns of a topic when it is first asked for it, one after the other, a tenth of a second each.
         await consumer._client.set_topics([self.topic_name(topic) for topic in topics])  # noqa: SLF001
-        consumer._fetcher._client = SessionClient(consumer._client)  # noqa: SLF001
+        idle_ms = int(self.settings.idle_fetch_seconds * 1000)
+        consumer._fetcher._client = SessionClient(  # noqa: SLF001
+            consumer._client,  # noqa: SLF001
+            idle_ms,
+            lambda place: place not in consumer.paused(),
+        )
         return consumer
 
     async def unmarked(self, topics: Sequence[Topic]) -> list[TopicPartition]:
@@ -304,127 +311,6 @@ class KafkaBus:
         self._closing.add(task)
         task.add_done_callback(self._closing.discard)
         return task
-
-
-class KafkaFeed:
-    """A consumer of whole topics."""
-
-    def __init__(self, bus: KafkaBus, consumer: Any, uncommitted: Any, topics: Sequence[Topic]) -> None:
-        self._bus = bus
-        self._consumer = consumer
-        self._uncommitted = uncommitted
-        self._places = {
-            TopicPartition(bus.topic_name(topic), partition): (topic.name, partition)
-            for topic in topics
-            for partition in range(bus.partition_count(topic))
-        }
-        self._positions: dict[tuple[str, int], int] = {}
-        self._newest_ms: dict[str, int] = {}
-        self._asked = self._fetched = 0.0
-        self._reading = Reading(bus.fleet, bus.source, bus.settings.dead_letters_per_minute_max)
-
-    async def place(self, start: Offsets | None) -> None:
-        """At the beginning, or at start, else at the end."""
-        where = await (self._consumer.beginning_offsets if start is None else self._consumer.end_offsets)(self._places)
-        self._consumer.assign(list(self._places))
-        for place, name in self._places.items():
-            self._positions[name] = where[place] if start is None else start.get(name, where[place])
-            self._consumer.seek(place, self._positions[name])
-
-    async def ends(self) -> Offsets:
-        settings = self._bus.settings
-        written = await self._bus.until(settings.publish_seconds, lambda: self._uncommitted.end_offsets(self._places))
-        deadline = time.monotonic() + settings.marks_seconds
-        while True:
-            ends = await self._bus.until(settings.publish_seconds, lambda: self._consumer.end_offsets(self._places))
-            if time.monotonic() > deadline or all(ends[place] >= written[place] for place in self._places):
-                return {name: ends[place] for place, name in self._places.items()}
-            await asyncio.sleep(settings.retry_seconds / 10)
-
-    def lags(self) -> dict[str, float]:
-        """By topic, how many records were there when the brokers answered last and are not read yet."""
-        found: dict[str, float] = {}
-        for place, name in self._places.items():
-            end = self._consumer.highwater(place)
-            if end is not None:
-                found[name[0]] = found.get(name[0], 0) + max(0, end - self._positions[name])
-        return found
-
-    def ages(self) -> dict[str, float]:
-        """By topic, the seconds since the newest record that was read was written."""
-        now_ms = time.time() * 1000
-        return {topic: max(0.0, now_ms - written_ms) / 1000 for topic, written_ms in self._newest_ms.items()}
-
-    def pass_over(self, topics: Sequence[Topic]) -> None:
-        names = {topic.name for topic in topics}
-        gone = [place for place, (name, _) in self._places.items() if name in names]
-        self._consumer.pause(*gone)
-        self._places = {place: name for place, name in self._places.items() if place not in gone}
-        self._newest_ms = {topic: written for topic, written in self._newest_ms.items() if topic not in names}
-
-    async def __aiter__(self) -> AsyncIterator[Batch]:
-        settings = self._bus.settings
-        yielded = time.monotonic()
-        while True:
-            stored = await self._fetch()
-            moved = await self._move(stored)
-            records = self._reading.read(stored, time.monotonic())
-            await self._reading.publish_pending(self._bus)
-            if moved or time.monotonic() - yielded >= settings.idle_batch_seconds:
-                yielded = time.monotonic()
-                yield Batch(records, dict(self._positions))
-
-    async def _fetch(self) -> list[Stored]:
-        settings = self._bus.settings
-        await asyncio.sleep(max(0.0, self._fetched + settings.batch_pause_seconds - time.monotonic()))
-        self._fetched = time.monotonic()
-        try:
-            found: Mapping[TopicPartition, Sequence[Any]] = await self._consumer.getmany(
-                timeout_ms=int(settings.poll_seconds * 1000), max_records=settings.batch_records_max
-            )
-        except OffsetOutOfRangeError as error:
-            raise await self._out_of_range(error) from error
-        except KafkaError as error:
-            self._bus.access.check_allowed(error, "read")
-            await asyncio.sleep(settings.retry_seconds)
-            return []
-        for place, records in found.items():
-            if place in self._places:
-                topic, newest_ms = self._places[place][0], max(record.timestamp for record in records)
-                self._newest_ms[topic] = max(newest_ms, self._newest_ms.get(topic, newest_ms))
-        return [
-            Stored(*self._places[place], record.offset, record.key, record.value, tuple(record.headers))
-            for place, records in found.items()
-            if place in self._places
-            for record in records
-        ]
-
-    async def _move(self, stored: Sequence[Stored]) -> bool:
-        """Learns where the feed stands. A transaction's marker moves it without any record.
-
-        Asking for hundreds of partitions costs a millisecond, so records are believed and the rest is asked in turn.
-        """
-        for record in stored:
-            self._positions[record.topic, record.partition] = record.offset + 1
-        if stored and time.monotonic() - self._asked < self._bus.settings.poll_seconds:
-            return True
-        self._asked = time.monotonic()
-        moved = bool(stored)
-        for place, name in self._places.items():
-            position = await self._consumer.position(place)
-            moved = moved or position != self._positions[name]
-            self._positions[name] = position
-        return moved
-
-    async def _out_of_range(self, error: OffsetOutOfRangeError) -> Exception:
-        """Which kind of loss it is: the topic begins after where the feed stands, or ends before it."""
-        ((place, offset),) = error.args[0].items()
-        begin = (
-            await self._bus.until(self._bus.settings.start_seconds, lambda: self._consumer.beginning_offsets([place]))
-        )[place]
-        if offset < begin:
-            return NoLog(f"{place.topic}/{place.partition} begins at {begin}, after {offset}: those records are gone")
-        return OtherFleet(f"{place.topic}/{place.partition} ends before {offset}: the topic was created again")
 
 
 class KafkaWriter:

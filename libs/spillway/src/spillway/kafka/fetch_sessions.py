@@ -2,11 +2,16 @@
 
 aiokafka names all that it follows in each fetch, and so does the answer: hundreds, most of them without news, each of
 them read and written field by field in Python. A broker that keeps a session is told what changed, and tells the same.
+
+A fetch of all that is followed may wait longer for news, since whatever comes ends it. aiokafka leaves a partition out
+whose last records nobody has taken yet: what comes there waits for the end of that fetch, so that one is short.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from aiokafka import TopicPartition
+from aiokafka.client import ConnectionGroup
 from aiokafka.errors import FetchSessionIdNotFound
 from aiokafka.protocol.fetch import FetchRequest
 
@@ -22,18 +27,21 @@ EPOCH_MAX = 2**31 - 1
 class FetchSession:
     """With one broker, which is asked one thing after the other. number: 0 before the broker gave one.
 
-    epoch: of the next request. known: what the broker was told. One that meets trouble is opened anew.
+    epoch: of the next request. followed: all partitions that were ever asked about. One that meets trouble is opened
+    anew.
     """
 
     def __init__(self) -> None:
         self.number = 0
         self.epoch = OPENS
+        self.followed: set[Partition] = set()
         self._known: dict[Partition, tuple[int, int]] = {}
 
     def changed(self, wanted: Wanted) -> tuple[dict[Partition, tuple[int, int]], list[Partition]]:
         """What the broker is to be told: partitions with what is wanted of them now, and those to forget."""
         known = self._known if self.epoch > OPENS else {}
         news = {place: asked for place, asked in wanted.items() if known.get(place) != asked}
+        self.followed.update(wanted)
         return news, [place for place in known if place not in wanted]
 
     def answered(self, wanted: Wanted, number: int, error: int) -> None:
@@ -55,15 +63,17 @@ class FetchSession:
 
 
 class SessionFetch(FetchRequest):  # type: ignore[misc]
-    """A fetch as part of a session."""
+    """A fetch as part of a session. wait_ms: how long the broker may wait for news."""
 
-    def __init__(self, request: Any, session: FetchSession, forgotten: Iterable[Partition], news: Wanted) -> None:
+    def __init__(
+        self, request: Any, session: FetchSession, forgotten: Iterable[Partition], news: Wanted, wait_ms: int
+    ) -> None:
         topics = [
             (topic, [(partition, *asked) for partition, asked in partitions])
             for topic, partitions in _by_topic(news.items())
         ]
         super().__init__(
-            request._max_wait_ms,  # noqa: SLF001
+            wait_ms,
             request._min_bytes,  # noqa: SLF001
             request._max_bytes,  # noqa: SLF001
             request._isolation_level,  # noqa: SLF001
@@ -90,13 +100,18 @@ def _by_topic(entries: Iterable[tuple[Partition, Any]]) -> list[tuple[str, list[
 class SessionClient:
     """aiokafka's client in the hands of its fetcher: fetches are part of a session with the broker that they go to.
 
-    sessions: by broker.
+    They go over a connection of their own: a broker answers one request of a connection after the other, and others are
+    not to wait for news, too. sessions: by broker. answers: how many fetches were answered.
+    idle_wait_ms: how long a fetch of all that is followed may wait. follows: whether a partition is still read.
     """
 
-    def __init__(self, client: Any) -> None:
+    def __init__(self, client: Any, idle_wait_ms: int, follows: Callable[[TopicPartition], bool]) -> None:
         self._client = client
+        self._idle_wait_ms = idle_wait_ms
+        self._follows = follows
         self.cluster = client.cluster  # Asked for with each partition of each fetch.
         self.sessions: dict[int, FetchSession] = {}
+        self.answers = 0
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._client, name)
@@ -107,11 +122,26 @@ class SessionClient:
         session = self.sessions.setdefault(node_id, FetchSession())
         wanted = {(topic, one): (offset, size) for topic, there in request.topics for one, offset, size in there}
         news, forgotten = session.changed(wanted)
+        is_whole = session.epoch > OPENS and not self._left_out(node_id, session, wanted)
+        wait_ms = self._idle_wait_ms if is_whole else request._max_wait_ms  # noqa: SLF001
+        fetch = SessionFetch(request, session, forgotten, news, wait_ms)
         try:
-            answer = await self._client.send(node_id, SessionFetch(request, session, forgotten, news), **options)
+            answer = await self._client.send(node_id, fetch, group=ConnectionGroup.COORDINATION)
         except BaseException:
             session.failed()
             raise
         # Versions without sessions have neither field.
         session.answered(wanted, getattr(answer, "session_id", 0), getattr(answer, "error_code", 0))
+        self.answers += 1
         return answer
+
+    def _left_out(self, node_id: int, session: FetchSession, wanted: Wanted) -> bool:
+        """Whether anything is that is read from there."""
+        if len(session.followed) > len(wanted):
+            others = [place for place in session.followed if place not in wanted]
+            session.followed.difference_update(place for place in others if not self._is_read_from(node_id, place))
+        return len(session.followed) > len(wanted)
+
+    def _is_read_from(self, node_id: int, place: Partition) -> bool:
+        whole = TopicPartition(*place)
+        return self._follows(whole) and bool(self.cluster.leader_for_partition(whole) == node_id)

@@ -32,6 +32,7 @@ class KafkaSettings:
     retry_seconds: float = setting(0.1, "the first wait before another try, in seconds; doubled each time")
     retry_seconds_max: float = setting(2.0, "the longest wait before another try, in seconds")
     idle_batch_seconds: float = setting(0.5, "the longest a feed yields nothing, in seconds")
+    idle_fetch_seconds: float = setting(2.0, "how long a broker may wait for news of all that a feed reads, in seconds")
     poll_seconds: float = setting(0.1, "how often a feed looks whether only transaction markers came, in seconds")
     batch_pause_seconds: float = setting(
         0.02, "from one batch of a feed to the next at the least, so that few records do not cost a fetch each, seconds"

@@ -1,0 +1,165 @@
+"""A consumer of whole topics: where it stands, how far behind, and which losses of the log it meets."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from typing import Any, Protocol, TypeVar
+
+from aiokafka import TopicPartition
+from aiokafka.errors import KafkaError, OffsetOutOfRangeError
+
+from spillway.addresses import Topic
+from spillway.bus import Batch, Bus, NoLog, Offsets, OtherFleet
+from spillway.dead_letters import Reading, Stored
+from spillway.kafka.access import KafkaAccess
+from spillway.kafka.fetch_sessions import SessionClient
+from spillway.kafka.settings import KafkaSettings
+
+T = TypeVar("T")
+
+
+class Log(Bus, Protocol):
+    """The bus that a feed is of."""
+
+    settings: KafkaSettings
+    access: KafkaAccess
+    source: str
+
+    def topic_name(self, topic: Topic) -> str: ...
+
+    def partition_count(self, topic: Topic) -> int: ...
+
+    async def until(self, seconds: float, attempt: Callable[[], Awaitable[T]]) -> T: ...
+
+
+class KafkaFeed:
+    """A consumer of whole topics."""
+
+    def __init__(self, bus: Log, consumer: Any, uncommitted: Any, topics: Sequence[Topic]) -> None:
+        self._bus = bus
+        self._consumer = consumer
+        self._uncommitted = uncommitted
+        self._places = {
+            TopicPartition(bus.topic_name(topic), partition): (topic.name, partition)
+            for topic in topics
+            for partition in range(bus.partition_count(topic))
+        }
+        self._positions: dict[tuple[str, int], int] = {}
+        self._newest_ms: dict[str, int] = {}
+        self._asked = self._fetched = 0.0
+        self._sessions: SessionClient = consumer._fetcher._client  # noqa: SLF001
+        self._drained = False
+        """Nothing was there to be taken when the feed last asked."""
+        self._settled = -1
+        """After so many answers to fetches it was learnt where the feed stands, with all of them taken."""
+        self._reading = Reading(bus.fleet, bus.source, bus.settings.dead_letters_per_minute_max)
+
+    async def place(self, start: Offsets | None) -> None:
+        """At the beginning, or at start, else at the end."""
+        where = await (self._consumer.beginning_offsets if start is None else self._consumer.end_offsets)(self._places)
+        self._consumer.assign(list(self._places))
+        for place, name in self._places.items():
+            self._positions[name] = where[place] if start is None else start.get(name, where[place])
+            self._consumer.seek(place, self._positions[name])
+
+    async def ends(self) -> Offsets:
+        settings = self._bus.settings
+        written = await self._bus.until(settings.publish_seconds, lambda: self._uncommitted.end_offsets(self._places))
+        deadline = time.monotonic() + settings.marks_seconds
+        while True:
+            ends = await self._bus.until(settings.publish_seconds, lambda: self._consumer.end_offsets(self._places))
+            if time.monotonic() > deadline or all(ends[place] >= written[place] for place in self._places):
+                return {name: ends[place] for place, name in self._places.items()}
+            await asyncio.sleep(settings.retry_seconds / 10)
+
+    def lags(self) -> dict[str, float]:
+        """By topic, how many records were there when the brokers answered last and are not read yet."""
+        found: dict[str, float] = {}
+        for place, name in self._places.items():
+            end = self._consumer.highwater(place)
+            if end is not None:
+                found[name[0]] = found.get(name[0], 0) + max(0, end - self._positions[name])
+        return found
+
+    def ages(self) -> dict[str, float]:
+        """By topic, the seconds since the newest record that was read was written."""
+        now_ms = time.time() * 1000
+        return {topic: max(0.0, now_ms - written_ms) / 1000 for topic, written_ms in self._newest_ms.items()}
+
+    def pass_over(self, topics: Sequence[Topic]) -> None:
+        names = {topic.name for topic in topics}
+        gone = [place for place, (name, _) in self._places.items() if name in names]
+        self._consumer.pause(*gone)
+        self._places = {place: name for place, name in self._places.items() if place not in gone}
+        self._newest_ms = {topic: written for topic, written in self._newest_ms.items() if topic not in names}
+
+    async def __aiter__(self) -> AsyncIterator[Batch]:
+        settings = self._bus.settings
+        yielded = time.monotonic()
+        while True:
+            answers = self._sessions.answers
+            stored = await self._fetch()
+            moved = await self._move(stored, answers)
+            records = self._reading.read(stored, time.monotonic())
+            await self._reading.publish_pending(self._bus)
+            if moved or time.monotonic() - yielded >= settings.idle_batch_seconds:
+                yielded = time.monotonic()
+                yield Batch(records, dict(self._positions))
+
+    async def _fetch(self) -> list[Stored]:
+        settings = self._bus.settings
+        await asyncio.sleep(max(0.0, self._fetched + settings.batch_pause_seconds - time.monotonic()))
+        self._fetched = time.monotonic()
+        self._drained = False
+        try:
+            found: Mapping[TopicPartition, Sequence[Any]] = await self._consumer.getmany(
+                timeout_ms=int(settings.poll_seconds * 1000), max_records=settings.batch_records_max
+            )
+        except OffsetOutOfRangeError as error:
+            raise await self._out_of_range(error) from error
+        except KafkaError as error:
+            self._bus.access.check_allowed(error, "read")
+            await asyncio.sleep(settings.retry_seconds)
+            return []
+        self._drained = not found
+        for place, records in found.items():
+            if place in self._places:
+                topic, newest_ms = self._places[place][0], max(record.timestamp for record in records)
+                self._newest_ms[topic] = max(newest_ms, self._newest_ms.get(topic, newest_ms))
+        return [
+            Stored(*self._places[place], record.offset, record.key, record.value, tuple(record.headers))
+            for place, records in found.items()
+            if place in self._places
+            for record in records
+        ]
+
+    async def _move(self, stored: Sequence[Stored], answers: int) -> bool:
+        """Learns where the feed stands. A transaction's marker moves it without any record.
+
+        Asking for hundreds of partitions costs a millisecond, so records are believed, and the rest is asked in turn
+        until nothing was fetched since. answers: to fetches, before the last that was there was taken.
+        """
+        for record in stored:
+            self._positions[record.topic, record.partition] = record.offset + 1
+        if self._drained and self._settled == self._sessions.answers:
+            return False
+        if stored and time.monotonic() - self._asked < self._bus.settings.poll_seconds:
+            return True
+        self._asked = time.monotonic()
+        moved = bool(stored)
+        for place, name in self._places.items():
+            position = await self._consumer.position(place)
+            moved = moved or position != self._positions[name]
+            self._positions[name] = position
+        self._settled = answers if self._drained else -1
+        return moved
+
+    async def _out_of_range(self, error: OffsetOutOfRangeError) -> Exception:
+        """Which kind of loss it is: the topic begins after where the feed stands, or ends before it."""
+        ((place, offset),) = error.args[0].items()
+        begin = (
+            await self._bus.until(self._bus.settings.start_seconds, lambda: self._consumer.beginning_offsets([place]))
+        )[place]
+        if offset < begin:
+            return NoLog(f"{place.topic}/{place.partition} begins at {begin}, after {offset}: those records are gone")
+        return OtherFleet(f"{place.topic}/{place.partition} ends before {offset}: the topic was created again")
