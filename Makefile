@@ -1,7 +1,7 @@
 # Every command a developer needs. `make` prints this list.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint types imports docs docs-check unit contract path simulation e2e simulate test-kube test-secured test-compose test-alerts properties kube helm oracle differential replay scaling scaling-faults modes fuzz audit versions upgrade bench chaos up down status clean
+.PHONY: help setup demo test lint types imports docs docs-check unit contract path simulation e2e simulate simulation-ledger test-kube test-secured test-compose test-alerts properties kube helm oracle differential replay scaling scaling-faults modes fuzz audit versions upgrade bench chaos up down status clean
 
 MEMBERS ?= sim
 BUS ?= kafka
@@ -65,8 +65,11 @@ path: setup ## The story in one process, in virtual time
 simulation: setup ## A sample of seeds: all services in one process in virtual time, with faults
 	@$(PYTEST) tests/simulation
 
-simulate: setup ## Many seeds (SEEDS=0:10000 JOBS=2), or one with its trace (REPLAY=17)
-	@$(RUN) python tests/simulation/simulate.py $(if $(REPLAY),--seed $(REPLAY) --trace,--seeds $(SEEDS) --jobs $(JOBS))
+simulate: setup ## Many seeds (SEEDS=0:10000 JOBS=2 LEDGER=path; goes on where it was), or one with its trace (REPLAY=17)
+	@$(RUN) python tests/simulation/simulate.py $(if $(REPLAY),--seed $(REPLAY) --trace,--seeds $(SEEDS) --jobs $(JOBS) $(if $(LEDGER),--ledger $(LEDGER)))
+
+simulation-ledger: setup ## What was run of this and other code (LEDGER=build/simulation.ledger) into the committed ranges
+	@$(RUN) python tests/simulation/simulate.py --ranges $(if $(LEDGER),--ledger $(LEDGER))
 
 e2e: setup ## The platform as processes on real Kafka and Redis, with faults
 	@$(PYTEST) tests/e2e

@@ -22,7 +22,8 @@ def simulate(*arguments: str) -> "subprocess.CompletedProcess[str]":
 @pytest.mark.timeout(600)
 def test_no_seed_of_the_sample_fails(tmp_path: Path) -> None:
     """Nothing undone, doubled, lost or left behind in any of them."""
-    done = simulate("--seeds", SAMPLE, "--kept", "--jobs", "2", "--out", str(tmp_path / "simulation.json"))
+    out, ledger = str(tmp_path / "simulation.json"), str(tmp_path / "ledger")
+    done = simulate("--seeds", SAMPLE, "--kept", "--jobs", "2", "--out", out, "--ledger", ledger)
     assert done.returncode == 0, done.stdout + done.stderr
     summary = json.loads((tmp_path / "simulation.json").read_text())
     assert summary["seeds"] >= 50

@@ -4,6 +4,7 @@ import asyncio
 import hashlib
 import json
 import re
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -78,6 +79,8 @@ class Oracle:
         self.workloads: dict[Key, Known] = {}
         self.epoch = -1
         self.violations: list[str] = []
+        self.seen: Counter[str] = Counter()
+        """How often something that is judged happened; Ownership and scaling count theirs themselves."""
         self.records = 0
         self.writes = 0
         self.trace: list[str] | None = None

@@ -6,12 +6,13 @@ import gc
 import json
 import logging
 import os
-import resource
 import sys
+import threading
 import time
+from collections import Counter
 from collections.abc import Iterator, MutableMapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, replace
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, NoReturn
@@ -20,10 +21,11 @@ import structlog
 
 from spillway_simulation.convergence import clash, missing
 from spillway_simulation.faults import FaultInjector
+from spillway_simulation.ledger import Ledger, Outcome, add_ranges, code_here
 from spillway_simulation.loop import OWNER, BusyLoop, Deadlock, VirtualLoop
 from spillway_simulation.operators import Operators
 from spillway_simulation.scalers import Scaler, resting, unscaled
-from spillway_simulation.script import Script
+from spillway_simulation.script import Script, drawn_of
 from spillway_simulation.seeds import KEPT, script_of
 from spillway_simulation.users import User, join_all
 from spillway_simulation.world import World
@@ -33,22 +35,10 @@ LOOK_SECONDS = 2.0
 SEEDS_A_COLLECTION = 16
 OWNED = ("adopted", "released", "left", "orphaned")
 BUILD = Path("build/simulation.json")
-
-
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """One seed's end. failures: the sentences that did not hold. digest: of its whole trace. owned: Ownership.seen."""
-
-    seed: int
-    failures: tuple[str, ...]
-    digest: str
-    virtual_seconds: float
-    real_seconds: float
-    records: int
-    writes: int
-    converged_after: float
-    sizes_decided: int = 0
-    owned: dict[str, int] = field(default_factory=dict)
+LEDGER = Path("build/simulation.ledger")
+RANGES = Path(__file__).parents[1] / "ledger" / "ranges.tsv"
+PROGRESS_SECONDS = 60.0
+PARENT_SECONDS = 1.0
 
 
 def run_seed(seed: int, trace: bool = False, logs: bool = False) -> Outcome:
@@ -74,6 +64,7 @@ def run_seed(seed: int, trace: bool = False, logs: bool = False) -> Outcome:
             converged_after,
             sum(len(sizes.every) for sizes in oracle.scaling.sizes.values()),
             dict(oracle.ownership.seen),
+            drawn_of(script) | dict(oracle.seen),
         )
         if trace:
             print("\n".join(oracle.trace or ()))
@@ -177,10 +168,12 @@ def _drop(_: object, _level: str, _entry: object) -> NoReturn:
 
 
 def _safely(seed: int) -> Outcome:
+    begun = time.process_time()
     try:
-        return run_seed(seed)
+        outcome = run_seed(seed)
     except Exception as error:
-        return Outcome(seed, (f"the simulation itself: {type(error).__name__}: {error}",), "", 0, 0, 0, 0, -1)
+        outcome = Outcome(seed, (f"the simulation itself: {type(error).__name__}: {error}",), "", 0, 0, 0, 0, -1)
+    return replace(outcome, cpu_seconds=round(time.process_time() - begun, 3))
 
 
 def run_many(seeds: Sequence[int], jobs: int) -> Iterator[Outcome]:
@@ -189,8 +182,20 @@ def run_many(seeds: Sequence[int], jobs: int) -> Iterator[Outcome]:
     if jobs == 1:
         yield from map(_safely, seeds)
         return
-    with get_context("fork").Pool(jobs, maxtasksperchild=200) as pool:
+    initializer, parent = _end_with, (os.getpid(),)
+    with get_context("fork").Pool(jobs, initializer, parent, maxtasksperchild=200) as pool:
         yield from pool.imap_unordered(_safely, seeds, chunksize=1)
+
+
+def _end_with(parent: int) -> None:
+    """Of a worker: one whose parent was killed would wait for the next seed for ever."""
+
+    def look() -> None:
+        while os.getppid() == parent:
+            time.sleep(PARENT_SECONDS)
+        os._exit(1)
+
+    threading.Thread(target=look, daemon=True).start()
 
 
 def main() -> int:
@@ -198,37 +203,57 @@ def main() -> int:
         os.environ["PYTHONHASHSEED"] = "0"
         os.execv(sys.executable, [sys.executable, *sys.argv])
     arguments = _arguments()
+    if arguments.ranges:
+        print(f"{add_ranges(arguments.ranges, Ledger(arguments.ledger, code_here()))} ranges in {arguments.ranges}")
+        return 0
     if arguments.seed is not None:
-        for before in arguments.after:
-            run_seed(before)
-        outcome = run_seed(arguments.seed, arguments.trace, arguments.logs)
-        print(
-            f"seed {outcome.seed}: digest {outcome.digest}, {outcome.virtual_seconds:.0f} virtual seconds, "
-            f"{outcome.records} records, {outcome.writes} writes"
-        )
-        for failure in outcome.failures:
-            print(f"  {failure}")
-        return 1 if outcome.failures else 0
+        return _one(arguments)
     first, _, end = arguments.seeds.partition(":")
     seeds = [*(KEPT if arguments.kept else ()), *range(int(first), int(end))]
-    return _many(list(dict.fromkeys(seeds)), arguments.jobs, arguments.out)
+    return _many(list(dict.fromkeys(seeds)), arguments.jobs, arguments.out, Ledger(arguments.ledger, code_here()))
 
 
-def _many(seeds: Sequence[int], jobs: int, out: Path) -> int:
-    started = time.monotonic()
-    outcomes: list[Outcome] = []
-    for outcome in run_many(seeds, jobs):
+def _one(arguments: argparse.Namespace) -> int:
+    for before in arguments.after:
+        run_seed(before)
+    outcome = run_seed(arguments.seed, arguments.trace, arguments.logs)
+    print(
+        f"seed {outcome.seed}: digest {outcome.digest}, {outcome.virtual_seconds:.0f} virtual seconds, "
+        f"{outcome.records} records, {outcome.writes} writes"
+    )
+    for failure in outcome.failures:
+        print(f"  {failure}")
+    return 1 if outcome.failures else 0
+
+
+def _many(seeds: Sequence[int], jobs: int, out: Path, ledger: Ledger) -> int:
+    """Runs those that the ledger does not have of this code. The summary is of all of them."""
+    started = said = time.monotonic()
+    known = ledger.outcomes()
+    outcomes = [known[seed] for seed in seeds if seed in known]
+    if outcomes:
+        print(f"{len(outcomes)} of {len(seeds)} seeds were run with this code before", flush=True)
+    for outcome in outcomes:
+        _say_failure(outcome)
+    for outcome in run_many([seed for seed in seeds if seed not in known], jobs):
+        ledger.add(outcome)
         outcomes.append(outcome)
-        if outcome.failures:
-            print(f"seed {outcome.seed} failed: {outcome.failures[0]}", flush=True)
-            print(f"  replay: make simulate REPLAY={outcome.seed}", flush=True)
-        if len(outcomes) % 200 == 0:
-            print(f"{len(outcomes)} of {len(seeds)} seeds, {time.monotonic() - started:.0f} s", flush=True)
-            _write(out, _summary(outcomes, jobs, time.monotonic() - started))
+        _say_failure(outcome)
+        if time.monotonic() - said > PROGRESS_SECONDS:
+            said = time.monotonic()
+            failed = sum(bool(one.failures) for one in outcomes)
+            print(f"{len(outcomes)} of {len(seeds)} seeds, {failed} failed, {said - started:.0f} s", flush=True)
+            _write(out, _summary(outcomes, jobs, said - started))
     summary = _summary(outcomes, jobs, time.monotonic() - started)
     _write(out, summary)
     print(json.dumps({name: value for name, value in summary.items() if name != "failures"}))
     return 1 if summary["failed"] else 0
+
+
+def _say_failure(outcome: Outcome) -> None:
+    if outcome.failures:
+        print(f"seed {outcome.seed} failed: {outcome.failures[0]}", flush=True)
+        print(f"  replay: make simulate REPLAY={outcome.seed}", flush=True)
 
 
 def _summary(outcomes: Sequence[Outcome], jobs: int, seconds: float) -> dict[str, Any]:
@@ -242,20 +267,22 @@ def _summary(outcomes: Sequence[Outcome], jobs: int, seconds: float) -> dict[str
         "writes": sum(outcome.writes for outcome in outcomes),
         "sizes_decided": sum(outcome.sizes_decided for outcome in outcomes),
         **{name: sum(outcome.owned.get(name, 0) for outcome in outcomes) for name in OWNED},
-        "cpu_seconds": round(cpu_seconds(), 1),
+        "drawn": _total(outcomes),
+        "cpu_seconds": round(sum(outcome.cpu_seconds for outcome in outcomes), 1),
         "converged_seconds_max": max(outcome.converged_after for outcome in outcomes),
         "failures": [asdict(outcome) for outcome in outcomes if outcome.failures],
     }
 
 
-def cpu_seconds() -> float:
-    """Of this process and of those that it waited for."""
-    own, children = resource.getrusage(resource.RUSAGE_SELF), resource.getrusage(resource.RUSAGE_CHILDREN)
-    return own.ru_utime + own.ru_stime + children.ru_utime + children.ru_stime
+def _total(outcomes: Sequence[Outcome]) -> dict[str, int]:
+    total = Counter[str]()
+    for outcome in outcomes:
+        total.update(outcome.drawn)
+    return dict(sorted(total.items()))
 
 
 def _write(out: Path, summary: dict[str, Any]) -> None:
-    out.parent.mkdir(exist_ok=True)
+    out.parent.mkdir(parents=True, exist_ok=True)
     out.write_text(json.dumps(summary, indent=2) + "\n")
 
 
@@ -269,4 +296,8 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--trace", action="store_true", help="print everything that happens, with --seed")
     parser.add_argument("--logs", action="store_true", help="print the services' logs, with --seed")
     parser.add_argument("--out", type=Path, default=BUILD, help="where the summary goes")
+    parser.add_argument("--ledger", type=Path, default=LEDGER, help="what was run; its seeds are not run again")
+    parser.add_argument(
+        "--ranges", type=Path, nargs="?", const=RANGES, help="write the ledger's ranges here, and run nothing"
+    )
     return parser.parse_args()

@@ -94,6 +94,16 @@ class Script:
         return (*INSTANCES, *HPAS) if self.scaled else INSTANCES
 
 
+def drawn_of(script: Script) -> dict[str, int]:
+    """How much of each thing there is, for the ledger."""
+    return {
+        "members": len(script.members),
+        "asks": sum(map(len, script.asks.values())),
+        "orders": len(script.orders),
+        "faults": len(script.faults),
+    }
+
+
 def with_scaling(script: Script) -> Script:
     """Drawn from a stream of its own, so that the rest of the script stays what it was."""
     random = Random(f"{script.seed}/scaling")

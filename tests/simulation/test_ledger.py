@@ -1,0 +1,109 @@
+"""The ledger of seeds: what was run is not run again, whatever ended the run, and what failed is said again."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+from spillway_simulation.ledger import COLUMNS, Code, Ledger, Outcome, add_ranges, code_here
+
+HERE = Path(__file__).parent
+CODE = Code("abc", "v1")
+
+
+def outcome(seed: int, *failures: str) -> Outcome:
+    return Outcome(seed, failures, "d", 1.0, 1.0, 1, 1, 1.0, cpu_seconds=1.5)
+
+
+def test_a_line_that_was_cut_off_is_ignored_and_the_next_one_is_whole(tmp_path: Path) -> None:
+    ledger = Ledger(tmp_path / "ledger", CODE)
+    ledger.add(outcome(1))
+    ledger.add(outcome(2, "something"))
+    text = (tmp_path / "ledger").read_bytes()
+    (tmp_path / "ledger").write_bytes(text[:-20])
+    assert list(ledger.outcomes()) == [1]
+    ledger.add(outcome(3))
+    assert list(ledger.outcomes()) == [1, 3]
+
+
+def test_what_ran_with_other_code_does_not_count(tmp_path: Path) -> None:
+    Ledger(tmp_path / "ledger", CODE).add(outcome(1))
+    assert Ledger(tmp_path / "ledger", Code("other", "v1")).outcomes() == {}
+
+
+def test_a_change_of_any_source_is_other_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = tmp_path / "services" / "a" / "src" / "a" / "one.py"
+    source.parent.mkdir(parents=True)
+    source.write_text("1")
+    monkeypatch.setattr("spillway_simulation.ledger.ROOT", tmp_path)
+    before = code_here()
+    source.write_text("2")
+    assert code_here().digest != before.digest
+
+
+def test_ranges_of_code_grow_and_those_of_other_code_stay(tmp_path: Path) -> None:
+    table, ledger = tmp_path / "ranges.tsv", Ledger(tmp_path / "one", CODE)
+    other = Ledger(tmp_path / "two", Code("xyz", "v2"))
+    dirty = Ledger(tmp_path / "two", Code("uvw", "v2-dirty"))
+    for seed in (10, 11, 20):
+        ledger.add(outcome(seed))
+    other.add(outcome(10))
+    dirty.add(outcome(10))
+    assert (add_ranges(table, ledger), add_ranges(table, other)) == (2, 1)
+    ledger.add(outcome(12, "something"))
+    add_ranges(table, ledger)
+    rows = [line.split("\t") for line in table.read_text().splitlines()]
+    assert rows[0] == list(COLUMNS)
+    assert rows[1:] == [
+        ["xyz", "v2", "10", "11", "1", "0", "2", "-"],
+        ["abc", "v1", "10", "13", "2", "1", "4", "12"],
+        ["abc", "v1", "20", "21", "1", "0", "2", "-"],
+    ]
+
+
+@pytest.mark.timeout(300)
+def test_a_run_that_was_killed_goes_on_where_it_was(tmp_path: Path) -> None:
+    """kill -9 of the whole run while its seeds run: those that ended are known, and no worker stays."""
+    path, out = tmp_path / "ledger", tmp_path / "simulation.json"
+    command = [sys.executable, str(HERE / "simulate.py"), "--seeds", "13:19", "--out", str(out), "--ledger", str(path)]
+    first = subprocess.Popen([*command, "--jobs", "2"], stdout=subprocess.DEVNULL, start_new_session=True)
+    deadline = time.monotonic() + 200
+    while not path.exists() or path.read_bytes().count(b"\n") < 2:
+        assert time.monotonic() < deadline
+        assert first.poll() is None, "it ended before it could be killed"
+        time.sleep(0.02)
+    workers = children(first.pid)
+    first.send_signal(signal.SIGKILL)
+    first.wait()
+    done = {json.loads(line)["seed"]: line for line in path.read_text().splitlines()}
+    second = subprocess.run([*command, "--jobs", "1"], capture_output=True, text=True, check=True)
+    assert f"{len(done)} of 6 seeds were run with this code before" in second.stdout
+    assert set(done.values()) <= set(path.read_text().splitlines())
+    assert json.loads(out.read_text())["seeds"] == 6
+    while any(Path(f"/proc/{pid}").exists() for pid in workers):
+        assert time.monotonic() < deadline, "a worker lives on"
+        time.sleep(0.05)
+
+
+def children(pid: int) -> list[int]:
+    found = Path(f"/proc/{pid}/task/{pid}/children")
+    return [int(one) for one in found.read_text().split()] if found.exists() else []
+
+
+def test_what_failed_before_is_said_again_with_its_replay(tmp_path: Path) -> None:
+    code = code_here()
+    Ledger(tmp_path / "ledger", code).add(outcome(7, "something does not hold"))
+    command = [sys.executable, str(HERE / "simulate.py"), "--seeds", "7:8", "--ledger", str(tmp_path / "ledger")]
+    environment = {**os.environ, "PYTHONHASHSEED": "0"}
+    done = subprocess.run(
+        [*command, "--out", str(tmp_path / "out.json")], env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 1
+    assert "something does not hold" in done.stdout
+    assert "make simulate REPLAY=7" in done.stdout
