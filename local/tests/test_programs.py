@@ -51,6 +51,18 @@ def test_a_killed_parent_takes_its_children_along_even_those_that_do_not_listen(
         wait_until(lambda: is_gone(child), 10.0, "the child's end")
 
 
+def test_a_child_is_interruptible_where_its_starter_ignores_it(tmp_path: Path) -> None:
+    """A CI that runs in the background of a shell ignores SIGINT, and so would all that is started below it."""
+    shows = "import signal, time; print('here', signal.getsignal(signal.SIGINT), flush=True); time.sleep(600)"
+    ignoring = ("sh", "-c", "trap '' INT; exec \"$@\"", "sh")
+    with subprocess.Popen(
+        (*ignoring, sys.executable, "-c", PARENT, str(tmp_path), shows), stdout=subprocess.PIPE
+    ) as parent:
+        wait_until(lambda: (tmp_path / "log").exists() and "here" in (tmp_path / "log").read_text(), 10.0, "the child")
+        parent.kill()
+    assert "default_int_handler" in (tmp_path / "log").read_text()
+
+
 def test_a_child_outlives_the_thread_that_asked_for_it(tmp_path: Path) -> None:
     started = []
     program = Program("child", (sys.executable, "-c", STUBBORN), tmp_path)

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from spillway_local.programs import interruptible
 from spillway_local.supervision import Supervision
 
 from .running import SERVICES, Platform
@@ -77,7 +78,7 @@ def test_an_open_bind_without_tls_is_refused(platform: Platform) -> None:
 @pytest.mark.parametrize("arguments", [("up", "--instances", "1"), ("demo",)], ids=" ".join)
 def test_ctrl_c_while_it_starts_ends_what_was_started_and_says_so(tmp_path: Path, arguments: tuple[str, ...]) -> None:
     folder = tmp_path / "run"
-    command = (str(Path(sys.executable).parent / "spillway"), *arguments, "--folder", str(folder))
+    command = interruptible((str(Path(sys.executable).parent / "spillway"), *arguments, "--folder", str(folder)))
     try:
         with subprocess.Popen(
             command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True

@@ -2,7 +2,9 @@
 
 import os
 import shutil
+import signal
 import subprocess
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
@@ -121,7 +123,7 @@ def start_child(program: Program, log: Path, at_our_death: str = "KILL") -> Chil
 def _start_child(program: Program, log: Path, at_our_death: str) -> ChildProcess:
     program.folder.mkdir(parents=True, exist_ok=True)
     setpriv = shutil.which("setpriv")
-    command = (setpriv, "--pdeathsig", at_our_death, *program.command) if setpriv else program.command
+    command = interruptible((setpriv, "--pdeathsig", at_our_death, *program.command) if setpriv else program.command)
     with log.open("ab") as output:
         process = subprocess.Popen(
             command,
@@ -133,6 +135,17 @@ def _start_child(program: Program, log: Path, at_our_death: str) -> ChildProcess
             start_new_session=True,
         )
     return ChildProcess(program, process, log)
+
+
+def interruptible(command: tuple[str, ...]) -> tuple[str, ...]:
+    """The command so that SIGINT ends what it starts, as where nobody changed that (GNU's env, so on Linux).
+
+    A shell has what it starts in the background ignore SIGINT, and a process that ignores it hands that on.
+    """
+    env = shutil.which("env")
+    if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN or sys.platform != "linux" or env is None:
+        return command
+    return (env, "--default-signal=INT", *command)
 
 
 @contextmanager
