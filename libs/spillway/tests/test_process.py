@@ -203,3 +203,16 @@ def test_bounds_of_process_settings() -> None:
     assert process_settings({"SPILLWAY_TRACE_RATIO": "0.5"}).trace_ratio == 0.5
     with pytest.raises(SettingsError, match="SPILLWAY_TRACE_RATIO"):
         process_settings({"SPILLWAY_TRACE_RATIO": "2"})
+
+
+async def test_the_time_of_a_process_goes_on_while_its_host_is_suspended() -> None:
+    body = """
+        from spillway.running import steady_clock
+        loop, real = asyncio.get_running_loop(), steady_clock.steady_seconds
+        before = loop.time()
+        steady_clock.steady_seconds = lambda: real() + 60
+        assert loop.time() - before >= 60
+    """
+    async with child(body) as process:
+        code, lines, _ = await finish(process)
+    assert (code, lines[-1]["event"]) == (0, "stopped")

@@ -10,6 +10,7 @@ from spillway.kafka.bus import KafkaBus, KafkaSettings
 from spillway.rpc.services import RpcServer, RpcSettings
 from spillway.running.process import Process, help_asked, run
 from spillway.running.serving import instance_at, serve
+from spillway.running.steady_clock import steady_seconds
 from spillway.settings import from_environment
 from spillway.store import RedisStore, StoreSettings
 
@@ -32,7 +33,7 @@ async def main(process: Process) -> None:
         KafkaBus(kafka, "", f"spillway/planner/{process.instance}") as bus,
         RedisStore(redis, bus.fleet) as store,
     ):
-        clocks = Clocks(time.monotonic, lambda: time.time_ns() // 1_000_000)
+        clocks = Clocks(steady_seconds, lambda: time.time_ns() // 1_000_000)
         planner = Planner(bus, store, settings, instance_at(process, rpc), clocks)
         await serve(process, bus, RpcServer(planner, rpc), planner)
 

@@ -7,7 +7,8 @@ class LogProof:
     """Holds for so many seconds after a moment up to which everything in the log is known to be read.
 
     A process that is cut off from the log, or that was frozen, finds by it that others may have taken its turns: its
-    session ran out later than this. The clock is the loop's, which went on while the process stood still.
+    session ran out later than this. The clock is the loop's, which goes on while the process stands still, and in a
+    process of ours (steady_clock.SteadyLoop) while its host is suspended.
     """
 
     def __init__(self, seconds: float) -> None:

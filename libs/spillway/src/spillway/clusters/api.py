@@ -95,7 +95,7 @@ MERGE_PATCH: Final = "application/merge-patch+json"
 class Probe:
     nodes: int
     pods: int
-    started_at: float  # the loop's monotonic clock, before the first of the two requests
+    started_at: float  # the loop's clock, before the first of the two requests
 
 
 class ClusterApi(Requests):

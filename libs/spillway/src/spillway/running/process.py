@@ -19,6 +19,7 @@ from msgspec import Meta
 
 from spillway import metrics, tracing
 from spillway.bus import Bus, NoLog, OtherFleet, TooManyDeadLetters
+from spillway.running.steady_clock import SteadyLoop
 from spillway.settings import OperatorError, SettingsError, from_environment, help_text, setting
 from spillway.tracing import TraceSettings
 from spillway.version import VERSION
@@ -126,7 +127,8 @@ def run(
         structlog.get_logger(service=service).critical("cannot start", error=str(error))
         return EXIT_OPERATOR
     _configure_logs(chosen.log_level)
-    return asyncio.run(_run(service, main, chosen, known))
+    with asyncio.Runner(loop_factory=SteadyLoop) as runner:
+        return runner.run(_run(service, main, chosen, known))
 
 
 async def _run(
