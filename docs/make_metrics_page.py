@@ -29,6 +29,7 @@ SERVICES_BY_LIBRARY: Final = {
     "kafka/bus": ("all",),
     "kafka/topics": ("all",),
     "dead_letters": ("all",),
+    "retention": ("all",),
     "clusters/watch": ("snapshot", "propagator", "vk-bridge"),
     "running/cluster_turns": ("snapshot", "propagator", "vk-bridge"),
     "running/standby": ("planner", "hpa", "descheduler"),

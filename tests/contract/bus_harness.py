@@ -7,8 +7,9 @@ import secrets
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
-from aiokafka import AIOKafkaProducer
-from aiokafka.admin import AIOKafkaAdminClient
+from aiokafka import AIOKafkaProducer, TopicPartition
+from aiokafka.admin import AIOKafkaAdminClient, RecordsToDelete
+from aiokafka.errors import PolicyViolationError
 
 from spillway.addresses import CLUSTERS, EVENTS_BY_TOPIC, TOPICS, Topic
 from spillway.bus import (
@@ -40,6 +41,7 @@ class Harness(Protocol):
     async def leave(self, bus: Any) -> None: ...
     async def raw(self, topic: Topic, key: bytes | None, value: bytes | None, headers: Headers) -> None: ...
     async def compact_once(self, bus: Bus) -> None: ...
+    async def delete_before(self, topic: Topic, partition: int, offset: int) -> None: ...
     async def form_again(self) -> None: ...
 
 
@@ -62,6 +64,9 @@ class LocalHarness:
 
     async def compact_once(self, bus: Bus) -> None:
         self.broker.compact(honour_lag=False)
+
+    async def delete_before(self, topic: Topic, partition: int, offset: int) -> None:
+        self.broker.delete_before(topic, partition, offset)
 
     async def form_again(self) -> None:
         self.broker.reform("other-00000002")
@@ -113,6 +118,18 @@ class KafkaHarness:
         async with asyncio.timeout(DEADLINE_SECONDS):
             while len([record for record in await whole(bus, [CLUSTERS]) if record.key == "a"]) > 1:
                 await bus.publish(ClusterLeft(filler))
+
+    async def delete_before(self, topic: Topic, partition: int, offset: int) -> None:
+        """As retention does it, only at once. ValueError: the broker refuses it."""
+        place = TopicPartition(self.topics.topic_prefix + topic.name, partition)
+        admin = AIOKafkaAdminClient(bootstrap_servers=self.settings.bootstrap)
+        await admin.start()
+        try:
+            await admin.delete_records({place: RecordsToDelete(before_offset=offset)})
+        except PolicyViolationError as error:
+            raise ValueError(str(error)) from error
+        finally:
+            await admin.close()
 
     async def form_again(self) -> None:
         admin = AIOKafkaAdminClient(bootstrap_servers=self.settings.bootstrap)

@@ -151,7 +151,10 @@ class Bus(Protocol):
 
     def follow(self, topics: Sequence[Topic], start: Offsets | None = None) -> AbstractAsyncContextManager[Feed]:
         """Reads topics whole, then on. start: from these offsets instead, partitions that it lacks from the end;
-        an empty mapping is therefore the end of everything. Topics that transactions write are read committed."""
+        an empty mapping is therefore the end of everything. Topics that transactions write are read committed.
+
+        What retention deleted is skipped (retention.py), at the start and later; where a topic ends before the reader
+        stands, it is another log: OtherFleet."""
         ...
 
     def cluster_turns(self, service: str, instance: str) -> AbstractAsyncContextManager[AsyncIterator[Assignment]]:

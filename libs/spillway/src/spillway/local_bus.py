@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import copy
-from bisect import bisect_left
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -27,6 +26,8 @@ from spillway.bus import (
 )
 from spillway.dead_letters import Outgoing, Reading, Stored, headers_for, outgoing, sending
 from spillway.events import Event, FleetFormed, TurnTaken
+from spillway.local_log import PartitionLog, now
+from spillway.retention import clamped
 from spillway.waiting import is_set_within
 
 RETRY_SECONDS = 0.1
@@ -53,39 +54,6 @@ class LocalSettings:
     """Partitions of the topics of the workload scope."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Kept:
-    offset: int
-    key: bytes | None
-    value: bytes | None
-    headers: Headers
-    at: float
-
-
-@dataclass(slots=True)
-class _Log:
-    """One partition. Offsets have gaps where a transaction ended or compaction took a record."""
-
-    records: list[_Kept] = field(default_factory=list)
-    end: int = 0
-
-    def append(self, key: bytes | None, value: bytes | None, headers: Headers) -> int:
-        offset, self.end = self.end, self.end + 1
-        self.records.append(_Kept(offset, key, value, headers, _now()))
-        return offset
-
-    def since(self, offset: int, count: int) -> list[_Kept]:
-        first = bisect_left(self.records, offset, key=lambda record: record.offset)
-        return self.records[first : first + count]
-
-    def compact(self, before: float, drop_tombstones: bool) -> None:
-        """Keeps the last record per key among those written up to before, and all later ones."""
-        old = [record for record in self.records if record.at <= before]
-        last = {record.key: record.offset for record in old}
-        kept = [r for r in old if last[r.key] == r.offset and not (drop_tombstones and r.value is None)]
-        self.records = kept + self.records[len(old) :]
-
-
 @dataclass(slots=True)
 class _Member:
     bus: "LocalBus"
@@ -102,7 +70,7 @@ class LocalBroker:
         self.settings = settings or LocalSettings()
         self.unavailable = False
         self.fleet = ""
-        self._logs = {topic.name: [_Log() for _ in range(self.partition_count(topic))] for topic in TOPICS}
+        self._logs = {topic.name: [PartitionLog() for _ in range(self.partition_count(topic))] for topic in TOPICS}
         self._groups: dict[str, list[_Member]] = {}
         self._fences: dict[str, int] = {}
         self._failures: list[bool] = []
@@ -148,9 +116,25 @@ class LocalBroker:
     def compact(self, *, honour_lag: bool = True, drop_tombstones: bool = False) -> None:
         """Compacts every compacted topic at once; honour_lag spares what min.compaction.lag would spare."""
         for topic in (topic for topic in TOPICS if topic.compacted):
-            before = _now() - (topic.lag_ms / 1000 if honour_lag else 0.0)
+            before = now() - (topic.lag_ms / 1000 if honour_lag else 0.0)
             for log in self._logs[topic.name]:
                 log.compact(before, drop_tombstones)
+
+    def delete_before(self, topic: Topic, partition: int, offset: int) -> None:
+        """The partition begins at offset from now on, as after Kafka's delete_records. ValueError: Kafka refuses it."""
+        if topic.compacted:
+            raise ValueError(f"{topic.name} is compacted: retention deletes nothing of it")
+        self._logs[topic.name][partition].begin_at(offset)
+
+    def retain(self, seconds: float | None = None, bytes_max: int | None = None) -> None:
+        """Deletes at once what retention may have deleted by now, of every topic that forgets.
+
+        seconds: of age, None: as long as each topic keeps its records. bytes_max: of keys and values of one partition.
+        """
+        for topic in (topic for topic in TOPICS if not topic.compacted):
+            kept_seconds = topic.retention_ms / 1000 if seconds is None else seconds
+            for log in self._logs[topic.name]:
+                log.retain(now() - kept_seconds, bytes_max)
 
     def append_raw(self, topic: Topic, partition: int, key: bytes | None, value: bytes | None, headers: Headers) -> int:
         """Writes any bytes, also such that no reader can read."""
@@ -163,7 +147,7 @@ class LocalBroker:
         self.fleet = fleet
         for logs in self._logs.values():
             for log in logs:
-                log.records, log.end = [], 0
+                log.records, log.begin, log.end = [], 0, 0
         self.append([outgoing(FleetFormed(fleet))], fleet, "topics")
         self.wake(frozenset(self._logs))
         self.reformed.set()
@@ -188,7 +172,7 @@ class LocalBroker:
         for record in records:
             self._serial += 1
             partition = partition_of(record.address.partition_by, self.partition_count(record.address.topic))
-            moment = (datetime(2000, 1, 1, tzinfo=UTC) + timedelta(seconds=_now())).isoformat()
+            moment = (datetime(2000, 1, 1, tzinfo=UTC) + timedelta(seconds=now())).isoformat()
             headers = headers_for(record, fleet, source, f"local-{self._serial}", moment)
             offset = self._logs[record.address.topic.name][partition].append(record.key, record.value, headers)
             positions.append(Position(record.address.topic.name, partition, offset))
@@ -214,12 +198,17 @@ class LocalBroker:
     def ends(self, topics: Iterable[Topic]) -> dict[tuple[str, int], int]:
         return {(t.name, index): log.end for t in topics for index, log in enumerate(self._logs[t.name])}
 
+    def begins(self, topics: Iterable[Topic]) -> dict[tuple[str, int], int]:
+        return {(t.name, index): log.begin for t in topics for index, log in enumerate(self._logs[t.name])}
+
     def end(self, topic: str, partition: int) -> int:
         return self._logs[topic][partition].end
 
     def since(self, topic: str, partition: int, offset: int, count: int) -> tuple[list[Stored], int]:
         """The next records, and the offset after them: the end when there are no more."""
         log = self._logs[topic][partition]
+        if offset < log.begin:
+            offset = clamped({(topic, partition): offset}, {(topic, partition): log.begin})[topic, partition]
         if offset == log.end:
             return [], offset
         if offset > log.end:
@@ -322,16 +311,17 @@ class LocalBus:
     async def reach(self, seconds: float) -> None:
         """Gives others a turn, then raises BusUnavailable after seconds without the broker."""
         await asyncio.sleep(0)
-        deadline = _now() + seconds
+        deadline = now() + seconds
         while self.cut_off:
-            if _now() >= deadline:
+            if now() >= deadline:
                 raise BusUnavailable(f"no answer from the log within {seconds} s")
             await asyncio.sleep(min(RETRY_SECONDS, seconds))
 
     @contextlib.asynccontextmanager
     async def follow(self, topics: Sequence[Topic], start: Offsets | None = None) -> AsyncIterator[Feed]:
-        ends = self.broker.ends(topics)
-        positions = dict.fromkeys(ends, 0) if start is None else ends | {k: v for k, v in start.items() if k in ends}
+        ends, begins = self.broker.ends(topics), self.broker.begins(topics)
+        wanted = begins if start is None else ends | {k: v for k, v in start.items() if k in ends}
+        positions = clamped(wanted, begins)
         feed = _LocalFeed(self, tuple(topics), positions)
         try:
             yield feed
@@ -414,7 +404,7 @@ class _LocalFeed:
             self.changed.clear()
             before = dict(self._positions)
             stored = [] if self._bus.cut_off else self._fetch()
-            records = self._reading.read(stored, _now())
+            records = self._reading.read(stored, now())
             if not self._bus.cut_off:
                 await self._reading.publish_pending(self._bus)
             if self._bus.cut_off:
@@ -517,11 +507,3 @@ class _LocalStandbyTurn:
         """Something may have changed: the share, or the broker is there again."""
         if await is_set_within(self._member.changed, self._bus.broker.settings.idle_batch_seconds):
             self._member.changed.clear()
-
-
-def _now() -> float:
-    """The loop's clock, which a simulation makes virtual; 0 where no loop runs yet."""
-    try:
-        return asyncio.get_running_loop().time()
-    except RuntimeError:
-        return 0.0

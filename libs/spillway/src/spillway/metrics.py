@@ -40,6 +40,11 @@ EVENTS_APPLIED: Final = Counter("spillway_events_applied", "Records read and app
 DEAD_LETTERS: Final = Counter(
     "spillway_dead_letters", "Records that could not be read, by the topic they were on", ["topic"]
 )
+RECORDS_MISSED: Final = Counter(
+    "spillway_records_missed",
+    "Offsets that a reader skipped, since retention had deleted what stood there before it was read",
+    ["topic"],
+)
 PUBLISH_SECONDS: Final = Histogram(
     "spillway_publish_seconds", "From publish to the log's acknowledgement", buckets=_FAST
 )

@@ -9,11 +9,12 @@ from aiokafka import TopicPartition
 from aiokafka.errors import KafkaError, OffsetOutOfRangeError
 
 from spillway.addresses import Topic
-from spillway.bus import Batch, Bus, NoLog, Offsets, OtherFleet
+from spillway.bus import Batch, Bus, Offsets, OtherFleet
 from spillway.dead_letters import Reading, Stored
 from spillway.kafka.access import KafkaAccess
 from spillway.kafka.fetch_sessions import SessionClient
 from spillway.kafka.settings import KafkaSettings
+from spillway.retention import clamped
 
 T = TypeVar("T")
 
@@ -55,12 +56,18 @@ class KafkaFeed:
         self._reading = Reading(bus.fleet, bus.source, bus.settings.dead_letters_per_minute_max)
 
     async def place(self, start: Offsets | None) -> None:
-        """At the beginning, or at start, else at the end."""
-        where = await (self._consumer.beginning_offsets if start is None else self._consumer.end_offsets)(self._places)
+        """At the beginning, or at start but not before the beginning, else at the end."""
+        begins = wanted = self._named(await self._consumer.beginning_offsets(self._places))
+        if start is not None:
+            ends = self._named(await self._consumer.end_offsets(self._places))
+            wanted = {name: start.get(name, end) for name, end in ends.items()}
+        self._positions = clamped(wanted, begins)
         self._consumer.assign(list(self._places))
         for place, name in self._places.items():
-            self._positions[name] = where[place] if start is None else start.get(name, where[place])
             self._consumer.seek(place, self._positions[name])
+
+    def _named(self, offsets: Mapping[TopicPartition, int]) -> dict[tuple[str, int], int]:
+        return {self._places[place]: offset for place, offset in offsets.items()}
 
     async def ends(self) -> Offsets:
         settings = self._bus.settings
@@ -116,7 +123,8 @@ class KafkaFeed:
                 timeout_ms=int(settings.poll_seconds * 1000), max_records=settings.batch_records_max
             )
         except OffsetOutOfRangeError as error:
-            raise await self._out_of_range(error) from error
+            await self._return_into_range(error)
+            return []
         except KafkaError as error:
             self._bus.access.check_allowed(error, "read")
             await asyncio.sleep(settings.retry_seconds)
@@ -154,12 +162,15 @@ class KafkaFeed:
         self._settled = answers if self._drained else -1
         return moved
 
-    async def _out_of_range(self, error: OffsetOutOfRangeError) -> Exception:
-        """Which kind of loss it is: the topic begins after where the feed stands, or ends before it."""
+    async def _return_into_range(self, error: OffsetOutOfRangeError) -> None:
+        """To the topic's beginning, where that is after where the feed stands. Where its end is before: OtherFleet."""
         ((place, offset),) = error.args[0].items()
         begin = (
             await self._bus.until(self._bus.settings.start_seconds, lambda: self._consumer.beginning_offsets([place]))
         )[place]
-        if offset < begin:
-            return NoLog(f"{place.topic}/{place.partition} begins at {begin}, after {offset}: those records are gone")
-        return OtherFleet(f"{place.topic}/{place.partition} ends before {offset}: the topic was created again")
+        if offset >= begin:
+            raise OtherFleet(f"{place.topic}/{place.partition} ends before {offset}: the topic was created again")
+        name = self._places.get(place)
+        if name is not None:  # Else it is passed over by now.
+            self._positions |= clamped({name: offset}, {name: begin})
+            self._consumer.seek(place, begin)

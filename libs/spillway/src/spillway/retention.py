@@ -1,0 +1,32 @@
+"""Where a reader goes on that stands before the beginning of a partition: retention deleted what it had yet to read."""
+
+from collections import Counter
+
+import structlog
+
+from spillway import metrics
+from spillway.addresses import TOPIC_BY_NAME
+from spillway.bus import NoLog, Offsets
+
+log = structlog.get_logger()
+
+
+def clamped(positions: Offsets, begins: Offsets) -> dict[tuple[str, int], int]:
+    """The positions, but none before its partition's beginning, as far as begins has it. What is skipped is told.
+
+    A topic that forgets loses its oldest records by design, so its readers bear that some are missing. Of a compacted
+    one that is a loss of the log: NoLog.
+    """
+    found, missed = dict(positions), Counter[str]()
+    for place, begin in begins.items():
+        if found.get(place, begin) >= begin:
+            continue
+        topic, partition = place
+        if TOPIC_BY_NAME[topic].compacted:
+            raise NoLog(f"{topic}/{partition} begins at {begin}, after {found[place]}: those records are gone")
+        missed[topic] += begin - found[place]
+        found[place] = begin
+    for topic, count in missed.items():
+        metrics.RECORDS_MISSED.labels(topic).inc(count)
+        log.warning("retention deleted records that were yet to be read", topic=topic, records=count)
+    return found
