@@ -1,14 +1,20 @@
 """What retention deletes ends no service: in one process and virtual time."""
 
 import asyncio
+import json
 import sys
 from pathlib import Path
 
 import pytest
 
-from spillway.addresses import CAPACITY_CHANGES
+from hpa.service import Hpa
+from hpa.settings import HpaSettings
+from spillway.addresses import CAPACITY_CHANGES, LOAD
 from spillway.api import ApplyRequest, GetRequest, ListClustersRequest
+from spillway.api_scaling import DeclarePolicyRequest, ReportRequest
 from spillway.bus import partition_of
+from spillway.events_scaling import LoadObserved
+from spillway.local_bus import LocalBus
 from spillway_local.fleet_plan import deployment
 from spillway_local.in_process import InProcess, in_process
 
@@ -65,3 +71,73 @@ async def bound_of(platform: InProcess, service: str, replicas: int) -> bool:
 
 async def state_is(platform: InProcess, name: str, state: str) -> bool:
     return await state_of(platform, name) == state
+
+
+QUEUE = {
+    "type": "External",
+    "external": {"metric": {"name": "requests"}, "target": {"type": "AverageValue", "averageValue": "10"}},
+}
+
+
+async def declare_policy(platform: InProcess) -> None:
+    """Of web, whose replicas follow requests."""
+    reference = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}
+    spec = {"scaleTargetRef": reference, "minReplicas": 1, "maxReplicas": 12, "metrics": [QUEUE]}
+    metadata = {"name": "web", "namespace": NAMESPACE}
+    manifest = {"apiVersion": "autoscaling/v2", "kind": "HorizontalPodAutoscaler", "metadata": metadata, "spec": spec}
+    await platform.hpa().declare_policy(DeclarePolicyRequest(json.dumps(manifest)))
+
+
+def requests(platform: InProcess, name: str, count: int) -> LoadObserved:
+    return LoadObserved(NAMESPACE, name, "requests", "", "", "", "", count * 1000, platform.wall_ms(), 0, "test", "")
+
+
+async def replicas(platform: InProcess, wanted: int) -> bool:
+    return sum((await placed(platform, "web")).values()) == wanted
+
+
+async def test_hpa_starts_anew_though_all_values_are_gone_and_scales_by_the_next_one() -> None:
+    async with in_process(services=("snapshot-1", "planner-1", "propagator-1", "hpa-1")) as platform:
+        await join(platform)
+        await until(lambda: platform.hpa().is_active, "hpa is active")
+        await platform.planner().apply(ApplyRequest((deployment("web", NAMESPACE, 2),)))
+        await declare_policy(platform)
+        await platform.hpa().report(ReportRequest((requests(platform, "web", 40),)))
+        await until(lambda: replicas(platform, 4), "web has 4 replicas")
+        await platform.stop("hpa-1")
+        place = partition_of(f"{NAMESPACE}/web", platform.broker.partition_count(LOAD))
+        bus = LocalBus(platform.broker, platform.broker.fleet, "somebody")
+        await bus.publish(*(requests(platform, "web", 90) for _ in range(3)))
+        platform.broker.delete_before(LOAD, place, platform.broker.end(LOAD.name, place))
+        platform.start("hpa-2")
+        await until(lambda: platform.hpa().is_active, "the other hpa is active")
+        assert await replicas(platform, 4)
+        await platform.hpa().report(ReportRequest((requests(platform, "web", 60),)))
+        await until(lambda: replicas(platform, 6), "web has 6 replicas")
+
+
+async def test_a_start_reads_little_of_what_others_report_beside_a_quiet_policy() -> None:
+    async with in_process(
+        services=("snapshot-1", "planner-1", "propagator-1", "hpa-1"), hpa_settings=HpaSettings(positions_behind_max=20)
+    ) as platform:
+        await join(platform)
+        await until(lambda: platform.hpa().is_active, "hpa is active")
+        await platform.planner().apply(ApplyRequest((deployment("web", NAMESPACE, 2),)))
+        await declare_policy(platform)
+        count = platform.broker.partition_count(LOAD)
+        place = partition_of(f"{NAMESPACE}/web", count)
+        names = (f"other-{number}" for number in range(1_000))
+        other = next(name for name in names if partition_of(f"{NAMESPACE}/{name}", count) == place)
+        bus = LocalBus(platform.broker, platform.broker.fleet, "somebody")
+        for _ in range(30):
+            await bus.publish(*(requests(platform, other, 35) for _ in range(10)))
+            platform.broker.append_raw(LOAD, place, b"shop/web", b"nobody can read this", ())
+            await asyncio.sleep(10)
+        for _ in range(50):
+            platform.broker.append_raw(LOAD, place, b"shop/web", b"nobody can read this", ())
+        await asyncio.sleep(10)
+        platform.start("hpa-2")
+        await asyncio.sleep(10)
+        standby: Hpa = platform.running["hpa-2"].service
+        end = platform.broker.end(LOAD.name, place)
+        assert end - standby.state.load_starts()[LOAD.name, place] <= 20 + 11

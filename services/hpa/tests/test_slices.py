@@ -188,17 +188,17 @@ async def test_what_is_new_is_decided_on_between_slices_of_what_is_due() -> None
         made.step(turn)
         offsets = count()
         for name in NAMES:
-            await made._hear([_record(replace(declared(2), name=name), next(offsets))])
+            await made._hear([_record(replace(declared(2), name=name), next(offsets))], {})
             (policy,) = [one for one in begun(POLICIES[0]).log if isinstance(one.event, ScalePolicyDeclared)]
             assert isinstance(policy.event, ScalePolicyDeclared)
             made.state.declare(replace(policy.event, name=name, policy=name, generation=turn.next_generation()))
-            await made._hear([_record(replace(load("queue", 20, at(0)), name=name), next(offsets))])
+            await made._hear([_record(replace(load("queue", 20, at(0)), name=name), next(offsets))], {})
         made.step(turn)
         clock[0] = at(130)  # All of their values are too old.
         made.standby.requests.asked.clear()
         first = made.step(turn)
         assert made.standby.requests.asked.is_set()
-        await made._hear([_record(replace(load("queue", 90, at(130)), name=NAMES[3]), next(offsets))])
+        await made._hear([_record(replace(load("queue", 90, at(130)), name=NAMES[3]), next(offsets))], {})
         second, third = made.step(turn), made.step(turn)
         made.standby.requests.asked.clear()
         clock[0] = at(131)

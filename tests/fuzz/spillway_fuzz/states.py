@@ -170,7 +170,7 @@ def _hpa(given: Stream) -> bool:
     events = state.take_turn(lambda: Generation(9, next(numbers)), NOW_MS)
     heard: list[Any] = []
 
-    async def hear(more: Any) -> None:
+    async def hear(more: Any, _: Any) -> None:
         heard.extend(more)
 
     intake.hear = hear

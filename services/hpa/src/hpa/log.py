@@ -16,8 +16,8 @@ FORGETTING = (LOAD, BACKLOG)
 OWN = (SCALE_POLICIES, SCALE_STATE, SCALE)
 """Written by the active instance alone, which then reads them no more."""
 
-Hear = Callable[[Sequence[Heard]], Awaitable[None]]
-"""Takes input records; returns when there is room for more."""
+Hear = Callable[[Sequence[Heard], Offsets], Awaitable[None]]
+"""Takes input records, or none, and where the feeds stand behind them; returns when there is room for more."""
 
 
 class Intake:
@@ -50,11 +50,10 @@ class Intake:
         """A state stands where its feeds do, which may be beyond the last record that could be read; in the turn, only
         behind what was decided on."""
         if self.hear is None:
-            self.state.stand(batch.positions.items())
+            self.state.positions.stand(batch.positions.items())
             return
         heard, self._heard = self._heard, []
-        if heard:
-            await self.hear(heard)
+        await self.hear(heard, positions)
 
 
 def follower_into(intake: Intake, bus: Bus) -> Follower:

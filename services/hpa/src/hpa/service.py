@@ -20,7 +20,7 @@ from spillway import api_scaling as scaling
 from spillway import metrics, tracing
 from spillway.addresses import SCALE_POLICIES, Tombstone
 from spillway.api import RequestError
-from spillway.bus import Bus, Headers
+from spillway.bus import Bus, Headers, Offsets
 from spillway.events_scaling import ScaleDecided, ScalePolicyDeclared
 from spillway.model import Generation
 from spillway.running.following import Follower
@@ -125,8 +125,15 @@ class Hpa:
         self._room.set()
         metrics.SCALE_POLICIES.set(0)
 
-    async def _hear(self, records: Sequence[Heard]) -> None:
-        """Input records of the turn, as they come; returns when there is room for more."""
+    async def _hear(self, records: Sequence[Heard], positions: Offsets) -> None:
+        """Input records of the turn, as they come; returns when there is room for more.
+
+        Where none waits to be decided on, the state stands where the feeds do: behind what could not be read as well.
+        """
+        if not records:
+            if not self._heard:
+                self._state.positions.stand(positions.items())
+            return
         self._heard.extend(records)
         self.standby.requests.asked.set()
         while len(self._heard) > self._settings.records_waiting_max and not self.standby.is_ending:

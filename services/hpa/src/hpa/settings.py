@@ -34,6 +34,11 @@ class HpaSettings(StandbySettings):
         20_000, "input records that wait for a decision before no more are read", least=1
     )
     records_in_group_max: int = setting(1_000, "input records whose decisions are written in one transaction", least=1)
+    positions_behind_max: int = setting(
+        2_000,
+        "records of a partition of load or backlog that change nothing, before it is written how far it was read",
+        least=1,
+    )
     dues_in_group_max: int = setting(
         100, "decisions that are due, or left from before the turn, made between two looks at what is new", least=1
     )
@@ -55,6 +60,7 @@ class HpaSettings(StandbySettings):
             future_max_ms=_milliseconds(self.future_max_seconds),
             missed_ms=_milliseconds(self.missed_seconds),
             series_max=self.series_max,
+            positions_behind_max=self.positions_behind_max,
         )
 
 

@@ -12,7 +12,8 @@ class Rules(Struct, frozen=True):
     """In milliseconds. sample_age_max: older samples of a pod count as none. pods_age_max: a cluster whose samples
     came, and that says nothing for longer, is lost. load_age_max: older values are unknown. forgotten: a series that
     stopped is gone after that, if others of its metric go on. future_max: what is later than that is not believed.
-    missed: an instant that nobody decided on for longer is passed over.
+    missed: an instant that nobody decided on for longer is passed over. positions_behind_max: no decision
+    depends on it.
     """
 
     mode: str = EVENT
@@ -24,6 +25,7 @@ class Rules(Struct, frozen=True):
     future_max_ms: int = 10_000
     missed_ms: int = 300_000
     series_max: int = 2_000
+    positions_behind_max: int = 2_000
 
 
 DEFAULT_RULES: Final = Rules()

@@ -8,7 +8,7 @@ decided depends on records and their times; when and how often a process was kil
 
 import heapq
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 
 from msgspec.structs import replace
 
@@ -18,6 +18,7 @@ from hpa.core.heard.readings import Moment
 from hpa.core.kubernetes.evaluating import CONTROLLER
 from hpa.core.manifests.attached import read_attached
 from hpa.core.named import forget_changed, forget_unnamed, is_named, remembered_of
+from hpa.core.positions import Positions
 from hpa.core.rules import Rules
 from hpa.core.scaled import Failed, Refused, Scaled
 from hpa.core.sizing.composing import Case, Due, Sized
@@ -39,6 +40,8 @@ from spillway.model import NO_GENERATION, Generation
 
 CATCH_UP_MAX = 1_000
 """Instants before a record, not missed yet, that are looked at one after the other; further ones are passed over."""
+UNSEEN_LOOK = 1_000
+"""So many more records wait of one workload before a standby looks which of them no state needs any more."""
 ALL = 2**62
 """Decisions that are made at once."""
 
@@ -60,7 +63,7 @@ class HpaState:
         self.inputs: dict[WorkloadKey, Inputs] = {}
         self.decided: dict[WorkloadKey, ScaleDecided] = {}
         self.states: dict[WorkloadKey, ScaleStateChanged] = {}
-        self.positions: dict[tuple[str, int], int] = {}
+        self.positions = Positions()
         self.dropped: dict[str, int] = {}
         self.failed: list[Failed] = []
         self._failing: set[tuple[WorkloadKey, str]] = set()
@@ -70,7 +73,6 @@ class HpaState:
         self._next: Callable[[], Generation] = lambda: NO_GENERATION
         self._dues: list[tuple[int, WorkloadKey]] = []
         self._returned: deque[WorkloadKey] = deque()
-        self._unseen_from: dict[tuple[str, int], int] = {}
         self._turn_ms = self._told_ms = 0
         self._unwritten: dict[WorkloadKey, None] = {}
 
@@ -79,7 +81,7 @@ class HpaState:
     def follow(self, heard: Heard) -> None:
         """Takes a record in, decides nothing. Raises BadPolicy, Unreadable."""
         key, event = heard.workload, heard.event
-        self._stand_behind(heard)
+        self.positions.stand_behind(heard)
         if heard.topic in INPUTS:
             self._keep(key, heard)
         elif event is None:
@@ -107,14 +109,7 @@ class HpaState:
 
     def load_starts(self) -> dict[tuple[str, int], int]:
         """Where to begin to read the topics that forget: every record before was seen by some workload's state."""
-        starts: dict[tuple[str, int], int] = {}
-        for scaled in self.scaled.values():
-            for place, offset in scaled.positions.items():
-                topic, _, partition = place.rpartition("/")
-                if topic in FORGETTING:
-                    at = (topic, int(partition))
-                    starts[at] = max(starts.get(at, 0), offset)
-        return starts
+        return dict(self.positions.told)
 
     def _keep(self, key: WorkloadKey, heard: Heard) -> None:
         """An input record: for later, or at once where the state has seen it or there is none."""
@@ -128,6 +123,8 @@ class HpaState:
                 self._forget_gone(key)
         elif heard.offset >= scaled.positions.get(f"{heard.topic}/{heard.partition}", 0):
             scaled.unseen.append(heard)
+            if len(scaled.unseen) % UNSEEN_LOOK == 0:
+                scaled.unseen = [one for one in scaled.unseen if not self.positions.is_told(one)]
         elif heard.topic not in FORGETTING:
             self._take(key, heard)
 
@@ -182,6 +179,7 @@ class HpaState:
             return
         stored = read_stored(written.state)
         scaled.generation, scaled.positions = written.generation, dict(written.positions)
+        self.positions.note(scaled.positions)
         scaled.remembered, scaled.due, scaled.changed_ms = stored.remembered, stored.due, stored.changed_ms
         scaled.last = None
         inputs = self._inputs(key)
@@ -226,14 +224,12 @@ class HpaState:
                 heapq.heappush(self._dues, (scaled.due.at_ms, scaled.key))
             if scaled.unseen:
                 self._returned.append(scaled.key)
-            for heard in (one for one in scaled.unseen if one.topic in FORGETTING):
-                place = (heard.topic, heard.partition)
-                self._unseen_from[place] = min(self._unseen_from.get(place, heard.offset), heard.offset)
+            self.positions.wait_for(scaled.unseen)
         return self._return(most)[0]
 
     def hear(self, heard: Heard, now_ms: int) -> list[Event]:
         """An input record, in one's turn: what is decided on it. now_ms: the clock, to know the future."""
-        self._stand_behind(heard)
+        self.positions.stand_behind(heard)
         return self._on_input(heard.workload, heard, now_ms) if heard.topic in INPUTS else []
 
     def fire(self, now_ms: int, most: int = ALL) -> list[Event]:
@@ -263,7 +259,7 @@ class HpaState:
                 most -= len(scaled.unseen)
                 events += self._see(scaled)
         if not self._returned:
-            self._unseen_from.clear()
+            self.positions.all_seen()
         return events, most
 
     def _see(self, scaled: Scaled) -> list[Event]:
@@ -332,9 +328,19 @@ class HpaState:
             self._forget(topic.name, key)
 
     def unwritten(self) -> list[Event]:
-        """The states of all workloads that were decided on since the last call."""
+        """The states of all workloads that were decided on since the last call, and of one in each partition that is
+        read much further than its states say."""
+        for partition in self.positions.behind(self.rules.positions_behind_max) if not self._returned else ():
+            self._tell_position(partition)
         keys, self._unwritten = self._unwritten, {}
         return [self._state_of(self.scaled[key]) for key in keys]
+
+    def _tell_position(self, partition: int) -> None:
+        key = next((key for key in self.scaled if self._partition_of("/".join(key)) == partition), None)
+        if key is None:
+            self.positions.forget(partition)
+        else:
+            self._unwritten[key] = None
 
     def explained(self, scaled: Scaled) -> Sized:
         """What was decided last; after a start, what would be decided at that instant."""
@@ -492,8 +498,7 @@ class HpaState:
         return (self.current(key), declared.kind, declared.deleting) if declared is not None else (-1, "", False)
 
     def _state_of(self, scaled: Scaled) -> ScaleStateChanged:
-        partition = self._partition_of("/".join(scaled.key))
-        scaled.positions = {f"{topic}/{partition}": self._position(topic, partition) for topic in INPUTS}
+        scaled.positions = self.positions.to_write(self._partition_of("/".join(scaled.key)))
         scaled.generation = self._next()
         stored = stored_of(scaled.remembered, scaled.due, scaled.changed_ms, self._inputs(scaled.key))
         return ScaleStateChanged(
@@ -505,18 +510,6 @@ class HpaState:
             positions=tuple(scaled.positions.items()),
             state=stored_bytes(stored),
         )
-
-    def _position(self, topic: str, partition: int) -> int:
-        """Of a topic that forgets, not behind what waits to be seen of another workload: load_starts."""
-        position = self.positions.get((topic, partition), 0)
-        return min(position, self._unseen_from.get((topic, partition), position)) if self._unseen_from else position
-
-    def _stand_behind(self, heard: Heard) -> None:
-        self.positions[heard.topic, heard.partition] = heard.offset + 1
-
-    def stand(self, positions: Iterable[tuple[tuple[str, int], int]]) -> None:
-        """Where the feeds stand, which may be beyond the last record that could be read."""
-        self.positions.update(positions)
 
     def _inputs(self, key: WorkloadKey) -> Inputs:
         inputs = self.inputs.get(key)

@@ -1,0 +1,114 @@
+"""How far the inputs were read is written also where nothing is decided, so that a start reads little again."""
+
+from dataclasses import replace
+from unittest.mock import patch
+
+import pytest
+
+from hpa.core import state
+from hpa.core.heard.heard import Heard
+from hpa.core.rules import Rules
+from hpa.core.state import HpaState
+from spillway.addresses import LOAD, SCALE_POLICIES, SCALE_STATE
+from spillway.events_scaling import ScalePolicyDeclared, ScaleStateChanged
+from spillway.model import Generation
+
+from .world import KEY, World, at, begun, external, hpa, load
+
+PLACE = (LOAD.name, 0)
+FEW = Rules(positions_behind_max=10)
+
+
+def others(made: World, count: int, from_second: int = 100) -> None:
+    """Reports of a workload without a policy, in the same partition."""
+    for number in range(count):
+        made.say(replace(load("queue", number, at(from_second + number)), name="other"))
+
+
+def states(made: World) -> list[ScaleStateChanged]:
+    return [one.event for one in made.log if isinstance(one.event, ScaleStateChanged)]
+
+
+def quiet(rules: Rules = FEW) -> World:
+    made = begun(hpa([external("queue", "10")]), replicas=1, rules=rules)
+    made.say(load("queue", 40, at(10)))
+    made.until(at(1_000))  # All that was due of it is done; its value is too old, and stays so.
+    return made
+
+
+def test_a_quiet_policy_stays_no_further_behind_than_its_bound() -> None:
+    made = quiet()
+    before, sizes = len(states(made)), list(made.decided)
+    others(made, 100, from_second=1_001)
+    ends = sum(1 for one in made.log if one.topic == LOAD.name)
+    assert ends - made.state.load_starts()[PLACE] <= FEW.positions_behind_max
+    assert len(states(made)) - before <= 100 / FEW.positions_behind_max
+    assert {one.name for one in states(made)} == {KEY[1]}
+    assert made.decided == sizes
+    made.restart()
+    assert ends - made.state.load_starts()[PLACE] <= FEW.positions_behind_max
+
+
+def test_where_nothing_is_scaled_nothing_is_written() -> None:
+    made = quiet()
+    made.state.delete(KEY)
+    before = len(states(made))
+    others(made, 100, from_second=1_001)
+    assert len(states(made)) == before
+    assert made.state.load_starts() == {}
+
+
+def test_a_position_that_is_told_does_not_pass_what_waits_to_be_decided_on() -> None:
+    """Of another workload of the partition, left from before the turn."""
+    made = quiet()
+    waiting = made._append(load("queue", 90, at(1_000)))
+    for number in range(50):
+        made._append(replace(load("queue", number, at(1_001)), name=f"other-{number}"))
+    taken = HpaState(FEW, lambda _: 0)
+    for heard in made.log:
+        taken.follow(heard)
+    taken.read_whole()
+    assert taken.take_turn(made._generation, at(1_001), 0) == []
+    assert taken.unwritten() == []
+    taken.fire(at(1_001))
+    assert [one.positions for one in taken.unwritten() if isinstance(one, ScaleStateChanged)]
+    assert taken.load_starts()[PLACE] > waiting.offset
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+def test_no_decision_depends_on_when_positions_are_written(restarts: bool) -> None:
+    manifest = hpa([external("queue", "10")])
+    often = begun(manifest, replicas=1, rules=Rules(positions_behind_max=1))
+    never = begun(manifest, replicas=1)
+    for number in range(60):
+        for made in (often, never):
+            made.say(load("queue", 13 * (number % 9), at(20 * number + 10)))
+            made.say(replace(load("queue", number, at(20 * number + 11)), name="other"))
+            if restarts:
+                made.restart()
+    assert [(one.at_ms, one.replicas) for one in often.decided] == [(one.at_ms, one.replicas) for one in never.decided]
+    assert len(often.decided) > 5
+
+
+def test_a_standby_keeps_nothing_of_what_a_state_of_the_partition_has_seen() -> None:
+    """Reports that the policy does not name change nothing, so no state of their own workload ever follows them."""
+    made = quiet()
+    (policy,) = [one for one in made.log if isinstance(one.event, ScalePolicyDeclared)]
+    assert isinstance(policy.event, ScalePolicyDeclared)
+    standby = HpaState(FEW, lambda _: 0)
+    for heard in (*made.log, policy_of("busy", policy.event)):
+        standby.follow(heard)
+    standby.read_whole()
+    offset = standby.positions.reached[PLACE]
+    with patch.object(state, "UNSEEN_LOOK", 20):
+        for number in range(500):
+            standby.follow(Heard(LOAD.name, 0, offset + number, "/".join(KEY), load("unnamed", number, at(1_001))))
+            if number % 10 == 9:
+                seen = ((f"{LOAD.name}/0", offset + number),)
+                said = replace(states(made)[-1], name="busy", positions=seen, generation=Generation(9, number))
+                standby.follow(Heard(SCALE_STATE.name, 0, number, "shop/busy", said))
+    assert len(standby.scaled[KEY].unseen) <= 40
+
+
+def policy_of(name: str, event: ScalePolicyDeclared) -> Heard:
+    return Heard(SCALE_POLICIES.name, 0, 99, f"{KEY[0]}/{name}", replace(event, name=name))
