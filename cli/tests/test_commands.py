@@ -28,13 +28,16 @@ kind: Deployment
 metadata: {name: web, annotations: {released: 2024-01-02}}
 spec:
   replicas: 60
-  template: {spec: {containers: [{name: main, image: i, resources: {requests: {cpu: 1}}}]}}
+  selector: {matchLabels: {app: web}}
+  template:
+    metadata: {labels: {app: web}}
+    spec: {containers: [{name: main, image: i, resources: {requests: {cpu: 1}}}]}
 """
 POLICY = "apiVersion: spillway.io/v1\nkind: PlacementPolicy\nspec: {ownFirst: true}\n"
 LAUGHS = "a: &a [x,x,x,x,x,x,x,x]\n" + "".join(
     f"{name}: &{name} [{','.join([f'*{before}'] * 8)}]\n" for before, name in pairwise("abcdefghij")
 )
-CONFIG_MAP = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: settings, namespace: default}\ndata: {a: b}\n"
+CONFIG_MAP = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: settings, namespace: shop}\ndata: {a: b}\n"
 
 
 @pytest.fixture
@@ -54,7 +57,7 @@ def test_apply_sends_each_document_as_json_and_prints_the_placement(spillway: Sp
     sent = [json.loads(text) for text in request.manifests]
     assert [value["kind"] for value in sent] == ["Deployment", "ConfigMap", "PlacementPolicy"]
     assert sent[0]["metadata"] == {"name": "web", "namespace": "shop", "annotations": {"released": "2024-01-02"}}
-    assert sent[1]["metadata"]["namespace"] == "default"
+    assert sent[1]["metadata"]["namespace"] == "shop"
     assert request.idempotency_key
     lines = [" ".join(line.split()) for line in result.stdout.splitlines()]
     assert lines[0] == "shop/web 60 replicas: 60 placed"
@@ -431,7 +434,7 @@ def test_an_unknown_kind_is_named_with_its_document(spillway: Spillway, write: W
     file = write("web.yaml", f"{DEPLOYMENT}---\n{unknown}")
     result = spillway("apply", "-f", file)
     assert result.exit_code == 2
-    assert f"{file} (document 2).kind: 'Secret'" in result.stderr
+    assert f"Secret: s in {file} (document 2)" in result.stderr
 
 
 def test_stdin_and_lists_are_read(spillway: Spillway) -> None:

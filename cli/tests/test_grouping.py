@@ -21,8 +21,10 @@ def document(kind: str, name: str, namespace: str = "shop", **rest: Any) -> Docu
 
 def workload(name: str, *config_maps: str, namespace: str = "shop", **spec: Any) -> Document:
     sources = [{"configMapRef": {"name": config_map}} for config_map in config_maps]
-    pods = {"metadata": {"labels": {"app": name}}, "spec": {"containers": [{"name": "a", "envFrom": sources}]}}
-    return document("Deployment", name, namespace, spec={"template": pods} | spec)
+    container = {"name": "a", "image": "i", "envFrom": sources}
+    pods = {"metadata": {"labels": {"app": name}}, "spec": {"containers": [container]}}
+    declared = {"selector": {"matchLabels": {"app": name}}, "template": pods}
+    return document("Deployment", name, namespace, apiVersion="apps/v1", spec=declared | spec)
 
 
 def service(name: str, **selector: str) -> Document:
@@ -30,7 +32,7 @@ def service(name: str, **selector: str) -> Document:
 
 
 def propagation(name: str, *selected: str, namespace: str = "shop") -> Document:
-    selectors = [{"apiVersion": "v1", "kind": "Deployment", "name": each} for each in selected]
+    selectors = [{"apiVersion": "apps/v1", "kind": "Deployment", "name": each} for each in selected]
     return document("PropagationPolicy", name, namespace, spec={"resourceSelectors": selectors})
 
 

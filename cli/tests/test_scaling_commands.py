@@ -112,8 +112,9 @@ def test_plan_says_what_of_a_policy_has_no_effect_and_keeps_nothing(spillway: An
 )
 def test_kinds_are_told_by_kind_and_group(spillway: Any, write: Write, kind: str, version: str, goes: bool) -> None:
     text = HPA.replace("HorizontalPodAutoscaler", kind).replace("autoscaling/v2", version)
-    spillway("apply", "-f", write("one.yaml", text))
-    assert (bool(spillway.scaling.asked), bool(spillway.planner.asked)) == (goes, not goes)
+    result = spillway("apply", "-f", write("one.yaml", text))
+    assert (f"{kind} of {version}: web in" in result.stderr) is not goes
+    assert (bool(spillway.scaling.asked), bool(spillway.planner.asked)) == (goes, False)
 
 
 # ── Autoscale ───────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -120,7 +120,8 @@ def test_a_record_without_its_division_is_not_replayed(filled: Any) -> None:
 
 
 def test_a_simulation_shows_where_all_would_go_and_what_waits(filled: Any, write: Write) -> None:
-    files = write("more.yaml", f"{deployment('api', 8)}---\n{deployment('cron', 9)}---\n{DEPLOYMENT}")
+    refused = DEPLOYMENT.replace("replicas: 60", "replicas: -1")
+    files = write("more.yaml", f"{deployment('api', 8)}---\n{deployment('cron', 9)}---\n{refused}")
     result = filled("simulate", "-f", files)
     shown = lines(result.stdout)
     assert shown[0].startswith("fleet prod-1 as it was on ")

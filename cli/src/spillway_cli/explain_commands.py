@@ -7,9 +7,9 @@ import typer
 from spillway import api
 from spillway.rpc.services import PlannerClient
 from spillway_cli import explain_tables, scaling_commands
+from spillway_cli.carried import read_carried
 from spillway_cli.config import Config
 from spillway_cli.exits import bad_input
-from spillway_cli.manifests import read_documents, with_namespace
 from spillway_cli.output import Format, console, print_machine
 from spillway_cli.scale_policies import policy_name
 from spillway_cli.session import Namespace, Output, planner_client, with_config
@@ -59,7 +59,7 @@ def explain(  # noqa: PLR0913 - the options of a command are its parameters
             raise bad_input("explain: expected --cluster and --node together")
         space, given = split_name(name, namespace or config.namespace)
         asked = [*(files or ()), *((policy,) if policy else ())]
-        documents = with_namespace(read_documents(asked), space) if asked else ()
+        documents = read_carried(asked, namespace, config.namespace) if asked else ()
         request = api.ExplainRequest(
             namespace=space if given else "",
             name=given,

@@ -101,12 +101,20 @@ def _goes_with(value: Mapping[str, Any], group: Group) -> bool:
     namespace, name = _key_of(value)
     if namespace != group.namespace:
         return False
-    template = (group.manifest.get("spec") or {}).get("template") or {}
+    spec = _object_at(group.manifest, "spec")
     if value["kind"] != "Service":
-        return name in set(_config_maps(template))
-    labels = ((template.get("metadata") or {}).get("labels") or {}).items()
-    selector = ((value.get("spec") or {}).get("selector") or {}).items()
-    return name == group.manifest["spec"].get("serviceName") or bool(selector and selector <= labels)
+        return name in set(_config_maps(spec.get("template")))
+    labels = _object_at(spec, "template", "metadata", "labels")
+    selector = _object_at(value, "spec", "selector")
+    selects = bool(selector) and all(label in labels and labels[label] == wanted for label, wanted in selector.items())
+    return selects or name == spec.get("serviceName")
+
+
+def _object_at(value: Any, *path: str) -> Mapping[str, Any]:
+    """The object there; an empty one where something else is, which the planner's rules name."""
+    for part in path:
+        value = value.get(part) if isinstance(value, dict) else None
+    return value if isinstance(value, dict) else {}
 
 
 def _config_maps(value: Any) -> Iterator[str]:

@@ -58,15 +58,18 @@ def workload_of(documents: Sequence[Document]) -> tuple[str, str]:
     if not workloads:
         raise bad_input(f"{documents[0].where}: no workload: expected a Deployment, StatefulSet or Job")
     if len(workloads) > 1:
-        names = " and ".join(f"{value['kind']} {_name(value)} ({document.where})" for document, value in workloads)
-        raise bad_input(f"two workloads: {names}: expected one; apply them one by one")
+        names = ", ".join(f"{value['kind']} {_name(value)} ({document.where})" for document, value in workloads)
+        raise bad_input(f"{len(workloads)} workloads: {names}: expected one")
     metadata = workloads[0][1]["metadata"]
     return str(metadata.get("namespace") or ""), str(metadata["name"])
 
 
-def with_namespace(documents: Sequence[Document], namespace: str) -> tuple[Document, ...]:
-    """The documents, those that name no namespace in this one."""
-    return tuple(_in_namespace(document, namespace) for document in documents)
+def with_namespace(documents: Sequence[Document], given: str | None, otherwise: str) -> tuple[Document, ...]:
+    """The documents, those that name no namespace in the given one, or else in the other.
+
+    given: what a flag names, which a document must not contradict, as with kubectl.
+    """
+    return tuple(_in_namespace(document, given, otherwise) for document in documents)
 
 
 def place_names(text: str, documents: Sequence[Document]) -> str:
@@ -121,10 +124,20 @@ def _document(value: Any, where: str) -> Document:
     for field in ("apiVersion", "kind"):
         if not isinstance(value.get(field), str) or not value[field]:
             raise bad_input(f"{where}: {field}: {_cut(value.get(field))}: expected text")
-    metadata = value.get("metadata")
-    if value["kind"] != "PlacementPolicy" and not (isinstance(metadata, dict) and metadata.get("name")):
-        raise bad_input(f"{where}: metadata.name: not set: expected the object's name")
+    _check_metadata(value, where)
     return Document(as_json(value, where), where)
+
+
+def _check_metadata(value: dict[str, Any], where: str) -> None:
+    metadata, what = value.get("metadata"), f"{where}: {value['kind']}"
+    if metadata is not None and not isinstance(metadata, dict):
+        raise bad_input(f"{what}: metadata: {_cut(metadata)}: expected an object with a name")
+    for field in ("name", "namespace"):
+        given = (metadata or {}).get(field)
+        if given is not None and not isinstance(given, str):
+            raise bad_input(f"{what}: metadata.{field}: {_cut(given)}: expected text")
+    if value["kind"] != "PlacementPolicy" and not (metadata or {}).get("name"):
+        raise bad_input(f"{what}: metadata.name: not set: expected the object's name")
 
 
 def as_json(value: Any, where: str) -> str:
@@ -141,16 +154,20 @@ def as_json(value: Any, where: str) -> str:
     return "".join(parts)
 
 
-def _in_namespace(document: Document, namespace: str) -> Document:
+def _in_namespace(document: Document, given: str | None, otherwise: str) -> Document:
     value = json.loads(document.text)
-    if value["kind"] == "PlacementPolicy" or value["metadata"].get("namespace"):
+    own = (value.get("metadata") or {}).get("namespace")
+    if own and given and own != given:
+        what = f"{document.where}: {value['kind']} {_name(value)}: metadata.namespace: {own!r}"
+        raise bad_input(f"{what}: expected that of --namespace, {given!r}, or none")
+    if value["kind"] == "PlacementPolicy" or own:
         return document
-    value["metadata"]["namespace"] = namespace
+    value["metadata"]["namespace"] = given or otherwise
     return Document(json.dumps(value), document.where)
 
 
 def _name(value: dict[str, Any]) -> str:
-    return str(value["metadata"]["name"])
+    return str((value.get("metadata") or {}).get("name") or "")
 
 
 def _one_line(error: Exception) -> str:

@@ -16,11 +16,12 @@ from spillway import api
 from spillway.events import DecisionRecorded
 from spillway.rpc.services import PlannerClient
 from spillway_cli import whatif_tables
+from spillway_cli.carried import read_carried
 from spillway_cli.config import Config
 from spillway_cli.exits import Code, CommandFailed, bad_input, guarded, say
 from spillway_cli.explain_commands import split_name
 from spillway_cli.grouping import Group, grouped
-from spillway_cli.manifests import place_names, read_documents, with_namespace
+from spillway_cli.manifests import place_names
 from spillway_cli.output import Format, console, print_machine
 from spillway_cli.session import Namespace, Output, config_of, with_planner
 
@@ -145,7 +146,7 @@ def simulate(  # noqa: PLR0913 - the options of a command are its parameters
 
     with guarded():
         config = config_of(context).config
-        documents = with_namespace(read_documents(files), namespace or config.namespace) if files else ()
+        documents = read_carried(files, namespace, config.namespace) if files else ()
         groups = grouped(documents) if documents else []
         nodes = [_nodes_asked(text) for text in add_nodes or ()]
         if state is not None:

@@ -11,6 +11,7 @@ from rich.live import Live
 from spillway import api
 from spillway.rpc.services import PlannerClient
 from spillway_cli import many, scaling_commands, tables
+from spillway_cli.carried import check_each, read_with_policies
 from spillway_cli.config import Config
 from spillway_cli.exits import Code, bad_input, say, say_waits
 from spillway_cli.grouping import grouped
@@ -18,13 +19,11 @@ from spillway_cli.manifests import (
     Document,
     ShortForm,
     place_names,
-    read_documents,
-    with_namespace,
     workload_of,
     written_out,
 )
 from spillway_cli.output import Format, WideFormat, console, print_machine
-from spillway_cli.scale_policies import WORKLOAD_KINDS, policy_name, split
+from spillway_cli.scale_policies import WORKLOAD_KINDS, policy_name
 from spillway_cli.session import Namespace, Output, Timeout, Wait, planner_client, with_config, with_planner
 from spillway_cli.waiting import until_gone, until_ready
 
@@ -77,13 +76,13 @@ def apply(  # noqa: PLR0913 - the options of a command are its parameters
     async def body(config: Config) -> Code:
         if files and any(given not in (None, "") for given in short):
             raise bad_input("apply: either files (-f) or the short form (NAME --image --replicas), not both")
-        space = namespace or config.namespace
         if not files:
             if not name or not image or replicas is None:
                 raise bad_input("apply: expected -f FILE, or NAME --image IMAGE --replicas N")
+            space = namespace or config.namespace
             documents = written_out(ShortForm(name, space, image, replicas, cpu, memory, own_first))
             return await _apply(config, documents, output, timeout if wait else 0.0)
-        documents, policies = split(with_namespace(read_documents(files), space))
+        documents, policies = read_with_policies(files, namespace, config.namespace)
         code = Code.DONE
         if documents:
             await scaling_commands.check(config, policies)
@@ -216,7 +215,7 @@ def plan(
     """Show what apply would do now. Nothing is kept."""
 
     async def body(client: PlannerClient, config: Config) -> Code:
-        documents, policies = split(with_namespace(read_documents(files), namespace or config.namespace))
+        documents, policies = read_with_policies(files, namespace, config.namespace)
         workload_of(documents)
         reply = await _named(documents, client.plan(api.ApplyRequest(_texts(documents))))
         _show(reply, output, lambda: console().print(tables.placement(reply)))
@@ -233,7 +232,7 @@ def capacity(
     """Show how many replicas of a workload each cluster can take, and what limits it."""
 
     async def body(client: PlannerClient, config: Config) -> None:
-        documents, _ = split(with_namespace(read_documents(files), namespace or config.namespace))
+        documents, _ = read_with_policies(files, namespace, config.namespace)
         workload_of(documents)
         reply = await _named(documents, client.capacity(api.CapacityRequest(_texts(documents))))
         _show(reply, output, lambda: console().print(tables.capacity(reply)))
@@ -343,6 +342,7 @@ async def _apply(config: Config, documents: Sequence[Document], output: Format, 
     groups = grouped(documents)
     async with planner_client(config) as client:
         if len(groups) > 1:
+            check_each(groups)
             return await many.apply_all(client, groups, output, seconds)
         reply = await _named(documents, client.apply(api.ApplyRequest(_texts(documents))))
         await scaling_commands.say_who_decides(config, reply)

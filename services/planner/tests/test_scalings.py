@@ -216,6 +216,13 @@ def test_topics_are_read_in_any_order(web: Scaled, last_first: bool) -> None:
 # ── Requests ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
+def test_a_number_that_none_can_be_is_refused_as_such_before_the_policy_is_looked_at(web: Scaled) -> None:
+    web.hear(decided(7, 1))
+    web.step()
+    with pytest.raises(RequestError, match="replicas: -1: expected an integer, 0 to"):
+        web.scale(-1)
+
+
 def test_a_person_may_scale_from_none_where_a_policy_may_rest_and_no_other_size(web: Scaled) -> None:
     web.hear(decided(7, 1))
     web.step()

@@ -118,6 +118,7 @@ def _placed(state: PlannerState, declaration: Declaration, moment: Moment) -> tu
 def scale(state: PlannerState, request: ScaleRequest, moment: Moment) -> Decided:
     """Changes the number of replicas. RequestError when the workload is unknown or being deleted, or a policy scales it
     and it has some."""
+    replicas = check_replicas(request.replicas, "replicas")
     known = existing(state, request.namespace, request.name)
     digest = digest_of("scale", str(request.replicas))
     answer = remembered_answer(state, known, request.idempotency_key, digest, moment)
@@ -131,11 +132,10 @@ def scale(state: PlannerState, request: ScaleRequest, moment: Moment) -> Decided
         text = "a Job is not scaled: apply it with another parallelism"
         raise RequestError("FAILED_PRECONDITION", f"workload {'/'.join(known.key)}: {text}")
     scaled_by = state.scalings.scaled_by(known.declared)
-    resumes = known.declared.replicas == 0 and request.replicas > 0  # A policy may rest while there are none.
+    resumes = known.declared.replicas == 0 and replicas > 0  # A policy may rest while there are none.
     if scaled_by and not resumes:
         text = f"scaled by {scaled_by}: change its bounds, or delete it first"
         raise RequestError("FAILED_PRECONDITION", f"workload {'/'.join(known.key)}: {text}")
-    replicas = check_replicas(request.replicas, "replicas")
     changed = replicas != known.declared.replicas
     generation = known.declared.generation + 1 if changed else known.declared.generation
     declared = replace(known.declared, replicas=replicas, generation=generation)
@@ -149,6 +149,7 @@ def scale(state: PlannerState, request: ScaleRequest, moment: Moment) -> Decided
 
 def migrate(state: PlannerState, request: MigrateRequest, moment: Moment) -> Decided:
     """Moves replicas to a cluster: asked for by name, so without budget or confirmation, but all or nothing."""
+    check_replicas(request.replicas, "replicas")
     known = existing(state, request.namespace, request.name)
     digest = digest_of("migrate", request.to_cluster, request.from_cluster, str(request.replicas))
     answer = remembered_answer(state, known, request.idempotency_key, digest, moment)

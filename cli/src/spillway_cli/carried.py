@@ -1,0 +1,85 @@
+"""What of people's files Spillway takes: their workloads with what goes along, and their scale policies.
+
+Published files hold much else. All of it is refused by its names before anything is sent, so that nothing is half done.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from planner.core.manifests import policy, propagation
+from planner.core.manifests.kinds import KINDS
+from planner.core.manifests.request import DEPENDENCY_KINDS, read_manifests
+from spillway.api import RequestError
+from spillway_cli.exits import bad_input
+from spillway_cli.grouping import Group
+from spillway_cli.manifests import Document, place_names, read_documents, with_namespace
+from spillway_cli.scale_policies import GROUPS, split
+
+SHOWN_OF_A_KIND = 3
+
+PLACED: Mapping[str, str] = {
+    **{kind.name: kind.api_version for kind in KINDS.values()},
+    **DEPENDENCY_KINDS,
+    policy.KIND: policy.API_VERSION,
+    propagation.KIND: propagation.API_VERSION,
+}
+"""apiVersion by kind, of what the planner takes."""
+
+
+def read_carried(files: Sequence[str], given: str | None, otherwise: str) -> tuple[Document, ...]:
+    """What the planner takes of the files, each in its namespace. given: the namespace that a flag names."""
+    documents = with_namespace(read_documents(files), given, otherwise)
+    _refuse_others(documents, PLACED)
+    return documents
+
+
+def read_with_policies(
+    files: Sequence[str], given: str | None, otherwise: str
+) -> tuple[tuple[Document, ...], tuple[Document, ...]]:
+    """(what the planner takes, the scale policies) of the files."""
+    documents = with_namespace(read_documents(files), given, otherwise)
+    _refuse_others(documents, {**PLACED, **GROUPS})
+    return split(documents)
+
+
+def check_each(groups: Sequence[Group]) -> None:
+    """Refuses what the planner would refuse for its form, before one of several workloads is applied."""
+    for group in groups:
+        try:
+            read_manifests(tuple(document.text for document in group.documents))
+        except RequestError as error:
+            first, text = group.documents[0], place_names(error.text, group.documents)
+            raise RequestError(error.code, f"{first.where}: {group.manifest['kind']} {group.key}: {text}") from None
+
+
+def _refuse_others(documents: Sequence[Document], known: Mapping[str, str]) -> None:
+    """known: apiVersion, or its group alone, by kind."""
+    others: dict[str, list[str]] = {}
+    for document in documents:
+        value = json.loads(document.text)
+        kind, version = value["kind"], value["apiVersion"]
+        if kind not in known or _group(version) != _group(known[kind]):
+            of = f"{kind} of {version}" if kind in known else kind
+            others.setdefault(of, []).append(f"{_name(value)} in {document.where}")
+    if not others:
+        return
+    count = sum(map(len, others.values()))
+    lines = [f"  {of}: {_first(places)}" for of, places in others.items()]
+    objects = "1 object is of a kind" if count == 1 else f"{count} objects are of kinds"
+    expected = f"expected {', '.join(known)}; create the rest in each cluster (kubectl apply), and leave it out here"
+    raise bad_input("\n".join((f"{objects} that Spillway does not carry; nothing was sent:", *lines, expected)))
+
+
+def _group(version: str) -> str:
+    """Of an apiVersion, or of a group alone; that of v1 is empty."""
+    return version.partition("/")[0] if "/" in version or "." in version else "" if version == "v1" else version
+
+
+def _first(places: Sequence[str]) -> str:
+    more = len(places) - SHOWN_OF_A_KIND
+    return ", ".join(places[:SHOWN_OF_A_KIND]) + (f", and {more} more" if more > 0 else "")
+
+
+def _name(value: Mapping[str, Any]) -> str:
+    return str((value.get("metadata") or {}).get("name") or "without a name")
