@@ -6,17 +6,20 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from prometheus_client import REGISTRY
 
 from spillway import metrics
 from spillway.addresses import BRAKES, CLUSTERS, TURNS_PLANNER
 from spillway.api import RequestError
 from spillway.bus import Batch, Offsets, Record
+from spillway.dead_letters import RECORD_BYTES_MAX, outgoing
 from spillway.events import BrakeSet
 from spillway.local_bus import LocalBroker, LocalBus
 from spillway.model import Generation
 from spillway.running.following import Followed, Follower
-from spillway.running.request_queue import Decide, Decisions, NotYet, RequestQueue, Written
+from spillway.running.request_queue import SPARE_BYTES, Decide, Decisions, NotYet, RequestQueue, Written
 from spillway.running.standby import Role, Standby, StandbySettings, Turn
 
 pytestmark = pytest.mark.looptime
@@ -74,7 +77,7 @@ class Brakes:
     def step(self, turn: Turn) -> Decisions:
         decided = self.standby.requests.decide(turn.next_generation)
         if decided.answers:
-            self.steps.append([reply for _, reply, _ in decided.answers])
+            self.steps.append([reply for _, reply in decided.answers])
         return decided
 
     def written(self, events: Sequence[Written]) -> None:
@@ -481,10 +484,73 @@ async def test_a_bug_that_may_have_left_half_in_the_state_ends_the_turn_and_the_
     assert await one.read() == (["a", "c"], True)
 
 
-async def test_what_no_record_can_hold_is_refused_for_good_and_the_others_may_ask_again(fleet: Fleet) -> None:
+TOO_LARGE: dict[str, tuple[list[BrakeSet], tuple[str, ...]]] = {
+    "too many bytes": (
+        [BrakeSet("x", "r" * RECORD_BYTES_MAX, "", 0)],
+        ("FAILED_PRECONDITION", "BrakeSet x: 2097", "bytes, 2097", "of them in reason: expected at most 20"),
+    ),
+    "what follows needs no more": (
+        [BrakeSet("x", "r" * (RECORD_BYTES_MAX - SPARE_BYTES), "", 0)],
+        ("FAILED_PRECONDITION", "in reason: expected at most 20"),
+    ),
+    "one of several": (
+        [BrakeSet("x", "", "", 0), BrakeSet("y", "", "b" * RECORD_BYTES_MAX, 0)],
+        ("FAILED_PRECONDITION", "BrakeSet y", "of them in by:"),
+    ),
+    "a number that no record has": ([BrakeSet("x", "", "", 2**70)], ("INTERNAL", "BrakeSet x")),
+}
+
+
+@pytest.mark.parametrize(("events", "words"), TOO_LARGE.values(), ids=TOO_LARGE)
+async def test_what_no_record_can_hold_is_refused_by_itself_and_names_field_size_and_limit(
+    events: list[BrakeSet], words: tuple[str, ...]
+) -> None:
+    queue, state = RequestQueue(BOUNDS, "ask again"), list[Sequence[Written]]()
+    waiting = queue.put(lambda generation: (events, "x"), "sample")
+    decided = queue.decide(lambda: Generation(1, 1), apply=state.append)
+    error = await refusal(queue.answered(waiting))
+    assert error.code == words[0]
+    assert [word for word in words[1:] if word not in str(error)] == []
+    assert (state, decided.events, decided.answers) == ([], [], [])
+
+
+@given(st.lists(st.sampled_from(("small", "no record", "too large")), min_size=1, max_size=12), st.integers(1, 5))
+@settings(deadline=None)
+def test_whatever_a_group_is_of_each_request_gets_its_own_answer_and_the_rest_is_written(
+    asked: list[str], in_group: int
+) -> None:
+    """One request never ends a turn for others: what it would write is looked at before it is in the group."""
+    queue = RequestQueue(replace(BOUNDS, requests_in_group_max=in_group), "ask again")
+    written, applied = list[str](), list[Sequence[Written]]()
+
+    def deciding(index: int, what: str) -> Decide[int]:
+        reason, at_ms = "r" * RECORD_BYTES_MAX if what == "too large" else "", 2**70 if what == "no record" else index
+        return lambda generation: ([BrakeSet(str(index), "", "", index), BrakeSet("", reason, "", at_ms)], index)
+
+    async def run() -> list[object]:
+        waiting = [queue.put(deciding(index, what), "sample") for index, what in enumerate(asked)]
+        while queue.asked.is_set():
+            queue.asked.clear()
+            decided = queue.decide(lambda: Generation(1, 1), apply=applied.append)
+            written.extend(outgoing(one).address.key for one in decided.to_write())
+            decided.answer()
+        return await asyncio.gather(*map(queue.answered, waiting), return_exceptions=True)
+
+    answers = asyncio.run(run())
+    codes = {"too large": "FAILED_PRECONDITION", "no record": "INTERNAL"}
+    assert [one.code if isinstance(one, RequestError) else one for one in answers] == [
+        codes.get(what, index) for index, what in enumerate(asked)
+    ]
+    healthy = [str(index) for index, what in enumerate(asked) if what == "small"]
+    assert [key for key in written if key] == healthy
+    assert len(applied) == len(healthy)
+
+
+async def test_where_deciding_has_changed_the_state_what_cannot_be_written_ends_the_turn(fleet: Fleet) -> None:
     one = await fleet.active("one")
 
     def too_large(generation: Generation) -> tuple[list[Written], str]:
+        one.scopes.append("x")
         return [BrakeSet("x", "", "", 2**70)], "x"
 
     before, after = one.standby.requests.put(one.deciding("b"), "freeze"), one.standby.requests.put(too_large, "freeze")

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from planner.core.feasibility.room import Room
@@ -11,7 +12,7 @@ from planner.core.subject import Moment
 from spillway.columns import NO_NODES, columns_of
 from spillway.events import CapacityChanged, CapacityReported, ClusterJoined
 from spillway.feasibility.nodes import ClusterNodes
-from spillway.model import Generation, NodeGroup, NodeRow, Shape, WorkloadFacts
+from spillway.model import Answered, Generation, NodeGroup, NodeRow, Shape, WorkloadFacts
 
 GI = 2**30
 EPOCH = 7
@@ -198,3 +199,10 @@ def room(certain: int, possible: int | None = None, when_empty: bool = True) -> 
 
 
 NO_COLUMNS = NO_NODES
+
+
+def remember_old(fleet: "Fleet", key: tuple[str, str], old: int = 3) -> None:
+    """A workload's declaration bears so many answers whose time is over."""
+    known = fleet.state.workloads[key]
+    answers = tuple(Answered(f"old-{index}", "", -3_600_000, b"{}") for index in range(old))
+    known.declared = replace(known.declared, answered=answers)

@@ -1,5 +1,6 @@
 """Rooms, reservations and answers by what clusters make of a template's pods, not by what its template says."""
 
+import json
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
@@ -8,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from planner.core import placing
+from planner.core import closing, placing
 from planner.core.explaining import explanation
 from planner.core.feasibility.admitted import AdmittedShapes
 from planner.core.moving import aftermath
@@ -25,6 +26,7 @@ from spillway.events import (
     ShapeAdmitted,
     TurnTaken,
 )
+from spillway.kubernetes.manifest_text import MANIFEST_BYTES_MAX
 from spillway.kubernetes.pod_shape import shape_of, template_digest
 from spillway.model import Shape, Toleration
 
@@ -382,6 +384,16 @@ def test_equal_shapes_of_two_templates_wait_for_their_own_rooms() -> None:
     assert not fleet.state.admitted.differ_in("a")
 
 
+def test_the_words_of_a_cluster_s_refusal_are_cut() -> None:
+    """They stand in the record of every decision, once for each cluster."""
+    fleet = Fleet(a=[node("n")])
+    long = replace(refused(), message="violates " + "x" * 5000)
+    say(fleet, long)
+    view = fleet.state.clusters["a"]
+    why = closing.why_closed(fleet.state, view, DECLARED, fleet.now, None)
+    assert (len(why), why.startswith(REFUSED[:40])) == (closing.WORDS_MAX, True)
+
+
 def test_what_is_there_stays_when_it_is_refused_later_and_the_answer_says_so() -> None:
     fleet = Fleet(a=[node("n")], b=[node("n")])
     apply(fleet, 2)
@@ -441,3 +453,13 @@ def test_a_smaller_request_is_tried_with_what_the_cluster_adds_to_it() -> None:
     (change,) = [entry for entry in reply.changes if entry.kind == "Request"]
     assert (change.subject, change.placed_after) == ("cpu", 3)
     assert change.after <= 333
+
+
+def test_a_template_that_is_too_large_for_a_question_is_not_asked_about() -> None:
+    """Questions of many requests are written together: one that no record holds would be refused for all of them."""
+    fleet = Fleet(a=[node("n")])
+    say(fleet, TurnTaken("propagator", "a", "propagator-1"))
+    large = deployment(2, pod=template(container(env=[{"name": "A", "value": "é" * (MANIFEST_BYTES_MAX // 6)}])))
+    request = ApplyRequest((json.dumps(large, ensure_ascii=False),))
+    assert question(fleet) is not None
+    assert asking.question(fleet.state, request, fleet.moment()) is None

@@ -55,7 +55,7 @@ from spillway.events_scaling import ScaleDecided, ScalePolicyDeclared
 from spillway.kubernetes.live_objects import declared_form
 from spillway.model import NO_GENERATION, Generation, ObjectReference, Part
 
-from .builders import Fleet, deployment, facts, node, policy, statefulset, texts
+from .builders import Fleet, deployment, facts, node, policy, remember_old, statefulset, texts
 
 KEY = ("default", "web")
 ENDS = "an orphan of this name is there and is left as it is: `kubectl delete {} web -n default` there ends it"
@@ -133,7 +133,7 @@ def test_what_runs_becomes_the_placement_and_nothing_is_held_for_it() -> None:
     assert (decided.reply.replicas, decided.reply.unplaced) == (5, 0)
     again = adopting.ask(own.state, REQUEST, own.moment())
     assert isinstance(again, PlacementReply)
-    assert again == decided.reply
+    assert again == replace(decided.reply, inputs=())
     other = replace(REQUEST, clusters=("own-1",))
     assert code(lambda: adopting.ask(own.state, other, own.moment()))[0] == "INVALID_ARGUMENT"
 
@@ -326,7 +326,7 @@ def test_what_is_declared_and_placed_nowhere_takes_over_what_runs_as_it_runs(ima
         "declared before, 9 replicas and none placed: what runs is declared in its stead; apply it again to have that",
     )
     assert aftermath.next_waiting(own.state, own.now) == []
-    assert adopting.ask(own.state, REQUEST, own.moment()) == decided.reply
+    assert adopting.ask(own.state, REQUEST, own.moment()) == replace(decided.reply, inputs=())
     for cluster, replicas in (("own-1", 3), ("own-2", 2)):
         say(own, cluster, STATE_PRESENT, replicas)
     settle(own)
@@ -544,6 +544,16 @@ def test_other_replicas_are_followed_and_never_scaled() -> None:
     say(own, "own-1", STATE_PRESENT, 7)
     settle(own)
     assert parts(own) == {"own-1": (7, False), "own-2": (2, False)}
+
+
+def test_what_follows_an_adoption_bears_no_answer_whose_time_is_over() -> None:
+    own = fleet()
+    adopt(own)
+    remember_old(own, KEY)
+    say(own, "own-1", STATE_PRESENT, 7)
+    settle(own)
+    declared = own.state.workloads[KEY].declared
+    assert (declared.replicas, declared.answered) == (9, ())
 
 
 @pytest.mark.parametrize("state", [STATE_NOT_OWNED, STATE_ABSENT])

@@ -9,8 +9,18 @@ from hypothesis import strategies as st
 from planner.core.division.placement import Division, Held, Situation, divide_workload
 from planner.core.feasibility.room import Room
 from planner.core.manifests.policy import OWN_FIRST
+from planner.core.moving.allowance import CAUSE_DRAIN
 from spillway.events import ClusterJoined
-from spillway.model import SPLIT_PACK, SPLIT_SPREAD, ClusterLimit, ClusterSelector, Policy, Requirement, Tier
+from spillway.model import (
+    SPLIT_PACK,
+    SPLIT_SPREAD,
+    ClusterInput,
+    ClusterLimit,
+    ClusterSelector,
+    Policy,
+    Requirement,
+    Tier,
+)
 
 from .builders import cluster, group, room
 
@@ -141,6 +151,20 @@ def test_a_ruled_out_cluster_is_left_as_far_as_others_take_its_replicas() -> Non
     assert division.replicas == {"a": 3, "c": 7}
     assert (division.unplaced, division.to_leave) == (0, 7)
     assert "room elsewhere for 7 replicas" in division.waiting_for()
+
+
+def test_of_very_many_clusters_some_are_named_and_the_others_counted() -> None:
+    """What waits is part of every placement and decision: its words do not grow with the fleet."""
+    names = [f"prod-eu-central-1-cluster-{index:04d}" for index in range(1000)]
+    inputs = tuple(ClusterInput(name, "own", 0, 0, 0, 2, 2, "x" * 300, 0) for name in names)
+    counts, why = dict.fromkeys(names, 2), dict.fromkeys(names, CAUSE_DRAIN)
+    division = Division({}, {}, 3000, inputs=inputs, stays=counts, reasons=why, lacking=counts, lent=counts)
+    text = division.waiting_for()
+    assert "2 replicas of draining cluster prod-eu-central-1-cluster-0007 wait" in text
+    assert "1984 replicas of 992 clusters more wait for room elsewhere" in text
+    assert "room for 1984 replicas that the minima of 992 clusters more lack" in text
+    assert "1984 for nodes that 992 clusters more have lent" in text
+    assert len(text) < 30_000
 
 
 def test_missing_replicas_come_before_those_that_should_leave() -> None:

@@ -30,7 +30,19 @@ from spillway.events import (
 from spillway.events_scaling import ScaleDecided, ScalePolicyDeclared
 from spillway.model import Generation, NodeRow, Part, PodTable, Shape
 
-from .builders import Fleet, cluster, container, deployment, facts, node, nodes_of, policy, template, texts
+from .builders import (
+    Fleet,
+    cluster,
+    container,
+    deployment,
+    facts,
+    node,
+    nodes_of,
+    policy,
+    remember_old,
+    template,
+    texts,
+)
 
 WEB = ("default", "web")
 V1, V2 = Generation(9, 1), Generation(9, 2)
@@ -398,6 +410,25 @@ def test_a_template_that_was_never_available_goes_no_further_when_its_cluster_is
     ask(fleet, web("app:2", 7))
     assert sorted(number for name, number in numbers(fleet).items() if name != "own-1") == [1, 2]
     assert fleet.state.workloads[WEB].declared.rollout_stopped_in == ""
+
+
+def test_what_a_rollout_declares_bears_no_answer_whose_time_is_over(fleet: Fleet) -> None:
+    """Of a step of its own, and of a move that stops it."""
+    ask(fleet, web("app:2"))
+    remember_old(fleet, WEB)
+    for name in ("own-1", "own-2", "own-3"):
+        show(fleet, name)
+        tick(fleet)
+    declared = fleet.state.workloads[WEB].declared
+    assert (set(numbers(fleet).values()), declared.earlier_templates, declared.answered) == ({2}, (), ())
+    ask(fleet, web("app:3"))
+    remember_old(fleet, WEB)
+    rolling = next(name for name, number in numbers(fleet).items() if number == 3)
+    show(fleet, rolling, available=0)
+    set_phase(fleet, rolling, PHASE_DRAINING)
+    move(fleet)
+    declared = fleet.state.workloads[WEB].declared
+    assert (declared.rollout_stopped_in, declared.answered) == (rolling, ())
 
 
 def test_a_template_that_was_available_goes_on_when_its_cluster_is_drained(fleet: Fleet) -> None:

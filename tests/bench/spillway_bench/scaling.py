@@ -23,8 +23,8 @@ from hpa.core.rules import DEFAULT_RULES
 from hpa.core.sizing.composing import Remembered
 from hpa.core.state import HpaState
 from spillway.addresses import address_of
-from spillway.bus import partition_of
-from spillway.dead_letters import Outgoing, outgoing
+from spillway.bus import Outgoing, partition_of
+from spillway.dead_letters import outgoing
 from spillway.events import Event
 from spillway.kafka.topics import TopicSettings
 from spillway.model import Generation

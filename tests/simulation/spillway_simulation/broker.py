@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from random import Random
 
 from spillway.addresses import TOPICS
-from spillway.bus import BusUnavailable, Position
-from spillway.dead_letters import Outgoing, Stored
+from spillway.bus import BusUnavailable, Outgoing, Position
+from spillway.dead_letters import Stored
 from spillway.local_bus import LocalBroker, LocalSettings
 from spillway_simulation.loop import OWNER
 

@@ -12,7 +12,7 @@ from sim.cluster import SimCluster
 from sim.core.kinds import Object
 from sim.core.requests import Answer, Request
 from spillway.addresses import CLUSTERS, DEAD_LETTERS, DECISIONS, PLACEMENTS, TURNS_PLANNER, WORKLOADS
-from spillway.dead_letters import Outgoing
+from spillway.bus import Outgoing
 from spillway.events import (
     PHASE_LOST,
     ClusterJoined,

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from spillway.addresses import SCALE, SCALE_POLICIES, SCALE_STATE, WORKLOADS
-from spillway.dead_letters import Outgoing
+from spillway.bus import Outgoing
 from spillway.events import WorkloadDeclared
 from spillway.events_scaling import ScaleDecided, ScalePolicyDeclared, ScaleStateChanged
 from spillway.model import NO_GENERATION, Generation

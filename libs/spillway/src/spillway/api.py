@@ -244,7 +244,8 @@ class PlacedPart:
 
 @dataclass(frozen=True, slots=True)
 class PlacementReply:
-    """inputs: per cluster what it could take and the limit that bound it, empty when no division was made.
+    """inputs: per cluster what it could take and the limit that bound it, empty when no division was made, and where
+    the answer is one that was given before.
 
     warnings: what of the request has no effect, and where its pods are not known as the cluster will admit them.
     scaled_by: kind/name of the policy that says how many replicas; empty where who declares it does.

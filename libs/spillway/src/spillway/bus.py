@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 from zlib import crc32
 
-from spillway.addresses import Tombstone, Topic
+from spillway.addresses import Address, Tombstone, Topic
 from spillway.events import Event
 
 Offsets = Mapping[tuple[str, int], int]
@@ -42,6 +42,17 @@ class Position:
     topic: str
     partition: int
     offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class Outgoing:
+    """One record to be written. value None is a tombstone. trace: the headers of the trace that it belongs to."""
+
+    address: Address
+    key: bytes
+    value: bytes | None
+    kind: str
+    trace: Headers = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +126,7 @@ class Writer(Protocol):
         """The offset of this writer's TurnTaken. Who follows the turns and reads one above it knows it to be fenced."""
         ...
 
-    async def write(self, events: Sequence[Event | Tombstone], traces: Traces | None = None) -> None:
+    async def write(self, events: Sequence[Event | Tombstone | Outgoing], traces: Traces | None = None) -> None:
         """All in one transaction. OutcomeUnknown after any error or time-out: nothing more may be written."""
         ...
 

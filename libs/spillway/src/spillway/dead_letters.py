@@ -9,11 +9,11 @@ from functools import cache
 from typing import Any, Final, cast, get_args, get_type_hints
 
 from spillway import metrics, tracing
-from spillway.addresses import TOPIC_BY_NAME, Address, Tombstone, address_of, is_key
-from spillway.bus import Bus, BusUnavailable, Headers, Record, TooManyDeadLetters, Traces
+from spillway.addresses import TOPIC_BY_NAME, Tombstone, address_of, is_key
+from spillway.bus import Bus, BusUnavailable, Headers, Outgoing, Record, TooManyDeadLetters, Traces
 from spillway.events import DeadLettered, Event
 from spillway.model import Shape
-from spillway.wire import TYPE_PREFIX, UnknownKind, Unreadable, decode, encode, event_of, event_type
+from spillway.wire import TYPE_PREFIX, UnknownKind, Unreadable, decode, encode, event_of, event_type, largest_field
 
 RECORD_BYTES_MAX: Final = 2 * 1024 * 1024
 """The most that one record may weigh; the topics and the producers are told the same number."""
@@ -44,19 +44,20 @@ class Stored:
     headers: Headers
 
 
-@dataclass(frozen=True, slots=True)
-class Outgoing:
-    """One record to be written. value None is a tombstone. trace: the headers of the trace that it belongs to."""
-
-    address: Address
-    key: bytes
-    value: bytes | None
-    kind: str
-    trace: Headers = ()
-
-
 class Unwritable(ValueError):
     """An event that no record can hold: a number that is too large, or more bytes than a record takes."""
+
+
+class TooLarge(Unwritable):
+    """More bytes than a record takes. field: of the event, the one with the most of them; field_bytes: how many."""
+
+    def __init__(self, event: Event, size: int, size_max: int) -> None:
+        self.field, self.field_bytes = largest_field(event)
+        self.size, self.size_max = size, size_max
+        about = (
+            f"{type(event).__name__} {address_of(event).key}: {size} bytes, {self.field_bytes} of them in {self.field}"
+        )
+        super().__init__(f"{about}: expected at most {size_max}")
 
 
 def dead_letter(place: tuple[str, int, int], reader: str, reason: str, key: bytes, value: bytes = b"") -> DeadLettered:
@@ -65,8 +66,11 @@ def dead_letter(place: tuple[str, int, int], reader: str, reason: str, key: byte
     return DeadLettered(*place, reader, reason[:REASON_CHARACTERS_MAX], shown, value[:DEAD_VALUE_BYTES_MAX])
 
 
-def outgoing(event: Event | Tombstone) -> Outgoing:
-    """The bytes of an event. Unwritable: nothing has been sent then."""
+def outgoing(event: Event | Tombstone | Outgoing, spare_bytes: int = 0) -> Outgoing:
+    """The bytes of an event; spare_bytes: of the most that a record takes, not to be used. Unwritable: nothing has been
+    sent then."""
+    if isinstance(event, Outgoing):
+        return event
     if isinstance(event, Tombstone):
         if not event.address.topic.compacted:
             raise ValueError(f"a tombstone says nothing on {event.address.topic.name}, which is not compacted")
@@ -77,8 +81,9 @@ def outgoing(event: Event | Tombstone) -> Outgoing:
         value = encode(event)
     except (ValueError, TypeError, OverflowError) as error:
         raise Unwritable(f"{type(event).__name__} {address.key}: {error}") from error
-    if len(value) + len(address.key) + _ROOM_FOR_HEADERS > RECORD_BYTES_MAX:
-        raise Unwritable(f"{type(event).__name__} {address.key}: {len(value)} bytes, over {RECORD_BYTES_MAX}")
+    most = RECORD_BYTES_MAX - _ROOM_FOR_HEADERS - spare_bytes - len(address.key)
+    if len(value) > most:
+        raise TooLarge(event, len(value), most)
     return Outgoing(address, address.key.encode(), value, event_type(event))
 
 

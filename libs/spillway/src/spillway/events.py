@@ -155,7 +155,8 @@ class WorkloadDeclared:
     """What a user asked for. manifest: the object as JSON, without replicas of ours in it.
 
     generation: raised by each change of template, replicas or policy; template_generation: of the template alone.
-    rolling_from: the shapes of templates that may still have pods. answered: the last idempotency keys.
+    rolling_from: the shapes of templates that may still have pods. answered: the last idempotency keys,
+    with their answers.
     earlier_templates: what clusters still hold whose turn at the new template has not come.
     deleting: the objects are to go. releasing: our marks on them are to go, the objects stay.
     rollout_stopped_in: the cluster that the new template has left without having been available there, while no other

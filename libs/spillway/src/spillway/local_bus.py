@@ -18,13 +18,14 @@ from spillway.bus import (
     Offsets,
     OtherFleet,
     OutcomeUnknown,
+    Outgoing,
     Position,
     StandbyTurn,
     Traces,
     Writer,
     partition_of,
 )
-from spillway.dead_letters import Outgoing, Reading, Stored, headers_for, outgoing, sending
+from spillway.dead_letters import Reading, Stored, headers_for, outgoing, sending
 from spillway.events import Event, FleetFormed, TurnTaken
 from spillway.local_log import PartitionLog, now
 from spillway.retention import clamped
@@ -452,7 +453,7 @@ class _LocalWriter:
     def take(self, turn: TurnTaken) -> None:
         self._epoch = self._bus.broker.append([outgoing(turn)], self._bus.fleet, self._bus.source, True)[0].offset
 
-    async def write(self, events: Sequence[Event | Tombstone], traces: Traces | None = None) -> None:
+    async def write(self, events: Sequence[Event | Tombstone | Outgoing], traces: Traces | None = None) -> None:
         if self._over:
             raise OutcomeUnknown(f"this writer is over: {self._over}")
         with sending([outgoing(event) for event in events], traces, self._bus.source) as records:

@@ -364,7 +364,8 @@ class ObjectReference:
 
 @dataclass(frozen=True, slots=True)
 class Answered:
-    """A request that was answered under an idempotency key; at_ms is wall time, for forgetting only."""
+    """A request that was answered under an idempotency key; at_ms is wall time, for forgetting only. answer: JSON, or
+    that compressed."""
 
     key: str
     request_digest: str

@@ -20,6 +20,11 @@ def is_ours_to_mend(trouble: str) -> bool:
     return bool(OURS_TO_MEND.intersection(trouble.split(": ", 2)[:2]))
 
 
+def cut(text: str, characters_max: int) -> str:
+    """A text that others wrote, no longer than there is room for."""
+    return text if len(text) <= characters_max else f"{text[: characters_max - 1]}…"
+
+
 def counted(count: int, noun: str = "replica") -> str:
     """1 replica, 2 replicas."""
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"

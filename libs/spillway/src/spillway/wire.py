@@ -70,6 +70,21 @@ def encode(event: Event) -> bytes:
     return message.SerializeToString()
 
 
+def largest_field(event: Event) -> tuple[str, int]:
+    """The field of an event that takes the most bytes of its record, and how many."""
+    message = _MESSAGE_BY_EVENT[type(event)]()
+    fill_message(event, message)
+    sizes = {}
+    for field, _ in message.ListFields():
+        alone = type(message)()
+        alone.MergeFrom(message)
+        for other, _ in message.ListFields():
+            if other.name != field.name:
+                alone.ClearField(other.name)
+        sizes[field.name] = alone.ByteSize()
+    return max(sizes.items(), key=lambda entry: entry[1], default=("", 0))
+
+
 def event_of(kind: str) -> type[Event]:
     """Raises UnknownKind."""
     event = _EVENT_BY_TYPE.get(kind)

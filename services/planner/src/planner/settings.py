@@ -41,6 +41,9 @@ class PlannerSettings(StandbySettings):
     forget_after_seconds: float = setting(3600.0, "tombstones of a deleted workload after this, seconds", least=0)
     key_kept_seconds: float = setting(3600.0, "how long an idempotency key is known, seconds", least=0)
     keys_kept_max: int = setting(32, "idempotency keys kept per workload", least=1)
+    answers_bytes_max: int = setting(
+        256 * 1024, "bytes of answers kept with them per workload; the oldest go first, the newest is kept", least=0
+    )
     replans_max: int = setting(50, "waiting workloads tried in one step", least=1)
     looks_max: int = setting(
         1000, "rooms of waiting shapes looked at in one step; it ends with a whole cluster", least=1
@@ -141,6 +144,7 @@ class PlannerSettings(StandbySettings):
             forget_after=self.forget_after_seconds,
             key_kept=self.key_kept_seconds,
             keys_kept_max=self.keys_kept_max,
+            answers_bytes_max=self.answers_bytes_max,
             replans_max=self.replans_max,
             looks_max=self.looks_max,
             moves_per_minute=self.moves_per_minute,

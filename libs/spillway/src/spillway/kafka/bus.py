@@ -29,13 +29,14 @@ from spillway.bus import (
     Offsets,
     OtherFleet,
     OutcomeUnknown,
+    Outgoing,
     Position,
     StandbyTurn,
     Traces,
     Writer,
     partition_of,
 )
-from spillway.dead_letters import RECORD_BYTES_MAX, Outgoing, headers_for, outgoing, sending
+from spillway.dead_letters import RECORD_BYTES_MAX, headers_for, outgoing, sending
 from spillway.events import Event, TurnTaken
 from spillway.kafka.access import WORLD, access_to, keep_trying
 from spillway.kafka.feed import KafkaFeed
@@ -327,7 +328,7 @@ class KafkaWriter:
         """unmarked: partitions whose open end this transaction's marks close."""
         self.epoch = (await self._write([outgoing(turn)], unmarked))[0].offset
 
-    async def write(self, events: Sequence[Event | Tombstone], traces: Traces | None = None) -> None:
+    async def write(self, events: Sequence[Event | Tombstone | Outgoing], traces: Traces | None = None) -> None:
         """ValueError for an event that is too large: that one is ours, nothing was sent and the writer goes on."""
         with sending([outgoing(event) for event in events], traces, self._bus.source) as records:
             await self._write(records)

@@ -4,15 +4,15 @@ import asyncio
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
-from typing import Any, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 import structlog
 
 from spillway import tracing
 from spillway.addresses import Tombstone
 from spillway.api import RequestError
-from spillway.bus import Headers
-from spillway.dead_letters import Unwritable, outgoing
+from spillway.bus import Headers, Outgoing
+from spillway.dead_letters import TooLarge, Unwritable, outgoing
 from spillway.events import Event
 from spillway.model import Generation
 from spillway.settings import setting
@@ -23,6 +23,9 @@ Decide = Callable[[Generation], tuple[Sequence[Written], T]]
 """Of one request: its events and its answer. Raises RequestError, which is its answer then, or NotYet."""
 Apply = Callable[[Sequence[Written]], object]
 """What was decided goes into the state."""
+
+SPARE_BYTES: Final = 64 * 1024
+"""Of the most that a record takes, what no request may use: so much may come to its records without a request."""
 
 log = structlog.get_logger()
 
@@ -94,25 +97,30 @@ class _PutOff:
 
 @dataclass(slots=True)
 class Decisions:
-    """Of one step: events, written in one transaction, with their traces, and answers that go out once they are, each
-    with the events of its own.
+    """Of one step: events, written in one transaction, with their traces, and answers that go out once they are.
 
     refusals: they are answers too. Who was refused for what this step promises to another may be taken without that.
+    formed: of some of the events, by their index, the bytes that they were made into when their size was looked at.
     """
 
     events: list[Written] = field(default_factory=list)
-    answers: list[tuple[Waiting[Any], Any, Sequence[Written]]] = field(default_factory=list)
+    answers: list[tuple[Waiting[Any], Any]] = field(default_factory=list)
     refusals: list[tuple[Waiting[Any], RequestError]] = field(default_factory=list)
     traces: dict[int, Headers] = field(default_factory=dict)
+    formed: dict[int, Outgoing] = field(default_factory=dict)
 
-    def add(self, events: Sequence[Written], trace: Headers = ()) -> None:
-        """trace: that these events belong to."""
+    def add(self, events: Sequence[Written], trace: Headers = (), formed: Sequence[Outgoing] = ()) -> None:
+        """trace: that these events belong to. formed: their bytes, of all or none of them."""
         if trace:
             self.traces.update(dict.fromkeys(range(len(self.events), len(self.events) + len(events)), trace))
+        self.formed.update(enumerate(formed, len(self.events)))
         self.events.extend(events)
 
+    def to_write(self) -> list[Written | Outgoing]:
+        return [self.formed.get(index, event) for index, event in enumerate(self.events)]
+
     def answer(self) -> None:
-        for waiting, reply, _ in self.answers:
+        for waiting, reply in self.answers:
             if not waiting.answer.done():
                 waiting.answer.set_result(reply)
         for waiting, error in self.refusals:
@@ -121,15 +129,6 @@ class Decisions:
     def fail(self, why: str) -> None:
         for waiting in (*(entry[0] for entry in self.answers), *(entry[0] for entry in self.refusals)):
             waiting.fail(RequestError("UNAVAILABLE", why))
-
-    def refuse_unwritable(self) -> None:
-        """Who asked for what no record can hold must not ask for it again."""
-        for waiting, _, events in self.answers:
-            try:
-                for event in events:
-                    outgoing(event)
-            except Unwritable as error:
-                waiting.fail(RequestError("INTERNAL", f"what follows from this request cannot be written: {error}"))
 
 
 class RequestQueue:
@@ -194,11 +193,18 @@ class RequestQueue:
             started_ns = tracing.clock_ns()
             try:
                 events, reply = waiting.decide(next_generation())
+                formed = [outgoing(event, SPARE_BYTES) for event in events]
             except NotYet as not_yet:
                 self._keep(_PutOff(not_yet.due, [waiting]))
                 continue
             except RequestError as error:
                 decided.refusals.append((waiting, error))
+                continue
+            except Unwritable as error:
+                waiting.fail(_refusal(error))
+                if apply is None:  # It is in the state.
+                    decided.fail(f"what follows from another request cannot be written: {self.retry}")
+                    raise BugMet(str(error)) from error
                 continue
             except Exception as error:
                 what = f"{type(error).__name__}: {error}"
@@ -210,8 +216,8 @@ class RequestQueue:
                 continue
             if apply is not None:
                 apply(events)
-            decided.add(events, tracing.decision(f"decide {waiting.verb}", waiting.trace, started_ns))
-            decided.answers.append((waiting, reply, events))
+            decided.add(events, tracing.decision(f"decide {waiting.verb}", waiting.trace, started_ns), formed)
+            decided.answers.append((waiting, reply))
             waiting.is_decided = True
         if self._waiting:
             self.asked.set()
@@ -276,3 +282,10 @@ class RequestQueue:
             is_over = max(one.passed_over for one in run) >= self._settings.requests_passed_over_max
             places.append((not is_over, 0 if is_over else -priority, index))
         return [runs[index] for _, _, index in sorted(places)]
+
+
+def _refusal(error: Unwritable) -> RequestError:
+    """Of a request from which follows what no record can hold: it changes nothing, and must not be asked again."""
+    if isinstance(error, TooLarge):
+        return RequestError("FAILED_PRECONDITION", f"what follows from this request is too large for the log: {error}")
+    return RequestError("INTERNAL", f"what follows from this request cannot be written: {error}")

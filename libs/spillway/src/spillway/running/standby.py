@@ -246,9 +246,7 @@ class Standby:
             try:
                 if decided.events:
                     await self._write(turn, decided)
-            except BaseException as error:
-                if isinstance(error, Unwritable):
-                    decided.refuse_unwritable()
+            except BaseException:
                 self._end_reading()  # Before those go on who wait to read.
                 decided.fail(f"outcome unknown: {self._role.retry}")
                 raise
@@ -259,7 +257,7 @@ class Standby:
     async def _write(self, turn: Turn, decided: Decisions) -> None:
         requests, events = len(decided.answers), decided.events
         with metrics.TRANSACTION_SECONDS.time():
-            await turn.writer.write(events, decided.traces)
+            await turn.writer.write(decided.to_write(), decided.traces)
         metrics.TRANSACTION_EVENTS.observe(len(events))
         metrics.TRANSACTION_REQUESTS.observe(requests)
         self._decider.written(events)

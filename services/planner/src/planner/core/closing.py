@@ -10,6 +10,7 @@ from planner.core.workload import Workload, is_orphan
 from spillway.events import PHASE_ACTIVE, WorkloadObserved
 from spillway.feasibility.cluster_view import ClusterView, WorkloadKey
 from spillway.model import Shape
+from spillway.texts import cut
 
 ORPHAN_THERE = "an orphan of this name is there and is left as it is"
 """Until it is gone, or taken over, nothing is written over it (docs/adr/0019). Records have it as a beginning, too."""
@@ -17,6 +18,8 @@ DEPLOYMENT = "Deployment"
 """The one kind that can be adopted."""
 CLUSTERS_NAMED_MAX = 20
 """Of a command for people; whoever has more copies it and adds the rest."""
+WORDS_MAX = 300
+"""Characters of what a cluster itself said: every decision's record has them, of all clusters."""
 
 
 class Known(Protocol):
@@ -95,12 +98,12 @@ def why_closed(state: Known, view: ClusterView, shape: Shape, now: float, key: W
         return view.twin
     refusal = state.admitted.refusal(cluster, shape)
     if refusal:
-        return refusal
+        return cut(refusal, WORDS_MAX)
     if key is not None and cluster in orphaned_in(state, key):
         return f"{ORPHAN_THERE}: `{_delete_command(key, state.statuses_of(key)[cluster].kind)}` there ends it"
     for holder, whose in ((shape, "this shape"), (key, "this workload")) if state.holds else ():
         hold = state.holds.get((cluster, holder)) if holder is not None else None
         if hold is not None and hold.until > now:
-            why = f": {hold.why}" if hold.why else ""
+            why = f": {cut(hold.why, WORDS_MAX)}" if hold.why else ""
             return f"held for {hold.until - now:.0f} s more: replicas of {whose} were taken back{why}"
     return ""

@@ -12,8 +12,8 @@ class Rules:
     replica is placed elsewhere (P6); the cluster is then held for hold_min, doubling to hold_max; where somebody
     else's object has the name, for hold_max, doubling to hold_not_owned_max. lent_wait: who
     waits for lent nodes goes to a later tier then; where none of them moved meanwhile nobody waits for
-    lent_silence. forget_after: tombstones of what was deleted. key_kept,
-    keys_kept_max: idempotency keys. replans_max: waiting workloads tried in one step. looks_max: rooms of
+    lent_silence. forget_after: tombstones of what was deleted. key_kept, keys_kept_max, answers_bytes_max:
+    idempotency keys with their answers. replans_max: waiting workloads tried in one step. looks_max: rooms of
     waiting shapes looked at in one step, after which it looks at no other cluster. moves_per_minute: replicas that
     move though nobody asked for it by name. confirm_over_fraction of the fleet's replicas, confirm_over_replicas in
     number: above both, such moves need a confirmation. confirmation_kept: it is forgotten
@@ -33,6 +33,7 @@ class Rules:
     forget_after: float = 3600.0
     key_kept: float = 3600.0
     keys_kept_max: int = 32
+    answers_bytes_max: int = 256 * 1024
     replans_max: int = 50
     looks_max: int = 1000
     moves_per_minute: float = 600.0

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import overload
 
+from planner.core.division import words
 from planner.core.feasibility.fleet_rooms import FleetRooms
 from planner.core.feasibility.room import Room
 from planner.core.manifests.policy import Clusters, TierClusters, clusters_of_tiers, weights_of
@@ -11,7 +12,7 @@ from planner.core.moving.allowance import CAUSE_FAILOVER, CAUSE_LOST, CAUSE_POLI
 from planner.core.strategies.splits import BY_ROOM, Standing, divide, shrink
 from spillway.events import ClusterJoined
 from spillway.model import ClusterInput, ClusterLimit, Policy, Tier
-from spillway.texts import counted, waiting
+from spillway.texts import counted
 
 LOST = (CAUSE_FAILOVER, CAUSE_LOST)
 FROZEN = "frozen"
@@ -105,28 +106,17 @@ class Division:
         """What unplaced or misplaced replicas wait for, for people."""
         if not (self.unplaced or self.to_leave or self.stays or self.lacking):
             return ""
-        rest = self.unplaced - self.uncertain - sum(self.lent.values())
-        counts = [(self.uncertain, "binding of replicas that were promised before")]
-        counts += [(count, f"nodes that {cluster} has lent") for cluster, count in sorted(self.lent.items())]
-        counts += [(rest, f"{self.whole or 'room'} ({self._limits()})")] if rest else []
+        limits, rest = words.limits(self.inputs), self.unplaced - self.uncertain - sum(self.lent.values())
+        counts = [(self.uncertain, "binding of replicas that were promised before"), *words.lent_nodes(self.lent)]
+        counts += [(rest, f"{self.whole or 'room'} ({limits})")] if rest else []
         texts = [f"{'' if count == self.unplaced else f'{count} for '}{what}" for count, what in counts if count]
         to_leave = self.to_leave + sum(self.stays[name] for name in self.stays if self.reasons[name] == CAUSE_POLICY)
         if to_leave:
             texts.append(f"room elsewhere for {counted(to_leave)} in clusters that the policy rules out")
-        for cluster, count in sorted(self.stays.items()):
-            if not count or self.reasons[cluster] == CAUSE_POLICY:
-                continue
-            what = "lost" if self.reasons[cluster] in LOST else "draining"
-            whose = f"of {what} cluster {cluster}"
-            texts.append(f"{waiting(count, whose)} for room elsewhere ({self._limits()})")
-        for cluster, count in self.lacking.items():
-            limit = next((entry.limited_by for entry in self.inputs if entry.cluster == cluster), "no tier has it")
-            texts.append(f"room for {counted(count)} that the minimum of {cluster} lacks ({limit})")
+        stays = {name: count for name, count in self.stays.items() if self.reasons[name] != CAUSE_POLICY}
+        lost = {name for name in stays if self.reasons[name] in LOST}
+        texts += [*words.staying(stays, lost, limits), *words.lacking(self.lacking, self.inputs)]
         return "; ".join(texts)
-
-    def _limits(self) -> str:
-        named = ((entry.cluster or f"tier {entry.tier}", entry.limited_by) for entry in self.inputs[:8])
-        return "; ".join(f"{name}: {limit}" for name, limit in named) or "no cluster"
 
 
 @dataclass(frozen=True, slots=True)

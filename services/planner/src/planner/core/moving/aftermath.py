@@ -10,6 +10,7 @@ from planner.core.moving.shares import is_done_there, refused_there, unbound_kep
 from planner.core.moving.waiting import Loans
 from planner.core.requests import adopting, declaring
 from planner.core.requests.answers import is_gone
+from planner.core.requests.remembering import without_old
 from planner.core.rollout.outlook import outlook
 from planner.core.state import PlannerState
 from planner.core.subject import Moment, subject_of
@@ -211,7 +212,7 @@ def roll_on(state: PlannerState, workload: Workload, moment: Moment) -> Step:
     if not placed.events:
         return Step(workload.key, (), "Rollout")
     declared = declaring.with_templates(workload.declared, workload, placed.placement.parts)
-    changed = (declared,) if declared != workload.declared else ()
+    changed = (without_old(state.rules, declared, moment),) if declared != workload.declared else ()
     return Step(workload.key, (*changed, *placed.events), "Rollout")
 
 

@@ -16,6 +16,7 @@ from planner.core.moving.allowance import (
 )
 from planner.core.moving.misplaced import find_all, for_minima, ruled_out
 from planner.core.moving.reasons import counts_to_move, held_by, is_back, reasons
+from planner.core.requests.remembering import without_old
 from planner.core.requests.transfer import is_in_transfer
 from planner.core.rollout.outlook import stopped_in
 from planner.core.state import PlannerState
@@ -52,7 +53,8 @@ def next_step(state: PlannerState, workload: Workload, moment: Moment, brakes: A
     stopped = stopped_in(workload, workload.declared, placement.parts)
     if stopped == workload.declared.rollout_stopped_in:
         return step
-    return replace(step, events=(replace(workload.declared, rollout_stopped_in=stopped), *step.events))
+    declared = without_old(state.rules, workload.declared, moment)
+    return replace(step, events=(replace(declared, rollout_stopped_in=stopped), *step.events))
 
 
 def _next_step(state: PlannerState, workload: Workload, moment: Moment, brakes: Allowance) -> Step:

@@ -12,7 +12,8 @@ from planner.core.placing import Placed, needed_events
 from planner.core.recording import CODE_VERSION
 from planner.core.requests import declaring
 from planner.core.requests.answers import age_ms, is_gone
-from planner.core.requests.decisions import Decided, Unanswered, answer_with, digest_of, remembered_answer
+from planner.core.requests.decisions import Decided, Unanswered, answer_with
+from planner.core.requests.remembering import digest_of, remembered_answer, without_old
 from planner.core.requests.transfer import refuse_in_transfer
 from planner.core.state import PlannerState
 from planner.core.subject import Moment
@@ -56,7 +57,7 @@ def ask(state: PlannerState, request: AdoptRequest, moment: Moment) -> AdoptionA
     key = _checked_key(request)
     clusters = _checked_clusters(state, request.clusters, moment)
     known = state.workloads.get(key)
-    remembered = remembered_answer(state, known, request.idempotency_key, _digest(request), moment)
+    remembered = remembered_answer(state.rules, known, request.idempotency_key, _digest(request), moment)
     if remembered is not None:
         return remembered
     _refuse_known(known, clusters)
@@ -67,7 +68,7 @@ def decide(state: PlannerState, request: AdoptRequest, found: Mapping[str, Workl
     """Declares what was found, with what runs as its placement. RequestError when it cannot be adopted."""
     key = _checked_key(request)
     known = state.workloads.get(key)
-    remembered = remembered_answer(state, known, request.idempotency_key, _digest(request), moment)
+    remembered = remembered_answer(state.rules, known, request.idempotency_key, _digest(request), moment)
     if remembered is not None:
         return Decided((), remembered)
     _refuse_known(known, tuple(found))
@@ -116,6 +117,7 @@ def declared_as_found(
     generation = declared.generation + (known is not None and declared.generation <= known.declared.generation)
     counts_from = state.scalings.newest(key, known.declared.scale_generation if known is not None else None)
     declared = replace(declared, replicas=total, generation=generation, scale_generation=counts_from)
+    declared = without_old(state.rules, declared, moment)
     parts = tuple(
         Part(
             cluster,
@@ -196,7 +198,7 @@ def follow(state: PlannerState, workload: Workload, moment: Moment) -> tuple[Eve
             generation=declared.generation + 1,
             releasing=not followed,
         )
-        events.append(declared)
+        events.append(without_old(state.rules, declared, moment))
     events.append(
         replace(placement, parts=followed, generation=moment.generation, workload_generation=declared.generation)
     )

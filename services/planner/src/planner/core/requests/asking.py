@@ -12,6 +12,7 @@ from planner.core.state import PlannerState
 from planner.core.subject import Moment
 from spillway.api import ApplyRequest, RequestError
 from spillway.events import PHASE_ACTIVE, ShapeAsked
+from spillway.kubernetes.manifest_text import MANIFEST_BYTES_MAX
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +47,8 @@ def questions(state: PlannerState, requests: Iterable[ApplyRequest], moment: Mom
 def question(
     state: PlannerState, request: ApplyRequest, moment: Moment, planned: Planned | None = None
 ) -> Asked | None:
-    """None when there is nobody to ask, or nothing to wait for: the template is known, or the request is refused.
+    """None when there is nobody to ask, or nothing to wait for: the template is known, or the request is refused; or
+    the template is too large to be asked about: others ask in the same transaction.
 
     All clusters that the policy may use are asked: where there is no room now there may be later. planned: of others
     that were asked about at this moment.
@@ -60,6 +62,8 @@ def question(
     if awaited is None:
         return None
     pod = json.dumps(json.loads(declaration.manifest)["spec"]["template"]).encode()
+    if len(pod) > MANIFEST_BYTES_MAX:
+        return None
     return Asked(ShapeAsked(digest, declaration.namespace, declaration.name, clusters, pod), awaited)
 
 

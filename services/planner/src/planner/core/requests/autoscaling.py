@@ -5,6 +5,7 @@ from dataclasses import replace
 from planner.core import placing
 from planner.core.moving.allowance import CAUSE_AUTOSCALE
 from planner.core.requests import declaring
+from planner.core.requests.remembering import without_old
 from planner.core.state import PlannerState
 from planner.core.subject import Moment, Subject
 from planner.core.workload import Workload
@@ -19,7 +20,8 @@ def declare(state: PlannerState, workload: Workload, moment: Moment) -> tuple[Ev
     decided = state.scalings.newer_of(workload)
     if decided is None:
         return ()
-    declared = replace(workload.declared, scale_generation=decided.generation)
+    declared = without_old(state.rules, workload.declared, moment)
+    declared = replace(declared, scale_generation=decided.generation)
     if decided.replicas == declared.replicas:
         return (declared,)
     declared = replace(declared, replicas=decided.replicas, generation=declared.generation + 1)

@@ -1,10 +1,7 @@
 """From a request to events: what is declared, where its replicas go, and the record of why. Changes no state itself."""
 
-import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-
-import msgspec
 
 from planner.core import placing
 from planner.core.closing import orphans_to_settle
@@ -19,6 +16,7 @@ from planner.core.moving.allowance import CAUSE_MIGRATE
 from planner.core.placing import Placed
 from planner.core.requests import declaring, migrating, transfer
 from planner.core.requests.answers import is_gone, placement_reply, uncomputed_in, unmodelled_of
+from planner.core.requests.remembering import digest_of, remembered_answer, with_answer
 from planner.core.state import PlannerState
 from planner.core.subject import Moment, Subject
 from planner.core.workload import Workload
@@ -29,12 +27,9 @@ from spillway.api import (
     PlacementReply,
     RequestError,
     ScaleRequest,
-    invalid,
 )
 from spillway.events import DependencyDeclared, Event, WorkloadDeclared
-from spillway.model import UNPLACEABLE_REFUSE, Answered
-
-KEY_LENGTH_MAX = 128
+from spillway.model import UNPLACEABLE_REFUSE
 
 
 class Undecided(Exception):
@@ -73,7 +68,7 @@ def apply(state: PlannerState, request: ApplyRequest, moment: Moment) -> Decided
     declaration = read_manifests(request.manifests)
     key = (declaration.namespace, declaration.name)
     digest = digest_of("apply", *request.manifests)
-    answer = remembered_answer(state, state.workloads.get(key), request.idempotency_key, digest, moment)
+    answer = remembered_answer(state.rules, state.workloads.get(key), request.idempotency_key, digest, moment)
     if answer is not None:
         return Decided((), answer)
     declared, placed = _placed(state, declaration, moment)
@@ -121,7 +116,7 @@ def scale(state: PlannerState, request: ScaleRequest, moment: Moment) -> Decided
     replicas = check_replicas(request.replicas, "replicas")
     known = existing(state, request.namespace, request.name)
     digest = digest_of("scale", str(request.replicas))
-    answer = remembered_answer(state, known, request.idempotency_key, digest, moment)
+    answer = remembered_answer(state.rules, known, request.idempotency_key, digest, moment)
     if answer is not None:
         return Decided((), answer)
     refuse_gone(known)
@@ -152,7 +147,7 @@ def migrate(state: PlannerState, request: MigrateRequest, moment: Moment) -> Dec
     check_replicas(request.replicas, "replicas")
     known = existing(state, request.namespace, request.name)
     digest = digest_of("migrate", request.to_cluster, request.from_cluster, str(request.replicas))
-    answer = remembered_answer(state, known, request.idempotency_key, digest, moment)
+    answer = remembered_answer(state.rules, known, request.idempotency_key, digest, moment)
     if answer is not None:
         return Decided((), answer)
     refuse_gone(known)
@@ -171,7 +166,7 @@ def delete(state: PlannerState, request: DeleteRequest, moment: Moment) -> Decid
     """Marks a workload as deleting: every part is to be removed, and is listed until its cluster says absent."""
     known = existing(state, request.namespace, request.name)
     digest = digest_of("delete")
-    answer = remembered_answer(state, known, request.idempotency_key, digest, moment)
+    answer = remembered_answer(state.rules, known, request.idempotency_key, digest, moment)
     if answer is not None:
         return Decided((), answer)
     refuse_gone(known)
@@ -251,44 +246,12 @@ def _still_there(workload: Workload) -> str:
     return "still in " + ", ".join(sorted(workload.parts))
 
 
-def digest_of(verb: str, *texts: str) -> str:
-    digest = hashlib.sha256(verb.encode())
-    for text in texts:
-        digest.update(b"\0" + hashlib.sha256(text.encode()).digest())
-    return digest.hexdigest()
-
-
-def _remembered(state: PlannerState, declared: WorkloadDeclared, moment: Moment) -> list[Answered]:
-    kept_ms = state.rules.key_kept * 1000
-    return [entry for entry in declared.answered if moment.wall_ms - entry.at_ms < kept_ms]
-
-
-def remembered_answer(
-    state: PlannerState, known: Workload | None, key: str, digest: str, moment: Moment
-) -> PlacementReply | None:
-    """The answer that this key was given before. INVALID_ARGUMENT when it was for another request."""
-    if len(key) > KEY_LENGTH_MAX:
-        raise invalid("idempotency_key", key, f"at most {KEY_LENGTH_MAX} characters")
-    if not key or known is None:
-        return None
-    for entry in _remembered(state, known.declared, moment):
-        if entry.key == key:
-            if entry.request_digest != digest:
-                raise invalid("idempotency_key", key, "a new key: this one was used for another request")
-            return msgspec.json.decode(entry.answer, type=PlacementReply)
-    return None
-
-
 def answer_with(state: PlannerState, decided: Unanswered, key: str, digest: str, moment: Moment) -> Decided:
     """Adds the answer to the declaration, so that it is in the log with what it answers."""
     declared, placed = decided.declared, decided.placed
     reply = placement_reply(state, declared, placed.placement, placed.division, decided.unmodelled)
     reply = replace(reply, warnings=decided.warnings)
-    rules = state.rules
-    fresh = _remembered(state, declared, moment)
-    if key:
-        fresh.append(Answered(key, digest, moment.wall_ms, msgspec.json.encode(reply)))
-    declared = replace(declared, answered=tuple(fresh[-rules.keys_kept_max :]))
+    declared = with_answer(state.rules, declared, key, digest, reply, moment)
     known = state.workloads.get((declared.namespace, declared.name))
     if known is not None and known.declared == declared and not placed.events:
         return Decided((), reply)

@@ -4,15 +4,8 @@ from dataclasses import replace
 
 from planner.core.division.placement import Division
 from planner.core.placing import Placed, needed_events
-from planner.core.requests.decisions import (
-    Decided,
-    Unanswered,
-    answer_with,
-    digest_of,
-    existing,
-    refuse_gone,
-    remembered_answer,
-)
+from planner.core.requests.decisions import Decided, Unanswered, answer_with, existing, refuse_gone
+from planner.core.requests.remembering import digest_of, remembered_answer
 from planner.core.state import PlannerState
 from planner.core.subject import Moment
 from planner.core.workload import Workload
@@ -25,7 +18,7 @@ def release(state: PlannerState, request: ReleaseRequest, moment: Moment) -> Dec
     """Marks a workload as releasing: every part is listed until its cluster says that our marks are gone."""
     known = existing(state, request.namespace, request.name)
     digest = digest_of("release")
-    remembered = remembered_answer(state, known, request.idempotency_key, digest, moment)
+    remembered = remembered_answer(state.rules, known, request.idempotency_key, digest, moment)
     if remembered is not None:
         return Decided((), remembered)
     refuse_gone(known)

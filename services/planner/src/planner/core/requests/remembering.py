@@ -1,0 +1,85 @@
+"""Answers given once (README, "An answer and its key"): what a declaration keeps of them, and for how long."""
+
+import hashlib
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Final
+
+import msgspec
+
+from planner.core.rules import Rules
+from planner.core.subject import Moment
+from planner.core.workload import Workload
+from spillway.api import PlacementReply, invalid
+from spillway.events import WorkloadDeclared
+from spillway.model import Answered
+from spillway.packed import pack, unpack
+
+KEY_LENGTH_MAX = 128
+PLAIN_BYTES_MAX: Final = 2048
+"""Of an answer that is kept as JSON, which versions before this one read, too; a longer one is compressed."""
+_BESIDE_BYTES: Final = 96
+"""Of what is kept, besides key and answer: the request's digest, the time, and protobuf's own."""
+
+
+def digest_of(verb: str, *texts: str) -> str:
+    digest = hashlib.sha256(verb.encode())
+    for text in texts:
+        digest.update(b"\0" + hashlib.sha256(text.encode()).digest())
+    return digest.hexdigest()
+
+
+def remembered_answer(
+    rules: Rules, known: Workload | None, key: str, digest: str, moment: Moment
+) -> PlacementReply | None:
+    """The answer that this key was given before, without its inputs. INVALID_ARGUMENT: it was for another request."""
+    if len(key) > KEY_LENGTH_MAX:
+        raise invalid("idempotency_key", key, f"at most {KEY_LENGTH_MAX} characters")
+    if not key or known is None:
+        return None
+    for entry in _known(known.declared.answered, rules, moment):
+        if entry.key == key:
+            if entry.request_digest != digest:
+                raise invalid("idempotency_key", key, "a new key: this one was used for another request")
+            return _read(entry.answer)
+    return None
+
+
+def with_answer(
+    rules: Rules, declared: WorkloadDeclared, key: str, digest: str, reply: PlacementReply, moment: Moment
+) -> WorkloadDeclared:
+    """The declaration with one answer more, where the request has a key."""
+    if key:
+        entry = Answered(key, digest, moment.wall_ms, _kept(reply))
+        declared = replace(declared, answered=(*declared.answered, entry))
+    return without_old(rules, declared, moment)
+
+
+def without_old(rules: Rules, declared: WorkloadDeclared, moment: Moment) -> WorkloadDeclared:
+    """The declaration as it is written, whoever writes it: without answers whose time is over, and of the others the
+    newest, within the bounds of their number and bytes. The very newest is kept in any case: its caller may ask again.
+    """
+    fresh = list(_known(declared.answered, rules, moment))[-rules.keys_kept_max :]
+    size = 0
+    for index in reversed(range(len(fresh))):
+        size += len(fresh[index].key) + len(fresh[index].answer) + _BESIDE_BYTES
+        if size > rules.answers_bytes_max and index < len(fresh) - 1:
+            fresh = fresh[index + 1 :]
+            break
+    return replace(declared, answered=tuple(fresh)) if len(fresh) != len(declared.answered) else declared
+
+
+def _known(answered: Iterable[Answered], rules: Rules, moment: Moment) -> Iterable[Answered]:
+    return (entry for entry in answered if moment.wall_ms - entry.at_ms < rules.key_kept * 1000)
+
+
+def _kept(reply: PlacementReply) -> bytes:
+    """Without what each cluster could have taken: that stands in the decision's record."""
+    text = msgspec.json.encode(replace(reply, inputs=()))
+    return text if len(text) <= PLAIN_BYTES_MAX else pack(text)
+
+
+def _read(answer: bytes) -> PlacementReply:
+    """Of this version or of one before, which kept the inputs, too."""
+    text = answer if answer.startswith(b"{") else unpack(answer)
+    return replace(msgspec.json.decode(text, type=PlacementReply), inputs=())

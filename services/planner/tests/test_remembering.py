@@ -1,0 +1,129 @@
+"""Answers kept with their keys: how many, how long, how large; and that none makes a record too large."""
+
+from dataclasses import replace
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from planner.core.requests import autoscaling, decisions
+from planner.core.requests.remembering import PLAIN_BYTES_MAX, remembered_answer, with_answer, without_old
+from planner.core.rules import Rules
+from planner.core.subject import Moment
+from spillway.api import ApplyRequest, PlacementReply, ScaleRequest
+from spillway.dead_letters import outgoing
+from spillway.events import WorkloadDeclared
+from spillway.events_scaling import ScaleDecided, ScalePolicyDeclared
+from spillway.model import NO_GENERATION, Answered, ClusterInput, Generation
+from spillway.running.request_queue import SPARE_BYTES
+
+from .builders import Fleet, cluster, deployment, node, remember_old, texts
+
+WEB = ("default", "web")
+HOUR_MS = 3_600_000
+
+
+def at(wall_ms: int) -> Moment:
+    return Moment(0.0, wall_ms, NO_GENERATION)
+
+
+@pytest.fixture
+def declared() -> WorkloadDeclared:
+    fleet = Fleet(own_1=[node("n1")])
+    return next(
+        event
+        for event in decisions.apply(fleet.state, ApplyRequest(texts(deployment(1))), fleet.moment()).events
+        if isinstance(event, WorkloadDeclared)
+    )
+
+
+ENTRIES = st.lists(st.tuples(st.integers(0, 2 * HOUR_MS), st.integers(0, 500)), max_size=12)
+
+
+@given(entries=ENTRIES, keys_max=st.integers(1, 8), bytes_max=st.integers(0, 2000))
+def test_what_is_kept_is_the_newest_within_both_bounds_and_the_newest_in_any_case(
+    entries: list[tuple[int, int]], keys_max: int, bytes_max: int
+) -> None:
+    fleet = Fleet(own_1=[node("n1")])
+    (first, *_) = decisions.apply(fleet.state, ApplyRequest(texts(deployment(1))), fleet.moment()).events
+    assert isinstance(first, WorkloadDeclared)
+    entries.sort()
+    answered = tuple(Answered(f"k{index}", "", at_ms, bytes(size)) for index, (at_ms, size) in enumerate(entries))
+    rules = replace(Rules(), keys_kept_max=keys_max, answers_bytes_max=bytes_max)
+    kept = without_old(rules, replace(first, answered=answered), at(2 * HOUR_MS)).answered
+    fresh = [entry for entry in answered if entry.at_ms > HOUR_MS]
+    assert list(kept) == fresh[len(fresh) - len(kept) :]
+    assert (len(kept) <= keys_max, bool(kept)) == (True, bool(fresh))
+    assert len(kept) <= 1 or sum(len(entry.key) + len(entry.answer) for entry in kept) <= bytes_max
+    more = fresh[: len(fresh) - len(kept)]
+    if more and len(kept) < keys_max:
+        assert sum(len(entry.key) + len(entry.answer) + 96 for entry in (more[-1], *kept)) > bytes_max
+
+
+@pytest.mark.parametrize("clusters", [1, 1000], ids=["kept plain", "compressed"])
+def test_an_answer_comes_back_whole_but_for_its_inputs(declared: WorkloadDeclared, clusters: int) -> None:
+    fleet = Fleet(own_1=[node("n1")])
+    names = [f"prod-eu-central-1-cluster-{index:04d}" for index in range(clusters)]
+    fleet.report("own-1", [node("n1", cpu=64_000)])
+    reply = decisions.apply(fleet.state, ApplyRequest(texts(deployment(2))), fleet.moment()).reply
+    parts = tuple(replace(reply.parts[0], cluster=name) for name in names)
+    inputs = tuple(ClusterInput(name, "own", 1, 1, 0, 0, 1, "cpu", 0) for name in names)
+    reply = replace(reply, parts=parts, inputs=inputs, warnings=("a warning",))
+    kept = with_answer(Rules(), declared, "k", "digest", reply, at(1))
+    (entry,) = kept.answered
+    assert entry.answer.startswith(b"{") == (len(entry.answer) <= PLAIN_BYTES_MAX and clusters == 1)
+    assert len(entry.answer) < 20 * clusters + PLAIN_BYTES_MAX
+    known = fleet.state
+    for event in decisions.apply(known, ApplyRequest(texts(deployment(2))), fleet.moment()).events:
+        known.apply(event, fleet.now)
+    known.workloads[WEB].declared = kept
+    assert remembered_answer(Rules(), known.workloads[WEB], "k", "digest", at(2)) == replace(reply, inputs=())
+
+
+def test_an_answer_of_a_version_before_which_kept_the_inputs_is_read(declared: WorkloadDeclared) -> None:
+    fleet = Fleet(own_1=[node("n1")])
+    decided = decisions.apply(fleet.state, ApplyRequest(texts(deployment(1))), fleet.moment())
+    for event in decided.events:
+        fleet.state.apply(event, fleet.now)
+    assert decided.reply.inputs
+    old = Answered("k", "digest", 1, msgspec.json.encode(decided.reply))
+    fleet.state.workloads[WEB].declared = replace(declared, answered=(old,))
+    again = remembered_answer(Rules(), fleet.state.workloads[WEB], "k", "digest", at(2))
+    assert again == replace(decided.reply, inputs=())
+
+
+def test_what_a_policy_decides_is_declared_without_answers_whose_time_is_over() -> None:
+    fleet = Fleet(own_1=[node("n1")])
+    take(fleet, decisions.apply(fleet.state, ApplyRequest(texts(deployment(1))), fleet.moment()).both)
+    kind = "HorizontalPodAutoscaler"
+    fleet.state.apply(ScalePolicyDeclared(*WEB, Generation(5, 1), kind, "web", b"{}", 0), fleet.now)
+    for sequence, replicas in ((1, 2), (2, 2)):  # Another number, then the same one.
+        remember_old(fleet, WEB)
+        decided = ScaleDecided(*WEB, Generation(5, sequence), "web", kind, replicas, 1, 0, "cpu")
+        fleet.state.apply(decided, fleet.now)
+        first, *_ = autoscaling.declare(fleet.state, fleet.state.workloads[WEB], fleet.moment())
+        assert isinstance(first, WorkloadDeclared)
+        assert (first.scale_generation, first.answered) == (Generation(5, sequence), ())
+        fleet.state.apply(first, fleet.now)
+
+
+def test_a_large_fleet_s_records_stay_small_however_many_keys_come() -> None:
+    """Every record of a keyed request over 300 clusters, beside what requests may not use of it."""
+    fleet = Fleet()
+    for index in range(300):
+        fleet.join(cluster(f"prod-eu-central-1-cluster-{index:04d}", "own"), [node("n1")])
+    take(fleet, decisions.apply(fleet.state, ApplyRequest(texts(deployment(900)), "k"), fleet.moment()).both)
+    sizes = []
+    for index in range(40):
+        request = ScaleRequest("", "web", 900 - index % 2, f"key-{index}")
+        events, _ = decisions.scale(fleet.state, request, fleet.moment()).both
+        sizes += [len(outgoing(event, SPARE_BYTES).value or b"") for event in events]
+        take(fleet, (events, None))
+    assert len(fleet.state.workloads[WEB].declared.answered) == 32
+    assert max(sizes) < 150 * 300, "150 bytes a cluster"
+
+
+def take(fleet: Fleet, decided: tuple[tuple[object, ...], PlacementReply | None]) -> None:
+    for event in decided[0]:
+        fleet.state.apply(event, fleet.now)  # type: ignore[arg-type]
