@@ -7,16 +7,19 @@ from collections.abc import Iterator
 
 from planner.service import Planner
 from sim.cluster import SimCluster
-from spillway.events import PHASE_ACTIVE, STATE_ORPHANED
+from spillway.events import PHASE_ACTIVE, STATE_ORPHANED, PlacementDecided
 from spillway.model import Part
 from spillway_simulation import members
 from spillway_simulation.brownfield import NAMESPACE, changed
 from spillway_simulation.brownfield_script import LOST, LOST_AND_BACK
+from spillway_simulation.lending_script import MINE
 from spillway_simulation.oracle import Known
 from spillway_simulation.users import AS_DECLARED, User
 from spillway_simulation.world import World
 
 SURGE = re.compile(r"(\d+) surge pods? in (\S+)")
+TIERS = ("own", "cloud")
+"""Those of a policy that names none."""
 ELSEWHERE = re.compile(r"(\d+) replicas? that no longer fit in (\S+)")
 
 
@@ -59,7 +62,7 @@ def _of_user(world: World, planner: Planner, user: User) -> Iterator[str]:
         yield f"{user.name}: {answered} were answered, {declared.replicas} of {known.cpu}m declared"
     if dict(in_state.parts) != {part.cluster: part for part in placement.parts}:
         yield f"{user.name}: the planner's state is not what it wrote"
-    stands = _stands(world, planner, known)
+    stands = _stands(world, planner, known) or _crowded(world, placement)
     for part in placement.parts:
         rolls_on = not stands and not declared.rollout_stopped_in
         yield from _of_part(world.clusters[part.cluster], user, known, part, not rolls_on)
@@ -106,6 +109,15 @@ def _stands(world: World, planner: Planner, known: Known) -> bool:
     return bool(surges or others) and not rolls
 
 
+def _crowded(world: World, placement: PlacementDecided) -> bool:
+    """Whether a rollout is where pods of the cluster's own wait for room: those take what it would need."""
+    return "rollout" in placement.waiting_for and any(
+        not members.is_bound(pod)
+        for part in placement.parts
+        for pod in members.pods_of(world.clusters[part.cluster], MINE, MINE)
+    )
+
+
 def _has_room_to_roll(cluster: SimCluster, name: str, cpu: int, surge: int) -> bool:
     """Whether a roll of what runs there ends, wherever its pods come to be."""
     found = cluster.get("deployments", name, NAMESPACE)
@@ -126,7 +138,8 @@ def _takes(world: World, planner: Planner, known: Known) -> dict[str, int]:
     more = {name: max(0, most[name] - parts.get(name, 0)) if name in most else sys.maxsize for name in world.clusters}
     active = {name for name, view in planner.state.clusters.items() if view.phase == PHASE_ACTIVE and view.joined}
     named = {name for tier in known.declared.policy.tiers for name in tier.clusters.names}
-    active &= named or active
+    taking = {member.name for member in world.script.members if member.tier in TIERS}
+    active &= named or taking
     taken = {name for name in active if world.is_taken(name, known.declared.name)}
     return {name: count for name, count in more.items() if name in active - taken and count}
 

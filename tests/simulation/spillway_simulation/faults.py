@@ -7,14 +7,19 @@ from typing import Any
 
 from sim.cluster import SimCluster
 from sim.settings import Faults, NodeSpec
+from spillway.lending_marks import LENDING
 from spillway_simulation import members
 from spillway_simulation.brownfield import NAMESPACE, by_hand
+from spillway_simulation.lending_script import BATCHES, HANDS, POOL
+from spillway_simulation.lending_state import real_of, register_of, table
 from spillway_simulation.script import Fault
 from spillway_simulation.world import World
 
 COMPACTION_LAG_SECONDS = 30.0
 LATE_PARTITIONS = 2
-MOVES_PODS = frozenset({"quota", "node-gone", "node-cordoned", "pods-deleted", "replicas-changed", "object-deleted"})
+MOVES_PODS = frozenset(
+    {*HANDS, "quota", "node-gone", "node-cordoned", "pods-deleted", "replicas-changed", "object-deleted"}
+)
 
 
 class FaultInjector:
@@ -175,8 +180,12 @@ class FaultInjector:
     async def _node_gone(self, fault: Fault) -> None:
         cluster = self._world.clusters[fault.on]
         name = self._any_node(cluster)
-        if not name:
-            return
+        if name:
+            await self._gone(fault, name)
+
+    async def _gone(self, fault: Fault, name: str) -> None:
+        """Another node of its size comes in its place."""
+        cluster = self._world.clusters[fault.on]
         record = cluster.machine.table.record_by_name[name]
         cpu = record.allocatable["cpu"]
         cluster.remove_node(name)
@@ -221,6 +230,40 @@ class FaultInjector:
             self._world.oracle.hands.add((fault.on, name))
             by_hand(cluster, method, f"/apis/apps/v1/namespaces/{NAMESPACE}/deployments/{name}", body)
 
+    # ── Nodes that are lent ─────────────────────────────────────────────────────────────────────────────────────
+
+    async def _virtual_deleted(self, fault: Fault) -> None:
+        pool = self._world.clusters[POOL]
+        names = sorted(
+            name for (_, name), node in table(pool, "nodes").items() if (real_of(node) or "")[:1] == (fault.on,)
+        )
+        if names:
+            pool.remove_node(self._random.choice(names))
+
+    async def _taint_removed(self, fault: Fault) -> None:
+        name = self._marked(fault.on)
+        if name and self._world.oracle.lending is not None:
+            self._world.oracle.lending.tampered(fault.on, name)
+            self._world.clusters[fault.on].untaint(name, LENDING)
+
+    async def _pool_pods_deleted(self, fault: Fault) -> None:
+        pool = self._world.clusters[POOL]
+        pods = pool.objects("pods", BATCHES)
+        for pod in self._random.sample(pods, min(len(pods), 1 + fault.steps // 8)):
+            by_hand(pool, "DELETE", f"/api/v1/namespaces/{BATCHES}/pods/{pod['metadata']['name']}")
+
+    async def _lent_node_gone(self, fault: Fault) -> None:
+        name = self._marked(fault.on)
+        if name:
+            await self._gone(fault, name)
+
+    def _marked(self, owner: str) -> str:
+        """A node of the owner that bears the mark of lending; empty: none does."""
+        registers = {name: register_of(node) for (_, name), node in table(self._world.clusters[owner], "nodes").items()}
+        names = sorted(name for name, found in registers.items() if found is not None and found.state)
+        return self._random.choice(names) if names else ""
+
     def _any_node(self, cluster: SimCluster) -> str:
-        names = sorted(cluster.machine.table.record_by_name)
+        nodes = table(cluster, "nodes")
+        names = sorted(name for _, name in nodes if real_of(nodes["", name]) is None)
         return self._random.choice(names) if names else ""

@@ -5,7 +5,9 @@ from typing import Any
 
 from sim.cluster import SimCluster
 from sim.core.kinds import Object
+from sim.core.node_table import NodeRecord
 from sim.core.quantity import amount_of
+from spillway.lending_marks import LENDING, POOL_TAINT
 from spillway.model import NO_GENERATION, Generation
 from spillway_local.in_process import FLEET_ID
 
@@ -37,7 +39,19 @@ def cpu_of_pod(spec: Mapping[str, Any]) -> int:
 
 
 def cpu_allocatable(cluster: SimCluster) -> int:
-    return sum(record.allocatable.get("cpu", 0) for record in cluster.machine.table.record_by_name.values())
+    """Of nodes that are not lent to others."""
+    records = cluster.machine.table.record_by_name.values()
+    return sum(record.allocatable.get("cpu", 0) for record in records if not is_lent(record))
+
+
+def is_lent(record: NodeRecord) -> bool:
+    """Whether it is lent to a pool, or being checked for it or on its way back."""
+    return any(key == LENDING for key, _, _ in record.taints)
+
+
+def _takes(record: NodeRecord) -> bool:
+    """Whether pods that tolerate nothing may be bound to it."""
+    return not record.unschedulable and not any(key in (LENDING, POOL_TAINT) for key, _, _ in record.taints)
 
 
 def room_for(cluster: SimCluster, cpu: int, without: Iterable[Object] = ()) -> int:
@@ -45,7 +59,7 @@ def room_for(cluster: SimCluster, cpu: int, without: Iterable[Object] = ()) -> i
     records = {
         name: max(0, record.free.get("cpu", 0))
         for name, record in cluster.machine.table.record_by_name.items()
-        if not record.unschedulable
+        if _takes(record)
     }
     for pod in without:
         node = pod["spec"].get("nodeName")

@@ -11,7 +11,16 @@ from dataclasses import dataclass, field
 from sim.cluster import SimCluster
 from sim.core.kinds import Object
 from sim.core.requests import Answer, Request
-from spillway.addresses import CLUSTERS, DEAD_LETTERS, DECISIONS, PLACEMENTS, TURNS_PLANNER, WORKLOADS
+from spillway.addresses import (
+    CLUSTERS,
+    DEAD_LETTERS,
+    DECISIONS,
+    LENDING,
+    PLACEMENTS,
+    RECALLS,
+    TURNS_PLANNER,
+    WORKLOADS,
+)
 from spillway.bus import Outgoing
 from spillway.events import (
     PHASE_LOST,
@@ -25,11 +34,15 @@ from spillway.events import (
 from spillway.model import NO_GENERATION, Generation, Part
 from spillway.wire import decode
 from spillway_simulation import members
+from spillway_simulation.lending_oracle import LendingOracle
 from spillway_simulation.ownership import Ownership
 from spillway_simulation.removals import Removals, available_of
 from spillway_simulation.scaling_oracle import SCALING, ScalingOracle, Told
 
 DEPLOYMENT_PATH = re.compile(r"^/apis/apps/v1/namespaces/([^/]+)/deployments/([^/]+)$")
+NODE_PATH = re.compile(r"^/api/v1/nodes/([^/]+)(?:/status)?$")
+NODES_PATH = "/api/v1/nodes"
+LENT = (LENDING, RECALLS, CLUSTERS)
 ROOM_WINDOW_SECONDS = 120.0
 
 Key = tuple[str, str]
@@ -76,6 +89,7 @@ class Oracle:
         )
         self.ownership = Ownership(clusters, self.violated)
         self.scaling = ScalingOracle(self.violated, was_told)
+        self.lending: LendingOracle | None = None
         self.workloads: dict[Key, Known] = {}
         self.epoch = -1
         self.violations: list[str] = []
@@ -115,8 +129,12 @@ class Oracle:
                 self._on_own(record, placements)
             if topic in SCALING:
                 self.scaling.on_record(record, source)
+            if self.lending is not None and topic in LENT and record.value is not None:
+                self.lending.on_event(decode(topic.name, record.kind, record.value))
         for placement, declared in placements:
             self._on_placement(placement, declared)
+        if self.lending is not None:
+            self.lending.look()
 
     def _on_own(self, record: Outgoing, placements: list[Placed]) -> None:
         namespace, _, name = record.address.key.partition("/")
@@ -226,12 +244,18 @@ class Oracle:
             key = (place[1], place[2]) if place else ("", "")
             before = cluster.get("deployments", key[1], key[0]) if place else None
             available = available_of(cluster, key) if before is not None else 0
+            node = _node_of(request) if self.lending is not None else ""
+            node_before = cluster.get("nodes", node) if node else None
             status, body = answer(request)
             self.writes += 1
             self.note(f"write {cluster.name} {request.method} {request.path} {status}")
             if place is not None and 200 <= status < 300:
                 after = cluster.get("deployments", key[1], key[0])
                 self._on_change(cluster.name, key, (before, after, available), request)
+            if self.lending is not None and self.lending.is_concerned(cluster.name) and 200 <= status < 300:
+                self.lending.wrote(cluster.name, node_before, cluster.get("nodes", node) if node else None)
+                if node:
+                    self.note_room()
             return status, body
 
         cluster.api.answer = judged  # type: ignore[method-assign]
@@ -285,6 +309,16 @@ class Oracle:
             self.violated(f"{name}: written over, and it is not ours")
         if before is not None:
             self.removals.written(cluster, key, before, available, written, part.replicas)
+
+
+def _node_of(request: Request) -> str:
+    """The name of the node that is written; empty: none is."""
+    found = NODE_PATH.match(request.path)
+    if found is not None:
+        return found[1]
+    if request.path == NODES_PATH and request.method == "POST":
+        return str(json.loads(request.body or b"{}")["metadata"]["name"])
+    return ""
 
 
 def _meaning(known: Known, part: Part, newest: int) -> object:

@@ -22,6 +22,7 @@ import structlog
 from spillway_simulation.convergence import clash, missing
 from spillway_simulation.faults import FaultInjector
 from spillway_simulation.ledger import Ledger, Outcome, add_ranges, code_here
+from spillway_simulation.lenders import Lenders, unlent
 from spillway_simulation.loop import OWNER, BusyLoop, Deadlock, VirtualLoop
 from spillway_simulation.operators import Operators
 from spillway_simulation.scalers import Scaler, resting, unscaled
@@ -32,6 +33,7 @@ from spillway_simulation.world import World
 
 CONVERGED_WITHIN_SECONDS = 600.0
 LOOK_SECONDS = 2.0
+COUNT_SECONDS = 0.5
 SEEDS_A_COLLECTION = 16
 OWNED = ("adopted", "released", "left", "orphaned")
 BUILD = Path("build/simulation.json")
@@ -64,7 +66,7 @@ def run_seed(seed: int, trace: bool = False, logs: bool = False) -> Outcome:
             converged_after,
             sum(len(sizes.every) for sizes in oracle.scaling.sizes.values()),
             dict(oracle.ownership.seen),
-            drawn_of(script) | dict(oracle.seen),
+            drawn_of(script) | dict(oracle.seen) | (oracle.lending.seen if oracle.lending is not None else {}),
         )
         if trace:
             print("\n".join(oracle.trace or ()))
@@ -99,6 +101,9 @@ async def _told(world: World) -> float:
     tasks += [asyncio.ensure_future(scaler.declare_all()) for scaler in scalers]
     tasks += [asyncio.ensure_future(scaler.tell()) for scaler in scalers]
     tasks.append(asyncio.ensure_future(operators.confirm_all()))
+    if world.script.lending is not None:
+        tasks.append(asyncio.ensure_future(Lenders(world).run()))
+        tasks.append(asyncio.ensure_future(_count_cores(world)))
     tasks.append(asyncio.ensure_future(operators.run()))
     await FaultInjector(world).run()
     await tasks[-1]
@@ -110,7 +115,7 @@ async def _told(world: World) -> float:
         for task in tasks:
             if task.done():
                 task.result()
-        lacking = [*missing(world, users), *unscaled(world, scalers)]
+        lacking = [*missing(world, users), *unscaled(world, scalers), *unlent(world)]
         if not lacking or world.oracle.violations:
             break
         await asyncio.sleep(LOOK_SECONDS)
@@ -120,6 +125,12 @@ async def _told(world: World) -> float:
     for sentence in lacking if not world.oracle.violations else ():
         world.oracle.violated(f"{CONVERGED_WITHIN_SECONDS:g} s after the last fault: {sentence}")
     return converged_after
+
+
+async def _count_cores(world: World) -> None:
+    while True:
+        world.count_cores()
+        await asyncio.sleep(COUNT_SECONDS)
 
 
 def _dispose(world: World, loop: VirtualLoop) -> None:

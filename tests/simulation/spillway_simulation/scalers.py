@@ -58,7 +58,7 @@ class Scaler:
             verb, request = self._request(step)
             self._world.oracle.note(f"policy {self.scaled.workload} {verb} {step.most}")
             with suppress(RequestError):  # One that is deleted, and was not there.
-                await answered(self._world, self._random, verb, request, of_hpa=True)
+                await answered(self._world, self._random, verb, request, of="hpa")
         self.done, self.waits_for = True, ""
 
     def _request(self, step: PolicyStep) -> tuple[str, Any]:

@@ -8,6 +8,8 @@ from spillway_simulation.scaling_script import HPAS, Scaled, following_idle, sca
 CPU_CHOICES = (250, 500, 1000, 1500)
 INSTANCES = ("planner-1", "planner-2", "snapshot-1", "snapshot-2", "propagator-1", "propagator-2")
 
+LENDERS = ("vk-bridge-1", "vk-bridge-2", "descheduler-1", "descheduler-2")
+
 INSTANCE_FAULTS = ("kill", "kill", "freeze", "freeze", "freeze", "stop", "cut-off", "late", "late", "again")
 LOG_FAULTS = ("log-away", "write-unknown", "write-unknown", "publish-unknown", "compact", "compact")
 MEMBER_FAULTS = (
@@ -79,6 +81,40 @@ class Found:
 
 
 @dataclass(frozen=True, slots=True)
+class Wanted:
+    """So many pods of so much cpu are wanted from then on: an owner's own, or the pool's, on lent nodes or its own."""
+
+    at: float
+    pods: str
+    cluster: str
+    replicas: int
+    cpu: int
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """What a person says of an owner's lending."""
+
+    at: float
+    verb: str
+    owner: str
+
+
+@dataclass(frozen=True, slots=True)
+class Lending:
+    owners: tuple[str, ...]
+    idle_seconds: int
+    grace_seconds: int
+    cooldown_seconds: int
+    share_percent: int
+    reserve_nodes: int
+    wanted: tuple[Wanted, ...]
+    said: tuple[Said, ...]
+    withdrawn: frozenset[str]
+    """Owners of whom nothing is declared any more when all is over."""
+
+
+@dataclass(frozen=True, slots=True)
 class Script:
     seed: int
     members: tuple[Member, ...]
@@ -88,10 +124,11 @@ class Script:
     faults_end: float
     scaled: tuple[Scaled, ...] = ()
     found: tuple[Found, ...] = ()
+    lending: Lending | None = None
 
     @property
     def instances(self) -> tuple[str, ...]:
-        return (*INSTANCES, *HPAS) if self.scaled else INSTANCES
+        return (*INSTANCES, *(HPAS if self.scaled else ()), *(LENDERS if self.lending else ()))
 
 
 def drawn_of(script: Script) -> dict[str, int]:
@@ -101,6 +138,7 @@ def drawn_of(script: Script) -> dict[str, int]:
         "asks": sum(map(len, script.asks.values())),
         "orders": len(script.orders),
         "faults": len(script.faults),
+        "lending": int(script.lending is not None),
     }
 
 
@@ -114,7 +152,7 @@ def with_scaling(script: Script) -> Script:
     if random.random() < 0.25:
         scaled = (*(one for one in scaled if one.workload != "s0"), following_idle(random, "s0", span))
     kinds = (*((kind, HPAS) for kind in INSTANCE_FAULTS), *((kind, ("",)) for kind in LOG_FAULTS))
-    faults = _faults(random, kinds, random.choice((0, 1, 2, 4, 8)), span, len(script.faults))
+    faults = faults_of(random, kinds, random.choice((0, 1, 2, 4, 8)), span, len(script.faults))
     end = max([span, *(fault.at + fault.seconds for fault in faults), *(w.ends for one in scaled for w in one.windows)])
     faults = tuple(sorted((*script.faults, *faults), key=lambda fault: fault.at))
     return replace(script, asks=asks, faults=faults, faults_end=end, scaled=scaled)
@@ -124,7 +162,7 @@ def with_versions_back(script: Script) -> Script:
     """Members whose versions begin again, as with etcd from a backup. Drawn from a stream of its own."""
     random = Random(f"{script.seed}/versions")
     kinds = (("versions-back", tuple(member.name for member in script.members)),)
-    found = _faults(random, kinds, random.choice((0, 0, 0, 1)), script.faults_end, len(script.faults))
+    found = faults_of(random, kinds, random.choice((0, 0, 0, 1)), script.faults_end, len(script.faults))
     end = max([script.faults_end, *(one.at + one.seconds for one in found)])
     return replace(script, faults=tuple(sorted((*script.faults, *found), key=lambda one: one.at)), faults_end=end)
 
@@ -136,7 +174,7 @@ def first_script(seed: int) -> Script:
     room = sum(member.nodes * member.cpu_millis for member in members)
     asks = {f"w{n}": _asks(random, room, span) for n in range(random.randint(1, 4))}
     kinds = _kinds(members)
-    faults = _faults(random, kinds, random.choice((0, 1, 2, 4, 6, 8, 12, 16)), span)
+    faults = faults_of(random, kinds, random.choice((0, 1, 2, 4, 6, 8, 12, 16)), span)
     orders = _orders(random, members, tuple(asks), span)
     timed: tuple[Order | Fault, ...] = (*orders, *faults)
     end = max((one.at + one.seconds for one in timed), default=0.0)
@@ -190,7 +228,7 @@ def _kinds(members: tuple[Member, ...]) -> Kinds:
     )
 
 
-def _faults(random: Random, kinds: Kinds, count: int, span: float, first: int = 0) -> tuple[Fault, ...]:
+def faults_of(random: Random, kinds: Kinds, count: int, span: float, first: int = 0) -> tuple[Fault, ...]:
     """So many, each on one of those that its kind may be on; first: the number of the first one."""
     weights = [3 if kind in INSTANCE_FAULTS else 1 for kind, _ in kinds]
     faults = []

@@ -5,6 +5,7 @@ What was added to the scripts later is drawn from streams of its own; a kept see
 """
 
 from spillway_simulation.brownfield_script import with_brownfield
+from spillway_simulation.lending_script import with_lending
 from spillway_simulation.script import Script, first_script, with_scaling, with_versions_back
 
 KEPT_FIRST: dict[int, str] = {
@@ -52,4 +53,7 @@ def script_of(seed: int) -> Script:
     if seed in KEPT_FIRST:
         return script
     script = with_brownfield(with_scaling(script))
-    return script if seed in KEPT_BROWNFIELD else with_versions_back(script)
+    if seed in KEPT_BROWNFIELD:
+        return script
+    script = with_versions_back(script)
+    return script if seed in KEPT_VERSIONS else with_lending(script)

@@ -176,10 +176,10 @@ class User:
         return "apply", ApplyRequest(tuple(manifests), key)
 
 
-async def answered(world: World, random: Random, verb: str, request: Any, of_hpa: bool = False) -> Any:
-    """Asks one planner (or hpa) after the other, with the same key, until one says yes or no. Raises RequestError."""
+async def answered(world: World, random: Random, verb: str, request: Any, of: str = "planner") -> Any:
+    """Asks one instance after the other, with the same key, until one says yes or no. Raises RequestError."""
     while True:
-        servers: list[tuple[Process, Any]] = [*(world.hpas() if of_hpa else world.planners())]
+        servers: list[tuple[Process, Any]] = world.serving(of)
         random.shuffle(servers)
         for process, service in servers:
             task = world.call(process, getattr(service, verb)(request))

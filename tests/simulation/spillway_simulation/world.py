@@ -10,6 +10,8 @@ from typing import Any
 
 import propagator.settings
 import snapshot.settings
+import vk_bridge.settings
+from descheduler.settings import DeschedulerSettings
 from hpa.service import Hpa
 from hpa.settings import HpaSettings
 from planner.service import Planner
@@ -24,6 +26,8 @@ from spillway_local.in_process import InProcess, Running
 from spillway_simulation import members
 from spillway_simulation.broker import SimBroker
 from spillway_simulation.brownfield import NAMESPACE, TAKES_OVER, look_of, plant
+from spillway_simulation.lending_oracle import IN_FLIGHT_SECONDS, LendingOracle, counted_twice
+from spillway_simulation.lending_script import POOL
 from spillway_simulation.loop import VirtualLoop
 from spillway_simulation.network import Network, SimulatedTransport
 from spillway_simulation.oracle import Oracle
@@ -47,6 +51,8 @@ PLANNER = PlannerSettings(
     headroom_seconds=2.0,
     headroom_repeat_seconds=4.0,
     headroom_settle_seconds=3.0,
+    lent_wait_seconds=10.0,
+    lent_silence_seconds=40.0,
 )
 SNAPSHOT = snapshot.settings.Settings(
     shrink_confirm_seconds=20.0, probe_seconds=4.0, heartbeat_seconds=3.0, reclaim_seconds=8.0, metrics_seconds=4.0
@@ -61,6 +67,20 @@ HPA = HpaSettings(
     load_age_max_seconds=12.0,
     forgotten_seconds=30.0,
 )
+
+
+BRIDGE = vk_bridge.settings.Settings(
+    in_flight_seconds=IN_FLIGHT_SECONDS,
+    copies_seconds=5.0,
+    copy_unused_seconds=10.0,
+    left_behind_seconds=4.0,
+    log_away_seconds=6.0,
+    refused_seconds=5.0,
+    resync_seconds=60.0,
+    retry_longest_seconds=10.0,
+    reclaim_seconds=8.0,
+)
+DESCHEDULER = DeschedulerSettings(again_seconds=20.0, losses_kept_seconds=60.0, withdrawing_seconds=3.0)
 
 
 class SimulatedPlatform(InProcess):
@@ -102,10 +122,13 @@ class World:
             member.name: SimCluster(member.name, SimSettings(seed=script.seed)) for member in script.members
         }
         self.oracle = Oracle(self.clusters, self._was_told)
+        if script.lending is not None:
+            self.oracle.lending = LendingOracle(script.lending, POOL, self.clusters, self.oracle.violated)
         self.store = MemoryStore()
         self.broker = SimBroker(Random(f"{script.seed}/log"), self.oracle.on_records)
         self.network = Network(Random(f"{script.seed}/network"), loop.context_of(""))
         self.platform = SimulatedPlatform(self.broker, self.store, self.clusters, PLANNER, SNAPSHOT, PROPAGATOR, HPA)
+        self.platform.descheduler_settings, self.platform.bridge_settings = DESCHEDULER, BRIDGE
         self.platform.network = self.network
         self.processes: dict[str, Process] = {}
         self.untouched: dict[tuple[str, str], str] = {}
@@ -243,6 +266,14 @@ class World:
             if isinstance(process.running.service, Hpa) and not process.is_over
         ]
 
+    def serving(self, kind: str) -> list[tuple[Process, Any]]:
+        """The instances of a service that may be called."""
+        return [
+            (process, process.running.service)
+            for process in self.processes.values()
+            if process.name.rpartition("-")[0] == kind and not process.is_over
+        ]
+
     def active(self) -> Planner | None:
         return next((planner for process, planner in self.planners() if planner.is_active and not process.frozen), None)
 
@@ -253,6 +284,12 @@ class World:
         """Whether an object there bears the name that is not this fleet's, or that no placement lists any more."""
         found = self.clusters[cluster].get("deployments", name, NAMESPACE)
         return found is not None and (not members.is_ours(found) or self.oracle.ownership.is_orphan(cluster, found))
+
+    def count_cores(self) -> None:
+        """No planner counts a node in two clusters, whatever it has read of either."""
+        for process, planner in self.planners():
+            for sentence in counted_twice(planner):
+                self.oracle.violated(f"{process.owner}: {sentence}")
 
     def _was_told(self, source: str, key: tuple[str, str]) -> bool:
         """Of the planner that wrote under this name, whether it knows the workload's policy, and a decision of it."""

@@ -1,0 +1,225 @@
+"""Who lends and who wants nodes: what is said of lending, the owners' own pods, and those of the pool."""
+
+import asyncio
+import json
+from collections.abc import Iterator, Mapping
+from random import Random
+
+from sim.cluster import SimCluster
+from spillway.api import RequestError
+from spillway.api_lending import (
+    DeclareLendingRequest,
+    PauseLendingRequest,
+    RecallRequest,
+    ResumeLendingRequest,
+    WithdrawLendingRequest,
+)
+from spillway.events_lending import LendingRule, NodeLent
+from spillway.lending_marks import CHECKING, LENT, POD_NAMESPACE_PREFIX, POOL_TAINT, POOL_UID
+from spillway_local.fleet_plan import deployment
+from spillway_simulation import members
+from spillway_simulation.brownfield import by_hand
+from spillway_simulation.lending_oracle import LendingOracle
+from spillway_simulation.lending_script import (
+    BATCH,
+    BATCHES,
+    DECLARE,
+    MINE,
+    PAUSE,
+    POOL,
+    RECALL,
+    RESUME,
+    WITHDRAW,
+)
+from spillway_simulation.lending_state import (
+    ENDED,
+    OWNED,
+    Real,
+    Register,
+    Virtual,
+    is_lent_pod,
+    register_of,
+    table,
+    virtual_nodes,
+)
+from spillway_simulation.script import Said, Wanted
+from spillway_simulation.users import answered
+from spillway_simulation.world import World
+
+DECLARED_WITHIN_SECONDS = 120.0
+AGAIN_SECONDS = 3.0
+NONE = Register(OWNED, None)
+
+
+class Lenders:
+    """run() ends when all was said; a declaration is tried until its clusters are in the fleet."""
+
+    def __init__(self, world: World) -> None:
+        assert world.script.lending is not None
+        self._world = world
+        self._lending = world.script.lending
+        self._random = Random(f"{world.script.seed}/lenders")
+
+    async def run(self) -> None:
+        begun = self._world.loop.time()
+        timed: list[Said | Wanted] = sorted((*self._lending.said, *self._lending.wanted), key=lambda one: one.at)
+        queues: dict[str, asyncio.Queue[Said | None]] = {owner: asyncio.Queue() for owner in self._lending.owners}
+        async with asyncio.TaskGroup() as tasks:
+            for queue in queues.values():
+                tasks.create_task(self._say_all(queue))
+            for one in timed:
+                await asyncio.sleep(max(0.0, begun + one.at - self._world.loop.time()))
+                if isinstance(one, Wanted):
+                    self._want(one)
+                else:
+                    queues[one.owner].put_nowait(one)
+            for queue in queues.values():
+                queue.put_nowait(None)
+
+    def _want(self, wanted: Wanted) -> None:
+        self._world.oracle.note(f"wanted {wanted}")
+        name = BATCHES if wanted.pods == BATCH else MINE
+        want_by_hand(self._world.clusters[wanted.cluster], name, wanted)
+        self._world.oracle.disturbed(wanted.cluster)
+
+    async def _say_all(self, queue: "asyncio.Queue[Said | None]") -> None:
+        """One thing after the other of each owner, as a person does it."""
+        while (said := await queue.get()) is not None:
+            await self._say(said)
+
+    async def _say(self, said: Said) -> None:
+        until = self._world.loop.time() + DECLARED_WITHIN_SECONDS
+        request = self._request(said)
+        while self._world.loop.time() < until:
+            self._world.oracle.note(f"says {said.verb} of {said.owner}")
+            try:
+                await answered(self._world, self._random, _VERBS[said.verb], request, of="descheduler")
+            except RequestError as error:
+                self._world.oracle.note(f"answer {said.verb} of {said.owner} {error.code}")
+                if said.verb != DECLARE:
+                    return
+                await asyncio.sleep(AGAIN_SECONDS)
+                continue
+            self._world.oracle.note(f"answer {said.verb} of {said.owner} OK")
+            return
+
+    def _request(self, said: Said) -> object:
+        lending, owner = self._lending, said.owner
+        if said.verb == WITHDRAW:
+            return WithdrawLendingRequest(owner, "no more")
+        if said.verb == PAUSE:
+            return PauseLendingRequest(owner, "for a while")
+        if said.verb == RESUME:
+            return ResumeLendingRequest(owner)
+        if said.verb == RECALL:
+            return RecallRequest(owner, reason="all of them")
+        rule = LendingRule("all", (), "idle", lending.share_percent, lending.reserve_nodes, lending.idle_seconds, 0.0)
+        return DeclareLendingRequest(owner, POOL, (rule,), lending.grace_seconds, lending.cooldown_seconds)
+
+
+_VERBS = {
+    DECLARE: "declare_lending",
+    WITHDRAW: "withdraw_lending",
+    PAUSE: "pause_lending",
+    RESUME: "resume_lending",
+    RECALL: "recall",
+}
+
+
+def want_by_hand(cluster: SimCluster, name: str, wanted: Wanted) -> None:
+    """A Deployment that its people have in a cluster, made at the first time."""
+    path = f"/apis/apps/v1/namespaces/{name}/deployments"
+    if cluster.get("deployments", name, name) is not None:
+        by_hand(cluster, "PATCH", f"{path}/{name}", {"spec": {"replicas": wanted.replicas}})
+        return
+    by_hand(
+        cluster, "POST", "/api/v1/namespaces", {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
+    )
+    manifest = json.loads(deployment(name, name, wanted.replicas, cpu=f"{wanted.cpu}m", memory="64Mi"))
+    if name == BATCHES:
+        manifest["spec"]["template"]["spec"]["tolerations"] = [{"key": POOL_TAINT, "operator": "Exists"}]
+    by_hand(cluster, "POST", path, manifest)
+
+
+# ── When all is over ────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def unlent(world: World) -> Iterator[str]:
+    """What of lending is not yet as it should be, in words: asked back and not back, left behind, waiting for lent."""
+    oracle, lending = world.oracle.lending, world.script.lending
+    if oracle is None or lending is None:
+        return
+    virtuals = dict(virtual_nodes(world.clusters[POOL]))
+    pool_is_there = POOL in oracle.joined
+    for owner in lending.owners:
+        if owner in oracle.joined:
+            yield from _of_owner(world, oracle, owner, virtuals, pool_is_there=pool_is_there)
+    yield from _recalls(oracle)
+    for real, virtual in virtuals.items():
+        if pool_is_there and real[0] in oracle.joined and _state(world, real) in ("", CHECKING):
+            yield f"{virtual.name}: a virtual node of a node that is not lent"
+    if pool_is_there:
+        yield from _pool_pods(world, oracle)
+
+
+def _of_owner(
+    world: World, oracle: LendingOracle, owner: str, virtuals: Mapping[Real, Virtual], *, pool_is_there: bool
+) -> Iterator[str]:
+    assert world.script.lending is not None
+    cluster = world.clusters[owner]
+    withdrawn = owner in world.script.lending.withdrawn or not pool_is_there
+    for (_, name), node in table(cluster, "nodes").items():
+        found, real = register_of(node), (owner, name)
+        said, virtual = oracle.said(real), virtuals.get(real)
+        if found is None or found.state == OWNED:
+            if isinstance(said, NodeLent):
+                yield f"{owner}/{name}: the log says that it is lent, and it is not"
+        elif withdrawn or found.state != LENT:
+            yield f"{owner}/{name}: still {found.state}"
+        elif virtual is None or not virtual.open or virtual.loan != found.loan:
+            yield f"{owner}/{name}: lent, and its virtual node is {virtual}"
+        elif not isinstance(said, NodeLent) or said.loan != found.loan:
+            yield f"{owner}/{name}: lent by loan {found.loan}, and the log says {said}"
+    waiting = [pod["metadata"]["name"] for pod in cluster.objects("pods", MINE) if not members.is_bound(pod)]
+    lent = [name for (_, name), node in table(cluster, "nodes").items() if (register_of(node) or NONE).state]
+    if waiting and lent:
+        yield f"{owner}: {waiting} wait, and {lent} are lent"
+    yield from _real_pods(world, owner, withdrawn=withdrawn)
+
+
+def _real_pods(world: World, owner: str, *, withdrawn: bool) -> Iterator[str]:
+    """Of the pool's, in their owner: each has its pool pod, bound to the node's virtual node."""
+    cluster = world.clusters[owner]
+    there = {pod["metadata"]["uid"] for pod in table(world.clusters[POOL], "pods").values()}
+    pods = [pod for pod in table(cluster, "pods").values() if is_lent_pod(pod)]
+    for pod in pods:
+        if pod["metadata"]["labels"][POOL_UID] not in there:
+            yield f"{owner}: {pod['metadata']['name']} runs, and its pool pod is gone"
+    if not pods and not withdrawn:  # A bridge that has nothing more to do there leaves them.
+        for _, name in table(cluster, "namespaces"):
+            if name.startswith(POD_NAMESPACE_PREFIX):
+                yield f"{owner}: namespace {name} is left behind"
+
+
+def _pool_pods(world: World, oracle: LendingOracle) -> Iterator[str]:
+    """That are bound to a virtual node: the node is there, and they run on the real one or say why not."""
+    nodes = {name for _, name in table(world.clusters[POOL], "nodes")}
+    for pod in table(world.clusters[POOL], "pods").values():
+        node, name = pod["spec"].get("nodeName"), pod["metadata"]["name"]
+        owner = (node or "").partition(".")[0]
+        ended = (pod.get("status") or {}).get("phase") in ENDED
+        if node and node not in nodes and owner in oracle.joined and not ended:
+            yield f"{name}: bound to {node}, which is gone"
+        elif node and owner in oracle.joined and pod["metadata"].get("deletionTimestamp"):
+            yield f"{name}: still being deleted on {node}"
+
+
+def _recalls(oracle: LendingOracle) -> Iterator[str]:
+    for (owner, node), recall in oracle.recalls.items():
+        if owner in oracle.joined:
+            yield f"{owner}/{node}: recalled ({recall.cause}, loan {recall.loan}), and that is not settled"
+
+
+def _state(world: World, real: Real) -> str:
+    found = register_of(table(world.clusters[real[0]], "nodes").get(("", real[1])))
+    return found.state if found is not None else ""
