@@ -428,9 +428,9 @@ class HpaState:
         polling_ms = scaled.policy.polling_ms if scaled is not None else 0
         if isinstance(event, LoadObserved):
             inputs.forget_old(event.at_ms, self.rules)
-            return inputs.take_load(event, self.rules, polling_ms)
+            return inputs.take_load(event, heard.offset, self.rules, polling_ms)
         if isinstance(event, BacklogObserved):
-            return inputs.take_backlog(event, self.rules, polling_ms)
+            return inputs.take_backlog(event, heard.offset, self.rules, polling_ms)
         if event is None and heard.topic == WORKLOADS.name:
             return inputs.take_declared(None)
         if event is None and heard.topic == PODS.name:

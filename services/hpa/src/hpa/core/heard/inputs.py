@@ -1,6 +1,7 @@
 """What is known of one workload: its declared size, its pods in every cluster, values of metrics, backlogs. Pure.
 
-Each take_… applies one event, is idempotent, drops what is older than is known, and says whether anything changed.
+Each take_… applies one event, is idempotent, drops what is older than is known, and says whether anything changed. Of
+values and backlogs of one instant the one that stands later in the log counts; offset: where an event stands there.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -54,6 +55,7 @@ class Load(Struct, frozen=True, gc=False):
     """A series. value_milli: its newest value, of at_ms (0: never). failing_ms: the first report without one since.
 
     failures: reports without one in a row, one a polling interval; counted_ms: the last of them. Silence is none.
+    offset: of its record, -1: not known.
     """
 
     value_milli: int = 0
@@ -65,6 +67,7 @@ class Load(Struct, frozen=True, gc=False):
     source: str = ""
     failures: int = 0
     counted_ms: int = 0
+    offset: int = -1
 
 
 class Backlog(Struct, frozen=True, gc=False):
@@ -72,7 +75,7 @@ class Backlog(Struct, frozen=True, gc=False):
 
     oldest_ms: for each row, when the oldest record that is not read was written; 0: not known, or none.
     endless_ms: the first report since which the end of some partition is not known; 0: all are. failures, counted_ms:
-    as of Load, with those reports.
+    as of Load, with those reports. offset: as of Load.
     """
 
     rows: tuple[tuple[str, int, int, int], ...] = ()
@@ -86,9 +89,11 @@ class Backlog(Struct, frozen=True, gc=False):
     endless_ms: int = 0
     failures: int = 0
     counted_ms: int = 0
+    offset: int = -1
 
 
 Reported = TypeVar("Reported", Load, Backlog)
+Key = TypeVar("Key", LoadKey, BacklogKey)
 
 
 @dataclass(slots=True)
@@ -143,7 +148,7 @@ class Inputs:
         self.clusters.put(cluster, None)
         return known
 
-    def take_load(self, event: LoadObserved, rules: Rules, polling_ms: int = 0) -> bool:
+    def take_load(self, event: LoadObserved, offset: int, rules: Rules, polling_ms: int = 0) -> bool:
         """What is negative is a report without a value. A series beyond what is kept of one workload is not taken.
 
         polling_ms: how often it is to be asked for, to count failures.
@@ -154,28 +159,32 @@ class Inputs:
             if len(self.loads) >= rules.series_max or names_size((key, *self.loads)) > NAMES_MAX:
                 return False
             known = Load()
-        if is_known(known, event, rules.load_age_max_ms) or event.at_ms < self.loads_from_ms.get(name_of(key), 0):
+        if event.at_ms < self.loads_from_ms.get(name_of(key), 0):
             return False
         trouble = event.trouble or (f"negative value {event.value_milli / 1000:g}" if event.value_milli < 0 else "")
+        if is_known(known, event, offset, trouble, rules):
+            return False
         if trouble:
-            self.loads[key] = _failed(known, trouble, known.failing_ms or event.at_ms, event.at_ms, polling_ms)
+            new = _failed(known, trouble, known.failing_ms or event.at_ms, event.at_ms, polling_ms)
         else:
-            self.loads[key] = Load(event.value_milli, event.at_ms, event.window_ms, event.at_ms, source=event.source)
-        return True
+            new = Load(event.value_milli, event.at_ms, event.window_ms, event.at_ms, source=event.source)
+        return _put(self.loads, key, known, replace(new, offset=offset))
 
-    def take_backlog(self, event: BacklogObserved, rules: Rules, polling_ms: int = 0) -> bool:
+    def take_backlog(self, event: BacklogObserved, offset: int, rules: Rules, polling_ms: int = 0) -> bool:
         """polling_ms: as of take_load."""
         key = (event.group, event.topic)
         known = self.backlogs.get(key, Backlog())
-        if is_known(known, event, rules.load_age_max_ms) or event.at_ms < self.backlogs_from_ms.get(key, 0):
+        if event.at_ms < self.backlogs_from_ms.get(key, 0):
             return False
         trouble = event.trouble or odd_partitions(event) or self._too_large(key, event)
+        if is_known(known, event, offset, trouble, rules):
+            return False
         if trouble:
             failing_ms = known.failing_ms or known.endless_ms or event.at_ms
-            self.backlogs[key] = _failed(known, trouble, failing_ms, event.at_ms, polling_ms)
+            new = _failed(known, trouble, failing_ms, event.at_ms, polling_ms)
         else:
-            self.backlogs[key] = _next_backlog(known, event, polling_ms)
-        return True
+            new = _next_backlog(known, event, polling_ms)
+        return _put(self.backlogs, key, known, replace(new, offset=offset))
 
     def _too_large(self, key: BacklogKey, event: BacklogObserved) -> str:
         others = sum(row_size(row[0]) for one, kept in self.backlogs.items() if one != key for row in kept.rows)
@@ -195,16 +204,27 @@ class Inputs:
         return min(self.clusters.standing, current) if self.clusters.by_name else current
 
 
-def is_known(known: Load | Backlog, event: LoadObserved | BacklogObserved, age_max_ms: int) -> bool:
+def is_known(
+    known: Load | Backlog, event: LoadObserved | BacklogObserved, offset: int, trouble: str, rules: Rules
+) -> bool:
     """Whether an event is not newer, or somebody cannot see what another one has told, which takes nothing from it.
 
     If that one stops, what it told grows too old; from then on those are heard who cannot see. Of one instant a value
-    counts more than none.
+    counts more than none, and of two values the later one in the log, also where records are read twice. trouble: why
+    the event has no value.
     """
-    if event.at_ms <= known.heard_ms:
-        return event.at_ms < known.heard_ms or bool(event.trouble) or not known.failing_ms
-    fresh = not known.failing_ms and event.at_ms <= known.at_ms + age_max_ms
+    if event.at_ms < known.heard_ms:
+        return True
+    if event.at_ms == known.heard_ms:
+        return bool(trouble) or (not known.failing_ms and offset <= known.offset)
+    fresh = not known.failing_ms and event.at_ms <= known.at_ms + rules.load_age_max_ms
     return bool(event.trouble and known.at_ms and fresh and event.source != known.source)
+
+
+def _put(kept: dict[Key, Reported], key: Key, known: Reported, new: Reported) -> bool:
+    """Whether it says more than the same again."""
+    kept[key] = new
+    return replace(new, offset=known.offset) != known
 
 
 def _failed(known: Reported, trouble: str, failing_ms: int, at_ms: int, polling_ms: int) -> Reported:
@@ -216,7 +236,7 @@ def _failed(known: Reported, trouble: str, failing_ms: int, at_ms: int, polling_
 
 def failures_with(known: Load | Backlog, at_ms: int, polling_ms: int) -> tuple[int, int]:
     """(failures, the last that was counted) with a report without a value: as KEDA counts them, one at each poll."""
-    if known.failures and at_ms < known.counted_ms + FAILURES_APART * polling_ms:
+    if known.failures and (at_ms == known.counted_ms or at_ms < known.counted_ms + FAILURES_APART * polling_ms):
         return known.failures, known.counted_ms
     return known.failures + 1, at_ms
 
@@ -261,6 +281,9 @@ def pod_loads(inputs: Inputs, metric: str) -> Iterator[tuple[PodKey, Load, str]]
 
 
 def _next_backlog(known: Backlog, event: BacklogObserved, polling_ms: int) -> Backlog:
+    """What is told of the same instant again is the same poll, whose offsets are no poll before."""
+    again = event.at_ms == known.at_ms
+    before = tuple((topic, partition, place) for topic, partition, _, place in known.rows if place >= 0)
     endless = any(one.latest < 0 for one in event.partitions)
     failures, counted_ms = failures_with(known, event.at_ms, polling_ms) if endless else (0, 0)
     return Backlog(
@@ -269,7 +292,7 @@ def _next_backlog(known: Backlog, event: BacklogObserved, polling_ms: int) -> Ba
         at_ms=event.at_ms,
         heard_ms=event.at_ms,
         source=event.source,
-        committed=tuple((topic, partition, place) for topic, partition, _, place in known.rows if place >= 0),
+        committed=known.committed if again else before,
         endless_ms=(known.failing_ms or known.endless_ms or event.at_ms) if endless else 0,
         failures=failures,
         counted_ms=counted_ms,

@@ -102,7 +102,7 @@ def read_series(metric: str, of_object: str, source: str, inputs: Inputs, moment
         if name == metric and described == of_object and not pod
     ]
     if source == OBJECT and found:  # It has one value: the newest, whatever whoever measured called the series.
-        found = [max(found, key=lambda one: (one[1].at_ms, one[1].heard_ms))]
+        found = [max(found, key=lambda one: (one[1].at_ms, one[1].heard_ms, one[1].offset))]
     going_on = [one for one in found if moment.now_ms <= one[1].heard_ms + moment.rules.forgotten_ms]
     return _of_loads(source, going_on or found, moment)
 

@@ -102,10 +102,15 @@ NOTHING_SEEN: Final = QueueState()
 
 
 def learned(state: QueueState, seen: Seen) -> QueueState:
-    """The state with one observation more; one that is hardly newer than the last changes nothing."""
+    """The state with one observation more; one that is hardly newer than the last changes nothing.
+
+    One of the same instant that says otherwise stands in its place.
+    """
     last = state.seen
     if last is None:
         return replace(state, seen=seen)
+    if seen.at_ms == last.at_ms and seen.runs == last.runs:
+        return replace(state, seen=replace(last, offsets=seen.offsets))
     if seen.at_ms < last.at_ms + APART_MS:
         return state
     seconds = (seen.at_ms - last.at_ms) / 1000

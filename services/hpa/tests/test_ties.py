@@ -1,0 +1,193 @@
+"""Of what is told for one instant, the later record of the log counts, however often records are read again."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from hpa.core.heard.inputs import Inputs, Load
+from hpa.core.own.queue_state import NOTHING_SEEN, Seen, learned
+from hpa.core.own.queue_state import Offsets as QueueOffsets
+from hpa.core.rules import DEFAULT_RULES
+from hpa.core.stored import read_stored, stored_bytes, stored_of
+from spillway.events_scaling import BacklogObserved, LoadObserved, PartitionBacklog
+from spillway.packed import pack, unpack
+
+from .world import KAFKA, at, backlog, begun, external, hpa, load, scaled_object
+
+PODS = {
+    "type": "Pods",
+    "pods": {"metric": {"name": "busy"}, "target": {"type": "AverageValue", "averageValue": "10"}},
+}
+OBJECT = {
+    "type": "Object",
+    "object": {
+        "describedObject": {"kind": "Ingress", "name": "front"},
+        "metric": {"name": "requests"},
+        "target": {"type": "AverageValue", "averageValue": "10"},
+    },
+}
+
+
+def of_object(value: float, at_ms: int, series: str = "") -> LoadObserved:
+    return replace(load("requests", value, at_ms, series), object="Ingress/front")
+
+
+@pytest.mark.parametrize(
+    ("manifest", "reports", "replicas"),
+    [
+        pytest.param(
+            hpa([external("queue", "10")]), [load("queue", 60, at(10)), load("queue", 80, at(10))], 8, id="a value"
+        ),
+        pytest.param(
+            hpa([external("queue", "10")]),
+            [load("queue", 60, at(10)), load("queue", 60, at(11)), load("queue", 80, at(11))],
+            8,
+            id="a repeat of the old value bears the time of the new one",
+        ),
+        pytest.param(
+            hpa([external("queue", "10")], behavior={"scaleDown": {"stabilizationWindowSeconds": 0}}),
+            [load("queue", 80, at(10)), load("queue", 40, at(10))],
+            4,
+            id="the lower one comes later",
+        ),
+        pytest.param(hpa([OBJECT]), [of_object(60, at(10)), of_object(80, at(10))], 8, id="an object's"),
+        pytest.param(
+            hpa([OBJECT], behavior={"scaleDown": {"stabilizationWindowSeconds": 0}}),
+            [
+                of_object(40, at(10), "b"),
+                of_object(80, at(10), "a"),
+                of_object(60, at(11), "b"),
+                of_object(80, at(11), "a"),
+            ],
+            8,
+            id="an object's, under two series",
+        ),
+        pytest.param(
+            hpa([OBJECT], behavior={"scaleDown": {"stabilizationWindowSeconds": 0}}),
+            [of_object(80, at(10), "a"), of_object(40, at(10), "b"), of_object(70, at(10), "a")],
+            7,
+            id="an object's, whose first series is told again",
+        ),
+        pytest.param(
+            scaled_object([KAFKA], maxReplicaCount=30),
+            [backlog([10] * 6, at(10)), backlog([10] * 8, at(10))],
+            8,
+            id="a backlog",
+        ),
+        pytest.param(
+            hpa([external("queue", "10")]),
+            [load("queue", 60, at(10)), load("queue", 0, at(10), trouble="away")],
+            6,
+            id="no value takes none away",
+        ),
+        pytest.param(
+            hpa([external("queue", "10")]),
+            [load("queue", 60, at(10)), load("queue", -1, at(10))],
+            6,
+            id="a negative one takes none away",
+        ),
+    ],
+)
+@pytest.mark.parametrize("killed", [False, True])
+def test_of_one_instant_the_later_record_counts(
+    manifest: dict[str, Any], reports: Sequence[LoadObserved | BacklogObserved], replicas: int, killed: bool
+) -> None:
+    made = begun(manifest, replicas=5)
+    for report in reports:
+        made.say(report)
+        if killed:
+            made.restart()
+    assert made.replicas == replicas
+
+
+Reports = list[tuple[int, int, bool]]
+"""Of each: its instant, value, and whether it is a report without one."""
+REPORTS = st.lists(st.tuples(st.integers(1, 3), st.integers(0, 4), st.booleans()), min_size=1, max_size=12)
+
+
+def taken(inputs: Inputs, told: int, instant: int, value: int, failed: bool) -> bool:
+    return inputs.take_load(load("queue", value, at(instant), trouble="away" * failed), told, DEFAULT_RULES)
+
+
+def the_only(inputs: Inputs) -> Load:
+    (known,) = inputs.loads.values()
+    return known
+
+
+@example(reports=[(1, 1, False), (1, 2, False)])
+@example(reports=[(1, 1, False), (1, 2, True), (1, 3, False)])
+@given(reports=REPORTS)
+def test_records_that_are_read_twice_change_nothing(reports: Reports) -> None:
+    inputs = Inputs()
+    for offset, report in enumerate(reports):
+        taken(inputs, offset, *report)
+    known = the_only(inputs)
+    newest = max(instant for instant, _, _ in reports)
+    values = [value for instant, value, failed in reports if instant == newest and not failed]
+    assert known.heard_ms == at(newest)
+    assert (known.value_milli == values[-1] * 1000 and not known.failing_ms) if values else known.failing_ms
+    for offset, report in enumerate(reports):
+        assert not taken(inputs, offset, *report)
+        assert replace_offset(the_only(inputs)) == replace_offset(known)
+
+
+def replace_offset(known: Load) -> Load:
+    return msgspec.structs.replace(known, offset=0)
+
+
+def test_a_negative_value_takes_none_of_the_same_instant_away() -> None:
+    inputs = Inputs()
+    assert taken(inputs, 0, 1, 5, False)
+    assert not taken(inputs, 1, 1, -5, False)
+    assert the_only(inputs).value_milli == 5_000
+
+
+def rows(*offsets: tuple[int, int], at_ms: int) -> BacklogObserved:
+    """(latest, committed) of each partition."""
+    found = tuple(PartitionBacklog("orders", number, *one, 0) for number, one in enumerate(offsets))
+    return replace(backlog([], at_ms), partitions=found)
+
+
+def test_ends_that_are_not_known_are_one_failure_of_one_instant() -> None:
+    inputs = Inputs()
+    for offset, committed in enumerate((7, 8, 9)):
+        assert inputs.take_backlog(rows((-1, committed), at_ms=at(10)), offset, DEFAULT_RULES)
+    (known,) = inputs.backlogs.values()
+    assert known.failures == 1
+
+
+def test_what_is_told_again_of_an_instant_is_no_poll_before() -> None:
+    """A partition whose offset stays from one poll to the next may be left out of the lag."""
+    inputs = Inputs()
+    polls = rows((10, 1), at_ms=at(5)), rows((20, 2), at_ms=at(10)), rows((30, 3), at_ms=at(10))
+    for offset, poll in enumerate(polls):
+        assert inputs.take_backlog(poll, offset, DEFAULT_RULES)
+    (known,) = inputs.backlogs.values()
+    assert (known.rows, known.committed) == ((("orders", 0, 30, 3),), (("orders", 0, 1),))
+    assert not inputs.take_backlog(polls[2], 3, DEFAULT_RULES)
+
+
+def test_a_time_to_drain_is_of_the_later_backlog_of_one_instant() -> None:
+    def seen(latest: int, at_ms: int) -> Seen:
+        return Seen(at_ms, (QueueOffsets(latest, 1000),), 2, 2)
+
+    state = learned(learned(NOTHING_SEEN, seen(1010, at(1))), seen(1090, at(1)))
+    assert state.seen == seen(1090, at(1))
+    assert state.came == ()
+
+
+def test_where_a_value_stands_in_the_log_is_remembered_and_not_known_of_older_states() -> None:
+    inputs = Inputs()
+    taken(inputs, 7, 1, 2, False)
+    written = stored_bytes(stored_of(read_stored(b"").remembered, None, 0, inputs))
+    assert dict(read_stored(written).loads) == inputs.loads
+    older = msgspec.json.decode(unpack(written))
+    for _, value in older["loads"]:
+        del value["offset"]
+    (known,) = dict(read_stored(pack(msgspec.json.encode(older))).loads).values()
+    assert known.offset == -1
