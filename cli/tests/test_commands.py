@@ -238,8 +238,9 @@ def test_cluster_join_and_list(spillway: Spillway) -> None:
         "cluster", "join", "own-1", "--credential", "c", "--region", "eu", "--label", "b=2", "--label", "a=1"
     )
     assert result.exit_code == 0
-    request = api.JoinClusterRequest("own-1", "c", "", "own", "eu", "", (("a", "1"), ("b", "2")))
-    assert spillway.planner.asked == [request]
+    labels = (("a", "1"), ("b", "2"))
+    request = api.JoinClusterRequest("own-1", "c", "", "own", "eu", "", labels, known_tier=True)
+    assert [asked for asked in spillway.planner.asked if isinstance(asked, api.JoinClusterRequest)] == [request]
     (row,) = spillway("cluster", "list").stdout.splitlines()[1:]
     expected = ["own-1", "own", "Ready", "1.5s", "2/3", "12.5", "of", "48", "(26", "%)", "16Gi", "of", "64Gi"]
     assert row.split()[:13] == expected
@@ -257,9 +258,8 @@ NO_FILE = "nodes: unauthorized: /run/credentials/nosuch.kubeconfig: expected a r
     [
         pytest.param([("Unknown", ""), ("Unknown", ""), ("Ready", "")], 0, "", id="ready"),
         pytest.param(
-            [("Unknown", ""), ("Unreachable", NO_FILE)], 1,
-            f"spillway: own-9 has joined, but credential 'nosuch' does not let us in: {NO_FILE}; mend it, "
-            "join again with another --credential, or take it out: `spillway cluster leave own-9`\n",
+            [("Unknown", ""), ("Unreachable", "connect: connection: refused"), ("Unreachable", NO_FILE)], 1,
+            f"spillway: own-9 has not joined: credential 'nosuch' does not let us in: {NO_FILE}\n",
             id="no such credential",
         ),
         pytest.param([("Unreachable", NO_FILE), ("Unreachable", NO_FILE), ("Ready", "")], 0, "", id="mended"),
@@ -268,12 +268,14 @@ NO_FILE = "nodes: unauthorized: /run/credentials/nosuch.kubeconfig: expected a r
             "warning: own-9: persistentvolumes: forbidden: cannot list\n", id="done without a right",
         ),
         pytest.param(
-            [("Unknown", ""), ("Unreachable", "connect: connection: refused")], 0,
-            "warning: own-9: nothing is placed there yet: connect: connection: refused\n", id="not reached",
+            [("Unknown", ""), ("Unreachable", "connect: connection: refused")], 1,
+            "spillway: own-9 has joined, but was not reached within 0.2 s, and nothing is placed there: connect: "
+            "connection: refused; `spillway cluster leave own-9` takes it out\n", id="not reached",
         ),
         pytest.param(
-            [("Unknown", "")], 0,
-            "warning: own-9: nothing heard of it within 0.2 s; `spillway cluster list` shows when it is\n", id="silent",
+            [("Unknown", "")], 5,
+            "spillway: own-9 has joined, but nothing was heard of it within 0.2 s; `spillway cluster list` shows when "
+            "it is, `spillway doctor` why not\n", id="silent",
         ),
     ],
 )  # fmt: skip
@@ -284,11 +286,25 @@ def test_join_says_whether_the_credential_lets_us_in(
     spillway.planner.heard = heard
     result = spillway("cluster", "join", "own-9", "--credential", "nosuch", "--timeout", "0.2")
     assert (result.exit_code, result.stderr) == (code, said)
-    assert result.stdout.splitlines()[1].startswith("own-9")
+    is_in_the_fleet = "has not joined" not in said
+    assert ("own-9" in result.stdout, "own-9" in spillway.planner.clusters) == (is_in_the_fleet, is_in_the_fleet)
+
+
+def test_who_was_in_the_fleet_before_stays_there_with_a_credential_that_does_not_let_us_in(
+    spillway: Spillway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(waiting, "POLL_SECONDS", 0.01)
+    spillway("cluster", "join", "own-9", "--credential", "c")
+    spillway.planner.heard = [("Unknown", ""), ("Unreachable", NO_FILE)]
+    result = spillway("cluster", "join", "own-9", "--credential", "nosuch")
+    assert (result.exit_code, "own-9" in spillway.planner.clusters) == (1, True)
+    assert "own-9 is in the fleet, but credential 'nosuch' does not let us in: nodes: unauthorized" in result.stderr
 
 
 def test_join_says_what_the_planner_warns_of(spillway: Spillway) -> None:
-    result = spillway("cluster", "join", "own-9", "--credential", "c", "--tier", "gold", "-o", "json")
+    joining = ("cluster", "join", "own-9", "--credential", "c", "--tier", "gold", "--new-tier")
+    result = spillway(*joining, "-o", "json")
+    assert not spillway.planner.asked[1].known_tier
     assert (result.exit_code, result.stderr) == (0, "warning: own-9: tier: 'gold': nothing is placed there\n")
 
 

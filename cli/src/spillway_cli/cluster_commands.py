@@ -9,23 +9,25 @@ import typer
 from rich.text import Text
 
 from spillway import api
-from spillway.events import PHASE_ACTIVE, PHASE_CORDONED, PHASE_DRAINING
+from spillway.events import PHASE_ACTIVE, PHASE_CORDONED, PHASE_DRAINING, PHASE_LEAVING
 from spillway.model import TIER_CLOUD, TIER_OWN
 from spillway.rpc.services import PLANNER, PlannerClient
 from spillway.texts import counted, is_ours_to_mend
 from spillway_cli import tables
 from spillway_cli.config import Config
-from spillway_cli.exits import CommandFailed, bad_input, guarded, say, say_waits
+from spillway_cli.exits import Code, CommandFailed, bad_input, guarded, say, say_waits
 from spillway_cli.lending_commands import still_lent
 from spillway_cli.local_commands import ANSWER_SECONDS, RUN_FOLDER, processes_of, processes_table
 from spillway_cli.output import Format, console, duration, print_machine
 from spillway_cli.session import Output, Timeout, Wait, planner_client, with_config, with_planner
-from spillway_cli.waiting import until_handed_over, until_heard
+from spillway_cli.waiting import listed, until_handed_over, until_heard
 from spillway_cli.workload_commands import all_workloads
 
 Name = Annotated[str, typer.Argument(help="Name of the cluster in the fleet.", show_default=False)]
 
 NODES_PAGE_SIZE = 1000
+LEAVE_SECONDS = 15.0
+"""A cluster of which nothing was ever heard has left within a few seconds."""
 
 app = typer.Typer(no_args_is_help=True, help="The clusters of the fleet.")
 top = typer.Typer()
@@ -40,23 +42,36 @@ def join(  # noqa: PLR0913 - the options of a command are its parameters
         str, typer.Option(help="Name of a kubeconfig in the services' credential folder.", show_default=False)
     ],
     tier: Annotated[str, typer.Option(help=f"{TIER_OWN}, {TIER_CLOUD}, or a name of yours.")] = TIER_OWN,
+    new_tier: Annotated[
+        bool, typer.Option("--new-tier", help="The tier may be one that no cluster has and no policy names.")
+    ] = False,
     region: Annotated[str, typer.Option(help="Region, for policies.")] = "",
     zone: Annotated[str, typer.Option(help="Zone, for policies.")] = "",
     endpoint: Annotated[str, typer.Option(help="URL of its API, when not the kubeconfig's.")] = "",
     label: Annotated[list[str] | None, typer.Option(help="Label key=value, for policies. Repeatable.")] = None,
-    wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Wait until something is heard of it.")] = True,
+    wait: Annotated[
+        bool, typer.Option("--wait/--no-wait", help="Wait until it is heard of; without it nothing is checked.")
+    ] = True,
     timeout: Annotated[float, typer.Option("--timeout", min=0.1, help="Seconds that waiting may take.")] = 10.0,
     output: Output = Format.table,
 ) -> None:
-    """Add a cluster to the fleet, or change what is known of it; then see that its credential lets us in."""
+    """Add a cluster to the fleet, or change what is known of it; then see that its credential lets us in.
+
+    Where the credential does not, a cluster that was not in the fleet before is taken out again.
+    """
 
     async def body(client: PlannerClient, _: Config) -> None:
-        request = api.JoinClusterRequest(name, credential, endpoint, tier, region, zone, _labels(label or []))
+        request = api.JoinClusterRequest(
+            name, credential, endpoint, tier, region, zone, _labels(label or []), known_tier=not new_tier
+        )
+        is_new = wait and name not in [entry.cluster for entry in await listed(client)]
         reply = await client.join_cluster(request)
         for warning in reply.warnings:
             say(f"warning: {name}: {warning}")
         if wait:
             reply = await until_heard(client, reply, timeout)
+            if is_new and is_ours_to_mend(reply.trouble) and reply.state == "Unreachable":
+                await _take_out(client, reply)
         _show(reply, output, tables.cluster(reply))
         if wait:
             _warn_unheard(reply, timeout)
@@ -251,19 +266,34 @@ async def _left(config: Config, drained: api.ClusterReply) -> str:
     return f"{nothing}, but {lent}; {back}" if lent else empty
 
 
+async def _take_out(client: PlannerClient, cluster: api.ClusterReply) -> None:
+    """Fails, once a cluster that has just joined has left again: its credential does not let us in."""
+    name = cluster.cluster
+    await client.leave_cluster(api.LeaveClusterRequest(name))
+    text = f"credential {cluster.credential!r} does not let us in: {cluster.trouble}"
+    try:
+        await until_handed_over(client, name, PHASE_LEAVING, LEAVE_SECONDS, lambda _: None)
+    except CommandFailed as error:
+        raise CommandFailed(f"{name}: {text}; it is to leave the fleet again, and is still there: {error}") from None
+    raise CommandFailed(f"{name} has not joined: {text}")
+
+
 def _warn_unheard(cluster: api.ClusterReply, seconds: float) -> None:
-    """Says why nothing can be placed in a cluster that has just joined. Fails when that is its credential."""
+    """Says why nothing can be placed in a cluster that has just joined. Fails when nothing can be read there."""
     name, trouble = cluster.cluster, cluster.trouble
     if cluster.state == "Unknown":
-        say(f"warning: {name}: nothing heard of it within {seconds:g} s; `spillway cluster list` shows when it is")
-    elif cluster.state == "Ready" and trouble:
+        text = f"{name} has joined, but nothing was heard of it within {seconds:g} s"
+        where = "`spillway cluster list` shows when it is, `spillway doctor` why not"
+        raise CommandFailed(f"{text}; {where}", Code.TIMED_OUT)
+    if cluster.state == "Ready" and trouble:
         say(f"warning: {name}: {trouble}")
     elif is_ours_to_mend(trouble):
         mend = f"mend it, join again with another --credential, or take it out: `spillway cluster leave {name}`"
-        text = f"{name} has joined, but credential {cluster.credential!r} does not let us in: {trouble}; {mend}"
+        text = f"{name} is in the fleet, but credential {cluster.credential!r} does not let us in: {trouble}; {mend}"
         raise CommandFailed(text)
     elif cluster.state == "Unreachable":
-        say(f"warning: {name}: nothing is placed there yet: {trouble}")
+        text = f"{name} has joined, but was not reached within {seconds:g} s, and nothing is placed there: {trouble}"
+        raise CommandFailed(f"{text}; `spillway cluster leave {name}` takes it out")
 
 
 def _labels(given: list[str]) -> tuple[tuple[str, str], ...]:

@@ -19,7 +19,7 @@ from spillway.api_lending import ListLendingRequest
 from spillway.events import PHASE_DRAINING, STATE_PRESENT
 from spillway.rpc.services import LendingClient, PlannerClient
 from spillway.scopes import FLEET_SCOPE, cluster_scope
-from spillway.texts import counted, on_hold
+from spillway.texts import counted, is_ours_to_mend, on_hold
 from spillway_cli.exits import Code, CommandFailed
 
 POLL_SECONDS = 0.5
@@ -132,8 +132,7 @@ async def until_handed_over(
 
     async def look() -> bool:
         nonlocal left, cluster
-        clusters = (await client.list_clusters(ListClustersRequest())).clusters
-        cluster = next((entry for entry in clusters if entry.cluster == name), None)
+        cluster = next((entry for entry in await listed(client) if entry.cluster == name), None)
         if cluster is None:
             return True
         if cluster.phase != phase:
@@ -152,21 +151,29 @@ async def until_handed_over(
 
 
 async def until_heard(client: PlannerClient, joined: ClusterReply, seconds: float) -> ClusterReply:
-    """The cluster once it is ready, or in other trouble than when it joined; when the time is over, as it is then."""
+    """The cluster once it is ready, or does not let us in; when the time is over, as it is then.
+
+    A trouble from before it joined again, with what is mended now, is no word of it.
+    """
     last = joined
 
     def is_heard() -> bool:
-        return last.state in ("Ready", "Duplicate") or bool(last.trouble and last.trouble != joined.trouble)
+        refused = last.trouble != joined.trouble and is_ours_to_mend(last.trouble)
+        return last.state in ("Ready", "Duplicate") or refused
 
     async def look() -> bool:
         nonlocal last
-        clusters = (await client.list_clusters(ListClustersRequest())).clusters
-        last = next((entry for entry in clusters if entry.cluster == joined.cluster), last)
+        last = next((entry for entry in await listed(client) if entry.cluster == joined.cluster), last)
         return is_heard()
 
     if not is_heard():
         await _poll(look, seconds)
     return last
+
+
+async def listed(client: PlannerClient) -> tuple[ClusterReply, ...]:
+    """The clusters of the fleet."""
+    return (await client.list_clusters(ListClustersRequest())).clusters
 
 
 def held_back(reply: ListBrakesReply, cluster: str) -> str:

@@ -228,6 +228,52 @@ def test_who_joins_with_a_tier_that_no_policy_selects_is_told(
 
 
 @pytest.mark.parametrize(
+    ("tier", "refused"),
+    [
+        pytest.param("own", "", id="the default policy's"),
+        pytest.param("silver", "", id="a workload's policy names it"),
+        pytest.param("bronze", "", id="a cluster has it"),
+        pytest.param("onw", "bronze, cloud, own, silver; --new-tier joins .*; did you mean own", id="a slip"),
+        pytest.param("gold", "bronze, cloud, own, silver; --new-tier joins with one that is new", id="a new one"),
+    ],
+)
+def test_a_tier_that_nobody_knows_is_refused_where_it_is_to_be_known(fleet: Fleet, tier: str, refused: str) -> None:
+    tiers = [{"name": "first", "clusters": {"names": ["own-1"]}}, {"name": "then", "clusters": {"tiers": ["silver"]}}]
+    keep(
+        fleet,
+        decisions.apply(fleet.state, ApplyRequest(texts(deployment(20), policy(tiers=tiers))), fleet.moment()).events,
+    )
+    keep(fleet, [membership.join_cluster(fleet.state, JoinClusterRequest("own-8", "own-8", tier="bronze"))[0]])
+    request = JoinClusterRequest("own-9", "own-9", tier=tier, known_tier=True)
+    if not refused:
+        assert membership.join_cluster(fleet.state, request)[0].tier == tier
+        return
+    with pytest.raises(RequestError, match=f"tier: '{tier}': expected one that a cluster has .*: {refused}"):
+        membership.join_cluster(fleet.state, request)
+    assert membership.join_cluster(fleet.state, replace(request, known_tier=False))[0].tier == tier
+
+
+@pytest.mark.parametrize(
+    ("tiers", "warned"),
+    [
+        pytest.param(["own", "cloud"], [], id="those of every fleet"),
+        pytest.param(
+            ["onw"], ["'onw': no cluster has this tier; they have cloud, own; did you mean own?"], id="a slip"
+        ),
+        pytest.param(["gold"], ["'gold': no cluster has this tier; they have cloud, own"], id="one to come"),
+    ],
+)
+def test_a_policy_that_names_a_tier_that_no_cluster_has_is_declared_with_a_warning(
+    fleet: Fleet, tiers: list[str], warned: list[str]
+) -> None:
+    """The cluster may join later: so it is no error."""
+    asked = [{"name": "first", "clusters": {"names": ["own-1"]}}, {"name": "then", "clusters": {"tiers": tiers}}]
+    request = ApplyRequest(texts(deployment(20), policy(tiers=asked)))
+    decided = decisions.apply(fleet.state, request, fleet.moment())
+    assert list(decided.reply.warnings) == [f"PlacementPolicy.spec.tiers: {text}" for text in warned]
+
+
+@pytest.mark.parametrize(
     ("tier", "words"),
     [
         pytest.param("own", [], id="the same"),

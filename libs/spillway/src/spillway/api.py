@@ -162,6 +162,8 @@ class CapacityRequest:
 
 @dataclass(frozen=True, slots=True)
 class JoinClusterRequest:
+    """known_tier: refuse a tier that no cluster of the fleet has and no policy names."""
+
     name: str
     credential: str
     endpoint: str = ""
@@ -170,6 +172,7 @@ class JoinClusterRequest:
     zone: str = ""
     labels: tuple[tuple[str, str], ...] = ()
     node_groups: tuple[NodeGroup, ...] = ()
+    known_tier: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from planner.core.manifests.request import Declaration, check_replicas, read_man
 from planner.core.manifests.templates import read_template
 from planner.core.moving.allowance import CAUSE_MIGRATE
 from planner.core.placing import Placed
-from planner.core.requests import declaring, migrating, transfer
+from planner.core.requests import declaring, membership, migrating, transfer
 from planner.core.requests.answers import is_gone, placement_reply, uncomputed_in, unmodelled_of
 from planner.core.requests.remembering import digest_of, remembered_answer, with_answer
 from planner.core.state import PlannerState
@@ -79,6 +79,7 @@ def apply(state: PlannerState, request: ApplyRequest, moment: Moment) -> Decided
     listed = [part.cluster for part in placed.placement.parts]
     warnings = (
         *declaration.warnings,
+        *membership.policy_tier_warnings(state, declared.policy),
         *_replicas_not_taken(state, declaration, declared),
         *unknown,
         *orphans_to_settle(state, key, declaration.kind, listed),

@@ -1,6 +1,8 @@
 """Clusters of the fleet: joining, and the phases from Active to gone."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from difflib import get_close_matches
 from math import inf
 
 from planner.core.manifests.policy import DEFAULT_POLICY, in_tier
@@ -23,7 +25,7 @@ from spillway.api import (
 from spillway.events import PHASE_ACTIVE, PHASE_CORDONED, PHASE_DRAINING, PHASE_LEAVING, PHASE_LOST, ClusterJoined
 from spillway.feasibility.cluster_view import ClusterView
 from spillway.kubernetes.manifest_text import LABEL_NAME, check_name
-from spillway.model import Generation, NodeGroup, Policy
+from spillway.model import TIER_CLOUD, TIER_OWN, Generation, NodeGroup, Policy
 
 PHASES_TO_SET = (PHASE_ACTIVE, PHASE_CORDONED, PHASE_DRAINING, PHASE_LEAVING)
 PHASES_HANDING_OVER = (PHASE_DRAINING, PHASE_LEAVING)
@@ -49,6 +51,8 @@ def join_cluster(
     name = check_name(request.name, "name", LABEL_NAME, 63)
     credential = check_name(request.credential, "credential", LABEL_NAME, 63)
     tier = check_name(request.tier or "own", "tier", LABEL_NAME, 63)
+    if request.known_tier:
+        _check_tier(state, tier)
     groups = [group.name for group in request.node_groups]
     if len(set(groups)) != len(groups):
         raise invalid("node_groups", groups, "different names")
@@ -98,6 +102,34 @@ def tier_warnings(state: PlannerState, joined: ClusterJoined) -> tuple[str, ...]
         )
         warnings.append(f"tier: {joined.tier!r}: nothing is placed there: {selects}; {would}")
     return tuple(warnings)
+
+
+def policy_tier_warnings(state: PlannerState, policy: Policy) -> tuple[str, ...]:
+    """Of a policy that is declared: tiers that it names and no cluster has, besides those that every fleet knows."""
+    had = {TIER_OWN, TIER_CLOUD, *(joined.tier for joined in state.joined())}
+    named = dict.fromkeys(name for tier in policy.tiers for name in tier.clusters.tiers)
+    return tuple(
+        f"PlacementPolicy.spec.tiers: {name!r}: no cluster has this tier; they have {_listed(had)}{_meant(name, had)}"
+        for name in named
+        if name not in had
+    )
+
+
+def _check_tier(state: PlannerState, tier: str) -> None:
+    known = {joined.tier for joined in state.joined()}
+    known |= {name for policy in _policies(state) for entry in policy.tiers for name in entry.clusters.tiers}
+    if tier not in known:
+        new = f"; --new-tier joins with one that is new{_meant(tier, known)}"
+        raise invalid("tier", tier, f"one that a cluster has or a policy names: {_listed(known)}{new}")
+
+
+def _listed(tiers: Iterable[str]) -> str:
+    return ", ".join(sorted(tiers))
+
+
+def _meant(tier: str, known: Iterable[str]) -> str:
+    close = get_close_matches(tier, sorted(known), n=1)
+    return f"; did you mean {close[0]}?" if close else ""
 
 
 def _policies(state: PlannerState) -> set[Policy]:
