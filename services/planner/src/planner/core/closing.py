@@ -4,8 +4,8 @@ from collections.abc import Collection, Mapping
 from typing import Protocol
 
 from planner.core.feasibility.admitted import AdmittedShapes
+from planner.core.holds import Holds
 from planner.core.rules import Rules
-from planner.core.timers import Hold, HoldKey
 from planner.core.workload import Workload, is_orphan
 from spillway.events import PHASE_ACTIVE, WorkloadObserved
 from spillway.feasibility.cluster_view import ClusterView, WorkloadKey
@@ -29,7 +29,7 @@ class Known(Protocol):
     clusters: dict[str, ClusterView]
     workloads: dict[WorkloadKey, Workload]
     admitted: AdmittedShapes
-    holds: dict[HoldKey, Hold]
+    holds: Holds
 
     def statuses_of(self, key: WorkloadKey) -> Mapping[str, WorkloadObserved]: ...
 

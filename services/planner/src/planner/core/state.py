@@ -10,6 +10,7 @@ from planner.core.feasibility.promises import Promises
 from planner.core.feasibility.reservation import NOTHING_RESERVED, Reservation
 from planner.core.feasibility.room import NO_ROOM, Room
 from planner.core.feasibility.virtual_nodes import VirtualNodes
+from planner.core.holds import Holds
 from planner.core.manifests.policy import Clusters
 from planner.core.manifests.templates import is_newest, read_earlier, read_template
 from planner.core.moving.brakes import Brakes
@@ -19,7 +20,7 @@ from planner.core.rollout.rollout_list import RolloutList
 from planner.core.rollout.turns import waits_for_room
 from planner.core.rules import Rules
 from planner.core.scalings import Scalings
-from planner.core.timers import Hold, HoldKey, Timer
+from planner.core.timers import Timer
 from planner.core.workload import Workload, gives_way, is_orphan, read_workload, templates_of
 from spillway.addresses import BRAKES, CLUSTERS, SCALE, SCALE_POLICIES, SHAPES, WORKLOAD_STATUS, WORKLOADS
 from spillway.events import (
@@ -69,7 +70,7 @@ class PlannerState:
         self.dependencies: dict[DependencyKey, DependencyDeclared] = {}
         self.needed: dict[WorkloadKey, dict[str, CapacityNeeded]] = {}
         self.timers: dict[tuple[WorkloadKey, str], Timer] = {}
-        self.holds: dict[HoldKey, Hold] = {}
+        self.holds = Holds()
         self.fresh: frozenset[str] = frozenset()
         self.revision = 0
         self.waiting = WaitingList()
@@ -271,9 +272,10 @@ class PlannerState:
         seen = self._seen
         rooms = self._promises.rooms(self.clusters, shape, seen.nodes)
         where = self.clusters if shape.volume_claims else self.admitted.differing(shape)
+        closed = {*self.holds.clusters_of(shape), *(self.holds.clusters_of(key) if key is not None else ())}
         for one, names in elsewhere(shape, where, self.shape_in) if where else ():
             rooms.take(self._promises.rooms(self.clusters, one, seen.nodes), names)
-        closed = {name for name, whose in self.holds if whose in (self.shape_in(name, shape), key)}
+            closed.update(names & self.holds.clusters_of(one))
         closed |= self._ages.not_fresh(self.clusters, now, self.rules.capacity_age_max, seen.heard)
         closed |= self._joined.not_active(self.clusters, seen.nodes)
         closed.update(self._twins, self.admitted.refusing(shape), orphaned_in(self, key))
@@ -391,6 +393,7 @@ class PlannerState:
 
     def _leave(self, cluster: str) -> None:
         self.clusters.pop(cluster, None)
+        self.holds.leave(cluster)
         self._seen.changed()
         self._look_for_twins()
         self._rooms_changed(self._virtual_nodes.follow_all(self.clusters))

@@ -25,10 +25,12 @@ class Timer:
 class Hold:
     """No more of this shape, or of this workload, in this cluster until then; the next time for twice as long.
 
-    why: what the cluster said that kept the replicas out, for people; empty where nothing was said.
+    why: what the cluster said that kept the replicas out, for people; empty where nothing was said. workload: whose
+    replicas were taken back last; None where that is not known.
     """
 
     until: float
     seconds: float
     over: bool = False
     why: str = ""
+    workload: WorkloadKey | None = None

@@ -35,7 +35,7 @@ def events_of(state: PlannerState, now: float) -> Iterator[Exported]:
 
 def held_back(state: PlannerState, now: float) -> tuple[HeldBack, ...]:
     found = []
-    for (cluster, whom), hold in state.holds.items():
+    for (cluster, whom), hold in state.holds.running():
         left_ms = round((hold.until - now) * 1000)
         if left_ms > 0:
             shape = whom if isinstance(whom, Shape) else None

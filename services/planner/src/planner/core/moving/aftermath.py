@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 
 from planner.core import placing
 from planner.core.division.whole import may_be_taken_back
+from planner.core.holds import DECLARED, GONE, TRIED
 from planner.core.moving.allowance import Allowance, Everything
 from planner.core.moving.shares import is_done_there, refused_there, unbound_kept
 from planner.core.moving.waiting import Loans
@@ -84,12 +85,10 @@ def _watch_part(state: PlannerState, workload: Workload, part: Part, now: float)
 
 def _note_time(state: PlannerState, now: float) -> None:
     """Room may come up with no event: a hold is over, a cluster is fresh again."""
-    for (cluster, whom), hold in state.holds.items():
-        if not hold.over and hold.until <= now:
-            hold.over = True
-            state.room_changed(cluster)
-            if not isinstance(whom, Shape):
-                state.waiting.retry(whom)
+    for cluster, whom in state.holds.look(now, state.rules.hold_max, lambda name, hold: _need(state, name, hold)):
+        state.room_changed(cluster)
+        if not isinstance(whom, Shape):
+            state.waiting.retry(whom)
     age_max = state.rules.capacity_age_max
     fresh = frozenset(name for name, view in state.clusters.items() if not view.not_fresh(now, age_max))
     for cluster in sorted(fresh ^ state.fresh):
@@ -99,6 +98,14 @@ def _note_time(state: PlannerState, now: float) -> None:
     for name, view in state.clusters.items():
         if view.lost_seconds(now, age_max) is not None:
             state.rollouts.touch(name)
+
+
+def _need(state: PlannerState, cluster: str, hold: Hold) -> str:
+    """What a hold is still remembered for."""
+    workload = state.workloads.get(hold.workload) if hold.workload is not None else None
+    if workload is None or workload.declared.deleting or workload.declared.releasing:
+        return GONE
+    return TRIED if (workload.key, cluster) in state.timers else DECLARED
 
 
 def take_backs(
@@ -147,7 +154,8 @@ def hold(state: PlannerState, workload: Workload, clusters: Iterable[str], now: 
             least, most = most, max(most, state.rules.hold_not_owned_max)
         before = state.holds.get((cluster, whom))
         seconds = least if before is None else max(least, min(before.seconds * 2, most))
-        state.holds[cluster, whom] = Hold(now + seconds, seconds, why=refusal.message if refusal is not None else "")
+        why = refusal.message if refusal is not None else ""
+        state.holds[cluster, whom] = Hold(now + seconds, seconds, why=why, workload=workload.key)
         state.timers.pop((workload.key, cluster), None)
 
 

@@ -321,7 +321,7 @@ def _figures(state: PlannerState, home: str, held: Mapping[str, object], now: fl
 def _held(state: PlannerState, now: float) -> dict[str, frozenset[Shape | WorkloadKey]]:
     """By cluster, whom a hold is against now."""
     found: dict[str, set[Shape | WorkloadKey]] = {}
-    for (cluster, whom), hold in state.holds.items():
+    for (cluster, whom), hold in state.holds.running():
         if hold.until > now:
             found.setdefault(cluster, set()).add(whom)
     return {cluster: frozenset(held) for cluster, held in found.items()}
