@@ -9,6 +9,7 @@ SEEDS ?= 0:1000
 JOBS ?= 2
 ROUNDS ?= 20
 CASES ?= 2000
+STAGE ?= all
 BURSTS ?= 1,10,100,1000
 INPUTS ?= 1000000
 SEED ?= 1
@@ -39,7 +40,7 @@ lint: setup ## ruff: rules and format
 	@$(RUN) ruff check . && $(RUN) ruff format --check .
 
 types: setup ## mypy --strict
-	@$(RUN) mypy libs/*/src cli/src local/src services/*/src docs tests/bench tests/simulation tests/chaos tests/oracle tests/replay tests/scaling tests/fuzz tests/audit $(wildcard tests/versions/[ceuv]*.py) $(filter-out tests/vectors/test_%,$(wildcard tests/vectors/*.py))
+	@$(RUN) mypy libs/*/src cli/src local/src services/*/src docs tests/bench tests/simulation tests/chaos tests/mutants tests/oracle tests/replay tests/scaling tests/fuzz tests/audit $(wildcard tests/versions/[ceuv]*.py) $(filter-out tests/vectors/test_%,$(wildcard tests/vectors/*.py))
 
 imports: setup ## The architecture's import contracts
 	@$(RUN) lint-imports --no-cache
@@ -51,7 +52,7 @@ docs-check: setup ## What is generated says what the code says
 	@$(RUN) python docs/make_docs.py --check
 
 unit: setup ## Unit and property tests of every package
-	@$(PYTEST) libs services cli local tests/audit tests/versions tests/chaos tests/compose tests/fuzz tests/helm tests/oracle tests/replay tests/scaling tests/vectors tests/observability tests/test_tidy.py tests/test_documents.py
+	@$(PYTEST) libs services cli local tests/audit tests/versions tests/chaos tests/compose tests/fuzz tests/helm tests/mutants tests/oracle tests/replay tests/scaling tests/vectors tests/observability tests/test_tidy.py tests/test_documents.py
 
 properties: setup ## Every property on examples that nobody tried before; what fails is kept and tried first the next time
 	@$(PYTEST) --hypothesis-profile exploring -m hypothesis libs services cli local tests
@@ -70,6 +71,10 @@ simulate: setup ## Many seeds (SEEDS=0:10000 JOBS=2 LEDGER=path; goes on where i
 
 simulation-ledger: setup ## What was run of this and other code (LEDGER=build/simulation.ledger) into the committed ranges
 	@$(RUN) python tests/simulation/simulate.py --ranges $(if $(LEDGER),--ledger $(LEDGER))
+
+mutants: setup ## What tests and seeds notice of one line changed at a time; goes on where it was (STAGE=tests|seeds ONLY="P4 M12" SEEDS=100 JOBS=1 AGAIN=1)
+	@nice -n 10 $(RUN) python tests/mutants/mutants.py --stage $(STAGE) --only "$(ONLY)" \
+	    $(if $(filter file,$(origin SEEDS)),,--seeds $(SEEDS)) $(if $(filter file,$(origin JOBS)),,--jobs $(JOBS)) $(if $(AGAIN),--again)
 
 e2e: setup ## The platform as processes on real Kafka and Redis, with faults
 	@$(PYTEST) tests/e2e

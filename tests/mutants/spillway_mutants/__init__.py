@@ -1,0 +1,1 @@
+"""Programs with one line changed each, and what notices it. See ../README.md."""

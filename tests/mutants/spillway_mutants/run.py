@@ -1,0 +1,322 @@
+"""Runs the mutants: `python tests/mutants/mutants.py --stage tests --only P4`. Goes on where an earlier run ended."""
+
+import argparse
+import json
+import queue
+import sys
+import tempfile
+import threading
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from . import ledger
+from .catalogue import ROOT, Mutant, Stale, mutants, path_of
+from .judging import Unjudged, failed_tests, is_final, judged_by_seeds, judged_by_tests, kind_of
+from .ledger import BROKEN, EQUIVALENT, GOING, KILLED, NOTICED, SEEDS, SURVIVES, TESTS, Row
+from .workbench import SOURCES, Limits, NotRun, Workbench, commit, digest_of, last_line
+
+FIRST_SEED = 700_000
+"""Seeds from here on are the mutants': nobody has looked at what they do."""
+SIMULATION = "tests/simulation"
+BASELINE = Path("build/mutants-baseline.json")
+WHOLE = (*SOURCES, "conftest.py", "tests/path", "tests/contract", SIMULATION)
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    stage: str
+    only: tuple[str, ...]
+    jobs: int
+    seeds: int
+    again: bool
+
+
+class Run:
+    """Judges what is not judged yet. known: the ledger as it was, and as it becomes."""
+
+    def __init__(
+        self, asked: Asked, chosen: Sequence[Mutant], limits: Limits, root: Path = ROOT, book: Path = ledger.LEDGER
+    ) -> None:
+        self._asked, self._chosen, self._limits = asked, chosen, limits
+        self._root, self._book = root, book
+        self._known, self._commit = ledger.read(book), commit(root)
+        self._code = digest_of(WHOLE, root)
+        self._scopes: dict[tuple[str, str], str] = {}
+        self._writing = threading.Lock()
+        self._flaws: list[str] = []
+        self._broken_seeds: frozenset[int] = frozenset()
+        self.trouble: list[str] = []
+
+    def row(self, mutant: Mutant, stage: str) -> Row | None:
+        """What is known of it as it is and as the code is."""
+        known = self._known.get((mutant.id, stage))
+        same = known is not None and (known.change, known.scope) == (mutant.digest, self._scope(mutant, stage))
+        return known if same else None
+
+    def _scope(self, mutant: Mutant, stage: str) -> str:
+        """As of when it was first asked for: the copy is of then, whatever is edited while it is judged."""
+        place = (mutant.id, stage)
+        if place not in self._scopes:
+            others = (SIMULATION,) if stage == SEEDS else tuple(map(path_of, mutant.tests))
+            self._scopes[place] = digest_of((mutant.file, *others), self._root)
+        return self._scopes[place]
+
+    def todo(self, stage: str) -> list[Mutant]:
+        found = []
+        for mutant in self._chosen:
+            known = self.row(mutant, stage)  # Asked for in any case: as of now.
+            row = None if self._asked.again else known
+            if stage == SEEDS and (mutant.seeds_cannot or self._is_broken(mutant)):
+                continue
+            if row is None or not is_final(row.result) or (row.result == SURVIVES and self._wants_more(row)):
+                found.append(mutant)
+        return sorted(found, key=lambda mutant: any(_needs_kafka(test) for test in mutant.tests))
+
+    def _is_broken(self, mutant: Mutant) -> bool:
+        row = self._known.get((mutant.id, TESTS))
+        return row is not None and row.result == BROKEN
+
+    def _wants_more(self, row: Row) -> bool:
+        return row.stage == SEEDS and _seeds_done(row) < self._asked.seeds
+
+    def stage(self, stage: str) -> None:
+        todo = self.todo(stage)
+        print(f"{stage}: {len(todo)} of {len(self._chosen)} mutants are to be judged", flush=True)
+        if not todo:
+            return
+        waiting: queue.SimpleQueue[Mutant] = queue.SimpleQueue()
+        for mutant in todo:
+            waiting.put(mutant)
+        with tempfile.TemporaryDirectory(prefix="mutants-") as folder:
+            benches = [
+                Workbench(Path(folder) / str(number), self._limits, self._root) for number in range(self._asked.jobs)
+            ]
+            if stage == SEEDS:
+                self._broken_seeds = self._failing_seeds(benches[0])
+            threads = [threading.Thread(target=self._work, args=(bench, waiting, stage)) for bench in benches]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+
+    def _work(self, bench: Workbench, waiting: "queue.SimpleQueue[Mutant]", stage: str) -> None:
+        while True:
+            try:
+                mutant = waiting.get_nowait()
+            except queue.Empty:
+                return
+            try:
+                if stage == TESTS:
+                    self._judge_by_tests(bench, mutant)
+                else:
+                    with bench.mutated(mutant):
+                        self._judge_by_seeds(bench, mutant)
+            except (Stale, NotRun, Unjudged) as error:
+                self._complain(f"{mutant.id}: not judged: {error}")
+
+    def _judge_by_tests(self, bench: Workbench, mutant: Mutant) -> None:
+        """A test that notices a mutant is one that passes without it."""
+        while True:
+            with bench.mutated(mutant):
+                result, by = judged_by_tests(bench.test(mutant.tests, tuple(self._flaws)))
+                # Where a test has failed by itself, it ran with the mutant: it passes without.
+                why = "" if result == KILLED and "::" in by else bench.why_broken(mutant)
+            result, by = (BROKEN, why) if why else (result, by)
+            if result != KILLED or self._passes(bench, by):
+                self._note(mutant, TESTS, result, by)
+                return
+            if by in self._flaws:
+                raise Unjudged(f"{by} fails without it, too, and cannot be left out")
+            self._flaws.append(by)
+            self._complain(f"fails without a mutant, and is left out: {by}")
+
+    def _judge_by_seeds(self, bench: Workbench, mutant: Mutant) -> None:
+        row = None if self._asked.again else self.row(mutant, SEEDS)
+        done, result = _seeds_done(row) if row is not None else 0, GOING
+        while result == GOING or (result == SURVIVES and done < self._asked.seeds):
+            end = min(done + self._limits.seeds_at_once, self._asked.seeds)
+            for first, last in _without(FIRST_SEED + done, FIRST_SEED + end, self._broken_seeds):
+                result, by = judged_by_seeds(bench.simulate(first, last), end, self._asked.seeds)
+                if result in NOTICED:
+                    break
+            else:
+                result, by = (SURVIVES if end >= self._asked.seeds else GOING), f"{end} seeds"
+            done = end
+            self._note(mutant, SEEDS, result, by)
+
+    def _note(self, mutant: Mutant, stage: str, result: str, by: str) -> None:
+        row = Row(mutant.id, stage, result, by, mutant.digest, self._scope(mutant, stage), self._commit)
+        with self._writing:
+            ledger.append(row, self._book)
+            self._known[row.place] = row
+            if result != GOING:
+                print(f"{mutant.id}: {result}{f' by {by}' if by else ''}", flush=True)
+
+    def _complain(self, text: str) -> None:
+        with self._writing:
+            self.trouble.append(text)
+            print(text, flush=True)
+
+    # ── What fails without any mutant ───────────────────────────────────────────────────────────────────────────
+
+    def _passes(self, bench: Workbench, test: str) -> bool:
+        """Of the tree as it is. Asked once of a test, of these very sources."""
+        place = f"test:{test}"
+        known = self._remembered()
+        if place not in known:
+            ran = bench.test([test])
+            known = self._remember(place, [] if ran.code == 0 else failed_tests(ran.output) or [last_line(ran.output)])
+        return not known[place]
+
+    def _failing_seeds(self, bench: Workbench) -> frozenset[int]:
+        """Of those that are asked of mutants, seeds that fail in the tree as it is."""
+        failing, done = set[int](), 0
+        name = f"seeds:{FIRST_SEED}:{self._asked.seeds}"
+        known = self._remembered()
+        if name in known:
+            return frozenset(map(int, known[name]))
+        while done < self._asked.seeds:
+            end = min(done + self._limits.seeds_at_once, self._asked.seeds)
+            ran = bench.simulate(FIRST_SEED + done, FIRST_SEED + end)
+            if ran.code is None:
+                raise SystemExit("without a mutant: a seed does not end")
+            failing |= {int(seed) for seed in _seeds_in(ran.output)}
+            done = end
+        self._remember(name, sorted(map(str, failing)))
+        for seed in sorted(failing):
+            self._complain(f"fails without a mutant, and is left out: seed {seed}")
+        return frozenset(failing)
+
+    def _remembered(self) -> dict[str, list[str]]:
+        """By test, or range of seeds, what failed in this very code without a mutant."""
+        try:
+            said = json.loads((self._root / BASELINE).read_text())
+        except (OSError, ValueError):
+            return {}
+        found: dict[str, list[str]] = said["failed"] if said["code"] == self._code else {}
+        return found
+
+    def _remember(self, place: str, failed: list[str]) -> dict[str, list[str]]:
+        with self._writing:
+            known = {**self._remembered(), place: failed}
+            path = self._root / BASELINE
+            path.parent.mkdir(exist_ok=True)
+            path.write_text(json.dumps({"code": self._code, "failed": known}))
+        return known
+
+
+def _needs_kafka(path: str) -> bool:
+    """They take a minute each, and come last."""
+    return path.startswith("tests/contract/")
+
+
+def _seeds_done(row: Row) -> int:
+    count, _, word = row.by.partition(" ")
+    return int(count) if word == "seeds" else 0
+
+
+def _seeds_in(output: str) -> list[str]:
+    return [line.split()[1] for line in output.splitlines() if line.startswith("seed ") and " failed: " in line]
+
+
+def _without(first: int, end: int, left_out: frozenset[int]) -> list[tuple[int, int]]:
+    """The ranges of first to end that have none of these."""
+    found, begin = [], first
+    for seed in sorted(seed for seed in left_out if first <= seed < end):
+        found.append((begin, seed))
+        begin = seed + 1
+    return [one for one in (*found, (begin, end)) if one[0] < one[1]]
+
+
+# ── The score ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def result_of(mutant: Mutant, rows: ledger.Rows, stage: str) -> str:
+    row = rows.get((mutant.id, stage))
+    if row is None or row.change != mutant.digest:
+        return "equivalent" if mutant.equivalent else ""
+    return EQUIVALENT if mutant.equivalent and row.result == SURVIVES else row.result
+
+
+def table(chosen: Sequence[Mutant], rows: ledger.Rows) -> str:
+    lines = []
+    for mutant in chosen:
+        tested, seeded = (result_of(mutant, rows, stage) or "-" for stage in (TESTS, SEEDS))
+        row = rows.get((mutant.id, TESTS))
+        by = mutant.equivalent if tested == EQUIVALENT else row.by if row is not None else ""
+        lines.append(f"{mutant.id:44} {tested:10} {seeded:10} {by}")
+    return "\n".join((f"{'mutant':44} {'tests':10} {'seeds':10} by", *lines, "", score(chosen, rows)))
+
+
+def score(chosen: Sequence[Mutant], rows: ledger.Rows) -> str:
+    """How many of those that are mutants are noticed, by tests and by seeds."""
+    results = {stage: [result_of(mutant, rows, stage) for mutant in chosen] for stage in (TESTS, SEEDS)}
+    kinds = Counter(kind_of(rows[mutant.id, TESTS].by) for mutant in chosen if _is_killed(mutant, rows))
+    by_kind = ", ".join(f"{count} {kind}" for kind, count in sorted(kinds.items()) if kind)
+    lines = []
+    for stage, found in results.items():
+        judged = [one for one in found if one and one not in (EQUIVALENT, BROKEN, GOING)]
+        noticed = sum(one in NOTICED for one in judged)
+        lines.append(f"{stage}: {noticed} of {len(judged)} that were judged; {len(chosen)} mutants")
+    equivalent = sum(bool(mutant.equivalent) for mutant in chosen)
+    beyond = sum(bool(mutant.seeds_cannot) for mutant in chosen)
+    lines.append(f"by kind: {by_kind}; equivalent: {equivalent}; out of reach of seeds: {beyond}")
+    return "\n".join(lines)
+
+
+def _is_killed(mutant: Mutant, rows: ledger.Rows) -> bool:
+    return result_of(mutant, rows, TESTS) == KILLED
+
+
+def chosen_of(every: Sequence[Mutant], only: Sequence[str]) -> list[Mutant]:
+    """Those of which a whole part of the id (P4, P4.1) or a sentence is named; all without any."""
+    return [one for one in every if not only or any(_is_meant(one, name) for name in only)]
+
+
+def _is_meant(mutant: Mutant, name: str) -> bool:
+    ids = (mutant.id, *mutant.sentences)
+    return any(one == name or one.startswith((f"{name}-", f"{name}.")) for one in ids)
+
+
+def main(given: Sequence[str] | None = None) -> int:
+    asked = _arguments(given)
+    every = mutants()
+    chosen = chosen_of(every, asked.only)
+    if not chosen:
+        print(f"ONLY: {' '.join(asked.only)}: expected a mutant, a sentence, or a protocol: P4", file=sys.stderr)
+        return 2
+    run = Run(asked, chosen, Limits())
+    if asked.stage in (TESTS, "all"):
+        run.stage(TESTS)
+    if asked.stage in (SEEDS, "all") and asked.seeds:
+        run.stage(SEEDS)
+    ledger.tidy(mutant.id for mutant in every)
+    rows = ledger.read()
+    print(table(chosen, rows))
+    open_ones = _open(chosen, rows)
+    for text in (*run.trouble, *open_ones):
+        print(text)
+    return 1 if run.trouble or open_ones else 0
+
+
+def _open(chosen: Sequence[Mutant], rows: ledger.Rows) -> list[str]:
+    """What a test is still to be written for, or a mutant to be written anew."""
+    texts: Mapping[str, str] = {SURVIVES: "no test notices it", BROKEN: "it is no mutant: it cannot be imported"}
+    found = ((mutant, result_of(mutant, rows, TESTS)) for mutant in chosen)
+    return [f"{mutant.id}: {texts[result]}: {mutant.breaks}" for mutant, result in found if result in texts]
+
+
+def _arguments(given: Sequence[str] | None) -> Asked:
+    parser = argparse.ArgumentParser(prog="mutants", description=__doc__)
+    parser.add_argument("--stage", choices=(TESTS, SEEDS, "all"), default="all")
+    parser.add_argument("--only", default="", help="mutants, sentences or protocols (P4), with blanks or commas")
+    parser.add_argument("--jobs", type=int, default=1, help="copies of the tree that are worked on at the same time")
+    parser.add_argument("--seeds", type=int, default=100, help="seeds for each mutant, until the first that notices")
+    parser.add_argument("--again", action="store_true", help="judge anew what the ledger has")
+    found = parser.parse_args(given)
+    only = tuple(found.only.replace(",", " ").split())
+    if found.jobs < 1 or found.seeds < 0:
+        parser.error(f"jobs {found.jobs}, seeds {found.seeds}: expected 1 or more, and 0 or more")
+    return Asked(found.stage, only, found.jobs, found.seeds, found.again)
