@@ -22,6 +22,13 @@ def test_a_rollout_is_waited_for_though_every_cluster_shows_what_it_is_to_show()
     assert lacking(reply(text), 4) == text
 
 
+def test_what_holds_a_rollout_is_said_beside_what_is_not_ready_yet() -> None:
+    text = "rollout 1 of 3 clusters: waits for own-1; own-2 is held: fleet is frozen by ann: a feast"
+    found = reply(text)
+    rolling = replace(found, statuses=(replace(found.statuses[0], ready=1),))
+    assert lacking(rolling, 4) == f"own-1: 1 of 3 ready; {text}"
+
+
 def test_misplaced_replicas_run_all_the_same() -> None:
     assert lacking(reply("room elsewhere for 2 replicas in clusters that the policy rules out"), 4) == ""
 

@@ -197,7 +197,8 @@ def lacking(reply: WorkloadReply, generation: int) -> str:
         return "the planner's answer is still older than the request"
     if placement.unplaced:
         return f"{placement.unplaced} replicas wait for {placement.waiting_for or 'room'}"
-    return _unready(reply) or (placement.waiting_for if "rollout " in placement.waiting_for else "")
+    rollout = placement.waiting_for if "rollout " in placement.waiting_for else ""
+    return "; ".join(filter(None, (_unready(reply), rollout)))
 
 
 def _unready(reply: WorkloadReply) -> str:

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from planner.core.explaining import explanation
 from planner.core.manifests.templates import template_number
 from planner.core.moving import aftermath, moves
 from planner.core.moving.allowance import Everything
@@ -15,7 +16,16 @@ from planner.core.requests import answers, autoscaling, decisions
 from planner.core.rollout.rollout_list import RolloutList
 from planner.core.rollout.turns import Standing, figures, next_turn
 from spillway.addresses import Tombstone
-from spillway.api import ApplyRequest, DeleteRequest, GetRequest, PlacementReply, RequestError, ScaleRequest
+from spillway.api import (
+    ApplyRequest,
+    DeleteRequest,
+    ExplainReply,
+    ExplainRequest,
+    GetRequest,
+    PlacementReply,
+    RequestError,
+    ScaleRequest,
+)
 from spillway.events import (
     PHASE_CORDONED,
     PHASE_DRAINING,
@@ -227,6 +237,17 @@ def show(fleet: Fleet, name: str, updated: int | None = None, available: int | N
         sequence=fleet.sequence,
     )
     fleet.state.apply(shown, fleet.now)
+
+
+def explained(fleet: Fleet) -> tuple[str, ...]:
+    """The notes of Explain."""
+    steps = explanation.explain(fleet.state, ExplainRequest("default", "web"), fleet.moment(), None)
+    try:
+        while True:
+            next(steps)
+    except StopIteration as done:
+        reply: ExplainReply = done.value
+        return reply.notes
 
 
 def waiting_for(fleet: Fleet) -> str:
@@ -513,6 +534,28 @@ def test_frozen_it_waits_and_goes_on_when_released(fleet: Fleet, scope: str) -> 
     keep(fleet, (BrakeReleased(scope, "ann", 2),))
     tick(fleet)
     assert numbers(fleet) == {"own-1": 2, "own-2": 2, "own-3": 1}
+
+
+@pytest.mark.parametrize(
+    ("scope", "held"),
+    [
+        pytest.param("fleet", "own-2 and own-3 are", id="fleet"),
+        pytest.param("cluster/own-3", "own-3 is", id="cluster"),
+        pytest.param("workload/default/web", "own-2 and own-3 are", id="workload"),
+    ],
+)
+def test_frozen_while_a_cluster_rolls_it_says_at_once_what_will_not_roll_after_that(
+    fleet: Fleet, scope: str, held: str
+) -> None:
+    """Nothing is decided meanwhile: the brake is named as soon as it is set, and no more once it is released."""
+    ask(fleet, web("app:2"))
+    waits = "rollout 1 of 3 clusters: waits for own-1: not carried out yet"
+    assert waiting_for(fleet) == waits
+    keep(fleet, (BrakeSet(scope, "a feast", "ann", 1),))
+    assert waiting_for(fleet) == f"{waits}; {held} held: {scope} is frozen by ann: a feast"
+    assert waiting_for(fleet) in explained(fleet)
+    keep(fleet, (BrakeReleased(scope, "ann", 2),))
+    assert "frozen" not in waiting_for(fleet)
 
 
 @pytest.mark.parametrize("scope", ["fleet", "cluster/own-2", "workload/default/web"])

@@ -18,7 +18,8 @@ from planner.core.feasibility.room import Room
 from planner.core.manifests.request import check_replicas, read_manifests
 from planner.core.manifests.templates import read_template
 from planner.core.requests import declaring
-from planner.core.requests.answers import is_gone, reserved_by_workload, uncomputed_in
+from planner.core.requests.answers import is_gone, placement_reply, reserved_by_workload, uncomputed_in
+from planner.core.rollout.turns import ROLLOUT
 from planner.core.state import PlannerState
 from planner.core.subject import Moment, Subject, subject_of
 from spillway.api import ExplainedCluster, ExplainedNode, ExplainReply, ExplainRequest, NodeReason, RequestError
@@ -89,6 +90,7 @@ def explain(state: PlannerState, request: ExplainRequest, moment: Moment, record
     """record: of the decision that the request names. RequestError for what cannot be explained."""
     case = _now(state, request, moment) if record is None else _past(state, record)
     notes = _scale_notes(state, case)
+    notes.extend(_rollout_notes(state, request, case))
     if record is not None:
         notes.append("rooms are those of the decision; nodes are not kept, so their reasons are not shown")
     clusters = []
@@ -150,6 +152,15 @@ def _scale_notes(state: PlannerState, case: Case) -> list[str]:
     if decided.replicas != declared.replicas:  # It was decided before this was adopted, or is only supposed.
         return [f"scaled by {scaled_by}, which has not decided on {declared.replicas}"]
     return [f"scaled by {scaled_by}: {decided.replicas}: {decided.reason}"]
+
+
+def _rollout_notes(state: PlannerState, request: ExplainRequest, case: Case) -> list[str]:
+    """Of a workload as it is: that its newest template is not everywhere yet, and what that waits for."""
+    known = case.subject.known if case.subject is not None else None
+    if known is None or case.record is not None or request.manifests or request.replicas >= 0:
+        return []
+    _, rollout, rest = placement_reply(state, known.declared, known.placement).waiting_for.partition(ROLLOUT)
+    return [rollout + rest] if rollout else []
 
 
 def _now(state: PlannerState, request: ExplainRequest, moment: Moment) -> Case:

@@ -9,6 +9,7 @@ from planner.core.closing import bars
 from planner.core.division.placement import Division
 from planner.core.manifests.request import read_manifests
 from planner.core.requests.transfer import is_in_transfer
+from planner.core.rollout.outlook import held_by_brakes
 from planner.core.rollout.turns import ROLLOUT, figures
 from planner.core.state import PlannerState
 from planner.core.workload import Workload, is_orphan
@@ -86,15 +87,20 @@ def placement_reply(
 
 
 def _waiting_for(state: PlannerState, declared: WorkloadDeclared, placement: PlacementDecided | None) -> str:
-    """What was written with the placement, and how far the cluster is now that a rollout waits for."""
+    """What was written with the placement, and of a rollout how far the cluster is now that it waits for, and what
+    brakes hold."""
     text = placement.waiting_for if placement else ""
     workload = state.workloads.get((declared.namespace, declared.name))
-    if workload is None or workload.placement is not placement:
+    if workload is None or placement is None:
         return text
-    if is_in_transfer(workload):
+    if workload.placement is placement and is_in_transfer(workload):
         return "; ".join(filter(None, (text, *_handed_over_meanwhile(state, workload))))
-    part = workload.parts.get(text.rpartition("waits for ")[2]) if ROLLOUT in text else None
-    return f"{text}: {figures(part, workload.statuses.get(part.cluster))}" if part is not None else text
+    if ROLLOUT not in text:
+        return text
+    held = "" if " is frozen by " in text else held_by_brakes(state, workload, declared, placement.parts)
+    part = workload.parts.get(text.rpartition("waits for ")[2]) if workload.placement is placement else None
+    progress = f"{text}: {figures(part, workload.statuses.get(part.cluster))}" if part is not None else text
+    return f"{progress}; {held}" if held else progress
 
 
 def _handed_over_meanwhile(state: PlannerState, workload: Workload) -> Iterator[str]:

@@ -86,6 +86,31 @@ def _frozen(state: PlannerState, workload: Workload, turn: Turn, to_roll: list[s
     return Outlook("", (), turn.text(" and ".join(held))) if held else NOTHING_ROLLS
 
 
+def held_by_brakes(state: PlannerState, workload: Workload, declared: WorkloadDeclared, parts: Iterable[Part]) -> str:
+    """Which clusters that are still to get the newest template a brake keeps from it, and which brake, for people.
+
+    Of the brakes as they are now: a placement's own words are of when it was last decided.
+    """
+    frozen = [
+        (why, part)
+        for part in parts
+        if part.replicas_kept and not part.removing and (why := state.brakes.why_frozen(part.cluster, workload.key))
+    ]
+    alike = copies_of_newest(workload.declared, declared) if frozen else frozenset()
+    clusters_by_brake: dict[str, list[str]] = {}
+    for why, part in frozen:
+        number = template_number(part, workload.declared)
+        if number != declared.template_generation and number not in alike:
+            clusters_by_brake.setdefault(why, []).append(part.cluster)
+    return "; ".join(f"{_named(names)} held: {why}" for why, names in clusters_by_brake.items())
+
+
+def _named(clusters: list[str]) -> str:
+    more = len(clusters) - NAMED_MAX
+    names = [*clusters[:NAMED_MAX], *((f"{more} more",) if more > 0 else ())]
+    return f"{' and '.join(names)} {'is' if len(clusters) == 1 else 'are'}"
+
+
 def _first_with_room(state: PlannerState, workload: Workload, newest: Newest, turn: Turn, now: float) -> Outlook:
     """Who has no room to roll keeps nobody else waiting; a brake, or silence, is for people to look at first."""
     missing: dict[str, _Lack] = {}
