@@ -27,8 +27,10 @@ help: ## This list
 # A lock file older than pyproject.toml may name packages at places that they left (docs/adr/0003: versions are pinned without it).
 setup: ## Install uv where missing, and every Python package
 	@test uv.lock -nt pyproject.toml || rm -f uv.lock
-	@uv="$$(./tools/ensure-uv)" && "$$uv" sync --quiet --compile-bytecode \
-	&& "$$uv" run --quiet python -m compileall -q libs/*/src cli/src local/src services/*/src
+	@uv="$$(./tools/ensure-uv)" \
+	&& ./tools/patiently "installing Python packages into .venv (once)" "$$uv" sync --quiet --compile-bytecode \
+	&& ./tools/patiently "compiling our own Python code (what changed)" \
+	    "$$uv" run --quiet python -m compileall -q libs/*/src cli/src local/src services/*/src
 
 demo: setup ## The main job, told and verified (MEMBERS=sim|kube, BUS=kafka|memory)
 	@$(RUN) spillway demo --members $(MEMBERS) --bus $(BUS)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from spillway_local import tools
 from spillway_local.tools import (
     MissingTool,
     NotReady,
@@ -65,3 +66,44 @@ def test_waiting_is_bounded() -> None:
 def test_two_processes_take_turns(tmp_path: Path) -> None:
     workers = [subprocess.Popen((sys.executable, "-c", TURN, str(tmp_path))) for _ in range(3)]
     assert [worker.wait(30) for worker in workers] == [0, 0, 0]
+
+
+def test_a_tool_that_takes_long_is_told_with_what_it_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(tools, "PROGRESS_EVERY_SECONDS", 0.05)
+    waits = "while not open('told', 'a').tell(): pass"
+    (tmp_path / "told").touch()
+    told = iter((False, True))
+    monkeypatch.setattr(tools, "say", lambda text: (print(text), next(told) and (tmp_path / "told").write_text("x")))
+    assert run_tool(("nice", "-n", "1", sys.executable, "-c", waits), tmp_path) == ""
+    first, second = capsys.readouterr().out.splitlines()
+    assert first.startswith(f"{Path(sys.executable).name} -c {waits}: still at it after ")
+    assert second.startswith(f"{Path(sys.executable).name} -c")
+
+
+PATIENTLY = Path(__file__).resolve().parents[2] / "tools" / "patiently"
+WAITS = "until [ -s told ]; do sleep 0.05; done; echo out; exit 7"
+"""Until somebody wrote into the file told."""
+
+
+def test_what_make_waits_for_is_told_again_and_again_and_its_end_is_passed_on(tmp_path: Path) -> None:
+    quick = {**os.environ, "PATIENTLY_FIRST_SECONDS": "0.05", "PATIENTLY_EVERY_SECONDS": "0.05"}
+    command = (str(PATIENTLY), "fetching it", "sh", "-c", WAITS)
+    with subprocess.Popen(command, cwd=tmp_path, env=quick, stdout=-1, stderr=-1, text=True) as process:
+        assert process.stderr is not None
+        said = [process.stderr.readline() for _ in range(2)]
+        (tmp_path / "told").write_text("x")
+        out, _ = process.communicate()
+    assert (said[0], said[1].startswith("spillway: fetching it: still at it after ")) == (
+        "spillway: fetching it\n",
+        True,
+    )
+    assert (out, process.returncode) == ("out\n", 7)
+
+
+def test_what_is_quick_is_not_told_and_holds_no_output_open(tmp_path: Path) -> None:
+    never = {**os.environ, "PATIENTLY_FIRST_SECONDS": "600"}
+    command = (str(PATIENTLY), "fetching it", "echo", "done")
+    done = subprocess.run(command, cwd=tmp_path, env=never, capture_output=True, text=True, timeout=60, check=True)
+    assert (done.stdout, done.stderr) == ("done\n", "")

@@ -12,7 +12,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-_PROGRESS_EVERY_SECONDS = 60.0
+PROGRESS_EVERY_SECONDS = 10.0
+"""While a tool runs, that it still does is told so often."""
+_COMMAND_WORDS_SHOWN = 3
 _OUTPUT_TAIL_CHARACTERS = 4000
 
 
@@ -85,10 +87,10 @@ def run_tool(command: Iterable[str], folder: Path, environment: Mapping[str, str
     ) as process:
         while True:
             try:
-                output, _ = process.communicate(timeout=_PROGRESS_EVERY_SECONDS)
+                output, _ = process.communicate(timeout=PROGRESS_EVERY_SECONDS)
                 break
             except subprocess.TimeoutExpired:
-                say(f"{Path(arguments[0]).name} still at work after {time.monotonic() - started:.0f} s")
+                say(f"{_shown(arguments)}: still at it after {time.monotonic() - started:.0f} s")
             except BaseException:
                 process.terminate()
                 raise
@@ -96,6 +98,12 @@ def run_tool(command: Iterable[str], folder: Path, environment: Mapping[str, str
         tail = output[-_OUTPUT_TAIL_CHARACTERS:]
         raise ToolFailed(f"{shlex.join(arguments)} ended with {process.returncode}:\n{tail}")
     return output
+
+
+def _shown(arguments: list[str]) -> str:
+    """The begin of a command, without the one that makes it give way to others."""
+    rest = arguments[3:] if arguments[:2] == ["nice", "-n"] else arguments
+    return " ".join((Path(rest[0]).name, *rest[1:_COMMAND_WORDS_SHOWN]))
 
 
 def ensure_program(program: str, debian_packages: tuple[str, ...], otherwise: str) -> Path:
