@@ -16,6 +16,7 @@ from aiokafka.protocol.transaction import AddPartitionsToTxnResponse_v0
 from spillway.bus import BusUnavailable
 from spillway.kafka.access import answering
 from spillway.kafka.bus import KafkaBus, KafkaSettings
+from spillway.kafka.member import Member, Seat
 from spillway.kafka.topics import tune_aiokafka
 
 DEADLINE_SECONDS = 60.0
@@ -110,3 +111,22 @@ async def test_a_transaction_after_another_asks_again_as_soon_as_the_settings_sa
     )
     refused = AddPartitionsToTxnResponse_v0(0, [("placements", [(0, ConcurrentTransactions.errno)])])
     assert AddPartitionsToTxnHandler(sender, []).handle_response(refused) == RETRY_SECONDS
+
+
+@pytest.mark.looptime
+@pytest.mark.parametrize("given_back", [{0, 1}, {1}, set()], ids=["all", "some", "none"])
+async def test_what_a_rebalance_gives_back_within_the_moment_is_kept(given_back: set[int]) -> None:
+    """And what it does not give back is let go when the moment is over, not before."""
+
+    async def join(_: Seat) -> None:
+        """There is no group: the test says what it gives."""
+
+    member = Member("group", 2, let_go_seconds=5.0, join=join)
+    member.set(frozenset({0, 1}))
+    member.let_go_soon()
+    await asyncio.sleep(4.0)
+    assert member.partitions == {0, 1}
+    if given_back:
+        member.set(frozenset(given_back))
+    await asyncio.sleep(60.0)
+    assert member.partitions == given_back

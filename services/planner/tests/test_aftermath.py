@@ -11,7 +11,14 @@ from planner.core.moving.allowance import Everything
 from planner.core.requests import decisions
 from spillway.addresses import Tombstone
 from spillway.api import ApplyRequest, DeleteRequest, RequestError, ScaleRequest
-from spillway.events import STATE_ABSENT, STATE_NOT_OWNED, STATE_PRESENT, PodsUnschedulable, WorkloadObserved
+from spillway.events import (
+    STATE_ABSENT,
+    STATE_NOT_OWNED,
+    STATE_ORPHANED,
+    STATE_PRESENT,
+    PodsUnschedulable,
+    WorkloadObserved,
+)
 from spillway.feasibility import cluster_view
 from spillway.feasibility.fit import fit
 from spillway.model import Generation
@@ -523,6 +530,19 @@ def test_an_hour_after_the_last_is_absent_come_the_tombstones(fleet: Fleet) -> N
         ("spillway.dependencies.v1", "ConfigMap/default/c"),
         ("spillway.workload-status.v1", "default/web/own-1"),
     }
+
+
+def test_the_tombstones_of_a_workload_leave_what_is_said_of_an_orphan_of_its_name(fleet: Fleet) -> None:
+    """Its object is still there: who lists orphans is to find it, and nothing is to be placed over it."""
+    keep(fleet, decisions.delete(fleet.state, DeleteRequest("", "web"), fleet.moment()).events)
+    absent(fleet, "own-1")
+    fleet.state.apply(observed("cloud-1", WEB, Generation(4, 1), STATE_ORPHANED), fleet.now)
+    settle(fleet)
+    settle(fleet)
+    fleet.now += 3600
+    keys = {event.address.key for event in settle(fleet) if isinstance(event, Tombstone)}
+    assert "default/web/own-1" in keys
+    assert "default/web/cloud-1" not in keys
 
 
 def test_what_was_applied_again_gets_no_tombstones(fleet: Fleet) -> None:

@@ -36,9 +36,9 @@ from spillway.events import (
     ConfirmationGiven,
 )
 from spillway.lending_marks import LENT_CLUSTER, LENT_NODE
-from spillway.model import NODE_LENT, Generation, Taint
+from spillway.model import NODE_LENT, Generation, PodSelector, PodTerm, Taint
 
-from .builders import Fleet, deployment, group, node, policy, texts
+from .builders import Fleet, cluster, deployment, group, node, policy, shape, texts
 
 
 @pytest.fixture
@@ -373,6 +373,17 @@ def test_leaving_is_a_phase_and_what_has_left_is_unknown(fleet: Fleet) -> None:
     assert not leave(fleet).changed
     keep(fleet, [ClusterLeft("own-1")])
     refused(lambda: leave(fleet), "NOT_FOUND", "no cluster of the fleet: own-2")
+
+
+def test_what_joins_under_the_name_of_what_left_has_its_own_room(fleet: Fleet) -> None:
+    """Also of shapes whose rooms are kept one by one, when as much was heard of the new one as of the old."""
+    apart = shape(1000, apart=(PodTerm(PodSelector(()), own=True),))
+    rooms = []
+    for nodes in (2, 5):
+        fleet.join(cluster("own-3"), [node(f"c-{one}", 4000) for one in range(nodes)])
+        rooms.append(fleet.state.room("own-3", apart, False, fleet.now).certain)
+        keep(fleet, [ClusterLeft("own-3")])
+    assert rooms == [2, 5]
 
 
 # ── Brakes ──────────────────────────────────────────────────────────────────────────────────────────────────────

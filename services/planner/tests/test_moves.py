@@ -586,6 +586,22 @@ def test_a_drained_cluster_empties_as_its_replacements_become_available(members:
     assert members.causes() == ["Drain"]
 
 
+def test_what_leaves_several_clusters_waits_together_for_the_replacements() -> None:
+    """One that became available lets one go, not one of each cluster."""
+    members = Members(own_1=2, own_2=2, own_3=10)
+    members.apply(4, limits=[{"cluster": "own-3", "max": 0}])
+    members.settle()
+    members.apply(4)
+    members.ready["own-3"] = 0
+    for drained in ("own-1", "own-2"):
+        members.phase(drained, PHASE_DRAINING)
+    members.settle()
+    assert members.parts() == {"own-1": (0, 0, 2), "own-2": (0, 0, 2), "own-3": (4, 0, 0)}
+    members.ready["own-3"] = 1
+    members.settle()
+    assert members.parts() == {"own-1": (0, 0, 1), "own-2": (0, 0, 2), "own-3": (4, 0, 0)}
+
+
 def test_that_what_left_is_gone_is_recorded(members: Members) -> None:
     members.phase("own-1", PHASE_DRAINING)
     members.settle()

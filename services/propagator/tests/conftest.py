@@ -15,7 +15,7 @@ from sim.cluster import SimCluster
 from sim.rest import SimTransport
 from sim.settings import NodeSpec
 from spillway.addresses import PLACEMENTS, SHAPES, WORKLOAD_STATUS, Tombstone, workload_address
-from spillway.bus import Record
+from spillway.bus import BusUnavailable, Position, Record, Traces
 from spillway.clusters.api import CONFIG_MAPS, DEPLOYMENTS, SECRETS, ClusterApi, ClusterApiSettings, Response
 from spillway.events import (
     ClusterJoined,
@@ -65,6 +65,17 @@ class WatchfulTransport(SimTransport):
         )
 
 
+class MemberBus(LocalBus):
+    """An instance's log. takes_nothing: it is read and not written, as where too few brokers have the newest."""
+
+    takes_nothing = False
+
+    async def publish(self, *events: Event | Tombstone, traces: Traces | None = None) -> tuple[Position, ...]:
+        if self.takes_nothing:
+            raise BusUnavailable("not enough replicas are in sync")
+        return await super().publish(*events, traces=traces)
+
+
 class Fleet:
     """Two members, own-1 and own-2; what the planner writes, what the members hold, what is said. No propagator yet."""
 
@@ -74,7 +85,7 @@ class Fleet:
     def __init__(self) -> None:
         self.clusters: dict[str, SimCluster] = {}
         self.transports: dict[str, WatchfulTransport] = {}
-        self.buses: dict[str, LocalBus] = {}
+        self.buses: dict[str, MemberBus] = {}
         self.said: list[Record] = []
         self.said_of_shapes: list[Record] = []
         self._generations: dict[str, int] = {}
@@ -194,7 +205,7 @@ class Fleet:
     # ── Propagators ──
 
     async def start(self, instance: str = "p1", settings: Settings | None = None) -> Propagator:
-        bus = self.buses[instance] = LocalBus(self.broker, FLEET, instance)
+        bus = self.buses[instance] = MemberBus(self.broker, FLEET, instance)
         propagator = Propagator(bus, self.connect, settings or Settings(), instance)
         stopping = asyncio.Event()
         task = asyncio.create_task(propagator.run(stopping))

@@ -90,6 +90,18 @@ async def test_a_cluster_that_left_takes_what_was_said_along_and_says_it_again_w
 
 
 @with_orphan
+async def test_what_could_not_be_taken_back_is_taken_back_once_the_log_takes_it(fleet: Any) -> None:
+    before, bus = len(tombstones(fleet)), fleet.buses["p1"]
+    bus.takes_nothing = True
+    await fleet.planner.publish(ClusterLeft("own-1"))
+    await asyncio.sleep(5)
+    assert tombstones(fleet)[before:] == []
+    bus.takes_nothing = False
+    await asyncio.sleep(5)
+    assert tombstones(fleet)[before:] == ["default/web/own-1"]
+
+
+@with_orphan
 async def test_of_a_workload_that_is_placed_elsewhere_it_is_an_orphan_too(fleet: Any) -> None:
     """As after `cluster leave --lost`, when the cluster is back."""
     await fleet.place(2, {"own-2": 2})

@@ -107,6 +107,21 @@ def test_many_facts_go_in_several_records() -> None:
     assert [(record.sequence, len(record.facts)) for record in records] == [(1, 2), (2, 2), (3, 1)]
 
 
+def test_of_many_workloads_that_are_gone_all_are_said_to_be(new_reader: Any) -> None:
+    """As when a whole fleet's objects are deleted at once: what is not said to be gone counts for ever."""
+    names = [f"w{index}" for index in range(5)]
+    stream = begun(replace(NOTHING, facts=tuple(map(facts, names))), settings=Settings(facts_per_record_max=2))
+    reader = new_reader()
+    for full in fulls(stream):
+        reader.apply(full)
+    gone = [("default", name) for name in names]
+    records = list(stream.changes(replace(NOTHING, facts=(facts("new"),), facts_removed=tuple(gone)), SIGN))
+    assert [(len(record.facts), len(record.facts_removed)) for record in records] == [(1, 2), (0, 2), (0, 1)]
+    for record in records:
+        reader.apply(record)
+    assert reader.facts.keys() == {("default", "new")}
+
+
 def test_a_block_is_written_again_when_its_changes_weigh_as_much() -> None:
     stream = begun(rows("n1"), Settings(full_bytes_min=1_000))
     fulls(stream)

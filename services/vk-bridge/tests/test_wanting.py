@@ -5,9 +5,10 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import convert
 
 from spillway.events_lending import LendingDeclared, LendingRule
-from spillway.lending_marks import CHECKING, LEND, LENDING, LENT, RECALLED
+from spillway.lending_marks import CHECKING, LEND, LENDING, LENT, LOAN, RECALLED, loan_text
 from spillway.model import (
     SUPPLY_DEDICATED,
     SUPPLY_IDLE,
@@ -18,8 +19,11 @@ from spillway.model import (
     Taint,
     Toleration,
 )
-from vk_bridge.core.loan import OWNED
+from vk_bridge.core.loan import OWNED, OwnerNode, Sight
+from vk_bridge.core.log_state import LogState
+from vk_bridge.core.owner_mirror import OwnerMirror, WatchedNode
 from vk_bridge.core.wanting import Candidate, Verdict, could_use, deciding, verdicts
+from vk_bridge.core.wishes import Address, Wishes
 
 GIB = 1 << 30
 RULE = LendingRule("idle", (), SUPPLY_IDLE, 100, 0, 600, 0.0)
@@ -66,6 +70,35 @@ def test_a_node_that_is_being_lent_needs_no_idle_time_and_has_its_place_in_the_s
     checking = replace(NODE, name="n2", state=CHECKING, idle_seconds=0)
     found = verdicts([NODE, checking], tight, ())
     assert (found["n1"].why, found["n2"].why) == ("the share of 50 % is lent", "")
+
+
+def test_what_was_thought_of_a_node_while_it_was_lent_says_nothing_of_it_once_it_is_back() -> None:
+    """A node may be read as its owner's again before a watch tells of it: it is not lent anew on the old verdict."""
+    loan = Generation(4, 2)
+    manifest = {
+        "metadata": {
+            "name": "n1",
+            "uid": "u1",
+            "resourceVersion": "7",
+            "labels": {LENDING: LENT},
+            "annotations": {LOAN: loan_text(loan)},
+        },
+        "spec": {"taints": [{"key": LENDING, "value": LENT, "effect": "NoSchedule"}]},
+        "status": {"conditions": [{"type": "Ready", "status": "True"}]},
+    }
+    state, mirror = LogState(), OwnerMirror("own-1", "f1")
+    state.apply(DECLARED)
+    mirror.put_node(convert(manifest, WatchedNode), 0.0)
+    wishes = Wishes("own-1", "f1", state, mirror, Address("", {}), lambda: 0)
+    assert not list(filter(None, wishes.review(100)))
+
+    def is_to_be_lent(register: OwnerNode) -> bool:
+        return wishes.of("n1", Sight(0.0, register, None), Generation(4, 3), pool_joined=True, log_away=False).lend
+
+    lent = mirror.nodes["n1"].register
+    assert lent.state == LENT
+    assert is_to_be_lent(lent)
+    assert not is_to_be_lent(replace(lent, state=OWNED, loan=None))
 
 
 def test_a_dedicated_node_is_lent_at_once() -> None:

@@ -1,0 +1,66 @@
+"""Where a feed stands, told by a consumer that answers what a broker can be made to say only by luck."""
+
+import asyncio
+from collections.abc import Mapping
+from types import SimpleNamespace
+from typing import Any
+
+from aiokafka import TopicPartition
+
+from spillway.addresses import PLACEMENTS, Topic
+from spillway.kafka.feed import KafkaFeed
+from spillway.kafka.settings import KafkaSettings
+
+DEADLINE_SECONDS = 10.0
+FIRST, SECOND = (TopicPartition(PLACEMENTS.name, partition) for partition in range(2))
+
+
+class Log:
+    """What a feed asks of its bus."""
+
+    fleet, source, access = "f1", "test", None
+    settings = KafkaSettings("nowhere:0", batch_pause_seconds=0.0, poll_seconds=0.01, idle_batch_seconds=0.05)
+
+    def topic_name(self, topic: Topic) -> str:
+        return topic.name
+
+    def partition_count(self, _: Topic) -> int:
+        return 2
+
+
+class Consumer:
+    """Of two partitions without any record. answers: to fetches, of which each may have brought a marker."""
+
+    def __init__(self) -> None:
+        self.positions = {FIRST: 4, SECOND: 0}
+        self.client = SimpleNamespace(answers=1)
+        self._fetcher = SimpleNamespace(_client=self.client)
+
+    async def beginning_offsets(self, places: Mapping[TopicPartition, object]) -> dict[TopicPartition, int]:
+        return dict.fromkeys(places, 0)
+
+    def assign(self, places: object) -> None:
+        """To both, as it is from the beginning."""
+
+    def seek(self, place: TopicPartition, offset: int) -> None:
+        """To the beginning: `positions` says what was passed since."""
+
+    async def getmany(self, **_: object) -> dict[TopicPartition, list[Any]]:
+        await asyncio.sleep(0)
+        return {}
+
+    async def position(self, place: TopicPartition) -> int:
+        """While the second partition is asked about the marker comes behind which the first one then stands."""
+        if place == SECOND and self.client.answers == 1:
+            self.client.answers, self.positions[FIRST] = 2, 5
+        return self.positions[place]
+
+
+async def test_a_marker_that_comes_while_the_feed_is_asked_where_it_stands_moves_it() -> None:
+    """Nothing else comes after it: who waits to be caught up would wait for the next record of anybody."""
+    feed = KafkaFeed(Log(), Consumer(), None, [PLACEMENTS])  # type: ignore[arg-type]
+    await feed.place(None)
+    async with asyncio.timeout(DEADLINE_SECONDS):
+        async for batch in feed:
+            if batch.positions[PLACEMENTS.name, 0] == 5:
+                return
