@@ -14,12 +14,14 @@ from prometheus_client import REGISTRY
 
 from spillway import tracing
 from spillway.addresses import (
+    BACKLOG,
     CAPACITY,
     CAPACITY_CHANGES,
     CLUSTERS,
     DEAD_LETTERS,
     EVENTS_BY_TOPIC,
     FLEET,
+    LOAD,
     TOPICS,
     TURNS_PLANNER,
     WORKLOAD_STATUS,
@@ -188,7 +190,7 @@ async def test_a_value_of_one_mebibyte_passes(harness: Harness) -> None:
 
 async def test_a_value_over_the_bound_is_refused_before_it_is_sent(harness: Harness) -> None:
     bus = await harness.bus("a")
-    with pytest.raises(ValueError, match="over"):
+    with pytest.raises(ValueError, match="expected at most"):
         await bus.publish(changed("x", 0, bytes(3 * 1024 * 1024)))
     assert await whole(bus, [CAPACITY_CHANGES]) == []
 
@@ -457,6 +459,27 @@ async def test_too_many_dead_letters_stop_the_reader(harness: Harness) -> None:
         await harness.raw(WORKLOAD_STATUS, b"k", b"\xff", headers(None, harness.fleet))
     with pytest.raises(TooManyDeadLetters):
         await whole(bus, [WORKLOAD_STATUS])
+
+
+@pytest.mark.parametrize("topic", [LOAD, BACKLOG], ids=lambda topic: topic.name)
+async def test_on_topics_that_anyone_may_write_no_number_of_them_stops_the_reader(
+    harness: Harness, topic: Topic
+) -> None:
+    """One publisher that forgets the fleet, another that gives a header without a value: a letter each."""
+    bus = await harness.bus("reader")
+    empty: Any = None
+    for _ in range(LETTERS_MAX):
+        await harness.raw(topic, b"shop/web", b"\xff", ())
+        await harness.raw(topic, b"shop/web", b"\xff", (("fleet", harness.fleet.encode()), ("ce_type", empty)))
+    fine = any_event(topic)
+    await bus.publish(fine)
+    assert [record.event for record in await whole(bus, [topic])] == [fine]
+    async with bus.follow([DEAD_LETTERS]) as feed:
+        letters = _of(topic, await collect(feed, lambda records, _: len(_of(topic, records)) >= 2))
+    assert [(letter.writer, letter.reason.partition(" ")[0]) for letter in letters] == [
+        ("key shop/web", "no"),
+        ("key shop/web", "ce_type"),
+    ]
 
 
 # ── Topics and brokers ──

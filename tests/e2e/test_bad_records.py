@@ -59,7 +59,8 @@ async def _poison(platform: Platform) -> set[tuple[str, int, int]]:
             known = TYPE_PREFIX + EVENTS_BY_TOPIC[topic.name][0].__name__
             future = TYPE_PREFIX + "FromTheFutureOf" + "".join(filter(str.isalpha, topic.name.title()))
             for kind, value in ((known, b"\xff\x00\xfe poison"), (future, b""), (known, b"")):
-                headers = [fleet, ("ce_type", kind.encode())]
+                source = f"writer-{len(places)}".encode()  # Of open topics a letter each.
+                headers = [fleet, ("ce_type", kind.encode()), ("ce_source", source)]
                 record = await producer.send_and_wait(topic.name, value, b"poison", partition=0, headers=headers)
                 places.add((topic.name, 0, record.offset))
     finally:

@@ -92,6 +92,13 @@ ALERTS: dict[str, tuple[tuple[Series, ...], tuple[Series, ...]]] = {
         (growing("spillway_dead_letters_total", 1 / 900, topic=CHANGES, instance="a"),),
         (flat("spillway_dead_letters_total", 3, topic=CHANGES, instance="a"),),
     ),
+    "SpillwayPublisherUnreadable": (
+        (growing("spillway_dead_letters_left_out_total", 1, topic="spillway.load.v1", instance="a"),),
+        (
+            flat("spillway_dead_letters_left_out_total", 900, topic="spillway.load.v1", instance="a"),
+            growing("spillway_dead_letters_left_out_total", 0.01, topic="spillway.backlog.v1", instance="a"),
+        ),
+    ),
     "SpillwayClusterStale": (
         (*ACTIVE, flat("spillway_capacity_age_seconds", 90, cluster="own-1", instance="a")),
         (

@@ -1,7 +1,6 @@
 """What retention deletes ends no service: in one process and virtual time."""
 
 import asyncio
-import json
 import sys
 from pathlib import Path
 
@@ -10,16 +9,16 @@ import pytest
 from hpa.service import Hpa
 from hpa.settings import HpaSettings
 from spillway.addresses import CAPACITY_CHANGES, LOAD
-from spillway.api import ApplyRequest, GetRequest, ListClustersRequest
-from spillway.api_scaling import DeclarePolicyRequest, ReportRequest
+from spillway.api import ApplyRequest, ListClustersRequest
+from spillway.api_scaling import ReportRequest
 from spillway.bus import partition_of
-from spillway.events_scaling import LoadObserved
 from spillway.local_bus import LocalBus
 from spillway_local.fleet_plan import deployment
 from spillway_local.in_process import InProcess, in_process
 
 sys.path.insert(0, str(Path(__file__).parent))
 from platform_steps import NAMESPACE, all_ready, bound, join, until
+from scaled_web import declare_policy, placed, replicas, requests
 
 pytestmark = pytest.mark.looptime
 
@@ -27,11 +26,6 @@ pytestmark = pytest.mark.looptime
 async def state_of(platform: InProcess, name: str) -> str:
     clusters = (await platform.planner().list_clusters(ListClustersRequest())).clusters
     return next(one.state for one in clusters if one.cluster == name)
-
-
-async def placed(platform: InProcess, name: str) -> dict[str, int]:
-    reply = await platform.planner().get(GetRequest(NAMESPACE, name))
-    return {part.cluster: part.replicas for part in reply.placement.parts if part.replicas}
 
 
 async def test_all_start_anew_beside_a_cluster_that_does_not_answer_though_its_changes_are_gone() -> None:
@@ -71,29 +65,6 @@ async def bound_of(platform: InProcess, service: str, replicas: int) -> bool:
 
 async def state_is(platform: InProcess, name: str, state: str) -> bool:
     return await state_of(platform, name) == state
-
-
-QUEUE = {
-    "type": "External",
-    "external": {"metric": {"name": "requests"}, "target": {"type": "AverageValue", "averageValue": "10"}},
-}
-
-
-async def declare_policy(platform: InProcess) -> None:
-    """Of web, whose replicas follow requests."""
-    reference = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}
-    spec = {"scaleTargetRef": reference, "minReplicas": 1, "maxReplicas": 12, "metrics": [QUEUE]}
-    metadata = {"name": "web", "namespace": NAMESPACE}
-    manifest = {"apiVersion": "autoscaling/v2", "kind": "HorizontalPodAutoscaler", "metadata": metadata, "spec": spec}
-    await platform.hpa().declare_policy(DeclarePolicyRequest(json.dumps(manifest)))
-
-
-def requests(platform: InProcess, name: str, count: int) -> LoadObserved:
-    return LoadObserved(NAMESPACE, name, "requests", "", "", "", "", count * 1000, platform.wall_ms(), 0, "test", "")
-
-
-async def replicas(platform: InProcess, wanted: int) -> bool:
-    return sum((await placed(platform, "web")).values()) == wanted
 
 
 async def test_hpa_starts_anew_though_all_values_are_gone_and_scales_by_the_next_one() -> None:

@@ -136,7 +136,8 @@ class _ReadOnly:
 async def _say_unreadable(*letters: Event | Tombstone) -> tuple[Position, ...]:
     for letter in letters:
         if isinstance(letter, DeadLettered):
-            say(f"{letter.topic} {letter.partition}@{letter.offset}: cannot be read: {letter.reason}")
+            more = f" (and {letter.left_out} more like it)" if letter.left_out else ""
+            say(f"{letter.topic} {letter.partition}@{letter.offset}: cannot be read: {letter.reason}{more}")
     return ()
 
 

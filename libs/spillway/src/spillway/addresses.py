@@ -80,6 +80,11 @@ class Topic:
         return self.retention_ms == 0
 
     @property
+    def is_open(self) -> bool:
+        """Whether anyone may write it."""
+        return ANYONE in self.emitters
+
+    @property
     def emitters(self) -> tuple[str, ...]:
         """Who writes it, one by one: services, or ANYONE, or EVERY_READER."""
         return tuple(re.split(r", | and ", self.emitter))

@@ -26,7 +26,7 @@ class OutcomeUnknown(Exception):
 
 
 class TooManyDeadLetters(Exception):
-    """So many records cannot be read that the fault is ours; the process stops."""
+    """So many records of our own services cannot be read that the fault is ours; the process stops."""
 
 
 class NoLog(Exception):
@@ -83,7 +83,8 @@ class Feed(Protocol):
     """A reader of whole topics, in order per partition, without group offsets.
 
     Iterating gives a Batch at least every settings.idle_batch_seconds, also an empty one.
-    Records that cannot be read are dead-lettered and left out; too many of them raise TooManyDeadLetters.
+    Records that cannot be read are dead-lettered and left out; on topics that our services alone write, too many of
+    them raise TooManyDeadLetters.
     """
 
     def __aiter__(self) -> AsyncIterator[Batch]: ...

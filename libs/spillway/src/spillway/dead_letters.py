@@ -8,10 +8,20 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any, Final, cast, get_args, get_type_hints
 
+import structlog
+
 from spillway import metrics, tracing
 from spillway.addresses import TOPIC_BY_NAME, Tombstone, address_of, is_key
 from spillway.bus import Bus, BusUnavailable, Headers, Outgoing, Record, TooManyDeadLetters, Traces
 from spillway.events import DeadLettered, Event
+from spillway.letters_by_writer import (
+    DEFAULT_BOUNDS,
+    KEY_BYTES_MAX,
+    VALUE_BYTES_MAX,
+    LetterBounds,
+    LettersByWriter,
+    writer_of,
+)
 from spillway.model import Shape
 from spillway.wire import TYPE_PREFIX, UnknownKind, Unreadable, decode, encode, event_of, event_type, largest_field
 
@@ -29,6 +39,7 @@ KINDS_PASSED_OVER_MAX: Final = 50
 _KIND: Final = re.compile(re.escape(TYPE_PREFIX) + r"[A-Za-z]{1,100}")
 
 _ROOM_FOR_HEADERS: Final = 4096
+log = structlog.get_logger()
 _MINUTE: Final = 60.0
 
 
@@ -58,6 +69,14 @@ class TooLarge(Unwritable):
             f"{type(event).__name__} {address_of(event).key}: {size} bytes, {self.field_bytes} of them in {self.field}"
         )
         super().__init__(f"{about}: expected at most {size_max}")
+
+
+class _Unread(Unreadable):
+    """kind: a word for why, of few, by which such records are told apart."""
+
+    def __init__(self, kind: str, reason: str) -> None:
+        super().__init__(reason)
+        self.kind = kind
 
 
 def dead_letter(place: tuple[str, int, int], reader: str, reason: str, key: bytes, value: bytes = b"") -> DeadLettered:
@@ -123,17 +142,21 @@ def sending(records: list[Outgoing], traces: Traces | None, source: str) -> Iter
 class Reading:
     """Reads the records of one feed, and counts the dead letters among them.
 
-    Letters wait in pending until they are published. Too many in a minute, or too many that wait, end the reading. Of a
-    kind that a newer version may say the first is a letter, and the rest are passed over: they end nobody's reading.
+    Of a topic that our services alone write too many a minute raise TooManyDeadLetters: then we are wrong. Of one that
+    anyone may write none does (letters_by_writer.py).
+
+    Letters wait in pending until they are published; too many that wait end the reading, too. Of a kind that a newer
+    version may say the first is a letter, and the rest are passed over: they end nobody's reading.
     """
 
-    def __init__(self, fleet: str, reader: str, per_minute_max: int) -> None:
+    def __init__(self, fleet: str, reader: str, per_minute_max: int, by_writer: LetterBounds = DEFAULT_BOUNDS) -> None:
         self.fleet = fleet
         self.reader = reader
         self.pending: list[DeadLettered] = []
         self._kinds_passed_over: set[str] = set()
         self._per_minute_max = per_minute_max
         self._at: deque[float] = deque()
+        self._by_writer = LettersByWriter(by_writer)
 
     def read(self, stored: Sequence[Stored], now: float) -> tuple[Record, ...]:
         """What can be read; the rest goes to pending. now: seconds of a monotonic clock."""
@@ -141,13 +164,12 @@ class Reading:
         for one in stored:
             try:
                 records.append(self._record(one))
-            except UnknownKind as error:
-                if self._is_passed_over(error.kind):
-                    metrics.DEAD_LETTERS.labels(one.topic).inc()
-                else:
-                    self._set_aside(one, str(error), now)
             except Unreadable as error:
-                self._set_aside(one, str(error), now)
+                metrics.DEAD_LETTERS.labels(one.topic).inc()
+                if TOPIC_BY_NAME[one.topic].is_open:
+                    self._set_aside_by_writer(one, error, now)
+                elif not (isinstance(error, UnknownKind) and self._is_passed_over(error.kind)):
+                    self._set_aside(one, str(error), now)
         return tuple(records)
 
     async def publish_pending(self, bus: Bus) -> None:
@@ -156,6 +178,21 @@ class Reading:
             with suppress(BusUnavailable):
                 await bus.publish(*self.pending)
                 self.pending.clear()
+
+    def _set_aside_by_writer(self, stored: Stored, error: Unreadable, now: float) -> None:
+        writer = writer_of(stored.key, stored.headers, stored.partition)
+        left_out = None
+        if len(self.pending) < self._per_minute_max // 2:  # Else the log takes none: reading goes on all the same.
+            left_out = self._by_writer.left_out(stored.topic, writer, _kind_of(error), now)
+        if left_out is None:
+            metrics.DEAD_LETTERS_LEFT_OUT.labels(stored.topic).inc()
+            return
+        place, key = (stored.topic, stored.partition, stored.offset), (stored.key or b"")[:KEY_BYTES_MAX]
+        letter = dead_letter(place, self.reader, str(error), key, (stored.value or b"")[:VALUE_BYTES_MAX])
+        self.pending.append(replace(letter, writer=writer, left_out=left_out))
+        log.warning(
+            "a record cannot be read", topic=stored.topic, writer=writer, reason=letter.reason, left_out=left_out
+        )
 
     def _is_passed_over(self, kind: str) -> bool:
         """Whether it was met before."""
@@ -166,21 +203,22 @@ class Reading:
         return False
 
     def _record(self, stored: Stored) -> Record:
-        headers = dict(stored.headers)
+        given = tuple((name, value or b"") for name, value in stored.headers)  # Kafka has headers without a value.
+        headers = dict(given)
         fleet = headers.get("fleet")
-        if fleet is None:
-            raise Unreadable("no header fleet")
+        if not fleet:
+            raise _Unread("fleet missing", "no header fleet")
         if fleet != self.fleet.encode():
-            raise Unreadable(f"fleet {fleet.decode(errors='replace')!r}: this is {self.fleet!r}")
+            raise _Unread("another fleet", f"fleet {fleet.decode(errors='replace')!r}: this is {self.fleet!r}")
         try:
             key = (stored.key or b"").decode()
         except UnicodeDecodeError as error:
-            raise Unreadable(f"key: {error}") from error
+            raise _Unread("key", f"key: {error}") from error
         kind = headers.get("ce_type", b"").decode(errors="replace")
         if stored.value is not None:
             event_of(kind)  # Before the key: that of a kind which is not known may have another form.
         if not is_key(stored.topic, key):
-            raise Unreadable(f"key {key[:200]!r}: expected one that an event of {stored.topic} may have")
+            raise _Unread("key", f"key {key[:200]!r}: expected one that an event of {stored.topic} may have")
         event = None
         if stored.value is not None:
             event = decode(stored.topic, kind, stored.value)
@@ -190,19 +228,24 @@ class Reading:
             except ValueError as error:
                 raise Unreadable(str(error)) from None
         elif not TOPIC_BY_NAME[stored.topic].compacted:
-            raise Unreadable("a tombstone on a topic that is not compacted")
-        return Record(stored.topic, stored.partition, stored.offset, key, event, stored.headers, stored.value or b"")
+            raise _Unread("tombstone", "a tombstone on a topic that is not compacted")
+        return Record(stored.topic, stored.partition, stored.offset, key, event, given, stored.value or b"")
 
     def _set_aside(self, stored: Stored, reason: str, now: float) -> None:
         place = stored.topic, stored.partition, stored.offset
         self.pending.append(dead_letter(place, self.reader, reason, stored.key or b"", stored.value or b""))
-        metrics.DEAD_LETTERS.labels(stored.topic).inc()
         self._at.append(now)
         while self._at[0] <= now - _MINUTE:
             self._at.popleft()
         if max(len(self._at), len(self.pending)) > self._per_minute_max:
             last = f"{stored.topic}/{stored.partition} offset {stored.offset}: {reason[:REASON_CHARACTERS_MAX]}"
             raise TooManyDeadLetters(f"over {self._per_minute_max} unreadable records in a minute; the last: {last}")
+
+
+def _kind_of(error: Unreadable) -> str:
+    if isinstance(error, UnknownKind):
+        return "type"
+    return error.kind if isinstance(error, _Unread) else "value"
 
 
 def _require_pods(event: Event) -> None:
@@ -230,4 +273,5 @@ def _require_own_key(topic: str, key: str, event: Event) -> None:
     except KeyError as error:
         raise Unreadable(f"{type(event).__name__}: {error} has no topic") from error
     if (address.topic.name, address.key) != (topic, key):
-        raise Unreadable(f"key {key[:200]!r}: this {type(event).__name__} belongs under {address.key[:200]!r}")
+        reason = f"key {key[:200]!r}: this {type(event).__name__} belongs under {address.key[:200]!r}"
+        raise _Unread("another key", reason)

@@ -417,7 +417,11 @@ class ShapeAdmitted:
 
 @dataclass(frozen=True, slots=True)
 class DeadLettered:
-    """A record that a reader could not read: the bytes, where they stood, and why."""
+    """A record that a reader could not read: the bytes, where they stood, and why.
+
+    Of a topic that anyone may write: writer, as far as the record tells, and left_out: how many more of that writer's,
+    for the same kind of reason, stood between the letter before and this one.
+    """
 
     topic: str
     partition: int
@@ -426,6 +430,8 @@ class DeadLettered:
     reason: str
     key: str
     value: bytes
+    writer: str = ""
+    left_out: int = 0
 
 
 Event = (

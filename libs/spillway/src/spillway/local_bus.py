@@ -27,6 +27,7 @@ from spillway.bus import (
 )
 from spillway.dead_letters import Reading, Stored, headers_for, outgoing, sending
 from spillway.events import Event, FleetFormed, TurnTaken
+from spillway.letters_by_writer import DEFAULT_BOUNDS, LetterBounds
 from spillway.local_log import PartitionLog, now
 from spillway.retention import clamped
 from spillway.waiting import is_set_within
@@ -49,6 +50,8 @@ class LocalSettings:
     """The most records of one batch."""
     dead_letters_per_minute_max: int = 100
     """How many unreadable records one feed bears in a minute before TooManyDeadLetters."""
+    open_letters: LetterBounds = DEFAULT_BOUNDS
+    """Of dead letters on topics that anyone may write."""
     partitions_cluster: int = 64
     """Partitions of the topics of the cluster scope."""
     partitions_workload: int = 16
@@ -383,7 +386,7 @@ class _LocalFeed:
         self._positions = positions
         self._places = list(positions)
         self._read_all_of = -1
-        self._reading = Reading(bus.fleet, bus.source, settings.dead_letters_per_minute_max)
+        self._reading = Reading(bus.fleet, bus.source, settings.dead_letters_per_minute_max, settings.open_letters)
         bus.broker.watch(self.changed, topics)
 
     def __aiter__(self) -> AsyncIterator[Batch]:

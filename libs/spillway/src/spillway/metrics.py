@@ -40,6 +40,11 @@ EVENTS_APPLIED: Final = Counter("spillway_events_applied", "Records read and app
 DEAD_LETTERS: Final = Counter(
     "spillway_dead_letters", "Records that could not be read, by the topic they were on", ["topic"]
 )
+DEAD_LETTERS_LEFT_OUT: Final = Counter(
+    "spillway_dead_letters_left_out",
+    "Records of topics that anyone may write that could not be read and are in no dead letter: their writer has one",
+    ["topic"],
+)
 RECORDS_MISSED: Final = Counter(
     "spillway_records_missed",
     "Offsets that a reader skipped, since retention had deleted what stood there before it was read",

@@ -53,7 +53,8 @@ class KafkaFeed:
         """Nothing was there to be taken when the feed last asked."""
         self._settled = -1
         """After so many answers to fetches it was learnt where the feed stands, with all of them taken."""
-        self._reading = Reading(bus.fleet, bus.source, bus.settings.dead_letters_per_minute_max)
+        settings = bus.settings
+        self._reading = Reading(bus.fleet, bus.source, settings.dead_letters_per_minute_max, settings.open_letters)
 
     async def place(self, start: Offsets | None) -> None:
         """At the beginning, or at start but not before the beginning, else at the end."""

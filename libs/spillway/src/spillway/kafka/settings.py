@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 
 from spillway.kafka.access import KafkaSecurity, Mechanism, Protocol
+from spillway.letters_by_writer import LetterBounds
 from spillway.settings import setting
 
 KAFKA_PREFIX = "SPILLWAY_KAFKA_"
@@ -39,7 +40,17 @@ class KafkaSettings:
     )
     batch_records_max: int = setting(2000, "records of one batch")
     fetch_bytes_max: int = setting(16 * 1024 * 1024, "bytes that a feed fetches ahead from one broker")
-    dead_letters_per_minute_max: int = setting(100, "unreadable records that one feed bears in a minute")
+    dead_letters_per_minute_max: int = setting(
+        100, "unreadable records that one feed bears in a minute, on topics that our services alone write"
+    )
+    open_letters_again_seconds: float = setting(
+        600.0,
+        "of a topic that anyone may write: until the next dead letter of one writer for one kind of reason, seconds",
+    )
+    open_letters_per_minute_max: int = setting(
+        10, "dead letters of one feed of such topics in a minute, of all writers"
+    )
+    open_letters_kinds_max: int = setting(200, "writers and kinds of reasons that are told apart there")
     session_seconds: float = setting(6.0, "after how long a silent instance loses a standby's turn, in seconds")
     cluster_session_seconds: float = setting(10.0, "the same of its clusters; above what a restart takes")
     heartbeat_seconds: float = setting(1.0, "how often an instance shows that it lives, in seconds")
@@ -68,6 +79,12 @@ class KafkaSettings:
             raise ValueError("ssl_certificate_file, ssl_key_file: one is set: expected both or neither")
         if protocol == "SASL_PLAINTEXT" and self.sasl_mechanism == "PLAIN":
             raise ValueError("sasl_mechanism: 'PLAIN': expected SCRAM, since SASL_PLAINTEXT would show the password")
+
+    @property
+    def open_letters(self) -> LetterBounds:
+        return LetterBounds(
+            self.open_letters_again_seconds, self.open_letters_per_minute_max, self.open_letters_kinds_max
+        )
 
     @property
     def security(self) -> KafkaSecurity:

@@ -1,0 +1,86 @@
+"""Which unreadable records of a topic that anyone may write become dead letters: the first of each writer and kind.
+
+What one publisher does wrong is no fault of the reader's, so it never ends it; and nobody is asked before he writes, so
+what is kept of it is bounded whatever comes, and told apart by writer, so that one does not hide the others.
+"""
+
+from collections import deque
+from collections.abc import Hashable
+from dataclasses import dataclass
+from typing import Final
+
+from spillway.bus import Headers
+
+NAME_CHARACTERS_MAX: Final = 100
+"""How much of a source or a key names a writer."""
+KEY_BYTES_MAX: Final = 1024
+VALUE_BYTES_MAX: Final = 4096
+"""How much of such a record is kept in a dead letter."""
+
+_OTHERS: Final = "others"
+_MINUTE: Final = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class LetterBounds:
+    """Of one feed. again_seconds: until the next letter of the same writer and kind. per_minute_max: letters of all.
+
+    kinds_max: writers with a kind of unreadable record that are told apart; further ones are one writer together.
+    """
+
+    again_seconds: float = 600.0
+    per_minute_max: int = 10
+    kinds_max: int = 200
+
+
+DEFAULT_BOUNDS: Final = LetterBounds()
+
+
+@dataclass(slots=True)
+class _Told:
+    """at: when a letter told of it last, None: none did. left_out: records since then that are in no letter."""
+
+    at: float | None = None
+    left_out: int = 0
+
+
+class LettersByWriter:
+    """Counts what is in no letter. now: seconds of a monotonic clock."""
+
+    def __init__(self, bounds: LetterBounds) -> None:
+        self._bounds = bounds
+        self._told: dict[Hashable, _Told] = {}
+        self._at: deque[float] = deque()
+
+    def left_out(self, topic: str, writer: str, kind: str, now: float) -> int | None:
+        """Of one more record: None where it is in no letter; else how many were in none since the last of its kind."""
+        told = self._known((topic, writer, kind), (topic, _OTHERS, kind), now)
+        if (told.at is not None and now < told.at + self._bounds.again_seconds) or not self._has_room(now):
+            told.left_out += 1
+            return None
+        self._at.append(now)
+        count, told.at, told.left_out = told.left_out, now, 0
+        return count
+
+    def _known(self, key: Hashable, others: Hashable, now: float) -> _Told:
+        if key not in self._told and len(self._told) >= self._bounds.kinds_max:
+            since = now - self._bounds.again_seconds
+            self._told = {one: told for one, told in self._told.items() if told.at is not None and told.at > since}
+            if len(self._told) >= self._bounds.kinds_max:
+                key = others
+        return self._told.setdefault(key, _Told())
+
+    def _has_room(self, now: float) -> bool:
+        while self._at and self._at[0] <= now - _MINUTE:
+            self._at.popleft()
+        return len(self._at) < self._bounds.per_minute_max
+
+
+def writer_of(key: bytes | None, headers: Headers, partition: int) -> str:
+    """Who wrote a record, as far as it tells: its ce_source, else its key, else its partition alone."""
+    source = dict(headers).get("ce_source")
+    for word, name in (("source", source), ("key", key)):
+        if name:
+            text = name[: 4 * NAME_CHARACTERS_MAX].decode(errors="replace")[:NAME_CHARACTERS_MAX]
+            return f"{word} {''.join(one if one.isprintable() else '?' for one in text)}"
+    return f"partition {partition}"
