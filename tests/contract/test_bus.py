@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from aiokafka.producer import message_accumulator, producer
+from aiokafka.record.default_records import _DefaultRecordBatchBuilderPy
 from opentelemetry.sdk.trace import TracerProvider
 from prometheus_client import REGISTRY
 
@@ -480,6 +482,33 @@ async def test_on_topics_that_anyone_may_write_no_number_of_them_stops_the_reade
         ("key shop/web", "no"),
         ("key shop/web", "ce_type"),
     ]
+
+
+class _Named(str):
+    """A header's name that is no UTF-8, as other clients can write one."""
+
+    __slots__ = ()
+
+    def encode(self, *_: Any) -> bytes:
+        return b"\xff\xfe"
+
+
+async def test_a_header_whose_name_nobody_can_read_ends_no_reader(
+    kafka: KafkaHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Other clients can write one, and brokers keep it: it is a dead letter, for whoever reads and whoever starts."""
+    bus = await kafka.bus("reader")
+    await bus.publish(any_event(LOAD))
+    with monkeypatch.context() as patched:
+        for module in (message_accumulator, producer):
+            patched.setattr(module, "DefaultRecordBatchBuilder", _DefaultRecordBatchBuilderPy)
+        await kafka.raw(LOAD, b"shop/web", b"x", ((_Named("fleet"), b"v"),))
+    fine = any_event(LOAD)
+    await bus.publish(fine)
+    for _ in range(2):
+        assert [record.event for record in await whole(bus, [LOAD])] == [fine, fine]
+    letters = _of(LOAD, await whole(bus, [DEAD_LETTERS]))
+    assert {letter.reason.partition(":")[0] for letter in letters} == {"the name of a header"}
 
 
 # ── Topics and brokers ──

@@ -13,9 +13,10 @@ from typing import Any
 import pytest
 
 from planner.settings import PlannerSettings
+from planner.watches import position_token
 from propagator.core.live import ANNOTATION_PLACEMENT
 from sim.settings import NodeGroupSpec, NodeSpec, Settings
-from spillway.addresses import DECISIONS
+from spillway.addresses import DECISIONS, WORKLOADS
 from spillway.api import (
     ApplyRequest,
     BatchItem,
@@ -293,6 +294,16 @@ async def test_a_watch_resumes_from_its_position() -> None:
         assert first.name == "web"
         assert first.workload is not None
         assert first.workload.placement.replicas == 5
+
+
+async def test_a_watch_from_a_position_of_another_log_is_refused_and_ends_nothing_else() -> None:
+    async with in_process(SMALL) as platform:
+        await join(platform)
+        planner = platform.planner()
+        beyond = position_token({(WORKLOADS.name, 0): 10**6})
+        with pytest.raises(RequestError, match="expected a position that Watch gave of this log"):
+            await anext(planner.watch(WatchRequest(position=beyond)))
+        assert (await planner.apply(request("web", 2))).placed == 2
 
 
 async def test_a_flushed_store_is_filled_again() -> None:

@@ -38,6 +38,9 @@ KINDS_PASSED_OVER_MAX: Final = 50
 """Kinds of events that one reader does not know, and passes over after the first of each."""
 _KIND: Final = re.compile(re.escape(TYPE_PREFIX) + r"[A-Za-z]{1,100}")
 
+UNREAD_HEADER: Final = "spillway-unread"
+"""Of a record that stands for some that cannot even be taken apart: why."""
+
 _ROOM_FOR_HEADERS: Final = 4096
 log = structlog.get_logger()
 _MINUTE: Final = 60.0
@@ -205,6 +208,8 @@ class Reading:
     def _record(self, stored: Stored) -> Record:
         given = tuple((name, value or b"") for name, value in stored.headers)  # Kafka has headers without a value.
         headers = dict(given)
+        if UNREAD_HEADER in headers:
+            raise _Unread("headers", headers[UNREAD_HEADER].decode(errors="replace"))
         fleet = headers.get("fleet")
         if not fleet:
             raise _Unread("fleet missing", "no header fleet")

@@ -10,7 +10,7 @@ from planner.core.requests.answers import is_gone, workload_reply
 from planner.core.state import PlannerState
 from planner.log import WATCHED, changed_keys
 from spillway.api import RequestError, WatchReply, WatchRequest, invalid
-from spillway.bus import Bus, Offsets, Record, reached
+from spillway.bus import Bus, NoLog, Offsets, OtherFleet, Record, reached
 
 Keys = set[tuple[str, str]]
 
@@ -60,12 +60,15 @@ class Watches:
     async def _since(self, since: Offsets) -> Keys:
         """The workloads that changed between a position and now."""
         keys: Keys = set()
-        async with self._bus.follow(WATCHED, since) as feed:
-            ends = await feed.ends()
-            async for batch in feed:
-                keys |= changed_keys(batch.records)
-                if reached(batch.positions, ends):
-                    break
+        try:
+            async with self._bus.follow(WATCHED, since) as feed:
+                ends = await feed.ends()
+                async for batch in feed:
+                    keys |= changed_keys(batch.records)
+                    if reached(batch.positions, ends):
+                        break
+        except (NoLog, OtherFleet) as error:
+            raise invalid("position", str(error), "a position that Watch gave of this log, or none") from error
         return keys
 
 

@@ -20,6 +20,7 @@ from typing import Any
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
+from aiokafka.consumer import fetcher
 from aiokafka.errors import KafkaError, TopicAlreadyExistsError, for_code
 from aiokafka.producer import sender
 
@@ -29,6 +30,7 @@ from spillway.bus import NoLog, OtherFleet
 from spillway.dead_letters import RECORD_BYTES_MAX, headers_for, outgoing
 from spillway.events import FleetFormed
 from spillway.kafka.access import KafkaAccess, LetNotIn, access_to
+from spillway.kafka.batches import Batches
 from spillway.kafka.settings import KAFKA_PREFIX, TOPICS_TRANSACTIONS, KafkaSettings
 from spillway.settings import OperatorError, from_environment, setting
 from spillway.wire import Unreadable, decode
@@ -198,8 +200,10 @@ def tune_aiokafka(transaction_retry_seconds: float) -> None:
     """In this process, and in the loop that runs.
 
     aiokafka tells of each failed attempt, and drops futures of a failed producer unread; we tell of each change. And a
-    transaction right after another one asks every 20 ms whether its marks are written, which takes a broker 2.
+    transaction right after another one asks every 20 ms whether its marks are written, which takes a broker 2. What it
+    cannot take apart is one unreadable record (batches.py).
     """
+    fetcher.MemoryRecords = Batches
     sender.BACKOFF_OVERRIDE = transaction_retry_seconds
     logging.getLogger("aiokafka").setLevel(logging.CRITICAL)
     loop = asyncio.get_running_loop()
