@@ -448,7 +448,9 @@ class Served:
 
 
 @pytest.fixture
-def spillway(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Served]:
+def spillway(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Served]:
+    """Its parameter, where a test has one, is the fleet that the services are of."""
+    fleet: str = getattr(request, "param", "")
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     monkeypatch.chdir(tmp_path)
     planner, scaling, lending = FakePlanner(), FakeScaling(), FakeLending()
@@ -459,9 +461,9 @@ def spillway(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Served
     async def serve() -> None:
         settings = RpcSettings(port=0, stop_seconds=0.1)
         async with (
-            RpcServer(planner, settings) as of_planner,
-            RpcServer(scaling, settings, SCALING) as of_hpa,
-            RpcServer(lending, settings, LENDING) as of_descheduler,  # type: ignore[arg-type]
+            RpcServer(planner, settings, fleet=fleet) as of_planner,
+            RpcServer(scaling, settings, SCALING, fleet) as of_hpa,
+            RpcServer(lending, settings, LENDING, fleet) as of_descheduler,  # type: ignore[arg-type]
         ):
             addresses.set_result((of_planner.address, of_hpa.address, of_descheduler.address))
             await stop.wait()

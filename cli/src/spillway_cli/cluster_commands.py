@@ -193,6 +193,7 @@ def status(context: typer.Context, output: Output = Format.table) -> None:
         }
         planner = {
             "endpoints": list(config.endpoints),
+            "fleet": client.fleets.answered,
             "leader": client.leader(),
             "stale": fleet.stale,
             "silent": list(silent),
@@ -209,9 +210,10 @@ def status(context: typer.Context, output: Output = Format.table) -> None:
             print_machine(document, output)
             return
         out = console()
+        whose = f"; fleet {client.fleets.answered}" if client.fleets.answered else ""
         who = f"the active one is {client.leader()}" if client.leader() else "no active one is known"
         away = f"; silent: {', '.join(silent)}" if silent else ""
-        out.print(Text("planner    ", style="bold").append(f"answers; {who}{away}", style="not bold"))
+        out.print(Text("planner    ", style="bold").append(f"answers{whose}; {who}{away}", style="not bold"))
         line = ", ".join(f"{count} {name}" for name, count in list(sums.items())[2:])
         out.print(Text("workloads  ", style="bold").append(f"{sums['workloads']}: {line}", style="not bold"))
         if brakes.brakes or brakes.confirmations or brakes.over_budget:

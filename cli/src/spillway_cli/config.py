@@ -21,7 +21,8 @@ FILE_VARIABLE = "SPILLWAY_CONFIG"
 ADDRESSES_FILE = Path("run/addresses.json")
 """What `spillway up` writes: in its folder the command finds the local planners without being told."""
 PORT_MAX = 65_535
-_LOCAL = ("endpoints", "scaling_endpoints", "lending_endpoints", "kafka", "redis", "health", "credentials")
+_LOCAL = ("endpoints", "scaling_endpoints", "lending_endpoints", "kafka", "fleet", "redis", "health", "credentials")
+_OF_A_FLEET = ("endpoints", "scaling_endpoints", "lending_endpoints", "kafka")
 
 _ALSO = {"SPILLWAY_KAFKA": ("SPILLWAY_KAFKA_BOOTSTRAP",), "SPILLWAY_REDIS": ("SPILLWAY_REDIS_URL",)}
 """What the services call the same thing."""
@@ -38,7 +39,7 @@ class Config:
     key: str = setting("", "file of our own private key, PEM")
     namespace: str = setting("default", "namespace when neither flag nor manifest names one")
     kafka: str = setting("127.0.0.1:9092", "bootstrap servers of Kafka, for `events` and `topics`")
-    fleet: str = setting("", "id of the fleet that the log must belong to; empty: any")
+    fleet: str = setting("", "id of the fleet that planner, hpa, descheduler and log must be of; empty: any")
     redis: str = setting("", "URL of Redis, for `doctor`", secret=True)
     health: tuple[str, ...] = setting((), "host:port, or name=host:port, of the services' health ports, for `doctor`")
     credentials: tuple[str, ...] = setting(
@@ -68,7 +69,7 @@ def resolve(flags: Mapping[str, Any], file: Path | None = None, environ: Mapping
     named = file or (Path(variables[FILE_VARIABLE]) if variables.get(FILE_VARIABLE) else None)
     path = named or default_file()
     in_file = _read(path, required=named is not None)
-    running = addresses_in(ADDRESSES_FILE)
+    running, here = addresses_in(ADDRESSES_FILE), f"file {ADDRESSES_FILE}"
     values: dict[str, Any] = {}
     sources: dict[str, str] = {}
     for field in dataclasses.fields(Config):
@@ -80,15 +81,19 @@ def resolve(flags: Mapping[str, Any], file: Path | None = None, environ: Mapping
         elif field.name in in_file:
             value, source = in_file[field.name], f"file {path}"
         elif field.name in running:
-            value, source = running[field.name], f"file {ADDRESSES_FILE}"
+            value, source = running[field.name], here
         else:
             value, source = field.default, "default"
         values[field.name] = _converted(field, value, source)
         sources[field.name] = source
+    if not (values["fleet"].isascii() and values["fleet"].isprintable()):
+        raise bad_input(f"fleet: {values['fleet']!r} from {sources['fleet']}: expected a fleet's id, as local-1a2b3c4d")
+    if sources["fleet"] == here and any(sources[name] != here for name in _OF_A_FLEET):
+        values["fleet"], sources["fleet"] = "", "default"  # Who names another place may mean another fleet.
     for name in ("endpoints", "scaling_endpoints", "lending_endpoints"):
         if not values[name]:
             raise bad_input(f"{name}: none in {sources[name]}: expected host:port")
-    for name in ("endpoints", "scaling_endpoints", "lending_endpoints", "kafka"):
+    for name in _OF_A_FLEET:
         given = values[name].rstrip(", ").split(",") if name == "kafka" else values[name]
         for address in given:
             if not is_address(address.strip()):

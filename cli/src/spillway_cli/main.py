@@ -102,6 +102,9 @@ def connection(  # noqa: PLR0913 - the options of a command are its parameters
     lending_endpoint: Annotated[
         list[str] | None, typer.Option(help="Host:port of the descheduler. Repeatable.", show_default=False)
     ] = None,
+    fleet: Annotated[
+        str | None, typer.Option(help="Id of the fleet that is meant; another one is refused.", show_default=False)
+    ] = None,
     token: Annotated[str | None, typer.Option(help="Token that names us to the services.", show_default=False)] = None,
     ca: Annotated[str | None, typer.Option(help="CA file; turns TLS on.", show_default=False)] = None,
     kafka: Annotated[str | None, typer.Option(help="Bootstrap servers of Kafka.", show_default=False)] = None,
@@ -117,6 +120,7 @@ def connection(  # noqa: PLR0913 - the options of a command are its parameters
         "endpoints": tuple(endpoint) if endpoint else None,
         "scaling_endpoints": tuple(scaling_endpoint) if scaling_endpoint else None,
         "lending_endpoints": tuple(lending_endpoint) if lending_endpoint else None,
+        "fleet": fleet,
         "token": token,
         "ca": ca,
         "kafka": kafka,

@@ -3,6 +3,7 @@
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
@@ -14,10 +15,13 @@ from spillway.api import RequestError
 from spillway.rpc.services import LendingClient, PlannerClient, ScalingClient
 from spillway.settings import from_environment
 from spillway_cli.config import Config, Resolved, resolve, what_helps
-from spillway_cli.exits import finish
+from spillway_cli.exits import finish, say
 from spillway_cli.output import Format
 
 T = TypeVar("T")
+
+_CHANGED: ContextVar[dict[str, str]] = ContextVar("changed")
+"""The fleets in which this command has changed something, and an endpoint of each."""
 
 Output = Annotated[Format, typer.Option("--output", "-o", help="Form of the answer on stdout.")]
 Wait = Annotated[bool, typer.Option("--wait", help="Wait until it is so in the clusters.")]
@@ -49,12 +53,21 @@ def with_config(context: typer.Context, body: Callable[[Config], Awaitable[T]]) 
     async def work() -> T:
         config = config_of(context).config
         tracing.configure("cli", from_environment(tracing.TraceSettings, os.environ, "SPILLWAY_", shared=True))
+        changed: dict[str, str] = {}
+        _CHANGED.set(changed)
         try:
             return await body(config)
         finally:
             tracing.shutdown()
+            if not config.fleet and not _is_for_machines(context):
+                for fleet, endpoint in changed.items():
+                    say(f"fleet {fleet}, at {endpoint}")
 
     return finish(work())
+
+
+def _is_for_machines(context: typer.Context) -> bool:
+    return str(getattr(context.params.get("output"), "value", "")) in ("json", "yaml")
 
 
 def with_planner(context: typer.Context, body: Callable[[PlannerClient, Config], Awaitable[T]]) -> T:
@@ -91,21 +104,24 @@ def with_lending(context: typer.Context, body: Callable[[LendingClient, Config],
 async def planner_client(config: Config) -> AsyncIterator[PlannerClient]:
     with _named("planner", "endpoints", config):
         async with PlannerClient(config.endpoints, **connection(config)) as client:
-            yield client
+            with _noted(client):
+                yield client
 
 
 @asynccontextmanager
 async def scaling_client(config: Config) -> AsyncIterator[ScalingClient]:
     with _named("hpa", "scaling_endpoints", config):
         async with ScalingClient(config.scaling_endpoints, **connection(config)) as client:
-            yield client
+            with _noted(client):
+                yield client
 
 
 @asynccontextmanager
 async def lending_client(config: Config) -> AsyncIterator[LendingClient]:
     with _named("descheduler", "lending_endpoints", config):
         async with LendingClient(config.lending_endpoints, **connection(config)) as client:
-            yield client
+            with _noted(client):
+                yield client
 
 
 def connection(config: Config) -> dict[str, Any]:
@@ -115,7 +131,23 @@ def connection(config: Config) -> dict[str, Any]:
         "identity": (config.certificate, config.key) if config.certificate else None,
         "timeout_seconds": config.timeout_seconds,
         "retry_seconds": config.retry_seconds,
+        "fleet": config.fleet,
     }
+
+
+@contextmanager
+def _noted(client: PlannerClient | ScalingClient | LendingClient) -> Iterator[None]:
+    """Keeps for the end of the command in which fleets the client has changed something. Of another fleet than the one
+    that is meant it says what helps."""
+    try:
+        yield
+    except RequestError as error:
+        if not client.fleets.is_other:
+            raise
+        hint = "`spillway config` shows where the address and the fleet that is meant come from"
+        raise RequestError(error.code, f"{error.text}; {hint}") from None
+    finally:
+        _CHANGED.get({}).update(client.fleets.changed)
 
 
 @contextmanager

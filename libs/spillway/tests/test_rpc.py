@@ -30,6 +30,7 @@ from spillway.bus import BusUnavailable, OutcomeUnknown
 from spillway.events import DecisionRecorded
 from spillway.model import ClusterInput, Generation, NodeGroup, Taint
 from spillway.rpc.calls import Call, request_bytes
+from spillway.rpc.fleets import FLEET_KEY, fleet_in
 from spillway.rpc.security import CALLER, Gate, UnsafeBind, is_loopback
 from spillway.rpc.services import LENDING, PLANNER, SCALING, Patience, PlannerClient, RpcServer, RpcSettings
 from spillway.running.process import OperatorError
@@ -299,6 +300,34 @@ async def serving(planner: FakePlanner, **settings: Any) -> AsyncIterator[tuple[
         PlannerClient([server.address], timeout_seconds=5, retry_seconds=1) as client,
     ):
         yield server, client
+
+
+async def test_a_call_that_means_another_fleet_is_refused_by_the_server_before_it_is_done() -> None:
+    """By its metadata: a client that has not heard of the server yet cannot know whom it asks."""
+    planner = FakePlanner()
+    async with RpcServer(planner, local(), fleet="local-a") as server, aio.insecure_channel(server.address) as channel:
+        call = PLANNER.calls["scale"]
+        request = request_bytes(api.ScaleRequest("shop", "web", 3), call.request_message())
+        with pytest.raises(aio.AioRpcError) as refused:
+            await channel.unary_unary(call.path)(request, timeout=5, metadata=((FLEET_KEY, "local-b"),))
+        assert refused.value.code().name == "FAILED_PRECONDITION"
+        assert refused.value.details() == "this planner is of fleet local-a, and local-b was meant: nothing was done"
+        assert planner.asked == []
+        for metadata in ((FLEET_KEY, "local-a"),), ():
+            answer = channel.unary_unary(call.path)(request, timeout=5, metadata=metadata)
+            await answer
+            assert fleet_in(await answer.trailing_metadata()) == "local-a"
+
+
+async def test_strangers_are_not_told_the_fleet(callers: str) -> None:
+    async with (
+        RpcServer(FakePlanner(), local(callers=callers), fleet="local-a") as server,
+        aio.insecure_channel(server.address) as channel,
+    ):
+        with pytest.raises(aio.AioRpcError) as refused:
+            await channel.unary_unary(PLANNER.calls["list"].path)(b"", timeout=5, metadata=((FLEET_KEY, "local-b"),))
+        assert refused.value.code().name == "UNAUTHENTICATED"
+        assert fleet_in(refused.value.trailing_metadata()) == ""
 
 
 async def refusal(call: Awaitable[Any]) -> tuple[str, str]:

@@ -72,9 +72,9 @@ async def _tell(stack: Stack, addresses: Addresses, say: Say) -> list[str]:
     async with AsyncExitStack() as exits:
         members = StackMembers(stack)
         exits.push_async_callback(members.close)
-        planner = await exits.enter_async_context(PlannerClient(addresses.planners))
-        scaling = await exits.enter_async_context(ScalingClient(addresses.hpas))
-        lending = await exits.enter_async_context(LendingClient(addresses.deschedulers))
+        planner = await exits.enter_async_context(PlannerClient(addresses.planners, fleet=addresses.fleet))
+        scaling = await exits.enter_async_context(ScalingClient(addresses.hpas, fleet=addresses.fleet))
+        lending = await exits.enter_async_context(LendingClient(addresses.deschedulers, fleet=addresses.fleet))
         return await Story(planner, scaling, lending, members, say).tell()
 
 

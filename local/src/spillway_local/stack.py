@@ -73,7 +73,7 @@ class StackOptions:
 
 @dataclass(frozen=True, slots=True)
 class Addresses:
-    """Where the parts of a running stack are reached."""
+    """Where the parts of a running stack are reached, and the fleet that they are of."""
 
     planners: tuple[str, ...]
     hpas: tuple[str, ...]
@@ -82,6 +82,7 @@ class Addresses:
     redis: str
     credentials: Path
     members: str
+    fleet: str
 
 
 class Stack:
@@ -177,6 +178,7 @@ class Stack:
             redis=self._redis().url,
             credentials=self.credentials,
             members=self.options.members,
+            fleet=self._known_fleet() or "",
         )
 
     # ── Members, as the story asks for them ─────────────────────────────────────────────────────────────────────
@@ -365,6 +367,7 @@ class Stack:
             "scaling_endpoints": addresses.hpas,
             "lending_endpoints": addresses.deschedulers,
             "kafka": addresses.kafka,
+            "fleet": addresses.fleet,
             "redis": addresses.redis,
             "health": [
                 f"{name}=127.0.0.1:{self._port(f'{name}-health', SERVICE_PORT)}"

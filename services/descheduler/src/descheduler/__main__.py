@@ -23,7 +23,7 @@ async def main(process: Process) -> None:
     kafka = from_environment(KafkaSettings, os.environ, "SPILLWAY_KAFKA_")
     async with KafkaBus(kafka, "", f"spillway/descheduler/{process.instance}") as bus:
         descheduler = Descheduler(bus, settings, instance_at(process, rpc), lambda: time.time_ns() // 1_000_000)
-        await serve(process, bus, RpcServer(descheduler, rpc, LENDING), descheduler)
+        await serve(process, bus, RpcServer(descheduler, rpc, LENDING, fleet=bus.fleet), descheduler)
 
 
 if __name__ == "__main__":

@@ -32,7 +32,7 @@ async def main(process: Process) -> None:
     kafka = from_environment(KafkaSettings, os.environ, "SPILLWAY_KAFKA_")
     async with KafkaBus(kafka, "", f"spillway/hpa/{process.instance}") as bus:
         hpa = Hpa(bus, settings, instance_at(process, rpc), lambda: time.time_ns() // 1_000_000, asking)
-        await serve(process, bus, RpcServer(hpa, rpc, SCALING), hpa)
+        await serve(process, bus, RpcServer(hpa, rpc, SCALING, fleet=bus.fleet), hpa)
 
 
 if __name__ == "__main__":

@@ -19,6 +19,7 @@ from spillway.api import RequestError
 from spillway.bus import BusUnavailable, Headers, OutcomeUnknown
 from spillway.rpc.callers import READING_VERBS, Caller
 from spillway.rpc.calls import LENDING, PLANNER, SCALING, Call, Service, message_bytes, request_bytes, with_keys
+from spillway.rpc.fleets import FLEET_KEY, Fleets, fleet_in, refuse_other
 from spillway.rpc.listener import Listener
 from spillway.rpc.route import Route, reason_of
 from spillway.rpc.security import (
@@ -88,11 +89,19 @@ class Patience:
 
 class RpcServer:
     """Serves one of our services while it is open, with health and reflection. Opening raises OperatorError when it may
-    not or cannot listen; not serving (health) until set_serving(True), though calls are answered."""
+    not or cannot listen; not serving (health) until set_serving(True), though calls are answered.
+
+    fleet: id of the one that is served; a call that means another one is refused before anything is done. Empty: any.
+    """
 
     def __init__(
-        self, answers: PlannerApi | ScalingApi | LendingApi, settings: RpcSettings, service: Service = PLANNER
+        self,
+        answers: PlannerApi | ScalingApi | LendingApi,
+        settings: RpcSettings,
+        service: Service = PLANNER,
+        fleet: str = "",
     ) -> None:
+        self._fleet = fleet
         self._gate = Gate(settings, time.monotonic)
         self._answers = answers
         self._service = service
@@ -208,6 +217,8 @@ class RpcServer:
         if leader := self._answers.leader():
             yield LEADER_TRAILER, leader
         yield VERSION_TRAILER, VERSION
+        if self._fleet:
+            yield FLEET_KEY, self._fleet
 
     @contextmanager
     def _slot(self, call: Call) -> Iterator[None]:
@@ -239,6 +250,7 @@ class RpcServer:
             if call.streams:
                 self._watches[cast("asyncio.Task[Any]", asyncio.current_task())] = caller
             self._gate.admit(caller, call.verb, len(data))
+            refuse_other(self._service.who, self._fleet, fleet_in(metadata))
             try:
                 request = call.read_request(data, self._settings.request_entries_max)
             except DecodeError as error:
@@ -304,7 +316,8 @@ class _Client:
     endpoints: host:port of every instance. UNAVAILABLE is tried again, at the leader that an instance names or at the
     next endpoint, with the same idempotency key (one is made when absent), for retry_seconds and no longer than the
     call's time. Everything else raises RequestError. ca: file; it turns TLS on. identity: files of our own
-    certificate and key.
+    certificate and key. fleet: id of the one that is meant: another one's instance refuses, and has done
+    nothing; empty: whichever answers.
     """
 
     patience = Patience()
@@ -318,6 +331,7 @@ class _Client:
         identity: tuple[str, str] | None = None,
         timeout_seconds: float = 30.0,
         retry_seconds: float = 30.0,
+        fleet: str = "",
     ) -> None:
         who = self._service.who
         if not endpoints:
@@ -332,6 +346,7 @@ class _Client:
         self._token, self._ca, self._identity = token, ca, identity
         self._timeout_seconds, self._retry_seconds = timeout_seconds, retry_seconds
         self._channels: dict[str, Any] = {}
+        self.fleets = Fleets(who, fleet)
         self._leader = ""
         self._random = Random()
 
@@ -373,7 +388,10 @@ class _Client:
             answer = self._stub(endpoint, call)(data, timeout=share, metadata=self._metadata())
             try:
                 reply = call.read_reply(await answer)
-                leader = self._hear(endpoint, await answer.trailing_metadata())
+                trailer = await answer.trailing_metadata()
+                leader = self._hear(endpoint, trailer)
+                if call.verb not in READING_VERBS:
+                    self.fleets.note_change(endpoint, trailer)
                 if leader in ("", endpoint) or not _is_stale(reply):
                     return reply
                 return await self._ask_leader(leader, call, data, deadline) or reply
@@ -405,7 +423,7 @@ class _Client:
         return (channel.unary_stream if call.streams else channel.unary_unary)(call.path)
 
     def _metadata(self) -> tuple[tuple[str, str], ...]:
-        pairs = [(key, value.decode()) for key, value in tracing.headers()]
+        pairs = [*((key, value.decode()) for key, value in tracing.headers()), *self.fleets.metadata()]
         if self._token:
             pairs.append(("authorization", f"Bearer {self._token}"))
         return tuple(pairs)
@@ -415,6 +433,7 @@ class _Client:
 
     def _hear(self, endpoint: str, trailer: Any) -> str:
         """The leader that a planner's answer names, when it may be followed: the token goes to no stranger."""
+        self.fleets.hear(endpoint, trailer)
         leader = str(dict(trailer or ()).get(LEADER_TRAILER, ""))
         if not (leader in self._endpoints or self._ca or is_loopback(leader.rpartition(":")[0])):
             leader = ""
