@@ -6,8 +6,9 @@ import pytest
 import redis
 
 from spillway_local.ports import session_port
-from spillway_local.programs import start_child
+from spillway_local.programs import Stage, start_child
 from spillway_local.redis_server import RedisServer
+from spillway_local.supervision import Supervision
 
 
 @pytest.mark.redis
@@ -24,6 +25,17 @@ def test_a_restart_keeps_the_data(tmp_path: Path) -> None:
         assert _client(server.url).get("loaf") == "rye"
     finally:
         child.stop()
+
+
+@pytest.mark.redis
+def test_supervision_knows_it_for_its_own(tmp_path: Path) -> None:
+    """Else the next `spillway up` takes its port for a stranger's and moves it, and who asks it is started again."""
+    server, supervision = RedisServer(tmp_path / "redis", session_port()), Supervision(tmp_path / "run")
+    try:
+        supervision.start([Stage("store", (server.program(),), server.is_ready)])
+        assert server.port in supervision.ports()
+    finally:
+        supervision.stop()
 
 
 @pytest.mark.redis

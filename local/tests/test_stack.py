@@ -37,6 +37,7 @@ def test_a_port_that_is_taken_while_kafka_starts_is_given_up_and_no_other_log_is
             assert any(f"kafka: another program listens at its port {taken[0]};" in line for line in said)
             fleet = (tmp_path / "kafka" / "fleet").read_text().strip()
             assert said[-1] == f"topics are there; the fleet is {fleet}"
+            assert json.loads((tmp_path / "addresses.json").read_text())["fleet"] == fleet
 
             stack.supervision.stop_program("kafka")
             port = int(kafka.rpartition(":")[2])

@@ -22,6 +22,7 @@ class Command:
             "SPILLWAY_SCALING_ENDPOINTS": ",".join(addresses.hpas),
             "SPILLWAY_LENDING_ENDPOINTS": ",".join(addresses.deschedulers),
             "SPILLWAY_KAFKA": addresses.kafka,
+            "SPILLWAY_FLEET": addresses.fleet,
             "SPILLWAY_NAMESPACE": NAMESPACE,
             "SPILLWAY_CONFIG": "",
         }

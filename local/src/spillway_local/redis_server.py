@@ -41,6 +41,8 @@ class RedisServer:
             "--save": "",
             "--appendonly": "yes" if self.keeps_data else "no",
             "--appendfsync": "everysec",
+            # A title of its own would be written over its environment, by which supervision knows what it started.
+            "--set-proc-title": "no",
         }
         return [part for setting in settings.items() for part in setting]
 
