@@ -6,10 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from planner.service import Planner
-from spillway.api import ApplyRequest, ListBrakesRequest, ListRequest, RequestError
+from planner.service import Clocks, Planner
+from planner.settings import PlannerSettings
+from spillway.addresses import TURNS_PLANNER
+from spillway.api import ApplyRequest, FreezeRequest, ListBrakesRequest, ListRequest, RequestError, ScaleRequest
+from spillway.bus import OffsetsWentBack
 from spillway.events import BrakeSet
 from spillway.local_bus import LocalBus
+from spillway.store import MemoryStore
 from spillway_local import member_nodes
 from spillway_local.fleet_plan import GIB, MemberPlan, deployment
 from spillway_local.in_process import FLEET_ID, in_process
@@ -64,3 +68,45 @@ async def test_who_reads_while_a_write_fails_is_told_to_ask_another_planner() ->
             await active.service.list(ListRequest())
         with pytest.raises(RequestError, match="retry with the same idempotency key"):
             await asked
+
+
+async def test_a_planner_that_is_cut_off_from_the_log_says_that_its_answers_are_stale() -> None:
+    """It runs on, has nothing to write and hears of nobody: its successor decides, and it must not pass for it."""
+    async with in_process(SMALL) as platform:
+        await join(platform)
+        first = platform.running["planner-1"]
+        platform.start("planner-2")
+        await asyncio.sleep(5)
+        first.bus.unavailable = True
+        hear = platform.broker.expire(first.bus)
+        second = platform.running["planner-2"].service
+        await until(lambda: second.is_active, "the other planner is active")
+        await second.freeze(FreezeRequest("fleet", "audit"))
+        settings = PlannerSettings()
+        await asyncio.sleep(settings.turn_proven_seconds + settings.turn_asked_seconds)
+        assert await brakes(first.service) == (True, [])
+        assert await brakes(second) == (False, ["fleet"])
+        first.bus.unavailable = False
+        hear()
+        await until(lambda: "fleet" in first.service.state.brakes.brakes, "it has read what was decided")
+        assert await brakes(first.service) == (True, ["fleet"])
+
+
+async def test_where_the_offsets_of_turns_went_back_no_planner_decides_anything() -> None:
+    """What it decided would sort below what is there: it would be acknowledged, and carried out by nobody."""
+    async with in_process(SMALL) as platform:
+        await join(platform)
+        await platform.planner().apply(ApplyRequest((deployment("web", NAMESPACE, 2),)))
+        await platform.stop("planner-1")
+        platform.broker.make_anew(TURNS_PLANNER)
+        planner = Planner(
+            LocalBus(platform.broker, FLEET_ID, "planner-3"),
+            MemoryStore(),
+            PlannerSettings(),
+            "planner-3@planner-3",
+            Clocks(asyncio.get_running_loop().time, lambda: 0),
+        )
+        with pytest.RaisesGroup(OffsetsWentBack, flatten_subgroups=True):
+            await planner.run(asyncio.Event())
+        with pytest.raises(RequestError, match="this planner"):
+            await planner.scale(ScaleRequest(NAMESPACE, "web", 1))

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from spillway.addresses import CAPACITY_CHANGES, CLUSTERS, PENDING, Tombstone
-from spillway.bus import Position, Record, Traces
+from spillway.bus import OffsetsWentBack, Position, Record, Traces
 from spillway.events import ClusterJoined, ClusterLeft, Event, PodsScheduled, TurnTaken
 from spillway.local_bus import LocalBroker, LocalBus
 from spillway.running.cluster_turns import ClusterTurns, ClusterTurnSettings, Turn, way_to
@@ -321,7 +321,7 @@ async def test_a_higher_epoch_that_is_read_before_the_claim_is_known_to_be_writt
     one.bus.unavailable, one.idle = True, set()
     one.turns.reconsider()
     await asyncio.sleep(1)
-    one.turns.note("own-2", 1000)
+    one.turns.note("own-2", 1, "other")
     one.bus.unavailable = False
     await asyncio.sleep(SETTINGS.reclaim_seconds - 1)
     assert (one.held, len(await fleet.claims("own-2"))) == ({"own-1"}, 1)
@@ -474,3 +474,25 @@ async def test_a_bug_of_a_worker_ends_the_service(fleet: Fleet) -> None:
 def test_a_number_that_may_not_be_is_named() -> None:
     with pytest.raises(ValueError, match=r"reclaim_seconds: 0: expected more than 0"):
         ClusterTurnSettings(reclaim_seconds=0)
+
+
+# ── Offsets ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def test_where_records_bear_an_epoch_that_no_claim_has_nobody_works(fleet: Fleet) -> None:
+    """The claims' topic was made anew, or has lost its end: what we would say, everybody would drop."""
+    await fleet.join("own-1")
+    await fleet.say(record(1000))
+    one = fleet.start("a")
+    text = "cluster own-1 bear epoch 1000, and a claim of it is at offset 0 now"
+    with pytest.RaisesGroup(pytest.RaisesExc(OffsetsWentBack, match=text), flatten_subgroups=True):
+        await one.task
+    assert one.begun == []
+
+
+async def test_who_works_already_where_such_a_record_comes_stops_once_it_claims_again(fleet: Fleet) -> None:
+    one = await fleet.working("a", "own-1")
+    await fleet.say(record(1000))
+    with pytest.RaisesGroup(OffsetsWentBack, flatten_subgroups=True):
+        await one.task
+    assert len(one.begun) == 1

@@ -6,13 +6,17 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from spillway.addresses import BRAKES, CLUSTERS, DEAD_LETTERS, TURNS_PLANNER, Tombstone, Topic, address_of
-from spillway.bus import Batch, Offsets, Record
-from spillway.events import BrakeReleased, BrakeSet, ClusterLeft, DeadLettered, TurnTaken
+from spillway.addresses import BRAKES, CLUSTERS, DEAD_LETTERS, PLACEMENTS, TURNS_PLANNER, Tombstone, Topic, address_of
+from spillway.bus import Batch, Offsets, OffsetsWentBack, Record
+from spillway.events import BrakeReleased, BrakeSet, ClusterLeft, DeadLettered, PlacementDecided, TurnTaken
 from spillway.local_bus import LocalBroker, LocalBus
+from spillway.model import Generation
 from spillway.running.following import Followed, Follower, TopicReader
 
 pytestmark = pytest.mark.looptime
+
+LAG = 4.0
+"""Seconds after which somebody reads what is written, where a test says so."""
 
 
 class Unfit(Exception):
@@ -48,13 +52,19 @@ class Log:
             await self.opened.wait()
 
 
+def placed(epoch: int) -> PlacementDecided:
+    return PlacementDecided("default", "web", Generation(epoch, 1), 1, (), 0, "")
+
+
 def brake(scope: str) -> BrakeSet:
     return BrakeSet(scope, "", "", 0)
 
 
 @asynccontextmanager
-async def following(bus: LocalBus, intake: Log, last_only: Sequence[Topic] = ()) -> AsyncIterator[Follower]:
-    follower = Follower(bus, Followed("planner", (BRAKES, TURNS_PLANNER), (CLUSTERS,), (Unfit,), last_only), intake)
+async def following(
+    bus: LocalBus, intake: Log, last_only: Sequence[Topic] = (), whole: Sequence[Topic] = (BRAKES, TURNS_PLANNER)
+) -> AsyncIterator[Follower]:
+    follower = Follower(bus, Followed("planner", whole, (CLUSTERS,), (Unfit,), last_only), intake)
     running = asyncio.create_task(follower.run())
     await follower.caught_up()
     yield follower
@@ -117,6 +127,63 @@ async def test_the_newest_turn_is_known_and_who_is_below_it_hears(bus: LocalBus)
             await follower.caught_up()
             assert not above.done()
             above.cancel()
+
+
+async def test_a_follower_that_lags_knows_the_whole_before_it_says_where_later_ones_begin(bus: LocalBus) -> None:
+    """And it has caught up once it has read of both what was there when it was asked."""
+    await bus.publish(brake("x"), ClusterLeft("gone"))
+    (begun,) = await bus.publish(ClusterLeft("gone again"))
+    bus.lag_seconds = lambda topic, partition: LAG
+    intake = Log({(begun.topic, begun.partition): begun.offset})
+    async with following(bus, intake) as follower:
+        assert intake.took == [("x", False), ("whole", False), ("gone again", False)]
+        await bus.publish(ClusterLeft("later"))
+        await follower.caught_up()
+        assert intake.took[3:] == [("later", True)]
+
+
+async def test_who_asks_before_the_follower_has_begun_waits_for_it_as_well(bus: LocalBus) -> None:
+    await bus.publish(brake("x"))
+    intake = Log({})
+    follower = Follower(bus, Followed("planner", (BRAKES, TURNS_PLANNER), (CLUSTERS,), (Unfit,)), intake)
+    asked = asyncio.create_task(follower.caught_up())
+    await asyncio.sleep(60)
+    assert not asked.done()
+    running = asyncio.create_task(follower.run())
+    await asked
+    assert intake.took == [("x", False), ("whole", False)]
+    running.cancel()
+
+
+async def test_of_named_topics_it_waits_for_no_other(bus: LocalBus) -> None:
+    async with following(bus, Log({})) as follower:
+        bus.lag_seconds = lambda topic, partition: 0 if topic == TURNS_PLANNER.name else LAG
+        await bus.publish(brake("x"))
+        asked_at = asyncio.get_running_loop().time()
+        await bus.publish(TurnTaken("planner", "", "p1"))
+        await follower.caught_up(TURNS_PLANNER)
+        assert follower.turn_epoch == 0
+        assert asyncio.get_running_loop().time() - asked_at < LAG
+        await follower.caught_up()
+        assert asyncio.get_running_loop().time() - asked_at >= LAG
+
+
+@pytest.mark.parametrize("late", [BRAKES, TURNS_PLANNER])
+async def test_a_decision_that_is_read_before_its_turn_is_no_sign_that_offsets_went_back(
+    bus: LocalBus, late: Topic
+) -> None:
+    async with following(bus, Log({}), whole=(BRAKES, PLACEMENTS, TURNS_PLANNER)) as follower:
+        bus.lag_seconds = lambda topic, partition: LAG if topic == late.name else 0
+        (turn,) = await bus.publish(TurnTaken("planner", "", "p1"))
+        await bus.publish(placed(turn.offset))
+        await follower.caught_up(PLACEMENTS)
+        assert (follower.written_epoch, follower.turn_epoch) == (0, -1 if late is TURNS_PLANNER else 0)
+        await follower.check_epochs()
+        assert follower.turn_epoch == 0
+        await bus.publish(placed(turn.offset + 7))
+        await follower.caught_up(PLACEMENTS)
+        with pytest.raises(OffsetsWentBack, match=r"planner bear epoch 7, and the last turn in .* is at offset 0"):
+            await follower.check_epochs()
 
 
 async def test_who_has_no_room_is_given_no_more(bus: LocalBus) -> None:

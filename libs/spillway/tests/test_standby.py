@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 from prometheus_client import REGISTRY
 
 from spillway import metrics
-from spillway.addresses import BRAKES, CLUSTERS, TURNS_PLANNER
+from spillway.addresses import BRAKES, CLUSTERS, PLACEMENTS, TURNS_PLANNER
 from spillway.api import RequestError
-from spillway.bus import Batch, Offsets, Record
+from spillway.bus import Batch, Offsets, OffsetsWentBack, Record
 from spillway.dead_letters import RECORD_BYTES_MAX, outgoing
-from spillway.events import BrakeSet
+from spillway.events import BrakeSet, ClusterLeft, PlacementDecided
 from spillway.local_bus import LocalBroker, LocalBus
 from spillway.model import Generation
 from spillway.running.following import Followed, Follower
@@ -26,6 +26,8 @@ pytestmark = pytest.mark.looptime
 
 FLEET = "f-1"
 TICK = 0.1
+LAG = 4.0
+"""Seconds after which somebody reads what is written, where a test says so."""
 
 
 BOUNDS = StandbySettings(requests_waiting_max=3, requests_in_group_max=2)
@@ -34,9 +36,13 @@ BOUNDS = StandbySettings(requests_waiting_max=3, requests_in_group_max=2)
 class Brakes:
     """The smallest service: a state is the scopes that are frozen, a request freezes one."""
 
-    def __init__(self, broker: LocalBroker, name: str, *beside_turn: Callable[[], Any]) -> None:
+    def __init__(
+        self, broker: LocalBroker, name: str, *beside_turn: Callable[[], Any], lag_seconds: float = 0.0
+    ) -> None:
         self.bus = LocalBus(broker, FLEET, name)
+        self.bus.lag_seconds = lambda topic, partition: lag_seconds
         self.scopes: list[str] = []
+        self.left: list[str] = []
         self.steps: list[list[str]] = []
         self.told: list[tuple[bool, str]] = []
         self._being_read: list[str] = []
@@ -55,6 +61,8 @@ class Brakes:
     def take(self, record: Record, live: bool) -> None:
         if isinstance(record.event, BrakeSet) and not self._writing:
             self._being_read.append(record.event.scope)
+        if isinstance(record.event, ClusterLeft):
+            self.left.append(record.event.cluster)
 
     async def taken(self, batch: Batch, positions: Offsets) -> None:
         pass
@@ -63,7 +71,7 @@ class Brakes:
 
     def begin(self) -> Follower:
         self._being_read, self._writing = [], False
-        return Follower(self.bus, Followed("planner", (BRAKES, TURNS_PLANNER), (CLUSTERS,), ()), self)
+        return Follower(self.bus, Followed("planner", (BRAKES, PLACEMENTS, TURNS_PLANNER), (CLUSTERS,), ()), self)
 
     def use(self) -> None:
         self.scopes = self._being_read
@@ -98,6 +106,10 @@ class Brakes:
     async def freeze(self, scope: str) -> str:
         return await self.standby.ask(self.deciding(scope))
 
+    async def place(self, name: str) -> str:
+        """Writes something that bears the generation of its decision."""
+        return await self.standby.ask(lambda generation: ([placed(name, generation)], name))
+
     async def read(self) -> tuple[list[str], bool]:
         """What is frozen, and whether the active one says so."""
         await self.standby.readable()
@@ -108,13 +120,22 @@ class Brakes:
         await self.task
 
 
+def placed(name: str, generation: Generation) -> PlacementDecided:
+    return PlacementDecided("default", name, generation, 1, (), 0, "")
+
+
 @dataclass(slots=True)
 class Fleet:
     broker: LocalBroker
     running: list[Brakes] = field(default_factory=list)
 
-    def start(self, name: str, *beside_turn: Callable[[], Any]) -> Brakes:
-        self.running.append(Brakes(self.broker, name, *beside_turn))
+    @property
+    def other(self) -> LocalBus:
+        """Whoever else writes to this log."""
+        return LocalBus(self.broker, FLEET, "other")
+
+    def start(self, name: str, *beside_turn: Callable[[], Any], lag_seconds: float = 0.0) -> Brakes:
+        self.running.append(Brakes(self.broker, name, *beside_turn, lag_seconds=lag_seconds))
         return self.running[-1]
 
     async def active(self, name: str, *beside_turn: Callable[[], Any]) -> Brakes:
@@ -226,6 +247,113 @@ async def test_between_the_end_of_a_turn_and_the_end_of_the_log_nothing_is_read(
     assert "still reads the log" in str(await refusal(one.read()))
     await until(lambda: one.told[-1] == (True, ""))
     assert (await one.read())[0] == ["x"]
+
+
+async def test_who_is_cut_off_with_nothing_to_write_answers_as_stale_until_the_log_is_heard_again(fleet: Fleet) -> None:
+    """It hears neither of the turn of its successor nor of the end of its own."""
+    one = await fleet.active("a")
+    await one.freeze("x")
+    await asyncio.sleep(60)
+    assert await one.read() == (["x"], True)
+    one.bus.unavailable = True
+    await asyncio.sleep(BOUNDS.turn_proven_seconds + BOUNDS.turn_asked_seconds)
+    assert await one.read() == (["x"], False)
+    await asyncio.sleep(600)
+    assert await one.read() == (["x"], False)
+    one.bus.unavailable = False
+    await asyncio.sleep(2 * BOUNDS.turn_asked_seconds)
+    assert await one.read() == (["x"], True)
+    assert await one.freeze("y") == "y"
+
+
+async def test_who_is_cut_off_and_overtaken_never_answers_as_active_beside_its_successor_for_longer(
+    fleet: Fleet,
+) -> None:
+    one = await fleet.active("a")
+    second = fleet.start("b")
+    await until(lambda: second.told and second.told[-1] == (True, ""))
+    one.bus.unavailable = True
+    hear = fleet.broker.expire(one.bus)
+    await until(lambda: second.standby.is_active)
+    await second.freeze("z")
+    await asyncio.sleep(BOUNDS.turn_proven_seconds + BOUNDS.turn_asked_seconds)
+    assert await one.read() == ([], False)
+    assert await second.read() == (["z"], True)
+    one.bus.unavailable = False
+    hear()
+    await until(lambda: one.scopes == ["z"])
+    assert await one.read() == (["z"], False)
+
+
+async def test_a_start_is_not_read_before_it_has_read_the_log(fleet: Fleet) -> None:
+    first = await fleet.active("a")
+    await first.freeze("x")
+    second = fleet.start("b", lag_seconds=LAG)
+    for _ in range(int(LAG / TICK) - 2):
+        await asyncio.sleep(TICK)
+        assert "still reads the log" in str(await refusal(second.read()))
+        assert second.told == [(False, "reading the log")]
+    await until(lambda: second.told[-1] == (True, ""))
+    assert await second.read() == (["x"], False)
+
+
+async def test_who_takes_a_turn_has_read_all_that_stood_in_the_log_before_it(fleet: Fleet) -> None:
+    """What the one before wrote last is there already, and is read seconds later: until then nothing is decided."""
+    first = await fleet.active("a")
+    second = fleet.start("b", lag_seconds=LAG)
+    await until(lambda: second.told and second.told[-1] == (True, ""))
+    await first.freeze("x")
+    await first.stop()
+    await until(lambda: second.standby.is_active)
+    assert second.scopes == ["x"]
+    assert await second.freeze("y") == "y"
+
+
+async def test_who_takes_a_turn_has_read_what_it_follows_from_the_end_alone_as_well(fleet: Fleet) -> None:
+    first = await fleet.active("a")
+    second = fleet.start("b")
+    second.bus.lag_seconds = lambda topic, partition: LAG if topic == CLUSTERS.name else 0
+    await until(lambda: second.told and second.told[-1] == (True, ""))
+    await fleet.other.publish(ClusterLeft("own-1"))
+    await first.stop()
+    await until(lambda: second.standby.is_active)
+    assert second.left == ["own-1"]
+
+
+# ── Offsets ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def with_turns(fleet: Fleet, *names: str) -> None:
+    """One turn after the other, each with a decision of its own in the log."""
+    for name in names:
+        one = await fleet.active(name)
+        await one.place(name)
+        await one.stop()
+
+
+async def test_where_offsets_went_back_nobody_takes_a_turn(fleet: Fleet) -> None:
+    """The topic of turns was made anew: what is in the log bears epochs that it will have again."""
+    await with_turns(fleet, "a", "b", "c")
+    fleet.broker.make_anew(TURNS_PLANNER)
+    late = fleet.start("d")
+    with pytest.RaisesGroup(pytest.RaisesExc(OffsetsWentBack, match="records of planner bear epoch 4")):
+        await late.task
+    assert fleet.broker.ends([TURNS_PLANNER]) == {(TURNS_PLANNER.name, 0): 0}
+    assert late.told == [(False, "reading the log")]
+
+
+async def test_a_standby_that_gets_its_turn_where_offsets_went_back_stops_as_well(fleet: Fleet) -> None:
+    """It had begun before anything of a turn that the topic has lost was written."""
+    late = fleet.start("d")
+    other = LocalBus(fleet.broker, FLEET, "e")
+    async with other.standby_turn("planner", "e@e"):
+        await until(lambda: late.told and late.told[-1] == (True, ""))
+        fleet.broker.expel(late.bus)
+        await fleet.other.publish(placed("lost", Generation(40, 1)))
+        await asyncio.sleep(1)
+    with pytest.RaisesGroup(pytest.RaisesExc(OffsetsWentBack, match="records of planner bear epoch 40")):
+        await late.task
+    assert not late.standby.is_active
 
 
 async def test_a_turn_has_generations_of_its_own(fleet: Fleet) -> None:

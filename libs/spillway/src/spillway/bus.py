@@ -37,6 +37,13 @@ class OtherFleet(Exception):
     """The log belongs to another fleet than the one this process was started for."""
 
 
+class OffsetsWentBack(OtherFleet):
+    """Records bear epochs above the offset of every turn in the log: topics were made anew, or have lost their ends.
+
+    An epoch is an offset. What would be written now would sort below what is there, and every reader would drop it.
+    """
+
+
 @dataclass(frozen=True, slots=True)
 class Position:
     topic: str
@@ -89,8 +96,9 @@ class Feed(Protocol):
 
     def __aiter__(self) -> AsyncIterator[Batch]: ...
 
-    async def ends(self) -> Offsets:
-        """Where the followed partitions end now. BusUnavailable when that cannot be learnt in time."""
+    async def ends(self, topics: Sequence[Topic] = ()) -> Offsets:
+        """Where the followed partitions end now, of these topics if any are named. BusUnavailable when that cannot be
+        learnt in time."""
         ...
 
     def pass_over(self, topics: Sequence[Topic]) -> None:

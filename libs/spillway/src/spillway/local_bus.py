@@ -156,6 +156,10 @@ class LocalBroker:
         self.wake(frozenset(self._logs))
         self.reformed.set()
 
+    def make_anew(self, topic: Topic) -> None:
+        """The topic is created again by somebody who knows nothing of it: its offsets begin again, all others stay."""
+        self._logs[topic.name] = [PartitionLog() for _ in self._logs[topic.name]]
+
     def copied(self) -> "LocalBroker":
         """As a copy of a broker's folder: whose log it is, and all records with their offsets; nobody reads it."""
         other = LocalBroker(self.settings)
@@ -207,6 +211,11 @@ class LocalBroker:
 
     def end(self, topic: str, partition: int) -> int:
         return self._logs[topic][partition].end
+
+    def written_by(self, topic: str, partition: int, offset: int, at: float, count: int) -> int:
+        """How many records from there on were written by that time, count if none of so many is newer."""
+        times = [kept.at for kept in self._logs[topic][partition].since(offset, count)]
+        return count if not times or times[-1] <= at else sum(one <= at for one in times)
 
     def since(self, topic: str, partition: int, offset: int, count: int) -> tuple[list[Stored], int]:
         """The next records, and the offset after them: the end when there are no more."""
@@ -275,7 +284,8 @@ class LocalBroker:
 class LocalBus:
     """Bus on a LocalBroker. May be used at once, or as a context that leaves its groups at the end.
 
-    unavailable cuts this bus off from the broker, as broker.unavailable cuts off all.
+    unavailable cuts this bus off from the broker, as broker.unavailable cuts off all. lag_seconds: by topic name and
+    partition, how long after it is written this bus reads a record; a broker may answer one fetch later than another.
     """
 
     def __init__(self, broker: LocalBroker, fleet: str, source: str) -> None:
@@ -287,6 +297,7 @@ class LocalBus:
         self.broker = broker
         self.source = source
         self.unavailable = False
+        self.lag_seconds: Callable[[str, int], float] = lambda topic, partition: 0.0
         self._fleet = broker.fleet
 
     async def __aenter__(self) -> "LocalBus":
@@ -392,9 +403,9 @@ class _LocalFeed:
     def __aiter__(self) -> AsyncIterator[Batch]:
         return self._batches()
 
-    async def ends(self) -> Offsets:
+    async def ends(self, topics: Sequence[Topic] = ()) -> Offsets:
         await self._bus.reach(self._bus.broker.settings.publish_seconds)
-        return self._bus.broker.ends(self._topics)
+        return self._bus.broker.ends([topic for topic in self._topics if not topics or topic in topics])
 
     def pass_over(self, topics: Sequence[Topic]) -> None:
         self._topics = tuple(topic for topic in self._topics if topic not in topics)
@@ -428,7 +439,10 @@ class _LocalFeed:
         stored: list[Stored] = []
         for _ in range(len(self._places)):
             place = self._places[0]
-            found, self._positions[place] = broker.since(*place, self._positions[place], room)
+            found: list[Stored] = []
+            count = min(room, self._shown(place))
+            if count:
+                found, self._positions[place] = broker.since(*place, self._positions[place], count)
             all_read = all_read and self._positions[place] == broker.end(*place)
             self._places.append(self._places.pop(0))
             stored += found
@@ -437,6 +451,12 @@ class _LocalFeed:
                 return stored
         self._read_all_of = changes if all_read else -1
         return stored
+
+    def _shown(self, place: tuple[str, int]) -> int:
+        """How many records this bus may read there by now, at the least."""
+        lag = self._bus.lag_seconds(*place)
+        most = self._bus.broker.settings.batch_records_max
+        return self._bus.broker.written_by(*place, self._positions[place], now() - lag, most) if lag else most
 
 
 class _LocalWriter:

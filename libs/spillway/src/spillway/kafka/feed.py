@@ -70,14 +70,17 @@ class KafkaFeed:
     def _named(self, offsets: Mapping[TopicPartition, int]) -> dict[tuple[str, int], int]:
         return {self._places[place]: offset for place, offset in offsets.items()}
 
-    async def ends(self) -> Offsets:
-        settings = self._bus.settings
-        written = await self._bus.until(settings.publish_seconds, lambda: self._uncommitted.end_offsets(self._places))
+    async def ends(self, topics: Sequence[Topic] = ()) -> Offsets:
+        settings, names = self._bus.settings, {topic.name for topic in topics}
+        places = {place: name for place, name in self._places.items() if not names or name[0] in names}
+        if not places:
+            return {}
+        written = await self._bus.until(settings.publish_seconds, lambda: self._uncommitted.end_offsets(places))
         deadline = time.monotonic() + settings.marks_seconds
         while True:
-            ends = await self._bus.until(settings.publish_seconds, lambda: self._consumer.end_offsets(self._places))
-            if time.monotonic() > deadline or all(ends[place] >= written[place] for place in self._places):
-                return {name: ends[place] for place, name in self._places.items()}
+            ends = await self._bus.until(settings.publish_seconds, lambda: self._consumer.end_offsets(places))
+            if time.monotonic() > deadline or all(ends[place] >= written[place] for place in places):
+                return {name: ends[place] for place, name in places.items()}
             await asyncio.sleep(settings.retry_seconds / 10)
 
     def lags(self) -> dict[str, float]:

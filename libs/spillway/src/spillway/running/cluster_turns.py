@@ -10,7 +10,7 @@ from typing import Generic, Protocol, TypeVar
 import structlog
 
 from spillway import metrics
-from spillway.bus import Assignment, Bus, BusUnavailable
+from spillway.bus import Assignment, Bus, BusUnavailable, OffsetsWentBack
 from spillway.events import ClusterJoined, TurnTaken
 from spillway.settings import setting
 
@@ -123,6 +123,8 @@ class ClusterTurns(Generic[W]):
         self._paused: dict[str, asyncio.TimerHandle] = {}
         self._to_namesakes: set[str] = set()
         """Of the paused ones, those that another process of this instance's name has claimed."""
+        self._read_epochs: dict[str, int] = {}
+        """By cluster, the highest epoch that was read."""
         self._unsettled = asyncio.Event()
         self._finishing = False
 
@@ -159,6 +161,7 @@ class ClusterTurns(Generic[W]):
 
     def note(self, cluster: str, epoch: int, claimant: str = "") -> None:
         """A claim of the cluster, or another record of it, was read that bears this epoch. claimant: of a claim."""
+        self._read_epochs[cluster] = max(epoch, self._read_epochs.get(cluster, NO_EPOCH))
         turn, _ = self._turns.get(cluster, (None, None))
         if turn is not None:
             turn.read_epoch = max(turn.read_epoch, epoch)
@@ -238,7 +241,9 @@ class ClusterTurns(Generic[W]):
             task.add_done_callback(lambda _: self._ended(turn))  # Also of a task that never began.
 
     async def _hold(self, turn: Turn) -> None:
+        read_epoch = self._read_epochs.get(turn.cluster, NO_EPOCH)
         await self._claim_first(turn)
+        self._check_offsets(turn, read_epoch)
         await self._work.caught_up()
         if self._way(turn.cluster) != turn.way:
             return  # By what was read meanwhile.
@@ -254,6 +259,15 @@ class ClusterTurns(Generic[W]):
             except BusUnavailable as error:
                 log.warning("cluster not claimed yet", cluster=turn.cluster, error=str(error))
                 await asyncio.sleep(self._settings.bus_retry_seconds)
+
+    def _check_offsets(self, turn: Turn, read_epoch: int) -> None:
+        """read_epoch: the highest that was read before the turn was claimed, so its claim stands before ours. Raises
+        OffsetsWentBack when it is above ours all the same: what we would say, everybody would drop."""
+        if read_epoch > turn.epoch:
+            raise OffsetsWentBack(
+                f"records of {self._service} of cluster {turn.cluster} bear epoch {read_epoch}, and a claim of it is "
+                f"at offset {turn.epoch} now: its topic was made anew or lost its end; nothing is done there"
+            )
 
     def _check(self, turn: Turn) -> None:
         if turn.is_overtaken and turn.cluster not in self._paused:

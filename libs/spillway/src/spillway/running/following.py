@@ -7,10 +7,11 @@ from typing import Protocol
 
 import structlog
 
-from spillway.addresses import CLAIM_TOPIC_BY_SERVICE, Topic
-from spillway.bus import Batch, Bus, BusUnavailable, Feed, Offsets, Record, reached
+from spillway.addresses import CLAIM_TOPIC_BY_SERVICE, TOPIC_BY_NAME, Topic
+from spillway.bus import Batch, Bus, BusUnavailable, Feed, Offsets, OffsetsWentBack, Record, reached
 from spillway.dead_letters import dead_letter
 from spillway.events import TurnTaken
+from spillway.model import Generation
 
 log = structlog.get_logger()
 
@@ -51,12 +52,14 @@ class Follower:
     """Keeps one state up to date.
 
     turn: the last TurnTaken, whose instance names the active one; turn_epoch: its offset, -1 before the first.
-    positions: of all topics, behind what has been taken in.
+    written_epoch: the highest that what the service itself writes bears. positions: of all topics, behind what has been
+    taken in.
     """
 
     def __init__(self, bus: Bus, followed: Followed, intake: Intake) -> None:
         self.turn: TurnTaken | None = None
         self.turn_epoch = -1
+        self.written_epoch = -1
         self.positions: dict[tuple[str, int], int] = {}
         self._bus = bus
         self._followed = followed
@@ -79,14 +82,26 @@ class Follower:
                     tasks.create_task(self._follow(batches))
                     tasks.create_task(self._follow(newer))
 
-    async def caught_up(self) -> None:
-        """Returns when everything that was in the log when this was called has been taken in."""
+    async def caught_up(self, *topics: Topic) -> None:
+        """Returns when everything that was in the log when this was called has been taken in; of these, if any are
+        named."""
         while len(self._feeds) < 2:
             async with self._moved:
                 await self._moved.wait()
-        ends = [await feed.ends() for feed in self._feeds]
+        ends = [await feed.ends(topics) for feed in self._feeds]
         async with self._moved:
             await self._moved.wait_for(lambda: all(reached(self.positions, end) for end in ends))
+
+    async def check_epochs(self) -> None:
+        """Raises OffsetsWentBack when what the service wrote is of a turn above all that the log has."""
+        written = self.written_epoch
+        if written > self.turn_epoch:
+            await self.caught_up()  # Its turn stands before it in the log, and may be read later.
+        if written > self.turn_epoch:
+            raise OffsetsWentBack(
+                f"records of {self._followed.service} bear epoch {written}, and the last turn in {self._turns} is at "
+                f"offset {self.turn_epoch}: its topics were made anew or have lost their ends; nothing is decided"
+            )
 
     async def overtaken(self, epoch: int) -> None:
         """Returns when the log has a turn above this one: its writer is fenced, whether or not it tried to write."""
@@ -128,6 +143,9 @@ class Follower:
         event = record.event
         if isinstance(event, TurnTaken) and record.topic == self._turns and record.offset > self.turn_epoch:
             self.turn, self.turn_epoch = event, record.offset
+        generation = getattr(event, "generation", None)
+        if isinstance(generation, Generation) and self._followed.service in TOPIC_BY_NAME[record.topic].emitters:
+            self.written_epoch = max(self.written_epoch, generation.epoch)
         try:
             self._intake.take(record, live)
         except self._followed.unfit as error:

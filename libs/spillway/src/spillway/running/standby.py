@@ -4,12 +4,14 @@ import asyncio
 from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Protocol
 
 import structlog
 from prometheus_client import Gauge
 
 from spillway import metrics
+from spillway.addresses import CLAIM_TOPIC_BY_SERVICE
 from spillway.api import RequestError
 from spillway.bus import Bus, BusUnavailable, Offsets, OutcomeUnknown, StandbyTurn, Writer
 from spillway.dead_letters import Unwritable
@@ -34,6 +36,13 @@ class StandbySettings(RequestSettings):
     rebuild_wait_seconds: float = setting(
         1.0, "pause before the state is rebuilt after a failed write, seconds", least=0
     )
+    turn_proven_seconds: float = setting(
+        5.0,
+        "seconds since it was known that the log has no later turn, after which the active instance answers reads as "
+        "stale; below the session after which turns go to others",
+        least=0,
+    )
+    turn_asked_seconds: float = setting(1.0, "seconds between two proofs of that", least=0)
 
 
 class Turn:
@@ -122,10 +131,13 @@ class Standby:
         self._written.set()
         self._loaded = False
         self._awake_at = 0.0
+        self._proven_at = -float("inf")
 
     @property
     def is_active(self) -> bool:
-        return self._turn is not None
+        """Whether it is this instance's turn, and it is proven that it lately was: who is cut off from the log hears of
+        no other one, and answers as a standby does."""
+        return self._turn is not None and _now() - self._proven_at <= self._settings.turn_proven_seconds
 
     @property
     def is_ending(self) -> bool:
@@ -182,6 +194,7 @@ class Standby:
             async with asyncio.TaskGroup() as tasks:
                 living = [tasks.create_task(one()) for one in (follower.run, *self._role.beside_life)]
                 await follower.caught_up()
+                await follower.check_epochs()
                 self._decider.use()
                 self._loaded = True
                 self.ready(True, "")
@@ -201,7 +214,9 @@ class Standby:
 
     async def _take_turn(self, standby_turn: StandbyTurn, follower: Follower) -> None:
         turn = Turn(await standby_turn.wait())
+        self._proven_at = _now()
         await follower.caught_up()
+        await follower.check_epochs()
         await self._decider.take_turn(turn)
         self._turn = turn
         self._role.active.set(1)
@@ -209,7 +224,8 @@ class Standby:
         lost = asyncio.create_task(standby_turn.lost())
         overtaken = asyncio.create_task(follower.overtaken(turn.epoch))
         self._serving = asyncio.create_task(self._serve(turn))
-        beside = [asyncio.create_task(one()) for one in self._role.beside_turn]
+        proving: Beside = partial(self._prove, follower)
+        beside = [asyncio.create_task(one()) for one in (proving, *self._role.beside_turn)]
         try:
             await asyncio.wait({lost, overtaken, self._serving, *beside}, return_when=asyncio.FIRST_COMPLETED)
             self._end_serving()
@@ -221,6 +237,16 @@ class Standby:
             self._step_down()  # Leaving the group may take seconds, in which this state would pass for the active one.
         # What others write from now on is only in the log: the state is built again from there.
         log.info("turn over", epoch=turn.epoch)
+
+    async def _prove(self, follower: Follower) -> None:
+        """Notes again and again up to when the log is known to have no later turn: what it had then has been read."""
+        turns = CLAIM_TOPIC_BY_SERVICE[self._role.service]
+        while True:
+            asked_at = _now()
+            with suppress(BusUnavailable):  # Then nothing is proven.
+                await follower.caught_up(turns)
+                self._proven_at = asked_at
+            await asyncio.sleep(self._settings.turn_asked_seconds)
 
     def _step_down(self) -> None:
         self._end_reading()
@@ -271,7 +297,7 @@ class Standby:
 
     def check_able(self, requests: int) -> None:
         """Raises RequestError UNAVAILABLE on a standby, RESOURCE_EXHAUSTED where so many more may not wait."""
-        if not self.is_active:
+        if self._turn is None:
             service, leader = self._role.service, self.leader() or "?"
             raise RequestError("UNAVAILABLE", f"this {service} is a standby; the active one is at {leader}")
         self.requests.check_room(requests)
