@@ -61,13 +61,15 @@ class SimBroker(LocalBroker):
             raise BusUnavailable("a fault was asked for, after the write")
         return positions
 
-    def since(self, topic: str, partition: int, offset: int, count: int) -> tuple[list[Stored], int]:
+    def since(
+        self, topic: str, partition: int, offset: int, count: int, *lag_seconds: float
+    ) -> tuple[list[Stored], int]:
         if not (self._late or self._again):
-            return super().since(topic, partition, offset, count)
+            return super().since(topic, partition, offset, count, *lag_seconds)
         reader = OWNER.get()
         if self._late and asyncio.get_running_loop().time() < self._late.get((reader, partition), 0.0):
             return [], offset
-        stored, position = super().since(topic, partition, offset, count)
+        stored, position = super().since(topic, partition, offset, count, *lag_seconds)
         if self._again.get(reader, 0) > 0:
             self._again[reader] -= 1
             if not self._again[reader]:

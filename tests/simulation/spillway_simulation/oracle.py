@@ -36,6 +36,7 @@ from spillway.wire import decode
 from spillway_simulation import members
 from spillway_simulation.lending_oracle import LendingOracle
 from spillway_simulation.ownership import Ownership
+from spillway_simulation.read_oracle import ReadOracle
 from spillway_simulation.removals import Removals, available_of
 from spillway_simulation.scaling_oracle import SCALING, ScalingOracle, Told
 
@@ -90,6 +91,7 @@ class Oracle:
         self.ownership = Ownership(clusters, self.violated)
         self.scaling = ScalingOracle(self.violated, was_told)
         self.lending: LendingOracle | None = None
+        self.reads: ReadOracle | None = None
         self.workloads: dict[Key, Known] = {}
         self.epoch = -1
         self.violations: list[str] = []
@@ -126,7 +128,7 @@ class Oracle:
             if topic is DEAD_LETTERS:
                 self.violated(f"a dead letter from {source}: {record.address.key}")
             if topic in (CLUSTERS, TURNS_PLANNER, WORKLOADS, PLACEMENTS, DECISIONS):
-                self._on_own(record, placements)
+                self._on_own(record, placements, source)
             if topic in SCALING:
                 self.scaling.on_record(record, source)
             if self.lending is not None and topic in LENT and record.value is not None:
@@ -135,14 +137,32 @@ class Oracle:
             self._on_placement(placement, declared)
         if self.lending is not None:
             self.lending.look()
+        if self.reads is not None:
+            self._note_for_reads(records, source)
 
-    def _on_own(self, record: Outgoing, placements: list[Placed]) -> None:
+    def _note_for_reads(self, records: Sequence[Outgoing], source: str) -> None:
+        """What a reader is shown after this transaction."""
+        assert self.reads is not None
+        topics = (WORKLOADS, PLACEMENTS)
+        for name in dict.fromkeys(record.address.key for record in records if record.address.topic in topics):
+            key = (name.partition("/")[0], name.partition("/")[2])
+            known = self.workloads.get(key, Known())
+            self.reads.decided(key, known.declared, known.placement, source)
+        for record in records:
+            if record.address.topic is CLUSTERS and record.value is not None:
+                event = decode(CLUSTERS.name, record.kind, record.value)
+                if isinstance(event, ClusterJoined | ClusterLeft):
+                    self.reads.cluster_said(event.cluster, getattr(event, "phase", ""), source)
+
+    def _on_own(self, record: Outgoing, placements: list[Placed], source: str) -> None:
         namespace, _, name = record.address.key.partition("/")
         if record.value is None:
             return
         match decode(record.address.topic.name, record.kind, record.value):
             case TurnTaken():
                 self.epoch += 1
+                if self.reads is not None and record.address.topic is TURNS_PLANNER:
+                    self.reads.turn_taken(source)
             case WorkloadDeclared() as declared:
                 known = self.workloads.setdefault((namespace, name), Known())
                 known.declared = declared

@@ -25,6 +25,8 @@ from spillway_simulation.ledger import Ledger, Outcome, add_ranges, code_here
 from spillway_simulation.lenders import Lenders, unlent
 from spillway_simulation.loop import OWNER, BusyLoop, Deadlock, VirtualLoop
 from spillway_simulation.operators import Operators
+from spillway_simulation.oracle import Oracle
+from spillway_simulation.readers import Readers
 from spillway_simulation.scalers import Scaler, resting, unscaled
 from spillway_simulation.script import Script, drawn_of
 from spillway_simulation.seeds import KEPT, script_of
@@ -66,7 +68,7 @@ def run_seed(seed: int, trace: bool = False, logs: bool = False) -> Outcome:
             converged_after,
             sum(len(sizes.every) for sizes in oracle.scaling.sizes.values()),
             dict(oracle.ownership.seen),
-            drawn_of(script) | dict(oracle.seen) | (oracle.lending.seen if oracle.lending is not None else {}),
+            _drawn(script, oracle),
         )
         if trace:
             print("\n".join(oracle.trace or ()))
@@ -75,6 +77,11 @@ def run_seed(seed: int, trace: bool = False, logs: bool = False) -> Outcome:
         gc.enable()
         asyncio.set_event_loop(None)
     return outcome
+
+
+def _drawn(script: Script, oracle: Oracle) -> dict[str, int]:
+    lending = oracle.lending.seen if oracle.lending is not None else {}
+    return drawn_of(script) | dict(oracle.seen) | lending | (oracle.reads.seen if oracle.reads is not None else {})
 
 
 async def _judged(script: Script, loop: VirtualLoop, trace: bool) -> tuple[World, float]:
@@ -104,6 +111,8 @@ async def _told(world: World) -> float:
     if world.script.lending is not None:
         tasks.append(asyncio.ensure_future(Lenders(world).run()))
         tasks.append(asyncio.ensure_future(_count_cores(world)))
+    if world.script.is_read:
+        tasks.append(asyncio.ensure_future(Readers(world).run()))
     tasks.append(asyncio.ensure_future(operators.run()))
     await FaultInjector(world).run()
     await tasks[-1]

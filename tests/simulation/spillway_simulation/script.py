@@ -125,6 +125,8 @@ class Script:
     scaled: tuple[Scaled, ...] = ()
     found: tuple[Found, ...] = ()
     lending: Lending | None = None
+    is_read: bool = False
+    """Whether readers ask the planners all the while."""
 
     @property
     def instances(self) -> tuple[str, ...]:

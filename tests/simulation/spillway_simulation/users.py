@@ -34,6 +34,8 @@ PASSING = frozenset({"UNAVAILABLE", "CANCELLED", "DEADLINE_EXCEEDED"})
 OVER_SOON = ("Deleting", "Adopting:", "Releasing:")
 RECOVERS_WITHIN_SECONDS = 200.0
 ADOPTS_TRIED = 8
+JOINED_WITHIN_SECONDS = 300.0
+"""All members, at the start, when nothing goes wrong yet."""
 AS_DECLARED = -1
 """Replicas that no answer says: what runs says them while it is taken over."""
 
@@ -200,8 +202,10 @@ async def answered(world: World, random: Random, verb: str, request: Any, of: st
 
 async def join_all(world: World) -> None:
     random = Random(f"{world.script.seed}/join")
-    for member in world.script.members:
-        await answered(world, random, "join_cluster", JoinClusterRequest(member.name, member.name, tier=member.tier))
+    async with asyncio.timeout(JOINED_WITHIN_SECONDS):
+        for member in world.script.members:
+            request = JoinClusterRequest(member.name, member.name, tier=member.tier)
+            await answered(world, random, "join_cluster", request)
 
 
 def _policy(spec: dict[str, Any]) -> dict[str, Any]:

@@ -31,6 +31,7 @@ from spillway_simulation.lending_script import POOL
 from spillway_simulation.loop import VirtualLoop
 from spillway_simulation.network import Network, SimulatedTransport
 from spillway_simulation.oracle import Oracle
+from spillway_simulation.read_oracle import ReadOracle
 from spillway_simulation.script import Script
 
 SESSION_SECONDS = 6.0
@@ -109,6 +110,7 @@ class Process:
     is_over: bool = False
     frozen: int = 0
     hear: Callable[[], None] | None = None
+    began_at: float = 0.0
 
 
 class World:
@@ -124,6 +126,8 @@ class World:
         self.oracle = Oracle(self.clusters, self._was_told)
         if script.lending is not None:
             self.oracle.lending = LendingOracle(script.lending, POOL, self.clusters, self.oracle.violated)
+        if script.is_read:
+            self.oracle.reads = ReadOracle(self.oracle.violated)
         self.store = MemoryStore()
         self.broker = SimBroker(Random(f"{script.seed}/log"), self.oracle.on_records)
         self.network = Network(Random(f"{script.seed}/network"), loop.context_of(""))
@@ -132,6 +136,8 @@ class World:
         self.platform.network = self.network
         self.processes: dict[str, Process] = {}
         self.untouched: dict[tuple[str, str], str] = {}
+        self.woken: Callable[[Process], None] = lambda _: None
+        """Told of each process that goes on after it was frozen or cut off."""
         self._lives: Counter[str] = Counter()
         for member in script.members:
             cluster = self.clusters[member.name]
@@ -168,7 +174,8 @@ class World:
         owner = f"{name}#{self._lives[name]}"
         self.oracle.note(f"start {owner}")
         context = self.loop.context_of(owner)
-        process = Process(name, owner, context, context.run(self.platform.start, name))
+        running = context.run(self.platform.start, name)
+        process = Process(name, owner, context, running, began_at=self.loop.time())
         process.running.task.add_done_callback(lambda task: self._ended(process, task), context=self.network.world)
         self.processes[name] = process
 
@@ -217,6 +224,7 @@ class World:
             self.oracle.note(f"wake {process.owner}")
             self.loop.wake(process.owner)
             self._tell(process)
+            self.woken(process)
 
     def cut_off(self, process: Process, seconds: float) -> None:
         if process.is_over:
@@ -229,6 +237,7 @@ class World:
     def _connect(self, process: Process) -> None:
         process.running.bus.unavailable = False
         self._tell(process)
+        self.woken(process)
 
     def _expire_if(self, process: Process, still: Callable[[], bool]) -> None:
         if still():

@@ -1,0 +1,140 @@
+"""Reads judged against the log: what is answered and not called stale is not older than what was written before.
+
+An answer that is not stale is a state of the log at least as new as the log was when the read was sent: of what the
+answering instance itself wrote, at that moment; of what others wrote, MISSES_SECONDS before it.
+"""
+
+import asyncio
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from planner.settings import PlannerSettings
+from spillway.api import ListClustersReply, ListReply, PlacementReply
+from spillway.events import PlacementDecided, WorkloadDeclared
+
+MISSES_SECONDS = PlannerSettings().turn_proven_seconds
+"""An active planner may not have heard of a later turn for so long, and so not of what was decided in it."""
+
+Key = tuple[str, str]
+Shown = tuple[object, ...]
+"""What a reader is shown of a workload, as far as the log alone says it; GONE: that it is not declared."""
+GONE: Shown = ()
+
+
+@dataclass(slots=True)
+class Versions:
+    """Of one thing, in the order of the log: when each was written, by whom, and what it shows."""
+
+    at: list[float] = field(default_factory=list)
+    source: list[str] = field(default_factory=list)
+    shown: list[Shown] = field(default_factory=list)
+
+    def add(self, source: str, shown: Shown) -> None:
+        self.at.append(asyncio.get_running_loop().time())
+        self.source.append(source)
+        self.shown.append(shown)
+
+    def least(self, reader: "Reader") -> int:
+        """The number of the oldest version that may be answered; -1: the thing need not be there yet."""
+        of_others = bisect_right(self.at, reader.sent_at - MISSES_SECONDS) - 1
+        newest = bisect_right(self.at, reader.sent_at) - 1
+        for number in range(newest, of_others, -1):
+            if self.source[number] == reader.source and self.at[number] >= reader.began_at:
+                return number
+        return of_others
+
+    def holds(self, reader: "Reader", shown: Shown) -> bool:
+        least = self.least(reader)
+        return (least < 0 and shown == GONE) or shown in self.shown[max(least, 0) :]
+
+
+@dataclass(frozen=True, slots=True)
+class Reader:
+    """Who answers: its name in the log, when its life began, and when it was asked."""
+
+    source: str
+    owner: str
+    began_at: float
+    sent_at: float
+
+
+class ReadOracle:
+    """Hears of every record of the planner's, and of every answer to a read."""
+
+    def __init__(self, violated: Callable[[str], None]) -> None:
+        self._violated = violated
+        self._workloads: dict[Key, Versions] = {}
+        self._clusters: dict[str, Versions] = {}
+        self._turns = Versions()
+        self.seen: dict[str, int] = {"reads": 0, "reads that were stale": 0, "reads of a turn that was over": 0}
+
+    # ── The log ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def turn_taken(self, source: str) -> None:
+        self._turns.add(source, (source,))
+
+    def decided(
+        self, key: Key, declared: WorkloadDeclared | None, placement: PlacementDecided | None, source: str
+    ) -> None:
+        self._workloads.setdefault(key, Versions()).add(source, _of_log(declared, placement))
+
+    def cluster_said(self, cluster: str, phase: str, source: str) -> None:
+        """phase: empty: it has left."""
+        self._clusters.setdefault(cluster, Versions()).add(source, (phase,) if phase else GONE)
+
+    # ── Answers ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def answered(self, reader: Reader, verb: str, *, stale: bool) -> bool:
+        """Of any read. Whether what it says is to be judged: only who has the turn says that it is not stale."""
+        self.seen["reads"] += 1
+        known = bisect_right(self._turns.at, reader.sent_at - MISSES_SECONDS)
+        over = known > 0 and reader.source not in self._turns.source[known - 1 :]
+        self.seen["reads of a turn that was over"] += over
+        self.seen["reads that were stale"] += stale
+        if over and not stale:
+            self._violated(f"{verb}: {reader.owner} answers as current {MISSES_SECONDS:g} s after its turn was over")
+        return not stale
+
+    def listed(self, reader: Reader, reply: ListReply) -> None:
+        found = {(one.placement.namespace, one.placement.name): _of_reply(one.placement) for one in reply.workloads}
+        for key, versions in self._workloads.items():
+            self._judge(reader, "/".join(key), versions, found.get(key, GONE))
+        for key in found.keys() - self._workloads.keys():
+            self._violated(f"List: {reader.owner} shows {'/'.join(key)}, which was never declared")
+
+    def got(self, reader: Reader, reply: PlacementReply) -> None:
+        versions = self._workloads.get((reply.namespace, reply.name))
+        if versions is not None:
+            self._judge(reader, f"{reply.namespace}/{reply.name}", versions, _of_reply(reply))
+
+    def clusters_listed(self, reader: Reader, reply: ListClustersReply) -> None:
+        found = {one.cluster: one.phase for one in reply.clusters}
+        for name, versions in self._clusters.items():
+            self._judge(reader, f"cluster {name}", versions, (found[name],) if name in found else GONE)
+
+    def _judge(self, reader: Reader, what: str, versions: Versions, shown: Shown) -> None:
+        if not versions.holds(reader, shown):
+            least = versions.least(reader)
+            newest = versions.shown[max(least, 0)]
+            self._violated(f"{what}: {reader.owner} answers {shown}, and the log has said {newest} before it was asked")
+
+
+def _of_log(declared: WorkloadDeclared | None, placement: PlacementDecided | None) -> Shown:
+    if declared is None:
+        return GONE
+    parts = placement.parts if placement is not None else ()
+    if (declared.deleting or declared.releasing) and not parts:
+        return GONE
+    unplaced = placement.unplaced if placement is not None else declared.replicas
+    return (declared.generation, declared.replicas, unplaced, declared.deleting, declared.releasing, _parts(parts))
+
+
+def _of_reply(reply: PlacementReply) -> Shown:
+    return (reply.generation, reply.replicas, reply.unplaced, reply.deleting, reply.releasing, _parts(reply.parts))
+
+
+def _parts(parts: Sequence[object]) -> tuple[tuple[object, ...], ...]:
+    """Of PlacementDecided, or of its answer: both have these."""
+    names = ("cluster", "replicas", "removing", "replicas_lost", "replicas_leaving", "adopting", "releasing")
+    return tuple(sorted(tuple(getattr(part, name) for name in names) for part in parts))
