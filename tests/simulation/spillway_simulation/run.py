@@ -15,6 +15,7 @@ from contextlib import suppress
 from dataclasses import asdict, replace
 from multiprocessing import get_context
 from pathlib import Path
+from random import Random
 from typing import Any, NoReturn
 
 import structlog
@@ -28,7 +29,7 @@ from spillway_simulation.operators import Operators
 from spillway_simulation.oracle import Oracle
 from spillway_simulation.readers import Readers
 from spillway_simulation.scalers import Scaler, resting, unscaled
-from spillway_simulation.script import Script, drawn_of
+from spillway_simulation.script import Retention, Script, drawn_of
 from spillway_simulation.seeds import KEPT, script_of
 from spillway_simulation.users import User, join_all
 from spillway_simulation.world import World
@@ -36,6 +37,7 @@ from spillway_simulation.world import World
 CONVERGED_WITHIN_SECONDS = 600.0
 LOOK_SECONDS = 2.0
 COUNT_SECONDS = 0.5
+RETAIN_SECONDS = 4.0
 SEEDS_A_COLLECTION = 16
 OWNED = ("adopted", "released", "left", "orphaned")
 BUILD = Path("build/simulation.json")
@@ -111,6 +113,8 @@ async def _told(world: World) -> float:
     if world.script.lending is not None:
         tasks.append(asyncio.ensure_future(Lenders(world).run()))
         tasks.append(asyncio.ensure_future(_count_cores(world)))
+    if world.script.retention is not None:
+        tasks.append(asyncio.ensure_future(_retain(world, world.script.retention)))
     if world.script.is_read:
         tasks.append(asyncio.ensure_future(Readers(world).run()))
     tasks.append(asyncio.ensure_future(operators.run()))
@@ -134,6 +138,14 @@ async def _told(world: World) -> float:
     for sentence in lacking if not world.oracle.violations else ():
         world.oracle.violated(f"{CONVERGED_WITHIN_SECONDS:g} s after the last fault: {sentence}")
     return converged_after
+
+
+async def _retain(world: World, retention: Retention) -> None:
+    """As a broker does it: now and then, and of what is too old by then or too much."""
+    random = Random(f"{world.script.seed}/retain")
+    while True:
+        await asyncio.sleep(random.uniform(1, 2 * RETAIN_SECONDS))
+        world.broker.retain(retention.seconds, retention.bytes_max)
 
 
 async def _count_cores(world: World) -> None:

@@ -6,7 +6,8 @@ from random import Random
 from spillway_simulation.scaling_script import HPAS, Scaled, following_idle, scaled_of
 
 CPU_CHOICES = (250, 500, 1000, 1500)
-INSTANCES = ("planner-1", "planner-2", "snapshot-1", "snapshot-2", "propagator-1", "propagator-2")
+PLANNERS = ("planner-1", "planner-2")
+INSTANCES = (*PLANNERS, "snapshot-1", "snapshot-2", "propagator-1", "propagator-2")
 
 LENDERS = ("vk-bridge-1", "vk-bridge-2", "descheduler-1", "descheduler-2")
 
@@ -115,6 +116,14 @@ class Lending:
 
 
 @dataclass(frozen=True, slots=True)
+class Retention:
+    """Of topics that forget: records older than so many seconds go, and the oldest of a partition with more bytes."""
+
+    seconds: float
+    bytes_max: int | None
+
+
+@dataclass(frozen=True, slots=True)
 class Script:
     seed: int
     members: tuple[Member, ...]
@@ -127,6 +136,7 @@ class Script:
     lending: Lending | None = None
     is_read: bool = False
     """Whether readers ask the planners all the while."""
+    retention: Retention | None = None
 
     @property
     def instances(self) -> tuple[str, ...]:
@@ -141,6 +151,7 @@ def drawn_of(script: Script) -> dict[str, int]:
         "orders": len(script.orders),
         "faults": len(script.faults),
         "lending": int(script.lending is not None),
+        "retention": int(script.retention is not None),
     }
 
 
@@ -167,6 +178,24 @@ def with_versions_back(script: Script) -> Script:
     found = faults_of(random, kinds, random.choice((0, 0, 0, 1)), script.faults_end, len(script.faults))
     end = max([script.faults_end, *(one.at + one.seconds for one in found)])
     return replace(script, faults=tuple(sorted((*script.faults, *found), key=lambda one: one.at)), faults_end=end)
+
+
+def with_reads(script: Script) -> Script:
+    """Readers, and in a third of the seeds a planner that is cut off for longer than its turn lasts."""
+    random = Random(f"{script.seed}/reads")
+    cut = random.choice((0, 0, 1))
+    at, seconds = random.uniform(4, max(5.0, script.faults_end - 20)), random.uniform(14, 40)
+    faults = (Fault(at, "cut-off", random.choice(PLANNERS), seconds, 0, len(script.faults)),) * cut
+    end = max([script.faults_end, *(one.at + one.seconds for one in faults)])
+    together = tuple(sorted((*script.faults, *faults), key=lambda one: one.at))
+    return replace(script, faults=together, faults_end=end, is_read=True)
+
+
+def with_retention(script: Script) -> Script:
+    """In half of the seeds. Drawn from a stream of its own."""
+    random = Random(f"{script.seed}/retention")
+    seconds, bytes_max = random.choice((0.0, 0.0, 24.0, 40.0)), random.choice((None, None, 30_000))
+    return replace(script, retention=Retention(seconds, bytes_max) if seconds else None)
 
 
 def first_script(seed: int) -> Script:

@@ -4,11 +4,16 @@ A seed stands for the same script only as long as script.py draws the same: each
 What was added to the scripts later is drawn from streams of its own; a kept seed runs with what there was in its day.
 """
 
-from dataclasses import replace
-
 from spillway_simulation.brownfield_script import with_brownfield
 from spillway_simulation.lending_script import with_lending
-from spillway_simulation.script import Script, first_script, with_scaling, with_versions_back
+from spillway_simulation.script import (
+    Script,
+    first_script,
+    with_reads,
+    with_retention,
+    with_scaling,
+    with_versions_back,
+)
 
 KEPT_FIRST: dict[int, str] = {
     2034: "what a waiting workload took itself was back by the next look, showed no gain, and it waited for ever",
@@ -58,4 +63,4 @@ def script_of(seed: int) -> Script:
     if seed in KEPT_BROWNFIELD:
         return script
     script = with_versions_back(script)
-    return script if seed in KEPT_VERSIONS else replace(with_lending(script), is_read=True)
+    return script if seed in KEPT_VERSIONS else with_retention(with_reads(with_lending(script)))

@@ -4,7 +4,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Callable, Coroutine
 from contextvars import Context
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random
 from typing import Any
 
@@ -132,6 +132,8 @@ class World:
         self.broker = SimBroker(Random(f"{script.seed}/log"), self.oracle.on_records)
         self.network = Network(Random(f"{script.seed}/network"), loop.context_of(""))
         self.platform = SimulatedPlatform(self.broker, self.store, self.clusters, PLANNER, SNAPSHOT, PROPAGATOR, HPA)
+        if script.retention is not None:
+            self.platform.snapshot_settings = replace(SNAPSHOT, full_seconds=script.retention.seconds / 3)
         self.platform.descheduler_settings, self.platform.bridge_settings = DESCHEDULER, BRIDGE
         self.platform.network = self.network
         self.processes: dict[str, Process] = {}
