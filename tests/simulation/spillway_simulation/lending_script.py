@@ -41,7 +41,7 @@ def with_lending(script: Script, always: bool = False) -> Script:
     span = script.faults_end
     wanted = tuple(sorted(_wanted(random, members, owners, span), key=lambda one: one.at))
     said = _said(random, owners, span)
-    last = {one.owner: one.verb for one in said}
+    last = {one.owner: one.verb for one in said if one.verb in (DECLARE, WITHDRAW)}
     orders, silences = _pool_leaves(random, span, len(script.faults))
     faults = (*silences, *_faults(random, owners, span, len(script.faults) + len(silences)))
     ends = [one.at + one.seconds for one in orders] + [one.at + one.seconds for one in faults]

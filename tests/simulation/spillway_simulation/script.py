@@ -9,6 +9,8 @@ CPU_CHOICES = (250, 500, 1000, 1500)
 PLANNERS = ("planner-1", "planner-2")
 INSTANCES = (*PLANNERS, "snapshot-1", "snapshot-2", "propagator-1", "propagator-2")
 
+FLEET_MEMBERS = 300
+FLEETS_ONE_OF, FLEET_ASKS, FLEET_SECONDS = 200, 25, 15.0
 LENDERS = ("vk-bridge-1", "vk-bridge-2", "descheduler-1", "descheduler-2")
 
 INSTANCE_FAULTS = ("kill", "kill", "freeze", "freeze", "freeze", "stop", "cut-off", "late", "late", "again")
@@ -137,6 +139,8 @@ class Script:
     is_read: bool = False
     """Whether readers ask the planners all the while."""
     retention: Retention | None = None
+    repeats: bool = False
+    """Whether users ask each thing again with the key that it had, once it was answered."""
 
     @property
     def instances(self) -> tuple[str, ...]:
@@ -150,6 +154,7 @@ def drawn_of(script: Script) -> dict[str, int]:
         "asks": sum(map(len, script.asks.values())),
         "orders": len(script.orders),
         "faults": len(script.faults),
+        "fleets": int(len(script.members) >= FLEET_MEMBERS),
         "lending": int(script.lending is not None),
         "retention": int(script.retention is not None),
     }
@@ -196,6 +201,24 @@ def with_retention(script: Script) -> Script:
     random = Random(f"{script.seed}/retention")
     seconds, bytes_max = random.choice((0.0, 0.0, 24.0, 40.0)), random.choice((None, None, 30_000))
     return replace(script, retention=Retention(seconds, bytes_max) if seconds else None)
+
+
+def with_fleet(script: Script) -> Script:
+    """In one of 200 seeds something else altogether: 300 small members, and one workload of which much is asked."""
+    random = Random(f"{script.seed}/fleet")
+    if random.random() >= 1 / FLEETS_ONE_OF:
+        return script
+    members = tuple(
+        Member(f"{tier}-{n + 1}", tier, 1, 2_000)
+        for tier, count in (("own", FLEET_MEMBERS // 2), ("cloud", FLEET_MEMBERS // 2))
+        for n in range(count)
+    )
+    asked = [Ask("apply", 0.5, random.randint(100, 600), 500, "", False)]
+    asked += [replace(asked[0], verb="scale", replicas=random.randint(100, 900)) for _ in range(FLEET_ASKS)]
+    kinds = (*((kind, INSTANCES) for kind in INSTANCE_FAULTS), *((kind, ("",)) for kind in LOG_FAULTS))
+    faults = faults_of(random, kinds, random.choice((0, 1, 2)), FLEET_SECONDS)
+    end = max([FLEET_SECONDS, *(one.at + one.seconds for one in faults)])
+    return Script(script.seed, members, {"w0": tuple(asked)}, (), faults, end, is_read=True, repeats=True)
 
 
 def first_script(seed: int) -> Script:

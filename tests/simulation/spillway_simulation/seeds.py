@@ -9,6 +9,7 @@ from spillway_simulation.lending_script import with_lending
 from spillway_simulation.script import (
     Script,
     first_script,
+    with_fleet,
     with_reads,
     with_retention,
     with_scaling,
@@ -63,4 +64,4 @@ def script_of(seed: int) -> Script:
     if seed in KEPT_BROWNFIELD:
         return script
     script = with_versions_back(script)
-    return script if seed in KEPT_VERSIONS else with_retention(with_reads(with_lending(script)))
+    return script if seed in KEPT_VERSIONS else with_fleet(with_retention(with_reads(with_lending(script))))

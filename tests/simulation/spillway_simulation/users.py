@@ -89,6 +89,8 @@ class User:
         if reply is None:
             return
         self._world.oracle.note(f"answer {key} {ask.verb} {reply.placed}+{reply.unplaced}")
+        if self._world.script.repeats:
+            await self._repeat(ask, key, reply)
         expected = self.expected
         expected.taken_over = ask.verb == "adopt"
         if ask.verb == "migrate":
@@ -105,6 +107,13 @@ class User:
         if ask.verb == "apply":
             expected.exists, expected.cpu = True, ask.cpu
             expected.configured = key if ask.configured else ""
+
+    async def _repeat(self, ask: Ask, key: str, reply: Any) -> None:
+        """The same key, the same answer, and nothing is done a second time."""
+        again = await self._answer(ask, key)
+        told = (reply.generation, reply.replicas, reply.placed, reply.unplaced)
+        if again is None or (again.generation, again.replicas, again.placed, again.unplaced) != told:
+            self._world.oracle.violated(f"{key}: asked again, answered {again} after {told}")
 
     async def _answer(self, ask: Ask, key: str) -> Any:
         """None when it is refused; a cluster that is not heard, or differs as it rolls, may be another one soon."""
