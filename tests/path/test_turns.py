@@ -11,7 +11,7 @@ from planner.settings import PlannerSettings
 from spillway.addresses import TURNS_PLANNER
 from spillway.api import ApplyRequest, FreezeRequest, ListBrakesRequest, ListRequest, RequestError, ScaleRequest
 from spillway.bus import OffsetsWentBack
-from spillway.events import BrakeSet
+from spillway.events import STATE_ORPHANED, BrakeSet, TurnTaken, WorkloadObserved
 from spillway.local_bus import LocalBus
 from spillway.store import MemoryStore
 from spillway_local import member_nodes
@@ -110,3 +110,35 @@ async def test_where_the_offsets_of_turns_went_back_no_planner_decides_anything(
             await planner.run(asyncio.Event())
         with pytest.raises(RequestError, match="this planner"):
             await planner.scale(ScaleRequest(NAMESPACE, "web", 1))
+
+
+async def test_a_word_of_a_turn_that_is_over_makes_no_part_forgotten_also_where_it_is_read_before_the_next_claim() -> (
+    None
+):
+    """The claim that ended it is in the log already, in another partition, and the planner reads it seconds later."""
+    async with in_process(SMALL, services=("snapshot-1", "planner-1")) as platform:
+        await join(platform)
+        log = LocalBus(platform.broker, FLEET_ID, "propagators")
+        (first,) = await log.publish(TurnTaken("propagator", "own-1", "propagator-2"))
+        await platform.planner().apply(ApplyRequest((deployment("web", NAMESPACE, 2),)))
+        bus, claims = platform.running["planner-1"].bus, (first.topic, first.partition)
+        bus.lag_seconds = lambda topic, partition: 10 if (topic, partition) == claims else 0
+        (second,) = await log.publish(TurnTaken("propagator", "own-1", "propagator-1"))
+        (word,) = await log.publish(orphaned(platform.planner(), first.offset))
+        assert (word.topic, word.partition) != claims
+        for _ in range(20):
+            await asyncio.sleep(1)
+            assert parts(platform.planner()) == {"own-1"}
+        await log.publish(orphaned(platform.planner(), second.offset))
+        await until(lambda: not parts(platform.planner()), "what the present owner says counts")
+
+
+def parts(planner: Planner) -> set[str]:
+    return set(planner.state.workloads[NAMESPACE, "web"].parts)
+
+
+def orphaned(planner: Planner, epoch: int) -> WorkloadObserved:
+    version = planner.state.workloads[NAMESPACE, "web"].parts["own-1"].version
+    return WorkloadObserved(
+        NAMESPACE, "web", "own-1", epoch, 1, version, STATE_ORPHANED, "", 2, 2, 2, 2, 2, "Deployment"
+    )

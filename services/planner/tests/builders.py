@@ -190,8 +190,14 @@ class Fleet:
             self.change(name)
 
     def moment(self) -> Moment:
+        self.read_on()
         self.sequence += 1
         return Moment(self.now, int(self.now * 1000), Generation(self.epoch, self.sequence))
+
+    def read_on(self) -> None:
+        """All that stands in the log has been read behind what was said of clusters."""
+        words = self.state.statuses()
+        self.state.owners.prove({(one.namespace, one.name, one.cluster): one for one in words})
 
 
 def room(certain: int, possible: int | None = None, when_empty: bool = True) -> Room:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from sim.manifests import deployment, statefulset
+from spillway.addresses import PLACEMENTS
 from spillway.clusters.api import CONFIG_MAPS, DEPLOYMENTS
 from spillway.events import ClusterJoined, ClusterLeft, DependencyDeclared
 from spillway.kubernetes.objects import STATEFULSETS, Kind
@@ -212,3 +213,65 @@ async def test_what_is_deleted_in_order_is_never_said_to_be_an_orphan(fleet: Any
 
 def dependency(name: str) -> DependencyDeclared:
     return DependencyDeclared("ConfigMap", "default", name, "default/web", 1, json.dumps(config_map(name)).encode())
+
+
+async def test_what_is_seen_before_the_placement_that_lists_it_is_no_orphan(fleet: Any) -> None:
+    """As a successor makes it: its placement stands in the log already, and is read later than the object is seen."""
+    async with fleet:
+        await fleet.declare()
+        await fleet.start()
+        await asyncio.sleep(10)
+        fleet.buses["p1"].lag_seconds = lambda topic, partition: 4 if topic == PLACEMENTS.name else 0
+        await fleet.place(1, {"own-1": 3})
+        await add(fleet, DEPLOYMENTS, deployment("web", 3), "1.1")
+        await asyncio.sleep(30)
+        assert {status.state for status in fleet.statuses()} == {"Present"}
+
+
+async def test_an_orphan_is_said_once_the_log_was_read_after_it_was_seen(fleet: Any) -> None:
+    async with fleet:
+        await fleet.declare()
+        await fleet.start()
+        await asyncio.sleep(10)
+        fleet.buses["p1"].lag_seconds = lambda topic, partition: 4
+        await fleet.declare(name="unread")
+        await add(fleet, DEPLOYMENTS, deployment("web", 3), "1.1")
+        await asyncio.sleep(3)
+        assert fleet.statuses() == []
+        await asyncio.sleep(10)
+        assert fleet.state() == ("Orphaned", "1.1", "")
+
+
+@with_orphan
+async def test_who_is_cut_off_says_nothing_of_orphans_and_goes_on_when_it_has_read_the_log_again(fleet: Any) -> None:
+    """It could not know of a placement that lists them again."""
+    before = len(fleet.said)
+    fleet.buses["p1"].lag_seconds = lambda topic, partition: 10**6
+    await fleet.declare(name="unread")
+    await asyncio.sleep(10)
+    await add(fleet, DEPLOYMENTS, deployment("late", 3), "1.1")
+    await fleet.api("own-1").delete(DEPLOYMENTS, "default", "web", uid="", resource_version="")
+    await asyncio.sleep(30)
+    assert fleet.said[before:] == []
+    fleet.buses["p1"].lag_seconds = lambda topic, partition: 0
+    await asyncio.sleep(10)
+    assert [record.key for record in fleet.said[before:]] == ["default/web/own-1", "default/late/own-1"]
+    assert tombstones(fleet)[-1:] == ["default/web/own-1"]
+
+
+@with_orphan
+async def test_a_new_owner_says_in_its_own_epoch_what_the_one_before_said_in_the_same_words(fleet: Any) -> None:
+    """The words of a turn that is over settle nothing any more."""
+    await fleet.place(2, {"own-2": 2}, name="other")
+    await fleet.declare(name="other")
+    await asyncio.sleep(10)
+    first = [fleet.status("own-1"), fleet.status("own-2", "other")]
+    await fleet.kill()
+    await fleet.start("p2")
+    await asyncio.sleep(60)
+    again = [fleet.status("own-1"), fleet.status("own-2", "other")]
+    assert [one.state for one in again] == ["Orphaned", "Present"]
+    assert all(later.epoch > earlier.epoch for earlier, later in zip(first, again, strict=True))
+    said = len(fleet.said)
+    await asyncio.sleep(600)
+    assert len(fleet.said) == said

@@ -48,6 +48,7 @@ KEPT_BROWNFIELD: dict[int, str] = {
 """Since clusters are given up, and members have something before anything is asked."""
 
 KEPT_VERSIONS: dict[int, str] = {
+    500564: "a propagator that had lost its turn made the planner forget a part that its successor had just created",
     41604: "watches from versions that a member had before it was restored said nothing, and nobody listed again",
 }
 """Since versions of members begin again."""

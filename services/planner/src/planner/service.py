@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 import structlog
@@ -31,9 +32,9 @@ from planner.questions import Questions
 from planner.settings import PlannerSettings
 from planner.watches import CurrentState, Watches
 from spillway import api, metrics, tracing
-from spillway.addresses import SCALE, Tombstone
+from spillway.addresses import SCALE, WORKLOAD_STATUS, Tombstone
 from spillway.api import RequestError
-from spillway.bus import Bus, Offsets, Record
+from spillway.bus import Bus, BusUnavailable, Offsets, Record
 from spillway.events import DecisionRecorded, PlacementDecided
 from spillway.feasibility.cluster_view import NEVER, WorkloadKey
 from spillway.model import Generation
@@ -67,7 +68,7 @@ class Planner:
         self._intake = Intake(self.state, clocks.steady, self._on_records)
         self._watches = Watches(bus, settings.watches_max, settings.watch_events_waiting_max)
         self._questions = Questions(bus)
-        role = Role("planner", RETRY, metrics.PLANNER_ACTIVE, beside_life=(self._questions.run,))
+        role = Role("planner", RETRY, metrics.PLANNER_ACTIVE, (self._questions.run,), (self._prove_words,))
         self.standby = Standby(bus, role, instance, settings, self)
         self._adoptions = Adoptions(
             self._questions, self._ask, lambda: bus.fleet, settings.find_seconds, settings.recover_events_max
@@ -103,7 +104,8 @@ class Planner:
 
     def begin(self) -> Follower:
         self._intake = Intake(PlannerState(self._settings.rules()), self._clocks.steady, self._on_records)
-        return follower_into(self._intake, self._bus)
+        self._follower = follower_into(self._intake, self._bus)
+        return self._follower
 
     def use(self) -> None:
         self._current.state = self._intake.state
@@ -127,6 +129,16 @@ class Planner:
         self._projection.begin()
         self._homing, self._lent_homes = Homing(), LentHomes()
         log.info("turn taken", epoch=turn.epoch, workloads=len(self.state.workloads))
+
+    async def _prove_words(self) -> None:
+        """Reads the log once more behind each word of a cluster that something waits for that cannot be taken back."""
+        while True:
+            await asyncio.sleep(self._settings.tick_seconds)
+            asked = self.state.owners.take_asked()
+            if asked:
+                with suppress(BusUnavailable):  # Then nothing is proven, and they are asked about again.
+                    await self._follower.caught_up(WORKLOAD_STATUS)
+                    self.state.owners.prove(asked)
 
     async def _hear_clusters(self) -> None:
         """A start reads capacity of unknown age; the first heartbeats tell it, and decisions wait for them."""

@@ -105,7 +105,7 @@ class ClusterWorker:
         self._reporter = Reporter(
             shared.bus, epoch, shared.settings, self._shown, shared.desired.status, self._vanished
         )
-        self._orphans = Orphans(cluster, self._mirror, shared.desired, self._reporter.note)
+        self._orphans = Orphans(cluster, self._mirror, shared.desired, shared.proof, self._reporter.note)
         self._finder = Finder(cluster, shared.rules.fleet, api, shared.bus, shared.desired, shared.settings)
         self._asker = ShapeAsker(epoch, api, shared.bus, shared.desired, self._reach, self._namespaces, shared.settings)
         self._listed: set[str] = set()
@@ -169,6 +169,12 @@ class ClusterWorker:
     def ask_shape_again(self, digest: str) -> None:
         """What was said of it was taken back."""
         self._asker.ask_again(digest)
+
+    def log_read(self, renewed: bool) -> None:
+        """It is known anew that all of the log has been read. renewed: for some time it was not."""
+        self._orphans.log_read()
+        if renewed and self._all_listed.is_set():
+            self._orphans.note_all()
 
     def contradict(self, target: Target, offset: int) -> None:
         """Somebody whose turn is over said something of it there, or somebody took back what was said."""
@@ -399,7 +405,8 @@ class ClusterWorker:
         return with_beside(observed(target, found, Outcome(version, STATE_ORPHANED, ""), kind), beside)
 
     def _vanished(self, target: Target) -> bool:
-        return self._all_listed.is_set() and not self._mirror.has(target) and not self._desired.lists(target)
+        known = self._all_listed.is_set() and self._proof.holds()
+        return known and not self._mirror.has(target) and not self._desired.lists(target)
 
 
 def _name(target: Target) -> str:

@@ -19,5 +19,9 @@ class LogProof:
         """Everything that was in the log at this moment has been read."""
         self._proven_at = max(self._proven_at, at)
 
+    def covers(self, at: float) -> bool:
+        """Whether everything that was in the log at this moment has been read, and the proof holds."""
+        return self.holds() and self._proven_at >= at
+
     def holds(self) -> bool:
         return asyncio.get_running_loop().time() - self._proven_at <= self._seconds

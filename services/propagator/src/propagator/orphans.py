@@ -3,11 +3,13 @@
 A workload's ConfigMaps and Services are its own: where no placement lists it, they are orphans with it, or without.
 """
 
+import asyncio
 from collections.abc import Callable
 
 import structlog
 
 from propagator.core.desired import Desired, Target
+from propagator.log_proof import LogProof
 from propagator.metrics import EMPTY_LOG, ORPHANS
 from propagator.mirror import Mirror
 
@@ -15,32 +17,50 @@ log = structlog.get_logger()
 
 
 class Orphans:
-    """changed: told of each target that became an orphan, is one and changed, or is none any more."""
+    """changed: told of each target that became an orphan, is one and changed, or is none any more.
 
-    def __init__(self, cluster: str, mirror: Mirror, desired: Desired, changed: Callable[[Target], None]) -> None:
+    An object may be seen before the placement that lists it is read, for a successor may have made it: so it is an
+    orphan only once everything has been read that was in the log when it was noticed, and as long as that proof holds.
+    """
+
+    def __init__(
+        self, cluster: str, mirror: Mirror, desired: Desired, proof: LogProof, changed: Callable[[Target], None]
+    ) -> None:
         self._cluster = cluster
         self._mirror = mirror
         self._desired = desired
+        self._proof = proof
         self._changed = changed
-        self._orphans: set[Target] = set()
+        self._noticed: dict[Target, float] = {}
+        """When they were noticed first, on the loop's clock."""
+        self._unsure: dict[Target, None] = {}
         self._empty_log = False
         self._counted = ORPHANS.labels(cluster)
 
     def note(self, target: Target) -> None:
         """The object, or what is wanted of it, may have changed."""
         orphan = self._mirror.has(target) and not self._desired.lists(target)
-        if orphan and target not in self._orphans:
-            self._orphans.add(target)
+        if orphan and target not in self._noticed:
+            self._noticed[target] = asyncio.get_running_loop().time()
+            self._unsure[target] = None
+        if orphan or target in self._noticed:
+            self._changed(target)
+        if not orphan:
+            self._noticed.pop(target, None)
+            self._unsure.pop(target, None)
+        self._count()
+
+    def log_read(self) -> None:
+        """The proof was renewed: what is unsure may be said now, and what could not be said meanwhile again."""
+        for target in [one for one in self._unsure if self.has(one)]:
+            del self._unsure[target]
             log.warning(
                 "orphan: our label, but no placement lists it; left as it is",
                 cluster=self._cluster,
                 workload=f"{target.namespace}/{target.name}",
             )
-        if orphan or target in self._orphans:
             self._changed(target)
-        if not orphan:
-            self._orphans.discard(target)
-        self._counted.set(len(self._orphans))
+        self._count()
 
     def note_all(self) -> None:
         """Everything has been listed: what was said of orphans before holds, or is to be taken back."""
@@ -48,7 +68,11 @@ class Orphans:
             self._changed(target)
 
     def has(self, target: Target) -> bool:
-        return target in self._orphans
+        noticed_at = self._noticed.get(target)
+        return noticed_at is not None and self._proof.covers(noticed_at)
+
+    def _count(self) -> None:
+        self._counted.set(len(self._noticed) - len(self._unsure))
 
     def note_log(self) -> None:
         """A log that places nothing where objects bear our label has lost something."""

@@ -90,12 +90,16 @@ class Reporter:
             del self._changed[target]
             current = self._current(target)
             said = self._said.get(target) or self._logged(target)
-            if current is not None and (self._is_overruled(target) or is_news(current, said)):
+            if current is not None and (self._is_overruled(target) or self._is_news(current, said)):
                 self._sequence += 1
                 news.append((target, replace(current, epoch=self._epoch, sequence=self._sequence)))
             elif current is None and said is not None and said.state == STATE_ORPHANED and self._vanished(target):
                 news.append((target, Tombstone(status_address(target.namespace, target.name, target.cluster))))
         return news
+
+    def _is_news(self, current: WorkloadObserved, said: WorkloadObserved | None) -> bool:
+        """Also what an owner before said in the same words: readers go by the words of the newest turn alone."""
+        return is_news(current, said) or (said is not None and said.epoch < self._epoch)
 
     def _is_overruled(self, target: Target) -> bool:
         return self._overruled.get(target, NOWHERE) > self._places.get(target, NOWHERE)

@@ -224,7 +224,9 @@ class Propagator:
         """Notes again and again that all of the log was read: who cannot, may know neither turns nor placements."""
         clock = asyncio.get_running_loop().time
         while True:
-            asked_at = clock()
+            asked_at, held = clock(), self._proof.holds()
             await self.caught_up()
             self._proof.proven(asked_at)
+            for worker in self.turns.workers.values():
+                worker.log_read(renewed=not held)
             await asyncio.sleep(self._settings.log_asked_seconds)

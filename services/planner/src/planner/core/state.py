@@ -15,6 +15,7 @@ from planner.core.manifests.policy import Clusters
 from planner.core.manifests.templates import is_newest, read_earlier, read_template
 from planner.core.moving.brakes import Brakes
 from planner.core.moving.waiting import Rooms, WaitingList
+from planner.core.owners import Owners
 from planner.core.reserving import reserved
 from planner.core.rollout.rollout_list import RolloutList
 from planner.core.rollout.turns import waits_for_room
@@ -86,6 +87,7 @@ class PlannerState:
         self._seen = Seen()
         self._twins: dict[str, str] = {}
         self.admitted = AdmittedShapes()
+        self.owners = Owners()
         self._promises = Promises()
         self._virtual_nodes = VirtualNodes()
         self._orphan_placements: dict[WorkloadKey, PlacementDecided] = {}
@@ -99,7 +101,7 @@ class PlannerState:
             case ClusterJoined():
                 self._join(event)
             case TurnTaken() | ShapeAdmitted():
-                self._hear(event)
+                self._hear(event, offset)
             case ClusterLeft():
                 self.admitted.forget_cluster(event.cluster)
                 self.room_changed(event.cluster)
@@ -371,12 +373,14 @@ class PlannerState:
         if event.cluster not in needs or event.generation >= needs[event.cluster].generation:
             needs[event.cluster] = event
 
-    def _hear(self, event: TurnTaken | ShapeAdmitted) -> None:
+    def _hear(self, event: TurnTaken | ShapeAdmitted, offset: int) -> None:
         """Of a propagator: that it holds a cluster, and what that makes of a template's pods."""
         if isinstance(event, ShapeAdmitted):
+            self.owners.heard(event.cluster, event.epoch)
             if self.admitted.apply(event):
                 self._shape_changed(event.template, event.cluster)
         elif event.service == "propagator":
+            self.owners.heard(event.cluster, offset)
             self.admitted.claimed(event.cluster)
 
     def _join(self, event: ClusterJoined) -> None:
@@ -460,6 +464,7 @@ class PlannerState:
         if before is not None and (event.epoch, event.sequence) < (before.epoch, before.sequence):
             return
         known[event.cluster] = event
+        self.owners.heard(event.cluster, event.epoch)
         if bars(event) != (before is not None and bars(before)):
             self._orphan_changed(event.cluster, key)
         if workload is not None:

@@ -264,7 +264,7 @@ def _without_settled(state: PlannerState, workload: Workload, moment: Moment) ->
     kept = tuple(part for part in workload.placement.parts if not _is_absent(state, workload, part, moment.now))
     if len(kept) == len(workload.placement.parts):
         return None
-    back = sum(part.replicas_kept for part in workload.parts.values() if gives_way(workload, part))
+    back = sum(part.replicas_kept for part in workload.parts.values() if _gives_way(state, workload, part))
     unplaced = workload.placement.unplaced + back
     return replace(workload.placement, parts=kept, unplaced=unplaced, generation=moment.generation)
 
@@ -274,14 +274,19 @@ def _is_absent(state: PlannerState, workload: Workload, part: Part, now: float) 
 
     A cluster that will not return says nothing: what is found there later is an orphan.
     """
-    if gives_way(workload, part):
+    if _gives_way(state, workload, part):
         return True
     if part.releasing and state.is_lost_for_good(part.cluster, now):
         return True
     observed = workload.statuses.get(part.cluster)
     if observed is None or observed.version != part.version:
         return False
-    return (part.removing and observed.state == STATE_ABSENT) or (part.releasing and observed.state == STATE_RELEASED)
+    gone = part.removing and observed.state == STATE_ABSENT
+    return (gone or (part.releasing and observed.state == STATE_RELEASED)) and state.owners.settles(observed)
+
+
+def _gives_way(state: PlannerState, workload: Workload, part: Part) -> bool:
+    return gives_way(workload, part) and state.owners.settles(workload.statuses[part.cluster])
 
 
 def _tombstones(state: PlannerState, workload: Workload) -> Iterable[Tombstone]:

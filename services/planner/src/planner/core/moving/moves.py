@@ -268,6 +268,8 @@ def _status(state: PlannerState, workload: Workload, part: Part, now: float) -> 
     status = workload.statuses.get(part.cluster)
     if status is None or status.version != part.version or not state.is_fresh(part.cluster, now):
         return None
+    if not state.owners.is_present(status):  # What is let go for it is gone: the owner of now says it again.
+        return None
     return status
 
 

@@ -228,10 +228,10 @@ def _followed(state: PlannerState, workload: Workload, part: Part, moment: Momen
         return None
     if not part.adopting or observed is None or observed.version != part.version:
         return part
-    if observed.state in (STATE_NOT_OWNED, STATE_ABSENT):
-        return None
-    if observed.state != STATE_PRESENT:
+    if observed.state not in (STATE_NOT_OWNED, STATE_ABSENT, STATE_PRESENT) or not state.owners.settles(observed):
         return part
+    if observed.state != STATE_PRESENT:
+        return None
     if observed.spec_replicas == part.replicas:
         return replace(part, ceiling=part.replicas, adopting=False, found_uid="", found_fleet="")
     return replace(
