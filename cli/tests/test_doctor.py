@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from spillway import api
+from spillway import api, reasons
 from spillway.addresses import SCOPE_CLUSTER, SCOPE_WORKLOAD, TOPICS
 from spillway.api_lending import ClusterLending, LentNode
 from spillway.api_scaling import ExplainedMetric, ExplainPolicyReply, PolicyReply, ScaleCondition
@@ -158,8 +158,8 @@ def bridge(cluster: str, *lacking: Right, **changes: Any) -> dict[str, Any]:
     return {"visits": (VISIT, replace(BRIDGE_VISIT, **{"cluster": cluster, "lacking": lacking} | changes))}
 
 
-def answer(code: str, text: str) -> dict[str, Any]:
-    return {"probed": (ACTIVE, replace(STANDBY, code=code, text=text))}
+def answer(code: str, text: str, reason: str = "") -> dict[str, Any]:
+    return {"probed": (ACTIVE, replace(STANDBY, code=code, text=text, reason=reason))}
 
 
 MANY = Right("deletecollection", "", "pods")
@@ -175,8 +175,8 @@ RECALLED = replace(LENT, state="Recalled", recalled_ms=int(1000 * (NOW - 1000)),
 BREAKS: dict[str, tuple[dict[str, Any], Outcome, str, list[str]]] = {
     "an instance is down": (answer("UNAVAILABLE", "nothing listens there"), FAILED, "planner b:7400", ["is it up?"]),
     "an instance hangs": (answer("DEADLINE_EXCEEDED", "x"), FAILED, "planner b:7400", ["it hangs", "Restart it"]),
-    "an instance that reads": (answer("UNAVAILABLE", "this planner still reads the log"), FAILED, "planner b:7400",
-                               ["still reads", "takes seconds"]),
+    "an instance that reads": (answer("UNAVAILABLE", "this planner still reads the log", reasons.READING_THE_LOG),
+                               FAILED, "planner b:7400", ["still reads", "takes seconds"]),
     "TLS is not ours": (answer("UNAVAILABLE", "TLS: its certificate is not believed"), FAILED, "planner b:7400",
                         ["not believed", "SPILLWAY_CA"]),
     "a wrong token": (answer("UNAUTHENTICATED", "no caller"), FAILED, "planner b:7400", ["SPILLWAY_TOKEN"]),

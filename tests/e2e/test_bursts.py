@@ -54,7 +54,7 @@ async def test_two_bursts_beyond_the_room_leave_nothing_pending(fleet: Platform)
     assert waiting, "the bursts were to exceed the room"
     assert refused, "some were to be refused"
     assert all(placement.waiting_for for placement in waiting)
-    assert {error.code for error in refused} <= {"FAILED_PRECONDITION", "RESOURCE_EXHAUSTED"}
+    assert {error.code for error in refused} <= {"FAILED_PRECONDITION"}
     for burst in bursts:
         assert [name for name, error in burst.refused.items() if f"{NAMESPACE}/{name}:" not in error.text] == []
     nowhere = [error.text for error in refused if error.code == "FAILED_PRECONDITION"]

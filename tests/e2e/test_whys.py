@@ -33,7 +33,7 @@ async def test_each_of_a_burst_in_one_batch_has_its_own_answer(platform: Platfor
         (applied("giant", 1, cpu="900"), "FAILED_PRECONDITION", f"{NAMESPACE}/giant: a replica fits no node"),
         (scaled("nobody", 3), "NOT_FOUND", f"{NAMESPACE}/nobody"),
         (applied("negative", -1), "INVALID_ARGUMENT", "-1"),
-        (applied("all-or-none", ROOM, REFUSE), "RESOURCE_EXHAUSTED", f"{NAMESPACE}/all-or-none"),
+        (applied("all-or-none", ROOM, REFUSE), "FAILED_PRECONDITION", f"{NAMESPACE}/all-or-none"),
         (applied("wide", ROOM), "OK", ""),
     ]
     request = PlanBatchRequest((*small, *(item for item, _, _ in odd)))

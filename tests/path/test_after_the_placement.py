@@ -496,11 +496,11 @@ async def test_who_asks_again_goes_on_with_its_wait_for_binds_which_ends() -> No
         planner, now = platform.planner(), asyncio.get_running_loop().time
         await planner.apply(request("big", 1, cpu="3"))
         asked_at, found = now(), list[str]()
-        while "RESOURCE_EXHAUSTED" not in found:
+        while "FAILED_PRECONDITION" not in found:
             with pytest.raises(RequestError, match="the policy says Refuse") as told:
                 await planner.apply(keyed("web"))
             found.append(told.value.code)
-        assert found == ["UNAVAILABLE", "UNAVAILABLE", "RESOURCE_EXHAUSTED"]
+        assert found == ["UNAVAILABLE", "UNAVAILABLE", "FAILED_PRECONDITION"]
         assert 12 <= now() - asked_at < 13
         for request_of_another in (keyed("web", "twice"), keyed("other")):
             with pytest.raises(RequestError, match="not refused yet"):

@@ -186,7 +186,7 @@ async def _declare(client: LendingClient, request: DeclareLendingRequest, where:
     except RequestError as error:
         if not where or error.code == "UNAVAILABLE":
             raise
-        raise RequestError(error.code, f"{where}: {error.text}") from None
+        raise error.in_words(f"{where}: {error.text}") from None
 
 
 async def _listed(client: LendingClient, cluster: str) -> Sequence[ClusterLending]:

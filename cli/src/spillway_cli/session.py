@@ -158,5 +158,5 @@ def _named(who: str, name: str, config: Config) -> Iterator[None]:
     except RequestError as error:
         if error.code == "UNAVAILABLE":
             text = f"{who} not reachable: {error.text}; {what_helps(config, name)}"
-            raise RequestError(error.code, text) from None
+            raise error.in_words(text) from None
         raise

@@ -307,7 +307,7 @@ async def _check_declared(client: PlannerClient, request: api.GetRequest, wait: 
         if error.code != "NOT_FOUND":
             raise
         if not wait:
-            raise api.RequestError(error.code, f"{error.text}; --wait waits until it is") from None
+            raise error.in_words(f"{error.text}; --wait waits until it is") from None
         say(f"{error.text} yet: waiting; Ctrl-C ends it")
 
 
@@ -354,7 +354,7 @@ async def _named(documents: Sequence[Document], call: Awaitable[T]) -> T:
     try:
         return await call
     except api.RequestError as error:
-        raise api.RequestError(error.code, place_names(error.text, documents)) from None
+        raise error.in_words(place_names(error.text, documents)) from None
 
 
 async def _show_placed(client: PlannerClient, reply: api.PlacementReply, output: Format, seconds: float) -> Code:

@@ -438,10 +438,10 @@ def test_a_cluster_that_was_not_heard_yet_may_have_room(fleet: Fleet) -> None:
 
 def test_refuse_means_all_or_nothing(fleet: Fleet) -> None:
     everything = (deployment(113), policy(unplaceable="Refuse"))
-    refused(lambda: apply(fleet, *everything), "RESOURCE_EXHAUSTED", "1 of 113 replicas have no place")
+    refused(lambda: apply(fleet, *everything), "FAILED_PRECONDITION", "1 of 113 replicas have no place")
     assert not fleet.state.workloads
     apply(fleet, deployment(112), policy(unplaceable="Refuse"))
-    refused(lambda: scale(fleet, 113), "RESOURCE_EXHAUSTED")
+    refused(lambda: scale(fleet, 113), "FAILED_PRECONDITION")
     assert fleet.state.workloads[WEB].declared.replicas == 112
 
 

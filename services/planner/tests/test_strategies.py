@@ -329,7 +329,7 @@ def test_copies_in_every_cluster_are_counted_for_each(fleet: Fleet) -> None:
 
 def test_with_refuse_copies_are_placed_everywhere_or_nowhere(fleet: Fleet) -> None:
     wanted = policy(strategy={"name": "Duplicated"}, unplaceable="Refuse")
-    refused(lambda: apply(fleet, deployment(5), wanted), "RESOURCE_EXHAUSTED", "1 of 15 replicas have no place")
+    refused(lambda: apply(fleet, deployment(5), wanted), "FAILED_PRECONDITION", "1 of 15 replicas have no place")
 
 
 def test_a_strategy_of_its_own_tells_replicas_from_copies(fleet: Fleet) -> None:

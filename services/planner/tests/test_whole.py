@@ -238,7 +238,7 @@ def test_placed_whole_and_refused_when_the_policy_says_so() -> None:
     assert (placed(waits), waits.unplaced) == ({}, 9)
     with pytest.raises(RequestError) as caught:
         apply(fleet_of(), statefulset(9), policy(tiers=OWN_FIRST, unplaceable="Refuse"))
-    assert caught.value.code == "RESOURCE_EXHAUSTED"
+    assert caught.value.code == "FAILED_PRECONDITION"
 
 
 REFUSED: dict[str, tuple[dict[str, Any], tuple[dict[str, Any], ...], str]] = {

@@ -26,6 +26,7 @@ from spillway.events import (
     WorkloadObserved,
 )
 from spillway.local_bus import LocalBroker, LocalBus, LocalSettings
+from spillway.reasons import FITS_NO_NODE, NO_ROOM
 from spillway.store import MemoryStore
 from spillway.wire import pack_columns
 
@@ -45,7 +46,7 @@ FOLLOWED_SECONDS = 0.001
 """From an answer until all that was decided in its step is followed here: no part of the log takes longer."""
 EPOCH = 0
 """Of the clusters' records: nothing is in the log before them."""
-UNPLACEABLE = ("RESOURCE_EXHAUSTED", "FAILED_PRECONDITION")
+UNPLACEABLE = (NO_ROOM, FITS_NO_NODE)
 
 
 @dataclass(slots=True)
@@ -163,7 +164,7 @@ class Ours:
                 except RequestError as error:
                     if error.code != "UNAVAILABLE":
                         await asyncio.sleep(FOLLOWED_SECONDS)
-                        return Answer(0, 0, REFUSED if error.code in UNPLACEABLE else f"{error.code}: {error.text}")
+                        return Answer(0, 0, REFUSED if error.reason in UNPLACEABLE else f"{error.code}: {error.text}")
             if self.loop.time() > 3600:
                 return Answer(0, 0, UNKNOWN)
             self.retries += 1

@@ -4,6 +4,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from spillway.reasons import READING_THE_LOG
 from spillway.rpc.probe import Probed
 from spillway_cli.doctor.checks import Check, failed, named, ok, skipped, warning
 from spillway_cli.output import duration
@@ -50,7 +51,7 @@ def endpoint(who: str, found: Probed) -> Check:
     if found.code in ("UNIMPLEMENTED", "NOT_FOUND"):
         hint = "`spillway config` shows which setting names this address"
         return failed(name, f"what answers there is no {who}", hint)
-    if "reads the log" in found.text:
+    if found.reason == READING_THE_LOG:
         hint = "after a start it takes seconds; for longer: see the checks of Kafka, and its log"
         return failed(name, found.text, hint)
     hint = "is it up? `make status`, `docker compose ps`, `kubectl get pods`; `spillway config` shows the addresses"

@@ -1,5 +1,6 @@
 """What is asked of the planner over gRPC, as values; proto/spillway/v1/planner.proto says what each call means."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from spillway.api_questions import (
@@ -39,13 +40,20 @@ class RequestError(Exception):
     """A request that cannot be done. Nothing was changed.
 
     code: the name of a gRPC status (INVALID_ARGUMENT, NOT_FOUND, FAILED_PRECONDITION, …).
-    The text names the field, the value and what was expected.
+    The text names the field, the value and what was expected, and is for people. reason: for programs, where the code
+    alone does not say what to do; a word of reasons.py, empty where it does. details: to the reason.
     """
 
-    def __init__(self, code: str, text: str) -> None:
+    def __init__(self, code: str, text: str, reason: str = "", details: Mapping[str, str] | None = None) -> None:
         super().__init__(text)
         self.code = code
         self.text = text
+        self.reason = reason
+        self.details = dict(details or {})
+
+    def in_words(self, text: str) -> "RequestError":
+        """The same refusal, said otherwise."""
+        return RequestError(self.code, text, self.reason, self.details)
 
 
 def invalid(field: str, value: object, expected: str) -> RequestError:
@@ -273,11 +281,13 @@ class PlacementReply:
 
 @dataclass(frozen=True, slots=True)
 class BatchAnswer:
-    """code: the name of a gRPC status. OK with a placement; else error is the text of a RequestError."""
+    """code: the name of a gRPC status. OK with a placement; else error is the text of a RequestError, reason its
+    reason."""
 
     code: str
     error: str
     placement: PlacementReply | None
+    reason: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,5 +1,6 @@
 """Sentences for people, and the words in them that more than one service knows."""
 
+from collections.abc import Iterable
 from typing import Final
 
 ON_HOLD: Final = "on hold: "
@@ -23,6 +24,13 @@ def is_ours_to_mend(trouble: str) -> bool:
 def cut(text: str, characters_max: int) -> str:
     """A text that others wrote, no longer than there is room for."""
     return text if len(text) <= characters_max else f"{text[: characters_max - 1]}…"
+
+
+def listed(names: Iterable[str], most: int = 20) -> str:
+    """The first names in order, and how many there are more; empty for none."""
+    every = sorted(names)
+    more = f" and {len(every) - most} more" if len(every) > most else ""
+    return ", ".join(every[:most]) + more
 
 
 def counted(count: int, noun: str = "replica") -> str:

@@ -11,6 +11,7 @@ from planner.questions import Inquiry, Questions
 from spillway import api
 from spillway.api import RequestError
 from spillway.events import AdoptionAsked, Event
+from spillway.texts import listed
 
 
 class Adoptions:
@@ -76,6 +77,6 @@ class Adoptions:
             async with asyncio.timeout(self._find_seconds):
                 await inquiry.complete.wait()
         except TimeoutError:
-            silent = ", ".join(inquiry.missing())
+            silent = listed(inquiry.missing())
             text = f"no answer from {silent} within {self._find_seconds:g} s: retry with the same idempotency key"
             raise RequestError("UNAVAILABLE", text) from None

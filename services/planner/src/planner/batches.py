@@ -54,7 +54,7 @@ def reply_of(found: Sequence[PlacementReply | BaseException]) -> PlanBatchReply:
         if isinstance(entry, PlacementReply):
             answers.append(BatchAnswer("OK", "", entry))
         elif isinstance(entry, RequestError) and entry.code != "UNAVAILABLE":
-            answers.append(BatchAnswer(entry.code, entry.text, None))
+            answers.append(BatchAnswer(entry.code, entry.text, None, entry.reason))
         else:
             raise entry
     return PlanBatchReply(tuple(answers))

@@ -31,7 +31,7 @@ from planner.projection import Projection, Store
 from planner.questions import Questions
 from planner.settings import PlannerSettings
 from planner.watches import CurrentState, Watches
-from spillway import api, metrics, tracing
+from spillway import api, metrics, reasons, tracing
 from spillway.addresses import SCALE, WORKLOAD_STATUS, Tombstone
 from spillway.api import RequestError
 from spillway.bus import Bus, BusUnavailable, Offsets, Record
@@ -455,4 +455,4 @@ class Planner:
 
     def _sent_back(self, asked: Asked, now: float, why: str) -> RequestError:
         self._patience.sent_back(asked, now)
-        return RequestError("UNAVAILABLE", f"{why}: {RETRY}")
+        return RequestError("UNAVAILABLE", f"{why}: {RETRY}", reasons.NOT_DECIDED_YET)

@@ -11,6 +11,7 @@ from planner.core.state import PlannerState
 from planner.log import WATCHED, changed_keys
 from spillway.api import RequestError, WatchReply, WatchRequest, invalid
 from spillway.bus import Bus, NoLog, Offsets, OtherFleet, Record, reached
+from spillway.reasons import TOO_MANY_WATCHES
 
 Keys = set[tuple[str, str]]
 
@@ -40,7 +41,8 @@ class Watches:
     ) -> AsyncIterator[WatchReply]:
         """Replies from request.position on. ABORTED when the watcher is too slow: it resumes from its last position."""
         if len(self._queues) >= self._watches_max:
-            raise RequestError("RESOURCE_EXHAUSTED", f"{self._watches_max} watches are open, which is the most")
+            text = f"{self._watches_max} watches are open, which is the most"
+            raise RequestError("RESOURCE_EXHAUSTED", text, TOO_MANY_WATCHES)
         since = read_position(request.position) if request.position else None
         queue: asyncio.Queue[tuple[Keys, str]] = asyncio.Queue(self._waiting_max)
         self._queues.add(queue)

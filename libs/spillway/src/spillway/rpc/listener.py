@@ -19,6 +19,7 @@ from grpc_health.v1.health import aio as health_aio
 from grpc_reflection.v1alpha import reflection, reflection_pb2_grpc
 
 from spillway.api import RequestError
+from spillway.rpc.refusals import bounded
 from spillway.rpc.security import MEBIBYTE, Gate, RpcSettings, read_file
 from spillway.settings import OperatorError
 
@@ -150,7 +151,7 @@ class _ReflectionGuard(aio.ServerInterceptor):  # type: ignore[misc]
 
 def _refusal(error: RequestError) -> Any:
     async def refuse(_: Any, context: Any) -> None:
-        await context.abort(grpc.StatusCode[error.code], error.text)
+        await context.abort(grpc.StatusCode[error.code], bounded(error.text))
 
     return refuse
 

@@ -10,6 +10,7 @@ from grpc import aio
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from spillway.rpc.calls import LENDING, PLANNER, SCALING, Service
+from spillway.rpc.refusals import refusal
 from spillway.rpc.security import read_file
 from spillway.rpc.services import LEADER_TRAILER, VERSION_TRAILER
 
@@ -32,7 +33,8 @@ class Probed:
     """What an instance answered. code: OK, or the name of a status with text; UNAVAILABLE: nothing answered.
 
     serving: what its health says. leader: the active instance, as it knows; version: its own. stale: a standby.
-    certificate_ends: of its certificate, Unix seconds; None without TLS, or where nothing answers.
+    certificate_ends: of its certificate, Unix seconds; None without TLS, or where nothing answers. reason: of a
+    refusal, as RequestError's.
     """
 
     endpoint: str
@@ -43,6 +45,7 @@ class Probed:
     version: str = ""
     stale: bool = False
     certificate_ends: float | None = None
+    reason: str = ""
 
 
 async def probe(service: Service, endpoint: str, identity: Identity, seconds: float) -> Probed:
@@ -72,7 +75,8 @@ async def _asked(channel: Any, service: Service, endpoint: str, identity: Identi
         reply = call.read_reply(await answer)
     except aio.AioRpcError as error:
         told = _told(error.trailing_metadata())
-        return Probed(endpoint, error.code().name, error.details() or "", serving, *told)
+        refused = refusal(error.code().name, error.details() or "", error.trailing_metadata())
+        return Probed(endpoint, refused.code, refused.text, serving, *told, reason=refused.reason)
     return Probed(endpoint, "OK", "", serving, *_told(await answer.trailing_metadata()), reply.stale)
 
 

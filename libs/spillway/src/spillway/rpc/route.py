@@ -52,7 +52,7 @@ class Route:
         """Notes what an endpoint answered and the leader that it named; raises what no other try would mend."""
         if error.code not in RETRIABLE:
             raise error
-        self._error = RequestError("UNAVAILABLE", f"{endpoint}: {error.text}")
+        self._error = RequestError("UNAVAILABLE", f"{endpoint}: {error.text}", error.reason, error.details)
         self._until = self._until or time.monotonic() + self._seconds
         self._tried.add(endpoint)
         if leader and leader not in self._tried:
@@ -62,7 +62,7 @@ class Route:
         """Of a call that is not answered within its time. What an earlier try was told says more than silence."""
         late = f"{endpoint}: no answer within {seconds:g} s" if _LATE in error.text else error.text
         before = f"; before that {self._error.text}" if self._until is not None else ""
-        return RequestError(error.code, late + before)
+        return error.in_words(late + before)
 
 
 def reason_of(details: str) -> str:

@@ -14,6 +14,7 @@ from msgspec import Meta
 
 from spillway.api import ExplainRequest, FreezeRequest, PlanBatchRequest, RequestError, UnfreezeRequest
 from spillway.api_scaling import DeclarePolicyRequest, ReportRequest
+from spillway.reasons import TOO_MANY_CALLS
 from spillway.rpc.callers import NOBODY, Caller, Callers, CallersFile
 from spillway.scopes import read_scope
 from spillway.settings import OperatorError, setting
@@ -31,7 +32,7 @@ class TooManyCalls(RequestError):
     """RESOURCE_EXHAUSTED; the next call of this caller is let in after so many seconds."""
 
     def __init__(self, text: str, seconds: float) -> None:
-        super().__init__("RESOURCE_EXHAUSTED", text)
+        super().__init__("RESOURCE_EXHAUSTED", text, TOO_MANY_CALLS)
         self.seconds = seconds
 
 

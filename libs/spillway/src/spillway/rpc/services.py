@@ -17,10 +17,12 @@ from grpc import aio
 from spillway import api, metrics, tracing
 from spillway.api import RequestError
 from spillway.bus import BusUnavailable, Headers, OutcomeUnknown
+from spillway.reasons import TOO_MANY_RUN, TOO_MANY_WATCHES
 from spillway.rpc.callers import READING_VERBS, Caller
 from spillway.rpc.calls import LENDING, PLANNER, SCALING, Call, Service, message_bytes, request_bytes, with_keys
 from spillway.rpc.fleets import FLEET_KEY, Fleets, fleet_in, refuse_other
 from spillway.rpc.listener import Listener
+from spillway.rpc.refusals import Trailer, bounded, refusal, trailer_of
 from spillway.rpc.route import Route, reason_of
 from spillway.rpc.security import (
     CALLER,
@@ -55,7 +57,6 @@ __all__ = [
 
 LEADER_TRAILER: Final = "spillway-leader"
 VERSION_TRAILER: Final = "spillway-version"
-Trailer = tuple[tuple[str, str], ...]
 PUSHBACK_TRAILER: Final = "grpc-retry-pushback-ms"
 """gRPC's own name for: not before so many milliseconds."""
 CONNECT_OPTION: Final = "grpc.min_reconnect_backoff_ms"
@@ -176,28 +177,29 @@ class RpcServer:
 
     async def _handle(self, call: Call, data: bytes, context: Any) -> bytes | None:
         with tracing.begin(call.path[1:], tracing.SERVER, tracing.rpc(call.path), _trace_of(context)) as span:
-            code, text, answer, pushback = await self._outcome(call, data, context)
+            code, text, answer, beside = await self._outcome(call, data, context)
             tracing.rpc_ended(span, code, failed=code in tracing.FAULTS)
-        trailer = (*self._about_us(code), *pushback)
+        trailer = (*self._about_us(code), *beside)
         if code != "OK":
-            await context.abort(grpc.StatusCode[code], text, trailer)
+            await context.abort(grpc.StatusCode[code], bounded(text), trailer)
         context.set_trailing_metadata(trailer)
         return answer
 
     async def _outcome(self, call: Call, data: bytes, context: Any) -> tuple[str, str, bytes | None, Trailer]:
-        """Code, text, answer, and when to come again. Our bug is INTERNAL, and stops the process."""
+        """Code, text, answer, and what goes with a refusal. Our bug is INTERNAL, and stops the process."""
         started = time.perf_counter()
         code, text, answer = "CANCELLED", "", None
-        pushback: Trailer = ()
+        beside: Trailer = ()
         try:
             with self._slot(call):
                 request = await self._admit(call, data, context)
                 answer = await (self._stream if call.streams else self._answer)(call, request, context)
             code = "OK"
         except RequestError as error:
-            code, text = error.code, error.text
+            code, text = error.code, bounded(error.text)
+            beside = trailer_of(error, text)
             if isinstance(error, TooManyCalls):
-                pushback = ((PUSHBACK_TRAILER, str(math.ceil(1000 * error.seconds))),)
+                beside = (*beside, (PUSHBACK_TRAILER, str(math.ceil(1000 * error.seconds))))
         except (BusUnavailable, OutcomeUnknown) as error:
             code, text = "UNAVAILABLE", f"the log cannot be written now: {error}"
         except Exception as error:
@@ -208,7 +210,7 @@ class RpcServer:
         finally:
             metrics.REQUEST_SECONDS_BY_VERB[call.verb].observe(time.perf_counter() - started)
             (metrics.REQUESTS_OK[call.verb] if code == "OK" else metrics.REQUESTS.labels(call.verb, code)).inc()
-        return code, text, answer, pushback
+        return code, text, answer, beside
 
     def _about_us(self, code: str) -> Iterator[tuple[str, str]]:
         """What callers are told besides the answer; strangers nothing."""
@@ -228,7 +230,9 @@ class RpcServer:
             running, most = len(self._watches), self._settings.watches_max
         if running >= most:
             metrics.REQUESTS_DENIED.labels("concurrency").inc()
-            raise RequestError("RESOURCE_EXHAUSTED", f"{call.verb}: {running} are running: expected at most {most}")
+            reason = TOO_MANY_WATCHES if call.streams else TOO_MANY_RUN
+            text = f"{call.verb}: {running} are running: expected at most {most}"
+            raise RequestError("RESOURCE_EXHAUSTED", text, reason)
         task = cast("asyncio.Task[Any]", asyncio.current_task())
         self._running += not call.streams
         if call.streams:
@@ -524,4 +528,4 @@ def _channel_credentials(ca: str, identity: tuple[str, str] | None) -> Any:
 
 
 def _request_error(error: Any) -> RequestError:
-    return RequestError(error.code().name, reason_of(error.details() or ""))
+    return refusal(error.code().name, reason_of(error.details() or ""), error.trailing_metadata())

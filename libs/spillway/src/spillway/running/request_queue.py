@@ -15,6 +15,7 @@ from spillway.bus import Headers, Outgoing
 from spillway.dead_letters import TooLarge, Unwritable, outgoing
 from spillway.events import Event
 from spillway.model import Generation
+from spillway.reasons import RECORD_TOO_LARGE, TOO_MANY_WAIT
 from spillway.settings import setting
 
 T = TypeVar("T")
@@ -150,7 +151,8 @@ class RequestQueue:
     def check_room(self, requests: int) -> None:
         """Raises RequestError RESOURCE_EXHAUSTED unless so many more may wait."""
         if len(self._waiting) + requests > self._settings.requests_waiting_max:
-            raise RequestError("RESOURCE_EXHAUSTED", f"{len(self._waiting)} requests wait already; {self.retry}")
+            text = f"{len(self._waiting)} requests wait already; {self.retry}"
+            raise RequestError("RESOURCE_EXHAUSTED", text, TOO_MANY_WAIT)
 
     def put(
         self, decide: Decide[T], verb: str, batch: object = None, priority: int = 0, about: Hashable = None
@@ -287,5 +289,7 @@ class RequestQueue:
 def _refusal(error: Unwritable) -> RequestError:
     """Of a request from which follows what no record can hold: it changes nothing, and must not be asked again."""
     if isinstance(error, TooLarge):
-        return RequestError("FAILED_PRECONDITION", f"what follows from this request is too large for the log: {error}")
+        sizes = {"field": error.field, "bytes": str(error.size), "bytes_max": str(error.size_max)}
+        text = f"what follows from this request is too large for the log: {error}"
+        return RequestError("FAILED_PRECONDITION", text, RECORD_TOO_LARGE, sizes)
     return RequestError("INTERNAL", f"what follows from this request cannot be written: {error}")

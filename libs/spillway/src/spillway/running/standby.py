@@ -16,6 +16,7 @@ from spillway.api import RequestError
 from spillway.bus import Bus, BusUnavailable, Offsets, OutcomeUnknown, StandbyTurn, Writer
 from spillway.dead_letters import Unwritable
 from spillway.model import Generation
+from spillway.reasons import READING_THE_LOG, STANDBY
 from spillway.running.following import Follower
 from spillway.running.heap import uncollected
 from spillway.running.request_queue import BugMet, Decide, Decisions, RequestQueue, RequestSettings, T, Written
@@ -299,7 +300,7 @@ class Standby:
         """Raises RequestError UNAVAILABLE on a standby, RESOURCE_EXHAUSTED where so many more may not wait."""
         if self._turn is None:
             service, leader = self._role.service, self.leader() or "?"
-            raise RequestError("UNAVAILABLE", f"this {service} is a standby; the active one is at {leader}")
+            raise RequestError("UNAVAILABLE", f"this {service} is a standby; the active one is at {leader}", STANDBY)
         self.requests.check_room(requests)
 
     async def readable(self) -> None:
@@ -319,7 +320,7 @@ class Standby:
 
     def _check_loaded(self) -> None:
         if not self._loaded:
-            raise RequestError("UNAVAILABLE", f"this {self._role.service} still reads the log")
+            raise RequestError("UNAVAILABLE", f"this {self._role.service} still reads the log", READING_THE_LOG)
 
     def _was_silent(self) -> bool:
         return self._turn is not None and _now() - self._awake_at > SILENCE_SECONDS

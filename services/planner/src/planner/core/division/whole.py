@@ -20,6 +20,7 @@ from planner.core.state import PlannerState
 from planner.core.workload import Workload
 from spillway.api import RequestError, invalid
 from spillway.model import ClusterLimit, Policy, WorkloadFacts
+from spillway.texts import listed
 
 Limits = Mapping[str, ClusterLimit]
 
@@ -132,7 +133,7 @@ def _rule(situation: Situation) -> str:
     text = f"a {situation.whole} goes whole to one cluster"
     if not situation.listed:
         return text
-    home = ", ".join(sorted(situation.listed))
+    home = listed(situation.listed)
     stays = any(held.replicas for held in situation.held.values())
     return f"{text} and is in {home}" if stays else f"{text} and {home} may still hold it"
 

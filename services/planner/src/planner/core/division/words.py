@@ -15,6 +15,12 @@ def limits(inputs: Sequence[ClusterInput]) -> str:
     return "; ".join(f"{name}: {limit}" for name, limit in named) or "no cluster"
 
 
+def limits_of(inputs: Sequence[ClusterInput]) -> str:
+    """The same of a refusal, which says how many clusters there are beside."""
+    more = len(inputs) - NAMED_MAX
+    return limits(inputs) + (f"; and {counted(more, 'cluster')} more" if more > 0 else "")
+
+
 def lent_nodes(lent: Mapping[str, int]) -> list[tuple[int, str]]:
     """How many replicas wait for whose nodes. lent: replicas by cluster."""
     named, more, rest = _some(lent)

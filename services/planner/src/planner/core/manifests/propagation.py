@@ -77,7 +77,7 @@ def read(manifest: Mapping[str, Any], workload: Mapping[str, Any]) -> Read:
     try:
         found = policies.policy_of({"apiVersion": policies.API_VERSION, "kind": policies.KIND, "spec": ours})
     except RequestError as error:
-        raise RequestError(error.code, reader.in_its_words(error.text)) from None
+        raise error.in_words(reader.in_its_words(error.text)) from None
     return Read(found, tuple(reader.warnings), reader.in_its_words)
 
 

@@ -37,7 +37,7 @@ from spillway.feasibility.node_match import NOT_READY_KEYS
 from spillway.feasibility.volumes import uncomputed
 from spillway.kubernetes.pod_shape import bare
 from spillway.model import NODE_OWNED, ClusterInput, Part, Shape
-from spillway.texts import waiting
+from spillway.texts import listed, waiting
 
 PAGE_SIZE_DEFAULT = 100
 PAGE_SIZE_MAX = 1000
@@ -273,7 +273,7 @@ def listed_view(state: PlannerState, name: str, field: str) -> ClusterView:
     """A cluster of the fleet. NOT_FOUND, which names the field of the request and those that there are."""
     view = state.clusters.get(name)
     if view is None or view.joined is None:
-        names = ", ".join(joined.cluster for joined in state.joined()) or "none has joined"
+        names = listed(joined.cluster for joined in state.joined()) or "none has joined"
         raise RequestError("NOT_FOUND", f"{field}: {name!r}: no cluster of the fleet: {names}")
     return view
 

@@ -17,6 +17,7 @@ from spillway.api import (
 from spillway.events import BrakeReleased, BrakeSet, ConfirmationAsked, ConfirmationGiven
 from spillway.feasibility.cluster_view import WorkloadKey
 from spillway.scopes import Scope, read_scope
+from spillway.texts import listed
 
 REASON_LENGTH_MAX = 500
 
@@ -52,7 +53,7 @@ def confirm(state: PlannerState, request: ConfirmRequest, by: str, moment: Momen
     if given is not None:
         return (), _confirmation(state, given)
     if request.scope not in state.brakes.asked:
-        asked = ", ".join(sorted(state.brakes.asked)) or "none"
+        asked = listed(state.brakes.asked) or "none"
         raise RequestError("NOT_FOUND", f"scope: {request.scope!r}: no confirmation is asked for; waiting: {asked}")
     event = ConfirmationGiven(request.scope, by, moment.wall_ms)
     return (event,), _confirmation(state, event)
@@ -115,8 +116,8 @@ def _check_is_there(state: PlannerState, scope: Scope) -> None:
     if scope.cluster:
         names = [joined.cluster for joined in state.joined()]
         if scope.cluster not in names:
-            listed = ", ".join(names) or "none has joined"
-            raise RequestError("NOT_FOUND", f"scope: {str(scope)!r}: no cluster of the fleet: {listed}")
+            joined = listed(names) or "none has joined"
+            raise RequestError("NOT_FOUND", f"scope: {str(scope)!r}: no cluster of the fleet: {joined}")
     elif scope.name:
         workload = state.workloads.get((scope.namespace, scope.name))
         if workload is None or is_gone(workload):

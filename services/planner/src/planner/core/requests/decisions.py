@@ -7,6 +7,7 @@ from planner.core import placing
 from planner.core.closing import orphans_to_settle
 from planner.core.division.placement import Division
 from planner.core.division.whole import check_whole
+from planner.core.division.words import limits_of
 from planner.core.feasibility.admitted import known_of
 from planner.core.manifests.kinds import JOB
 from planner.core.manifests.policy import TIERS_BY_WORK
@@ -30,6 +31,8 @@ from spillway.api import (
 )
 from spillway.events import DependencyDeclared, Event, WorkloadDeclared
 from spillway.model import UNPLACEABLE_REFUSE
+from spillway.reasons import FITS_NO_NODE, NO_ROOM, of_clusters
+from spillway.texts import listed
 
 
 class Undecided(Exception):
@@ -192,10 +195,13 @@ def _replicas_not_taken(state: PlannerState, declaration: Declaration, declared:
 def _refuse_what_cannot_be(declared: WorkloadDeclared, division: Division, moment: Moment) -> None:
     of_what_is_idle = declared.policy.work in TIERS_BY_WORK  # Nodes that others lend are there at times.
     if declared.replicas and division.fits_nowhere and not of_what_is_idle:
-        limits = "; ".join(f"{entry.cluster}: {entry.limited_by}" for entry in division.inputs if entry.cluster)
+        clusters = [entry for entry in division.inputs if entry.cluster]
+        text = f"a replica fits no node, not even an empty one: {limits_of(clusters)}"
         raise RequestError(
             "FAILED_PRECONDITION",
-            f"workload {declared.namespace}/{declared.name}: a replica fits no node, not even an empty one: {limits}",
+            f"workload {declared.namespace}/{declared.name}: {text}",
+            FITS_NO_NODE,
+            of_clusters({entry.cluster for entry in clusters}),
         )
     _refuse_part(declared, division, moment)
 
@@ -218,7 +224,9 @@ def _refuse_part(declared: WorkloadDeclared, division: Division, moment: Moment)
         raise Undecided(_no_room(declared, division))
     if moment.listening:
         raise Unheard(_no_room(declared, division))
-    raise RequestError("RESOURCE_EXHAUSTED", _no_room(declared, division))
+    clusters = {entry.cluster for entry in division.inputs if entry.cluster}
+    details = {"unplaced": str(division.unplaced), **of_clusters(clusters)}
+    raise RequestError("FAILED_PRECONDITION", _no_room(declared, division), NO_ROOM, details)
 
 
 def _no_room(declared: WorkloadDeclared, division: Division) -> str:
@@ -244,7 +252,7 @@ def refuse_gone(workload: Workload) -> None:
 
 
 def _still_there(workload: Workload) -> str:
-    return "still in " + ", ".join(sorted(workload.parts))
+    return f"still in {listed(workload.parts)}"
 
 
 def answer_with(state: PlannerState, decided: Unanswered, key: str, digest: str, moment: Moment) -> Decided:

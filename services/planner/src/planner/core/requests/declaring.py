@@ -17,6 +17,7 @@ from spillway.api import RequestError, invalid
 from spillway.events import DependencyDeclared, WorkloadDeclared
 from spillway.kubernetes.manifest_text import MANIFEST_BYTES_MAX
 from spillway.model import Answered, EarlierTemplate, Generation, ObjectReference, Part, Policy, Shape
+from spillway.texts import listed
 
 ROLLING_SHAPES_MAX = 8
 TEMPLATES_MAX = 8
@@ -187,13 +188,13 @@ def check_policy(state: PlannerState, declaration: Declaration) -> None:
     try:
         _check_clusters(state, declaration.policy)
     except RequestError as error:
-        raise RequestError(error.code, declaration.policy_words(error.text)) from None
+        raise error.in_words(declaration.policy_words(error.text)) from None
 
 
 def _check_clusters(state: PlannerState, policy: Policy) -> None:
     clusters = state.joined()
     names = {cluster.cluster for cluster in clusters}
-    listed = ", ".join(sorted(names)) or "none has joined"
+    joined = listed(names) or "none has joined"
     weights = [(f"tiers[{index}].weights", tier.weights) for index, tier in enumerate(policy.tiers)]
     weights += [("strategy.weights", policy.strategy.weights)] if policy.strategy is not None else []
     selectors = [(f"tiers[{index}].clusters", tier.clusters) for index, tier in enumerate(policy.tiers)]
@@ -204,8 +205,8 @@ def _check_clusters(state: PlannerState, policy: Policy) -> None:
     asked += [(f"limits[{index}].cluster", limit.cluster) for index, limit in enumerate(policy.limits)]
     for field, name in asked:
         if name not in names:
-            raise invalid(f"PlacementPolicy.spec.{field}", name, f"a cluster of the fleet: {listed}")
+            raise invalid(f"PlacementPolicy.spec.{field}", name, f"a cluster of the fleet: {joined}")
     if not any(selects(tier.clusters, cluster) for tier in policy.tiers for cluster in clusters):
         raise RequestError(
-            "FAILED_PRECONDITION", f"PlacementPolicy.spec.tiers: no cluster of the fleet matches: {listed}"
+            "FAILED_PRECONDITION", f"PlacementPolicy.spec.tiers: no cluster of the fleet matches: {joined}"
         )

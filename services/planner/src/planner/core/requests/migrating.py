@@ -10,7 +10,7 @@ from planner.core.workload import Workload
 from spillway.api import MigrateRequest, RequestError, invalid
 from spillway.events import PHASE_ACTIVE
 from spillway.feasibility.cluster_view import ClusterView
-from spillway.texts import counted
+from spillway.texts import counted, listed
 
 
 def sources(state: PlannerState, workload: Workload, request: MigrateRequest, now: float) -> dict[str, int]:
@@ -103,7 +103,7 @@ def _check_room(state: PlannerState, workload: Workload, cluster: str, wanted: i
 def _listed(state: PlannerState, field: str, name: str) -> ClusterView:
     view = state.clusters.get(name)
     if view is None or view.joined is None:
-        names = ", ".join(joined.cluster for joined in state.joined()) or "none has joined"
+        names = listed(joined.cluster for joined in state.joined()) or "none has joined"
         raise RequestError("NOT_FOUND", f"{field}: {name!r}: no cluster of the fleet: {names}")
     return view
 

@@ -2,6 +2,7 @@
 
 from planner.core.workload import Workload
 from spillway.api import RequestError
+from spillway.texts import listed
 
 
 def is_in_transfer(workload: Workload) -> bool:
@@ -19,8 +20,8 @@ def refuse_in_transfer(known: Workload | None) -> None:
         return
     name = "/".join(known.key)
     if known.declared.releasing:
-        left = ", ".join(sorted(known.parts))
+        left = listed(known.parts)
         raise RequestError("FAILED_PRECONDITION", f"workload {name}: Releasing: our marks are still on it in {left}")
     if is_adopting(known):
-        left = ", ".join(sorted(part.cluster for part in known.parts.values() if part.adopting))
+        left = listed(part.cluster for part in known.parts.values() if part.adopting)
         raise RequestError("FAILED_PRECONDITION", f"workload {name}: Adopting: being taken over in {left}: try again")

@@ -1,0 +1,24 @@
+"""Why a request is refused, for programs: words beside the code of a RequestError (docs/api.md, Errors)."""
+
+from collections.abc import Iterable
+from typing import Final
+
+NO_ROOM: Final = "NO_ROOM"
+FITS_NO_NODE: Final = "FITS_NO_NODE"
+RECORD_TOO_LARGE: Final = "RECORD_TOO_LARGE"
+NOT_DECIDED_YET: Final = "NOT_DECIDED_YET"
+STANDBY: Final = "STANDBY"
+READING_THE_LOG: Final = "READING_THE_LOG"
+TOO_MANY_CALLS: Final = "TOO_MANY_CALLS"
+TOO_MANY_RUN: Final = "TOO_MANY_RUN"
+TOO_MANY_WATCHES: Final = "TOO_MANY_WATCHES"
+TOO_MANY_WAIT: Final = "TOO_MANY_WAIT"
+
+CLUSTERS_NAMED_MAX: Final = 10
+"""In a refusal's details."""
+
+
+def of_clusters(names: Iterable[str]) -> dict[str, str]:
+    """A refusal's details where it is about clusters: how many, and the first of them by name."""
+    every = sorted(names)
+    return {"clusters": str(len(every)), "first_clusters": ",".join(every[:CLUSTERS_NAMED_MAX])}

@@ -1,0 +1,87 @@
+"""Refusals as gRPC carries them: code, text, and google.rpc.ErrorInfo with the reason; all within what trailers take.
+
+A client takes 8 KiB of trailers unless it was told otherwise (gRPC's default); more, and it says RESOURCE_EXHAUSTED by
+itself, whatever the server said. So what is long is cut here, and says how much is not there.
+"""
+
+from collections.abc import Mapping
+from typing import Any, Final
+from urllib.parse import quote
+
+from google.protobuf.message import DecodeError
+from google.rpc import error_details_pb2, status_pb2
+from grpc import StatusCode
+
+from spillway.api import RequestError
+
+DETAILS_TRAILER: Final = "grpc-status-details-bin"
+"""gRPC's own name for a google.rpc.Status, with its details."""
+DOMAIN: Final = "spillway.io"
+"""Whose reasons they are."""
+TEXT_BYTES_MAX: Final = 1536
+"""Of a text as trailers have it: other bytes than printable ASCII take three."""
+DETAILS_BYTES_MAX: Final = 1024
+"""Of all names and values of a refusal's details."""
+_SAFE: Final = "".join(chr(code) for code in range(0x20, 0x7F) if chr(code) != "%")
+"""What gRPC writes as it is into a trailer with a text."""
+
+Trailer = tuple[tuple[str, str | bytes], ...]
+
+
+def bounded(text: str) -> str:
+    """A text that trailers take: where it is too long its beginning, and how many characters there are more."""
+    text = text.encode(errors="replace").decode()  # Half a character is none that a trailer may have.
+    if _size(text) <= TEXT_BYTES_MAX:
+        return text
+    most = TEXT_BYTES_MAX - _size(_more(len(text)))
+    kept, size = 0, 0
+    for character in text:
+        size += _size(character)
+        if size > most:
+            break
+        kept += 1
+    return text[:kept] + _more(len(text) - kept)
+
+
+def trailer_of(error: RequestError, text: str) -> Trailer:
+    """What goes with a refusal, beside its code and text; nothing where the code says it all."""
+    if not error.reason:
+        return ()
+    info = error_details_pb2.ErrorInfo(reason=error.reason, domain=DOMAIN, metadata=_fitting(error.details))
+    status = status_pb2.Status(code=StatusCode[error.code].value[0], message=text)
+    status.details.add().Pack(info)
+    return ((DETAILS_TRAILER, status.SerializeToString()),)
+
+
+def refusal(code: str, text: str, trailer: Any) -> RequestError:
+    """As a client reads it. trailer: of the call that failed; None when there was none."""
+    found = dict(trailer or ()).get(DETAILS_TRAILER)
+    status, info = status_pb2.Status(), error_details_pb2.ErrorInfo()
+    try:
+        status.ParseFromString(found if isinstance(found, bytes) else b"")
+        for detail in status.details:
+            if detail.Is(info.DESCRIPTOR) and detail.Unpack(info) and info.domain == DOMAIN:
+                return RequestError(code, text, info.reason, dict(info.metadata))
+    except DecodeError:
+        pass  # Of somebody else, between us and the server: code and text are what there is.
+    return RequestError(code, text)
+
+
+def _fitting(details: Mapping[str, str]) -> dict[str, str]:
+    """The first of them that there is room for; of the next one its beginning."""
+    kept, left = dict[str, str](), DETAILS_BYTES_MAX
+    for name, value in details.items():
+        room = left - len(name.encode())
+        if room <= 0:
+            break
+        kept[name] = value.encode()[:room].decode(errors="ignore")
+        left = room - len(kept[name].encode())
+    return kept
+
+
+def _size(text: str) -> int:
+    return len(quote(text, safe=_SAFE))
+
+
+def _more(characters: int) -> str:
+    return f"... ({characters} characters more)"
