@@ -430,6 +430,21 @@ def test_what_may_fit_waits_for_binds_before_the_next_tier(uncertain: Fleet) -> 
     assert counts(uncertain) == {"own-1": 1, "cloud-1": 4}
 
 
+def test_while_any_cluster_binds_who_waits_for_binds_waits_for_15_seconds_at_the_most(uncertain: Fleet) -> None:
+    """In a burst a cluster's first bind may come later than 2 s after its promises."""
+    try_waiting(uncertain)
+    began, elsewhere = uncertain.now, uncertain.state.view("cloud-1")
+    for _ in range(9):
+        uncertain.now += 1.5
+        elsewhere.bound_at = uncertain.now
+        try_waiting(uncertain)
+        assert set(counts(uncertain)) == {"own-1"}
+    uncertain.now = began + uncertain.state.rules.bind_wait_max
+    elsewhere.bound_at = uncertain.now
+    try_waiting(uncertain)
+    assert counts(uncertain) == {"own-1": 1, "cloud-1": 4}
+
+
 def test_who_refuses_uses_the_next_tier_too_once_it_has_waited_for_binds(uncertain: Fleet) -> None:
     """An apply and a scale alike: four of five may fit here, the cloud has room for eight for sure."""
     manifests = texts(deployment(5, "other"), policy(unplaceable="Refuse"))

@@ -37,6 +37,13 @@ def test_it_waits_while_binds_come_for_15_seconds_in_all() -> None:
     assert [patience.is_over(again, now) for now in (119.4, 119.5)] == [False, True]
 
 
+def test_binds_of_any_cluster_are_waited_for() -> None:
+    patience, fleet = Patience(Rules(), 10.0, 3.0, 5), Fleet(own_1=[node("a")], own_2=[node("b")])
+    asked = patience.asked(WEB, 100.0)
+    fleet.state.clusters["own-2"].bound_at = 104.0
+    assert [patience.is_patient(asked, fleet.state.clusters, now) for now in (105.9, 106.0)] == [True, False]
+
+
 def test_what_is_decided_or_asked_under_another_key_or_long_after_waits_anew() -> None:
     patience = Patience(Rules(), 10.0, 3.0, 5)
     patience.waits(patience.asked(WEB, 100.0))
