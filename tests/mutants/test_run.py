@@ -66,12 +66,14 @@ ASKED = Asked(TESTS, (), 1, 0, again=False)
 
 def judged(root: Path, *mutants: Mutant, limits: Limits = LIMITS) -> dict[str, str]:
     book = root.parent / "ledger.tsv"
-    Run(ASKED, mutants, limits, root, book).stage(TESTS)
+    run = Run(ASKED, mutants, limits, root, book)
+    run.stage(TESTS)
+    run.confirm()
     return {row.mutant: row.result for row in ledger.read(book).values()}
 
 
 def test_each_is_judged_by_the_program_with_its_line(repository: Path) -> None:
-    """What fails without a mutant kills none, and who cannot be imported is none."""
+    """What fails without a mutant notices none, and what cannot be imported is none."""
     broken = mutant("broken", "def most", "import none_of_this_name\ndef most")
     assert judged(repository, WRONG, UNSEEN, broken) == {"wrong": KILLED, "unseen": SURVIVES, "broken": "broken"}
     assert (repository / CORE).read_text() == CODE

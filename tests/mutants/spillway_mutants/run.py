@@ -45,9 +45,9 @@ class Run:
         self._code = digest_of(WHOLE, root)
         self._scopes: dict[tuple[str, str], str] = {}
         self._writing = threading.Lock()
-        self._flaws: list[str] = []
         self._broken_seeds: frozenset[int] = frozenset()
-        self.trouble: list[str] = []
+        self._flaws = [name for name, failed in self._remembered().items() if failed and not name.startswith("seeds:")]
+        self.trouble = list(map(_flawed, self._flaws))
 
     def row(self, mutant: Mutant, stage: str) -> Row | None:
         """What is known of it as it is and as the code is."""
@@ -70,7 +70,7 @@ class Run:
             row = None if self._asked.again else known
             if stage == SEEDS and (mutant.seeds_cannot or self._is_broken(mutant)):
                 continue
-            if row is None or not is_final(row.result) or (row.result == SURVIVES and self._wants_more(row)):
+            if row is None or not is_final(row.result) or row.by in self._flaws or self._wants_more(row):
                 found.append(mutant)
         return sorted(found, key=lambda mutant: any(_needs_kafka(test) for test in mutant.tests))
 
@@ -79,7 +79,7 @@ class Run:
         return row is not None and row.result == BROKEN
 
     def _wants_more(self, row: Row) -> bool:
-        return row.stage == SEEDS and _seeds_done(row) < self._asked.seeds
+        return row.stage == SEEDS and row.result == SURVIVES and _seeds_done(row) < self._asked.seeds
 
     def stage(self, stage: str) -> None:
         todo = self.todo(stage)
@@ -117,20 +117,37 @@ class Run:
                 self._complain(f"{mutant.id}: not judged: {error}")
 
     def _judge_by_tests(self, bench: Workbench, mutant: Mutant) -> None:
-        """A test that notices a mutant is one that passes without it."""
-        while True:
-            with bench.mutated(mutant):
-                result, by = judged_by_tests(bench.test(mutant.tests, tuple(self._flaws)))
-                # Where a test has failed by itself, it ran with the mutant: it passes without.
-                why = "" if result == KILLED and "::" in by else bench.why_broken(mutant)
-            result, by = (BROKEN, why) if why else (result, by)
-            if result != KILLED or self._passes(bench, by):
-                self._note(mutant, TESTS, result, by)
+        with bench.mutated(mutant):
+            result, by = judged_by_tests(bench.test(mutant.tests, tuple(self._flaws)))
+            # Where a test has failed by itself, it ran with the mutant: that is seen when it passes without.
+            why = "" if result == KILLED and "::" in by else bench.why_broken(mutant)
+        if result == KILLED and by in self._flaws:
+            raise Unjudged(f"{by} fails without it, too, and cannot be left out")
+        self._note(mutant, TESTS, *((BROKEN, why) if why else (result, by)))
+
+    def confirm(self) -> None:
+        """A test that notices a mutant is one that passes without it: mutants of all others are judged again."""
+        while killers := self._unconfirmed():
+            with tempfile.TemporaryDirectory(prefix="mutants-") as folder:
+                bench = Workbench(Path(folder), self._limits, self._root)
+                print(f"without a mutant: {len(killers)} tests that noticed one", flush=True)
+                ran = bench.test(killers, first=False)
+            failed = failed_tests(ran.output)
+            if ran.code is None or (ran.code and not failed):
+                raise SystemExit(f"without a mutant: pytest ended with {ran.code}: {last_line(ran.output)}")
+            self._remember({name: ["fails"] if name in failed else [] for name in killers})
+            for name in failed:
+                self._flaws.append(name)
+                self._complain(_flawed(name))
+            if not failed:
                 return
-            if by in self._flaws:
-                raise Unjudged(f"{by} fails without it, too, and cannot be left out")
-            self._flaws.append(by)
-            self._complain(f"fails without a mutant, and is left out: {by}")
+            self.stage(TESTS)
+
+    def _unconfirmed(self) -> list[str]:
+        """Tests that noticed a mutant, and of which nobody knows whether they pass in this very code."""
+        known = self._remembered()
+        rows = (self.row(mutant, TESTS) for mutant in self._chosen)
+        return sorted({row.by for row in rows if row is not None and row.result == KILLED} - known.keys())
 
     def _judge_by_seeds(self, bench: Workbench, mutant: Mutant) -> None:
         row = None if self._asked.again else self.row(mutant, SEEDS)
@@ -161,15 +178,6 @@ class Run:
 
     # ── What fails without any mutant ───────────────────────────────────────────────────────────────────────────
 
-    def _passes(self, bench: Workbench, test: str) -> bool:
-        """Of the tree as it is. Asked once of a test, of these very sources."""
-        place = f"test:{test}"
-        known = self._remembered()
-        if place not in known:
-            ran = bench.test([test])
-            known = self._remember(place, [] if ran.code == 0 else failed_tests(ran.output) or [last_line(ran.output)])
-        return not known[place]
-
     def _failing_seeds(self, bench: Workbench) -> frozenset[int]:
         """Of those that are asked of mutants, seeds that fail in the tree as it is."""
         failing, done = set[int](), 0
@@ -184,7 +192,7 @@ class Run:
                 raise SystemExit("without a mutant: a seed does not end")
             failing |= {int(seed) for seed in _seeds_in(ran.output)}
             done = end
-        self._remember(name, sorted(map(str, failing)))
+        self._remember({name: sorted(map(str, failing))})
         for seed in sorted(failing):
             self._complain(f"fails without a mutant, and is left out: seed {seed}")
         return frozenset(failing)
@@ -198,13 +206,14 @@ class Run:
         found: dict[str, list[str]] = said["failed"] if said["code"] == self._code else {}
         return found
 
-    def _remember(self, place: str, failed: list[str]) -> dict[str, list[str]]:
-        with self._writing:
-            known = {**self._remembered(), place: failed}
-            path = self._root / BASELINE
-            path.parent.mkdir(exist_ok=True)
-            path.write_text(json.dumps({"code": self._code, "failed": known}))
-        return known
+    def _remember(self, failed: Mapping[str, list[str]]) -> None:
+        path = self._root / BASELINE
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(json.dumps({"code": self._code, "failed": {**self._remembered(), **failed}}))
+
+
+def _flawed(test: str) -> str:
+    return f"fails without a mutant, and is left out: {test}"
 
 
 def _needs_kafka(path: str) -> bool:
@@ -290,6 +299,7 @@ def main(given: Sequence[str] | None = None) -> int:
     run = Run(asked, chosen, Limits())
     if asked.stage in (TESTS, "all"):
         run.stage(TESTS)
+        run.confirm()
     if asked.stage in (SEEDS, "all") and asked.seeds:
         run.stage(SEEDS)
     ledger.tidy(mutant.id for mutant in every)

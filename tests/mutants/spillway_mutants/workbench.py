@@ -26,6 +26,7 @@ class Limits:
 
     import_seconds: float = 120.0
     tests_seconds: float = 600.0
+    confirm_seconds: float = 3600.0
     seeds_seconds: float = 900.0
     seeds_at_once: int = 10
 
@@ -88,10 +89,18 @@ class Workbench:
             raise NotRun(f"{mutant.module} is imported from {found}: expected {wanted}")
         return ""
 
-    def test(self, tests: Sequence[str], leave_out: Iterable[str] = ()) -> Ran:
-        """Until the first one fails. leave_out: tests that fail anyway."""
-        options = ["-x", "-p", "no:cacheprovider", "--tb=line", "-rfE", *(f"--deselect={name}" for name in leave_out)]
-        return self._run([sys.executable, "-m", "pytest", *options, *tests], self._limits.tests_seconds)
+    def test(self, tests: Sequence[str], leave_out: Iterable[str] = (), *, first: bool = True) -> Ran:
+        """first: until the first one fails. leave_out: tests that fail anyway."""
+        options = [
+            *(["-x"] if first else []),
+            "-p",
+            "no:cacheprovider",
+            "--tb=line",
+            "-rfE",
+            *(f"--deselect={name}" for name in leave_out),
+        ]
+        seconds = self._limits.tests_seconds if first else self._limits.confirm_seconds
+        return self._run([sys.executable, "-m", "pytest", *options, *tests], seconds)
 
     def simulate(self, first: int, end: int) -> Ran:
         command = [sys.executable, "tests/simulation/simulate.py", "--seeds", f"{first}:{end}", "--jobs", "1"]
