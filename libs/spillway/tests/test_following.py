@@ -24,11 +24,12 @@ class Unfit(Exception):
 
 
 class Log:
-    """An intake that keeps what it was given. closed: it takes no more."""
+    """An intake that keeps what it was given. closed: it takes no more; closed_to: the same of one topic's records."""
 
     def __init__(self, starts: Offsets) -> None:
         self.took: list[tuple[str, bool]] = []
         self.closed = False
+        self.closed_to = ""
         self.opened = asyncio.Event()
         self._starts = starts
 
@@ -48,7 +49,7 @@ class Log:
 
     async def taken(self, batch: Batch, positions: Offsets) -> None:
         assert all(positions[place] == offset for place, offset in batch.positions.items())
-        if self.closed:
+        if self.closed or any(record.topic == self.closed_to for record in batch.records):
             await self.opened.wait()
 
 
@@ -198,6 +199,22 @@ async def test_who_has_no_room_is_given_no_more(bus: LocalBus) -> None:
         intake.opened.set()
         await follower.caught_up()
         assert intake.took[1:] == [("x", True), ("y", True)]
+
+
+async def test_who_is_asked_has_caught_up_once_all_topics_are_read(bus: LocalBus) -> None:
+    """Not when those that are read whole are: what has just been decided may stand in the others."""
+    intake = Log({})
+    async with following(bus, intake) as follower:
+        intake.closed_to = CLUSTERS.name
+        await bus.publish(ClusterLeft("gone"))
+        await asyncio.sleep(1)
+        await bus.publish(ClusterLeft("gone"), brake("x"))
+        asked = asyncio.create_task(follower.caught_up())
+        await asyncio.sleep(10)
+        assert (intake.took[1:], asked.done()) == ([("gone", True), ("x", True)], False)
+        intake.opened.set()
+        await asked
+        assert intake.took[1:] == [("gone", True), ("x", True), ("gone", True)]
 
 
 # ── One reader of whole topics ──────────────────────────────────────────────────────────────────────────────────────
