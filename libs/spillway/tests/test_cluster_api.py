@@ -450,6 +450,15 @@ async def test_a_probe_counts_what_is_behind_the_first_page() -> None:
     assert [params for _, _, params in transport.asked] == [{"limit": "1"}] * 2
 
 
+@pytest.mark.looptime
+async def test_a_probe_waits_behind_no_list() -> None:
+    """It has connections of its own: those of lists may all be taken for longer than an age may be."""
+    lists, probes = Scripted(), Scripted([page(), page()])
+    api = ClusterApi(lists, "blue", ClusterApiSettings(), random=Random(1), probe_transport=probes)
+    assert (await api.probe()).nodes == 0
+    assert (len(lists.asked), len(probes.asked)) == (0, 2)
+
+
 PROBE_FAILURES: dict[str, tuple[Answer, str]] = {
     "no count": (page(pod("a", 1), more="x"), "garbage"),
     "no answer": (HANG, "timeout"),

@@ -166,3 +166,14 @@ def test_the_cap_without_behaviour_is_for_each_sync_period(mode: str, expected: 
     if mode == EVENT:
         assert run.due_ms == SYNC_PERIOD_MS
         assert run.ask(SYNC_PERIOD_MS, SeriesReading((10**6,))) == 8
+
+
+@pytest.mark.parametrize("behavior", [None, Behavior(ScalingRules((ScalingPolicy(BY_PODS, 4, 5),)), ScalingRules(()))])
+def test_while_nothing_changes_nothing_is_due_after_few_steps(behavior: Behavior | None) -> None:
+    """The size that the load asks for is reached; from then on time alone changes nothing."""
+    run = Run(Autoscaler(10, (QUEUE,), 1, behavior), 1)
+    asked: list[int | None] = []
+    while run.due_ms is not None and len(asked) < 20:
+        asked.append(run.ask(run.due_ms, reading_of(30_000)))
+    assert (run.replicas, run.due_ms, asked[-1]) == (3, None, None)
+    assert len(asked) <= 3

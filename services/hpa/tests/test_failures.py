@@ -1,5 +1,6 @@
 """An error that nobody foresaw stays with the workload that shows it: said, tried again, the same after a restart."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -15,8 +16,11 @@ from hpa.core.state import BadPolicy, HpaState
 from hpa.service import Hpa
 from hpa.settings import HpaSettings
 from spillway.addresses import LOAD, SCALE_POLICIES
-from spillway.events_scaling import ScaleDecided, ScalePolicyDeclared
+from spillway.bus import Traces
+from spillway.events_scaling import ScaleDecided, ScalePolicyDeclared, ScaleStateChanged
 from spillway.local_bus import LocalBroker, LocalBus
+from spillway.running.request_queue import Written
+from spillway.running.standby import Turn
 
 from .world import KEY, World, at, begun, condition, declared, external, hpa, load, own, sizes
 
@@ -128,3 +132,22 @@ async def test_what_failed_is_counted_each_time_and_logged_once() -> None:
         ("error", "shop/web", "the trace", ""),
         ("error", "shop/web", "its trace", LOAD.name),
     ]
+
+
+def test_a_decision_and_the_state_behind_it_are_written_together() -> None:
+    """Else a crash between them decides the same again, or forgets that it did."""
+    world = begun(hpa([external("queue", "10")]), replicas=1)
+    made = Hpa(LocalBus(LocalBroker(), "local-00000001", "spillway/hpa-1"), HpaSettings(), "hpa-1", lambda: at(10))
+    made._state, made._has_begun = world.state, True
+    made._heard.append(world._append(load("queue", 40, at(10))))
+    written = made.step(Turn(NoWriter())).events
+    assert [type(event) for event in written] == [ScaleDecided, ScaleStateChanged]
+
+
+class NoWriter:
+    """What a step may know of a writer, which it does not use."""
+
+    epoch = 1
+
+    async def write(self, events: Sequence[Written], traces: Traces | None = None) -> None:
+        raise AssertionError("a step writes nothing by itself")

@@ -519,3 +519,12 @@ def test_who_is_scaled_from_zero_by_a_person_is_scaled_by_its_policy_again() -> 
     made.say(declared(1, generation=2))
     made.say(load("queue", 30, at(20)))
     assert made.replicas == 3
+
+
+def test_what_is_known_already_changes_nothing_and_is_not_written() -> None:
+    """A repeat, as of a record that was sent twice: neither a decision nor a state follows."""
+    made = begun(hpa([external("queue", "10")]), replicas=1)
+    made.say(load("queue", 40, at(10)))
+    before = len(made.log)
+    said = made.state.hear(made._append(load("queue", 40, at(10))), made.now_ms)
+    assert (said, made.state.unwritten(), len(made.log)) == ([], [], before + 1)

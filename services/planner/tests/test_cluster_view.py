@@ -251,3 +251,11 @@ def test_a_heartbeat_from_before_the_reader_began_makes_nothing_fresh() -> None:
     assert view.age_seconds(50.0) is None
     view.apply_changed(changed("own-1", 2), NO_NODES, 50.0, 2)
     assert view.age_seconds(50.0) == 0
+
+
+def test_who_collected_before_speaks_of_no_pods_of_which_nobody_spoke() -> None:
+    """The owner since has said of all pods that wait: of others there are none."""
+    view = ClusterView("a")
+    view.apply_pending(PodsUnschedulable("a", "default/web", 7, 5, "default/web", 3, "cpu"))
+    view.apply_pending(PodsUnschedulable("a", "default/api", 6, 9, "default/api", 9, "of an owner that woke"))
+    assert list(view.pending) == ["default/web"]

@@ -27,7 +27,7 @@ from spillway.events import (
     WorkloadObserved,
 )
 from spillway.feasibility.cluster_view import WorkloadKey
-from spillway.model import Part
+from spillway.model import NO_GENERATION, Part
 
 from .builders import Fleet, deployment, facts, node, policy, texts
 
@@ -1031,3 +1031,18 @@ def test_another_policy_that_is_applied_moves_what_it_rules_out_at_once() -> Non
     members.brakes.allowed["Policy", "own-1"] = 0
     members.apply(12, tiers=[{"name": "other", "clusters": {"names": ["own-2"]}}])
     assert members.parts() == {"own-1": (0, 0, 12), "own-2": (12, 0, 0)}
+
+
+def test_what_was_said_of_an_earlier_version_lets_nothing_go(members: Members) -> None:
+    """So many may have been available of more, or of an earlier template."""
+    members.phase("own-1", PHASE_DRAINING)
+    members.ready["own-2"] = 2
+    members.settle()
+    assert members.parts() == {"own-1": (0, 0, 4), "own-2": (6, 0, 0)}
+    workload = members.state.workloads[WEB]
+    said = workload.statuses["own-2"]
+    members.state.apply(replace(said, sequence=said.sequence + 1, available=6, ready=6), members.fleet.now)
+    assert moves._may_go(members.state, workload, members.fleet.now, aftermath.NO_BRAKES) == {"own-1": 4}
+    old = replace(said, sequence=said.sequence + 2, available=6, ready=6, version=NO_GENERATION)
+    members.state.apply(old, members.fleet.now)
+    assert moves._may_go(members.state, workload, members.fleet.now, aftermath.NO_BRAKES) == {}

@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
+from prometheus_client import REGISTRY
 
 from sim.manifests import deployment, statefulset
 from spillway.addresses import PLACEMENTS
@@ -275,3 +276,17 @@ async def test_a_new_owner_says_in_its_own_epoch_what_the_one_before_said_in_the
     said = len(fleet.said)
     await asyncio.sleep(600)
     assert len(fleet.said) == said
+
+
+def said_of_the_log() -> float | None:
+    return REGISTRY.get_sample_value("spillway_empty_log", {"cluster": "own-1"})
+
+
+@with_orphan
+async def test_a_log_that_places_nothing_where_our_objects_are_is_told(fleet: Any) -> None:
+    """Until something is placed again; an alert is for a person."""
+    await asyncio.sleep(120)
+    assert said_of_the_log() == 1
+    await fleet.place(2, {"own-1": 3})
+    await asyncio.sleep(120)
+    assert said_of_the_log() == 0

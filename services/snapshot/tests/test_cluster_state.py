@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -464,3 +465,13 @@ def test_the_api_server_is_known_by_the_uid_of_its_system_namespace(state: Clust
     assert (state.dirty, state.take_changes().api_server) == (True, "u2")
     state.removed(NAMESPACES, system_namespace("u2"))
     assert state.take_changes().api_server == ""
+
+
+def test_a_pod_is_its_controllers_whoever_else_owns_it(state: ClusterState, objects: Any) -> None:
+    """Anybody may add an owner, which ends with the pod and counts none of it."""
+    found = objects.pod("p1", "n1", owner="r1")
+    other = msgspec.structs.replace(found.metadata.owner_references[0], uid="x1", name="x1", controller=False)
+    references = [other, *found.metadata.owner_references]
+    metadata = msgspec.structs.replace(found.metadata, owner_references=references)
+    state.upserted(PODS, msgspec.structs.replace(found, metadata=metadata))
+    assert state.pods.counted == {"r1": {"h1": 1}}

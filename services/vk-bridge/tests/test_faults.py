@@ -4,6 +4,7 @@ More of it in test_service.py (crash, silent sides, two logs) and test_pods.py (
 """
 
 import asyncio
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -14,7 +15,7 @@ from sim.manifests import pod as pod_manifest
 from sim.settings import Faults, NodeSpec
 from spillway.addresses import LENDING, Tombstone, lending_address
 from spillway.events import PHASE_LEAVING, ClusterLeft, Event
-from spillway.events_lending import CAUSE_ASKED, CAUSE_VIRTUAL_NODE_GONE, LendingRule, NodeReturned
+from spillway.events_lending import CAUSE_ASKED, CAUSE_VIRTUAL_NODE_GONE, LendingRule, NodeLent, NodeReturned
 from spillway.kubernetes.quantities import parse_quantity
 from spillway.lending_marks import COST_PER_HOUR, SUPPLY_CLASS, virtual_node_name
 from spillway.model import Requirement
@@ -503,3 +504,16 @@ async def test_a_deployment_that_names_the_virtual_node_holds_no_node(owner_sile
         assert sum(fleet.asked.values()) < 1_000
         await fleet.declare(cooldown_seconds=1)
         await until(lambda: fleet.is_open() and fleet.pooled().count((VIRTUAL, "Running")) == 2)
+
+
+@on_fleet()
+async def test_what_a_frozen_bridge_says_of_a_loan_is_said_again(fleet: LendingFleet) -> None:
+    """Whoever reads takes the last record of a node's key, whose turn it ever was."""
+    await works(fleet)
+    right = fleet.loans()[-1]
+    assert isinstance(right, NodeLent)
+    await fleet.bus.publish(replace(right, epoch=right.epoch - 1, sequence=99, waiting="long ago"))
+    await asyncio.sleep(5)
+    last = fleet.loans()[-1]
+    assert isinstance(last, NodeLent)
+    assert (last.epoch, last.waiting, last.loan) == (right.epoch, right.waiting, right.loan)
