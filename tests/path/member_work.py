@@ -103,6 +103,25 @@ async def _place(platform: InProcess, kept: Confidential, patience: float) -> No
     await platform.hpa().delete_policy(DeletePolicyRequest(NAMESPACE, "web"))
     for name, namespace, pods in (("sums", "batch", 1), ("db", "batch", 1), ("web", NAMESPACE, 4)):
         await _until_runs_and_is_deleted(platform, name, namespace, pods, patience)
+    await _name_what_is_missing(platform, patience)
+
+
+async def _name_what_is_missing(platform: InProcess, patience: float) -> None:
+    """It waits, and is deleted."""
+    lacking = json.loads(deployment("lacking", NAMESPACE, 1))
+    names = {"serviceAccountName": "none", "priorityClassName": "none", "runtimeClassName": "none"}
+    claim = {"name": "data", "persistentVolumeClaim": {"claimName": "none"}}
+    lacking["spec"]["template"]["spec"] |= {**names, "volumes": [claim]}
+    await platform.planner().apply(ApplyRequest((json.dumps(lacking),)))
+
+    async def is_said() -> bool:
+        found = await platform.planner().get(GetRequest(NAMESPACE, "lacking"))
+        kinds = ["PersistentVolumeClaim", "PriorityClass", "RuntimeClass", "ServiceAccount"]
+        return any([one.kind for one in status.missing] == kinds for status in found.statuses)
+
+    await until(is_said, "what is missing is said", patience)
+    await platform.planner().delete(DeleteRequest(NAMESPACE, "lacking"))
+    await until(lambda: _gone(platform, "lacking", NAMESPACE), "it is gone", patience)
 
 
 async def _until_runs_and_is_deleted(

@@ -8,7 +8,8 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from planner.core.division.placement import Division, Held, Situation, divide_workload
+from planner.core.division.placement import divide_workload
+from planner.core.division.situation import Division, Held, Situation
 from spillway.model import SPLIT_WEIGHTED, SPLITS, ClusterLimit, ClusterSelector, ClusterWeight, Policy, Tier
 
 from .builders import cluster, room

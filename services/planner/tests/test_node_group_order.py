@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from planner.core.division.placement import Division, Held, Situation, divide_workload
+from planner.core.division.placement import divide_workload
+from planner.core.division.situation import Division, Held, Situation
 from planner.core.feasibility.room import Room
 from planner.core.manifests.policy import OWN_FIRST, policy_of
 from planner.core.strategies.node_group_order import places

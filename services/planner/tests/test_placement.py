@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from planner.core.division.placement import Division, Held, Situation, divide_workload
+from planner.core.division.placement import divide_workload
+from planner.core.division.situation import Division, Held, Situation
 from planner.core.feasibility.room import Room
 from planner.core.manifests.policy import OWN_FIRST
 from planner.core.moving.allowance import CAUSE_DRAIN

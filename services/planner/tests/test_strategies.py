@@ -6,7 +6,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from planner.core.division.placement import Division, Held, Situation
+from planner.core.division.situation import Division, Held, Situation
 from planner.core.feasibility.room import Room
 from planner.core.manifests.policy import ALL_CLUSTERS
 from planner.core.moving import aftermath

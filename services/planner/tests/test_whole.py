@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from planner.core import placing
-from planner.core.division.placement import Division, Held, Situation
+from planner.core.division.situation import Division, Held, Situation
 from planner.core.division.whole import divide_whole
 from planner.core.feasibility.reservation import reserve
 from planner.core.feasibility.room import Room

@@ -191,10 +191,12 @@ class Fleet:
         removing: tuple[str, ...] = (),
         name: str = "web",
         namespace: str = "default",
+        missing: tuple[ObjectReference, ...] = (),
     ) -> None:
         """One placement whose parts all have the version 1.sequence."""
         version = Generation(1, sequence)
-        parts = [Part(cluster, version, count, 0, count, False) for cluster, count in replicas_by_cluster.items()]
+        counts = replicas_by_cluster.items()
+        parts = [Part(cluster, version, count, 0, count, False, missing=missing) for cluster, count in counts]
         parts += [Part(cluster, version, 0, 0, 0, True) for cluster in removing]
         generation = self._generations.get(name, 1)
         await self.planner.publish(PlacementDecided(namespace, name, version, generation, tuple(parts), 0, ""))

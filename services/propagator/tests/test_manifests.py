@@ -164,7 +164,19 @@ TEMPLATES = {
         {"volumes": [{"projected": {"sources": [{"configMap": {"name": "n"}}, {"secret": {"name": "n"}}]}}]},
         {CONFIG, SECRET},
     ),
-    "imagePullSecrets": ({"imagePullSecrets": [{"name": "n"}]}, {SECRET}),
+    "imagePullSecrets, without which images may be there": (
+        {"imagePullSecrets": [{"name": "n"}]},
+        set(),
+    ),
+    "claims": (
+        {"volumes": [{"persistentVolumeClaim": {"claimName": "n"}}, {"ephemeral": {"volumeClaimTemplate": {}}}]},
+        {Reference("PersistentVolumeClaim", "n")},
+    ),
+    "account and classes": (
+        {"serviceAccountName": "n", "priorityClassName": "n", "runtimeClassName": "n"},
+        {Reference(kind, "n") for kind in ("ServiceAccount", "PriorityClass", "RuntimeClass")},
+    ),
+    "the account that every namespace gets": ({"serviceAccountName": "default"}, set()),
     "optional": (
         {
             "containers": [

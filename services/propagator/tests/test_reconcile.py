@@ -60,6 +60,7 @@ DECLARED = WorkloadDeclared(
     deleting=False,
 )
 PART = Part("own-1", V, 4, 0, 4, False)
+NONE_FOR_WANT = Part("own-1", V, 0, 0, 4, False, missing=(ObjectReference("Secret", "shop", "web-key"),))
 CONFIG_DECLARED = DependencyDeclared(
     "ConfigMap",
     "shop",
@@ -268,14 +269,14 @@ ROWS = {
         PLAIN,
         Live(looked={NAMESPACE: True, SECRET: False}),
         History(),
-        said("DependencyMissing", "Secret web-key"),
+        said("DependencyMissing", "Secret shop/web-key"),
     ),
     "older, template unknown": (PLAIN, Live(workload(version=OLDER)), History(), Look(frozenset({SECRET}))),
     "older, new reference missing": (
         PLAIN,
         Live(workload(version=OLDER), looked={SECRET: False}),
         History(),
-        said("DependencyMissing", "Secret web-key"),
+        said("DependencyMissing", "Secret shop/web-key"),
     ),
     "older, missing reference is no new one": (
         PLAIN,
@@ -294,6 +295,24 @@ ROWS = {
         Live(workload(version=OLDER)),
         History(),
         APPLY,
+    ),
+    "no replicas for want of something, references unknown": (
+        replace(PLAIN, part=NONE_FOR_WANT),
+        Live(looked={NAMESPACE: True}),
+        History(),
+        Look(frozenset({SECRET})),
+    ),
+    "no replicas for want of something that is still missing": (
+        replace(PLAIN, part=NONE_FOR_WANT),
+        Live(looked={NAMESPACE: True, SECRET: False}),
+        History(),
+        said("DependencyMissing", "Secret shop/web-key"),
+    ),
+    "no replicas for want of something that is there now": (
+        replace(PLAIN, part=NONE_FOR_WANT),
+        Live(looked={NAMESPACE: True, SECRET: True}),
+        History(),
+        "create",
     ),
     # A new template whose turn has not come here.
     "earlier template, dependency older": (
@@ -384,7 +403,8 @@ def agrees(action: Action, expected: object) -> bool:
 def test_settings_may_forbid_namespaces() -> None:
     rules = replace(RULES, create_namespaces=False)
     action = next_action(PLAIN, Live(looked={NAMESPACE: False}), History(), 0.0, rules)
-    assert action == Report("Refused", "Namespace shop does not exist, and the settings say that none is created")
+    text = "missing: Namespace shop; the settings say that none is created"
+    assert action == Report("DependencyMissing", text, missing=(ObjectReference("Namespace", "", "shop"),))
 
 
 def test_corrections_are_forgotten_after_the_window() -> None:

@@ -15,11 +15,19 @@ from spillway.addresses import PLACEMENTS, Tombstone, status_address, workload_a
 from spillway.clusters.api import CONFIG_MAPS, DEPLOYMENTS, NAMESPACES, Response
 from spillway.events import ClusterJoined, DependencyDeclared, TurnTaken, WorkloadObserved
 from spillway.local_bus import LocalBus
-from spillway.model import Generation
+from spillway.model import Generation, ObjectReference
 
 pytestmark = pytest.mark.looptime
 
 SECRET_NEEDED = {"envFrom": [{"secretRef": {"name": "key"}}]}
+NO_RIGHT = json.dumps(
+    {
+        "kind": "Status",
+        "code": 403,
+        "reason": "Forbidden",
+        "message": 'x is forbidden: User "spillway" cannot list resource "x" in API group "" in the namespace "y"',
+    }
+).encode()
 QUOTA = json.dumps(
     {"kind": "Status", "apiVersion": "v1", "reason": "Forbidden", "message": "exceeded quota: few", "code": 403}
 ).encode()
@@ -327,11 +335,57 @@ async def test_missing_secret_then_it_appears(fleet: Any) -> None:
     await fleet.place(1, {"own-1": 3})
     await fleet.start()
     await asyncio.sleep(30)
-    assert fleet.state() == ("DependencyMissing", "1.1", "missing: Secret key")
+    assert fleet.state() == ("DependencyMissing", "1.1", "missing: Secret default/key")
     assert fleet.deployment("own-1") is None
     await fleet.add_secret("own-1", "key")
     await asyncio.sleep(11)
     assert fleet.state() == ("Present", "1.1", "")
+
+
+@on_fleet
+async def test_what_is_missing_is_named_and_is_looked_for_where_no_replica_is_to_run_for_want_of_it(fleet: Any) -> None:
+    await fleet.declare(pod=SECRET_NEEDED)
+    await fleet.place(1, {"own-1": 3})
+    await fleet.start()
+    await asyncio.sleep(30)
+    key = ObjectReference("Secret", "default", "key")
+    assert fleet.status().missing == (key,)
+    await fleet.place(2, {"own-1": 0}, missing=(key,))
+    await asyncio.sleep(1)
+    assert fleet.state() == ("DependencyMissing", "1.2", "missing: Secret default/key")
+    assert fleet.status().missing == (key,)
+    assert fleet.deployment("own-1") is None
+    await fleet.add_secret("own-1", "key")
+    await asyncio.sleep(11)
+    assert fleet.state() == ("Present", "1.2", "")
+    assert fleet.status().missing == ()
+    assert fleet.replicas("own-1") == 0
+
+
+@on_fleet
+async def test_what_may_not_be_looked_for_is_not_known_to_be_missing(fleet: Any) -> None:
+    await fleet.declare(pod={**SECRET_NEEDED, "priorityClassName": "high"})
+    await fleet.start()
+    await asyncio.sleep(1)
+    transport = fleet.transports["own-1"]
+    hidden = ("/secrets", "/priorityclasses/high")
+    transport.instead = lambda method, path, body: Response(403, NO_RIGHT) if path.endswith(hidden) else None
+    await fleet.place(1, {"own-1": 3})
+    await asyncio.sleep(5)
+    assert fleet.state() == ("Present", "1.1", "")
+
+
+@on_fleet
+async def test_a_namespace_that_may_not_be_made_is_missing(fleet: Any) -> None:
+    await fleet.declare(namespace="shop")
+    await fleet.start()
+    await asyncio.sleep(1)
+    transport = fleet.transports["own-1"]
+    transport.instead = lambda method, path, body: Response(403, NO_RIGHT) if method == "POST" else None
+    await fleet.place(1, {"own-1": 3}, namespace="shop")
+    await asyncio.sleep(5)
+    status = fleet.status()
+    assert (status.state, status.missing) == ("DependencyMissing", (ObjectReference("Namespace", "", "shop"),))
 
 
 @on_fleet
@@ -406,7 +460,7 @@ async def test_namespaces_may_be_forbidden(fleet: Any) -> None:
     await fleet.place(1, {"own-1": 1}, namespace="shop")
     await fleet.start(settings=Settings(create_namespaces=False))
     await asyncio.sleep(5)
-    assert fleet.state()[0] == "Refused"
+    assert fleet.state()[0] == "DependencyMissing"
     assert fleet.transports["own-1"].writes == []
 
 

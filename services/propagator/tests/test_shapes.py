@@ -12,6 +12,7 @@ import pytest
 from propagator.settings import Settings
 from sim.settings import Faults, SidecarSpec
 from spillway.addresses import CLUSTERS, Address, Tombstone, shape_address
+from spillway.clusters.api import SECRETS, Response
 from spillway.events import (
     SHAPE_ADMITTED,
     SHAPE_FORBIDDEN,
@@ -22,6 +23,7 @@ from spillway.events import (
 )
 from spillway.kubernetes.pod_shape import shape_of, template_digest
 from spillway.local_bus import LocalBus
+from spillway.model import ObjectReference
 
 from .conftest import FLEET, manifest_of
 
@@ -45,6 +47,24 @@ def on_fleet(test: Test) -> Test:
 def asked(*clusters: str, namespace: str = "default", template: dict[str, Any] = TEMPLATE) -> ShapeAsked:
     pod = json.dumps(template).encode()
     return ShapeAsked(template_digest(template, namespace), namespace, "web", clusters, pod)
+
+
+def needing(**spec: Any) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(json.dumps(TEMPLATE))
+    found["spec"] |= spec
+    return found
+
+
+BOXED = needing(runtimeClassName="box", overhead={"cpu": "1"})
+
+
+async def make_class(fleet: Any, cpu: str, cluster: str = "own-1") -> None:
+    """With another overhead than BOXED says, pods of that are refused."""
+    path = "/apis/node.k8s.io/v1/runtimeclasses"
+    named = {"apiVersion": "node.k8s.io/v1", "kind": "RuntimeClass", "metadata": {"name": "box"}, "handler": "box"}
+    found = named | {"overhead": {"podFixed": {"cpu": cpu}}}
+    await fleet.transports[cluster].request("DELETE", f"{path}/box", {}, b"{}")
+    await fleet.transports[cluster].request("POST", path, {}, json.dumps(found).encode())
 
 
 def said(fleet: Any, cluster: str = "own-1") -> list[tuple[str, str]]:
@@ -162,27 +182,28 @@ async def test_who_cannot_be_asked_is_named_and_asked_again(fleet: Any, fault: F
 
 @on_fleet
 async def test_a_refusal_is_said_once_in_the_clusters_words(fleet: Any) -> None:
-    template = {**TEMPLATE, "spec": {**TEMPLATE["spec"], "runtimeClassName": "none"}}
     manifest = manifest_of("web")
-    manifest["spec"]["template"] = template
+    manifest["spec"]["template"] = BOXED
     await fleet.declare(manifest=manifest)
-    await fleet.place(1, {"own-1": 1})
     await fleet.start()
+    await asyncio.sleep(1)
+    await make_class(fleet, "2")
+    await fleet.place(1, {"own-1": 1})
     await asyncio.sleep(1000)
-    assert said(fleet) == [(template_digest(template, "default"), SHAPE_REFUSED)]
-    assert fleet.shapes()[0].message.endswith('RuntimeClass "none" not found')
+    assert said(fleet) == [(template_digest(BOXED, "default"), SHAPE_REFUSED)]
+    assert fleet.shapes()[0].message.endswith("Pod's Overhead doesn't match RuntimeClass's defined Overhead")
     assert len(fleet.transports["own-1"].tried) > 3
 
 
 @on_fleet
 async def test_a_refusal_is_asked_about_again_where_nothing_is_placed(fleet: Any) -> None:
     """Every minute, as long as somebody declares the template; also by an owner that never asked."""
-    template = {**TEMPLATE, "spec": {**TEMPLATE["spec"], "runtimeClassName": "late"}}
     manifest = manifest_of("web")
-    manifest["spec"]["template"] = template
+    manifest["spec"]["template"] = BOXED
     await fleet.start()
     await asyncio.sleep(5)
-    await fleet.planner.publish(asked("own-1", template=template))
+    await make_class(fleet, "2")
+    await fleet.planner.publish(asked("own-1", template=BOXED))
     await fleet.declare(manifest=manifest)
     await fleet.place(1, {"own-2": 1})
     await asyncio.sleep(5)
@@ -192,9 +213,7 @@ async def test_a_refusal_is_asked_about_again_where_nothing_is_placed(fleet: Any
     tried = len(fleet.transports["own-1"].tried)
     await asyncio.sleep(200)
     assert tried + 2 <= len(fleet.transports["own-1"].tried) <= tried + 4
-    path = "/apis/node.k8s.io/v1/runtimeclasses"
-    named = {"apiVersion": "node.k8s.io/v1", "kind": "RuntimeClass", "metadata": {"name": "late"}, "handler": "late"}
-    await fleet.transports["own-1"].request("POST", path, {}, json.dumps(named).encode())
+    await make_class(fleet, "1")
     await asyncio.sleep(100)
     assert [state for _, state in said(fleet)] == [SHAPE_REFUSED, SHAPE_ADMITTED]
 
@@ -257,12 +276,74 @@ async def test_what_nobody_declares_and_what_left_is_forgotten(fleet: Any) -> No
 @on_fleet
 async def test_a_refusal_of_what_nobody_declares_is_soon_forgotten(fleet: Any) -> None:
     """What is wrong there is mended before it is declared anew, and until then nobody asks."""
-    template = {**TEMPLATE, "spec": {**TEMPLATE["spec"], "runtimeClassName": "none"}}
     await fleet.start()
     await asyncio.sleep(5)
-    await fleet.planner.publish(asked("own-1", template=template), asked("own-1"))
+    await make_class(fleet, "2")
+    await fleet.planner.publish(asked("own-1", template=BOXED), asked("own-1"))
     await asyncio.sleep(20)
     assert {state for _, state in said(fleet)} == {SHAPE_REFUSED, SHAPE_ADMITTED}
     await asyncio.sleep(300)
     forgotten = [record.key for record in fleet.said_of_shapes if record.event is None]
-    assert forgotten == [f"{template_digest(template, 'default')}/own-1"]
+    assert forgotten == [f"{template_digest(BOXED, 'default')}/own-1"]
+
+
+# ── What is missing ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+KEY = ObjectReference("Secret", "default", "key")
+WITH_KEY = needing(volumes=[{"name": "key", "secret": {"secretName": "key"}}])
+
+
+@on_fleet
+async def test_what_a_template_names_and_a_cluster_lacks_is_said_with_what_becomes_of_its_pods(fleet: Any) -> None:
+    await fleet.add_secret("own-2", "key")
+    await fleet.start()
+    await asyncio.sleep(5)
+    await fleet.planner.publish(asked("own-1", "own-2", template=WITH_KEY))
+    await asyncio.sleep(0.4)
+    assert [(event.state, event.missing) for event in fleet.shapes("own-1")] == [(SHAPE_ADMITTED, (KEY,))]
+    assert [(event.state, event.missing) for event in fleet.shapes("own-2")] == [(SHAPE_ADMITTED, ())]
+
+
+@on_fleet
+async def test_what_admission_lacks_is_missing_and_no_refusal_of_the_template(fleet: Any) -> None:
+    """Its pods are refused for that alone: what they become there is not known before it is there."""
+    refused = b'{"kind":"Status","status":"Failure","reason":"Forbidden","message":"no PriorityClass high","code":403}'
+    await fleet.start()
+    await asyncio.sleep(5)
+    transport = fleet.transports["own-1"]
+    transport.instead = lambda method, path, body: Response(403, refused) if path.endswith("/pods") else None
+    await fleet.planner.publish(asked("own-1", template=needing(priorityClassName="high")))
+    await asyncio.sleep(0.4)
+    assert [(event.state, event.missing) for event in fleet.shapes("own-1")] == [
+        (SHAPE_UNASKED, (ObjectReference("PriorityClass", "", "high"),))
+    ]
+
+
+@on_fleet
+async def test_that_it_is_there_now_is_said_of_what_is_declared_and_placed_nowhere(fleet: Any) -> None:
+    manifest = manifest_of("web") | {"spec": {"replicas": 1, "template": WITH_KEY}}
+    await fleet.declare(manifest=manifest)
+    await fleet.start()
+    await asyncio.sleep(5)
+    await fleet.planner.publish(asked("own-1", template=WITH_KEY))
+    await asyncio.sleep(1)
+    await fleet.add_secret("own-1", "key")
+    await asyncio.sleep(61)
+    assert [event.missing for event in fleet.shapes("own-1")] == [(KEY,), ()]
+
+
+@on_fleet
+async def test_what_was_deleted_later_is_said_once_the_work_on_the_object_meets_it(fleet: Any) -> None:
+    manifest = manifest_of("web") | {"spec": {"replicas": 1, "template": WITH_KEY}}
+    await fleet.declare(manifest=manifest)
+    await fleet.start()
+    await fleet.add_secret("own-1", "key")
+    await asyncio.sleep(5)
+    await fleet.planner.publish(asked("own-1", template=WITH_KEY))
+    await asyncio.sleep(1)
+    found = fleet.clusters["own-1"].get("secrets", "key", "default")
+    await fleet.api("own-1").delete(SECRETS, "default", "key", uid=found["metadata"]["uid"], resource_version="")
+    await fleet.place(1, {"own-1": 1})
+    await asyncio.sleep(5)
+    assert [event.missing for event in fleet.shapes("own-1")] == [(), (KEY,)]

@@ -208,7 +208,7 @@ def _propagator_wants(given: Stream) -> bool:
     for record in records:
         desired.apply(record.topic, record.key, record.event)
     for cluster in NAMES:
-        list(desired.refused(cluster))
+        list(desired.hindered(cluster))
         for place in (*desired.targets(cluster), Place(cluster, "shop", "web")):
             desired.wanted(place)
             desired.template(place)

@@ -18,7 +18,7 @@ from spillway.api_questions import (
     NodeReason,
 )
 from spillway.events import PHASE_ACTIVE, DecisionRecorded
-from spillway.model import ClusterInput, NodeGroup
+from spillway.model import ClusterInput, NodeGroup, ObjectReference
 
 __all__ = [
     "ExplainReply",
@@ -240,7 +240,10 @@ class ListBrakesRequest:
 
 @dataclass(frozen=True, slots=True)
 class PlacedPart:
-    """replicas: all that the cluster is to run; replicas_lost and replicas_leaving of them do not count as placed."""
+    """replicas: all that the cluster is to run; replicas_lost and replicas_leaving of them do not count as placed.
+
+    missing: what the template names and the cluster lacks, for which replicas wait that it would have.
+    """
 
     cluster: str
     tier: str
@@ -251,6 +254,7 @@ class PlacedPart:
     replicas_leaving: int = 0
     adopting: bool = False
     releasing: bool = False
+    missing: tuple[ObjectReference, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -299,7 +303,9 @@ class PlanBatchReply:
 
 @dataclass(frozen=True, slots=True)
 class ClusterStatus:
-    """current: whether this is of the placement's own version for the cluster, not of an earlier one."""
+    """current: whether this is of the placement's own version for the cluster, not of an earlier one. missing: of the
+    state DependencyMissing, what the cluster lacks.
+    """
 
     cluster: str
     state: str
@@ -312,6 +318,7 @@ class ClusterStatus:
     unschedulable: int
     unschedulable_reason: str
     current: bool = True
+    missing: tuple[ObjectReference, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -354,6 +354,7 @@ class WorkloadObserved:
     version: the placement version on the object, or the one that was tried when it is not Present. kind: of the object;
     empty where only ConfigMaps and Services of an orphan are left. beside: objects of ours there that no placement
     lists and that the rest does not speak of: other kinds of the name, and of an orphan those ConfigMaps and Services.
+    missing: of DependencyMissing, what the template names and the cluster has not.
     """
 
     namespace: str
@@ -371,6 +372,7 @@ class WorkloadObserved:
     available: int
     kind: str = ""
     beside: tuple[ObjectReference, ...] = ()
+    missing: tuple[ObjectReference, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -402,7 +404,8 @@ class ShapeAdmitted:
     """What a cluster's API makes of a pod of this template, by a dry run: nothing was created.
 
     state: Admitted, Refused, Forbidden or Unasked, message for people. shape: of Admitted, what the pod asks for once
-    defaults, overhead and injected containers are in it; None: what its template says.
+    defaults, overhead and injected containers are in it; None: what its template says. missing: what the template
+    names and the cluster has not, as far as the account may know; what goes along with a workload may be among it.
     """
 
     template: str
@@ -413,6 +416,7 @@ class ShapeAdmitted:
     state: str
     message: str
     shape: Shape | None
+    missing: tuple[ObjectReference, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

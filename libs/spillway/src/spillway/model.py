@@ -377,17 +377,16 @@ class Answered:
 class Part:
     """One cluster's part of a placement.
 
-    version: raised only when this part changes; the member's object bears it.
-    replicas: all of this cluster's replicas; replicas_new of them wait for nodes that do not exist yet.
-    ceiling: the most decided since the version last seen on the object.
-    removing: the object is to go; the part is listed until the cluster says that it is absent.
+    version: raised only when this part changes; the member's object bears it. ceiling: the most decided since the
+    version last seen on the object. replicas: all of this cluster's replicas; replicas_new of them wait for nodes that
+    do not exist yet. removing: the object is to go; the part is listed until the cluster says that it is absent.
     template_generation: which template this cluster is to have, by its number; 0 is the newest (records of before).
     replicas_lost: of replicas, those replaced elsewhere while the cluster is lost. replicas_leaving: of replicas, those
-    that go once their replacements are available. Neither counts towards what was asked for.
-    adopting: an object that is not ours is to be taken over as it runs: the one with found_uid, as long as it bears no
-    other fleet's label than found_fleet (empty: none). releasing: our marks are to go, the object stays; the part is
-    listed until the cluster says so.
+    that go once their replacements are available. Neither counts towards what was asked for. adopting: an object that
+    is not ours is taken over as it runs: the one with found_uid, as long as it bears no other fleet's label than
+    found_fleet (empty: none). releasing: our marks go, the object stays; the part is listed until the cluster says so.
     replicas_by_name: of those kept, so many are here because a person named this cluster: they are no overflow.
+    missing: what this cluster lacks of what the template names: for want of that as many were decided as it counts.
     """
 
     cluster: str
@@ -404,6 +403,7 @@ class Part:
     found_uid: str = ""
     found_fleet: str = ""
     replicas_by_name: int = 0
+    missing: tuple[ObjectReference, ...] = ()
 
     @property
     def replicas_kept(self) -> int:

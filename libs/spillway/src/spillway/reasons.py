@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from typing import Final
 
 NO_ROOM: Final = "NO_ROOM"
+DEPENDENCY_MISSING: Final = "DEPENDENCY_MISSING"
 FITS_NO_NODE: Final = "FITS_NO_NODE"
 RECORD_TOO_LARGE: Final = "RECORD_TOO_LARGE"
 NOT_DECIDED_YET: Final = "NOT_DECIDED_YET"

@@ -3,6 +3,8 @@
 from collections.abc import Iterable
 from typing import Final
 
+from spillway.model import ObjectReference
+
 ON_HOLD: Final = "on hold: "
 """In a status's message, before what the work on the object waits for."""
 
@@ -66,3 +68,8 @@ def changed_field(message: str) -> str:
 def before_change(message: str) -> str:
     """What a status says beside what was changed."""
     return message.partition(CHANGED)[0].removesuffix("; ")
+
+
+def object_name(one: ObjectReference) -> str:
+    """Kind, namespace (where it is in one) and name."""
+    return f"{one.kind} {one.namespace}/{one.name}" if one.namespace else f"{one.kind} {one.name}"

@@ -221,6 +221,10 @@ class Planner:
             for cluster, count in counts.items():
                 metrics.TAKE_BACKS.labels(cluster).inc(count)
             events.extend(self._apply(placed.events))
+        for workload, counts, missing in list(aftermath.lack_what_they_need(state, self._moment(turn), state.brakes)):
+            placed = placing.await_missing(state, workload, counts, missing, self._moment(turn))
+            log.info("replicas wait for what is missing", workload="/".join(workload.key), replicas=counts)
+            events.extend(self._apply(placed.events))
         for workload in aftermath.next_waiting(state, self._clocks.steady(), asked_again > 0):
             events.extend(self._apply(aftermath.try_again(state, workload, self._moment(turn), state.brakes).events))
         for key in state.rollouts.due(state.rules.replans_max):

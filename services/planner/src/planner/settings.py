@@ -24,6 +24,12 @@ class PlannerSettings(StandbySettings):
     take_back_after_seconds: float = setting(
         15.0, "an unbound replica is placed elsewhere after this, seconds", least=0
     )
+    missing_after_seconds: float = setting(
+        60.0,
+        "an unbound replica whose cluster lacks something that its template names (a Secret, a claim, a class) waits "
+        "for that after this, and reserves nothing any more, seconds",
+        least=0,
+    )
     lent_wait_seconds: float = setting(
         60.0, "who waits for lent nodes to come back goes to a later tier after this, seconds", least=0
     )
@@ -136,6 +142,7 @@ class PlannerSettings(StandbySettings):
             bind_quiet=self.bind_quiet_seconds,
             bind_wait_max=self.bind_wait_max_seconds,
             take_back_after=self.take_back_after_seconds,
+            missing_after=self.missing_after_seconds,
             lent_wait=self.lent_wait_seconds,
             lent_silence=self.lent_silence_seconds,
             hold_min=self.hold_min_seconds,

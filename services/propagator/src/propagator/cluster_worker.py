@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import structlog
 
 from propagator.core.actions import (
+    Action,
     ApplyDependency,
     Create,
     EnsureNamespace,
@@ -18,6 +19,7 @@ from propagator.core.actions import (
     Rules,
     Write,
     is_ours,
+    lacks,
 )
 from propagator.core.desired import Desired, Target, Wanted
 from propagator.core.kinds import DEPLOYMENT, KINDS, refused_text
@@ -107,7 +109,7 @@ class ClusterWorker:
         )
         self._orphans = Orphans(cluster, self._mirror, shared.desired, shared.proof, self._reporter.note)
         self._finder = Finder(cluster, shared.rules.fleet, api, shared.bus, shared.desired, shared.settings)
-        self._asker = ShapeAsker(epoch, api, shared.bus, shared.desired, self._reach, self._namespaces, shared.settings)
+        self._asker = ShapeAsker(epoch, api, shared.bus, shared.desired, self._reach, self._member, shared.settings)
         self._listed: set[str] = set()
         self._failing: set[str] = set()
         self._all_listed = asyncio.Event()
@@ -303,8 +305,7 @@ class ClusterWorker:
                 log.info("conflict: read again", cluster=self.cluster, workload=_name(target), error=str(error))
                 live = None
             except Refused as error:
-                text = refused_text(memory.kind, str(error))
-                self._ended(memory, wanted, live, Report(STATE_REFUSED, text))
+                self._ended(memory, wanted, live, _refused(action, memory.kind, str(error)))
                 return
         self._queue.add(target, self._settings.retry_first_seconds)
 
@@ -367,15 +368,19 @@ class ClusterWorker:
         memory.looked_at = True
         memory.history = after(memory.history, wanted, live, action, self._clock(), self._rules)
         again: float | None = None
+        lacked = memory.lacks
         match action:
-            case Report(state, message, seconds):
-                again = memory.ended_in(Outcome(wanted.part.version, state, message), self._settings) or seconds or None
+            case Report(state, message, seconds, missing):
+                outcome = Outcome(wanted.part.version, state, message, missing)
+                again = memory.ended_in(outcome, self._settings) or seconds or None
             case Hold():
                 log.debug("held", cluster=self.cluster, workload=_name(target), reason=action.reason)
                 again = memory.held(action, self._clock(), self._settings)
             case Nothing():
                 memory.went_well(self._clock())
                 self._placed_by.take(target)
+        if memory.lacks != lacked:
+            self._asker.look_again(target)
         if again is not None:
             self._queue.add(target, again)
         self._reporter.note(target)
@@ -407,6 +412,13 @@ class ClusterWorker:
     def _vanished(self, target: Target) -> bool:
         known = self._all_listed.is_set() and self._proof.holds()
         return known and not self._mirror.has(target) and not self._desired.lists(target)
+
+
+def _refused(action: Action, kind: str, words: str) -> Report:
+    """A cluster did not do what was asked. A namespace that may not be made is missing, as any thing that pods need."""
+    if isinstance(action, EnsureNamespace):
+        return lacks((Reference("Namespace", action.name),), action.name, f"; it cannot be created: {words}")
+    return Report(STATE_REFUSED, refused_text(kind, words))
 
 
 def _name(target: Target) -> str:

@@ -27,6 +27,7 @@ from propagator.core.desired import Target
 from propagator.core.finding import scales
 from propagator.core.kinds import DEPLOYMENT, KINDS
 from propagator.core.live import (
+    IN_NO_NAMESPACE,
     LABEL_FLEET,
     Live,
     Reference,
@@ -51,11 +52,29 @@ from spillway.clusters.api import (
     Refused,
 )
 from spillway.kubernetes.live_objects import declared_form
-from spillway.kubernetes.objects import ABSENT, Kind
+from spillway.kubernetes.objects import (
+    ABSENT,
+    PRIORITY_CLASSES,
+    RUNTIME_CLASSES,
+    SERVICE_ACCOUNTS,
+    VOLUME_CLAIMS,
+    Kind,
+)
 
 T = TypeVar("T")
 
-KIND_BY_NAME: Final = {"ConfigMap": CONFIG_MAPS, "Service": SERVICES, "Secret": SECRETS, "Namespace": NAMESPACES}
+KIND_BY_NAME: Final = {
+    "ConfigMap": CONFIG_MAPS,
+    "Service": SERVICES,
+    "Secret": SECRETS,
+    "Namespace": NAMESPACES,
+    "ServiceAccount": SERVICE_ACCOUNTS,
+    "PersistentVolumeClaim": VOLUME_CLAIMS,
+    "PriorityClass": PRIORITY_CLASSES,
+    "RuntimeClass": RUNTIME_CLASSES,
+}
+NEEDED_RIGHTS: Final = frozenset(("ConfigMap", "Namespace"))
+"""Kinds that the account must be allowed to read: without that nothing could be written either."""
 
 log = structlog.get_logger()
 
@@ -75,7 +94,7 @@ class Member:
         self._fleet = fleet
         self._clock = clock
         self._answered = answered
-        self._namespaces = namespaces
+        self.namespaces = namespaces
 
     async def read(self, target: Target, references: Iterable[Reference], kind: str = DEPLOYMENT) -> Live:
         """The workload's object and these dependencies, whoever's they are, from the store and not from a cache."""
@@ -101,7 +120,7 @@ class Member:
         there = KINDS[live.workload.kind].served if live.workload is not None else KINDS[DEPLOYMENT].served
         match action:
             case Look(references):
-                return live.with_looked(await self._look(target, references))
+                return live.with_looked(await self.look(target.namespace, references))
             case LookForRivals():
                 return replace(live, rivals=await self._rivals(target, live))
             case ReadAfresh(of_kind):
@@ -135,9 +154,10 @@ class Member:
                 found = await self._get(kind, target.namespace, reference.name)
                 return live.with_dependency(reference, dependency_from_manifest(found) if found else None)
 
-    async def _look(self, target: Target, references: frozenset[Reference]) -> dict[Reference, bool]:
+    async def look(self, namespace: str, references: frozenset[Reference]) -> dict[Reference, bool]:
+        """Whether each of these is there; namespace: of those that are in one."""
         names = sorted(references)
-        found = await asyncio.gather(*(self._exists(target.namespace, reference) for reference in names))
+        found = await asyncio.gather(*(self._exists(namespace, reference) for reference in names))
         return dict(zip(names, found, strict=True))
 
     async def _rivals(self, target: Target, live: Live) -> tuple[str, ...]:
@@ -158,13 +178,19 @@ class Member:
         )
 
     async def _exists(self, namespace: str, reference: Reference) -> bool:
-        """Not being allowed to know is this workload's trouble alone, and no sign that the cluster is lost."""
+        """Not being allowed to know is this workload's trouble alone, and no sign that the cluster is lost.
+
+        What may not be looked for is not known to be missing.
+        """
         try:
             return await self._found(namespace, reference)
         except ClusterUnreachable as error:
-            if error.reason == "forbidden":
+            if error.reason != "forbidden":
+                raise
+            if reference.kind in NEEDED_RIGHTS:
                 raise Forbidden(self._api.name, error.detail) from error
-            raise
+            log.info("taken as there: it may not be looked for", reference=str(reference), error=str(error))
+            return True
 
     async def _found(self, namespace: str, reference: Reference) -> bool:
         if reference.kind == "Namespace":
@@ -173,12 +199,13 @@ class Member:
             # A list asks for metadata alone, so that no secret's content ever comes here.
             listed = self._api.list(SECRETS, namespace, field_selector=f"metadata.name={reference.name}")
             return bool(await self._counted("read", listed))
+        namespace = "" if reference.kind in IN_NO_NAMESPACE else namespace
         return await self._get(KIND_BY_NAME[reference.kind], namespace, reference.name) is not None
 
     async def _has_namespace(self, name: str) -> bool:
-        if not self._namespaces.has(name) and await self._get(NAMESPACES, "", name) is not None:
-            self._namespaces.note(name)
-        return self._namespaces.has(name)
+        if not self.namespaces.has(name) and await self._get(NAMESPACES, "", name) is not None:
+            self.namespaces.note(name)
+        return self.namespaces.has(name)
 
     async def _ensure_namespace(self, name: str) -> None:
         manifest: Manifest = {
@@ -190,7 +217,7 @@ class Member:
             await self._create(NAMESPACES, manifest)
         except Conflict:
             return  # Somebody was faster; that it exists is all that was wanted.
-        self._namespaces.note(name)
+        self.namespaces.note(name)
         log.info("namespace created", cluster=self._api.name, namespace=name)
 
     async def _get(self, kind: Kind, namespace: str, name: str) -> Manifest | None:
@@ -206,9 +233,9 @@ class Member:
         try:
             return await self._counted("create" if resource_version == ABSENT else "apply", call)
         except NotFound as error:
-            if not self._namespaces.has(namespace):
+            if not self.namespaces.has(namespace):
                 raise
-            self._namespaces.doubt(namespace)
+            self.namespaces.doubt(namespace)
             raise Conflict(error.reason, f"perhaps gone since it was seen: {error.message}") from error
 
     async def _patch(self, kind: Kind, target: Target, name: str, change: Manifest, resource_version: str) -> Manifest:

@@ -20,6 +20,7 @@ from spillway.events import (
     STATE_RELEASED,
     WorkloadObserved,
 )
+from spillway.model import ObjectReference
 from spillway.pauses import doubled_seconds
 
 SETTLED = (STATE_ABSENT, STATE_RELEASED, STATE_ENDED)
@@ -45,6 +46,11 @@ class Memory:
     hold: Hold | None = None
     held_since: float | None = None
     kind: str = ""
+
+    @property
+    def lacks(self) -> tuple[ObjectReference, ...]:
+        """What was missing at the last try."""
+        return self.outcome.missing if self.outcome is not None else ()
 
     def due(self, now: float) -> None:
         if self.due_since is None:

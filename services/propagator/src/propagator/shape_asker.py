@@ -5,11 +5,19 @@ from collections.abc import Callable
 
 import structlog
 
-from propagator.core.admission import no_namespace, outcome_of_refusal, pod_to_try, read_pod, words_of_refusal
+from propagator.core.admission import (
+    no_namespace,
+    outcome_of_refusal,
+    pod_to_try,
+    read_pod,
+    state_without,
+    words_of_refusal,
+)
 from propagator.core.desired import Desired, Target
-from propagator.core.manifests import Template
+from propagator.core.live import IN_NO_NAMESPACE
+from propagator.core.manifests import Template, pod_references
 from propagator.core.questions import ASKED, AskRules, Questions
-from propagator.namespaces import Namespaces
+from propagator.member import Member
 from propagator.reach import Reach
 from propagator.settings import Settings
 from spillway import metrics, tracing
@@ -17,7 +25,7 @@ from spillway.addresses import SHAPES_ASKED, Tombstone, shape_address
 from spillway.bus import Bus, BusUnavailable, Headers
 from spillway.clusters.api import PODS, ClusterApi, ClusterUnreachable, Conflict, Refused
 from spillway.events import SHAPE_ADMITTED, SHAPE_FORBIDDEN, SHAPE_REFUSED, SHAPE_UNASKED, ShapeAdmitted
-from spillway.model import Shape
+from spillway.model import ObjectReference, Shape
 from spillway.waiting import is_set_within
 
 SWEEP_SECONDS = 60.0
@@ -25,6 +33,7 @@ SWEEP_SECONDS = 60.0
 SHORTEST_SECONDS = 0.001
 Found = tuple[str, str, Shape | None]
 """State, message, shape, as in ShapeAdmitted."""
+Missing = tuple[ObjectReference, ...]
 Said = tuple[ShapeAdmitted | Tombstone, Headers]
 """With the trace that it belongs to."""
 
@@ -41,16 +50,17 @@ class ShapeAsker:
         bus: Bus,
         desired: Desired,
         reach: Reach,
-        namespaces: Namespaces,
+        member: Member,
         settings: Settings,
     ) -> None:
         self._cluster = api.name
         self._epoch = epoch
         self._api = api
+        self._member = member
         self._bus = bus
         self._desired = desired
         self._reach = reach
-        self._namespaces = namespaces
+        self._namespaces = member.namespaces
         self._settings = settings
         self._sequence = 0
         self._overruled: dict[str, None] = {}
@@ -96,6 +106,12 @@ class ShapeAsker:
         self._questions.lost(digest, self._clock())
         self._woken.set()
 
+    def look_again(self, target: Target) -> None:
+        """What its template names is missing now, or is there."""
+        template = self._desired.template(target)
+        if template is not None:
+            self.ask_again(template.digest)
+
     async def _work(self) -> None:
         while True:
             self._woken.clear()
@@ -108,9 +124,10 @@ class ShapeAsker:
             self._woken.set()  # Another one may be due, too.
             about, trace = {"k8s.cluster.name": self._cluster}, self._asked_by.take(template.digest)
             with tracing.process(SHAPES_ASKED.name, "propagator", about, trace):
-                found = await self._ask(template)
+                found, missing = await asyncio.gather(self._ask(template), self._missing(template))
+                found = (state_without(found[0], missing), *found[1:])
                 self._questions.answered(template.digest, found[0], self._clock())
-                await self._say(template, found)
+                await self._say(template, found, missing)
 
     async def _ask(self, template: Template) -> Found:
         if self._reach.failing:
@@ -133,20 +150,38 @@ class ShapeAsker:
         metrics.OPERATIONS.labels("dry-run", "done").inc()
         return read_pod(made, template.pod, template.namespace)
 
-    async def _say(self, template: Template, found: Found) -> None:
+    async def _missing(self, template: Template) -> Missing | None:
+        """What the template names and the cluster has not; None while that cannot be told."""
+        references = pod_references(template.pod)
+        if not references:
+            return ()
+        if self._reach.failing:
+            return None
+        if self._namespaces.lacks(template.namespace):
+            looked = {one: one.kind in IN_NO_NAMESPACE for one in references}
+        else:
+            try:
+                async with asyncio.timeout(self._settings.shape_timeout_seconds):
+                    looked = await self._member.look(template.namespace, references)
+            except (ClusterUnreachable, Refused, TimeoutError):
+                return None
+        return tuple(one.within(template.namespace) for one in sorted(looked) if not looked[one])
+
+    async def _say(self, template: Template, found: Found, missing: Missing | None) -> None:
         """What is news. What was admitted once is not unlearnt because it cannot be asked now."""
-        state, message, shape = found
         before = self._desired.shapes.get(self._cluster, {}).get(template.digest)
         if before is not None:
-            same = (before.state, before.message, before.shape) == found
-            traits = before.shape is None or shape is None or before.shape.traits == shape.traits
-            knows_more = before.state == SHAPE_ADMITTED and state in (SHAPE_FORBIDDEN, SHAPE_UNASKED)
-            if (same and traits) or knows_more:
+            missing = before.missing if missing is None else missing
+            if before.state == SHAPE_ADMITTED and found[0] in (SHAPE_FORBIDDEN, SHAPE_UNASKED):
+                found = before.state, before.message, before.shape
+            same = (before.state, before.message, before.shape, before.missing) == (*found, missing)
+            traits = before.shape is None or found[2] is None or before.shape.traits == found[2].traits
+            if same and traits:
                 return
+        state, message, shape = found
         self._sequence += 1
-        event = ShapeAdmitted(
-            template.digest, self._cluster, self._epoch, self._sequence, template.namespace, state, message, shape
-        )
+        names = template.digest, self._cluster, self._epoch, self._sequence, template.namespace
+        event = ShapeAdmitted(*names, state, message, shape, missing or ())
         usual = state == SHAPE_ADMITTED or message == no_namespace(template.namespace)
         tell = log.debug if usual else log.warning
         tell("shape said", cluster=self._cluster, template=template.digest, state=state, message=message)
@@ -180,7 +215,8 @@ class ShapeAsker:
                     await asyncio.sleep(self._settings.bus_retry_seconds)
 
     async def _sweep(self) -> None:
-        """Forgets what is known of templates that have not been declared for long, and asks again what was refused.
+        """Forgets what is known of templates that have not been declared for long, and asks again what was refused,
+        and of what something was missing.
 
         Of that nothing is placed here, and so nobody else would find out that it is let in now.
         """
@@ -193,13 +229,13 @@ class ShapeAsker:
                 if now - since >= self._unused_seconds(said[digest]):
                     await self._to_say.put((Tombstone(shape_address(digest, self._cluster)), ()))
                     del self._unused[digest]
-            for template in self._desired.refused(self._cluster):
+            for template in self._desired.hindered(self._cluster):
                 if template.digest not in self._questions and self._questions.ask(template, self._clock()):
                     self._woken.set()
 
     def _unused_seconds(self, said: ShapeAdmitted) -> float:
-        refused = said.state == SHAPE_REFUSED
-        return self._settings.shape_refused_unused_seconds if refused else self._settings.shape_unused_seconds
+        soon = said.state == SHAPE_REFUSED or said.missing
+        return self._settings.shape_refused_unused_seconds if soon else self._settings.shape_unused_seconds
 
 
 def _rules(settings: Settings) -> AskRules:

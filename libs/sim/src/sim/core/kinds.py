@@ -51,6 +51,7 @@ _ALL = (
     Kind("autoscaling", "v2", "horizontalpodautoscalers", "HorizontalPodAutoscaler"),
     Kind("coordination.k8s.io", "v1", "leases", "Lease", has_status=False),
     Kind("node.k8s.io", "v1", "runtimeclasses", "RuntimeClass", namespaced=False, has_status=False),
+    Kind("scheduling.k8s.io", "v1", "priorityclasses", "PriorityClass", namespaced=False, has_status=False),
     Kind("networking.k8s.io", "v1", "networkpolicies", "NetworkPolicy", has_status=False),
 )
 

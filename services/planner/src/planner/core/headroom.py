@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from planner.core.manifests.policy import supply_class
+from planner.core.missing import waits_for_missing
 from planner.core.moving.overflow import first_tier
 from planner.core.state import PlannerState
 from planner.core.subject import Moment
@@ -54,7 +55,8 @@ def idle_for(state: PlannerState, workload: Workload, now: float) -> dict[str, I
         trouble = before.trouble or here.trouble
         found[name] = Idle(before.replicas + here.replicas, trouble)
     for other in state.workloads.values() if state.waiting else ():
-        if other.declared.policy.priority > workload.declared.policy.priority and other.key in state.waiting:
+        higher = other.declared.policy.priority > workload.declared.policy.priority
+        if higher and other.key in state.waiting and not waits_for_missing(other):
             _give_way(found, _replicas_for(other, workload), _classes_of(state, other))
     return found
 

@@ -4,18 +4,20 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from planner.core.division.dividing import How, divide
-from planner.core.division.placement import Division, Held
+from planner.core.division.situation import Division, Held
 from planner.core.division.whole import is_whole
-from planner.core.feasibility.reservation import next_ceiling
+from planner.core.division.words import without_figures
 from planner.core.growth import growth_room
 from planner.core.manifests.kinds import STATEFULSET
 from planner.core.manifests.templates import manifests_borne, same_object, template_number
+from planner.core.missing import Missing, waited_for
 from planner.core.moving.allowance import (
     CAUSE_DRAIN,
     CAUSE_FAILOVER,
     CAUSE_HOME,
     CAUSE_LOST,
     CAUSE_MIGRATE,
+    CAUSE_MISSING,
     CAUSE_POLICY,
     CAUSE_RETURN,
     CAUSE_SETTLED,
@@ -26,13 +28,14 @@ from planner.core.moving.misplaced import keep_for_minima, most_in
 from planner.core.moving.reasons import barred_by, empty_in_leaving, held_by, held_text
 from planner.core.moving.shares import (
     Share,
+    ceiling_before,
     cut,
-    facts_of,
     first_part,
     held_by_cluster,
     kept_part,
     part_of,
     share_of,
+    with_missing,
     without,
     without_shared,
 )
@@ -177,6 +180,23 @@ def take_back(state: PlannerState, workload: Workload, counts: dict[str, int], m
     division = divide(state, subject, held, moment, How(settled=True))
     division = _stay_after_all(workload, held, division)
     return _decide(state, subject, held, division, moment, Why("TakeBack"))
+
+
+def await_missing(
+    state: PlannerState, workload: Workload, counts: Mapping[str, int], missing: Mapping[str, Missing], moment: Moment
+) -> Placed:
+    """The placement without so many replicas, by cluster, that wait for what the cluster lacks.
+
+    They are gone at once: nothing of them was ever made there. Another cluster of the tier that is not known to lack it
+    takes them; else they wait, and what was to leave for them stays. missing: by cluster, what it lacks.
+    """
+    held = held_by_cluster(state, workload, moment.now)
+    for cluster, count in counts.items():
+        held[cluster] = without(held[cluster], count)
+    subject = subject_of(workload)
+    division = divide(state, subject, held, moment, How(settled=True, await_missing=True))
+    division = _stay_after_all(workload, held, division)
+    return _decide(state, subject, held, division, moment, Why(CAUSE_MISSING, missing=missing))
 
 
 def migrate(state: PlannerState, workload: Workload, counts: Mapping[str, int], to: str, moment: Moment) -> Placed:
@@ -342,7 +362,7 @@ class Why:
     """The cause, for the record. given_up: clusters that are listed no more. rolled: that get the newest template.
 
     sent: by cluster, how many a person sent there by name. taken: by cluster, the part that it goes on from, anew.
-    for_lent: who waits for lent nodes was looked at.
+    for_lent: who waits for lent nodes was looked at. missing: by cluster, what replicas wait for there from now on.
     """
 
     cause: str
@@ -351,6 +371,7 @@ class Why:
     sent: Mapping[str, int] = field(default_factory=dict)
     taken: Mapping[str, Part] = field(default_factory=dict)
     for_lent: bool = False
+    missing: Mapping[str, Missing] = field(default_factory=dict)
 
 
 def _decide(
@@ -382,12 +403,20 @@ def _decide(
             part = part_of(state, subject.key, cluster, before.get(cluster), share, moment.generation, number)
         if part is not None and not part.replicas and cluster in to_end:
             part = _removing(state, subject.key, part, moment)
+        if part is not None and not (part.removing and cluster in to_end):
+            waits_for = waited_for(state, subject, before.get(cluster), division.unplaced, why.missing)
+            part = with_missing(state, subject.key, part, before.get(cluster), waits_for, moment.generation)
         if part is not None and part.removing and _stays_at_nothing(subject, before.get(cluster)):
             part = replace(part, removing=False)
         if part is not None:
             by_name = _by_name(state, subject, before.get(cluster), why.cause) + why.sent.get(cluster, 0)
             by_name = min(by_name, part.replicas_kept)
             parts.append(part if by_name == part.replicas_by_name else replace(part, replicas_by_name=by_name))
+    texts = (
+        division.waiting_for(),
+        held_text(state, known, parts, moment.now, barred_by(division)),
+        _rollout_waits_for(state, subject, parts, moment),
+    )
     placement = PlacementDecided(
         namespace=declared.namespace,
         name=declared.name,
@@ -395,16 +424,7 @@ def _decide(
         workload_generation=declared.generation,
         parts=tuple(sorted(without_shared(state, parts, moment.generation), key=lambda part: part.cluster)),
         unplaced=division.unplaced,
-        waiting_for="; ".join(
-            filter(
-                None,
-                (
-                    division.waiting_for(),
-                    held_text(state, known, parts, moment.now, barred_by(division)),
-                    _rollout_waits_for(state, subject, parts, moment),
-                ),
-            )
-        ),
+        waiting_for="; ".join(filter(None, texts)),
     )
     lent = division.lent if why.for_lent and placement.unplaced else None
     needed = tuple(needed_events(state, subject.key, placement, moment, lent))
@@ -472,24 +492,13 @@ def _same(last: PlacementDecided, new: PlacementDecided) -> bool:
 
 def _waits_alike(last: PlacementDecided, new: PlacementDecided) -> bool:
     """Whether both wait for the same, whatever the figures in parentheses are, which change with every node."""
-    return _without_figures(last.waiting_for) == _without_figures(new.waiting_for)
-
-
-def _without_figures(text: str) -> str:
-    """A text without what stands in parentheses, which may stand in each other."""
-    depth, kept = 0, []
-    for character in text:
-        depth += character == "("
-        if not depth:
-            kept.append(character)
-        depth -= character == ")" and depth > 0
-    return "".join(kept)
+    return without_figures(last.waiting_for) == without_figures(new.waiting_for)
 
 
 def _removing(state: PlannerState, key: WorkloadKey, part: Part, moment: Moment) -> Part:
     if part.removing:
         return part
-    ceiling = next_ceiling(part, facts_of(state, key, part.cluster), 0)
+    ceiling = ceiling_before(state, key, part, part.cluster)
     return Part(part.cluster, moment.generation, 0, 0, ceiling, removing=True)
 
 

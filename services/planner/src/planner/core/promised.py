@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from planner.core.division.placement import Division
+from planner.core.division.situation import Division
 from planner.core.feasibility.room import PROMISED
 from planner.core.state import PlannerState
 from planner.core.subject import Subject

@@ -2,8 +2,8 @@
 
 from collections.abc import Callable
 
-from planner.core.division.placement import Division
 from planner.core.division.replaying import pack_division
+from planner.core.division.situation import Division
 from planner.core.moving.allowance import CAUSE_AUTOSCALE
 from planner.core.state import PlannerState
 from planner.core.subject import Moment

@@ -1,10 +1,12 @@
 """What the parts of a workload reserve (P4), by what is known of their clusters."""
 
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Protocol
 
 from planner.core.feasibility.reservation import NOTHING_RESERVED, Reservation, is_over, reserve
-from planner.core.workload import Workload
+from planner.core.workload import Workload, said_missing
+from spillway.events import WorkloadObserved
 from spillway.feasibility.cluster_view import ClusterView
 from spillway.model import Part, Shape
 
@@ -21,8 +23,8 @@ def reserved(state: Known, workload: Workload, parts: Iterable[Part]) -> dict[st
     """By cluster, of these parts."""
     key, statuses, rolling_from = workload.key, workload.statuses, workload.declared.rolling_from
     found: dict[str, Reservation] = {}
-    for part in parts:
-        cluster = part.cluster
+    for listed in parts:
+        part, cluster = _as_answered(listed, statuses.get(listed.cluster)), listed.cluster
         if statuses and is_over(part, statuses.get(cluster)):
             found[cluster] = NOTHING_RESERVED
             continue
@@ -35,3 +37,13 @@ def reserved(state: Known, workload: Workload, parts: Iterable[Part]) -> dict[st
             earlier = [state.shape_in(cluster, one) for one in rolling_from]
             found[cluster] = reserve(part, facts, shape, earlier, borne.surge_of(part.replicas), borne.completions)
     return found
+
+
+def _as_answered(part: Part, said: WorkloadObserved | None) -> Part:
+    """What was decided before a part is no ceiling any more once its cluster said of this very part that something is
+    missing: nothing of it was written, and nobody is told what was before (docs/adr/0024). What its object has all the
+    same, by the status or by the record, is held.
+    """
+    if said is None or not said_missing(part, said):
+        return part
+    return replace(part, ceiling=max(part.replicas, said.spec_replicas))

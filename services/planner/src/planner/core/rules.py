@@ -10,7 +10,8 @@ class Rules:
     capacity_age_max: nothing new is placed on capacity that is older. bind_quiet, bind_wait_max: replicas that only
     possibly fit wait for binds until none came for so long, at most so long (P5). take_back_after: an unbound
     replica is placed elsewhere (P6); the cluster is then held for hold_min, doubling to hold_max; where somebody
-    else's object has the name, for hold_max, doubling to hold_not_owned_max. lent_wait: who
+    else's object has the name, for hold_max, doubling to hold_not_owned_max. missing_after: the same for want of
+    something that its template names: then it waits for that, and reserves nothing. lent_wait: who
     waits for lent nodes goes to a later tier then; where none of them moved meanwhile nobody waits for
     lent_silence. forget_after: tombstones of what was deleted. key_kept, keys_kept_max, answers_bytes_max:
     idempotency keys with their answers. replans_max: waiting workloads tried in one step. looks_max: rooms of
@@ -25,6 +26,7 @@ class Rules:
     bind_quiet: float = 2.0
     bind_wait_max: float = 15.0
     take_back_after: float = 15.0
+    missing_after: float = 60.0
     lent_wait: float = 60.0
     lent_silence: float = 600.0
     hold_min: float = 15.0

@@ -14,7 +14,7 @@ from planner.core.holds import Holds
 from planner.core.manifests.policy import Clusters
 from planner.core.manifests.templates import is_newest, read_earlier, read_template
 from planner.core.moving.brakes import Brakes
-from planner.core.moving.waiting import Rooms, WaitingList
+from planner.core.moving.waiting import Rooms, WaitingList, put_or_drop
 from planner.core.owners import Owners
 from planner.core.reserving import reserved
 from planner.core.rollout.rollout_list import RolloutList
@@ -22,7 +22,7 @@ from planner.core.rollout.turns import waits_for_room
 from planner.core.rules import Rules
 from planner.core.scalings import Scalings
 from planner.core.timers import Timer
-from planner.core.workload import Workload, gives_way, is_orphan, read_workload, templates_of
+from planner.core.workload import Workload, gives_way, is_orphan, read_workload, tells_of_missing, templates_of
 from spillway.addresses import BRAKES, CLUSTERS, SCALE, SCALE_POLICIES, SHAPES, WORKLOAD_STATUS, WORKLOADS
 from spillway.events import (
     PHASE_LOST,
@@ -465,6 +465,8 @@ class PlannerState:
             return
         known[event.cluster] = event
         self.owners.heard(event.cluster, event.epoch)
+        if tells_of_missing(before) or tells_of_missing(event):
+            self.waiting.retry(key)
         if bars(event) != (before is not None and bars(before)):
             self._orphan_changed(event.cluster, key)
         if workload is not None:
@@ -473,6 +475,7 @@ class PlannerState:
 
     def _shape_changed(self, digest: str, cluster: str) -> None:
         """What is promised of this template there is held in another shape, and so is what waits."""
+        self.waiting.retry_template(digest)
         for key in self.keys_in(cluster):
             if any(shape.template == digest for shape in self.workloads[key].shapes()):
                 self._refresh_part(self.workloads[key], cluster)
@@ -516,7 +519,7 @@ class PlannerState:
             settling = settling or part.removing or part.releasing or part.adopting
             settling = settling or (bool(statuses) and gives_way(workload, part))
         for keys in (self.moved, self.to_look_at):
-            _put(keys, workload.key, moved)
+            put_or_drop(keys, workload.key, moved)
         if ending:
             self.misplaced.pop(workload.key, None)
         elif waits_for and not workload.unplaced:
@@ -525,11 +528,4 @@ class PlannerState:
             self.rollouts.put(workload.key)
         else:
             self.rollouts.drop(workload.key)
-        _put(self.leaving, workload.key, settling or (ending and not workload.parts))
-
-
-def _put(keys: dict[WorkloadKey, None], key: WorkloadKey, member: bool) -> None:
-    if member:
-        keys.setdefault(key)
-    else:
-        keys.pop(key, None)
+        put_or_drop(self.leaving, workload.key, settling or (ending and not workload.parts))

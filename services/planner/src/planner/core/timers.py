@@ -13,12 +13,14 @@ HoldKey = tuple[str, Shape | WorkloadKey]
 class Timer:
     """When a part's unbound replicas last made progress: since then they wait.
 
-    version: of the part that it is about, and whether it was the cluster that kept them from binding.
+    version: of the part that it is about, and whether it was the cluster that kept them from binding. missing_since:
+    when the cluster first said that something is missing, whatever versions the part has had since; None: it is not.
     """
 
     version: tuple[Generation, bool]
     unbound: int
     since: float
+    missing_since: float | None = None
 
 
 @dataclass(slots=True)

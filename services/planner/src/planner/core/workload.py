@@ -5,11 +5,20 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from planner.core.manifests.templates import BadDeclaration, Template, read_earlier, read_template, template_number
-from spillway.events import STATE_ORPHANED, Event, PlacementDecided, WorkloadDeclared, WorkloadObserved
+from spillway.events import (
+    STATE_DEPENDENCY_MISSING,
+    STATE_ORPHANED,
+    Event,
+    PlacementDecided,
+    WorkloadDeclared,
+    WorkloadObserved,
+)
 from spillway.feasibility.cluster_view import WorkloadKey
-from spillway.model import SPLITS, STRATEGIES, Part, Policy, Shape
+from spillway.model import SPLITS, STRATEGIES, ObjectReference, Part, Policy, Shape
 
 COUNT_MAX: Final = 10**9
+UNNAMED: Final = (ObjectReference("something", "", "that its template names"),)
+"""What a propagator says is missing that does not say by a list of what."""
 
 
 @dataclass(slots=True)
@@ -128,6 +137,17 @@ def gives_way(workload: Workload, part: Part) -> bool:
     """Whether its cluster says of this version that an orphan of the name is there: then it is listed no more."""
     said = workload.statuses.get(part.cluster)
     return said is not None and is_orphan(said) and said.version == part.version and not part.adopting
+
+
+def said_missing(part: Part, said: WorkloadObserved | None) -> tuple[ObjectReference, ...]:
+    """What a cluster says, of this very part, that it lacks; empty when it says nothing of the kind."""
+    if said is None or said.version != part.version or said.state != STATE_DEPENDENCY_MISSING:
+        return ()
+    return said.missing or UNNAMED
+
+
+def tells_of_missing(said: WorkloadObserved | None) -> bool:
+    return said is not None and said.state == STATE_DEPENDENCY_MISSING
 
 
 def templates_of(declared: WorkloadDeclared) -> tuple[object, ...]:

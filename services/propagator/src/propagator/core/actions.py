@@ -1,12 +1,14 @@
 """What can be done next about one workload in one cluster, and the rules that choose it."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from propagator.core.desired import Target
 from propagator.core.live import LiveWorkload, Marks, Reference
 from propagator.core.manifests import Manifest, workload_label
-from spillway.model import Part
-from spillway.texts import counted
+from spillway.events import STATE_DEPENDENCY_MISSING
+from spillway.model import ObjectReference, Part
+from spillway.texts import counted, object_name
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,12 +86,19 @@ class Look:
 class Report:
     """Nothing is done; the state and message are said, and what can pass by itself is tried again later.
 
-    seconds: after which what is not tried again by its state is; 0: never.
+    seconds: after which what is not tried again by its state is; 0: never. missing: what the cluster lacks.
     """
 
     state: str
     message: str
     seconds: float = 0.0
+    missing: tuple[ObjectReference, ...] = ()
+
+
+def lacks(missing: Iterable[Reference], namespace: str, note: str = "") -> Report:
+    """What the template names, or its namespace, is not there. note: for people, why it does not come about."""
+    named = tuple(one.within(namespace) for one in sorted(missing))
+    return Report(STATE_DEPENDENCY_MISSING, f"missing: {', '.join(map(object_name, named))}{note}", missing=named)
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,14 +4,14 @@ Source: what the ReplicaSet controller and the API server of Kubernetes v1.36 ad
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
 from spillway.api import RequestError
 from spillway.events import SHAPE_ADMITTED, SHAPE_FORBIDDEN, SHAPE_REFUSED, SHAPE_UNASKED
 from spillway.kubernetes.pod_shape import TEMPLATE_HASH_LABELS, bare, shape_of
-from spillway.model import Shape
+from spillway.model import ObjectReference, Shape
 
 Manifest = dict[str, Any]
 
@@ -22,6 +22,8 @@ NO_RIGHT = 'cannot create resource "pods"'
 """In the words of the API server's authorizer; admission that refuses answers 403, too."""
 QUOTA_USED_UP = "exceeded quota"
 NO_ACCOUNT_YET = "serviceaccount"
+ADMISSION_ASKS_FOR = frozenset(("ServiceAccount", "PriorityClass", "RuntimeClass"))
+"""Kinds without which the API server's own admission lets no pod in that names one."""
 DEFAULT_TOLERATIONS = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
 """Of NoExecute, for some minutes, added to every pod: nodes with these taints have them as NoSchedule, too."""
 
@@ -50,6 +52,13 @@ def outcome_of_refusal(status: int, message: str) -> str:
         return SHAPE_FORBIDDEN
     passing = QUOTA_USED_UP in message or (status == FORBIDDEN and NO_ACCOUNT_YET in message)
     return SHAPE_UNASKED if passing or status == NOT_FOUND else SHAPE_REFUSED
+
+
+def state_without(state: str, missing: Iterable[ObjectReference] | None) -> str:
+    """A template that is refused where something is missing that admission asks for may be let in once that is there:
+    nothing is known of it yet. None: it could not be looked for."""
+    lacks = any(one.kind in ADMISSION_ASKS_FOR for one in missing or ())
+    return SHAPE_UNASKED if state == SHAPE_REFUSED and lacks else state
 
 
 def no_namespace(namespace: str) -> str:

@@ -168,10 +168,11 @@ class Desired:
         """Of every pod template that is declared."""
         return frozenset(digest for declared in self._workloads.values() for digest in digests_of(declared))
 
-    def refused(self, cluster: str) -> Iterator[Template]:
-        """Pod templates that are declared, and whose pods this cluster did not let in when it was asked last."""
+    def hindered(self, cluster: str) -> Iterator[Template]:
+        """Pod templates that are declared, and whose pods this cluster did not let in when it was asked last, or lacked
+        something that they name."""
         said = self.shapes.get(cluster, {}).values()
-        wanted = {one.template for one in said if one.state == SHAPE_REFUSED}
+        wanted = {one.template for one in said if one.state == SHAPE_REFUSED or one.missing}
         for declared in self._workloads.values() if wanted else ():
             for digest in wanted & digests_of(declared):
                 template = template_named(digest, declared)

@@ -6,7 +6,7 @@ from typing import Any, Final, NamedTuple
 
 from propagator.core.kinds import DEPLOYMENT, JOB, KINDS, STATEFULSET
 from spillway.kubernetes.objects import AnyObject, Deployment, Job, StatefulSet, job_end
-from spillway.model import NO_GENERATION, Generation
+from spillway.model import NO_GENERATION, Generation, ObjectReference
 
 LABEL_FLEET = "spillway.io/fleet"
 LABEL_WORKLOAD = "spillway.io/workload"
@@ -19,14 +19,21 @@ COUNTER_MAX: Final = 10**COUNTER_DIGITS_MAX - 1
 """Fits an int64 of the wire, and is above every epoch, sequence and generation that is ours."""
 
 
+IN_NO_NAMESPACE: Final = frozenset(("Namespace", "PriorityClass", "RuntimeClass"))
+
+
 class Reference(NamedTuple):
-    """Something in the member by kind and name; in the workload's namespace, or the namespace itself."""
+    """Something in the member by kind and name; in the workload's namespace, or in none."""
 
     kind: str
     name: str
 
     def __str__(self) -> str:
         return f"{self.kind} {self.name}"
+
+    def within(self, namespace: str) -> ObjectReference:
+        """With the namespace that it is in, which is the workload's or none."""
+        return ObjectReference(self.kind, "" if self.kind in IN_NO_NAMESPACE else namespace, self.name)
 
 
 @dataclass(frozen=True, slots=True)

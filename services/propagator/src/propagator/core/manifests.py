@@ -24,6 +24,7 @@ Manifest = dict[str, Any]
 
 DEPENDENCY_KINDS = ("ConfigMap", "Service")
 
+DEFAULT_ACCOUNT = "default"
 LABEL_VALUE_LENGTH_MAX = 63
 HASH_LENGTH = 10
 
@@ -171,15 +172,23 @@ def dependency_declaration(dependency: DependencyDeclared) -> tuple[int, str]:
 
 
 def references(declaration: WorkloadDeclared, part: Part) -> frozenset[Reference]:
-    """The ConfigMaps and Secrets that the part's template needs and that are not given with the workload."""
+    """What the part's template needs and is not given with the workload."""
     manifest = _loaded(_declared(declaration, part), declaration.kind, declaration.name)
     given = {Reference(dependency.kind, dependency.name) for dependency in declaration.dependencies}
     return template_references(manifest) - given
 
 
 def template_references(manifest: Mapping[str, Any]) -> frozenset[Reference]:
-    """Every ConfigMap and Secret that the pod template refers to and cannot do without."""
-    template = _mapping(_mapping(manifest.get("spec")).get("template"))
+    """What the pod template names and its pods cannot do without."""
+    return pod_references(_mapping(_mapping(manifest.get("spec")).get("template")))
+
+
+def pod_references(template: Mapping[str, Any]) -> frozenset[Reference]:
+    """As template_references, of the pod template itself.
+
+    Not what is optional; nor imagePullSecrets, without which pods may well start; nor the service account `default`,
+    which every cluster makes in every namespace.
+    """
     return frozenset(_needed(_mapping(template.get("spec"))))
 
 
@@ -193,8 +202,11 @@ def _needed(pod: Mapping[str, Any]) -> Iterator[Reference]:
         for source in _mappings(_mapping(volume.get("projected")).get("sources")):
             yield from _one("ConfigMap", source.get("configMap"))
             yield from _one("Secret", source.get("secret"))
-    for secret in _mappings(pod.get("imagePullSecrets")):
-        yield from _one("Secret", secret)
+        yield from _one("PersistentVolumeClaim", volume.get("persistentVolumeClaim"), "claimName")
+    if pod.get("serviceAccountName") != DEFAULT_ACCOUNT:
+        yield from _one("ServiceAccount", pod, "serviceAccountName")
+    yield from _one("PriorityClass", pod, "priorityClassName")
+    yield from _one("RuntimeClass", pod, "runtimeClassName")
 
 
 def _needed_by_container(container: Mapping[str, Any]) -> Iterator[Reference]:

@@ -25,6 +25,7 @@ from propagator.core.actions import (
     Rules,
     above,
     is_ours,
+    lacks,
     owner_of,
 )
 from propagator.core.desired import Wanted
@@ -56,7 +57,6 @@ from propagator.core.takeover import adopt, release
 from spillway.events import (
     STATE_ABSENT,
     STATE_CONTESTED,
-    STATE_DEPENDENCY_MISSING,
     STATE_ENDED,
     STATE_NOT_OWNED,
     STATE_ORPHANED,
@@ -344,13 +344,16 @@ def _namespace(wanted: Wanted, live: Live, rules: Rules) -> Action | None:
         case _ if rules.create_namespaces:
             return EnsureNamespace(reference.name)
         case _:
-            return Report(STATE_REFUSED, f"{reference} does not exist, and the settings say that none is created")
+            return lacks((reference,), reference.name, "; the settings say that none is created")
 
 
 def _missing_references(wanted: Wanted, live: Live) -> Action | None:
-    """What the new template needs and the present one, if it has pods, does not; without pods nothing is needed."""
+    """What the new template needs and the present one, if it has pods, does not; without pods nothing is needed.
+
+    Of a part that has no replicas for want of something it is looked for all the same: they come once it is there.
+    """
     assert wanted.declaration is not None
-    if wanted.part.replicas == 0:
+    if wanted.part.replicas == 0 and not wanted.part.missing:
         return None
     needed = references(wanted.declaration, wanted.part)
     if live.workload is not None and live.workload.spec_replicas > 0:
@@ -358,10 +361,8 @@ def _missing_references(wanted: Wanted, live: Live) -> Action | None:
     unknown = needed - live.looked.keys()
     if unknown:
         return Look(unknown)
-    missing = sorted(reference for reference in needed if not live.looked[reference])
-    if missing:
-        return Report(STATE_DEPENDENCY_MISSING, f"missing: {', '.join(map(str, missing))}")
-    return None
+    missing = [reference for reference in needed if not live.looked[reference]]
+    return lacks(missing, wanted.target.namespace) if missing else None
 
 
 def _delete_dependency(wanted: Wanted, live: Live, listed: frozenset[Reference], rules: Rules) -> Action | None:

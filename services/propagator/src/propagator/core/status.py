@@ -20,11 +20,12 @@ from spillway.texts import ON_HOLD, before_hold, changed_text
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How the last attempt at a version ended when it did not end well, or ended in absence."""
+    """How the last attempt at a version ended when it did not end well, or ended in absence. missing: as in Report."""
 
     version: Generation
     state: str
     message: str
+    missing: tuple[ObjectReference, ...] = ()
 
 
 _content = attrgetter(*(one.name for one in fields(WorkloadObserved) if one.name not in ("epoch", "sequence")))
@@ -61,6 +62,7 @@ def observed(
         ready=shown.ready if shown else 0,
         available=shown.available if shown else 0,
         kind=found.kind if found is not None else kind,
+        missing=outcome.missing if outcome else (),
     )
 
 

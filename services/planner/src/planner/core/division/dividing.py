@@ -1,14 +1,17 @@
 """From a workload and the fleet to the situation that is divided, and its division."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
-from planner.core.division.placement import Basis, Division, Held, Situation, clusters_by_tier
+from planner.core.closing import why_closed
+from planner.core.division.placement import clusters_by_tier
+from planner.core.division.situation import Basis, Division, Held, Situation
 from planner.core.division.whole import is_whole
 from planner.core.feasibility.fleet_rooms import FleetRooms
 from planner.core.feasibility.room import Room
 from planner.core.growth import growth_room
 from planner.core.manifests.policy import TIERS_BY_WORK
+from planner.core.missing import lacking_in, texts, waits_for_missing
 from planner.core.moving.allowance import CAUSE_POLICY, Allowance
 from planner.core.moving.reasons import counts_to_move, reasons
 from planner.core.state import PlannerState
@@ -24,6 +27,7 @@ class How:
 
     most: by cluster, what it takes in all; its room is what is left of that. brakes: None lets nothing move.
     by_name: as in Situation. for_lent: whether what has no free node waits for lent ones before it goes further.
+    await_missing: as in Situation; it is so, too, once that was decided of a part, and while anything is to move.
     """
 
     settled: bool = False
@@ -32,6 +36,7 @@ class How:
     brakes: Allowance | None = None
     by_name: bool = False
     for_lent: bool = False
+    await_missing: bool = False
 
 
 def divide(
@@ -53,12 +58,14 @@ def divide(
     counts = counts_to_move(state, subject.known, why) if subject.known is not None else {}
     to_go = {cluster: min(counts[cluster], held[cluster].replicas) for cluster in why if held[cluster].replicas}
     parts = subject.known.parts if subject.known is not None else {}
+    missing = texts(lacking_in(state, subject))
+    awaits = bool(missing) and (how.await_missing or _awaits_missing(subject) or any(to_go.values()))
     situation = Situation(
         replicas=subject.declared.replicas,
         policy=subject.declared.policy,
         clusters=state.joined(),
         held=dict(held),
-        room=_rooms(state, subject, held, moment, how),
+        room=_rooms(state, subject, held, moment, how, missing if awaits else ()),
         settled=how.settled,
         age_ms=state.ages_ms(moment.now),
         reasons=why,
@@ -69,6 +76,8 @@ def divide(
         listed=frozenset(parts),
         identity="/".join(subject.key),
         by_name=how.by_name,
+        missing=missing,
+        await_missing=awaits,
     )
     way = divider(situation)
     division = way(situation)
@@ -89,6 +98,21 @@ def divide(
     if situation.whole or how.gently:
         return replace(division, basis=Basis(situation, division))
     return _as_brakes_let(situation, division, subject.key, how)
+
+
+def _awaits_missing(subject: Subject) -> bool:
+    known = subject.known
+    return known is not None and known.shape.template == subject.shape.template and waits_for_missing(known)
+
+
+def _room_that_waits(state: PlannerState, subject: Subject, cluster: str, held: Held | None, now: float) -> Room:
+    """For how many more there would be room in a cluster that lacks something: what was decided for it before is still
+    reserved until the cluster has heard of the change, and is room for those who wait."""
+    closed = why_closed(state, state.clusters[cluster], state.shape_in(cluster, subject.shape), now, subject.key)
+    if closed:
+        return Room(0, 0, closed, when_empty=True)
+    room = state.room_without(cluster, subject.shape, now, subject.key)
+    return room._replace(certain=max(0, room.certain - (held.unbound if held is not None else 0)))
 
 
 def _as_brakes_let(situation: Situation, division: Division, key: WorkloadKey, how: How) -> Division:
@@ -133,7 +157,8 @@ def _lent(
         return lent
     before = {name: held.replicas for name, held in situation.held.items()}
     elsewhere = {name for name, count in division.replicas.items() if count > before.get(name, 0)}
-    short = division.unplaced > division.uncertain or any(division.new.values())
+    waits = division.uncertain + sum(division.missing.values())
+    short = division.unplaced > waits or any(division.new.values())
     for tier, names in clusters_by_tier(situation):
         if tier.node_groups:
             continue
@@ -149,8 +174,18 @@ def _for_minima(division: Division, to_go: Mapping[str, int]) -> dict[str, int]:
     return {cluster: count for cluster, count in division.moved.items() if count and cluster not in to_go}
 
 
-def _rooms(state: PlannerState, subject: Subject, held: Mapping[str, Held], moment: Moment, how: How) -> FleetRooms:
-    """The rooms of one division, all of them now: what is read of them later is what was divided by."""
+def _rooms(
+    state: PlannerState,
+    subject: Subject,
+    held: Mapping[str, Held],
+    moment: Moment,
+    how: How,
+    awaited: Iterable[str],
+) -> FleetRooms:
+    """The rooms of one division, all of them now: what is read of them later is what was divided by.
+
+    awaited: clusters that lack something for which replicas wait.
+    """
     parts = subject.known.parts if subject.known is not None else {}
     rooms = state.all_rooms(subject.shape, moment.now, subject.key)
 
@@ -165,4 +200,6 @@ def _rooms(state: PlannerState, subject: Subject, held: Mapping[str, Held], mome
 
     for place in [place for place in rooms if place[0] in parts or place[0] in how.most] if parts or how.most else ():
         rooms.put(place, ask(*place))
+    for cluster in awaited:
+        rooms.put((cluster, False), _room_that_waits(state, subject, cluster, held.get(cluster), moment.now))
     return rooms

@@ -1,142 +1,23 @@
 """Divides replicas over tiers and clusters: the tiers in order up, in reverse down, moving as few as it can."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import overload
 
 from planner.core.division import words
+from planner.core.division.situation import FROZEN, Division, Situation
 from planner.core.feasibility.fleet_rooms import FleetRooms
-from planner.core.feasibility.room import Room
 from planner.core.manifests.policy import Clusters, TierClusters, clusters_of_tiers, weights_of
-from planner.core.moving.allowance import CAUSE_FAILOVER, CAUSE_LOST, CAUSE_POLICY
+from planner.core.moving.allowance import CAUSE_POLICY
 from planner.core.strategies.splits import BY_ROOM, Standing, divide, shrink
-from spillway.events import ClusterJoined
-from spillway.model import ClusterInput, ClusterLimit, Policy, Tier
-from spillway.texts import counted
-
-LOST = (CAUSE_FAILOVER, CAUSE_LOST)
-FROZEN = "frozen"
-"""What limits a cluster that has room, and takes nothing for a brake."""
-
-
-@dataclass(frozen=True, slots=True)
-class Held:
-    """What a workload has in one cluster.
-
-    replicas: those kept, which count towards what was asked for; new of them wait for new nodes, unbound are not bound.
-    lost, leaving: as in Part. may_keep: of leaving, those that the cluster may keep after all; they need no room.
-    idle: of leaving, those that are not bound.
-    unready: of those that are bound, so many are not ready, as far as is known. by_name: of replicas, those that a
-    person sent there.
-    """
-
-    replicas: int
-    new: int
-    unbound: int
-    lost: int = 0
-    leaving: int = 0
-    may_keep: int = 0
-    idle: int = 0
-    unready: int = 0
-    by_name: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Situation:
-    """All that a division depends on.
-
-    room: (cluster, on node groups) → how many more the cluster takes. settled: do not wait for binds any more, what is
-    only possible counts as not there. age_ms: by cluster, for the record. reasons: why what is kept in a cluster is to
-    go elsewhere; such clusters take nothing. whole: the kind, when all replicas go to one cluster (whole.py); listed:
-    the clusters that may hold it. identity: the workload's, by which strategies break ties. by_name: a person asked for
-    this now; then what the policy rules out goes, too, without being named in reasons. lent: by cluster, how many more
-    it would take with all back that it has lent; lent_waited: that long enough. moving: how many of those may go now,
-    and how many of other clusters for minima elsewhere: of those that it does not name all. fixed: from and to these
-    clusters nothing moves. gently: of too many, running ones leave only once the others are available.
-    """
-
-    replicas: int
-    policy: Policy
-    clusters: Sequence[ClusterJoined]
-    held: Mapping[str, Held]
-    room: Callable[[str, bool], Room]
-    settled: bool
-    age_ms: Mapping[str, int]
-    reasons: Mapping[str, str] = field(default_factory=dict)
-    moving: Mapping[str, int] = field(default_factory=dict)
-    fixed: frozenset[str] = frozenset()
-    gently: bool = False
-    whole: str = ""
-    listed: frozenset[str] = frozenset()
-    identity: str = ""
-    by_name: bool = False
-    lent: Mapping[str, int] = field(default_factory=dict)
-    lent_waited: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Division:
-    """Kept replicas, and new of them, by cluster, clusters that end with none included.
-
-    uncertain of unplaced wait for binds; lent: by cluster, so many for nodes that it has lent.
-    moved: by cluster, what others took from it, which is not cut before they run.
-    kept_again: by cluster, of what was leaving there. to_leave: what the policy rules out and nobody took; stays: the
-    same of what is to go for another reason; lacking: what a minimum lacks. held_back: what might move and may not yet.
-    whole: why replicas may not go just anywhere, for people. basis: of the division that was made last, for the record.
-    """
-
-    replicas: Mapping[str, int]
-    new: Mapping[str, int]
-    unplaced: int
-    uncertain: int = 0
-    to_leave: int = 0
-    inputs: Sequence[ClusterInput] = ()
-    fits_nowhere: bool = False
-    moved: Mapping[str, int] = field(default_factory=dict)
-    kept_again: Mapping[str, int] = field(default_factory=dict)
-    reasons: Mapping[str, str] = field(default_factory=dict)
-    stays: Mapping[str, int] = field(default_factory=dict)
-    lacking: Mapping[str, int] = field(default_factory=dict)
-    held_back: int = 0
-    whole: str = ""
-    basis: "Basis | None" = None
-    lent: Mapping[str, int] = field(default_factory=dict)
-
-    def waiting_for(self) -> str:
-        """What unplaced or misplaced replicas wait for, for people."""
-        if not (self.unplaced or self.to_leave or self.stays or self.lacking):
-            return ""
-        limits, rest = words.limits(self.inputs), self.unplaced - self.uncertain - sum(self.lent.values())
-        counts = [(self.uncertain, "binding of replicas that were promised before"), *words.lent_nodes(self.lent)]
-        counts += [(rest, f"{self.whole or 'room'} ({limits})")] if rest else []
-        texts = [f"{'' if count == self.unplaced else f'{count} for '}{what}" for count, what in counts if count]
-        to_leave = self.to_leave + sum(self.stays[name] for name in self.stays if self.reasons[name] == CAUSE_POLICY)
-        if to_leave:
-            texts.append(f"room elsewhere for {counted(to_leave)} in clusters that the policy rules out")
-        stays = {name: count for name, count in self.stays.items() if self.reasons[name] != CAUSE_POLICY}
-        lost = {name for name in stays if self.reasons[name] in LOST}
-        texts += [*words.staying(stays, lost, limits), *words.lacking(self.lacking, self.inputs)]
-        return "; ".join(texts)
-
-
-@dataclass(frozen=True, slots=True)
-class Basis:
-    """A situation, its division before anything was said of what stays, and what minima would take by cluster."""
-
-    situation: Situation
-    division: Division
-    for_minima: Mapping[str, int] = field(default_factory=dict)
-
-
-Divide = Callable[[Situation], Division]
-"""What every way to divide a workload is: all that it depends on in, where the replicas go out."""
+from spillway.model import ClusterInput, ClusterLimit, Tier
 
 
 @dataclass(slots=True)
 class _Growth:
     """Replicas handed out so far, by cluster: on nodes that exist, and on nodes that do not yet.
 
-    closed: clusters that get none.
+    closed: clusters that get none. missing: by cluster, so many wait for what it lacks.
     """
 
     closed: frozenset[str] = frozenset()
@@ -145,12 +26,17 @@ class _Growth:
     new: dict[str, int] = field(default_factory=dict)
     uncertain: int = 0
     lent: dict[str, int] = field(default_factory=dict)
+    missing: dict[str, int] = field(default_factory=dict)
 
     def of(self, cluster: str) -> int:
         return self.free.get(cluster, 0) + self.new.get(cluster, 0)
 
     def total(self) -> int:
         return sum(self.free.values()) + sum(self.new.values())
+
+    def waiting(self) -> int:
+        """Those that wait for something else than room that is there."""
+        return sum(self.lent.values()) + sum(self.missing.values())
 
 
 def divide_workload(situation: Situation) -> Division:
@@ -165,7 +51,7 @@ def divide_workload(situation: Situation) -> Division:
     ruled_out = _ruled_out(situation, tiers, limits)
     over = {name: count for name, count in ruled_out.items() if situation.by_name and name not in situation.reasons}
     missing = situation.replicas - sum(held.replicas for held in situation.held.values())
-    growth, to_go = _Growth(), dict[str, int]()
+    growth, to_go, unplaced = _Growth(), dict[str, int](), 0
     taken, moved, lacking = dict[str, int](), dict[str, int](), dict[str, int]()
     if missing < 0:
         leaves = {name for name, cause in situation.reasons.items() if cause != CAUSE_POLICY}
@@ -176,10 +62,13 @@ def divide_workload(situation: Situation) -> Division:
         to_go = _to_go(situation, over)
         closed = frozenset(situation.reasons) | (situation.fixed if to_go else frozenset())
         growth = _grow(situation, tiers, limits, missing + sum(to_go.values()), closed)
-        taken = first_of(to_go, max(0, growth.total() - missing))
+        fresh = missing - sum(growth.missing.values())
+        taken = first_of(to_go, max(0, growth.total() - fresh))
+        unplaced = missing - growth.total() + sum(taken.values())
         lacking = _fill_minima(situation, tiers, limits, growth, taken)
         moved = taken
-    unplaced = max(0, missing - growth.total())
+    if not growth.missing:
+        unplaced = max(0, missing - growth.total())
     replicas = {name: held.replicas - taken.get(name, 0) for name, held in situation.held.items()}
     new = {name: max(0, held.new - taken.get(name, 0)) for name, held in situation.held.items()}  # They are not bound.
     for target in (growth.free, growth.new):
@@ -191,6 +80,7 @@ def divide_workload(situation: Situation) -> Division:
         unplaced=unplaced,
         uncertain=min(growth.uncertain, unplaced),
         lent=growth.lent,
+        missing=_by_what(situation, growth.missing),
         to_leave=sum(over.values()) - sum(min(over.get(name, 0), count) for name, count in taken.items()),
         inputs=Inputs(situation, tiers, replicas, situation.fixed if to_go else frozenset()),
         fits_nowhere=not fits_somewhere(situation, tiers),
@@ -208,6 +98,31 @@ def divide_workload(situation: Situation) -> Division:
 
 def _before(situation: Situation, cluster: str) -> int:
     return situation.held[cluster].replicas if cluster in situation.held else 0
+
+
+def _by_what(situation: Situation, counts: Mapping[str, int]) -> dict[str, int]:
+    """So many wait for what clusters lack, by that and where it is missing, for people."""
+    places: dict[str, list[str]] = {}
+    for cluster in sorted(counts):
+        places.setdefault(situation.missing[cluster], []).append(cluster)
+    lacking = {what: sorted(one for one, lacks in situation.missing.items() if lacks == what) for what in places}
+    return {
+        words.missing_in(what, lacking[what]): sum(counts[cluster] for cluster in clusters)
+        for what, clusters in places.items()
+    }
+
+
+def lacking_last(situation: Situation, tiers: TierClusters) -> TierClusters:
+    """The tiers in the order of use: in each, clusters that lack something that the template names come last."""
+    lacking = situation.missing
+    if not lacking:
+        return tiers
+    found = []
+    for tier, names in tiers:
+        last = tuple(name for name in names if name in lacking)
+        first = tuple(name for name in names if name not in lacking)
+        found += [(tier, some) for some in (first, last) if some or not names]
+    return tuple(found)
 
 
 def clusters_by_tier(situation: Situation) -> TierClusters:
@@ -250,7 +165,8 @@ def _grow(
             if more > 0:
                 growth.free[name] = more
                 wanted -= more
-    for tier, names in tiers:
+            wanted -= _await_missing(situation, tier, limits, growth, (name,), min(wanted, lacks - max(0, more)))
+    for tier, names in lacking_last(situation, tiers):
         if not wanted:
             break
         rooms = _open_in_tier(situation, tier, limits, growth, names)
@@ -265,6 +181,7 @@ def _grow(
             uncertain = min(wanted, sum(_uncertain(situation, tier, limits, growth, name) for name in names))
             growth.uncertain += uncertain
             wanted -= uncertain
+        wanted -= _await_missing(situation, tier, limits, growth, names, wanted)
         if situation.lent and not situation.lent_waited and not tier.node_groups:
             wanted -= _await_lent(situation, limits, growth, names, wanted)
     for names in (names for tier, names in tiers if situation.lent_waited and not tier.node_groups):
@@ -276,15 +193,45 @@ def _await_lent(
     situation: Situation, limits: Mapping[str, ClusterLimit], growth: _Growth, names: Sequence[str], wanted: int
 ) -> int:
     """How many of those that have no place yet wait for lent nodes of these clusters; what moves does not."""
-    placed = growth.total() + sum(growth.lent.values()) + sum(held.replicas for held in situation.held.values())
     rooms = {
         name: max(0, min(situation.lent[name], most_of(limits, name) - _before(situation, name) - growth.of(name)))
         for name in names
         if name in situation.lent and name not in growth.closed
     }
-    more = first_of(rooms, max(0, min(wanted, situation.replicas - placed)))
+    more = first_of(rooms, max(0, min(wanted, _not_there_yet(situation, growth))))
     growth.lent |= more
     return sum(more.values())
+
+
+def _await_missing(
+    situation: Situation,
+    tier: Tier,
+    limits: Mapping[str, ClusterLimit],
+    growth: _Growth,
+    names: Sequence[str],
+    wanted: int,
+) -> int:
+    """How many of those that have no place yet wait for what these clusters lack: as many as they have room for.
+
+    What moves does not.
+    """
+    if not situation.await_missing or wanted <= 0:
+        return 0
+    rooms = {}
+    for name in names:
+        if name in situation.missing and name not in growth.closed:
+            most = most_of(limits, name) - _before(situation, name) - growth.of(name)
+            certain = situation.room(name, tier.node_groups).certain
+            rooms[name] = max(0, min(certain, most) - growth.missing.get(name, 0))
+    more = first_of(rooms, max(0, min(wanted, _not_there_yet(situation, growth))))
+    _add(growth.missing, more)
+    return sum(more.values())
+
+
+def _not_there_yet(situation: Situation, growth: _Growth) -> int:
+    """Of what is asked for, as many as are nowhere, and wait for nothing else than room yet."""
+    there = sum(held.replicas for held in situation.held.values())
+    return situation.replicas - there - growth.total() - growth.waiting()
 
 
 def _open_in_tier(
@@ -296,7 +243,8 @@ def _open_in_tier(
         rooms = room.certain_in(names, node_groups)
     else:
         rooms = {name: room(name, node_groups).certain for name in names}
-    for name in (situation.held.keys() | limits.keys() | growth.free.keys() | growth.new.keys()) & rooms.keys():
+    some = situation.held.keys() | limits.keys() | growth.free.keys() | growth.new.keys() | situation.missing.keys()
+    for name in some & rooms.keys():
         rooms[name] = _open(situation, tier, limits, growth, name)
     for name in growth.closed & rooms.keys():
         rooms[name] = 0
@@ -309,6 +257,8 @@ def _open(situation: Situation, tier: Tier, limits: Mapping[str, ClusterLimit], 
     if cluster in growth.closed:
         return 0
     room = situation.room(cluster, tier.node_groups).certain - given.get(cluster, 0)
+    if situation.await_missing and cluster in situation.missing:
+        room = 0
     if cluster in situation.held and not tier.node_groups:
         room += situation.held[cluster].may_keep
     most = most_of(limits, cluster) - _before(situation, cluster) - growth.of(cluster)
@@ -318,7 +268,7 @@ def _open(situation: Situation, tier: Tier, limits: Mapping[str, ClusterLimit], 
 def _uncertain(
     situation: Situation, tier: Tier, limits: Mapping[str, ClusterLimit], growth: _Growth, cluster: str
 ) -> int:
-    if cluster in growth.closed:
+    if cluster in growth.closed or (situation.await_missing and cluster in situation.missing):
         return 0
     room = situation.room(cluster, tier.node_groups)
     most = most_of(limits, cluster) - _before(situation, cluster) - growth.of(cluster)
@@ -355,7 +305,7 @@ def _take(
 ) -> dict[str, int]:
     """So many of what clusters can spare, tier by tier from the last. gone: what was taken before, by cluster."""
     left, taken = dict(spare), dict[str, int]()
-    for tier, names in reversed(tiers):
+    for tier, names in reversed(lacking_last(situation, tiers)):
         here = {name: left[name] for name in names if name in left}
         there = {name: _before(situation, name) - gone.get(name, 0) - taken.get(name, 0) for name in here}
         more = _shrink_tier(situation, tier, here, there, surplus - sum(taken.values()))
@@ -510,6 +460,8 @@ def _inputs(
                 before, reserved = held[name].replicas, held[name].unbound
             if limits and (most := most_of(limits, name)) - before < certain:
                 limited_by = f"policy max {most}"
+            if name in situation.missing and min(certain, most_of(limits, name) - before) > 0:
+                limited_by = f"{situation.missing[name]} is missing there"
             if name in frozen and min(certain, most_of(limits, name) - before) > 0:
                 limited_by = FROZEN
             after = replicas.get(name, before)

@@ -4,14 +4,15 @@ A division is a function of its situation. The record has the situation, with ev
 came out, as JSON; computed again from that alone the result must be the same to the last byte.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields, replace
 from functools import cache, lru_cache
 from typing import Any, get_type_hints
 
 import msgspec
 
-from planner.core.division.placement import Basis, Division, Inputs, Situation, clusters_by_tier
+from planner.core.division.placement import Inputs, clusters_by_tier
+from planner.core.division.situation import Basis, Division, Situation
 from planner.core.feasibility.room import Room
 from planner.core.manifests.policy import REPLICAS_MAX, Clusters
 from planner.core.strategies.choice import divider
@@ -19,6 +20,8 @@ from spillway.events import DecisionRecorded
 from spillway.packed import NotPacked, pack, unpack
 
 FLEETS_KEPT_MAX = 16
+SINCE_DEFAULTED = frozenset(("missing", "await_missing"))
+"""Of Situation and Division: what records of before do not have, and whose default is what that means."""
 
 _PLAIN = frozenset((bool, dict, int, str))
 """Types whose values JSON has as they are."""
@@ -78,7 +81,9 @@ def read_division(record: DecisionRecorded) -> tuple[Situation, bytes]:
             for entry in msgspec.json.decode(kept["rooms"], type=tuple[RoomEntry, ...])
         }
         values = msgspec.json.decode(kept["situation"], type=dict[str, msgspec.Raw])
-        found = {name: msgspec.json.decode(values[name], type=kind) for name, kind in _situation_types().items()}
+        absent = {name for name in SINCE_DEFAULTED if name not in values}
+        types = ((name, kind) for name, kind in _situation_types().items() if name not in absent)
+        found = {name: msgspec.json.decode(values[name], type=kind) for name, kind in types}
         msgspec.json.decode(kept["division"], type=dict[str, Any])
     except (NotPacked, msgspec.MsgspecError, ValueError, RecursionError, KeyError) as error:
         raise NotReplayable(f"what was kept cannot be read by this version: {error}") from error
@@ -138,8 +143,12 @@ def _shown(value: object) -> str:
 
 def _division_json(division: Division) -> bytes:
     return msgspec.json.encode(
-        {entry.name: _plain(getattr(division, entry.name)) for entry in fields(Division) if entry.name != "basis"}
+        {name: _plain(value) for name, value in _recorded(division) if value or name not in SINCE_DEFAULTED}
     )
+
+
+def _recorded(division: Division) -> Iterator[tuple[str, Any]]:
+    return ((entry.name, getattr(division, entry.name)) for entry in fields(Division) if entry.name != "basis")
 
 
 def _plain(value: Any) -> Any:

@@ -6,14 +6,8 @@ is placed elsewhere: a placement lists every cluster that may still hold the obj
 
 from collections.abc import Iterator, Mapping
 
-from planner.core.division.placement import (
-    Division,
-    Inputs,
-    Situation,
-    clusters_by_tier,
-    fits_somewhere,
-    most_of,
-)
+from planner.core.division.placement import Inputs, clusters_by_tier, fits_somewhere, lacking_last, most_of
+from planner.core.division.situation import Division, Situation
 from planner.core.manifests.kinds import WHOLE
 from planner.core.manifests.policy import TierClusters, selects
 from planner.core.state import PlannerState
@@ -99,7 +93,7 @@ def _in_its_cluster(situation: Situation, tiers: TierClusters, limits: Limits, m
 def _anywhere(situation: Situation, tiers: TierClusters, limits: Limits, missing: int) -> tuple[Grown, int]:
     """The first tier's cluster that certainly takes all, and replicas that wait to see whether one does."""
     bound_to = [name for name, limit in limits.items() if limit.replicas_min > 0]
-    for tier, names in tiers:
+    for tier, names in lacking_last(situation, tiers):
         candidates = [name for name in names if not bound_to or name in bound_to]
         rooms = {name: _room(situation, limits, name, tier.node_groups) for name in candidates}
         fitting = [name for name, (certain, _) in rooms.items() if certain >= missing]
@@ -117,7 +111,7 @@ def _places(tiers: TierClusters) -> Iterator[tuple[bool, str]]:
 
 def _room(situation: Situation, limits: Limits, cluster: str, node_groups: bool) -> tuple[int, int]:
     """How many more it certainly and possibly takes."""
-    if cluster in situation.reasons:
+    if cluster in situation.reasons or (situation.await_missing and cluster in situation.missing):
         return 0, 0
     room, most = situation.room(cluster, node_groups), _most_more(situation, limits, cluster)
     return max(0, min(room.certain, most)), max(0, min(room.possible, most))

@@ -30,6 +30,18 @@ def lent_nodes(lent: Mapping[str, int]) -> list[tuple[int, str]]:
     ]
 
 
+def missing_in(what: str, clusters: Sequence[str]) -> str:
+    """What these clusters lack, and which they are."""
+    more = len(clusters) - NAMED_MAX
+    return f"{what}, missing in {', '.join(clusters[:NAMED_MAX])}" + (f" and {more} more" if more > 0 else "")
+
+
+def missing(counts: Mapping[str, int]) -> list[tuple[int, str]]:
+    """How many replicas wait for what. counts: replicas by what is missing in which clusters."""
+    named, more, rest = _some(counts)
+    return [*((count, what) for what, count in named), (rest, f"{counted(more, 'other thing')} that clusters lack")]
+
+
 def staying(stays: Mapping[str, int], lost: Collection[str], bound: str) -> Iterator[str]:
     """stays: replicas by cluster that they are to leave. bound: what bound the other clusters."""
     named, more, rest = _some(stays)
@@ -57,3 +69,14 @@ def _some(counts: Mapping[str, int]) -> tuple[list[tuple[str, int]], int, int]:
     entries = sorted((name, count) for name, count in counts.items() if count)
     beside = entries[NAMED_MAX:]
     return entries[:NAMED_MAX], len(beside), sum(count for _, count in beside)
+
+
+def without_figures(text: str) -> str:
+    """A text without what stands in parentheses, which may stand in each other."""
+    depth, kept = 0, []
+    for character in text:
+        depth += character == "("
+        if not depth:
+            kept.append(character)
+        depth -= character == ")" and depth > 0
+    return "".join(kept)

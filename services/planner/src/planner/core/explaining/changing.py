@@ -8,7 +8,8 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from planner.core.division.dividing import How, divide
-from planner.core.division.placement import Division, clusters_by_tier
+from planner.core.division.placement import clusters_by_tier
+from planner.core.division.situation import Division
 from planner.core.explaining.supposing import Supposition, copies_of
 from planner.core.explaining.witness import shown
 from planner.core.feasibility.kept_shapes import is_local

@@ -8,8 +8,9 @@ from dataclasses import dataclass, replace
 
 from planner.core import placing
 from planner.core.closing import ORPHAN_THERE, orphans_to_settle
-from planner.core.division.placement import Division, Held, Situation, clusters_by_tier, most_of
+from planner.core.division.placement import clusters_by_tier, most_of
 from planner.core.division.replaying import replay
+from planner.core.division.situation import Division, Held, Situation
 from planner.core.explaining.changing import Changes
 from planner.core.explaining.supposing import Indistinguishable
 from planner.core.explaining.witness import TAKES_MORE, explain_node, node_reasons
@@ -33,6 +34,7 @@ Steps = Generator[None, None, ExplainReply]
 
 ENOUGH, MAXIMUM, ROOM, BINDS, HELD, REFUSES = "Enough", "Maximum", "Room", "Binds", "Held", "Refused"
 PHASE, AGE, LEAVING, FROZEN, POLICY, ORPHAN = "Phase", "Age", "Leaving", "Frozen", "Policy", "Orphan"
+MISSING = "DependencyMissing"
 BOUND_BY_WORDS = (
     ("held for ", HELD),
     ("the cluster is ", PHASE),
@@ -274,6 +276,8 @@ def _bound(case: Case, name: str, tier: Tier | None, room: Room, more: int) -> t
         return LEAVING, f"what is there is to go elsewhere: {situation.reasons[name]}"
     if name in situation.fixed and any(situation.moving.values()):
         return FROZEN, "a brake is on: nothing moves there that nobody asked for by name"
+    if name in situation.missing:
+        return MISSING, f"{situation.missing[name]} is missing there"
     if division.unplaced <= division.uncertain and not division.unplaced:
         left = max(0, room.certain - max(0, more))
         fit = f"room for {left} more, after that the limit is" if left else "no more fit:"
@@ -308,6 +312,8 @@ def _verdict(case: Case, clusters: Sequence[ExplainedCluster]) -> str:
         waits = f"a replica fits no node, not even an empty one: {waits}"
     elif division.uncertain:
         waits += f", {division.uncertain} of them until what was promised before has bound"
+    elif division.missing:
+        waits += f", {sum(division.missing.values())} of them until {'; '.join(sorted(division.missing))}, is there"
     elif division.lent:
         owners = ", ".join(sorted(division.lent))
         waits += f", {sum(division.lent.values())} of them until {owners} has lent nodes back"

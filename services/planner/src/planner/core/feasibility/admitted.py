@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from planner.core.explaining.witness import shown
 from spillway.events import SHAPE_ADMITTED, SHAPE_FORBIDDEN, SHAPE_REFUSED, ShapeAdmitted
-from spillway.model import PodTraits, Shape
+from spillway.model import ObjectReference, PodTraits, Shape
 
 SEEN_MAX = 100_000
 """Digests of templates that were declared in this process; of more, those longest ago are forgotten."""
@@ -27,6 +27,7 @@ class AdmittedShapes:
         self._differing: dict[str, dict[str, Shape]] = {}
         self._differs_in: dict[str, int] = {}
         self._refusing: dict[str, dict[str, None]] = {}
+        self._lacking: dict[str, dict[str, tuple[ObjectReference, ...]]] = {}
         self._seen: dict[str, None] = {}
 
     # ── What is known ───────────────────────────────────────────────────────────────────────────────────────────
@@ -57,6 +58,14 @@ class AdmittedShapes:
             return ""
         return f"{REFUSED}: {self._said[shape.template][cluster].message}"
 
+    def lacking(self, digest: str) -> Iterable[str]:
+        """Clusters that lack something that a template names."""
+        return self._lacking.get(digest, ())
+
+    def missing(self, digest: str, cluster: str) -> tuple[ObjectReference, ...]:
+        """What a template names and a cluster lacks, as far as it said; what goes along with a workload included."""
+        return self._lacking.get(digest, {}).get(cluster, ())
+
     def altered(self, digest: str) -> frozenset[tuple[str, Shape | None]]:
         """Clusters in which a template's pods are not what it says, with what they are; None: refused."""
         refusing = dict.fromkeys(self._refusing.get(digest, ()))
@@ -80,7 +89,8 @@ class AdmittedShapes:
     # ── What is learnt ──────────────────────────────────────────────────────────────────────────────────────────
 
     def apply(self, event: ShapeAdmitted) -> bool:
-        """Whether replicas of the template ask for something else there now, or are let in no more, or again.
+        """Whether replicas of the template ask for something else there now, are let in no more or again, or lack other
+        things than before.
 
         Drops what is older than known.
         """
@@ -90,7 +100,8 @@ class AdmittedShapes:
             return False
         self._said.setdefault(event.template, {})[event.cluster] = event
         refused = self._refuse(event.template, event.cluster, event.state == SHAPE_REFUSED)
-        return self._put(event.template, event.cluster, event.shape) or refused
+        lacks = self._lack(event.template, event.cluster, event.missing)
+        return self._put(event.template, event.cluster, event.shape) or refused or lacks
 
     def forget(self, digest: str, cluster: str) -> bool:
         """A tombstone. As apply."""
@@ -98,8 +109,8 @@ class AdmittedShapes:
         by_cluster.pop(cluster, None)
         if not by_cluster:
             self._said.pop(digest, None)
-        refused = self._refuse(digest, cluster, False)
-        return self._put(digest, cluster, None) or refused
+        refused, lacks = self._refuse(digest, cluster, False), self._lack(digest, cluster, ())
+        return self._put(digest, cluster, None) or refused or lacks
 
     def forget_cluster(self, cluster: str) -> None:
         """It has left the fleet."""
@@ -126,7 +137,7 @@ class AdmittedShapes:
     def varied(self, base: Shape, variant: Shape) -> "AdmittedShapes":
         """As if the template's shape were a variant of what it is: what clusters add to it is added to that."""
         found = AdmittedShapes()
-        for name in ("held", "silent", "_said", "_seen", "_refusing"):
+        for name in ("held", "silent", "_said", "_seen", "_refusing", "_lacking"):
             setattr(found, name, getattr(self, name))
         found._differs_in, found._differing = dict(self._differs_in), dict(self._differing)
         differing = self._differing.get(base.template)
@@ -148,6 +159,16 @@ class AdmittedShapes:
             del self._refusing[digest]
         self._differs_in[cluster] = self._differs_in.get(cluster, 0) + changed * (1 if refused else -1)
         return changed
+
+    def _lack(self, digest: str, cluster: str, missing: tuple[ObjectReference, ...]) -> bool:
+        """Whether that is news."""
+        lacking = self._lacking.setdefault(digest, {})
+        before = lacking.pop(cluster, ())
+        if missing:
+            lacking[cluster] = missing
+        if not lacking:
+            del self._lacking[digest]
+        return before != missing
 
     def _put(self, digest: str, cluster: str, shape: Shape | None) -> bool:
         differing = self._differing.setdefault(digest, {})

@@ -6,8 +6,9 @@ from dataclasses import dataclass, replace
 from planner.core import placing
 from planner.core.division.whole import may_be_taken_back
 from planner.core.holds import DECLARED, GONE, TRIED
+from planner.core.missing import Missing
 from planner.core.moving.allowance import Allowance, Everything
-from planner.core.moving.shares import is_done_there, refused_there, unbound_kept
+from planner.core.moving.shares import facts_of, is_done_there, refused_there, unbound_kept
 from planner.core.moving.waiting import Loans
 from planner.core.requests import adopting, declaring
 from planner.core.requests.answers import is_gone
@@ -16,7 +17,7 @@ from planner.core.rollout.outlook import outlook
 from planner.core.state import PlannerState
 from planner.core.subject import Moment, subject_of
 from planner.core.timers import Hold, Timer
-from planner.core.workload import Workload, gives_way
+from planner.core.workload import Workload, gives_way, said_missing
 from spillway.addresses import (
     PLACEMENTS,
     WORKLOADS,
@@ -77,10 +78,19 @@ def _watch_part(state: PlannerState, workload: Workload, part: Part, now: float)
     place = (workload.key, part.cluster)
     version = (part.version, is_done_there(state, workload, part))
     timer = state.timers.get(place)
+    since = _missing_since(workload, part, timer, now)
     if timer is None or timer.version != version or unbound < timer.unbound:
-        state.timers[place] = Timer(version, unbound, now)
+        state.timers[place] = Timer(version, unbound, now, since)
     else:
-        timer.unbound = unbound
+        timer.unbound, timer.missing_since = unbound, since
+
+
+def _missing_since(workload: Workload, part: Part, timer: Timer | None, now: float) -> float | None:
+    """Since when its cluster lacks something that it needs; a change of the part begins no new wait for that."""
+    said, before = workload.statuses.get(part.cluster), timer.missing_since if timer is not None else None
+    if said_missing(part, said):
+        return now if before is None else before
+    return before if said is None or said.version != part.version else None
 
 
 def _note_time(state: PlannerState, now: float) -> None:
@@ -118,7 +128,7 @@ def take_backs(
         part = workload.parts.get(cluster)
         if part is None or not state.is_fresh(cluster, moment.now):  # None: given up since the timer was looked at.
             continue
-        if not is_done_there(state, workload, part) or brakes.frozen(cluster, key):
+        if timer.missing_since is not None or not is_done_there(state, workload, part) or brakes.frozen(cluster, key):
             continue
         if not may_be_taken_back(workload.declared.kind, state.clusters[cluster].facts.get(key)):
             continue
@@ -127,6 +137,28 @@ def take_backs(
             due.setdefault(key, {})[cluster] = kept
     for key, counts in due.items():
         yield state.workloads[key], counts
+
+
+def lack_what_they_need(
+    state: PlannerState, moment: Moment, brakes: Allowance = NO_BRAKES
+) -> Iterable[tuple[Workload, dict[str, int], dict[str, Missing]]]:
+    """Workloads with replicas that waited too long for what a cluster lacks: how many by cluster, and for what."""
+    due: dict[WorkloadKey, dict[str, int]] = {}
+    for (key, cluster), timer in state.timers.items():
+        if timer.missing_since is None:
+            continue
+        workload = state.workloads[key]
+        part = workload.parts.get(cluster)
+        if part is None or not said_missing(part, workload.statuses.get(cluster)) or brakes.frozen(cluster, key):
+            continue
+        if not may_be_taken_back(workload.declared.kind, facts_of(state, key, cluster)):
+            continue
+        if moment.now - timer.missing_since >= state.rules.missing_after + _lead_time(state, part):
+            due.setdefault(key, {})[cluster] = state.unbound(workload, part)
+    for key, counts in due.items():
+        workload = state.workloads[key]
+        named = {name: said_missing(workload.parts[name], workload.statuses.get(name)) for name in counts}
+        yield workload, counts, named
 
 
 def _lead_time(state: PlannerState, part: Part) -> float:

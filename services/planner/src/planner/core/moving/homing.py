@@ -11,6 +11,7 @@ from planner.core.division.whole import is_whole
 from planner.core.feasibility.reservation import is_rolling
 from planner.core.growth import growth_room
 from planner.core.manifests.policy import Clusters, in_tier
+from planner.core.missing import lacks, waits_for_missing
 from planner.core.moving.aftermath import NO_BRAKES, Step
 from planner.core.moving.allowance import CAUSE_HOME, Allowance
 from planner.core.moving.overflow import Overflow, overflow_of
@@ -270,7 +271,7 @@ def margin_of(state: PlannerState, workload: Workload) -> int:
 def room_now(state: PlannerState, workload: Workload, home: str, now: float) -> int:
     """How many more of it a home takes now: by its room, and by the policy's bound."""
     part = workload.parts.get(home)
-    if part is not None and part.replicas_lost:
+    if (part is not None and part.replicas_lost) or lacks(state, workload, home):
         return 0
     limits = {limit.cluster: limit for limit in workload.declared.policy.limits}
     bound = most_of(limits, home) - (part.replicas_kept if part is not None else 0)
@@ -286,6 +287,8 @@ def _is_expected(state: PlannerState, home: str, now: float) -> bool:
         if joined is None or not any(in_tier(tier, joined) for tier in policy.tiers if not tier.node_groups):
             continue
         if is_whole(workload.declared.kind) and workload.parts and home not in workload.parts:
+            continue
+        if waits_for_missing(workload) and lacks(state, workload, home):
             continue
         part = workload.parts.get(home)
         limits = {limit.cluster: limit for limit in policy.limits}

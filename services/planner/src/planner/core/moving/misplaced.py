@@ -3,7 +3,8 @@
 from collections.abc import Mapping
 from functools import lru_cache
 
-from planner.core.division.placement import Division, most_of
+from planner.core.division.placement import most_of
+from planner.core.division.situation import Division
 from planner.core.manifests.policy import Clusters, clusters_of_tiers
 from planner.core.state import PlannerState
 from planner.core.workload import Workload

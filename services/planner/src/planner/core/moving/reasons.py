@@ -2,7 +2,8 @@
 
 from collections.abc import Iterable, Mapping
 
-from planner.core.division.placement import FROZEN, Division, most_of
+from planner.core.division.placement import most_of
+from planner.core.division.situation import FROZEN, Division
 from planner.core.manifests.kinds import WHOLE
 from planner.core.moving.allowance import CAUSE_DRAIN, CAUSE_FAILOVER, CAUSE_LOST, CAUSE_POLICY, CAUSE_RETURN
 from planner.core.moving.misplaced import for_minima, ruled_out

@@ -3,13 +3,13 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from planner.core.division.placement import LOST, Division, Held
+from planner.core.division.situation import LOST, Division, Held
 from planner.core.feasibility.reservation import is_rolling, next_ceiling
 from planner.core.state import PlannerState
-from planner.core.workload import Workload
+from planner.core.workload import Workload, said_missing
 from spillway.events import STATE_CONTESTED, STATE_DEPENDENCY_MISSING, STATE_NOT_OWNED, STATE_REFUSED, WorkloadObserved
 from spillway.feasibility.cluster_view import WorkloadKey
-from spillway.model import Generation, Part, WorkloadFacts
+from spillway.model import Generation, ObjectReference, Part, WorkloadFacts
 
 NOT_CREATED = (STATE_REFUSED, STATE_NOT_OWNED, STATE_DEPENDENCY_MISSING, STATE_CONTESTED)
 
@@ -97,12 +97,45 @@ def part_of(
         version=version,
         replicas=share.replicas,
         replicas_new=share.new,
-        ceiling=next_ceiling(before, facts_of(state, key, cluster), share.replicas),
+        ceiling=max(share.replicas, ceiling_before(state, key, before, cluster)),
         removing=share.replicas == 0 and not stays_empty,
         template_generation=template,
         replicas_lost=share.lost,
         replicas_leaving=share.leaving,
     )
+
+
+def with_missing(
+    state: PlannerState,
+    key: WorkloadKey,
+    part: Part,
+    before: Part | None,
+    missing: tuple[ObjectReference, ...],
+    version: Generation,
+) -> Part:
+    """A part of which replicas wait for what its cluster lacks, or do not any more.
+
+    One that has none of them is listed as long as some wait: its cluster is to say when that is there. That is a new
+    version of it, as its being removed is.
+    """
+    if part.missing == missing and (part.replicas or not (missing and part.removing)):
+        return part
+    part = replace(part, missing=missing)
+    waited = before is not None and before.missing
+    if part.replicas or not (missing or waited):
+        return part
+    ceiling = ceiling_before(state, key, before, part.cluster)
+    return replace(part, version=version, removing=not missing, ceiling=ceiling)
+
+
+def ceiling_before(state: PlannerState, key: WorkloadKey, before: Part | None, cluster: str) -> int:
+    """The most decided since the version that was last seen on the object, before a change of the part."""
+    if before is None:
+        return 0
+    said = state.statuses_of(key).get(cluster)
+    if said_missing(before, said):
+        before = replace(before, ceiling=max(before.replicas, said.spec_replicas if said is not None else 0))
+    return next_ceiling(before, facts_of(state, key, cluster), 0)
 
 
 def first_part(cluster: str, version: Generation, kept: int, new: int, template: int, by_name: int) -> Part:

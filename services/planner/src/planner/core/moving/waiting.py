@@ -101,6 +101,11 @@ class WaitingList:
             self._due[key] = None
             self._anyway.add(key)
 
+    def retry_template(self, digest: str) -> None:
+        """What a cluster lacked of it may be there: that is no room that came up."""
+        for key in [key for key, shape in self._shapes.items() if shape.template == digest]:
+            self.retry(key)
+
     def begin(self, key: WorkloadKey) -> None:
         """It waits for something else than before."""
         self.unsettled.pop(key, None)
@@ -188,3 +193,10 @@ def _grew(before: Rooms, after: Rooms) -> bool:
 def _narrowed(before: Rooms, after: Rooms) -> bool:
     """Fewer are still possible: who waited to see whether they are certain may go to the next tier."""
     return any(new.possible < old.possible for old, new in zip(before, after, strict=False))
+
+
+def put_or_drop(keys: dict[WorkloadKey, None], key: WorkloadKey, member: bool) -> None:
+    if member:
+        keys.setdefault(key)
+    else:
+        keys.pop(key, None)

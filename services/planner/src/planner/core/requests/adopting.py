@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from planner.core.closing import DEPLOYMENT, keep_commands
-from planner.core.division.placement import Division
+from planner.core.division.situation import Division
 from planner.core.manifests.policy import clusters_of_tiers
 from planner.core.manifests.request import read_manifests
 from planner.core.placing import Placed, needed_events

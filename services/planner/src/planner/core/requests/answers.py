@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 from planner.core.closing import bars
-from planner.core.division.placement import Division
+from planner.core.division.situation import Division
 from planner.core.manifests.request import read_manifests
 from planner.core.requests.transfer import is_in_transfer
 from planner.core.rollout.outlook import held_by_brakes
@@ -74,6 +74,7 @@ def placement_reply(
                 replicas_leaving=part.replicas_leaving,
                 adopting=part.adopting,
                 releasing=part.releasing,
+                missing=part.missing,
             )
             for part in parts
         ),
@@ -347,6 +348,7 @@ def _status(state: PlannerState, workload: Workload, cluster: str) -> ClusterSta
         unschedulable=pending.pods if pending else 0,
         unschedulable_reason=pending.reason if pending else "",
         current=observed is not None and observed.version == workload.parts[cluster].version,
+        missing=observed.missing if observed else (),
     )
 
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 from planner.core import placing
 from planner.core.closing import orphans_to_settle
-from planner.core.division.placement import Division
+from planner.core.division.situation import Division
 from planner.core.division.whole import check_whole
 from planner.core.division.words import limits_of
 from planner.core.feasibility.admitted import known_of
@@ -31,7 +31,7 @@ from spillway.api import (
 )
 from spillway.events import DependencyDeclared, Event, WorkloadDeclared
 from spillway.model import UNPLACEABLE_REFUSE
-from spillway.reasons import FITS_NO_NODE, NO_ROOM, of_clusters
+from spillway.reasons import DEPENDENCY_MISSING, FITS_NO_NODE, NO_ROOM, of_clusters
 from spillway.texts import listed
 
 
@@ -226,7 +226,8 @@ def _refuse_part(declared: WorkloadDeclared, division: Division, moment: Moment)
         raise Unheard(_no_room(declared, division))
     clusters = {entry.cluster for entry in division.inputs if entry.cluster}
     details = {"unplaced": str(division.unplaced), **of_clusters(clusters)}
-    raise RequestError("FAILED_PRECONDITION", _no_room(declared, division), NO_ROOM, details)
+    reason = NO_ROOM if division.unplaced > sum(division.missing.values()) else DEPENDENCY_MISSING
+    raise RequestError("FAILED_PRECONDITION", _no_room(declared, division), reason, details)
 
 
 def _no_room(declared: WorkloadDeclared, division: Division) -> str:

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from planner.core.division.placement import Division
+from planner.core.division.situation import Division
 from planner.core.placing import Placed, needed_events
 from planner.core.requests.decisions import Decided, Unanswered, answer_with, existing, refuse_gone
 from planner.core.requests.remembering import digest_of, remembered_answer

@@ -1,6 +1,7 @@
 """Which way a workload is divided: all of them stand behind one interface, placement.Divide."""
 
-from planner.core.division.placement import Divide, Situation, divide_workload
+from planner.core.division.placement import divide_workload
+from planner.core.division.situation import Divide, Situation
 from planner.core.division.whole import divide_whole
 from planner.core.strategies.compatible import divide_by_strategy
 

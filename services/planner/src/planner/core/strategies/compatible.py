@@ -7,16 +7,8 @@ placed beyond certain room, and what runs leaves only for what replaces it. What
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from planner.core.division.placement import (
-    Division,
-    Held,
-    Inputs,
-    Situation,
-    clusters_by_tier,
-    first_of,
-    fits_somewhere,
-    most_of,
-)
+from planner.core.division.placement import Inputs, clusters_by_tier, first_of, fits_somewhere, most_of
+from planner.core.division.situation import Division, Held, Situation
 from planner.core.division.votes import apportion
 from planner.core.manifests.policy import TierClusters, weight_of
 from planner.core.moving.allowance import CAUSE_FAILOVER
@@ -103,7 +95,8 @@ def _members(situation: Situation, tiers: TierClusters) -> dict[str, Member]:
 
 
 def _room(situation: Situation, cluster: str, held: Held, limits: Mapping[str, ClusterLimit]) -> int:
-    room = situation.room(cluster, False).certain + held.may_keep
+    lacks = situation.await_missing and cluster in situation.missing
+    room = (0 if lacks else situation.room(cluster, False).certain) + held.may_keep
     return max(0, min(room, most_of(limits, cluster) - held.replicas))
 
 

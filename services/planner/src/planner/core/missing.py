@@ -1,0 +1,81 @@
+"""What clusters lack of what a workload's template names: a Secret, a claim, a class. That is no lack of room.
+
+Once the first wait for it is over, replicas that such a cluster would take wait for it: nothing is reserved for them,
+and they go to no later tier (README, "What a template names and a cluster lacks").
+"""
+
+from collections.abc import Iterable, Mapping
+
+from planner.core.manifests.templates import is_newest
+from planner.core.state import PlannerState
+from planner.core.subject import Subject
+from planner.core.workload import Workload, said_missing
+from spillway.events import STATE_ABSENT, WorkloadDeclared
+from spillway.model import ObjectReference, Part
+from spillway.texts import object_name
+
+Missing = tuple[ObjectReference, ...]
+
+
+def lacking_in(state: PlannerState, subject: Subject) -> dict[str, Missing]:
+    """By cluster, what it lacks of what the newest template names, as far as clusters said."""
+    digest, found = subject.shape.template, dict[str, Missing]()
+    for cluster in state.admitted.lacking(digest):
+        missing = _not_given(subject.declared, state.admitted.missing(digest, cluster))
+        if missing and cluster in state.clusters:
+            found[cluster] = missing
+    known = subject.known
+    if known is None or known.shape.template != digest:
+        return found
+    for part in known.parts.values():
+        told = _told(known, part)
+        if told:
+            found[part.cluster] = told
+        elif told is not None:
+            found.pop(part.cluster, None)
+    return found
+
+
+def lacks(state: PlannerState, workload: Workload, cluster: str) -> bool:
+    """Whether it is known that a cluster lacks something that the workload's newest template names."""
+    part = workload.parts.get(cluster)
+    told = _told(workload, part) if part is not None else None
+    if told is not None:
+        return bool(told)
+    return bool(_not_given(workload.declared, state.admitted.missing(workload.shape.template, cluster)))
+
+
+def waits_for_missing(workload: Workload) -> bool:
+    """Whether it was decided that replicas of the newest template wait for what clusters lack."""
+    return any(part.missing and is_newest(part, workload.declared) for part in workload.parts.values())
+
+
+def waited_for(
+    state: PlannerState, subject: Subject, before: Part | None, unplaced: int, decided: Mapping[str, Missing]
+) -> Missing:
+    """What replicas of a part wait for that its cluster lacks; empty when none do. decided: by cluster, from now on."""
+    if before is None or subject.known is None or not unplaced or subject.declared.deleting:
+        return ()
+    if before.cluster in decided:
+        return decided[before.cluster]
+    same = subject.known.shape.template == subject.shape.template and waits_for_missing(subject.known)
+    return lacking_in(state, subject).get(before.cluster, ()) if before.missing and same else ()
+
+
+def texts(missing: Mapping[str, Missing]) -> dict[str, str]:
+    """By cluster, for people."""
+    return {cluster: ", ".join(map(object_name, named)) for cluster, named in missing.items()}
+
+
+def _told(workload: Workload, part: Part) -> Missing | None:
+    """What its cluster says of a part that is listed, by its status at this version; None when it says nothing yet."""
+    said = workload.statuses.get(part.cluster)
+    if part.removing or said is None or said.version != part.version or said.state == STATE_ABSENT:
+        return part.missing or None
+    return said_missing(part, said)
+
+
+def _not_given(declared: WorkloadDeclared, missing: Iterable[ObjectReference]) -> Missing:
+    """Without what the declaration brings itself."""
+    given = {(one.kind, one.name) for one in declared.dependencies}
+    return tuple(one for one in missing if (one.kind, one.name) not in given)

@@ -1,0 +1,252 @@
+"""Clusters that lack what a template names, as their propagators see it; and a planner, second by second.
+
+web names the Secret `key`; shop, a neighbour, names nothing. An object is made, or gets replicas again, only where the
+Secret is; what has pods keeps them, whatever becomes of it.
+"""
+
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from planner.core import placing
+from planner.core.division.replaying import replay
+from planner.core.moving import aftermath, moves
+from planner.core.moving.allowance import Allowance, Everything
+from planner.core.requests import decisions
+from planner.core.state import PlannerState
+from planner.core.workload import Workload
+from spillway.addresses import Tombstone
+from spillway.api import ApplyRequest, ScaleRequest
+from spillway.events import (
+    STATE_ABSENT,
+    STATE_DEPENDENCY_MISSING,
+    STATE_PRESENT,
+    DecisionRecorded,
+    ShapeAdmitted,
+    WorkloadObserved,
+)
+from spillway.model import NO_GENERATION, Generation, ObjectReference, Part, WorkloadFacts
+
+from .builders import Fleet, deployment, node, policy, template, texts
+
+Key = tuple[str, str]
+WEB: Key = ("default", "web")
+SHOP: Key = ("default", "shop")
+KEY = ObjectReference("Secret", "default", "key")
+WITH_KEY = template(volumes=[{"name": "key", "secret": {"secretName": "key"}}])
+TICK = 5
+
+
+@dataclass
+class Object:
+    version: Generation
+    replicas: int = 0
+    bound: int = 0
+
+    def scale(self, version: Generation, replicas: int) -> None:
+        self.version, self.replicas, self.bound = version, replicas, min(self.bound, replicas)
+
+
+@dataclass
+class Member:
+    """has: whether the Secret is there. said: what was said of each workload last, but for the numbering."""
+
+    cores: int
+    has: bool = False
+    silent: bool = False
+    objects: dict[Key, Object] = field(default_factory=dict)
+    said: dict[Key, WorkloadObserved] = field(default_factory=dict)
+
+
+class MissingWorld:
+    def __init__(self, **cores: int) -> None:
+        self.members = {name.replace("_", "-"): Member(count) for name, count in cores.items()}
+        self.fleet = Fleet(**{name: [node("a", count * 1000)] for name, count in cores.items()})
+        self.sequence = 0
+        self.causes: list[str] = []
+        self.brakes: Allowance = Everything()
+
+    # ── What is asked and happens ───────────────────────────────────────────────────────────────────────────────
+
+    def apply(self, key: Key, replicas: int, pod: dict[str, Any] | None = None, **spec: Any) -> None:
+        request = ApplyRequest(texts(deployment(replicas, key[1], pod), *([policy(**spec)] if spec else [])))
+        self.keep(decisions.apply(self.fleet.state, request, self.fleet.moment()).events)
+
+    def scale(self, key: Key, replicas: int) -> None:
+        self.keep(decisions.scale(self.fleet.state, ScaleRequest(*key, replicas), self.fleet.moment()).events)
+
+    def set_phase(self, cluster: str, phase: str) -> None:
+        joined = self.fleet.state.clusters[cluster].joined
+        assert joined is not None
+        self.keep((replace(joined, phase=phase),))
+
+    def room(self, key: Key = SHOP) -> dict[str, int]:
+        """How many more of a workload each cluster certainly takes, as it is told to anybody who asks."""
+        shape, now = self.workload(key).shape, self.fleet.now
+        return {name: self.fleet.state.room(name, shape, False, now, key).certain for name in self.members}
+
+    def run(self, seconds: int) -> None:
+        """Clusters work and are heard, and the planner looks, every TICK seconds."""
+        for _ in range(0, seconds, TICK):
+            self.fleet.now += TICK
+            for name in self.members:
+                self.work(name)
+            self.step()
+
+    def another_planner(self) -> None:
+        """It knows what stands in the log, and nothing of timers and holds."""
+        before, fleet = self.fleet.state, self.fleet
+        fleet.state = PlannerState(before.rules)
+        fleet.epoch += 1
+        for name, view in before.clusters.items():
+            assert view.joined is not None
+            fleet.state.apply(view.joined, fleet.now)
+            fleet.sequences.pop(name)
+            fleet.report(name, self.rows(name), self.facts(name))
+            fleet.beat(name)
+        for record in before.admitted.records():
+            fleet.state.apply(record, fleet.now)
+        for workload in before.workloads.values():
+            fleet.state.apply(workload.declared, fleet.now)
+            if workload.placement is not None:
+                fleet.state.apply(workload.placement, fleet.now)
+            for said in workload.statuses.values():
+                fleet.state.apply(said, fleet.now)
+
+    # ── What there is ───────────────────────────────────────────────────────────────────────────────────────────
+
+    def workload(self, key: Key = WEB) -> Workload:
+        return self.fleet.state.workloads[key]
+
+    def kept(self, key: Key = WEB) -> dict[str, int]:
+        parts = self.workload(key).parts.values()
+        return {part.cluster: part.replicas_kept for part in parts if part.replicas_kept}
+
+    def taken(self, key: Key = WEB) -> int:
+        """What is reserved for a workload in all clusters, and what is counted of it."""
+        state, found = self.fleet.state, 0
+        for name in self.members:
+            reservation = state.reservation(key, name)
+            facts = state.clusters[name].facts.get(key)
+            found += reservation.free + reservation.new
+            found += sum(count for _, count in facts.counted) if facts is not None else 0
+        return found
+
+    def on_its_way(self, key: Key = WEB) -> int:
+        """What of a workload moves, or was decided otherwise before and is not answered by its cluster yet."""
+        found = 0
+        for name, part in self.workload(key).parts.items():
+            found += part.replicas_lost + part.replicas_leaving
+            facts, said = self.fleet.state.clusters[name].facts.get(key), self.workload(key).statuses.get(name)
+            shown = facts.spec_replicas if facts is not None else 0
+            counted = sum(count for _, count in facts.counted) if facts is not None else 0
+            answered = said is not None and said.version == part.version and not part.removing
+            if not answered or (facts is not None and facts.version != part.version):
+                found += max(0, max(part.ceiling, shown, counted) - part.replicas)
+        return found
+
+    # ── The planner's step, and what clusters do ────────────────────────────────────────────────────────────────
+
+    def keep(self, events: Any) -> None:
+        for event in events:
+            if isinstance(event, Tombstone):
+                self.fleet.state.apply_tombstone(event.address.topic.name, event.address.key)
+                continue
+            if isinstance(event, DecisionRecorded):
+                self.causes.append(event.cause)
+                assert not event.division or replay(event).same, "a recorded division comes out again"
+            self.fleet.state.apply(event, self.fleet.now)
+
+    def step(self) -> None:
+        state, now, brakes = self.fleet.state, self.fleet.now, self.brakes
+        aftermath.watch(state, now)
+        for workload in moves.due(state, now, brakes):
+            self.keep(moves.next_step(state, workload, self.fleet.moment(), brakes).events)
+        for workload, counts in list(aftermath.take_backs(state, self.fleet.moment(), brakes)):
+            aftermath.hold(state, workload, counts, now)
+            self.keep(placing.take_back(state, workload, counts, self.fleet.moment()).events)
+        for workload, counts, missing in list(aftermath.lack_what_they_need(state, self.fleet.moment(), brakes)):
+            self.keep(placing.await_missing(state, workload, counts, missing, self.fleet.moment()).events)
+        for workload in aftermath.next_waiting(state, now):
+            self.keep(aftermath.try_again(state, workload, self.fleet.moment(), brakes).events)
+        for key in list(state.leaving):
+            self.keep(aftermath.settle(state, key, self.fleet.moment()).events)
+
+    def work(self, name: str) -> None:
+        """Objects become what is placed as far as the Secret is there, their pods bind, and all of it is said."""
+        member = self.members[name]
+        if member.silent:
+            return
+        for key, workload in self.fleet.state.workloads.items():
+            part = workload.parts.get(name)
+            if part is not None:
+                self._carry_out(name, key, part)
+        for known in member.objects.values():
+            free = member.cores - sum(one.bound for one in member.objects.values())
+            known.bound += min(known.replicas - known.bound, max(0, free))
+        self.report(name)
+
+    def report(self, name: str) -> None:
+        gone = [key for key in (WEB, SHOP) if key not in self.members[name].objects]
+        self.fleet.change(name, self.rows(name), shown=self.facts(name), facts_removed=gone)
+
+    def rows(self, name: str) -> list[Any]:
+        member = self.members[name]
+        return [node("a", member.cores * 1000, used=1000 * sum(one.bound for one in member.objects.values()))]
+
+    def facts(self, name: str) -> list[WorkloadFacts]:
+        return [
+            WorkloadFacts(
+                *key,
+                known.version,
+                "u",
+                known.replicas,
+                True,
+                known.replicas,
+                known.replicas,
+                known.bound,
+                (("h", known.bound),) if known.bound else (),
+            )
+            for key, known in self.members[name].objects.items()
+        ]
+
+    def tell_of_template(self, name: str) -> None:
+        """The cluster says what it makes of web's template, and what of it is missing."""
+        self.sequence += 1
+        missing = () if self.members[name].has else (KEY,)
+        digest = self.workload().shape.template
+        self.fleet.state.apply(
+            ShapeAdmitted(digest, name, 3, self.sequence, "default", "Admitted", "", None, missing), self.fleet.now
+        )
+
+    def _carry_out(self, name: str, key: Key, part: Part) -> None:
+        member = self.members[name]
+        known = member.objects.get(key)
+        if part.removing:
+            member.objects.pop(key, None)
+            self._say(name, key, part.version, STATE_ABSENT)
+            return
+        has_pods = known is not None and known.replicas > 0
+        wanted = key == WEB and not has_pods and (part.replicas > 0 or bool(part.missing))
+        if wanted and not member.has:
+            shown = known.replicas if known is not None else 0
+            self._say(name, key, part.version, STATE_DEPENDENCY_MISSING, shown, (KEY,))
+            return
+        known = member.objects.setdefault(key, Object(NO_GENERATION))
+        known.scale(part.version, part.replicas)
+        self._say(name, key, part.version, STATE_PRESENT, known.replicas)
+
+    def _say(
+        self,
+        name: str,
+        key: Key,
+        version: Generation,
+        state: str,
+        replicas: int = 0,
+        missing: tuple[ObjectReference, ...] = (),
+    ) -> None:
+        said = self.workload(key).statuses.get(name)
+        if said is not None and (said.version, said.state, said.spec_replicas) == (version, state, replicas):
+            return
+        self.sequence += 1
+        counts = (replicas,) * 5
+        self.keep((WorkloadObserved(*key, name, 3, self.sequence, version, state, "", *counts, missing=missing),))

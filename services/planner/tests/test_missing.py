@@ -1,0 +1,272 @@
+"""What a template names and a cluster lacks is no lack of room: it reserves for a minute, then waits for that (P6)."""
+
+import pytest
+
+from planner.core.explaining.explanation import MISSING as BOUND
+from planner.core.moving.allowance import Everything
+from planner.core.requests import decisions
+from planner.core.requests.answers import workload_reply
+from spillway.api import ApplyRequest, DeleteRequest, ExplainRequest, RequestError
+from spillway.events import PHASE_DRAINING, PHASE_LEAVING, ShapeAdmitted
+from spillway.feasibility.cluster_view import WorkloadKey
+from spillway.model import ObjectReference
+
+from .builders import deployment, job, statefulset, template, texts
+from .missing_world import KEY, SHOP, TICK, WEB, WITH_KEY, MissingWorld
+from .test_explaining import explained
+
+MISSING = "Secret default/key, missing in own-1, own-2"
+
+
+class Frozen(Everything):
+    def frozen(self, cluster: str, key: WorkloadKey) -> bool:
+        return True
+
+
+@pytest.fixture
+def world() -> MissingWorld:
+    """Eight cores of one's own, eight in the cloud. web wants six, and the Secret that it names is nowhere."""
+    world = MissingWorld(own_1=4, own_2=4, cloud_1=8)
+    world.apply(SHOP, 0)
+    world.apply(WEB, 6, WITH_KEY)
+    return world
+
+
+def test_it_reserves_for_a_minute_and_then_waits_where_it_is_and_nothing_is_reserved(world: MissingWorld) -> None:
+    placed = world.kept()
+    assert sum(placed.values()) == 6
+    for _ in range(0, 60 - TICK, TICK):
+        world.run(TICK)
+        assert world.kept() == placed, "it is placed nowhere else"
+        assert world.taken() == 6
+        assert sum(world.room().values()) == 10
+    world.run(3 * TICK)
+    assert world.kept() == {}
+    assert world.workload().unplaced == 6
+    assert world.taken() == 0
+    assert world.room() == {"own-1": 4, "own-2": 4, "cloud-1": 8}
+    parts = world.workload().parts
+    assert {name: (part.replicas, part.removing, part.missing) for name, part in parts.items()} == {
+        "own-1": (0, False, (KEY,)),
+        "own-2": (0, False, (KEY,)),
+    }
+    world.run(600)
+    assert world.taken() == 0
+    assert world.workload().parts == parts, "nothing is decided again"
+    assert world.causes.count("DependencyMissing") == 1
+    assert "TakeBack" not in world.causes
+
+
+def test_a_neighbour_is_told_of_its_room_and_gets_it(world: MissingWorld) -> None:
+    world.run(90)
+    world.scale(SHOP, 16)
+    assert world.workload(SHOP).unplaced == 0
+    world.run(TICK)
+    assert world.kept(SHOP) == {"own-1": 4, "own-2": 4, "cloud-1": 8}
+
+
+def test_what_waits_is_named_with_the_clusters(world: MissingWorld) -> None:
+    world.run(90)
+    placement = world.workload().placement
+    assert placement is not None
+    assert placement.waiting_for == MISSING
+    reply = workload_reply(world.fleet.state, world.workload())
+    assert reply.placement.waiting_for == MISSING
+    assert {part.cluster: part.missing for part in reply.placement.parts} == {"own-1": (KEY,), "own-2": (KEY,)}
+    assert {status.cluster: (status.state, status.missing) for status in reply.statuses} == {
+        "own-1": ("DependencyMissing", (KEY,)),
+        "own-2": ("DependencyMissing", (KEY,)),
+    }
+
+
+def test_explain_names_it_in_the_first_minute_and_after(world: MissingWorld) -> None:
+    for seconds in (2 * TICK, 90):
+        world.run(seconds)
+        found = explained(world.fleet, ExplainRequest("", "web"))
+        bound = {entry.cluster: (entry.bound, entry.why) for entry in found.clusters if entry.cluster != "cloud-1"}
+        why = (BOUND, "Secret default/key is missing there")
+        assert bound == {"own-1": why, "own-2": why}
+    assert "6 of them until Secret default/key, missing in own-1, own-2, is there" in found.verdict
+
+
+def test_once_it_is_there_it_is_planned_again(world: MissingWorld) -> None:
+    world.run(90)
+    for name in ("own-1", "own-2"):
+        world.members[name].has = True
+    world.run(2 * TICK)
+    assert sum(world.kept().values()) == 6
+    assert "cloud-1" not in world.kept()
+    world.run(2 * TICK)
+    assert world.taken() == 6
+    assert not any(part.missing for part in world.workload().parts.values())
+
+
+def test_where_it_is_there_comes_first_within_a_tier(world: MissingWorld) -> None:
+    """And what it has no room for waits for the other of the tier, though there is room in the next one."""
+    world.run(90)
+    world.members["own-2"].has = world.members["cloud-1"].has = True
+    world.run(4 * TICK)
+    assert world.kept() == {"own-2": 4}
+    assert world.workload().unplaced == 2
+    assert world.workload().parts["own-1"].missing == (KEY,)
+    world.members["own-1"].has = True
+    world.run(4 * TICK)
+    assert world.kept() == {"own-1": 2, "own-2": 4}
+
+
+def test_what_is_known_to_lack_it_comes_last_in_its_tier_from_the_start() -> None:
+    world = MissingWorld(own_1=8, own_2=4, cloud_1=8)
+    world.members["own-2"].has = True
+    world.apply(WEB, 0, WITH_KEY)
+    for name in world.members:
+        world.tell_of_template(name)
+    world.scale(WEB, 3)
+    assert world.kept() == {"own-2": 3}
+    world.scale(WEB, 6)
+    assert world.kept() == {"own-1": 2, "own-2": 4}, "never before an earlier tier"
+
+
+def test_what_goes_beyond_the_room_of_those_that_lack_it_goes_to_the_next_tier() -> None:
+    world = MissingWorld(own_1=4, cloud_1=8)
+    world.members["cloud-1"].has = True
+    world.apply(WEB, 6, WITH_KEY)
+    world.run(120)
+    assert world.kept() == {"cloud-1": 2}
+    assert world.workload().unplaced == 4
+
+
+def test_of_what_runs_already_nothing_is_taken(world: MissingWorld) -> None:
+    for name in world.members:
+        world.members[name].has = True
+    world.run(2 * TICK)
+    running = world.kept()
+    for name in world.members:
+        world.members[name].has = False
+    world.run(300)
+    assert world.kept() == running
+    assert world.taken() == 6
+
+
+def test_a_scale_that_comes_after_waits_with_the_others_and_reserves_nothing(world: MissingWorld) -> None:
+    world.run(90)
+    world.scale(WEB, 8)
+    assert world.kept() == {}
+    assert world.taken() == 0
+    assert world.workload().unplaced == 8
+
+
+def test_scaling_again_and_again_reserves_no_longer(world: MissingWorld) -> None:
+    """An autoscaler changes parts more often than once a minute."""
+    for _ in range(8):
+        world.run(10)
+        world.scale(WEB, 13 - world.workload().declared.replicas)
+    assert world.taken() == 0
+
+
+def test_another_planner_knows_it_and_begins_no_chase(world: MissingWorld) -> None:
+    world.run(90)
+    for _ in range(3):
+        world.another_planner()
+        world.run(30)
+        assert world.kept() == {}
+        assert world.taken() == 0
+    world.members["own-1"].has = True
+    world.run(2 * TICK)
+    assert world.kept() == {"own-1": 4}
+
+
+def test_another_template_is_placed_anew(world: MissingWorld) -> None:
+    world.run(90)
+    world.apply(WEB, 6, template())
+    assert sum(world.kept().values()) == 6
+    assert not any(part.missing for part in world.workload().parts.values())
+
+
+def test_the_same_declaration_again_changes_nothing(world: MissingWorld) -> None:
+    world.run(90)
+    parts = world.workload().parts
+    world.apply(WEB, 6, WITH_KEY)
+    assert world.workload().parts == parts
+
+
+def test_a_frozen_workload_keeps_what_it_was_given(world: MissingWorld) -> None:
+    placed = world.kept()
+    world.brakes = Frozen()
+    world.run(90)
+    assert world.kept() == placed
+    world.brakes = Everything()
+    world.run(TICK)
+    assert world.kept() == {}
+
+
+def test_what_the_declaration_brings_is_not_missing() -> None:
+    """The cluster is asked of the template before what goes along with it is there."""
+    world = MissingWorld(own_1=4, own_2=8)
+    pod = template(volumes=[{"name": "c", "configMap": {"name": "c"}}])
+    config = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c"}, "data": {}}
+    for given, expected in (((config,), {"own-2": 1}), ((), {"own-1": 1})):
+        request = ApplyRequest(texts(deployment(0, "web", pod), *given))
+        world.keep(decisions.apply(world.fleet.state, request, world.fleet.moment()).events)
+        lacks = ObjectReference("ConfigMap", "default", "c")
+        digest = world.workload().shape.template
+        said = ShapeAdmitted(digest, "own-2", 3, 1, "default", "Admitted", "", None, (lacks,))
+        world.fleet.state.apply(said, world.fleet.now)
+        world.scale(WEB, 1)
+        assert world.kept() == expected
+        world.scale(WEB, 0)
+
+
+def test_what_leaves_a_draining_cluster_passes_over_those_that_lack_it(world: MissingWorld) -> None:
+    """It would leave for replicas that never run; and it comes back to no such cluster either."""
+    world.members["own-1"].has = world.members["cloud-1"].has = True
+    world.scale(WEB, 0)
+    world.run(2 * TICK)
+    for name in world.members:
+        world.tell_of_template(name)
+    world.scale(WEB, 2)
+    world.run(2 * TICK)
+    assert world.kept() == {"own-1": 2}
+    world.set_phase("own-1", PHASE_DRAINING)
+    world.run(4 * TICK)
+    assert world.kept() == {"cloud-1": 2}
+    world.run(300)
+    assert world.kept() == {"cloud-1": 2}
+
+
+def test_a_request_that_is_refused_where_there_is_no_room_says_what_is_missing() -> None:
+    world = MissingWorld(own_1=4)
+    world.apply(WEB, 2, WITH_KEY, unplaceable="Refuse")
+    world.run(90)
+    with pytest.raises(RequestError, match="Secret default/key, missing in own-1") as refused:
+        world.scale(WEB, 3)
+    assert (refused.value.code, refused.value.reason) == ("FAILED_PRECONDITION", "DEPENDENCY_MISSING")
+
+
+@pytest.mark.parametrize("kind", ["StatefulSet", "Job"])
+def test_what_goes_whole_to_one_cluster_waits_there(kind: str) -> None:
+    world = MissingWorld(own_1=4, cloud_1=8)
+    pod = template(volumes=WITH_KEY["spec"]["volumes"], restartPolicy="Never" if kind == "Job" else "Always")
+    manifest = job(2, "web", pod) if kind == "Job" else statefulset(2, "web", pod)
+    world.keep(decisions.apply(world.fleet.state, ApplyRequest(texts(manifest)), world.fleet.moment()).events)
+    world.run(120)
+    assert world.kept() == {}
+    assert world.taken() == 0
+    assert world.workload().parts["own-1"].missing == (KEY,)
+    world.members["own-1"].has = True
+    world.run(4 * TICK)
+    assert world.kept() == {"own-1": 2}
+
+
+def test_a_cluster_that_leaves_has_no_part_that_waits(world: MissingWorld) -> None:
+    world.run(90)
+    world.set_phase("own-1", PHASE_LEAVING)
+    world.run(4 * TICK)
+    assert "own-1" not in world.workload().parts
+    assert world.workload().unplaced == 4, "for as many as have room where it is missing; the others go on"
+
+
+def test_who_is_deleted_waits_no_more(world: MissingWorld) -> None:
+    world.run(90)
+    world.keep(decisions.delete(world.fleet.state, DeleteRequest("", "web"), world.fleet.moment()).events)
+    world.run(2 * TICK)
+    assert world.workload().parts == {}

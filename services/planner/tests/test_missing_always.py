@@ -1,0 +1,107 @@
+"""What holds of workloads whose Secret is missing, late or deleted, whatever else happens."""
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from spillway.events import PHASE_ACTIVE, PHASE_CORDONED, PHASE_DRAINING
+
+from .missing_world import SHOP, TICK, WEB, WITH_KEY, Key, MissingWorld
+
+CORES = {"own_1": 6, "own_2": 4, "cloud_1": 10}
+CLUSTERS = st.sampled_from(tuple(name.replace("_", "-") for name in CORES))
+STEPS = st.one_of(
+    st.tuples(st.just("time"), st.integers(1, 40)),
+    st.tuples(st.just("time"), st.just(70)),
+    st.tuples(st.just("secret"), CLUSTERS, st.booleans()),
+    st.tuples(st.just("told"), CLUSTERS),
+    st.tuples(st.just("work"), CLUSTERS),
+    st.tuples(st.just("silent"), CLUSTERS, st.booleans()),
+    st.tuples(st.just("scale"), st.sampled_from((WEB, SHOP)), st.integers(0, 14)),
+    st.tuples(st.just("phase"), CLUSTERS, st.sampled_from((PHASE_ACTIVE, PHASE_CORDONED, PHASE_DRAINING))),
+    st.tuples(st.just("another planner")),
+)
+
+
+class AlwaysMissing(MissingWorld):
+    """Checks every look of the planner. lacking_since: of each cluster that reserves for what it lacks, since when."""
+
+    def __init__(self) -> None:
+        super().__init__(**CORES)
+        self.lacking_since: dict[str, float] = {}
+        self.apply(SHOP, 4)
+        self.apply(WEB, 8, WITH_KEY)
+
+    def step(self) -> None:
+        super().step()
+        self.check()
+
+    def check(self) -> None:
+        for key in (WEB, SHOP):
+            workload = self.workload(key)
+            kept = sum(part.replicas_kept for part in workload.parts.values())
+            assert kept + workload.unplaced == workload.declared.replicas
+            assert self.taken(key) <= workload.declared.replicas + self.on_its_way(key), (key, workload.placement)
+        self._check_how_long()
+
+    def _check_how_long(self) -> None:
+        state = self.fleet.state
+        for name, member in self.members.items():
+            said = self.workload().statuses.get(name)
+            waits = said is not None and said.state == "DependencyMissing" and not member.silent
+            if not waits or not state.reservation(WEB, name).free:
+                self.lacking_since.pop(name, None)
+                continue
+            since = self.lacking_since.setdefault(name, self.fleet.now)
+            assert self.fleet.now - since <= state.rules.missing_after + 2 * TICK, name
+
+    def another_planner(self) -> None:
+        super().another_planner()
+        self.lacking_since.clear()
+        self.check()
+
+
+def happen(world: AlwaysMissing, step: tuple[object, ...]) -> None:
+    match step:
+        case ("time", int(seconds)):
+            world.run(seconds)
+        case ("secret", str(cluster), there):
+            world.members[cluster].has = bool(there)
+        case ("told", str(cluster)):
+            world.tell_of_template(cluster)
+        case ("work", str(cluster)):
+            world.work(cluster)
+        case ("silent", str(cluster), silent):
+            world.members[cluster].silent = bool(silent)
+        case ("scale", tuple(key), int(replicas)):
+            world.scale((str(key[0]), str(key[1])), replicas)
+        case ("phase", str(cluster), str(phase)):
+            world.set_phase(cluster, phase)
+        case ("another planner",):
+            world.another_planner()
+    world.check()
+
+
+@given(st.lists(STEPS, min_size=4, max_size=16))
+@settings(max_examples=40, deadline=None)
+def test_what_is_missing_takes_no_room_for_long_and_all_run_once_it_is_there(steps: list[tuple[object, ...]]) -> None:
+    world = AlwaysMissing()
+    for step in steps:
+        happen(world, step)
+    for name, member in world.members.items():
+        member.has, member.silent = True, False
+        world.set_phase(name, PHASE_ACTIVE)
+        world.tell_of_template(name)
+    world.run(400)
+    _all_run(world)
+
+
+def _all_run(world: AlwaysMissing) -> None:
+    keys: tuple[Key, ...] = (WEB, SHOP)
+    room = sum(CORES.values())
+    asked = sum(world.workload(key).declared.replicas for key in keys)
+    assert sum(sum(world.kept(key).values()) for key in keys) == min(room, asked)
+    for member in world.members.values():
+        for known in member.objects.values():
+            assert known.bound == known.replicas
+    for key in keys:
+        assert not any(part.missing for part in world.workload(key).parts.values())
