@@ -186,10 +186,13 @@ def with_versions_back(script: Script) -> Script:
 
 
 def with_reads(script: Script) -> Script:
-    """Readers, and in a third of the seeds a planner that is cut off for longer than its turn lasts."""
+    """Readers, and in a quarter of the seeds a planner that is cut off for longer than its turn lasts.
+
+    That comes when all else is over: a planner that has something to write hears of its turn's end by that.
+    """
     random = Random(f"{script.seed}/reads")
-    cut = random.choice((0, 0, 1))
-    at, seconds = random.uniform(4, max(5.0, script.faults_end - 20)), random.uniform(14, 40)
+    cut = random.choice((0, 0, 0, 1))
+    at, seconds = script.faults_end + random.uniform(0, 10), random.uniform(20, 40)
     faults = (Fault(at, "cut-off", random.choice(PLANNERS), seconds, 0, len(script.faults)),) * cut
     end = max([script.faults_end, *(one.at + one.seconds for one in faults)])
     together = tuple(sorted((*script.faults, *faults), key=lambda one: one.at))
