@@ -1,0 +1,76 @@
+"""A Secret that is nowhere, in virtual time: what a neighbour is told, and what happens once it is there."""
+
+import asyncio
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from spillway.api import ApplyRequest, CapacityRequest, GetRequest
+from spillway.kubernetes.objects import NAMESPACES, SECRETS
+from spillway_local import member_nodes
+from spillway_local.fleet_plan import GIB, MemberPlan, deployment
+from spillway_local.in_process import InProcess, in_process
+
+sys.path.insert(0, str(Path(__file__).parent))
+from platform_steps import NAMESPACE, bound, join, until
+
+pytestmark = pytest.mark.looptime
+
+FLEET = (
+    MemberPlan("own-1", "own", (member_nodes.NodeSpec(5, "n", 4_000, 16 * GIB),), room=40),
+    MemberPlan("own-2", "own", (member_nodes.NodeSpec(5, "n", 4_000, 16 * GIB),), room=40),
+    MemberPlan("cloud-1", "cloud", (member_nodes.NodeSpec(10, "n", 8_000, 32 * GIB),), room=160),
+)
+SHOP = ApplyRequest((deployment("shop", NAMESPACE, 60, cpu="500m"),))
+NOWHERE_SECONDS = 120
+
+
+def with_secret(name: str, replicas: int) -> ApplyRequest:
+    manifest = json.loads(deployment(name, NAMESPACE, replicas, cpu="500m"))
+    manifest["spec"]["template"]["spec"]["containers"][0]["envFrom"] = [{"secretRef": {"name": "nosuch"}}]
+    return ApplyRequest((json.dumps(manifest),))
+
+
+async def room(platform: InProcess) -> dict[str, int]:
+    """What a neighbour is told, by cluster."""
+    reply = await platform.planner().capacity(CapacityRequest(SHOP.manifests))
+    return {entry.cluster: entry.certain for entry in reply.clusters}
+
+
+async def make_secret(platform: InProcess, cluster: str) -> None:
+    metadata = {"name": "nosuch", "namespace": NAMESPACE}
+    await platform.api(cluster).create(SECRETS, {"apiVersion": "v1", "kind": "Secret", "metadata": metadata})
+
+
+async def test_a_missing_secret_takes_a_neighbours_room_for_a_minute_and_no_longer() -> None:
+    """What it prints (`-s`) is the table of docs/quality.md."""
+    async with in_process(FLEET) as platform:
+        await join(platform)
+        for name in platform.members:
+            made = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}
+            await platform.api(name).create(NAMESPACES, made)
+        before = await room(platform)
+        assert sum(before.values()) == 240
+        await platform.planner().apply(with_secret("sec", 80))
+        told = []
+        for second in range(0, NOWHERE_SECONDS, 5):
+            told.append((second, await room(platform)))
+            print(f"{second:4} s: {told[-1][1]}, {sum(told[-1][1].values())} in all")
+            await asyncio.sleep(5)
+        assert all(sum(rooms.values()) >= 160 and rooms["cloud-1"] == 160 for _, rooms in told), "it reserves once"
+        assert all(rooms == before for second, rooms in told if second >= 70), "and for a minute"
+        reply = await platform.planner().get(GetRequest(NAMESPACE, "sec"))
+        assert reply.placement.waiting_for == f"Secret {NAMESPACE}/nosuch, missing in cloud-1, own-1, own-2"
+        assert {status.state for status in reply.statuses} == {"DependencyMissing"}
+        shop = await platform.planner().apply(SHOP)
+        assert shop.placed == 60
+        await until(lambda: _has(platform, "shop", 60), "the neighbour runs")
+        for name in ("own-1", "own-2", "cloud-1"):
+            await make_secret(platform, name)
+        await until(lambda: _has(platform, "sec", 80), "all run once the Secret is there")
+
+
+async def _has(platform: InProcess, name: str, pods: int) -> bool:
+    return sum((await bound(platform, name)).values()) == pods
