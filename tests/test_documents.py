@@ -3,6 +3,7 @@
 import re
 import shlex
 import warnings
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -33,6 +34,7 @@ def test_what_is_generated_is_current() -> None:
 # ── Examples ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 HERE = Path(__file__).resolve().parents[1]
+NAME_DECISIONS = ("services", "libs", "cli", "local", "docs", "tests", "tools")
 
 
 @pytest.mark.parametrize("name", ["front", "orders"])
@@ -47,6 +49,23 @@ def test_the_examples_that_are_named_are_there() -> None:
     pages = [HERE / "README.md", *(HERE / "docs").glob("*.md")]
     named = {file for page in pages for file in re.findall(r"examples/[\w.-]*\w", page.read_text())}
     assert [file for file in sorted(named) if not (HERE / file).is_file()] == []
+
+
+# ── Decisions ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_every_decision_has_a_number_of_its_own_and_bears_it() -> None:
+    pages = sorted((HERE / "docs" / "adr").glob("*.md"))
+    numbers = Counter(page.name[:4] for page in pages)
+    assert [number for number, count in numbers.items() if count > 1] == []
+    assert [page.name for page in pages if not page.read_text().startswith(f"# {int(page.name[:4])}. ")] == []
+
+
+def test_the_decisions_that_are_named_are_there() -> None:
+    numbers = {page.name[:4] for page in (HERE / "docs" / "adr").glob("*.md")}
+    files = (file for pattern in ("*.md", "*.py") for part in NAME_DECISIONS for file in (HERE / part).rglob(pattern))
+    named = {number for file in files for number in re.findall(r"docs/adr/(\d{4})", file.read_text())}
+    assert sorted(named - numbers) == []
 
 
 # ── Commands ────────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -41,7 +41,7 @@ def reserved(state: Known, workload: Workload, parts: Iterable[Part]) -> dict[st
 
 def _as_answered(part: Part, said: WorkloadObserved | None) -> Part:
     """What was decided before a part is no ceiling any more once its cluster said of this very part that something is
-    missing: nothing of it was written, and nobody is told what was before (docs/adr/0024). What its object has all the
+    missing: nothing of it was written, and nobody is told what was before (docs/adr/0026). What its object has all the
     same, by the status or by the record, is held.
     """
     if said is None or not said_missing(part, said):
