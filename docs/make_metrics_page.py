@@ -30,6 +30,7 @@ SERVICES_BY_LIBRARY: Final = {
     "kafka/topics": ("all",),
     "dead_letters": ("all",),
     "retention": ("all",),
+    "fitting": ("propagator", "snapshot", "vk-bridge"),
     "clusters/watch": ("snapshot", "propagator", "vk-bridge"),
     "running/cluster_turns": ("snapshot", "propagator", "vk-bridge"),
     "running/standby": ("planner", "hpa", "descheduler"),

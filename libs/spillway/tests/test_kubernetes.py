@@ -1,6 +1,7 @@
 """Kubernetes' arithmetic: quantities, what a pod takes, and the objects that it is read from."""
 
 import contextlib
+import json
 from decimal import ROUND_UP, Decimal
 from typing import Any
 
@@ -9,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spillway.clusters.answers import Bookmark, Lines, LineTooLong, page_decoder, read_status
+from spillway.clusters.answers import SAID_CHARACTERS_MAX, Bookmark, Lines, LineTooLong, page_decoder, read_status
 from spillway.kubernetes.objects import (
     DEPLOYMENTS,
     NODES,
@@ -371,6 +372,15 @@ def test_secrets_are_followed_without_their_content() -> None:
 
 def test_a_status_that_is_none_is_quoted() -> None:
     assert read_status(b"<html>Bad gateway").message == "<html>Bad gateway"
+
+
+def test_a_status_is_quoted_no_longer_than_a_record_has_room_for() -> None:
+    """Of a webhook that refuses with megabytes; the codes by which it is judged stay."""
+    details = {"causes": [{"field": "metadata.uid"}]}
+    body = json.dumps({"kind": "Status", "reason": "r" * 3_000_000, "message": "m" * 3_000_000, "details": details})
+    said = read_status(body.encode())
+    assert (len(said.reason), len(said.message)) == (SAID_CHARACTERS_MAX, SAID_CHARACTERS_MAX)
+    assert said.names_another_uid
 
 
 @given(st.lists(st.binary(min_size=1, max_size=30).filter(lambda line: b"\n" not in line and line.strip())), st.data())

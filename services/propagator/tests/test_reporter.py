@@ -15,6 +15,7 @@ from propagator.reporter import Reporter
 from propagator.settings import Settings
 from spillway.addresses import WORKLOAD_STATUS, Tombstone, status_address
 from spillway.bus import Bus, BusUnavailable, Position, Traces
+from spillway.dead_letters import outgoing
 from spillway.events import STATE_ORPHANED, STATE_PRESENT, WorkloadObserved
 from spillway.model import Generation
 
@@ -48,6 +49,8 @@ class OneTarget:
         )
 
     async def publish(self, *events: Said, traces: Traces | None = None) -> tuple[Position, ...]:
+        for event in events:
+            outgoing(event)
         failure, self.fails = self.fails, ""
         self.append(self.happens.pop(BEFORE, ()))
         places = [Position("", 0, len(self.log) + index) for index in range(len(events))]
@@ -102,6 +105,27 @@ async def test_what_comes_before_ours_needs_no_answer(theirs: Said) -> None:
     await one.show(shows(3))
     assert one.last == numbered(shows(3))
     assert len(one.log) == 2
+
+
+@pytest.mark.looptime
+async def test_words_that_no_record_can_hold_are_left_out_and_said_once() -> None:
+    one, long = OneTarget(), replace(shows(3), message="x" * (3 * 1024 * 1024))
+    await one.show(long)
+    await one.show(long)
+    assert len(one.log) == 1
+    assert one.last == replace(numbered(shows(3)), message=cast(WorkloadObserved, one.last).message)
+    assert "3145" in cast(WorkloadObserved, one.last).message
+    await one.show(shows(3))
+    assert one.last == numbered(shows(3))
+
+
+@pytest.mark.looptime
+async def test_what_no_record_can_hold_at_all_is_not_said_until_it_shows_something_else() -> None:
+    one = OneTarget()
+    await one.show(shows(2**64))
+    assert one.log == []
+    await one.show(shows(3))
+    assert one.last == numbered(shows(3))
 
 
 @pytest.mark.looptime

@@ -321,6 +321,45 @@ async def test_what_admission_lacks_is_missing_and_no_refusal_of_the_template(fl
 
 
 @on_fleet
+async def test_a_refusal_in_megabytes_is_cut_and_costs_no_other_answer(fleet: Any) -> None:
+    """Any webhook may refuse in as many words as it likes."""
+    refused = {"kind": "Status", "reason": "Invalid", "message": "x" * 2_400_000, "code": 422}
+    await fleet.start()
+    await asyncio.sleep(5)
+    transport = fleet.transports["own-1"]
+    answer = Response(422, json.dumps(refused).encode())
+    transport.instead = lambda method, path, body: answer if path.endswith("/pods") else None
+    await fleet.planner.publish(asked("own-1", "own-2"))
+    await asyncio.sleep(0.4)
+    assert said(fleet) == [(DIGEST, SHAPE_REFUSED)]
+    assert fleet.shapes()[0].message.startswith("xxx")
+    assert said(fleet, "own-2") == [(DIGEST, SHAPE_ADMITTED)]
+
+
+@on_fleet
+async def test_a_pod_that_comes_back_with_more_than_a_record_holds_is_not_known(fleet: Any) -> None:
+    """It is not let in as its template says: what a webhook added is not in that."""
+    await fleet.start()
+    await asyncio.sleep(5)
+    transport = fleet.transports["own-1"]
+
+    def grown(method: str, path: str, body: bytes | None) -> Response | None:
+        if method != "POST" or not path.endswith("/pods") or body is None:
+            return None
+        pod = json.loads(body)
+        pod["metadata"] |= {"name": "web-1", "uid": "u-1", "resourceVersion": "1"}
+        pod["spec"]["nodeSelector"] = {f"example.com/{'k' * 200}-{number}": "v" for number in range(12_000)}
+        return Response(201, json.dumps(pod).encode())
+
+    transport.instead = grown
+    await fleet.planner.publish(asked("own-1", "own-2"))
+    await asyncio.sleep(3)
+    assert said(fleet) == [(DIGEST, SHAPE_UNASKED)]
+    assert "too long to be said" in fleet.shapes()[0].message
+    assert said(fleet, "own-2") == [(DIGEST, SHAPE_ADMITTED)]
+
+
+@on_fleet
 async def test_that_it_is_there_now_is_said_of_what_is_declared_and_placed_nowhere(fleet: Any) -> None:
     manifest = manifest_of("web") | {"spec": {"replicas": 1, "template": WITH_KEY}}
     await fleet.declare(manifest=manifest)

@@ -45,6 +45,11 @@ DEAD_LETTERS_LEFT_OUT: Final = Counter(
     "Records of topics that anyone may write that could not be read and are in no dead letter: their writer has one",
     ["topic"],
 )
+RECORDS_UNWRITABLE: Final = Counter(
+    "spillway_records_unwritable",
+    "Records of one cluster that were larger than the log takes, and were said without their long part, or not at all",
+    ["topic"],
+)
 RECORDS_MISSED: Final = Counter(
     "spillway_records_missed",
     "Offsets that a reader skipped, since retention had deleted what stood there before it was read",

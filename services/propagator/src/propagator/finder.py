@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
 import structlog
@@ -23,6 +24,7 @@ from spillway.clusters.api import (
     ClusterUnreachable,
 )
 from spillway.events import FOUND, FOUND_REFUSED, AdoptionAsked, WorkloadFound
+from spillway.fitting import FittingWriter
 
 Manifest = dict[str, Any]
 DEPENDENCIES = {"ConfigMap": CONFIG_MAPS, "Service": SERVICES}
@@ -39,7 +41,7 @@ class Finder:
         self._cluster = cluster
         self._fleet = fleet
         self._api = api
-        self._bus = bus
+        self._writer = FittingWriter(bus, without_object)
         self._desired = desired
         self._settings = settings
         self._questions: asyncio.Queue[tuple[AdoptionAsked, Headers]] = asyncio.Queue(settings.questions_waiting_max)
@@ -114,7 +116,7 @@ class Finder:
         while waiting and attempts < self._settings.answer_attempts_max:
             batch = waiting[: self._settings.answers_batch]
             try:
-                await self._bus.publish(*batch)
+                await self._writer.publish(batch)
             except BusUnavailable as error:
                 attempts += 1
                 log.warning("answers not published yet", cluster=self._cluster, error=str(error))
@@ -122,3 +124,7 @@ class Finder:
                 continue
             del waiting[: len(batch)]
             log.info("answered what was asked", cluster=self._cluster, objects=len(batch), state=batch[-1].state)
+
+
+def without_object(found: WorkloadFound, why: str) -> WorkloadFound:
+    return replace(found, state=FOUND_REFUSED, message=f"too long to be said: {why}", manifest=b"", dependencies=())

@@ -13,10 +13,12 @@ from spillway import tracing
 from spillway.addresses import Tombstone, status_address
 from spillway.bus import Bus, BusUnavailable, Headers
 from spillway.events import STATE_ORPHANED, STATE_PRESENT, WorkloadObserved
+from spillway.fitting import FittingWriter
 
 NOWHERE = -1
 """Before any offset."""
 
+Said = WorkloadObserved | Tombstone
 log = structlog.get_logger()
 
 
@@ -35,7 +37,7 @@ class Reporter:
         logged: Callable[[Target], WorkloadObserved | None],
         vanished: Callable[[Target], bool],
     ) -> None:
-        self._bus = bus
+        self._writer = FittingWriter[Said](bus, without_words)
         self._epoch = epoch
         self._settings = settings
         self._current = current
@@ -83,9 +85,9 @@ class Reporter:
         while self._changed:
             await self._publish(self._news())
 
-    def _news(self) -> list[tuple[Target, WorkloadObserved | Tombstone]]:
+    def _news(self) -> list[tuple[Target, Said]]:
         """The next batch; what is in it is not in `_changed` any more."""
-        news: list[tuple[Target, WorkloadObserved | Tombstone]] = []
+        news: list[tuple[Target, Said]] = []
         for target in list(self._changed)[: self._settings.status_batch]:
             del self._changed[target]
             current = self._current(target)
@@ -104,15 +106,15 @@ class Reporter:
     def _is_overruled(self, target: Target) -> bool:
         return self._overruled.get(target, NOWHERE) > self._places.get(target, NOWHERE)
 
-    def _traces_of(self, news: list[tuple[Target, WorkloadObserved | Tombstone]]) -> dict[int, Headers]:
+    def _traces_of(self, news: list[tuple[Target, Said]]) -> dict[int, Headers]:
         told = enumerate(news) if tracing.is_on() else ()
         return {index: self._traces.get(target) for index, (target, _) in told}
 
-    async def _publish(self, news: list[tuple[Target, WorkloadObserved | Tombstone]]) -> None:
+    async def _publish(self, news: list[tuple[Target, Said]]) -> None:
         if not news:
             return
         try:
-            positions = await self._bus.publish(*(event for _, event in news), traces=self._traces_of(news))
+            positions = await self._writer.publish([event for _, event in news], self._traces_of(news))
         except BusUnavailable as error:
             log.warning("statuses not published yet", error=str(error), count=len(news))
             for target, _ in news:
@@ -127,6 +129,10 @@ class Reporter:
                 self._places.pop(target, None)
                 continue
             self._said[target] = event
+            if position is None:  # No record can hold it: said again once it shows something else.
+                self._places.pop(target, None)
+                self._overruled.pop(target, None)
+                continue
             self._places[target] = position.offset
             if not self._is_overruled(target):
                 self._overruled.pop(target, None)
@@ -143,3 +149,10 @@ class Reporter:
                 ready=event.ready,
                 replicas=event.replicas,
             )
+
+
+def without_words(event: Said, why: str) -> Said | None:
+    """Readers go by all but the message and what is beside the object."""
+    if isinstance(event, Tombstone):
+        return None
+    return replace(event, message=f"too long to be said: {why}", beside=())

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import replace
 
 import structlog
 
@@ -25,6 +26,7 @@ from spillway.addresses import SHAPES_ASKED, Tombstone, shape_address
 from spillway.bus import Bus, BusUnavailable, Headers
 from spillway.clusters.api import PODS, ClusterApi, ClusterUnreachable, Conflict, Refused
 from spillway.events import SHAPE_ADMITTED, SHAPE_FORBIDDEN, SHAPE_REFUSED, SHAPE_UNASKED, ShapeAdmitted
+from spillway.fitting import FittingWriter
 from spillway.model import ObjectReference, Shape
 from spillway.waiting import is_set_within
 
@@ -57,7 +59,7 @@ class ShapeAsker:
         self._epoch = epoch
         self._api = api
         self._member = member
-        self._bus = bus
+        self._writer = FittingWriter[ShapeAdmitted | Tombstone](bus, without_shape)
         self._desired = desired
         self._reach = reach
         self._namespaces = member.namespaces
@@ -207,7 +209,7 @@ class ShapeAsker:
             traces = {index: trace for index, (_, trace) in enumerate(group)}
             while True:
                 try:
-                    await self._bus.publish(*(event for event, _ in group), traces=traces)
+                    await self._writer.publish([event for event, _ in group], traces)
                     break
                 except BusUnavailable as error:
                     about = {"cluster": self._cluster, "count": len(group)}
@@ -236,6 +238,13 @@ class ShapeAsker:
     def _unused_seconds(self, said: ShapeAdmitted) -> float:
         soon = said.state == SHAPE_REFUSED or said.missing
         return self._settings.shape_refused_unused_seconds if soon else self._settings.shape_unused_seconds
+
+
+def without_shape(event: ShapeAdmitted | Tombstone, why: str) -> ShapeAdmitted | Tombstone | None:
+    """Nothing is known of the template then: without its shape it would be let in as it is written."""
+    if isinstance(event, Tombstone):
+        return None
+    return replace(event, state=SHAPE_UNASKED, message=f"too long to be said: {why}", shape=None, missing=())
 
 
 def _rules(settings: Settings) -> AskRules:

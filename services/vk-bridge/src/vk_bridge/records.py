@@ -10,6 +10,7 @@ from spillway import tracing
 from spillway.addresses import LENDING, Tombstone, lending_address
 from spillway.bus import Bus, BusUnavailable, Headers
 from spillway.events_lending import NodeLent, NodeReturned, NodeUsed
+from spillway.fitting import FittingWriter
 from vk_bridge.settings import Settings
 
 Loan = NodeLent | NodeReturned
@@ -17,10 +18,15 @@ log = structlog.get_logger()
 
 
 class Records:
-    """acknowledged is told of each record of a loan that is in the log. A write that failed is tried again."""
+    """acknowledged is told of each record of a loan that is in the log. A write that failed is tried again.
+
+    A loan that no record can hold waits, as one whose record is on its way, and the next flush tries it again: without
+    its pods it would pass for a node that nobody loses anything on.
+    """
 
     def __init__(self, bus: Bus, settings: Settings, acknowledged: Callable[[Loan], None]) -> None:
         self._bus = bus
+        self._writer = FittingWriter[Loan | NodeUsed](bus, lambda record, why: None)
         self._settings = settings
         self._acknowledged = acknowledged
         self._loans: dict[str, Loan] = {}
@@ -72,7 +78,7 @@ class Records:
                     return
 
     async def flush(self) -> bool:
-        """Whether all that waited when this was called is written now."""
+        """Whether all that waited when this was called, and that a record can hold, is written now."""
         async with self._writing:
             loans = list(self._loans.values())
             used = [self._used.popleft() for _ in range(len(self._used))]
@@ -80,18 +86,22 @@ class Records:
             for first in range(0, len(records), self._settings.records_batch):
                 part = records[first : first + self._settings.records_batch]
                 try:
-                    await self._bus.publish(*part, traces=self._traces_of(part))
+                    positions = await self._writer.publish(part, self._traces_of(part))
                 except BusUnavailable as error:
                     log.warning("the log cannot be reached", error=str(error), records=len(records) - first)
-                    self._used.extendleft(reversed([one for one in records[first:] if isinstance(one, NodeUsed)]))
+                    self._keep_used(one for one in records[first:] if isinstance(one, NodeUsed))
                     if self._failing_since is None:
                         self._failing_since = asyncio.get_running_loop().time()
                     return False
                 self._failing_since = None
-                for record in part:
-                    if not isinstance(record, NodeUsed):
+                for record, position in zip(part, positions, strict=True):
+                    if not isinstance(record, NodeUsed) and position is not None:
                         self._settle(record)
             return True
+
+    def _keep_used(self, unwritten: Iterable[NodeUsed]) -> None:
+        """Before the hours that came meanwhile; the oldest go where there are too many."""
+        self._used = deque((*unwritten, *self._used), maxlen=self._used.maxlen)
 
     def _traces_of(self, records: Sequence[Loan | NodeUsed]) -> dict[int, Headers]:
         told = enumerate(records) if tracing.is_on() else ()

@@ -6,11 +6,16 @@ from functools import lru_cache
 from typing import Any, Final, Generic, TypeVar, cast
 
 from msgspec import DecodeError, Raw, Struct, field, json
+from msgspec.structs import replace
 
 from spillway.kubernetes.objects import Kind, Manifest
+from spillway.texts import cut
 
 T = TypeVar("T")
 NO_RIGHT: Final = re.compile(r": User .* cannot [a-z]+ resource ")
+SAID_CHARACTERS_MAX: Final = 4_000
+"""Of what a server says of itself, its reason and its message each. Any webhook may refuse in megabytes, and what is
+quoted of it goes into records, which have room for 2 MiB."""
 UNREADABLE: Final = (DecodeError, UnicodeDecodeError, RecursionError)
 
 
@@ -87,11 +92,14 @@ def page_decoder(kind: Kind) -> json.Decoder[Page[Any]]:
 
 
 def read_status(body: bytes) -> Status:
-    """What the server said of itself; anything else, such as a proxy's page, is quoted as the message."""
+    """What the server said of itself, in SAID_CHARACTERS_MAX; anything else, such as a proxy's page, is quoted as the
+    message."""
     try:
-        return STATUS.decode(body)
+        said = STATUS.decode(body)
     except UNREADABLE:
         return Status(message=body[:500].decode(errors="replace"))
+    reason, message = cut(said.reason, SAID_CHARACTERS_MAX), cut(said.message, SAID_CHARACTERS_MAX)
+    return replace(said, reason=reason, message=message)
 
 
 class LineTooLong(Exception):

@@ -12,6 +12,7 @@ from spillway.api import RequestError
 from spillway.events import SHAPE_ADMITTED, SHAPE_FORBIDDEN, SHAPE_REFUSED, SHAPE_UNASKED
 from spillway.kubernetes.pod_shape import TEMPLATE_HASH_LABELS, bare, shape_of
 from spillway.model import ObjectReference, Shape
+from spillway.texts import cut
 
 Manifest = dict[str, Any]
 
@@ -24,6 +25,8 @@ QUOTA_USED_UP = "exceeded quota"
 NO_ACCOUNT_YET = "serviceaccount"
 ADMISSION_ASKS_FOR = frozenset(("ServiceAccount", "PriorityClass", "RuntimeClass"))
 """Kinds without which the API server's own admission lets no pod in that names one."""
+WORDS_MAX = 2_000
+"""Of why the answer to a dry run cannot be read: that quotes what a webhook put into the pod."""
 DEFAULT_TOLERATIONS = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
 """Of NoExecute, for some minutes, added to every pod: nodes with these taints have them as NoSchedule, too."""
 
@@ -79,9 +82,9 @@ def read_pod(pod: Manifest, template: Mapping[str, Any], namespace: str) -> tupl
     try:
         return SHAPE_ADMITTED, "", admitted_shape(pod, template, namespace)
     except RequestError as error:
-        return SHAPE_UNASKED, f"what came back cannot be read: {error.text}", None
+        return SHAPE_UNASKED, cut(f"what came back cannot be read: {error.text}", WORDS_MAX), None
     except (KeyError, TypeError, AttributeError, ValueError) as error:
-        return SHAPE_UNASKED, f"what came back is no pod: {error!r}", None
+        return SHAPE_UNASKED, cut(f"what came back is no pod: {error!r}", WORDS_MAX), None
 
 
 def _as_template(pod: Manifest, template: Mapping[str, Any]) -> Manifest:

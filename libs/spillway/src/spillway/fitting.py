@@ -1,0 +1,91 @@
+"""Writes one cluster's records, so that one which no record can hold costs its own key, and nobody else's."""
+
+from collections.abc import Callable, Sequence
+from typing import Final, Generic, TypeVar, cast
+
+import structlog
+
+from spillway import metrics
+from spillway.addresses import Tombstone, address_of
+from spillway.bus import Bus, Position, Traces
+from spillway.dead_letters import Unwritable, outgoing
+from spillway.events import Event
+
+E = TypeVar("E")
+
+WHY_CHARACTERS_MAX: Final = 500
+"""How much a record tells of why the rest of it is not said."""
+
+log = structlog.get_logger()
+
+
+def unwritable(events: Sequence[Event | Tombstone]) -> dict[int, Unwritable]:
+    """Which of these no record can hold, by their place among them, and why. Nothing is sent.
+
+    All are encoded for it: it is for after a publish that raised Unwritable, which does not say of which.
+    """
+    found = {}
+    for index, event in enumerate(events):
+        try:
+            outgoing(event)
+        except Unwritable as error:
+            found[index] = error
+    return found
+
+
+class UnwritableKeys:
+    """Tells of each key once, for as long as it cannot be said whole: in the log, and in a metric each time."""
+
+    def __init__(self) -> None:
+        self._told: set[str] = set()
+
+    def note(self, event: Event | Tombstone, error: Unwritable) -> None:
+        assert not isinstance(event, Tombstone), "a tombstone is a key alone"
+        address = address_of(event)
+        metrics.RECORDS_UNWRITABLE.labels(address.topic.name).inc()
+        if address.key not in self._told:
+            self._told.add(address.key)
+            log.error("a record cannot be written whole", topic=address.topic.name, key=address.key, error=str(error))
+
+    def written(self, events: Sequence[Event | Tombstone]) -> None:
+        """These were, and whole."""
+        if self._told:
+            self._told -= {one.address.key if isinstance(one, Tombstone) else address_of(one).key for one in events}
+
+
+class FittingWriter(Generic[E]):
+    """shorten: the event without what may be long, and why in its place; None where it says nothing without that."""
+
+    def __init__(self, bus: Bus, shorten: Callable[[E, str], E | None]) -> None:
+        self._bus = bus
+        self._shorten = shorten
+        self._keys = UnwritableKeys()
+
+    async def publish(self, events: Sequence[E], traces: Traces | None = None) -> tuple[Position | None, ...]:
+        """Where each stands; None for what cannot be said at all. Raises what Bus.publish raises but for Unwritable."""
+        given = cast(Sequence[Event | Tombstone], events)
+        try:
+            positions = await self._bus.publish(*given, traces=traces)
+        except Unwritable:
+            return await self._publish_shortened(given, traces)
+        self._keys.written(given)
+        return positions
+
+    async def _publish_shortened(
+        self, events: Sequence[Event | Tombstone], traces: Traces | None
+    ) -> tuple[Position | None, ...]:
+        wrong = unwritable(events)
+        fitting: dict[int, Event | Tombstone] = {}
+        for index, event in enumerate(events):
+            if index not in wrong:
+                fitting[index] = event
+                continue
+            self._keys.note(event, wrong[index])
+            shorter = cast(Event | None, self._shorten(cast(E, event), str(wrong[index])[:WHY_CHARACTERS_MAX]))
+            if shorter is not None and not unwritable((shorter,)):
+                fitting[index] = shorter
+        self._keys.written([event for index, event in enumerate(events) if index not in wrong])
+        told = None if traces is None else {at: traces[index] for at, index in enumerate(fitting) if index in traces}
+        positions = await self._bus.publish(*fitting.values(), traces=told) if fitting else ()
+        places = dict(zip(fitting, positions, strict=True))
+        return tuple(places.get(index) for index in range(len(events)))

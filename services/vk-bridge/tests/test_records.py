@@ -1,0 +1,78 @@
+"""The one writer of a cluster's records: what it keeps while the log is away, and what no record can hold."""
+
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+import pytest
+
+from spillway.bus import Bus, BusUnavailable, Position, Traces
+from spillway.dead_letters import outgoing
+from spillway.events_lending import NodeLent, NodeUsed
+from spillway.model import Generation
+from vk_bridge.records import Loan, Records
+from vk_bridge.settings import Settings
+
+SETTINGS = Settings(records_waiting_max=4, bus_retry_seconds=0.01)
+
+
+def used(hour: int) -> NodeUsed:
+    return NodeUsed("own-1", "node-1", 3, hour, hour, hour + 1, "", (), (), (), (), 0, 0, 0, 0)
+
+
+def lent(node: str, waiting: str = "") -> NodeLent:
+    names = "own-1", node, 3, 1, Generation(3, 1), "pool", f"v-{node}", "rule", "spot", "Lent", ""
+    return NodeLent(*names, (), (), 1, 0, waiting)
+
+
+@dataclass
+class Log:
+    """A bus in one list, which is away as long as it is told to be."""
+
+    away: bool = False
+    records: list[Any] = field(default_factory=list)
+    tries: int = 0
+
+    async def publish(self, *events: Any, traces: Traces | None = None) -> tuple[Position, ...]:
+        self.tries += 1
+        [outgoing(event) for event in events]
+        if self.away:
+            raise BusUnavailable("away")
+        self.records += events
+        return tuple(Position("", 0, at) for at in range(len(events)))
+
+
+def writer(log: Log) -> tuple[Records, list[Loan]]:
+    acknowledged: list[Loan] = []
+    return Records(cast(Bus, log), SETTINGS, acknowledged.append), acknowledged
+
+
+async def test_of_too_many_hours_of_use_the_oldest_go_while_the_log_is_away() -> None:
+    log = Log(away=True)
+    records, _ = writer(log)
+    records.say_used([used(hour) for hour in (1, 2, 3, 4)])
+    original = log.publish
+
+    async def publish(*events: Any, traces: Traces | None = None) -> tuple[Position, ...]:
+        if log.tries == 0:
+            records.say_used([used(5)])
+        return await original(*events, traces=traces)
+
+    log.publish = publish  # type: ignore[method-assign]
+    assert not await records.flush()
+    log.away = False
+    assert await records.flush()
+    assert [one.from_ms for one in log.records] == [2, 3, 4, 5]
+
+
+@pytest.mark.parametrize("waiting", ["", "x" * (3 * 1024 * 1024)])
+async def test_a_loan_that_no_record_can_hold_waits_and_holds_up_no_other(waiting: str) -> None:
+    log = Log()
+    records, acknowledged = writer(log)
+    records.say(lent("node-1", waiting))
+    records.say(lent("node-2"))
+    assert await records.flush()
+    assert [one.node for one in acknowledged][-1] == "node-2"
+    assert (records.waiting("node-1") is None) == (waiting == "")
+    records.say(lent("node-1"))
+    assert await records.flush()
+    assert acknowledged[-1] == lent("node-1")
