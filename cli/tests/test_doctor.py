@@ -240,6 +240,8 @@ BREAKS: dict[str, tuple[dict[str, Any], Outcome, str, list[str]]] = {
     "heard long ago": (cluster(state="Stale", age_ms=90_000), FAILED, "cluster own-1", ["Stale", "90s ago"]),
     "not reachable": (cluster(state="Unreachable", trouble="own-1: timeout: x"), FAILED, "cluster own-1",
                       ["timeout", "API server"]),
+    "too large": (cluster(state="Unreachable", trouble="capacity: unwritable: 3 MB in namespaces"), FAILED,
+                  "cluster own-1", ["3 MB in namespaces", "fewer labels"]),
     "forbidden": (cluster(state="Unreachable", trouble=FORBIDDEN), FAILED, "cluster own-1",
                   ["nodes is forbidden", "own-1.kubeconfig"]),
     "something forbidden": (cluster(trouble=FORBIDDEN), FAILED, "cluster own-1", ["nodes is forbidden"]),

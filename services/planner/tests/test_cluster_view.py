@@ -80,6 +80,24 @@ def test_a_heartbeat_that_comes_twice_does_not_make_it_younger(stream: Stream) -
     assert stream.trouble() == "capacity is 50 s old"
 
 
+@pytest.mark.parametrize(
+    ("trouble", "is_lost"),
+    [
+        ("nodes: timeout: no answer", True),
+        ("nodes: unauthorized: no", False),
+        ("capacity: unwritable: CapacityReported a/0: 3000000 bytes", False),
+        ("nodes: garbage: unwritable: so it says", True),
+    ],
+)
+def test_a_cluster_is_lost_by_what_is_wrong_with_it_alone(stream: Stream, trouble: str, is_lost: bool) -> None:
+    """Of one that has more than a record holds, or does not let us in, everything runs on."""
+    for seconds in range(2, 60):
+        stream.now += 1
+        stream.change(seconds, age_ms=seconds * 1000, trouble=trouble)
+    assert stream.trouble()
+    assert (stream.view.lost_seconds(stream.now, AGE_MAX) is not None) == is_lost
+
+
 def test_changed_rows_are_taken(stream: Stream) -> None:
     stream.change(2, node("n", 2000), node("m", 1000))
     assert stream.total() == 3

@@ -241,6 +241,22 @@ def test_pods_more_than_a_record_takes_are_counted(objects: Any) -> None:
     assert (len(said.pods), said.left_out, said.trouble) == (1, 2, "")
 
 
+def test_pods_that_no_record_holds_are_counted_alone_until_the_key_goes(cluster: Cluster) -> None:
+    cluster.deploy(*(cluster.pod(f"p{index}") for index in range(3)))
+    cluster.core.follow({WEB})
+    records = cluster.core.records(cluster.now, NEW_YEAR_MS)
+    (said,) = (one for one in records if isinstance(one, PodsObserved))
+    cluster.core.unacknowledged(records)
+    cluster.core.unwritable([(said, "3000000 bytes")], cluster.now)
+    (said,) = cluster.take()
+    assert (said.pods, said.left_out) == ((), 3)
+    cluster.core.follow(())
+    cluster.take()
+    cluster.core.follow({WEB})
+    (said,) = cluster.take()
+    assert (len(said.pods), said.left_out) == (3, 0)
+
+
 @pytest.mark.parametrize(("pods", "containers"), [(6_000, 1), (1_500, 12)])
 def test_the_largest_record_fits_the_log(cluster: Cluster, pods: int, containers: int) -> None:
     """However many containers a pod has, and though each pod asks for something else."""

@@ -9,6 +9,7 @@ from snapshot.core.pending import Pending
 from snapshot.settings import Settings
 from spillway.addresses import Tombstone, pending_address
 from spillway.events import PodsScheduled, PodsUnschedulable
+from spillway.model import Shape
 
 WAITING = {"a/b": Group("a/b", 2, "no room")}
 
@@ -45,6 +46,17 @@ def test_a_group_that_no_longer_waits_is_said_and_later_forgotten(pending: Pendi
     assert take(pending, 3601.0) == [Tombstone(pending_address("own-1", "a/b"))]
     assert take(pending, 9999.0, {}) == []
     assert pending.next_due_at() == float("inf")
+
+
+def test_a_group_whose_shape_no_record_holds_is_said_without_until_none_waits(pending: Pending) -> None:
+    shape = Shape("a", (("pods", 1),))
+    shaped = {"a/b": Group("a/b", 2, "no room", shape)}
+    assert [event.shape for event in take(pending, 0.0, shaped)] == [shape]
+    pending.unsure("a/b")
+    pending.shorten("a/b")
+    assert [(event.pods, event.shape) for event in take(pending, 1.0)] == [(2, None)]
+    take(pending, 2.0, {})
+    assert [event.shape for event in take(pending, 3.0, shaped)] == [shape]
 
 
 def test_a_group_that_waits_again_is_not_forgotten(pending: Pending) -> None:

@@ -15,7 +15,7 @@ from spillway.events import (
     STATE_REFUSED,
 )
 from spillway.lending_marks import LENDING
-from spillway.texts import counted, is_ours_to_mend, on_hold
+from spillway.texts import counted, is_ours_to_mend, is_unwritable, on_hold
 from spillway_cli.doctor.checks import Check, failed, named, ok, shortened, skipped, warning
 from spillway_cli.doctor.members import Visit
 from spillway_cli.output import duration
@@ -23,6 +23,7 @@ from spillway_cli.output import duration
 RECALL_MS_MAX = 15 * 60_000
 """As the alert SpillwayRecallsLate."""
 
+UNWRITABLE_HINT = "the field that is named takes most: fewer labels of namespaces, quotas or workloads there"
 _HELD = {
     STATE_NOT_OWNED: "an object of that name is somebody else's: rename one, or `spillway adopt` it",
     STATE_DEPENDENCY_MISSING: "create what is named there, or apply it together with the workload",
@@ -42,6 +43,8 @@ def cluster(found: api.ClusterReply) -> Check:
     if found.state == "Unknown":
         hint = "is a snapshot service up, and does its credentials folder have this credential's file?"
         return failed(name, f"nothing was heard of it yet (credential {found.credential})", hint)
+    if is_unwritable(found.trouble):
+        return failed(name, f"last heard {age} ago: {found.trouble}", UNWRITABLE_HINT)
     if found.state == "Unreachable" or (found.trouble and is_ours_to_mend(found.trouble)):
         mended = f"renew {found.credential}.kubeconfig, or give its account the right that is named"
         hint = mended if is_ours_to_mend(found.trouble) else "its API server or the way there is down: mend that"

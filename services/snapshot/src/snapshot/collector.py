@@ -8,7 +8,7 @@ import structlog
 
 from snapshot import counters
 from snapshot.core.cluster_state import KINDS, WORKLOAD_KINDS
-from snapshot.core.collection import Collection
+from snapshot.core.collection import TROUBLE_CHARACTERS_MAX, Collection, Record
 from snapshot.core.log_book import LogBook
 from snapshot.core.workloads import FLEET_LABEL, WorkloadKey
 from snapshot.settings import Settings
@@ -27,8 +27,10 @@ from spillway.clusters.api import (
     Upserted,
 )
 from spillway.clusters.credentials import BadCredentials
+from spillway.dead_letters import Unwritable
 from spillway.events import ClusterJoined, PodsUnschedulable
 from spillway.events_scaling import PodsObserved
+from spillway.fitting import UnwritableKeys, unwritable
 from spillway.kubernetes.objects import NODES, Kind
 from spillway.pauses import doubled_seconds
 from spillway.running.cluster_turns import Turn
@@ -36,7 +38,6 @@ from spillway.waiting import is_set_within
 from spillway.wire import pack_columns
 
 SERVICE = "snapshot"
-TROUBLE_CHARACTERS_MAX = 500
 SHORTEST_WAIT_SECONDS = 0.001
 """A shorter one may round to nothing, and the wait would spin."""
 
@@ -81,6 +82,7 @@ class Collector:
         self._around = around
         self._settings = around.settings
         self._log = around.log.bind(cluster=joined.cluster)
+        self._unwritable_keys = UnwritableKeys()
         self._heard = asyncio.Event()
         self._rejoined = asyncio.Event()
         self._finishing = asyncio.Event()
@@ -314,9 +316,22 @@ class Collector:
             self.core.unacknowledged(records)
             await self._bus_failed(error)
             return
+        except Unwritable:
+            self._cannot_be_written(records, loop.time())
+            await is_set_within(self._finishing, self._settings.bus_retry_seconds)
+            return
+        self._unwritable_keys.written(records)
         self.core.acknowledged(records, (position.offset for position in positions))
         counters.written(records)
         counters.observed(self.core, loop.time())
+
+    def _cannot_be_written(self, records: Sequence[Record], now: float) -> None:
+        """Nothing was sent. What can be said is said with the next records, and other clusters never wait for it."""
+        wrong = unwritable(records)
+        for index, error in wrong.items():
+            self._unwritable_keys.note(records[index], error)
+        self.core.unacknowledged(records)
+        self.core.unwritable([(records[index], str(error)) for index, error in wrong.items()], now)
 
     async def _bus_failed(self, error: BusUnavailable) -> None:
         self._log.warning("the log cannot be reached", error=str(error))

@@ -33,6 +33,9 @@ class Settings(ClusterTurnSettings):
     block_bytes_max: int = setting(1_000_000, "most bytes of a block's columns; above it, nodes go into more blocks")
     full_seconds: float = setting(3_600.0, "longest time, in seconds, between two full records of a block")
     full_bytes_min: int = setting(16_384, "bytes of changes below which a block is not written again for their weight")
+    unwritable_retry_seconds: float = setting(
+        60.0, "seconds until the capacity of a cluster is tried again that was more than a record holds"
+    )
     volume_claims_max: int = setting(5_000, "most volume claims of a cluster that are told of")
     facts_per_record_max: int = setting(1_000, "most workloads in one change record")
 

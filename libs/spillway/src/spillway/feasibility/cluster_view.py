@@ -21,7 +21,7 @@ from spillway.feasibility.fit import Fit, fit
 from spillway.feasibility.nodes import ClusterNodes
 from spillway.feasibility.volumes import NO_CLAIMS, NamespaceClaims, claims_of
 from spillway.model import LabelSet, NamespaceFacts, NodeColumns, NodeGroup, Quota, Shape, WorkloadFacts
-from spillway.texts import is_ours_to_mend
+from spillway.texts import is_of_the_cluster
 
 WorkloadKey = tuple[str, str]
 FITS_KEPT_MAX = 32
@@ -243,7 +243,7 @@ class ClusterView:
 
     def _note_trouble(self, trouble: str, now: float) -> None:
         """A record of unknown age tells no more than that there was no trouble before the next one."""
-        if not trouble or is_ours_to_mend(trouble):
+        if not is_of_the_cluster(trouble):
             self.troubled_since = self.troubled_at = NEVER
         elif now != NEVER:
             self.troubled_since = now if self.troubled_since == NEVER else self.troubled_since

@@ -40,6 +40,7 @@ class Age:
         self._connection_failure = ""
         self._probe_failure = ""
         self._answer: _Answer | None = None
+        self._unwritable = ""
 
     # ── What is heard ───────────────────────────────────────────────────────────────────────────────────────────
 
@@ -98,6 +99,10 @@ class Age:
     def probe_failed(self, why: str) -> None:
         self._probe_failure, self._answer = why, None
 
+    def cannot_be_said(self, why: str) -> None:
+        """What is known is more than a record holds: readers know nothing newer. Empty: it may be tried again."""
+        self._unwritable = why
+
     # ── What follows from it ────────────────────────────────────────────────────────────────────────────────────
 
     def to_relist(self, now: float) -> list[str]:
@@ -114,11 +119,14 @@ class Age:
         return all(state.listed or state.unread for state in self._sources.values())
 
     def streams_current(self, now: float) -> bool:
-        return self.all_listed and not self._stream_trouble(now)
+        return self.all_listed and not self._unwritable and not self._stream_trouble(now)
 
     def trouble(self, now: float) -> str:
-        """Why the cluster cannot be followed now; empty when it can, or when it is only being listed."""
-        return self._connection_failure or self._stream_trouble(now) or self._probe_failure
+        """Why the cluster cannot be followed now; empty when it can, or when it is only being listed.
+
+        That it is not reached comes first: by that readers judge whether it is lost.
+        """
+        return self._connection_failure or self._stream_trouble(now) or self._probe_failure or self._unwritable
 
     @property
     def unread(self) -> str:

@@ -18,9 +18,12 @@ from spillway.events import CapacityChanged, CapacityReported, PodsScheduled, Po
 from spillway.events_scaling import PodsObserved
 from spillway.kubernetes.objects import NODES, PODS, Kind
 from spillway.kubernetes.pod_metrics import PodMetrics
+from spillway.texts import UNWRITABLE
 
 Record = CapacityChanged | CapacityReported | PodsUnschedulable | PodsScheduled | PodsObserved | Tombstone
 
+TROUBLE_CHARACTERS_MAX = 500
+"""Of each reason why a cluster cannot be followed."""
 KIND_BY_PLURAL = {kind.plural: kind for kind in KINDS}
 
 
@@ -42,6 +45,7 @@ class Collection:
         self._own: dict[Key, int] = {}
         self._tombstones: set[int] = set()
         self._heartbeat_at = 0.0
+        self._withheld_until: float | None = None
         self._said_sign = ("", "", True)
 
     # ── What is heard ───────────────────────────────────────────────────────────────────────────────────────────
@@ -163,6 +167,9 @@ class Collection:
         """
         stream = self.stream
         assert stream is not None
+        if self._withheld_until is not None and now >= self._withheld_until:
+            self._withheld_until = None
+            self.age.cannot_be_said("")
         sign, records = self.sign(now), list[Record]()
         if self.current(now):
             records += self._state_records(stream, sign, now)
@@ -171,7 +178,8 @@ class Collection:
         if _says_age(records):
             self._heartbeat_at = now + self._settings.heartbeat_seconds
             self._said_sign = sign.trouble, sign.unread, sign.age_ms == NEVER_MS
-        fulls = [stream.full(index, now) for index in stream.fulls_due(now)]
+        due = stream.fulls_due(now) if self._withheld_until is None else ()
+        fulls = [stream.full(index, now) for index in due]
         records += [full for full in fulls if full is not None]
         records += [Tombstone(capacity_address(self.cluster, index)) for index in sorted(self._tombstones)]
         self._tombstones.clear()
@@ -214,6 +222,22 @@ class Collection:
                     self.observed.unsure((record.namespace, record.name))
                 case Tombstone():
                     self._contradict((record.address.topic.name, record.address.key), self.stream)
+
+    def unwritable(self, wrong: Iterable[tuple[Record, str]], now: float) -> None:
+        """What no record can hold, and why, of what unacknowledged was told of. It costs what it is about alone.
+
+        A change is followed by its whole block. Where that is too much nothing newer is said of the capacity for a
+        while, since half of a cluster would be promised as if it were whole.
+        """
+        for record, why in wrong:
+            match record:
+                case CapacityReported():
+                    self._withheld_until = now + self._settings.unwritable_retry_seconds
+                    self.age.cannot_be_said(f"capacity: {UNWRITABLE}: {why}"[:TROUBLE_CHARACTERS_MAX])
+                case PodsUnschedulable():
+                    self.pending.shorten(record.group)
+                case PodsObserved():
+                    self.observed.shorten((record.namespace, record.name))
 
     def contradict(self, book: LogBook) -> None:
         """Answers what others wrote behind our records: by our state of the same key, or that there is none."""

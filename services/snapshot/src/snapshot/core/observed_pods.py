@@ -39,6 +39,7 @@ class ObservedPods:
         self._by_namespace: dict[str, list[WorkloadKey]] = {}
         self._dirty: set[WorkloadKey] = set()
         self._said: dict[WorkloadKey, PodsObserved] = {}
+        self._shortened: set[WorkloadKey] = set()
         self._samples: dict[str, _Samples] = {}
         self._sequence = 0
 
@@ -84,6 +85,10 @@ class ObservedPods:
         self._said[key] = replace(self._said[key], epoch=-1)
         self._dirty.add(key)
 
+    def shorten(self, key: WorkloadKey) -> None:
+        """No record can hold its pods: only how many there are is said, as long as it is said."""
+        self._shortened.add(key)
+
     def says(self, key: WorkloadKey) -> bool:
         return self._followed is not None and key in self._followed and self._workloads.has(key)
 
@@ -97,6 +102,7 @@ class ObservedPods:
             if self.says(key):
                 records += self._say(key, epoch, observed_ms)
             elif self._said.pop(key, None) is not None:
+                self._shortened.discard(key)
                 records.append(Tombstone(pods_address(*key, self._cluster)))
         self._dirty.clear()
         return records
@@ -116,7 +122,7 @@ class ObservedPods:
         table: dict[PodRequests, int] = {}
         pods: list[ObservedPod] = []
         weight = 0
-        for one in details:
+        for one in () if key in self._shortened else details:
             if one.requests not in table:
                 table[one.requests] = len(table)
                 weight += _requests_weight(one.requests)

@@ -28,6 +28,7 @@ class Pending:
         self._settings = settings
         self._groups: dict[str, Group] = {}
         self._said: dict[str, _Said] = {}
+        self._shortened: set[str] = set()
         self._sequence = 0
         self._changed = False
 
@@ -55,6 +56,10 @@ class Pending:
         self._said.setdefault(name, _Said(None, 0.0)).unsure = True
         self._changed = True
 
+    def shorten(self, name: str) -> None:
+        """No record can hold what a pod of this group asks for: it is said without, until none of them waits."""
+        self._shortened.add(name)
+
     def next_due_at(self) -> float:
         """When something may have to be said although nothing changes."""
         if self._changed:
@@ -79,9 +84,11 @@ class Pending:
         self._said[name] = _Said(group, now)
         self._sequence += 1
         if group is None:
+            self._shortened.discard(name)
             return PodsScheduled(self._cluster, name, epoch, self._sequence)
+        shape = None if name in self._shortened else group.shape
         return PodsUnschedulable(
-            self._cluster, name, epoch, self._sequence, group.workload, group.pods, group.reason, group.shape
+            self._cluster, name, epoch, self._sequence, group.workload, group.pods, group.reason, shape
         )  # fmt: skip
 
     def _due_at(self, name: str, said: _Said) -> float:
