@@ -7,10 +7,12 @@ from prometheus_client import REGISTRY
 from structlog.testing import capture_logs
 
 from spillway.addresses import Tombstone, status_address
-from spillway.events import STATE_REFUSED, WorkloadObserved
+from spillway.dead_letters import Unwritable, outgoing
+from spillway.events import STATE_REFUSED, CapacityReported, WorkloadObserved
 from spillway.fitting import FittingWriter
 from spillway.local_bus import LocalBroker, LocalBus
-from spillway.model import Generation
+from spillway.model import Generation, NamespaceFacts
+from spillway.wire import RECORD_ENTRIES_MAX, decode
 
 HUGE = "x" * (3 * 1024 * 1024)
 Said = WorkloadObserved | Tombstone
@@ -65,3 +67,14 @@ async def test_traces_stay_with_their_records(traces: dict[int, tuple[tuple[str,
     one, _ = writer()
     places = await one.publish([shows("a", ready=2**64), shows("b"), shows("c")], traces)
     assert [place is None for place in places] == [True, False, False]
+
+
+def test_what_no_reader_takes_is_not_written() -> None:
+    """Of short labels many more fit into the bytes of a record than into its entries: each would be a dead letter."""
+    labels = (("a", ""),) * RECORD_ENTRIES_MAX
+    reported = CapacityReported("own-1", 1, 0, 1, 0, 0, b"", (), (NamespaceFacts("team", labels, ()),))
+    with pytest.raises(Unwritable, match=f"labels: {RECORD_ENTRIES_MAX + 1} entries: expected at most"):
+        outgoing(reported)
+    fewer = replace(reported, namespaces=(NamespaceFacts("team", labels[1:], ()),))
+    written = outgoing(fewer)
+    assert decode(written.address.topic.name, written.kind, written.value or b"") == fewer

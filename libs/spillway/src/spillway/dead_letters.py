@@ -23,7 +23,17 @@ from spillway.letters_by_writer import (
     writer_of,
 )
 from spillway.model import Shape
-from spillway.wire import TYPE_PREFIX, UnknownKind, Unreadable, decode, encode, event_of, event_type, largest_field
+from spillway.wire import (
+    TYPE_PREFIX,
+    TooManyEntries,
+    UnknownKind,
+    Unreadable,
+    decode,
+    encode_record,
+    event_of,
+    event_type,
+    largest_field,
+)
 
 RECORD_BYTES_MAX: Final = 2 * 1024 * 1024
 """The most that one record may weigh; the topics and the producers are told the same number."""
@@ -59,7 +69,7 @@ class Stored:
 
 
 class Unwritable(ValueError):
-    """An event that no record can hold: a number that is too large, or more bytes than a record takes."""
+    """An event that no record can hold: a number that is too large, or more bytes or entries than a record takes."""
 
 
 class TooLarge(Unwritable):
@@ -100,8 +110,8 @@ def outgoing(event: Event | Tombstone | Outgoing, spare_bytes: int = 0) -> Outgo
     address = address_of(event)
     try:
         _require_pods(event)
-        value = encode(event)
-    except (ValueError, TypeError, OverflowError) as error:
+        value = encode_record(event)
+    except (ValueError, TypeError, OverflowError, TooManyEntries) as error:
         raise Unwritable(f"{type(event).__name__} {address.key}: {error}") from error
     most = RECORD_BYTES_MAX - _ROOM_FOR_HEADERS - spare_bytes - len(address.key)
     if len(value) > most:
