@@ -1,13 +1,18 @@
 """A cluster that has more than a record holds: it costs itself, and no other cluster, and ends when it shrinks."""
 
 import asyncio
+from random import Random
 from typing import Any
 
 import pytest
 
 from sim.rest import SimTransport
+from sim.settings import NodeSpec
+from snapshot.core.collection import Collection, Unwritten
+from snapshot.settings import Settings
 from spillway.clusters.api import NAMESPACES, ClusterApi, ClusterApiSettings
 from spillway.events import CapacityReported
+from spillway.wire import pack_columns
 
 pytestmark = pytest.mark.looptime
 LABEL_VALUE = "v" * 63
@@ -57,3 +62,30 @@ async def test_what_was_known_stands_and_grows_old_until_it_fits_again(make_flee
         await asyncio.sleep(70)
         reader = fleet.reader("own-1")
         assert (len(reader.nodes), reader.trouble, reader.fulls, reader.age_ms < 3_000) == (3, "", 2, True)
+
+
+@pytest.mark.parametrize(("bytes_over", "is_split"), [(1, True), (200_000, True), (290_000, False), (0, False)])
+def test_more_blocks_are_made_where_that_helps(bytes_over: int, is_split: bool) -> None:
+    """What stands beside the columns stays in block 0: where that alone is too much no claim helps."""
+    core = Collection("own-1", "f1", Settings(), pack_columns)
+    core.claimed(7, 0.0)
+    block = CapacityReported("own-1", 7, 0, 1, 0, 0, b"x" * 300_000, ())
+    core.unwritable([Unwritten(block, "CapacityReported own-1/0: why", bytes_over)], 0.0)
+    assert (core.needs_claim, bool(core.sign(0.0).trouble)) == (is_split, not is_split)
+
+
+async def test_nodes_go_into_more_blocks_where_namespaces_need_the_room(make_fleet: Any) -> None:
+    async with make_fleet() as fleet:
+        cluster = await fleet.join("own-1", nodes=1)
+        random = Random(1)
+        for number in range(40):
+            labels = {f"k{each}": random.randbytes(31).hex() for each in range(400)}
+            cluster.add_nodes([NodeSpec(f"n{number}-", labels=labels)])
+        await label(fleet, "own-1", 12)
+        fleet.start("s1")
+        await asyncio.sleep(30)
+        reader = fleet.reader("own-1")
+        assert (len(reader.nodes), reader.trouble) == (41, "")
+        assert len(reader.rows) > 1
+        (first,) = (one for one in fleet.events("own-1", CapacityReported)[-len(reader.rows) :] if one.index == 0)
+        assert len(first.namespaces) >= 12

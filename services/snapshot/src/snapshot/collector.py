@@ -8,7 +8,7 @@ import structlog
 
 from snapshot import counters
 from snapshot.core.cluster_state import KINDS, WORKLOAD_KINDS
-from snapshot.core.collection import TROUBLE_CHARACTERS_MAX, Collection, Record
+from snapshot.core.collection import TROUBLE_CHARACTERS_MAX, Collection, Record, Unwritten
 from snapshot.core.log_book import LogBook
 from snapshot.core.workloads import FLEET_LABEL, WorkloadKey
 from snapshot.settings import Settings
@@ -27,7 +27,7 @@ from spillway.clusters.api import (
     Upserted,
 )
 from spillway.clusters.credentials import BadCredentials
-from spillway.dead_letters import Unwritable
+from spillway.dead_letters import TooLarge, Unwritable
 from spillway.events import ClusterJoined, PodsUnschedulable
 from spillway.events_scaling import PodsObserved
 from spillway.fitting import UnwritableKeys, unwritable
@@ -331,7 +331,7 @@ class Collector:
         for index, error in wrong.items():
             self._unwritable_keys.note(records[index], error)
         self.core.unacknowledged(records)
-        self.core.unwritable([(records[index], str(error)) for index, error in wrong.items()], now)
+        self.core.unwritable([_unwritten(records[index], error) for index, error in wrong.items()], now)
 
     async def _bus_failed(self, error: BusUnavailable) -> None:
         self._log.warning("the log cannot be reached", error=str(error))
@@ -345,6 +345,10 @@ def _traces(cluster: str, records: Sequence[object], started_ns: int) -> dict[in
     found = [index for index, one in enumerate(records) if isinstance(one, PodsUnschedulable | PodsObserved)]
     trace = tracing.decision("observe", None, started_ns, {"k8s.cluster.name": cluster}) if found else ()
     return dict.fromkeys(found, trace) if trace else {}
+
+
+def _unwritten(record: Record, error: Unwritable) -> Unwritten:
+    return Unwritten(record, str(error), error.size - error.size_max if isinstance(error, TooLarge) else 0)
 
 
 def _why_not_connected(error: Exception) -> str:

@@ -2,7 +2,7 @@
 
 from collections.abc import Collection as Many
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from snapshot.core.age import NEVER_MS, Age
 from snapshot.core.cluster_state import KINDS, NOT_VITAL, ClusterState
@@ -24,7 +24,17 @@ Record = CapacityChanged | CapacityReported | PodsUnschedulable | PodsScheduled 
 
 TROUBLE_CHARACTERS_MAX = 500
 """Of each reason why a cluster cannot be followed."""
+COLUMNS_BYTES_LEAST = 64 * 1024
+"""Of a block's columns. No more blocks are made for the sake of less: what is beside them is too much then."""
 KIND_BY_PLURAL = {kind.plural: kind for kind in KINDS}
+
+
+class Unwritten(NamedTuple):
+    """A record that the log does not take, and why. bytes_over: of its bytes; 0 where not their number is wrong."""
+
+    record: Record
+    why: str
+    bytes_over: int
 
 
 class Collection:
@@ -223,14 +233,17 @@ class Collection:
                 case Tombstone():
                     self._contradict((record.address.topic.name, record.address.key), self.stream)
 
-    def unwritable(self, wrong: Iterable[tuple[Record, str]], now: float) -> None:
+    def unwritable(self, wrong: Iterable[Unwritten], now: float) -> None:
         """What no record can hold, and why, of what unacknowledged was told of. It costs what it is about alone.
 
-        A change is followed by its whole block. Where that is too much nothing newer is said of the capacity for a
-        while, since half of a cluster would be promised as if it were whole.
+        A change is followed by its whole block. Of one that would fit with fewer nodes more blocks are made. Else
+        nothing newer is said of the capacity for a while: half of a cluster would be promised as if it were whole.
         """
-        for record, why in wrong:
+        assert self.stream is not None
+        for record, why, bytes_over in wrong:
             match record:
+                case CapacityReported() if 0 < bytes_over <= len(record.columns) - COLUMNS_BYTES_LEAST:
+                    self.stream.split()
                 case CapacityReported():
                     self._withheld_until = now + self._settings.unwritable_retry_seconds
                     self.age.cannot_be_said(f"capacity: {UNWRITABLE}: {why}"[:TROUBLE_CHARACTERS_MAX])

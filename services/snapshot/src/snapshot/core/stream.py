@@ -191,6 +191,10 @@ class Stream:
             api_server,
         )
 
+    def split(self) -> None:
+        """A whole block was more than a record takes: the next epoch has more of them."""
+        self._too_heavy = True
+
     def want_full(self, index: int) -> None:
         if index < self.count:
             self._blocks[index].full_wanted = True
