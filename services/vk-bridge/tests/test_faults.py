@@ -375,7 +375,8 @@ async def test_a_pool_that_is_back_and_silent_costs_its_owner_few_requests(fleet
     fleet.asked.clear()
     await asyncio.sleep(100)
     pods = fleet.asked[OWN, "GET", "/api/v1/pods"]
-    assert pods <= 6 * 16, "a look, which takes the ten seconds of a request, every ten; in each those at once alone"
+    probes, looks = 51, 3
+    assert pods <= probes + looks * 16, "a look, which takes the 30 s of a request, every ten; those at once alone"
     fleet.clusters[POOL].set_faults(Faults())
     await until(lambda: all(fleet.virtual(f"n{number}") is None for number in range(40)))
 

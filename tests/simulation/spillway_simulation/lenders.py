@@ -16,6 +16,7 @@ from spillway.api_lending import (
 )
 from spillway.events_lending import LendingRule, NodeLent
 from spillway.lending_marks import CHECKING, LENT, POD_NAMESPACE_PREFIX, POOL_TAINT, POOL_UID
+from spillway.lending_marks import POOL as POOL_KEY
 from spillway_local.fleet_plan import deployment
 from spillway_simulation import members
 from spillway_simulation.brownfield import by_hand
@@ -49,6 +50,8 @@ from spillway_simulation.world import World
 DECLARED_WITHIN_SECONDS = 120.0
 AGAIN_SECONDS = 3.0
 NONE = Register(OWNED, None)
+KEY = "key"
+"""The Secret that the pool's pods need."""
 
 
 class Lenders:
@@ -137,7 +140,11 @@ def want_by_hand(cluster: SimCluster, name: str, wanted: Wanted) -> None:
     )
     manifest = json.loads(deployment(name, name, wanted.replicas, cpu=f"{wanted.cpu}m", memory="64Mi"))
     if name == BATCHES:
-        manifest["spec"]["template"]["spec"]["tolerations"] = [{"key": POOL_TAINT, "operator": "Exists"}]
+        pod = manifest["spec"]["template"]["spec"]
+        pod["tolerations"] = [{"key": POOL_TAINT, "operator": "Exists"}]
+        pod["volumes"] = [{"name": "key", "secret": {"secretName": KEY}}]
+        secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": KEY}, "data": {"token": "Zmlyc3Q="}}
+        by_hand(cluster, "POST", f"/api/v1/namespaces/{name}/secrets", secret)
     by_hand(cluster, "POST", path, manifest)
 
 
@@ -184,10 +191,10 @@ def _of_owner(
     lent = [name for (_, name), node in table(cluster, "nodes").items() if (register_of(node) or NONE).state]
     if waiting and lent:
         yield f"{owner}: {waiting} wait, and {lent} are lent"
-    yield from _real_pods(world, owner, withdrawn=withdrawn)
+    yield from _real_pods(world, owner)
 
 
-def _real_pods(world: World, owner: str, *, withdrawn: bool) -> Iterator[str]:
+def _real_pods(world: World, owner: str) -> Iterator[str]:
     """Of the pool's, in their owner: each has its pool pod, bound to the node's virtual node."""
     cluster = world.clusters[owner]
     there = {pod["metadata"]["uid"] for pod in table(world.clusters[POOL], "pods").values()}
@@ -195,7 +202,10 @@ def _real_pods(world: World, owner: str, *, withdrawn: bool) -> Iterator[str]:
     for pod in pods:
         if pod["metadata"]["labels"][POOL_UID] not in there:
             yield f"{owner}: {pod['metadata']['name']} runs, and its pool pod is gone"
-    if not pods and not withdrawn:  # A bridge that has nothing more to do there leaves them.
+    if not pods:
+        for (namespace, name), secret in table(cluster, "secrets").items():
+            if POOL_KEY in (secret["metadata"].get("labels") or {}):
+                yield f"{owner}: Secret {namespace}/{name} of a pool is left behind"
         for _, name in table(cluster, "namespaces"):
             if name.startswith(POD_NAMESPACE_PREFIX):
                 yield f"{owner}: namespace {name} is left behind"

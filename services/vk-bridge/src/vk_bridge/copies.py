@@ -1,8 +1,9 @@
 """An owner's copies of what a pool's pods refer to: namespaces, ConfigMaps, Secrets; made, kept current, removed."""
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, replace
+from enum import Enum, auto
 from typing import Any, Final
 
 import structlog
@@ -54,10 +55,30 @@ class Missing:
     refused: bool = False
 
 
-class Copies:
-    """Of one owner. `ensure` lets Conflict, Refused and ClusterUnreachable through."""
+class Tended(Enum):
+    """What a comparison of all copies found: none of ours, and no pod; some; or not all could be read or deleted."""
 
-    def __init__(self, fleet: str, api: ClusterApi, reach: Reach, settings: Settings, mirror: OwnerMirror) -> None:
+    NONE_LEFT = auto()
+    SOME_LEFT = auto()
+    FAILED = auto()
+
+
+class Copies:
+    """Of one owner. `ensure` lets Conflict, Refused and ClusterUnreachable through.
+
+    lends_nothing: whether nothing is lent there, nor is to be, so that what is unused is so for good.
+    """
+
+    def __init__(
+        self,
+        fleet: str,
+        api: ClusterApi,
+        reach: Reach,
+        settings: Settings,
+        mirror: OwnerMirror,
+        lends_nothing: Callable[[], bool],
+    ) -> None:
+        self._lends_nothing = lends_nothing
         self._api = api
         self._reach = reach
         self._settings = settings
@@ -102,6 +123,10 @@ class Copies:
         self._referred.pop(node, None)
         if found:
             self._referred[node] = side.pool_id, found
+
+    def refer_no_more(self, node: str) -> None:
+        """It is its owner's again. Of a pool that was given up no pods are read any more."""
+        self._referred.pop(node, None)
 
     def doubt(self, namespace: str) -> None:
         """A namespace was not there, though it was a moment ago."""
@@ -177,7 +202,7 @@ class Copies:
 
     # ── What is there already ───────────────────────────────────────────────────────────────────────────────────
 
-    async def tend(self, pools: Callable[[str], Pool | None]) -> None:
+    async def tend(self, pools: Callable[[str], Pool | None]) -> Tended:
         """One comparison of all copies with what pods refer to, and with what their pool has. Raises nothing."""
         used = self._used()
         slots = asyncio.Semaphore(self._settings.copies_at_once)
@@ -187,9 +212,10 @@ class Copies:
                 if pool is not None:
                     group.create_task(self._bring_up_to_date(pool, PoolSide(pool_name, "", ""), reference, slots))
         try:
-            await self._remove_unused(used)
+            return await self._remove_unused(used)
         except (ClusterUnreachable, Conflict, Refused) as error:
             log.warning("unused copies are not removed yet", cluster=self._api.name, error=str(error))
+            return Tended.FAILED
 
     def _referred_to(self) -> set[tuple[str, Reference]]:
         return {(pool, reference) for pool, references in self._referred.values() for reference in references}
@@ -216,8 +242,8 @@ class Copies:
             except (ClusterUnreachable, Conflict, Refused) as error:
                 log.info("copy is not compared", cluster=self._api.name, kind=reference.kind, error=str(error))
 
-    async def _remove_unused(self, kept: set[CopyPlace]) -> None:
-        namespaces = await self._namespaces.ours()
+    async def _remove_unused(self, kept: set[CopyPlace]) -> Tended:
+        namespaces, failed = await self._namespaces.ours(), False
         there: set[CopyPlace | str] = {*kept, *namespaces}
         filled = {copy.namespace for copy in kept}
         for kind, listed in WITHOUT_DATA.items():
@@ -229,28 +255,45 @@ class Copies:
                 there.add(copy)
                 filled.add(copy.namespace)
                 if copy not in kept and self._is_unused(copy):
-                    await self._delete(KINDS[kind], copy.namespace, metadata)
-                    if self._bytes is not None:
-                        self._bytes.pop(copy, None)
-        for name in namespaces.keys() - filled:
+                    failed |= not await self._deleted(KINDS[kind], copy, metadata)
+        for name in namespaces.keys() - filled - self._mirror.namespaces():
             if self._is_unused(name):
-                await self._namespaces.remove(namespaces[name])
+                failed |= not await self._tried(self._namespaces.remove(namespaces[name]))
         if self._bytes is not None:
             gone = [copy for copy in self._bytes if copy not in there and self._is_unused(copy)]
             for copy in gone:
                 del self._bytes[copy]
         self._used_at = {key: at for key, at in self._used_at.items() if key in there}
+        if failed:
+            return Tended.FAILED
+        return Tended.SOME_LEFT if filled or any(self._mirror.real_pods()) else Tended.NONE_LEFT
 
     def _is_unused(self, what: CopyPlace | str) -> bool:
-        """For long enough; what was never seen in use by this bridge is so from now on."""
-        return _now() - self._used_at.setdefault(what, _now()) >= self._settings.copy_unused_seconds
+        """For long enough, or for good; what was never seen in use by this bridge is so from now on."""
+        unused_seconds = _now() - self._used_at.setdefault(what, _now())
+        return self._lends_nothing() or unused_seconds >= self._settings.copy_unused_seconds
 
-    async def _delete(self, kind: Kind, namespace: str, metadata: Manifest) -> None:
+    async def _deleted(self, kind: Kind, copy: CopyPlace, metadata: Manifest) -> bool:
+        """As _tried."""
         name, uid, version = metadata["name"], metadata["uid"], metadata["resourceVersion"]
-        await self._reach.ask(lambda: self._api.delete(kind, namespace, name, uid=uid, resource_version=version))
-        log.info(
-            "removed: no pod refers to it", cluster=self._api.name, kind=kind.plural, namespace=namespace, name=name
-        )
+        if not await self._tried(
+            self._reach.ask(lambda: self._api.delete(kind, copy.namespace, name, uid=uid, resource_version=version))
+        ):
+            return False
+        if self._bytes is not None:
+            self._bytes.pop(copy, None)
+        about = {"kind": kind.plural, "namespace": copy.namespace, "name": name}
+        log.info("removed: no pod refers to it", cluster=self._api.name, **about)
+        return True
+
+    async def _tried(self, deletion: Awaitable[object]) -> bool:
+        """False: the server refused it, which keeps no other one from being deleted."""
+        try:
+            await deletion
+        except (Conflict, Refused) as error:
+            log.warning("unused copy is not removed yet", cluster=self._api.name, error=str(error))
+            return False
+        return True
 
 
 def is_about_namespace(error: Refused) -> bool:

@@ -64,7 +64,12 @@ class LoanBook:
                 self._counted[said.node] = said.loan
 
     def over_and_gone(self, mirror: OwnerMirror, forget_seconds: float) -> list[str]:
-        """Nodes that are there no more, whose last loan has been over for so long: the log need not know of them."""
+        """Nodes that are there no more, whose last loan has been over for so long: the log need not know of them.
+
+        None while the cluster is to be swept, which is known by its loans alone.
+        """
+        if self._state.is_to_sweep(self._cluster):
+            return []
         now_ms = self._wall_ms()
         return [
             name

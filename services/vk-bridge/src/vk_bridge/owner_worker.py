@@ -20,6 +20,7 @@ from spillway.running.work_queue import WorkQueue
 from vk_bridge import metrics
 from vk_bridge.cluster_watch import ClusterWatch
 from vk_bridge.copies import Copies
+from vk_bridge.copy_tender import CopyTender
 from vk_bridge.core.loan import OWNED
 from vk_bridge.core.log_state import LogState
 from vk_bridge.core.owner_mirror import OwnerMirror, WatchedPod
@@ -60,6 +61,7 @@ log = structlog.get_logger()
 class Shared:
     """What all clusters of one instance share. wall_ms: Unix time, which is told and orders nothing.
 
+    reconsider: told when there may be nothing more to do at a cluster.
     recalled_by: by cluster and node, the trace of the recall that stands.
     """
 
@@ -69,6 +71,7 @@ class Shared:
     pools: Pools
     slots: NodeSlots
     wall_ms: Callable[[], int]
+    reconsider: Callable[[], None]
     recalled_by: tracing.Origins[tuple[str, str]] = field(default_factory=tracing.Origins)
 
 
@@ -108,7 +111,9 @@ class OwnerWorker:
         address = Address(settings.kubelet_address, settings.port_by_pool)
         self._wishes = Wishes(cluster, fleet, shared.state, self._mirror, address, shared.wall_ms)
         self._book = LoanBook(cluster, shared.state, self._wishes, self._records, self.next_generation, shared.wall_ms)
-        self._copies = Copies(fleet, api, reach, settings, self._mirror)
+        lends_nothing = partial(shared.state.lends_nothing, cluster)
+        self._copies = Copies(fleet, api, reach, settings, self._mirror, lends_nothing)
+        self._copy_tender = CopyTender(cluster, self._copies, shared.state, settings, shared.reconsider)
         self._reader = NodeReader(cluster, fleet, api, reach, settings)
         book = self._book
         self._writer = NodeWriter(cluster, fleet, api, reach, book.say_lent, book.say_returned, book.say_left)
@@ -165,6 +170,7 @@ class OwnerWorker:
 
     def touch_all(self) -> None:
         """Something was said that may concern every node: what is declared, a brake."""
+        self._copy_tender.lending_changed()
         for node in self._nodes_with_something():
             self._add(node)
 
@@ -294,9 +300,7 @@ class OwnerWorker:
 
     async def _tend_copies(self) -> None:
         await self._watch.listed.wait()
-        while True:
-            await asyncio.sleep(self._settings.copies_seconds)
-            await self._copies.tend(self._pool)
+        await self._copy_tender.run(self._pool)
 
     async def _tell_usage(self) -> None:
         await self._watch.listed.wait()
@@ -488,6 +492,8 @@ class OwnerWorker:
         self._book.acknowledged(record)
         if isinstance(record, NodeReturned):
             self._last_read.forget(record.node)
+            self._copies.refer_no_more(record.node)
+            self._copy_tender.lending_changed()
             self._restless.pop(record.node, None)
         if self._state.steps_on(self.cluster, record.node) != before:
             self.touch(record.node)

@@ -97,7 +97,14 @@ class Bridge:
 
     def begin(self, turn: Turn) -> OwnerWorker:
         shared = Shared(
-            self._bus, self._state, self._settings, self._pools, self._slots, self._wall_ms, self._recalled_by
+            self._bus,
+            self._state,
+            self._settings,
+            self._pools,
+            self._slots,
+            self._wall_ms,
+            self.turns.reconsider,
+            self._recalled_by,
         )
         return OwnerWorker(turn.cluster, turn.epoch, self._connect(self._state.clusters[turn.cluster]), shared)
 

@@ -39,7 +39,7 @@ Loan = NodeLent | NodeReturned
 
 
 class LogState:
-    """Readers take what they need; only apply and forget change anything.
+    """Readers take what they need; only apply, forget and note_swept change anything.
 
     loans: the last that was said of each node's loan, by cluster and node. recalls: that stand, or were settled.
     """
@@ -53,17 +53,43 @@ class LogState:
         self._pending: dict[str, dict[str, PodsUnschedulable]] = {}
         self._needed: dict[str, dict[tuple[str, str], CapacityNeeded]] = {}
         self._manifests: dict[tuple[str, str], bytes] = {}
+        self._lending_changes: dict[str, int] = {}
+        self._swept: dict[str, int] = {}
+        """By cluster, how many changes had been told when it was seen to hold nothing of pools' pods."""
 
     # ── What a decision asks ────────────────────────────────────────────────────────────────────────────────────
 
     def is_concerned(self, cluster: str) -> bool:
-        """Whether a bridge has anything to do there: it is declared, also as paused, has loans, or left something."""
-        loans = self.loans.get(cluster, {}).values()
+        """Whether a bridge has anything to do there.
+
+        It is declared, also as paused, has loans, may hold what pools' pods needed, or left something in a pool.
+        """
         return (
             cluster in self.declared
-            or any(isinstance(one, NodeLent) for one in loans)
+            or self._has_loans(cluster)
+            or self.is_to_sweep(cluster)
             or any(True for _ in self.left_behind(cluster))
         )
+
+    def lends_nothing(self, cluster: str) -> bool:
+        """Whether nothing is lent there, nor is to be: what pools' pods needed there, nobody needs again."""
+        return self.lends(cluster) is None and not self._has_loans(cluster)
+
+    def is_to_sweep(self, cluster: str) -> bool:
+        """Whether it may still hold copies and namespaces of pools' pods, with nothing lent there, nor to be.
+
+        What one process has seen is not in the log: each one that has the turn looks for itself, once.
+        """
+        lent_once = bool(self.loans.get(cluster))
+        return lent_once and self.lends_nothing(cluster) and self._swept.get(cluster) != self.lending_changes(cluster)
+
+    def lending_changes(self, cluster: str) -> int:
+        """How often the log has told something new of its lending, or that it joined."""
+        return self._lending_changes.get(cluster, 0)
+
+    def note_swept(self, cluster: str, changes: int) -> None:
+        """It holds no copy of ours any more. changes: lending_changes before it was looked at."""
+        self._swept[cluster] = changes
 
     def left_behind(self, cluster: str) -> Iterator[tuple[str, str]]:
         """Node and pool of virtual nodes that may have stayed in a pool which was given up, and is back."""
@@ -138,6 +164,8 @@ class LogState:
         """One record; drops what is older than what is known. Returns the cluster that it is about, "" for all."""
         match event:
             case ClusterJoined():
+                if event.cluster not in self.clusters:
+                    self._count_change(event.cluster)
                 self.clusters[event.cluster] = event
             case ClusterLeft():
                 self.clusters.pop(event.cluster, None)
@@ -145,6 +173,7 @@ class LogState:
                 known = self.declared.get(event.cluster)
                 if known is None or known.generation <= event.generation:
                     self.declared[event.cluster] = event
+                    self._count_change(event.cluster)
             case NodeLent() | NodeReturned():
                 self._loan(event)
             case NodeRecalled() | RecallSettled():
@@ -184,6 +213,13 @@ class LogState:
             self._pending.get(first, {}).pop(rest, None)
         return first
 
+    def _has_loans(self, cluster: str) -> bool:
+        """That stand."""
+        return any(isinstance(one, NodeLent) for one in self.loans.get(cluster, {}).values())
+
+    def _count_change(self, cluster: str) -> None:
+        self._lending_changes[cluster] = self.lending_changes(cluster) + 1
+
     def _leaves(self, cluster: str) -> bool:
         joined = self.clusters.get(cluster)
         return joined is not None and joined.phase == PHASE_LEAVING
@@ -192,6 +228,8 @@ class LogState:
         loans = self.loans.setdefault(event.cluster, {})
         known = loans.get(event.node)
         if known is None or (known.epoch, known.sequence) <= (event.epoch, event.sequence):
+            if known != event:  # A bridge takes its own record in twice.
+                self._count_change(event.cluster)
             loans[event.node] = event
 
     def _recall(self, event: NodeRecalled | RecallSettled) -> None:

@@ -1,0 +1,56 @@
+"""When an owner's copies are compared with what pods refer to; where nothing is lent any more, until none is left."""
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+
+import structlog
+
+from spillway.pauses import doubled_seconds
+from vk_bridge.copies import Copies, Tended
+from vk_bridge.core.log_state import LogState
+from vk_bridge.pools import Pool
+from vk_bridge.settings import Settings
+
+log = structlog.get_logger()
+
+
+class CopyTender:
+    """Of one owner. swept: told when the cluster was seen to hold nothing more of pools' pods."""
+
+    def __init__(
+        self, cluster: str, copies: Copies, state: LogState, settings: Settings, swept: Callable[[], None]
+    ) -> None:
+        self._cluster = cluster
+        self._copies = copies
+        self._state = state
+        self._settings = settings
+        self._swept = swept
+        self._told = asyncio.Event()
+
+    def lending_changed(self) -> None:
+        """A loan has ended, or something else was declared: where nothing is lent any more, nothing is waited for."""
+        if self._state.is_to_sweep(self._cluster):
+            self._told.set()
+
+    async def run(self, pools: Callable[[str], Pool | None]) -> None:
+        """Until it is cancelled."""
+        failed = 0
+        self.lending_changed()
+        while True:
+            await self._pause(failed)
+            changes = self._state.lending_changes(self._cluster)
+            tended = await self._copies.tend(pools)
+            if tended is Tended.NONE_LEFT and self._state.is_to_sweep(self._cluster):
+                self._state.note_swept(self._cluster, changes)
+                log.info("holds nothing more of pools' pods", cluster=self._cluster)
+                self._swept()
+            failed = failed + 1 if tended is Tended.FAILED and self._state.lends_nothing(self._cluster) else 0
+
+    async def _pause(self, failed: int) -> None:
+        settings = self._settings
+        seconds = doubled_seconds(settings.copies_seconds, settings.resync_seconds, failed)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):  # wait_for may lose a cancellation that comes with the word.
+                await self._told.wait()
+        self._told.clear()
