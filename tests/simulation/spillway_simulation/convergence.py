@@ -8,10 +8,11 @@ from collections.abc import Iterator
 from planner.service import Planner
 from sim.cluster import SimCluster
 from spillway.events import PHASE_ACTIVE, STATE_ORPHANED, PlacementDecided
-from spillway.model import Part
+from spillway.model import ClusterSelector, Part
 from spillway_simulation import members
 from spillway_simulation.brownfield import NAMESPACE, changed
 from spillway_simulation.brownfield_script import LOST, LOST_AND_BACK
+from spillway_simulation.dependencies import lacks, unresolved
 from spillway_simulation.lending_script import MINE
 from spillway_simulation.oracle import Known
 from spillway_simulation.users import AS_DECLARED, User
@@ -62,10 +63,18 @@ def _of_user(world: World, planner: Planner, user: User) -> Iterator[str]:
         yield f"{user.name}: {answered} were answered, {declared.replicas} of {known.cpu}m declared"
     if dict(in_state.parts) != {part.cluster: part for part in placement.parts}:
         yield f"{user.name}: the planner's state is not what it wrote"
-    stands = _stands(world, planner, known) or _crowded(world, placement)
+    lacking = {name for name, cluster in world.clusters.items() if lacks(cluster, expected.needs)}
+    if lacking:
+        yield from unresolved(world, planner, known, expected.needs)
+    stands = _stands(world, planner, known) or _crowded(world, placement) or bool(lacking)
     for part in placement.parts:
+        if part.cluster in lacking:
+            yield from _of_what_is_there(world.clusters[part.cluster], user, part)
+            continue
         rolls_on = not stands and not declared.rollout_stopped_in
         yield from _of_part(world.clusters[part.cluster], user, known, part, not rolls_on)
+    if lacking:
+        yield from _waits_for_no_reason(world, planner, known, lacking)
     if placement.unplaced and not stands:  # Else parts take more of their earlier template alone.
         # Once a rollout is stopped, parts grow by the template that they have.
         cpu = max([known.cpu, *(was for _, was in known.cpus if declared.rollout_stopped_in)])
@@ -130,6 +139,34 @@ def _has_room_to_roll(cluster: SimCluster, name: str, cpu: int, surge: int) -> b
     return places >= int(replicas) + surge
 
 
+def _waits_for_no_reason(world: World, planner: Planner, known: Known, lacking: set[str]) -> Iterator[str]:
+    """Who waits for what is missing goes to no later tier, and waits for no cluster that has it and room besides."""
+    assert known.declared is not None
+    assert known.placement is not None
+    takes = _takes(world, planner, known)
+    room = {name: min(more, members.room_for(world.clusters[name], known.cpu)) for name, more in takes.items()}
+    for tier in _tiers(world, known):
+        free = {name: room[name] for name in tier if room.get(name) and name not in lacking}
+        if known.placement.unplaced and free:
+            waits = f"{known.placement.unplaced} wait ({known.placement.waiting_for})"
+            yield f"{known.declared.name}: {waits}, and {free} lack nothing"
+        if any(room.get(name) for name in tier):
+            return
+
+
+def _tiers(world: World, known: Known) -> list[set[str]]:
+    """Clusters by tier, in the order of the workload's policy."""
+    assert known.declared is not None
+    selectors = [tier.clusters for tier in known.declared.policy.tiers if not tier.node_groups]
+    return [
+        {one.name for one in world.script.members if _is_among(one.name, one.tier, selector)} for selector in selectors
+    ]
+
+
+def _is_among(name: str, tier: str, selector: ClusterSelector) -> bool:
+    return name in selector.names if selector.names else not selector.tiers or tier in selector.tiers
+
+
 def _takes(world: World, planner: Planner, known: Known) -> dict[str, int]:
     """Clusters that take new replicas of it, and how many more its policy lets them have."""
     assert known.declared is not None
@@ -184,6 +221,16 @@ def _of_part(cluster: SimCluster, user: User, known: Known, part: Part, rollout_
         config = cluster.get("configmaps", f"{user.name}-config", NAMESPACE)
         if config is None or config["data"] != {"said": user.expected.configured}:
             yield f"{where}: its ConfigMap is {json.dumps(config and config['data'])}"
+
+
+def _of_what_is_there(cluster: SimCluster, user: User, part: Part) -> Iterator[str]:
+    """Of a part whose cluster lacks something: what runs stays, nothing new is made, and nothing is on its way."""
+    where = f"{user.name} in {part.cluster}"
+    bound = sum(members.is_bound(pod) for pod in members.pods_of(cluster, NAMESPACE, user.name))
+    if bound != part.replicas:
+        yield f"{where}: {bound} pods are bound, {part.replicas} decided, and something is missing"
+    if part.replicas_lost or part.replicas_leaving or part.removing:
+        yield f"{where}: still to be moved or removed, and something is missing"
 
 
 def _left_behind(world: World, name: str, cluster: SimCluster) -> Iterator[str]:

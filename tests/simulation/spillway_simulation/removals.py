@@ -125,12 +125,18 @@ class Removals:
                 fewer = declared.replicas < before.replicas or was.replicas_lost > part.replicas_lost
                 rolls = was.template_generation != part.template_generation
                 return "" if fewer or rolls else "no fewer were asked for, and no new template"
+            case "DependencyMissing":
+                runs = len([pod for pod in self._pods(was.cluster, declared) if members.is_bound(pod)])
+                return "" if runs <= part.replicas else f"{runs} run there"
             case "Lost":
                 return "what is given up is listed no more, and never told to go"
             case "Settled":
                 left = was.replicas_leaving - part.replicas_leaving
                 return "" if left == was.replicas - part.replicas else f"{left} have left"
         return "that may not lower it"
+
+    def _pods(self, cluster: str, declared: WorkloadDeclared) -> list[Object]:
+        return members.pods_of(self._clusters[cluster], declared.namespace, declared.name)
 
     def written(
         self, cluster: str, key: Key, found: Object, available: int, written: Generation, replicas: int

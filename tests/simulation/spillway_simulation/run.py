@@ -21,12 +21,12 @@ from typing import Any, NoReturn
 import structlog
 
 from spillway_simulation.convergence import clash, missing
+from spillway_simulation.dependencies import Hands
 from spillway_simulation.faults import FaultInjector
 from spillway_simulation.ledger import Ledger, Outcome, add_ranges, code_here
 from spillway_simulation.lenders import Lenders, unlent
 from spillway_simulation.loop import OWNER, BusyLoop, Deadlock, VirtualLoop
 from spillway_simulation.operators import Operators
-from spillway_simulation.oracle import Oracle
 from spillway_simulation.readers import Readers
 from spillway_simulation.scalers import Scaler, resting, unscaled
 from spillway_simulation.script import Retention, Script, drawn_of
@@ -70,7 +70,7 @@ def run_seed(seed: int, trace: bool = False, logs: bool = False) -> Outcome:
             converged_after,
             sum(len(sizes.every) for sizes in oracle.scaling.sizes.values()),
             dict(oracle.ownership.seen),
-            _drawn(script, oracle),
+            _drawn(script, world),
         )
         if trace:
             print("\n".join(oracle.trace or ()))
@@ -81,9 +81,11 @@ def run_seed(seed: int, trace: bool = False, logs: bool = False) -> Outcome:
     return outcome
 
 
-def _drawn(script: Script, oracle: Oracle) -> dict[str, int]:
+def _drawn(script: Script, world: World) -> dict[str, int]:
+    oracle, waited = world.oracle, world.dependencies.seen if script.dependencies is not None else {}
     lending = oracle.lending.seen if oracle.lending is not None else {}
-    return drawn_of(script) | dict(oracle.seen) | lending | (oracle.reads.seen if oracle.reads is not None else {})
+    reads = oracle.reads.seen if oracle.reads is not None else {}
+    return drawn_of(script) | waited | dict(oracle.seen) | lending | reads
 
 
 async def _judged(script: Script, loop: VirtualLoop, trace: bool) -> tuple[World, float]:
@@ -113,6 +115,11 @@ async def _told(world: World) -> float:
     if world.script.lending is not None:
         tasks.append(asyncio.ensure_future(Lenders(world).run()))
         tasks.append(asyncio.ensure_future(_count_cores(world)))
+    if world.script.dependencies is not None:
+        hands = Hands(world)
+        hands.begin()
+        tasks.append(asyncio.ensure_future(hands.run()))
+        tasks.append(asyncio.ensure_future(_look_at_reservations(world)))
     if world.script.retention is not None:
         tasks.append(asyncio.ensure_future(_retain(world, world.script.retention)))
     if world.script.is_read:
@@ -146,6 +153,12 @@ async def _retain(world: World, retention: Retention) -> None:
     while True:
         await asyncio.sleep(random.uniform(1, 2 * RETAIN_SECONDS))
         world.broker.retain(retention.seconds, retention.bytes_max)
+
+
+async def _look_at_reservations(world: World) -> None:
+    while True:
+        world.look_at_reservations()
+        await asyncio.sleep(COUNT_SECONDS)
 
 
 async def _count_cores(world: World) -> None:

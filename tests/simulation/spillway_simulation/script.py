@@ -46,6 +46,8 @@ class Ask:
     cpu: int
     policy: str
     configured: bool
+    needs: tuple[tuple[str, str], ...] = ()
+    """What the template of an apply names: (kind, name)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +128,25 @@ class Retention:
 
 
 @dataclass(frozen=True, slots=True)
+class Change:
+    """Somebody makes or deletes what templates name, in a member, by hand."""
+
+    at: float
+    cluster: str
+    kind: str
+    name: str
+    there: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Dependencies:
+    """first: what is there before anything is asked. changes: what comes and goes later, in the order of time."""
+
+    first: tuple[Change, ...]
+    changes: tuple[Change, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Script:
     seed: int
     members: tuple[Member, ...]
@@ -141,6 +162,7 @@ class Script:
     retention: Retention | None = None
     repeats: bool = False
     """Whether users ask each thing again with the key that it had, once it was answered."""
+    dependencies: Dependencies | None = None
 
     @property
     def instances(self) -> tuple[str, ...]:
@@ -157,6 +179,7 @@ def drawn_of(script: Script) -> dict[str, int]:
         "fleets": int(len(script.members) >= FLEET_MEMBERS),
         "lending": int(script.lending is not None),
         "retention": int(script.retention is not None),
+        "dependencies": int(script.dependencies is not None),
     }
 
 

@@ -5,6 +5,7 @@ What was added to the scripts later is drawn from streams of its own; a kept see
 """
 
 from spillway_simulation.brownfield_script import with_brownfield
+from spillway_simulation.dependency_script import with_dependencies
 from spillway_simulation.lending_script import with_lending
 from spillway_simulation.script import (
     Script,
@@ -65,4 +66,6 @@ def script_of(seed: int) -> Script:
     if seed in KEPT_BROWNFIELD:
         return script
     script = with_versions_back(script)
-    return script if seed in KEPT_VERSIONS else with_fleet(with_retention(with_reads(with_lending(script))))
+    if seed in KEPT_VERSIONS:
+        return script
+    return with_fleet(with_dependencies(with_retention(with_reads(with_lending(script)))))

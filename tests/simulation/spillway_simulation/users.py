@@ -20,6 +20,7 @@ from spillway_local.fleet_plan import deployment
 from spillway_simulation import members
 from spillway_simulation.brownfield import NAMESPACE, scale_by_hand
 from spillway_simulation.brownfield_script import FORMER_FLEET
+from spillway_simulation.dependencies import naming
 from spillway_simulation.script import Ask
 from spillway_simulation.world import Process, World
 
@@ -48,6 +49,7 @@ class Expected:
         self.cpu = 0
         self.exists = False
         self.configured = ""
+        self.needs: tuple[tuple[str, str], ...] = ()
         self.taken_over = False
         """By the last answer that it was: what was not yet may have been given up since."""
 
@@ -105,7 +107,7 @@ class User:
             self._world.oracle.violated(f"{key}: {ask.replicas} asked, answered {reply.placed} and {reply.unplaced}")
         expected.replicas = ask.replicas
         if ask.verb == "apply":
-            expected.exists, expected.cpu = True, ask.cpu
+            expected.exists, expected.cpu, expected.needs = True, ask.cpu, ask.needs
             expected.configured = key if ask.configured else ""
 
     async def _repeat(self, ask: Ask, key: str, reply: Any) -> None:
@@ -179,7 +181,8 @@ class User:
             return "adopt", AdoptRequest(NAMESPACE, self.name, "deployment", self._found, policy, key)
         if ask.verb == "release":
             return "release", ReleaseRequest(NAMESPACE, self.name, key)
-        manifests = [deployment(self.name, NAMESPACE, ask.replicas, cpu=f"{ask.cpu}m", memory="64Mi")]
+        template = deployment(self.name, NAMESPACE, ask.replicas, cpu=f"{ask.cpu}m", memory="64Mi")
+        manifests = [naming(template, ask.needs)]
         if ask.policy:
             manifests.append(json.dumps(_policy(POLICIES[ask.policy])))
         if ask.configured:

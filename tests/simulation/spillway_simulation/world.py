@@ -26,6 +26,7 @@ from spillway_local.in_process import InProcess, Running
 from spillway_simulation import members
 from spillway_simulation.broker import SimBroker
 from spillway_simulation.brownfield import NAMESPACE, TAKES_OVER, look_of, plant
+from spillway_simulation.dependency_oracle import DependencyOracle
 from spillway_simulation.lending_oracle import IN_FLIGHT_SECONDS, LendingOracle, counted_twice
 from spillway_simulation.lending_script import POOL
 from spillway_simulation.loop import VirtualLoop
@@ -38,6 +39,8 @@ SESSION_SECONDS = 6.0
 """After so long without a heartbeat a member of a group is expelled."""
 HEARTBEAT_SECONDS = 3.0
 """So long, at the most, one that woke does not know that it was."""
+MISSING_SECONDS = 20.0
+"""missing_after_seconds where templates name what members lack; others have what they had in their day."""
 STOP_SECONDS = 15.0
 """How long SIGTERM may take before kill -9."""
 
@@ -126,12 +129,15 @@ class World:
         self.oracle = Oracle(self.clusters, self._was_told)
         if script.lending is not None:
             self.oracle.lending = LendingOracle(script.lending, POOL, self.clusters, self.oracle.violated)
+        self.dependencies = DependencyOracle(self.oracle.violated)
         if script.is_read:
             self.oracle.reads = ReadOracle(self.oracle.violated)
         self.store = MemoryStore()
         self.broker = SimBroker(Random(f"{script.seed}/log"), self.oracle.on_records)
         self.network = Network(Random(f"{script.seed}/network"), loop.context_of(""))
         self.platform = SimulatedPlatform(self.broker, self.store, self.clusters, PLANNER, SNAPSHOT, PROPAGATOR, HPA)
+        if script.dependencies is not None:
+            self.platform.planner_settings = replace(PLANNER, missing_after_seconds=MISSING_SECONDS)
         if script.retention is not None:
             self.platform.snapshot_settings = replace(SNAPSHOT, full_seconds=script.retention.seconds / 3)
         self.platform.descheduler_settings, self.platform.bridge_settings = DESCHEDULER, BRIDGE
@@ -301,6 +307,13 @@ class World:
         for process, planner in self.planners():
             for sentence in counted_twice(planner):
                 self.oracle.violated(f"{process.owner}: {sentence}")
+
+    def look_at_reservations(self) -> None:
+        """No planner reserves more than is asked for or on its way, nor for long for what waits for something else."""
+        now = self.loop.time()
+        for process, planner in self.planners():
+            is_well = not (process.frozen or process.running.bus.unavailable or self.broker.unavailable)
+            self.dependencies.look(process.owner, planner, now, is_well=is_well)
 
     def _was_told(self, source: str, key: tuple[str, str]) -> bool:
         """Of the planner that wrote under this name, whether it knows the workload's policy, and a decision of it."""

@@ -1,0 +1,120 @@
+"""Whatever waits for something that is missing takes room from nobody for long: judged at each look of the planners.
+
+Over all clusters what a workload reserves and what is counted of it is at most its replicas, the surge of a roll, and
+what moves or is not answered yet. A planner that acts reserves for what a cluster said to lack for its own time alone.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+from planner.core.feasibility.reservation import carried_out, is_rolling
+from planner.core.moving.shares import NOT_CREATED
+from planner.core.state import PlannerState
+from planner.core.workload import Workload, said_missing
+from planner.service import Planner
+from spillway.model import Part, WorkloadFacts
+
+Key = tuple[str, str]
+Place = tuple[str, Key, str]
+SLACK_SECONDS = 10.0
+"""What a look, a decision and its answer may take beside missing_after where nothing goes wrong."""
+
+
+class Taken(NamedTuple):
+    """replicas: asked for, surge and what is on its way. by_cluster: for people."""
+
+    reserved: int
+    counted: int
+    replicas: int
+    by_cluster: str
+
+
+class DependencyOracle:
+    """look() is called for every planner twice a second, whether it is active, standing by, frozen or cut off."""
+
+    def __init__(self, violated: Callable[[str], None]) -> None:
+        self._violated = violated
+        self._since: dict[Place, tuple[PlannerState, str, float]] = {}
+        self._told: set[Place] = set()
+        self._waited: set[tuple[Key, str]] = set()
+
+    def look(self, owner: str, planner: Planner, now: float, *, is_well: bool) -> None:
+        """is_well: whether nothing goes wrong with the planner and the log now, so that time may be judged."""
+        for workload in planner.state.workloads.values():
+            self._waited |= {(workload.key, part.cluster) for part in workload.parts.values() if part.missing}
+            taken = taken_of(planner.state, workload)
+            if taken.reserved + taken.counted > taken.replicas:
+                self._tell(
+                    (owner, workload.key, ""),
+                    f"{taken.reserved} places reserved and {taken.counted} pods counted, and {taken.replicas} are "
+                    f"asked for or on their way ({taken.by_cluster})",
+                )
+        waits = dict(_reserving_for_missing(planner.state)) if planner.is_active and is_well else {}
+        for place in [one for one in self._since if one[0] == owner and one[1:] not in waits]:
+            del self._since[place]
+        for (key, cluster), template in waits.items():
+            place, state = (owner, key, cluster), planner.state
+            before = self._since.get(place)
+            if before is None or before[0] is not state or before[1] != template:
+                self._since[place] = state, template, now
+            elif now - before[2] > state.rules.missing_after + SLACK_SECONDS:
+                self._tell(place, f"reserved for {now - before[2]:.1f} s now where something is missing")
+
+    @property
+    def seen(self) -> dict[str, int]:
+        """In how many places replicas were decided to wait for something that is missing."""
+        return {"waited for missing": len(self._waited)}
+
+    def _tell(self, place: Place, sentence: str) -> None:
+        """Once of each place."""
+        if place not in self._told:
+            self._told.add(place)
+            owner, key, cluster = place
+            self._violated(f"{owner}: {'/'.join(key)}{' in ' if cluster else ''}{cluster}: {sentence}")
+
+
+def taken_of(state: PlannerState, workload: Workload) -> Taken:
+    reserved, pods, allowed, told = 0, 0, workload.declared.replicas, []
+    for name, view in state.clusters.items():
+        found, facts = state.reservation(workload.key, name), view.facts.get(workload.key)
+        part, here = workload.parts.get(name), counted_of(facts)
+        more = on_its_way(workload, part, facts) if part is not None else here
+        reserved, pods, allowed = reserved + found.free + found.new, pods + here, allowed + more
+        if found.free or found.new or here or more:
+            told.append(f"{name}: {found.free + found.new} reserved, {here} counted, {more} on their way")
+    return Taken(reserved, pods, allowed, "; ".join(told))
+
+
+def counted_of(facts: WorkloadFacts | None) -> int:
+    return sum(count for _, count in facts.counted) if facts is not None else 0
+
+
+def on_its_way(workload: Workload, part: Part, facts: WorkloadFacts | None) -> int:
+    """What of a part moves, or surges, or was decided otherwise before and is not answered by its cluster yet."""
+    said, surge = workload.statuses.get(part.cluster), workload.template_of(part).surge_of(part.replicas)
+    shown = max(counted_of(facts), facts.spec_replicas) if facts is not None else 0
+    found = part.replicas_lost + part.replicas_leaving
+    if is_rolling(part, facts, workload.declared.rolling_from):
+        found += surge
+    answered = said is not None and said.version == part.version and not part.removing
+    shows = carried_out(part, facts, surge) or (facts is None and said is not None and said.state in NOT_CREATED)
+    most = shown if answered and shows else max(part.ceiling, shown)
+    return found + max(0, most - part.replicas)
+
+
+def _reserving_for_missing(state: PlannerState) -> Iterator[tuple[tuple[Key, str], str]]:
+    """Where the cluster said that something is missing, and yet more is reserved than its object has; the template.
+
+    What is frozen is not decided anew.
+    """
+    for workload in state.workloads.values():
+        for part in workload.parts.values():
+            said, view = workload.statuses.get(part.cluster), state.clusters.get(part.cluster)
+            if said is None or view is None or not said_missing(part, said):
+                continue
+            if state.brakes.frozen(part.cluster, workload.key):
+                continue
+            facts, found = view.facts.get(workload.key), state.reservation(workload.key, part.cluster)
+            has = max(said.spec_replicas, facts.spec_replicas if facts is not None else 0)
+            if found.free + found.new > max(0, has - counted_of(facts)):
+                yield (workload.key, part.cluster), workload.shape.template
