@@ -124,10 +124,6 @@ class Copies:
         if found:
             self._referred[node] = side.pool_id, found
 
-    def refer_no_more(self, node: str) -> None:
-        """It is its owner's again. Of a pool that was given up no pods are read any more."""
-        self._referred.pop(node, None)
-
     def doubt(self, namespace: str) -> None:
         """A namespace was not there, though it was a moment ago."""
         self._namespaces.doubt(namespace)
