@@ -125,3 +125,12 @@ def test_what_is_not_missed_yet_is_done_in_order() -> None:
     decided = back(made, 500)
     assert len(decided) > 3
     assert set(decided) == {(2, 6), (6, 2)}
+
+
+def test_what_was_due_before_a_record_is_decided_on_at_its_own_instant_though_the_record_is_read_first() -> None:
+    """Records and clock come on two ways: which of them is served first changes no decision, and no instant of one."""
+    made = begun(window(OPENS, CLOSES, 30, metrics=[external("queue", "10")]), replicas=2)
+    made.until(at(600))
+    made.now_ms = at(805)
+    events = made.state.hear(made._append(load("queue", 20, at(804))), made.now_ms)
+    assert [(one.replicas, one.at_ms) for one in events if isinstance(one, ScaleDecided)] == [(30, at(800))]

@@ -195,6 +195,15 @@ def test_a_full_block_replaces_all_facts(stream: Stream) -> None:
     assert (set(stream.view.facts), keys) == ({("default", "api")}, {WEB, ("default", "api")})
 
 
+def test_a_full_block_of_other_nodes_leaves_what_is_true_of_the_cluster_as_a_whole(stream: Stream) -> None:
+    """Else what is bound would be held a second time, for an hour, whenever another block is written again."""
+    whole = reported("a", (), epoch=8, count=2, shown=(facts(V1, 3),), api_server="uid-1")
+    stream.view.apply_reported(whole, NO_COLUMNS)
+    stream.full(node("m"), epoch=8, index=1, count=2)
+    stream.full(node("m", 1000), epoch=8, index=1, count=2, sequence=1)
+    assert (set(stream.view.facts), stream.view.api_server, stream.total()) == ({WEB}, "uid-1", 1)
+
+
 def test_a_bind_is_noted(stream: Stream) -> None:
     stream.change(2, shown=(facts(V1, 3),))
     stream.now += 5

@@ -55,6 +55,11 @@ ROLLING: dict[str, tuple[Part, WorkloadFacts | None, tuple[tuple[Shape, int], ..
     "two templates live": (part(10), facts(V2, 6, 5, updated=5), ((LARGE, 2), (BEYOND, 11))),
     "one template, but not all updated": (part(10), facts(V2, 10, updated=4), ((LARGE, 3), (BEYOND, 10))),
     "the object is not there yet": (part(10), None, ((LARGE, 10),)),
+    "all updated, and a pod of the old template still ends": (
+        part(10),
+        facts(V2, 1, 10, status=10, updated=10),
+        ((LARGE, 2), (BEYOND, 11)),
+    ),
     "over": (part(10), facts(V2, 10), ()),
     "over, and some not bound": (part(10), facts(V2, 8, status=10, updated=10), ((LARGE, 2),)),
 }

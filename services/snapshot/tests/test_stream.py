@@ -56,6 +56,17 @@ def test_an_epoch_begins_with_all_its_blocks(new_reader: Any) -> None:
     assert fulls(stream) == []
 
 
+def test_what_is_true_of_the_cluster_as_a_whole_is_said_in_its_first_block_alone() -> None:
+    """Readers take it from there, and of a large cluster it would be as many megabytes as there are blocks."""
+    spaces = (NamespaceFacts("default", (), ()),)
+    stream = begun(replace(rows("n1"), facts=(facts("web"),), namespaces=spaces, api_server="uid-1"), blocks=3)
+    assert [(full.facts, full.namespaces, full.api_server) for full in fulls(stream)] == [
+        ((facts("web"),), spaces, "uid-1"),
+        ((), (), ""),
+        ((), (), ""),
+    ]
+
+
 def test_before_it_begins_there_are_only_heartbeats() -> None:
     stream = Stream("own-1", 100, Settings(), pack_columns)
     beats = [stream.heartbeat(Sign(-1, "silent")) for _ in range(2)]
