@@ -9,7 +9,20 @@ import pytest
 from planner.service import Clocks, Planner
 from planner.settings import PlannerSettings
 from spillway.addresses import TURNS_PLANNER
-from spillway.api import ApplyRequest, FreezeRequest, ListBrakesRequest, ListRequest, RequestError, ScaleRequest
+from spillway.api import (
+    ApplyRequest,
+    CapacityRequest,
+    ExplainRequest,
+    FreezeRequest,
+    GetRequest,
+    ListBrakesRequest,
+    ListClustersRequest,
+    ListNodesRequest,
+    ListOrphansRequest,
+    ListRequest,
+    RequestError,
+    ScaleRequest,
+)
 from spillway.bus import OffsetsWentBack
 from spillway.events import STATE_ORPHANED, BrakeSet, TurnTaken, WorkloadObserved
 from spillway.local_bus import LocalBus
@@ -30,6 +43,22 @@ async def brakes(planner: Planner) -> tuple[bool, list[str]]:
     """Whether the answer is stale, and the scopes that are frozen."""
     shown = await planner.list_brakes(ListBrakesRequest())
     return shown.stale, [brake.scope for brake in shown.brakes]
+
+
+async def said_as_stale(planner: Planner) -> dict[str, bool]:
+    """Of each question that changes nothing, whether its answer says so."""
+    manifest = deployment("web", NAMESPACE, 4)
+    return {
+        "get": (await planner.get(GetRequest(NAMESPACE, "web"))).placement.stale,
+        "list": (await planner.list(ListRequest())).stale,
+        "explain": (await planner.explain(ExplainRequest(NAMESPACE, "web"))).stale,
+        "plan": (await planner.plan(ApplyRequest((manifest,)))).stale,
+        "capacity": (await planner.capacity(CapacityRequest((manifest,)))).stale,
+        "clusters": (await planner.list_clusters(ListClustersRequest())).stale,
+        "nodes": (await planner.list_nodes(ListNodesRequest("own-1"))).stale,
+        "orphans": (await planner.list_orphans(ListOrphansRequest())).stale,
+        "brakes": (await planner.list_brakes(ListBrakesRequest())).stale,
+    }
 
 
 async def test_who_is_fenced_with_nothing_to_write_steps_down_and_answers_from_the_log_again() -> None:
@@ -90,6 +119,17 @@ async def test_a_planner_that_is_cut_off_from_the_log_says_that_its_answers_are_
         hear()
         await until(lambda: "fleet" in first.service.state.brakes.brakes, "it has read what was decided")
         assert await brakes(first.service) == (True, ["fleet"])
+
+
+async def test_a_standby_answers_what_changes_nothing_and_says_of_each_answer_that_it_is_stale() -> None:
+    async with in_process(SMALL) as platform:
+        await join(platform)
+        await platform.planner().apply(ApplyRequest((deployment("web", NAMESPACE, 2),)))
+        platform.start("planner-2")
+        standby: Planner = platform.running["planner-2"].service
+        await until(lambda: (NAMESPACE, "web") in standby.state.workloads, "it has read what was decided")
+        assert {what for what, stale in (await said_as_stale(platform.planner())).items() if stale} == set()
+        assert {what for what, stale in (await said_as_stale(standby)).items() if not stale} == set()
 
 
 async def test_where_the_offsets_of_turns_went_back_no_planner_decides_anything() -> None:

@@ -392,6 +392,21 @@ async def test_after_a_write_with_an_unknown_outcome_the_log_alone_says_what_it_
     assert (await one.read())[0] == ["x", "y"][: 1 + written]
 
 
+@pytest.mark.parametrize("written", [False, True])
+async def test_of_one_request_all_events_are_in_the_log_or_none(fleet: Fleet, written: bool) -> None:
+    """Whatever becomes of the write: half of what was asked for is nothing that anybody decided."""
+    one = await fleet.active("a")
+    scopes = ["x", "y", "z"]
+
+    def decide(generation: Generation) -> tuple[list[Written], str]:
+        return [BrakeSet(scope, "", "", generation.sequence) for scope in scopes], ""
+
+    fleet.broker.fail_next_write(written=written)
+    await refusal(one.standby.ask(decide))
+    await until(lambda: one.standby.is_active)
+    assert (await one.read())[0] == (scopes if written else [])
+
+
 async def test_a_refusal_goes_out_with_what_was_decided_before_it(fleet: Fleet) -> None:
     """Refused for what the same step promised to another, and that is not in the log yet, and then never."""
     one = await fleet.active("a")

@@ -40,6 +40,29 @@ def on(rows: list[NodeRow], wanted: Shape, *reserved: tuple[Shape, int]) -> Room
     return room_on_nodes(wanted, fit(wanted, nodes), [(other, count, fit(other, nodes)) for other, count in reserved])
 
 
+AS_WEB = PodTraits((("app", "web"),))
+CLOSED_BY_ONE = {
+    "it stays away from it": (
+        shape(1000, apart=(PodTerm(DB, False, "zone"),), traits=AS_WEB),
+        shape(100, traits=PodTraits((("app", "db"),))),
+    ),
+    "it goes where such a pod is, and none is bound": (
+        shape(1000, near=(PodTerm(WEB, True, "zone"),), traits=AS_WEB),
+        shape(100, traits=AS_WEB),
+    ),
+}
+
+
+@pytest.mark.parametrize(("wanted", "reserved"), CLOSED_BY_ONE.values(), ids=CLOSED_BY_ONE)
+def test_one_reserved_pod_that_takes_little_may_close_all_nodes_to_a_shape_that_looks_at_it(
+    wanted: Shape, reserved: Shape
+) -> None:
+    """Its zone may be the one that has all the room, or none."""
+    rows = [node(name, 4000, labels={"zone": "a"}) for name in "abcd"]
+    assert on(rows, wanted).certain == 16
+    assert on(rows, wanted, (reserved, 1)).certain == 0
+
+
 def test_what_is_reserved_of_the_same_shape_is_simply_not_there() -> None:
     room = on([node("a", 4000), node("b", 4000)], shape(1000), (shape(1000), 3))
     assert (room.certain, room.possible) == (5, 5)

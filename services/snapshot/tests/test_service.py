@@ -401,6 +401,25 @@ async def test_pods_of_a_scaled_workload_are_told_with_their_use(make_fleet: Any
         assert [pod.usage[0].usage for pod in fleet.pods("own-1")[-1].pods] == [(("cpu", 500),)] * 2
 
 
+@pytest.mark.parametrize("what", ["nodes", "pods"])
+async def test_a_cluster_whose_account_lost_a_right_is_not_empty_and_grows_old(make_fleet: Any, what: str) -> None:
+    """Its nodes and what they hold stay as they were known, and it says what is forbidden."""
+    async with make_fleet() as fleet:
+        cluster = await fleet.join("own-1", nodes=2)
+        fleet.start("s1")
+        await asyncio.sleep(3)
+        await deploy(fleet, "own-1", 3)
+        await asyncio.sleep(3)
+        cluster.set_faults(Faults(forbidden=(f"GET {what}",), drop_watches=True))
+        await asyncio.sleep(20)
+        reader = fleet.reader("own-1")
+        assert reader.trouble.startswith(f"{what}: forbidden: ")
+        assert reader.age_ms > 15_000
+        assert reader.nodes.keys() == {"own-1-0", "own-1-1"}
+        assert sum(row.requested.get("pods", 0) for row in reader.nodes.values()) == 3
+        assert [count for _, count in reader.facts[FACTS_KEY].counted] == [3]
+
+
 @pytest.mark.parametrize(
     ("faults", "reason"),
     [

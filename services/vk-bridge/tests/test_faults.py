@@ -10,10 +10,12 @@ from typing import Any
 import pytest
 from prometheus_client import REGISTRY
 
+from sim.core.rights import Account
 from sim.manifests import deployment
 from sim.manifests import pod as pod_manifest
 from sim.settings import Faults, NodeSpec
 from spillway.addresses import LENDING, Tombstone, lending_address
+from spillway.clusters.rights import BRIDGE_OWNER
 from spillway.events import PHASE_LEAVING, ClusterLeft, Event
 from spillway.events_lending import CAUSE_ASKED, CAUSE_VIRTUAL_NODE_GONE, LendingRule, NodeLent, NodeReturned
 from spillway.kubernetes.quantities import parse_quantity
@@ -518,3 +520,21 @@ async def test_what_a_frozen_bridge_says_of_a_loan_is_said_again(fleet: LendingF
     last = fleet.loans()[-1]
     assert isinstance(last, NodeLent)
     assert (last.epoch, last.waiting, last.loan) == (right.epoch, right.waiting, right.loan)
+
+
+@on_fleet()
+async def test_while_an_owners_pods_cannot_be_watched_no_node_grows_idle_though_its_probes_are_answered(
+    fleet: LendingFleet,
+) -> None:
+    """What came to a node meanwhile would not be known: counts alone agree also where one pod went and another came."""
+    account = fleet.accounts[OWN] = Account("bridge", BRIDGE_OWNER.rights())
+    await fleet.declare()
+    await fleet.start()
+    await asyncio.sleep(IDLE_SECONDS / 2)
+    account.may = frozenset(one for one in BRIDGE_OWNER.rights() if (one.verb, one.resource) != ("watch", "pods"))
+    fleet.clusters[OWN].set_faults(Faults(drop_watches=True))
+    await asyncio.sleep(1)
+    fleet.clusters[OWN].set_faults(Faults())
+    await always(lambda: fleet.taint() == "", 4 * IDLE_SECONDS)
+    account.may = BRIDGE_OWNER.rights()
+    await until(fleet.is_open)
