@@ -527,6 +527,15 @@ def test_an_emptied_cluster_is_dropped_once_it_is_absent(fleet: Fleet) -> None:
     assert fleet.state.reservation(WEB, "cloud-1").free == 0
 
 
+def test_an_emptied_cluster_stays_listed_while_its_object_is_there(fleet: Fleet) -> None:
+    """Its propagator deletes by what is listed: whoever starts now would leave the object, and its pods run."""
+    scale(fleet, 9)
+    scale(fleet, 6)
+    fleet.state.apply(observed("cloud-1", WEB, version(fleet, "cloud-1"), STATE_PRESENT), fleet.now)
+    assert settle(fleet) == []
+    assert counts(fleet) == {"own-1": 6, "cloud-1": 0}
+
+
 def test_an_hour_after_the_last_is_absent_come_the_tombstones(fleet: Fleet) -> None:
     config = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c"}}
     request = ApplyRequest(texts(deployment(6), config))

@@ -80,6 +80,13 @@ def test_a_reserved_shape_that_is_half_as_large_again_costs_two() -> None:
     assert (room.certain, room.possible) == (0, 12)
 
 
+def test_a_reserved_pod_costs_no_more_than_what_one_node_takes() -> None:
+    """However large: it is on one node, which for its port takes one of the shape."""
+    web = shape(1000, host_ports=(HostPort("0.0.0.0", "TCP", 80),))
+    room = on([node(name, 8000) for name in "abcd"], web, (shape(8000), 1))
+    assert (room.certain, room.possible) == (3, 4)
+
+
 def test_a_replica_that_could_break_a_promise_is_only_possible() -> None:
     room = on([node("a", 4000), node("b", 4000)], shape(1000), (shape(4000), 1))
     assert (room.certain, room.possible) == (1, 8)

@@ -94,6 +94,18 @@ def ask(world: World, cause: str = CAUSE_ASKED) -> None:
     world.lend = False
 
 
+def test_in_a_freeze_no_node_is_lent_and_after_it_it_is() -> None:
+    world = World()
+    bridge = Bridge(world, 1)
+    world.frozen = True
+    work(world, bridge)
+    assert (state_of(world), world.virtual) == (OWNED, None)
+    world.frozen = False
+    work(world, bridge)
+    assert state_of(world) == LENT
+    assert world.virtual is not None
+
+
 def test_an_idle_node_is_lent_and_comes_back() -> None:
     world, bridge = lent(pods=2)
     assert [pod.running for pod in world.real_pods.values()] == [True, True]

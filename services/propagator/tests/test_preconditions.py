@@ -1,0 +1,76 @@
+"""A write is about the object that was seen: whatever came into its place meanwhile stays as it is."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from propagator.core.actions import Create, Delete
+from propagator.core.desired import Target
+from propagator.core.live import Live
+from propagator.member import Member
+from propagator.namespaces import Namespaces
+from sim.cluster import SimCluster
+from sim.manifests import deployment
+from sim.rest import SimTransport
+from spillway.clusters.api import DEPLOYMENTS, ClusterApi, ClusterApiSettings, Conflict
+
+pytestmark = pytest.mark.looptime
+WEB = Target("own-1", "default", "web")
+
+
+def web(replicas: int) -> dict[str, Any]:
+    manifest = deployment("web", replicas)
+    return {**manifest, "metadata": {**manifest["metadata"], "namespace": "default"}}
+
+
+@asynccontextmanager
+async def open_member() -> AsyncIterator[tuple[ClusterApi, Member]]:
+    async with SimCluster("own-1") as cluster:
+        api = ClusterApi(SimTransport(cluster), "own-1", ClusterApiSettings())
+        clock = asyncio.get_running_loop().time
+        yield api, Member(api, "f1", clock, lambda: None, Namespaces(clock, 1.0))
+
+
+async def replicas(api: ClusterApi) -> int | None:
+    found = await api.get(DEPLOYMENTS, "default", "web")
+    return None if found is None else int(found["spec"]["replicas"])
+
+
+async def seen(member: Member) -> tuple[Live, Delete]:
+    """What is there, and a delete of it."""
+    live = await member.read(WEB, ())
+    assert live.workload is not None
+    return live, Delete(live.workload.marks.uid, live.workload.marks.resource_version)
+
+
+async def test_what_is_to_be_created_is_not_written_over_what_somebody_made_meanwhile() -> None:
+    async with open_member() as (api, member):
+        nothing = await member.read(WEB, ())
+        await api.create(DEPLOYMENTS, web(1))
+        with pytest.raises(Conflict):
+            await member.carry_out(Create(web(5)), WEB, nothing)
+        assert await replicas(api) == 1
+
+
+async def test_another_object_of_that_name_is_not_deleted() -> None:
+    async with open_member() as (api, member):
+        await api.create(DEPLOYMENTS, web(1))
+        live, delete = await seen(member)
+        await api.delete(DEPLOYMENTS, "default", "web", uid="", resource_version="")
+        await api.create(DEPLOYMENTS, web(2))
+        with pytest.raises(Conflict):
+            await member.carry_out(delete, WEB, live)
+        assert await replicas(api) == 2
+
+
+async def test_what_somebody_changed_since_it_was_seen_is_not_deleted() -> None:
+    async with open_member() as (api, member):
+        await api.create(DEPLOYMENTS, web(1))
+        live, delete = await seen(member)
+        await api.patch(DEPLOYMENTS, "default", "web", {"spec": {"replicas": 3}}, resource_version="")
+        with pytest.raises(Conflict):
+            await member.carry_out(delete, WEB, live)
+        assert await replicas(api) == 3
