@@ -1,7 +1,7 @@
 """Where a feed stands, told by a consumer that answers what a broker can be made to say only by luck."""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from types import SimpleNamespace
 from typing import Any
 
@@ -27,6 +27,9 @@ class Log:
     def partition_count(self, _: Topic) -> int:
         return 2
 
+    async def until(self, seconds: float, attempt: Callable[[], Awaitable[Any]]) -> Any:
+        return await attempt()
+
 
 class Consumer:
     """Of two partitions without any record. answers: to fetches, of which each may have brought a marker."""
@@ -49,6 +52,11 @@ class Consumer:
         await asyncio.sleep(0)
         return {}
 
+    async def end_offsets(self, places: Mapping[TopicPartition, object]) -> dict[TopicPartition, int]:
+        """One more each time that is asked."""
+        self.positions[FIRST] += 1
+        return {place: self.positions[place] for place in places}
+
     async def position(self, place: TopicPartition) -> int:
         """While the second partition is asked about the marker comes behind which the first one then stands."""
         if place == SECOND and self.client.answers == 1:
@@ -64,3 +72,18 @@ async def test_a_marker_that_comes_while_the_feed_is_asked_where_it_stands_moves
         async for batch in feed:
             if batch.positions[PLACEMENTS.name, 0] == 5:
                 return
+
+
+class Uncommitted:
+    """Sees what is written before the marks of its transactions are."""
+
+    async def end_offsets(self, places: Mapping[TopicPartition, object]) -> dict[TopicPartition, int]:
+        return {place: 7 if place == FIRST else 0 for place in places}
+
+
+async def test_the_ends_are_behind_what_was_committed_though_its_marks_are_not_all_written_yet() -> None:
+    """Who takes a turn reads up to there: what the one before committed last would be missing."""
+    log = Log()
+    log.settings = KafkaSettings("nowhere:0", marks_seconds=DEADLINE_SECONDS, retry_seconds=0.01)
+    feed = KafkaFeed(log, Consumer(), Uncommitted(), [PLACEMENTS])  # type: ignore[arg-type]
+    assert await feed.ends() == {(PLACEMENTS.name, 0): 7, (PLACEMENTS.name, 1): 0}
