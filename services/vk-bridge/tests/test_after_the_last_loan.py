@@ -184,7 +184,7 @@ async def test_a_pod_that_still_ends_keeps_its_copies_and_its_namespace_until_it
 
 @on_fleet()
 async def test_copies_for_a_pool_that_was_given_up_go_with_the_withdrawal_too(fleet: LendingFleet) -> None:
-    """What its pods referred to last does not count for ever, though nobody can ask that pool."""
+    """Of such a pool no pods are read any more; what they referred to last does not count for ever."""
     bridge = await runs_with_a_secret(fleet)
     fleet.clusters[POOL].set_faults(Faults(silent=True))
     await fleet.bus.publish(ClusterLeft(POOL))

@@ -124,6 +124,10 @@ class Copies:
         if found:
             self._referred[node] = side.pool_id, found
 
+    def refer_no_more(self, node: str) -> None:
+        """It is its owner's again, and may not be read once more: what its pods referred to is used there no longer."""
+        self._referred.pop(node, None)
+
     def doubt(self, namespace: str) -> None:
         """A namespace was not there, though it was a moment ago."""
         self._namespaces.doubt(namespace)

@@ -492,6 +492,7 @@ class OwnerWorker:
         self._book.acknowledged(record)
         if isinstance(record, NodeReturned):
             self._last_read.forget(record.node)
+            self._copies.refer_no_more(record.node)
             self._copy_tender.lending_changed()
             self._restless.pop(record.node, None)
         if self._state.steps_on(self.cluster, record.node) != before:
