@@ -253,7 +253,7 @@ async def test_tokens_of_callers_are_told_to_nobody(tmp_path: Path, caplog: pyte
     """Known ones and unknown ones, in calls that are answered, denied and not understood."""
     known, unknown = f"{SECRET}-known-caller", f"{SECRET}-unknown-caller"
     callers = tmp_path / "callers.json"
-    entry = {"name": "ci", "token_sha256": sha256(known.encode()).hexdigest(), "namespaces": ["shop"]}
+    entry = {"name": "ci", "token_sha256": sha256(known.encode()).hexdigest(), "verbs": ["*"], "namespaces": ["shop"]}
     callers.write_text(json.dumps({"callers": [entry]}))
     platform = InProcess(LocalBroker(), MemoryStore(), {})
     ears = Ears(platform)

@@ -31,7 +31,7 @@ from spillway.events import DecisionRecorded
 from spillway.model import ClusterInput, Generation, NodeGroup, Taint
 from spillway.rpc.calls import Call, request_bytes
 from spillway.rpc.fleets import FLEET_KEY, fleet_in
-from spillway.rpc.security import CALLER, Gate, UnsafeBind, is_loopback
+from spillway.rpc.security import CALLER, Caller, Gate, UnsafeBind, check_namespaces, is_loopback
 from spillway.rpc.services import LENDING, PLANNER, SCALING, Patience, PlannerClient, RpcServer, RpcSettings
 from spillway.running.process import OperatorError
 from spillway.wire import TooManyEntries
@@ -497,14 +497,15 @@ def token_hash(token: str) -> str:
 @pytest.fixture
 def callers(tmp_path: Path) -> str:
     file = tmp_path / "callers.toml"
+    slowly = 'verbs = ["get", "apply"], requests_per_second = 0.001, request_bytes_max = 100'
     file.write_text(
         f"""
         callers = [
-          {{ name = "root", token_sha256 = "{token_hash("r")}" }},
+          {{ name = "root", token_sha256 = "{token_hash("r")}", verbs = ["*"] }},
           {{ name = "team", token_sha256 = "{token_hash("t")}", verbs = ["apply", "get", "list"], namespaces = ["a"] }},
-          {{ name = "shop", token_sha256 = "{token_hash("p")}", namespaces = ["a"] }},
+          {{ name = "shop", token_sha256 = "{token_hash("p")}", verbs = ["*"], namespaces = ["a"] }},
           {{ name = "batch", token_sha256 = "{token_hash("b")}", verbs = ["plan_batch", "apply"] }},
-          {{ name = "slow", token_sha256 = "{token_hash("s")}", requests_per_second = 0.001, request_bytes_max = 100 }},
+          {{ name = "slow", token_sha256 = "{token_hash("s")}", {slowly} }},
         ]"""
     )
     return str(file)
@@ -527,6 +528,7 @@ AUTH_TABLE = [
     pytest.param("", "get", api.GetRequest("a", "b"), "UNAUTHENTICATED", ["Bearer"], id="no token"),
     pytest.param("x", "get", api.GetRequest("a", "b"), "UNAUTHENTICATED", ["no caller"], id="unknown token"),
     pytest.param("r", "join_cluster", JOIN, "", [], id="everything"),
+    pytest.param("p", "list_clusters", api.ListClustersRequest(), "", [], id="clusters are listed to all"),
     pytest.param("t", "get", api.GetRequest("a", "b"), "", [], id="own namespace"),
     pytest.param("t", "get", api.GetRequest("z", "b"), "PERMISSION_DENIED", ["get", "'z'", "team"], id="other's"),
     pytest.param("t", "list", api.ListRequest(), "PERMISSION_DENIED", ["list", "all namespaces"], id="all of them"),
@@ -591,6 +593,7 @@ AUTH_TABLE = [
             ("confirm", api.ConfirmRequest("Drain/own-1"), "all namespaces"),
             ("set_cluster_phase", api.SetClusterPhaseRequest("own-1", "Draining"), "all namespaces"),
             ("leave_cluster", api.LeaveClusterRequest("own-1"), "all namespaces"),
+            ("join_cluster", JOIN, "all namespaces"),
             ("list_brakes", api.ListBrakesRequest(), "all namespaces"),
             ("explain", api.ExplainRequest("z", "web"), "'z'"),
         )
@@ -620,6 +623,23 @@ async def test_callers_do_what_they_may(
     assert actual == code
     assert [word for word in words if word not in text] == []
     assert planner.asked == []
+
+
+ABOUT_ONE_NAMESPACE = ("namespace", "manifests", "items")
+ABOUT_THE_FLEET = sorted(
+    verb for verb in ROUND_TRIPS if not any(hasattr(ROUND_TRIPS[verb][0], field) for field in ABOUT_ONE_NAMESPACE)
+)
+
+
+def test_what_is_about_the_fleet_needs_all_namespaces() -> None:
+    """Of the verbs whose request names neither a namespace nor a manifest, only a list of clusters is for everybody."""
+    confined = Caller("shop", namespaces=frozenset({"shop", "shop-*"}))
+    check_namespaces(confined, "list_clusters", api.ListClustersRequest())
+    for verb in ABOUT_THE_FLEET:
+        check_namespaces(Caller("root"), verb, ROUND_TRIPS[verb][0])
+        if verb != "list_clusters":
+            with pytest.raises(RequestError, match=f"may not {verb} in all namespaces"):
+                check_namespaces(confined, verb, ROUND_TRIPS[verb][0])
 
 
 async def test_each_caller_has_its_own_rate(callers: str) -> None:
@@ -668,7 +688,7 @@ async def test_an_unsafe_bind_does_not_start(settings: dict[str, str], words: li
         pytest.param('callers = [{name="a", token_sha256="short"}]', "token_sha256", id="not a hash"),
         pytest.param('callers = [{name="a", verbs=["fly"]}]', "fly", id="no such verb"),
         pytest.param('callers = [{name="a", token="x"}]', "token", id="unknown field"),
-        pytest.param('callers = [{name="a"}, {name="a"}]', "same name", id="twice"),
+        pytest.param('callers = [{name="a", verbs=["get"]}, {name="a", verbs=[]}]', "same name", id="twice"),
     ],
 )
 def test_a_bad_callers_file_is_named(tmp_path: Path, text: str, words: str) -> None:

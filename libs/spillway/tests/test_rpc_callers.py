@@ -40,7 +40,7 @@ FILES = {
 
 @pytest.mark.parametrize("name", FILES)
 def test_each_form_of_the_file_says_the_same(name: str) -> None:
-    expected = Caller("ci", frozenset({"read"}), frozenset({"shop-*"}))
+    expected = Caller("ci", frozenset({"read"}), frozenset({"shop-*"}), digest("t"))
     assert callers_of(FILES[name].encode(), name).by_token == {digest("t"): expected}
 
 
@@ -96,9 +96,11 @@ BAD = {
     "no callers": "people: []",
     "nothing": "",
     "a verb that there is not": "callers: [{name: ci, verbs: [fly]}]",
-    "an empty namespace": "callers: [{name: ci, namespaces: ['']}]",
-    "two of one name": "callers: [{name: ci}, {name: ci}]",
-    "bytes": "callers: [{name: \x00}]",
+    "an empty namespace": "callers: [{name: ci, verbs: [read], namespaces: ['']}]",
+    "two of one name": "callers: [{name: ci, verbs: [read]}, {name: ci, verbs: [read]}]",
+    "bytes": "callers: [{name: \x00, verbs: [read]}]",
+    "neither verbs nor namespaces": "callers: [{name: ci}]",
+    "namespaces without verbs": "callers: [{name: ci, namespaces: [shop]}]",
 }
 
 
@@ -115,7 +117,7 @@ def test_a_bad_file_is_refused_at_the_start_and_ignored_later(tmp_path: Path, te
     assert not known.look()
     assert known.callers is before
     assert _bad() == 1
-    file.write_text(FILES["callers.yaml"] + "- name: other\n")
+    file.write_text(FILES["callers.yaml"] + "- name: other\n  verbs: [read]\n")
     assert known.look()
     assert (sorted(known.callers.limits), _bad()) == (["ci", "other"], 0)
 
@@ -181,7 +183,7 @@ class Planner:
 def written(file: Path, **namespaces_by_token: str) -> None:
     """At once, as a mounted Secret changes: nobody reads half of it."""
     entries = [
-        f"- {{name: {token}, token_sha256: {digest(token)}, namespaces: ['{namespaces}']}}"
+        f"- {{name: {token}, token_sha256: {digest(token)}, verbs: ['*'], namespaces: ['{namespaces}']}}"
         for token, namespaces in namespaces_by_token.items()
     ]
     beside = file.with_suffix(".new")
@@ -248,6 +250,25 @@ async def test_a_watch_ends_with_what_its_caller_might_and_no_other(tmp_path: Pa
         assert refused.value.code == "UNAUTHENTICATED"
         assert not later.done()
         later.cancel()
+
+
+async def test_a_watch_ends_when_its_token_is_replaced(tmp_path: Path) -> None:
+    """Name, verbs and namespaces stay: whoever holds the token of before hears nothing more."""
+    file = tmp_path / "callers.yaml"
+    written(file, old="shop-*")
+    settings = RpcSettings(port=0, callers=str(file), callers_check_seconds=0.01, stop_seconds=0.1)
+    async with (
+        RpcServer(Planner(), settings) as server,  # type: ignore[arg-type]
+        PlannerClient([server.address], token="old", retry_seconds=1) as client,
+    ):
+        watch = client.watch(api.WatchRequest("shop-eu", "web"))
+        await anext(watch)
+        beside = file.with_suffix(".new")
+        beside.write_text(file.read_text().replace(digest("old"), digest("new")))
+        beside.replace(file)
+        with pytest.raises(RequestError) as refused:
+            await asyncio.wait_for(anext(watch), 10)
+        assert refused.value.code == "UNAUTHENTICATED"
 
 
 async def test_who_calls_too_often_is_told_when_to_come_again(tmp_path: Path) -> None:

@@ -30,6 +30,7 @@ REDIS_URL = "redis://redis:6379/0"
 WAIT_SECONDS = 180.0
 _POLL_SECONDS = 0.5
 CALLER = "compose"
+EVERY_VERB = {"verbs": ["*"]}
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,12 +71,22 @@ def write_files(files: Files, bootstrap: str, fleet: Sequence[MemberPlan] = FLEE
     ensure_certificate(files.certificate, files.key, "spillway", hosts=GRPC_HOSTS)
     if not files.config.exists():
         token = secrets.token_urlsafe(32)
-        entry = {"name": CALLER, "token_sha256": hashlib.sha256(token.encode()).hexdigest()}
+        entry = {"name": CALLER, "token_sha256": hashlib.sha256(token.encode()).hexdigest()} | EVERY_VERB
         write_secret(files.callers, json.dumps({"callers": [entry]}) + "\n")
         write_secret(files.config, _config(files, token, bootstrap))
+    else:
+        _give_verbs(files.callers)
     files.connections.write_text(json.dumps({"kafka": {"compose": {"bootstrapServers": bootstrap.split(",")}}}) + "\n")
     for member in fleet:
         write_kubeconfig(files.credentials / f"{member.name}.kubeconfig", member.name, _access(member))
+
+
+def _give_verbs(callers: Path) -> None:
+    """To our own entry of an older version: no entry may do anything by leaving its verbs out any more."""
+    known = json.loads(callers.read_text())
+    given = [EVERY_VERB | entry if entry["name"] == CALLER else entry for entry in known["callers"]]
+    if given != known["callers"]:
+        write_secret(callers, json.dumps(known | {"callers": given}) + "\n")
 
 
 def _config(files: Files, token: str, bootstrap: str) -> str:

@@ -51,13 +51,14 @@ log = structlog.get_logger(part="rpc")
 class CallerEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One caller of the callers file. Without token_sha256 it is known by its client certificate's common name.
 
-    verbs: names, `read`, or "*". namespaces: names, or patterns in which * stands for any text, and ? for a character.
+    verbs: names, `read`, or "*"; must be given, so that a forgotten line gives no right. namespaces: names, or patterns
+    in which * stands for any text, and ? for a character; "*" is also what belongs to no namespace: fleet and clusters.
     requests_per_second and request_bytes_max: 0 is the server's own.
     """
 
     name: Annotated[str, Meta(min_length=1, max_length=253)]
     token_sha256: Annotated[str, Meta(pattern=r"^([0-9a-f]{64})?$")] = ""
-    verbs: tuple[str, ...] = (EVERYTHING,)
+    verbs: tuple[str, ...] | None = None
     namespaces: tuple[Annotated[str, Meta(min_length=1, max_length=253)], ...] = (EVERYTHING,)
     requests_per_second: Annotated[float, Meta(ge=0)] = 0.0
     request_bytes_max: Annotated[int, Meta(ge=0)] = 0
@@ -69,11 +70,15 @@ class _CallersFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Who calls, and what it may. verbs, namespaces: as in the file."""
+    """Who calls, and what it may. verbs, namespaces: as in the file.
+
+    token_sha256: of the token that it came with, so that whoever holds the token of before is not this caller.
+    """
 
     name: str
     verbs: frozenset[str] = frozenset({EVERYTHING})
     namespaces: frozenset[str] = frozenset({EVERYTHING})
+    token_sha256: str = ""
 
     @property
     def is_restricted(self) -> bool:
@@ -130,12 +135,16 @@ def callers_of(data: bytes, name: str) -> Callers:
         _check(entries)
     except (ValueError, msgspec.ValidationError, yaml.YAMLError, RecursionError) as error:
         raise OperatorError(f"gRPC: callers file {name!r}: {error}") from error
-    made = {entry.name: Caller(entry.name, frozenset(entry.verbs), frozenset(entry.namespaces)) for entry in entries}
+    made = {entry.name: _caller_of(entry) for entry in entries}
     return Callers(
         by_token={entry.token_sha256: made[entry.name] for entry in entries if entry.token_sha256},
         by_certificate={entry.name: made[entry.name] for entry in entries if not entry.token_sha256},
         limits={entry.name: entry for entry in entries},
     )
+
+
+def _caller_of(entry: CallerEntry) -> Caller:
+    return Caller(entry.name, frozenset(entry.verbs or ()), frozenset(entry.namespaces), entry.token_sha256)
 
 
 def _parsed(data: bytes, name: str) -> object:
@@ -148,6 +157,9 @@ def _parsed(data: bytes, name: str) -> object:
 
 def _check(entries: Collection[CallerEntry]) -> None:
     for entry in entries:
+        if entry.verbs is None:
+            expected = f'names of verbs, "{READ}" for all that change nothing, or "{EVERYTHING}" for all'
+            raise ValueError(f"{entry.name}: verbs: missing: expected {expected}")
         unknown = set(entry.verbs) - {EVERYTHING, READ, *VERBS}
         if unknown:
             raise ValueError(

@@ -21,8 +21,9 @@ from spillway.settings import OperatorError, setting
 from spillway.yaml_text import read_yaml
 
 MEBIBYTE = 2**20
-CLUSTER_WIDE_VERBS = frozenset({"join_cluster", "list_clusters"})
-"""Which have no namespace. Export is not among them: it has all namespaces."""
+CLUSTER_WIDE_VERBS = frozenset({"list_clusters"})
+"""Which have no namespace, and are answered to callers of some namespaces, too. What changes a cluster or the fleet is
+not among them, nor Export: both concern all namespaces."""
 DEFAULT_NAMESPACE = "default"
 GO_WITH_THEIR_WORKLOAD = frozenset({"PlacementPolicy", "PropagationPolicy", "ConfigMap", "Service"})
 """Kinds that are read as of the namespace of the workload in the same request, where they name none."""
