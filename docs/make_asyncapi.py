@@ -187,6 +187,9 @@ def _said_of(name: str) -> str:
 def _field(field: FieldDescriptor) -> Json:
     if field.message_type is not None:
         one: Json = {"$ref": f"#/components/schemas/{field.message_type.full_name.removeprefix('spillway.v1.')}"}
+    elif field.enum_type is not None:
+        numbers = "; ".join(f"{value.number}: {value.name}" for value in field.enum_type.values)
+        one = {"type": "integer", "format": "int32", "description": f"{numbers}; another: of a newer version"}
     else:
         one = dict(SCALARS[field.type])
     return {"type": "array", "items": one} if field.is_repeated else one

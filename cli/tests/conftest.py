@@ -28,7 +28,7 @@ ROOM = 100
 class FakePlanner:
     """Keeps workloads in a dict. Replicas beyond ROOM wait; ready_after looks each cluster shows all of them ready.
 
-    heard: state and trouble that clusters show, one after the other; the last stays.
+    heard: state, trouble and its code (none: 0) that clusters show, one after the other; the last stays.
     """
 
     def __init__(self) -> None:
@@ -329,7 +329,8 @@ class FakePlanner:
         return api.WorkloadReply(placement, "Deployment", tuple(statuses), self.records or (record,) * history)
 
     def _cluster(self, request: api.JoinClusterRequest) -> api.ClusterReply:
-        state, trouble = self.heard.pop(0) if len(self.heard) > 1 else (self.heard or [("Ready", "")])[0]
+        heard = self.heard.pop(0) if len(self.heard) > 1 else (self.heard or [("Ready", "")])[0]
+        state, trouble, code = (*heard, 0)[:3]
         return api.ClusterReply(
             cluster=request.name,
             credential=request.credential,
@@ -341,6 +342,7 @@ class FakePlanner:
             node_groups=(),
             state=state,
             trouble=trouble,
+            trouble_code=code,
             age_ms=1500,
             nodes=3,
             nodes_ready=2,

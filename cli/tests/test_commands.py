@@ -15,6 +15,7 @@ from typer.testing import CliRunner
 
 from spillway import api
 from spillway.api import RequestError
+from spillway.troubles import TroubleCode
 from spillway_cli import cluster_commands, fleet_commands, local_commands, waiting
 from spillway_cli.config import ADDRESSES_FILE, names_health_ports
 from spillway_cli.main import app
@@ -251,6 +252,7 @@ def test_cluster_join_and_list(spillway: Spillway) -> None:
 
 
 NO_FILE = "nodes: unauthorized: /run/credentials/nosuch.kubeconfig: expected a readable file (No such file)"
+NOT_ALLOWED, UNREACHABLE = TroubleCode.NOT_ALLOWED, TroubleCode.UNREACHABLE
 
 
 @pytest.mark.parametrize(
@@ -258,19 +260,24 @@ NO_FILE = "nodes: unauthorized: /run/credentials/nosuch.kubeconfig: expected a r
     [
         pytest.param([("Unknown", ""), ("Unknown", ""), ("Ready", "")], 0, "", id="ready"),
         pytest.param(
-            [("Unknown", ""), ("Unreachable", "connect: connection: refused"), ("Unreachable", NO_FILE)], 1,
-            f"spillway: own-9 has not joined: credential 'nosuch' does not let us in: {NO_FILE}\n",
+            [("Unknown", ""), ("Unreachable", "refused", UNREACHABLE), ("Unreachable", "no file", NOT_ALLOWED)], 1,
+            "spillway: own-9 has not joined: credential 'nosuch' does not let us in: no file\n",
             id="no such credential",
         ),
-        pytest.param([("Unreachable", NO_FILE), ("Unreachable", NO_FILE), ("Ready", "")], 0, "", id="mended"),
         pytest.param(
-            [("Unknown", ""), ("Ready", "persistentvolumes: forbidden: cannot list")], 0,
+            [("Unknown", ""), ("Unreachable", "connect: connection: refused"), ("Unreachable", NO_FILE)], 1,
+            f"spillway: own-9 has not joined: credential 'nosuch' does not let us in: {NO_FILE}\n",
+            id="no such credential, says an older planner",
+        ),
+        pytest.param([("Unreachable", NO_FILE, NOT_ALLOWED)] * 2 + [("Ready", "")], 0, "", id="mended"),
+        pytest.param(
+            [("Unknown", ""), ("Ready", "persistentvolumes: forbidden: cannot list", NOT_ALLOWED)], 0,
             "warning: own-9: persistentvolumes: forbidden: cannot list\n", id="done without a right",
         ),
         pytest.param(
-            [("Unknown", ""), ("Unreachable", "connect: connection: refused")], 1,
-            "spillway: own-9 has joined, but was not reached within 0.2 s, and nothing is placed there: connect: "
-            "connection: refused; `spillway cluster leave own-9` takes it out\n", id="not reached",
+            [("Unknown", ""), ("Unreachable", "nodes: unauthorized: so it says", UNREACHABLE)], 1,
+            "spillway: own-9 has joined, but was not reached within 0.2 s, and nothing is placed there: nodes: "
+            "unauthorized: so it says; `spillway cluster leave own-9` takes it out\n", id="not reached",
         ),
         pytest.param(
             [("Unknown", "")], 5,
@@ -280,7 +287,7 @@ NO_FILE = "nodes: unauthorized: /run/credentials/nosuch.kubeconfig: expected a r
     ],
 )  # fmt: skip
 def test_join_says_whether_the_credential_lets_us_in(
-    spillway: Spillway, monkeypatch: pytest.MonkeyPatch, heard: list[tuple[str, str]], code: int, said: str
+    spillway: Spillway, monkeypatch: pytest.MonkeyPatch, heard: list[tuple[Any, ...]], code: int, said: str
 ) -> None:
     monkeypatch.setattr(waiting, "POLL_SECONDS", 0.01)
     spillway.planner.heard = heard
@@ -295,7 +302,7 @@ def test_who_was_in_the_fleet_before_stays_there_with_a_credential_that_does_not
 ) -> None:
     monkeypatch.setattr(waiting, "POLL_SECONDS", 0.01)
     spillway("cluster", "join", "own-9", "--credential", "c")
-    spillway.planner.heard = [("Unknown", ""), ("Unreachable", NO_FILE)]
+    spillway.planner.heard = [("Unknown", ""), ("Unreachable", NO_FILE, NOT_ALLOWED)]
     result = spillway("cluster", "join", "own-9", "--credential", "nosuch")
     assert (result.exit_code, "own-9" in spillway.planner.clusters) == (1, True)
     assert "own-9 is in the fleet, but credential 'nosuch' does not let us in: nodes: unauthorized" in result.stderr

@@ -16,6 +16,7 @@ from spillway.kafka.topics import TopicSettings, configs_of
 from spillway.model import Generation
 from spillway.rpc.probe import Probed
 from spillway.store import StoreFound
+from spillway.troubles import TroubleCode
 from spillway_cli.doctor import fleet, log, members, services
 from spillway_cli.doctor.checks import SHOWN_MAX, Check, Outcome
 from spillway_cli.doctor.members import Visit
@@ -240,11 +241,17 @@ BREAKS: dict[str, tuple[dict[str, Any], Outcome, str, list[str]]] = {
     "heard long ago": (cluster(state="Stale", age_ms=90_000), FAILED, "cluster own-1", ["Stale", "90s ago"]),
     "not reachable": (cluster(state="Unreachable", trouble="own-1: timeout: x"), FAILED, "cluster own-1",
                       ["timeout", "API server"]),
-    "too large": (cluster(state="Unreachable", trouble="capacity: unwritable: 3 MB in namespaces"), FAILED,
-                  "cluster own-1", ["3 MB in namespaces", "fewer labels"]),
-    "forbidden": (cluster(state="Unreachable", trouble=FORBIDDEN), FAILED, "cluster own-1",
-                  ["nodes is forbidden", "own-1.kubeconfig"]),
-    "something forbidden": (cluster(trouble=FORBIDDEN), FAILED, "cluster own-1", ["nodes is forbidden"]),
+    "too large": (cluster(state="Unreachable", trouble="3 MB in namespaces", trouble_code=TroubleCode.UNWRITABLE),
+                  FAILED, "cluster own-1", ["3 MB in namespaces", "fewer labels"]),
+    "too large, of an older planner": (
+        cluster(state="Unreachable", trouble="capacity: unwritable: 3 MB in namespaces"), FAILED, "cluster own-1",
+        ["3 MB in namespaces", "fewer labels"]),
+    "forbidden": (cluster(state="Unreachable", trouble="nodes: no", trouble_code=TroubleCode.NOT_ALLOWED), FAILED,
+                  "cluster own-1", ["nodes: no", "own-1.kubeconfig"]),
+    "forbidden, of an older planner": (cluster(state="Unreachable", trouble=FORBIDDEN), FAILED, "cluster own-1",
+                                       ["nodes is forbidden", "own-1.kubeconfig"]),
+    "something forbidden": (cluster(trouble="volumes: no", trouble_code=TroubleCode.NOT_ALLOWED), FAILED,
+                            "cluster own-1", ["volumes: no"]),
     "in trouble": (cluster(trouble="own-1: closed: x"), WARNING, "cluster own-1", ["closed"]),
     "a twin": (cluster(state="Duplicate", trouble="own-0"), WARNING, "cluster own-1", ["own-0", "cluster leave own-1"]),
     "no nodes": (cluster(nodes=0, nodes_ready=0), WARNING, "cluster own-1", ["no node"]),

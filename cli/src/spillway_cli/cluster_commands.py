@@ -12,7 +12,7 @@ from spillway import api
 from spillway.events import PHASE_ACTIVE, PHASE_CORDONED, PHASE_DRAINING, PHASE_LEAVING
 from spillway.model import TIER_CLOUD, TIER_OWN
 from spillway.rpc.services import PLANNER, PlannerClient
-from spillway.texts import counted, is_ours_to_mend
+from spillway.texts import counted
 from spillway_cli import tables
 from spillway_cli.config import Config
 from spillway_cli.exits import Code, CommandFailed, bad_input, guarded, say, say_waits
@@ -20,7 +20,7 @@ from spillway_cli.lending_commands import still_lent
 from spillway_cli.local_commands import ANSWER_SECONDS, RUN_FOLDER, processes_of, processes_table
 from spillway_cli.output import Format, console, duration, print_machine
 from spillway_cli.session import Output, Timeout, Wait, planner_client, with_config, with_planner
-from spillway_cli.waiting import listed, until_handed_over, until_heard
+from spillway_cli.waiting import does_not_let_us_in, listed, until_handed_over, until_heard
 from spillway_cli.workload_commands import all_workloads
 
 Name = Annotated[str, typer.Argument(help="Name of the cluster in the fleet.", show_default=False)]
@@ -70,7 +70,7 @@ def join(  # noqa: PLR0913 - the options of a command are its parameters
             say(f"warning: {name}: {warning}")
         if wait:
             reply = await until_heard(client, reply, timeout)
-            if is_new and is_ours_to_mend(reply.trouble) and reply.state == "Unreachable":
+            if is_new and does_not_let_us_in(reply) and reply.state == "Unreachable":
                 await _take_out(client, reply)
         _show(reply, output, tables.cluster(reply))
         if wait:
@@ -289,7 +289,7 @@ def _warn_unheard(cluster: api.ClusterReply, seconds: float) -> None:
         raise CommandFailed(f"{text}; {where}", Code.TIMED_OUT)
     if cluster.state == "Ready" and trouble:
         say(f"warning: {name}: {trouble}")
-    elif is_ours_to_mend(trouble):
+    elif does_not_let_us_in(cluster):
         mend = f"mend it, join again with another --credential, or take it out: `spillway cluster leave {name}`"
         text = f"{name} is in the fleet, but credential {cluster.credential!r} does not let us in: {trouble}; {mend}"
         raise CommandFailed(text)

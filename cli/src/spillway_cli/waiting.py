@@ -19,7 +19,8 @@ from spillway.api_lending import ListLendingRequest
 from spillway.events import PHASE_DRAINING, STATE_PRESENT
 from spillway.rpc.services import LendingClient, PlannerClient
 from spillway.scopes import FLEET_SCOPE, cluster_scope
-from spillway.texts import counted, is_ours_to_mend, on_hold
+from spillway.texts import counted, on_hold
+from spillway.troubles import TroubleCode, code_of_record
 from spillway_cli.exits import Code, CommandFailed
 
 POLL_SECONDS = 0.5
@@ -158,7 +159,7 @@ async def until_heard(client: PlannerClient, joined: ClusterReply, seconds: floa
     last = joined
 
     def is_heard() -> bool:
-        refused = last.trouble != joined.trouble and is_ours_to_mend(last.trouble)
+        refused = last.trouble != joined.trouble and does_not_let_us_in(last)
         return last.state in ("Ready", "Duplicate") or refused
 
     async def look() -> bool:
@@ -169,6 +170,11 @@ async def until_heard(client: PlannerClient, joined: ClusterReply, seconds: floa
     if not is_heard():
         await _poll(look, seconds)
     return last
+
+
+def does_not_let_us_in(cluster: ClusterReply) -> bool:
+    """Whether its trouble is our credential or a right that our account lacks."""
+    return code_of_record(cluster.trouble_code, cluster.trouble) == TroubleCode.NOT_ALLOWED
 
 
 async def listed(client: PlannerClient) -> tuple[ClusterReply, ...]:

@@ -8,7 +8,7 @@ from spillway.clusters.api import NODES, ClusterApiSettings, ClusterUnreachable
 from spillway.events import ClusterJoined
 from spillway.running.cluster_serving import connected
 from spillway.running.cluster_turns import ClusterTurnSettings
-from spillway.texts import is_ours_to_mend
+from spillway.troubles import TroubleCode, code_of_reason
 
 
 async def test_a_credential_that_is_not_there_is_named_with_its_folder_and_is_ours_to_mend(tmp_path: Path) -> None:
@@ -17,4 +17,4 @@ async def test_a_credential_that_is_not_there_is_named_with_its_folder_and_is_ou
     with pytest.raises(ClusterUnreachable) as caught:
         await api.list(NODES)
     assert str(tmp_path / "nosuch.kubeconfig") in caught.value.detail
-    assert is_ours_to_mend(f"nodes: {caught.value.reason}: {caught.value.detail}")
+    assert code_of_reason(caught.value.reason) == TroubleCode.NOT_ALLOWED

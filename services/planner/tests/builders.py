@@ -151,6 +151,8 @@ def changed(name: str, sequence: int, *, epoch: int = EPOCH, index: int = 0, **m
         trouble=more.get("trouble", ""),
         namespaces=tuple(more.get("namespaces", ())),
         namespaces_removed=tuple(more.get("namespaces_removed", ())),
+        unread=more.get("unread", ""),
+        trouble_code=more.get("trouble_code", 0),
     )
 
 

@@ -8,6 +8,7 @@ from spillway.columns import NO_NODES, columns_of
 from spillway.events import PodsScheduled, PodsUnschedulable
 from spillway.feasibility.cluster_view import NEVER, ClusterView
 from spillway.model import Generation, NodeRow, WorkloadFacts
+from spillway.troubles import TroubleCode
 
 from .builders import NO_COLUMNS, changed, cluster, facts, group, node, reported, shape
 
@@ -81,19 +82,28 @@ def test_a_heartbeat_that_comes_twice_does_not_make_it_younger(stream: Stream) -
 
 
 @pytest.mark.parametrize(
-    ("trouble", "is_lost"),
+    ("code", "trouble", "is_lost"),
     [
-        ("nodes: timeout: no answer", True),
-        ("nodes: unauthorized: no", False),
-        ("capacity: unwritable: CapacityReported a/0: 3000000 bytes", False),
-        ("nodes: garbage: unwritable: so it says", True),
+        (TroubleCode.UNREACHABLE, "nodes: unauthorized: so it says", True),
+        (TroubleCode.NODES_DOUBTED, "some words", True),
+        (TroubleCode.NOT_ALLOWED, "some words", False),
+        (TroubleCode.UNWRITABLE, "some words", False),
+        (9, "of a newer version: timeout: no answer", False),
+        (0, "nodes: timeout: no answer", True),
+        (0, "the list of nodes lost 5 of 6; not believed yet", True),
+        (0, "nodes: unauthorized: no", False),
+        (0, "connect: credential: no such file", False),
+        (0, "capacity: unwritable: CapacityReported a/0: 3000000 bytes", False),
+        (0, "nodes: garbage: unwritable: so it says", True),
     ],
 )
-def test_a_cluster_is_lost_by_what_is_wrong_with_it_alone(stream: Stream, trouble: str, is_lost: bool) -> None:
-    """Of one that has more than a record holds, or does not let us in, everything runs on."""
+def test_a_cluster_is_lost_by_the_code_of_its_trouble_alone(
+    stream: Stream, code: int, trouble: str, is_lost: bool
+) -> None:
+    """One that has more than a record holds, or does not let us in, runs on. A record of before codes has its text."""
     for seconds in range(2, 60):
         stream.now += 1
-        stream.change(seconds, age_ms=seconds * 1000, trouble=trouble)
+        stream.change(seconds, age_ms=seconds * 1000, trouble=trouble, trouble_code=code)
     assert stream.trouble()
     assert (stream.view.lost_seconds(stream.now, AGE_MAX) is not None) == is_lost
 

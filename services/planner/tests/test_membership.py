@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from planner.core.explaining import exporting
 from planner.core.moving import moves
 from planner.core.requests import answers, braking, decisions, membership, node_list
 from spillway.addresses import Tombstone, brake_address
@@ -31,12 +32,14 @@ from spillway.events import (
     PHASE_LEAVING,
     PHASE_LOST,
     BrakeSet,
+    CapacityChanged,
     ClusterLeft,
     ConfirmationAsked,
     ConfirmationGiven,
 )
 from spillway.lending_marks import LENT_CLUSTER, LENT_NODE
 from spillway.model import NODE_LENT, Generation, PodSelector, PodTerm, Taint
+from spillway.troubles import TroubleCode
 
 from .builders import Fleet, cluster, deployment, group, node, policy, shape, texts
 
@@ -560,6 +563,29 @@ def twins() -> Fleet:
 def shown(fleet: Fleet) -> dict[str, tuple[str, str]]:
     clusters = answers.list_clusters(fleet.state, fleet.now).clusters
     return {one.cluster: (one.state, one.trouble) for one in clusters}
+
+
+@pytest.mark.parametrize(
+    ("said", "state", "code"),
+    [
+        pytest.param({"trouble": "words", "trouble_code": 2}, "Unreachable", TroubleCode.NOT_ALLOWED, id="a code"),
+        pytest.param({"trouble": "nodes: forbidden: no"}, "Unreachable", TroubleCode.NOT_ALLOWED, id="of before codes"),
+        pytest.param({"unread": "volumes: no"}, "Ready", TroubleCode.NOT_ALLOWED, id="done without a right"),
+        pytest.param({}, "Ready", TroubleCode.UNSPECIFIED, id="none"),
+    ],
+)
+def test_a_cluster_is_shown_with_the_code_of_its_trouble(
+    fleet: Fleet, said: dict[str, Any], state: str, code: TroubleCode
+) -> None:
+    fleet.change("own-1", **said)
+    (shown, _) = answers.list_clusters(fleet.state, fleet.now).clusters
+    assert (shown.state, shown.trouble_code) == (state, code)
+
+
+def test_what_is_exported_of_a_cluster_has_the_code_of_its_trouble(fleet: Fleet) -> None:
+    fleet.change("own-1", trouble="words", trouble_code=TroubleCode.UNWRITABLE)
+    beats = [event for event, _ in exporting.events_of(fleet.state, fleet.now) if isinstance(event, CapacityChanged)]
+    assert [beat.trouble_code for beat in beats if beat.cluster == "own-1"] == [TroubleCode.UNWRITABLE]
 
 
 def test_an_api_server_counts_under_the_name_that_joined_first(twins: Fleet) -> None:

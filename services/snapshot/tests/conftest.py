@@ -147,6 +147,7 @@ class Reader:
     gaps: int = 0
     age_ms: int = -1
     trouble: str = ""
+    trouble_code: int = 0
     fulls: int = 0
     _sequences: dict[int, int] = field(default_factory=dict)
     _arriving: dict[int, dict[int, CapacityReported]] = field(default_factory=dict)
@@ -161,7 +162,7 @@ class Reader:
             self._reported(event)
         elif isinstance(event, CapacityChanged):
             if event.index == 0 and event.epoch >= self.epoch:
-                self.age_ms, self.trouble = event.age_ms, event.trouble
+                self.age_ms, self.trouble, self.trouble_code = event.age_ms, event.trouble, event.trouble_code
             if event.epoch > self.epoch:
                 self._early.append(event)
             elif event.epoch == self.epoch:

@@ -4,6 +4,7 @@ import pytest
 
 from snapshot.core.age import Age
 from snapshot.settings import Settings
+from spillway.troubles import NO_TROUBLE, Trouble, TroubleCode
 
 SOURCES = ("nodes", "pods", "replicasets", "deployments")
 
@@ -27,7 +28,7 @@ def test_the_age_is_that_of_the_last_probes_start() -> None:
     probe(age, 1.0)
     assert age.age_ms(1.5) == 500
     probe(age, 3.0)
-    assert (age.age_ms(4.0), age.trouble(4.0)) == (1000, "")
+    assert (age.age_ms(4.0), age.trouble(4.0)) == (1000, NO_TROUBLE)
 
 
 def test_a_probe_before_all_lists_proves_nothing() -> None:
@@ -36,7 +37,7 @@ def test_a_probe_before_all_lists_proves_nothing() -> None:
     for source in SOURCES[:3]:
         age.heard(source, 0, 0.0, listed=True)
     probe(age, 1.0)
-    assert (age.age_ms(2.0), age.trouble(2.0), age.all_listed) == (-1, "", False)
+    assert (age.age_ms(2.0), age.trouble(2.0), age.all_listed) == (-1, NO_TROUBLE, False)
 
 
 @pytest.mark.parametrize("source", SOURCES)
@@ -48,40 +49,42 @@ def test_a_silent_stream_stops_the_watermark(source: str) -> None:
             age.heard(other, {"nodes": 3, "pods": 5}.get(other, 0), 95.0)
     probe(age, 96.0)
     assert age.age_ms(101.0) == 100_000
-    assert age.trouble(96.0) == f"{source}: nothing heard for 90 s"
+    assert age.trouble(96.0) == (TroubleCode.UNREACHABLE, f"{source}: nothing heard for 90 s")
     age.heard(source, {"nodes": 3, "pods": 5}.get(source, 0), 97.0)
     probe(age, 98.0)
-    assert (age.age_ms(98.0), age.trouble(98.0)) == (0, "")
+    assert (age.age_ms(98.0), age.trouble(98.0)) == (0, NO_TROUBLE)
 
 
 @pytest.mark.parametrize("source", SOURCES)
 def test_a_failed_stream_stops_the_watermark_at_once(source: str) -> None:
     age = listed_age()
     probe(age, 1.0)
-    age.failed(source, "unauthorized: who are you?")
+    age.failed(source, Trouble(TroubleCode.NOT_ALLOWED, "unauthorized: who are you?"))
     probe(age, 3.0)
     assert age.age_ms(3.0) == 2000
-    assert age.trouble(3.0) == f"{source}: unauthorized: who are you?"
+    assert age.trouble(3.0) == (TroubleCode.NOT_ALLOWED, f"{source}: unauthorized: who are you?")
 
 
 def test_a_probe_that_fails_is_said() -> None:
     age = listed_age()
     probe(age, 1.0)
     age.probe_started(3.0)
-    age.probe_failed("probe: timeout: no answer")
-    assert (age.trouble(5.0), age.age_ms(5.0)) == ("probe: timeout: no answer", 4000)
+    silent = Trouble(TroubleCode.UNREACHABLE, "probe: timeout: no answer")
+    age.probe_failed(silent)
+    assert (age.trouble(5.0), age.age_ms(5.0)) == (silent, 4000)
     probe(age, 6.0)
-    assert (age.trouble(6.0), age.age_ms(6.0)) == ("", 0)
+    assert (age.trouble(6.0), age.age_ms(6.0)) == (NO_TROUBLE, 0)
 
 
 def test_a_connection_that_fails_is_said_until_something_is_heard() -> None:
     age = Age(SOURCES, Settings())
-    age.connection_failed("no such file")
-    assert age.trouble(1.0) == "no such file"
+    no_file = Trouble(TroubleCode.NOT_ALLOWED, "no such file")
+    age.connection_failed(no_file)
+    assert age.trouble(1.0) == no_file
     age.connecting()
-    assert age.trouble(1.0) == "no such file"
+    assert age.trouble(1.0) == no_file
     age.heard("nodes", 3, 2.0, listed=True)
-    assert age.trouble(2.0) == ""
+    assert age.trouble(2.0) == NO_TROUBLE
 
 
 def test_a_doubted_list_does_not_make_us_current() -> None:

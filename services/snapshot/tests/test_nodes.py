@@ -27,7 +27,7 @@ def test_a_list_that_loses_more_than_half_is_doubted(table: NodeTable, objects: 
     assert (table.doubt is not None) == doubted
     assert len(table.nodes) == (10 if doubted else left)
     assert table.count == left
-    assert bool(table.trouble) == doubted
+    assert bool(table.trouble.text) == doubted
     assert len(table.dirty) == (0 if doubted else 10 - left)
 
 

@@ -15,6 +15,7 @@ from spillway.clusters.api import DEPLOYMENTS, ClusterApi, ClusterApiSettings
 from spillway.events import CapacityChanged, CapacityReported, ClusterLeft, PodsScheduled, PodsUnschedulable, TurnTaken
 from spillway.events_scaling import ScalePolicyDeclared
 from spillway.model import Generation
+from spillway.troubles import TroubleCode
 
 pytestmark = pytest.mark.looptime
 FACTS_KEY = ("default", "web")
@@ -94,14 +95,16 @@ async def test_pods_that_wait_and_no_longer_wait(make_fleet: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("faults", "words"),
+    ("faults", "words", "code"),
     [
-        pytest.param(Faults(silent=True), "timeout", id="silent"),
-        pytest.param(Faults(unauthorized=True), "unauthorized", id="401"),
-        pytest.param(Faults(garbage=True), "garbage", id="garbage"),
+        pytest.param(Faults(silent=True), "timeout", TroubleCode.UNREACHABLE, id="silent"),
+        pytest.param(Faults(unauthorized=True), "unauthorized", TroubleCode.NOT_ALLOWED, id="401"),
+        pytest.param(Faults(garbage=True), "garbage", TroubleCode.UNREACHABLE, id="garbage"),
     ],
 )
-async def test_an_unreachable_cluster_keeps_its_rows_and_ages(make_fleet: Any, faults: Faults, words: str) -> None:
+async def test_an_unreachable_cluster_keeps_its_rows_and_ages(
+    make_fleet: Any, faults: Faults, words: str, code: TroubleCode
+) -> None:
     async with make_fleet() as fleet:
         cluster, _ = await fleet.join("own-1"), await fleet.join("own-2")
         fleet.start("s1")
@@ -111,12 +114,14 @@ async def test_an_unreachable_cluster_keeps_its_rows_and_ages(make_fleet: Any, f
         reader, other = fleet.reader("own-1"), fleet.reader("own-2")
         assert len(reader.nodes) == 3
         assert words in reader.trouble
+        assert reader.trouble_code == code
         assert 55_000 <= reader.age_ms <= 65_000
         assert (other.trouble, other.age_ms < 2_500) == ("", True)
         cluster.set_faults(Faults())
         await asyncio.sleep(45)
         reader = fleet.reader("own-1")
         assert (reader.trouble, reader.age_ms < 2_500, reader.gaps) == ("", True, 0)
+        assert reader.trouble_code == TroubleCode.UNSPECIFIED
 
 
 async def test_a_list_that_lost_its_nodes_is_not_believed_at_once(make_fleet: Any) -> None:
@@ -133,6 +138,7 @@ async def test_a_list_that_lost_its_nodes_is_not_believed_at_once(make_fleet: An
         reader = fleet.reader("own-1")
         assert len(reader.nodes) == 6
         assert "lost 5 of 6" in reader.trouble
+        assert reader.trouble_code == TroubleCode.NODES_DOUBTED
         assert reader.age_ms > 15_000
         await asyncio.sleep(60)
         reader = fleet.reader("own-1")
@@ -148,6 +154,7 @@ async def test_a_cluster_that_cannot_be_connected_does_not_disturb_the_others(ma
         await asyncio.sleep(10)
         reader = fleet.reader("own-1")
         assert (reader.epoch, reader.age_ms, reader.trouble) == (-1, -1, "connect: credential: wrong: no such file")
+        assert reader.trouble_code == TroubleCode.NOT_ALLOWED
         assert len(fleet.reader("own-2").nodes) == 3
         await fleet.join("own-1", credential="right")
         await asyncio.sleep(3)

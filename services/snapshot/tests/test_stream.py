@@ -13,9 +13,10 @@ from snapshot.core.stream import Sign, Stream, block_of, blocks_needed
 from snapshot.settings import Settings
 from spillway.events import CapacityChanged, CapacityReported
 from spillway.model import Generation, NamespaceFacts, NodeRow, Quota, WorkloadFacts
+from spillway.troubles import NO_TROUBLE, Trouble, TroubleCode
 from spillway.wire import pack_columns
 
-SIGN = Sign(5, "")
+SIGN = Sign(5, NO_TROUBLE)
 NOTHING = Changes((), (), (), ())
 
 
@@ -69,7 +70,7 @@ def test_what_is_true_of_the_cluster_as_a_whole_is_said_in_its_first_block_alone
 
 def test_before_it_begins_there_are_only_heartbeats() -> None:
     stream = Stream("own-1", 100, Settings(), pack_columns)
-    beats = [stream.heartbeat(Sign(-1, "silent")) for _ in range(2)]
+    beats = [stream.heartbeat(Sign(-1, Trouble(TroubleCode.UNREACHABLE, "silent"))) for _ in range(2)]
     assert [(beat.index, beat.sequence, beat.age_ms, beat.trouble) for beat in beats] == [
         (0, 1, -1, "silent"),
         (0, 2, -1, "silent"),

@@ -12,6 +12,7 @@ from snapshot.core.collection import Collection, Unwritten
 from snapshot.settings import Settings
 from spillway.clusters.api import NAMESPACES, ClusterApi, ClusterApiSettings
 from spillway.events import CapacityReported
+from spillway.troubles import TroubleCode
 from spillway.wire import pack_columns
 
 pytestmark = pytest.mark.looptime
@@ -56,6 +57,7 @@ async def test_what_was_known_stands_and_grows_old_until_it_fits_again(make_flee
         await asyncio.sleep(40)
         reader = fleet.reader("own-1")
         assert (len(reader.nodes), reader.trouble[:21]) == (3, "capacity: unwritable:")
+        assert reader.trouble_code == TroubleCode.UNWRITABLE
         assert 35_000 < reader.age_ms < 45_000
         for one in made:
             await api_of(fleet, "own-1").delete(NAMESPACES, "", one["metadata"]["name"], uid=one["metadata"]["uid"])
@@ -71,7 +73,7 @@ def test_more_blocks_are_made_where_that_helps(bytes_over: int, is_split: bool) 
     core.claimed(7, 0.0)
     block = CapacityReported("own-1", 7, 0, 1, 0, 0, b"x" * 300_000, ())
     core.unwritable([Unwritten(block, "CapacityReported own-1/0: why", bytes_over)], 0.0)
-    assert (core.needs_claim, bool(core.sign(0.0).trouble)) == (is_split, not is_split)
+    assert (core.needs_claim, bool(core.sign(0.0).trouble.text)) == (is_split, not is_split)
 
 
 async def test_nodes_go_into_more_blocks_where_namespaces_need_the_room(make_fleet: Any) -> None:

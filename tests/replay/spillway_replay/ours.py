@@ -28,6 +28,7 @@ from spillway.events import (
 from spillway.local_bus import LocalBroker, LocalBus, LocalSettings
 from spillway.reasons import FITS_NO_NODE, NO_ROOM
 from spillway.store import MemoryStore
+from spillway.troubles import NO_TROUBLE
 from spillway.wire import pack_columns
 
 from .least import Bound, least_moves
@@ -247,7 +248,7 @@ class Ours:
     async def hear(self, cluster: str, report: Report) -> None:
         bus = LocalBus(self.broker, FLEET, "spillway/snapshot")
         records = self._records[cluster]
-        sign = Sign(round(report.age_seconds * 1000), "")
+        sign = Sign(round(report.age_seconds * 1000), NO_TROUBLE)
         events: list[Any] = list(records.stream.changes(report.changes, sign))
         if not any(isinstance(event, CapacityChanged) and event.index == 0 for event in events):
             events.append(records.stream.heartbeat(sign))

@@ -15,7 +15,8 @@ from spillway.events import (
     STATE_REFUSED,
 )
 from spillway.lending_marks import LENDING
-from spillway.texts import counted, is_ours_to_mend, is_unwritable, on_hold
+from spillway.texts import counted, on_hold
+from spillway.troubles import TroubleCode, code_of_record
 from spillway_cli.doctor.checks import Check, failed, named, ok, shortened, skipped, warning
 from spillway_cli.doctor.members import Visit
 from spillway_cli.output import duration
@@ -43,11 +44,13 @@ def cluster(found: api.ClusterReply) -> Check:
     if found.state == "Unknown":
         hint = "is a snapshot service up, and does its credentials folder have this credential's file?"
         return failed(name, f"nothing was heard of it yet (credential {found.credential})", hint)
-    if is_unwritable(found.trouble):
+    trouble = code_of_record(found.trouble_code, found.trouble)
+    if trouble == TroubleCode.UNWRITABLE:
         return failed(name, f"last heard {age} ago: {found.trouble}", UNWRITABLE_HINT)
-    if found.state == "Unreachable" or (found.trouble and is_ours_to_mend(found.trouble)):
+    is_ours = trouble == TroubleCode.NOT_ALLOWED
+    if found.state == "Unreachable" or is_ours:
         mended = f"renew {found.credential}.kubeconfig, or give its account the right that is named"
-        hint = mended if is_ours_to_mend(found.trouble) else "its API server or the way there is down: mend that"
+        hint = mended if is_ours else "its API server or the way there is down: mend that"
         return failed(name, f"last heard {age} ago: {found.trouble}", hint)
     if found.state != "Ready":
         hint = "nothing new goes there: is a snapshot service up, and has it this cluster's turn?"

@@ -407,7 +407,8 @@ class CapacityReply:
 class ClusterReply:
     """state: Ready, Stale (too old to place on), Unreachable (trouble says why), Unknown (nothing heard yet), Duplicate
     (the same API server joined earlier under the name in trouble: nothing new is placed here). trouble, of a Ready one:
-    what our account has no right to read there, and does without.
+    what our account has no right to read there, and does without. trouble_code: what trouble says of the cluster, a
+    troubles.TroubleCode; 0 without trouble, of a Duplicate, and in answers of an older planner.
 
     nodes: that count here, of which nodes_virtual are lent to it; nodes_lent: its own that are lent, and count there.
     nodes_ready: neither cordoned nor tainted not-ready. allocatable and requested: sums over the nodes that count.
@@ -436,6 +437,7 @@ class ClusterReply:
     nodes_lent: int = 0
     nodes_virtual: int = 0
     warnings: tuple[str, ...] = ()
+    trouble_code: int = 0
 
 
 @dataclass(frozen=True, slots=True)

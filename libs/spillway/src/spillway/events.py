@@ -105,6 +105,8 @@ class CapacityChanged:
 
     sequence: one more than the last of this (cluster, epoch, block). age_ms: of the cluster's watermark when this was
     sent, −1 before the first answered probe. trouble: why the cluster cannot be followed now, empty when it can.
+    trouble_code: what that says of the cluster, a troubles.TroubleCode or a newer version's number; 0 without trouble,
+    and in records of older versions, which have the text alone: troubles.code_of_record reads both.
     unread: what of it our account has no right to read, so that nothing is known of its volumes; empty when it has.
     """
 
@@ -121,6 +123,7 @@ class CapacityChanged:
     namespaces: tuple[NamespaceFacts, ...] = ()
     namespaces_removed: tuple[str, ...] = ()
     unread: str = ""
+    trouble_code: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,29 +14,6 @@ STAYS: Final = ", which stays until another template is applied"
 """Around the first field of an object's spec that somebody changed there, in a status's message."""
 
 
-OURS_TO_MEND: Final = frozenset(("unauthorized", "forbidden", "credential"))
-"""Reasons of a cluster's trouble that say nothing of the cluster: it answers, or would, but not to us."""
-
-
-UNWRITABLE: Final = "unwritable"
-"""The reason where a cluster answers, and what it has is more than a record holds."""
-
-
-def is_of_the_cluster(trouble: str) -> bool:
-    """Whether trouble, what: reason: detail, tells that the cluster may not run: neither our rights nor its size do."""
-    return bool(trouble) and not is_ours_to_mend(trouble) and not is_unwritable(trouble)
-
-
-def is_unwritable(trouble: str) -> bool:
-    """Whether a cluster's trouble, what: reason: detail, is that no record holds what it has."""
-    return trouble.split(": ", 2)[1:2] == [UNWRITABLE]
-
-
-def is_ours_to_mend(trouble: str) -> bool:
-    """Whether a cluster's trouble, what: reason: detail, is want of our credential or of its rights."""
-    return bool(OURS_TO_MEND.intersection(trouble.split(": ", 2)[:2]))
-
-
 def cut(text: str, characters_max: int) -> str:
     """A text that others wrote, no longer than there is room for."""
     return text if len(text) <= characters_max else f"{text[: characters_max - 1]}…"

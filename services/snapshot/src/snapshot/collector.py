@@ -34,6 +34,7 @@ from spillway.fitting import UnwritableKeys, unwritable
 from spillway.kubernetes.objects import NODES, Kind
 from spillway.pauses import doubled_seconds
 from spillway.running.cluster_turns import Turn
+from spillway.troubles import Trouble, TroubleCode, code_of_reason
 from spillway.waiting import is_set_within
 from spillway.wire import pack_columns
 
@@ -135,7 +136,7 @@ class Collector:
                 api = self._around.connect(self._joined)
             except (ClusterUnreachable, BadCredentials, OSError) as error:
                 self._log.warning("cannot connect", error=str(error))
-                self.core.age.connection_failed(_why_not_connected(error)[:TROUBLE_CHARACTERS_MAX])
+                self.core.age.connection_failed(_why_not_connected(error))
                 self._heard.set()
                 first, longest = self._settings.connect_first_seconds, self._settings.connect_longest_seconds
                 await is_set_within(self._rejoined, doubled_seconds(first, longest, setbacks))
@@ -210,8 +211,7 @@ class Collector:
             case Failed():
                 counters.unreachable(change.error.reason)
                 self._log.warning("stream failed", kind=kind.plural, error=str(change.error))
-                why = f"{change.error.reason}: {change.error.detail}"
-                self.core.failed(kind, why[:TROUBLE_CHARACTERS_MAX], forbidden=change.error.reason == "forbidden")
+                self.core.failed(kind, _trouble(change.error), forbidden=change.error.reason == "forbidden")
                 self._heard.set()
                 self._lists_settled.set()
 
@@ -231,7 +231,7 @@ class Collector:
                 probe = await api.probe()
             except ClusterUnreachable as error:
                 counters.unreachable(error.reason)
-                self.core.age.probe_failed(f"probe: {error.reason}: {error.detail}"[:TROUBLE_CHARACTERS_MAX])
+                self.core.age.probe_failed(_trouble(error, "probe: "))
                 pause_seconds = min(2 * pause_seconds, self._settings.probe_longest_seconds)
             else:
                 self.core.probe_answered(probe.started_at, probe.nodes, probe.pods, loop.time())
@@ -351,8 +351,13 @@ def _unwritten(record: Record, error: Unwritable) -> Unwritten:
     return Unwritten(record, str(error), error.size - error.size_max if isinstance(error, TooLarge) else 0)
 
 
-def _why_not_connected(error: Exception) -> str:
-    """In the form of all trouble, what: reason: detail. The planner tells by the reason whose trouble it is."""
+def _trouble(error: ClusterUnreachable, what: str = "") -> Trouble:
+    text = f"{what}{error.reason}: {error.detail}"
+    return Trouble(code_of_reason(error.reason), text[:TROUBLE_CHARACTERS_MAX])
+
+
+def _why_not_connected(error: Exception) -> Trouble:
+    """In the form of all trouble, what: reason: detail."""
     if isinstance(error, ClusterUnreachable):
-        return f"connect: {error.reason}: {error.detail}"
-    return f"connect: credential: {error}"
+        return _trouble(error, "connect: ")
+    return Trouble(TroubleCode.NOT_ALLOWED, f"connect: credential: {error}"[:TROUBLE_CHARACTERS_MAX])

@@ -21,7 +21,7 @@ from spillway.feasibility.fit import Fit, fit
 from spillway.feasibility.nodes import ClusterNodes
 from spillway.feasibility.volumes import NO_CLAIMS, NamespaceClaims, claims_of
 from spillway.model import LabelSet, NamespaceFacts, NodeColumns, NodeGroup, Quota, Shape, WorkloadFacts
-from spillway.texts import is_of_the_cluster
+from spillway.troubles import SIGNS_OF_LOSS, TroubleCode, code_of_record
 
 WorkloadKey = tuple[str, str]
 FITS_KEPT_MAX = 32
@@ -71,6 +71,7 @@ class ClusterView:
         self.api_server = ""
         self.twin_of = ""
         self.trouble = ""
+        self.trouble_code: int = TroubleCode.UNSPECIFIED
         self.unread = ""
         self.age_ms = NEVER
         self.heard_at: float = NEVER
@@ -232,18 +233,18 @@ class ClusterView:
     def _note_heartbeat(self, event: CapacityChanged, now: float, newer: bool) -> None:
         if event.index != 0:
             return
-        self.trouble = event.trouble
+        self.trouble, self.trouble_code = event.trouble, code_of_record(event.trouble_code, event.trouble)
         if self.unread != event.unread:
             self.unread = event.unread
             self.claims_revision += 1
-        self._note_trouble(event.trouble, now)
+        self._note_trouble(self.trouble_code, now)
         # A new owner that has not listed yet knows nothing of the nodes that we have; ours are as old as they were.
         if not newer and NEVER not in (event.age_ms, now):
             self.age_ms, self.heard_at = event.age_ms, now
 
-    def _note_trouble(self, trouble: str, now: float) -> None:
+    def _note_trouble(self, code: int, now: float) -> None:
         """A record of unknown age tells no more than that there was no trouble before the next one."""
-        if not is_of_the_cluster(trouble):
+        if code not in SIGNS_OF_LOSS:
             self.troubled_since = self.troubled_at = NEVER
         elif now != NEVER:
             self.troubled_since = now if self.troubled_since == NEVER else self.troubled_since

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from snapshot.settings import Settings
+from spillway.troubles import NO_TROUBLE, Trouble, TroubleCode
 
 NEVER_MS = -1
 
@@ -17,7 +18,7 @@ class _Source:
 
     listed: bool = False
     heard_at: float = 0.0
-    failure: str = ""
+    failure: Trouble = NO_TROUBLE
     unread: str = ""
     count: int = 0
     low: int = 0
@@ -37,10 +38,10 @@ class Age:
         self._settings = settings
         self._sources = {name: _Source() for name in sources}
         self._watermark: float | None = None
-        self._connection_failure = ""
-        self._probe_failure = ""
+        self._connection_failure = NO_TROUBLE
+        self._probe_failure = NO_TROUBLE
         self._answer: _Answer | None = None
-        self._unwritable = ""
+        self._unwritable = NO_TROUBLE
 
     # ── What is heard ───────────────────────────────────────────────────────────────────────────────────────────
 
@@ -48,26 +49,27 @@ class Age:
         """An event, a bookmark or the end of a list; count: of objects that we know of this source after it."""
         state = self._sources[source]
         state.listed = state.listed or listed
-        state.heard_at, state.failure, state.unread, self._connection_failure = now, "", "", ""
+        state.heard_at, state.failure, state.unread, self._connection_failure = now, NO_TROUBLE, "", NO_TROUBLE
         state.count, state.low, state.high = count, min(state.low, count), max(state.high, count)
         if listed:
             state.differs_since, self._answer = None, None
 
-    def failed(self, source: str, why: str) -> None:
+    def failed(self, source: str, why: Trouble) -> None:
+        """why: its text without the source."""
         self._sources[source].failure = why
 
     def not_allowed(self, source: str, why: str) -> None:
         """It is done without, until it is heard."""
         state = self._sources[source]
-        state.listed, state.failure, state.unread = False, "", why
+        state.listed, state.failure, state.unread = False, NO_TROUBLE, why
 
     def connecting(self) -> None:
         """Streams begin again with a list; until then nothing is current."""
         self._answer = None
         for state in self._sources.values():
-            state.listed, state.failure, state.unread, state.differs_since = False, "", "", None
+            state.listed, state.failure, state.unread, state.differs_since = False, NO_TROUBLE, "", None
 
-    def connection_failed(self, why: str) -> None:
+    def connection_failed(self, why: Trouble) -> None:
         self._connection_failure = why
 
     def relisting(self, source: str) -> None:
@@ -89,19 +91,23 @@ class Age:
 
     def probe_answered(self, started_at: float, counts: Mapping[str, int], doubtful: bool, now: float) -> None:
         """doubtful: what the cluster lists is not believed yet, so that no answer makes us more current."""
-        self._probe_failure, self._connection_failure = "", ""
+        self._probe_failure, self._connection_failure = NO_TROUBLE, NO_TROUBLE
         if not self.streams_current(now):
             return
         self._answer = _Answer(dict(counts))
         if not doubtful:
             self._watermark = max(started_at, started_at if self._watermark is None else self._watermark)
 
-    def probe_failed(self, why: str) -> None:
+    def probe_failed(self, why: Trouble) -> None:
         self._probe_failure, self._answer = why, None
 
     def cannot_be_said(self, why: str) -> None:
-        """What is known is more than a record holds: readers know nothing newer. Empty: it may be tried again."""
-        self._unwritable = why
+        """What is known is more than a record holds: readers know nothing newer."""
+        self._unwritable = Trouble(TroubleCode.UNWRITABLE, why)
+
+    def may_be_said(self) -> None:
+        """It is tried again."""
+        self._unwritable = NO_TROUBLE
 
     # ── What follows from it ────────────────────────────────────────────────────────────────────────────────────
 
@@ -119,14 +125,15 @@ class Age:
         return all(state.listed or state.unread for state in self._sources.values())
 
     def streams_current(self, now: float) -> bool:
-        return self.all_listed and not self._unwritable and not self._stream_trouble(now)
+        return self.all_listed and not self._unwritable.text and not self._stream_trouble(now).text
 
-    def trouble(self, now: float) -> str:
-        """Why the cluster cannot be followed now; empty when it can, or when it is only being listed.
+    def trouble(self, now: float) -> Trouble:
+        """Why the cluster cannot be followed now; NO_TROUBLE when it can, or when it is only being listed.
 
         That it is not reached comes first: by that readers judge whether it is lost.
         """
-        return self._connection_failure or self._stream_trouble(now) or self._probe_failure or self._unwritable
+        found = (self._connection_failure, self._stream_trouble(now), self._probe_failure, self._unwritable)
+        return next((one for one in found if one.text), NO_TROUBLE)
 
     @property
     def unread(self) -> str:
@@ -136,10 +143,11 @@ class Age:
     def age_ms(self, now: float) -> int:
         return NEVER_MS if self._watermark is None else max(0, round((now - self._watermark) * 1000))
 
-    def _stream_trouble(self, now: float) -> str:
+    def _stream_trouble(self, now: float) -> Trouble:
         for name, state in self._sources.items():
-            if state.failure:
-                return f"{name}: {state.failure}"
+            if state.failure.text:
+                return Trouble(state.failure.code, f"{name}: {state.failure.text}")
             if state.listed and now - state.heard_at > self._settings.stream_silence_seconds:
-                return f"{name}: nothing heard for {self._settings.stream_silence_seconds:g} s"
-        return ""
+                why = f"{name}: nothing heard for {self._settings.stream_silence_seconds:g} s"
+                return Trouble(TroubleCode.UNREACHABLE, why)
+        return NO_TROUBLE

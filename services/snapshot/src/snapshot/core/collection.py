@@ -18,7 +18,7 @@ from spillway.events import CapacityChanged, CapacityReported, PodsScheduled, Po
 from spillway.events_scaling import PodsObserved
 from spillway.kubernetes.objects import NODES, PODS, Kind
 from spillway.kubernetes.pod_metrics import PodMetrics
-from spillway.texts import UNWRITABLE
+from spillway.troubles import NO_TROUBLE, Trouble
 
 Record = CapacityChanged | CapacityReported | PodsUnschedulable | PodsScheduled | PodsObserved | Tombstone
 
@@ -56,7 +56,7 @@ class Collection:
         self._tombstones: set[int] = set()
         self._heartbeat_at = 0.0
         self._withheld_until: float | None = None
-        self._said_sign = ("", "", True)
+        self._said_sign = (NO_TROUBLE, "", True)
 
     # ── What is heard ───────────────────────────────────────────────────────────────────────────────────────────
 
@@ -86,11 +86,11 @@ class Collection:
     def alive(self, kind: Kind, now: float) -> None:
         self._heard(kind, now)
 
-    def failed(self, kind: Kind, why: str, *, forbidden: bool = False) -> None:
+    def failed(self, kind: Kind, why: Trouble, *, forbidden: bool = False) -> None:
         """forbidden: our account has no right to it. What was known of it is not, then, where it is done without."""
         if forbidden and kind in NOT_VITAL:
             self.state.retained(kind, frozenset())
-            self.age.not_allowed(kind.plural, why)
+            self.age.not_allowed(kind.plural, why.text)
         else:
             self.age.failed(kind.plural, why)
 
@@ -145,7 +145,8 @@ class Collection:
         return self.age.streams_current(now) and self.state.nodes.doubt is None
 
     def sign(self, now: float) -> Sign:
-        return Sign(self.age.age_ms(now), self.age.trouble(now) or self.state.nodes.trouble, self.age.unread)
+        trouble = self.age.trouble(now)
+        return Sign(self.age.age_ms(now), trouble if trouble.text else self.state.nodes.trouble, self.age.unread)
 
     def next_due_at(self, now: float) -> float:
         """When records() may have something to say although nothing is heard until then."""
@@ -179,7 +180,7 @@ class Collection:
         assert stream is not None
         if self._withheld_until is not None and now >= self._withheld_until:
             self._withheld_until = None
-            self.age.cannot_be_said("")
+            self.age.may_be_said()
         sign, records = self.sign(now), list[Record]()
         if self.current(now):
             records += self._state_records(stream, sign, now)
@@ -246,7 +247,7 @@ class Collection:
                     self.stream.split()
                 case CapacityReported():
                     self._withheld_until = now + self._settings.unwritable_retry_seconds
-                    self.age.cannot_be_said(f"capacity: {UNWRITABLE}: {why}"[:TROUBLE_CHARACTERS_MAX])
+                    self.age.cannot_be_said(f"capacity: unwritable: {why}"[:TROUBLE_CHARACTERS_MAX])
                 case PodsUnschedulable():
                     self.pending.shorten(record.group)
                 case PodsObserved():

@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from spillway.kubernetes import objects
 from spillway.model import LabelSet, Taint
+from spillway.troubles import NO_TROUBLE, Trouble, TroubleCode
 
 INT64_MAX = 2**63 - 1
 
@@ -44,11 +45,12 @@ class NodeTable:
         return len(self.doubt.nodes if self.doubt else self.nodes)
 
     @property
-    def trouble(self) -> str:
+    def trouble(self) -> Trouble:
         if self.doubt is None:
-            return ""
+            return NO_TROUBLE
         lost = len(self.nodes.keys() - self.doubt.nodes.keys())
-        return f"the list of nodes lost {lost} of {len(self.nodes)}; not believed yet"
+        why = f"the list of nodes lost {lost} of {len(self.nodes)}; not believed yet"
+        return Trouble(TroubleCode.NODES_DOUBTED, why)
 
     def listed(self, nodes: Iterable[objects.Node], now: float) -> None:
         found = {node.metadata.name: read_node(node) for node in nodes}

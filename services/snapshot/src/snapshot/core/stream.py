@@ -10,6 +10,7 @@ from snapshot.settings import Settings
 from spillway.columns import columns_of
 from spillway.events import CapacityChanged, CapacityReported
 from spillway.model import NamespaceFacts, NodeColumns, NodeRow, WorkloadFacts
+from spillway.troubles import Trouble
 
 Pack = Callable[[NodeColumns], bytes]
 
@@ -42,7 +43,7 @@ class Sign:
     """What each record says of the cluster itself."""
 
     age_ms: int
-    trouble: str
+    trouble: Trouble
     unread: str = ""
 
 
@@ -224,8 +225,9 @@ class Stream:
             removed=tuple(removed),
             facts=tuple(facts),
             facts_removed=tuple(facts_removed),
-            trouble=sign.trouble,
+            trouble=sign.trouble.text,
             unread=sign.unread,
+            trouble_code=sign.trouble.code,
         )
         if not is_heartbeat(event):
             block.weight += _weight(event)

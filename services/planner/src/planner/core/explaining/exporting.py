@@ -67,7 +67,7 @@ def _cluster(view: ClusterView, now: float) -> Iterator[Exported]:
     yield report, view.nodes.columns()
     if not view.is_incomplete:  # Else nothing is placed there: as in a cluster that was never heard.
         told = CapacityChanged(view.name, view.epoch, 0, 1, age_ms(view, now), b"", (), (), (), view.trouble)
-        beat = replace(told, unread=view.unread)
+        beat = replace(told, unread=view.unread, trouble_code=view.trouble_code)
         yield beat, NO_NODES
     for pending in view.pending.values():
         yield pending, None

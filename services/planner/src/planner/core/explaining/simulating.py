@@ -23,6 +23,7 @@ from spillway.columns import columns_of
 from spillway.events import PHASE_LOST, Event
 from spillway.feasibility.cluster_view import NEVER, ClusterView
 from spillway.model import Generation, NodeRow
+from spillway.troubles import TroubleCode
 
 ROUNDS_MAX = 1000
 STEP_SECONDS = 0.001
@@ -81,7 +82,7 @@ class Simulation:
         view = self._view(cluster)
         assert view.joined is not None
         view.age_ms = view.heard_at = NEVER
-        view.trouble = "supposed to be gone"
+        view.trouble, view.trouble_code = "supposed to be gone", TroubleCode.UNREACHABLE
         self.state.apply(replace(view.joined, phase=PHASE_LOST), self._now)
 
     def add_nodes(self, cluster: str, like: str, count: int) -> None:

@@ -38,6 +38,7 @@ from spillway.feasibility.volumes import uncomputed
 from spillway.kubernetes.pod_shape import bare
 from spillway.model import NODE_OWNED, ClusterInput, Part, Shape
 from spillway.texts import listed, waiting
+from spillway.troubles import TroubleCode
 
 PAGE_SIZE_DEFAULT = 100
 PAGE_SIZE_MAX = 1000
@@ -314,7 +315,15 @@ def cluster_reply(
         workloads=placed.workloads,
         nodes_lent=int((view.nodes.live & (view.nodes.state != NODE_OWNED)).sum()),
         nodes_virtual=int((counted & virtual).sum()),
+        trouble_code=_trouble_code(view),
     )
+
+
+def _trouble_code(view: ClusterView) -> int:
+    """What the trouble in an answer says: a cluster that is followed may be a twin, or have what we may not read."""
+    if view.trouble:
+        return view.trouble_code
+    return TroubleCode.NOT_ALLOWED if view.unread and not view.twin else TroubleCode.UNSPECIFIED
 
 
 def age_ms(view: ClusterView, now: float) -> int:
