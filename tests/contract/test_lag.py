@@ -7,6 +7,7 @@ import signal
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from random import Random
 
 import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
@@ -171,7 +172,7 @@ async def test_a_policys_queue_is_published_with_its_partitions(kafka: OtherKafk
     text = json.dumps(manifest).encode()
     published: asyncio.Queue[object] = asyncio.Queue()
     connections = Connections(kafka={"orders": KafkaConnection(servers)})
-    collecting = Collecting(published.put, connections, CollectingSettings(answer_seconds=20.0), lambda: 7)
+    collecting = Collecting(published.put, connections, CollectingSettings(answer_seconds=20.0), lambda: 7, Random(1))
     collecting.declare(ScalePolicyDeclared("default", "web", Generation(1, 1), "ScaledObject", "p", text, 0))
     running = asyncio.create_task(collecting.run())
     async with asyncio.timeout(PATIENCE_SECONDS):

@@ -14,6 +14,7 @@ from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, supp
 from dataclasses import asdict, dataclass
 from hashlib import sha256
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import looptime  # noqa: F401 - the plugin makes minutes of waiting take milliseconds
@@ -464,7 +465,7 @@ async def test_secrets_of_other_peoples_kafka_and_prometheus_are_told_to_nobody(
         spec = {"scaleTargetRef": {"name": "web"}, "triggers": triggers}
         head = {"apiVersion": "keda.sh/v1alpha1", "kind": "ScaledObject"}
         manifest = json.dumps({**head, "metadata": {"name": "web", "namespace": NAMESPACE}, "spec": spec}).encode()
-        collecting = Collecting(publish, connections, CollectingSettings(answer_seconds=2.0), lambda: 5_000)
+        collecting = Collecting(publish, connections, CollectingSettings(answer_seconds=2.0), lambda: 5_000, Random(1))
         collecting.declare(ScalePolicyDeclared(NAMESPACE, "web", Generation(1, 1), "ScaledObject", "web", manifest, 0))
         with structlog.testing.capture_logs() as lines:
             asking = asyncio.create_task(collecting.run())

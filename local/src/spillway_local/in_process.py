@@ -12,7 +12,7 @@ import snapshot.settings
 import vk_bridge.settings
 from descheduler.service import Descheduler
 from descheduler.settings import DeschedulerSettings
-from hpa.service import Hpa
+from hpa.service import Asking, Hpa
 from hpa.settings import HpaSettings
 from planner.service import Clocks, Planner
 from planner.settings import PlannerSettings
@@ -75,6 +75,10 @@ class InProcess:
         account = self.account(service, joined.credential)
         return ClusterApi(SimTransport(member, account=account), joined.cluster, ClusterApiSettings())
 
+    def asking(self, _name: str) -> Asking:
+        """Whom an instance of hpa asks: no connection is named here, and policies are told so."""
+        return Asking()
+
     def account(self, service: str, member: str) -> Account:
         """Change `may` to give it other rights from now on."""
         rights = frozenset[Right]().union(*(role.rights() for role in ROLES if role.service == service))
@@ -93,7 +97,7 @@ class InProcess:
         elif kind == "snapshot":
             service = Snapshot(bus, connect, self.snapshot_settings, name, wall_ms=self.wall_ms)
         elif kind == "hpa":
-            service = Hpa(bus, self.hpa_settings, f"{name}@{name}", self.wall_ms)
+            service = Hpa(bus, self.hpa_settings, f"{name}@{name}", self.wall_ms, self.asking(name))
         elif kind == "descheduler":
             service = Descheduler(bus, self.descheduler_settings, f"{name}@{name}", self.wall_ms)
         elif kind == "vk-bridge":

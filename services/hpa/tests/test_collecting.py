@@ -4,6 +4,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from random import Random
 from typing import Any
 
 import pytest
@@ -99,7 +100,7 @@ class Log:
 async def running(
     log: Log, connections: Connections, *policies: ScalePolicyDeclared, **settings: Any
 ) -> AsyncIterator[Collecting]:
-    collecting = Collecting(log.publish, connections, CollectingSettings(**settings), lambda: 5_000)
+    collecting = Collecting(log.publish, connections, CollectingSettings(**settings), lambda: 5_000, Random(1))
     for one in policies:
         collecting.declare(one)
     task = asyncio.create_task(collecting.run())
@@ -271,7 +272,7 @@ async def test_a_queue_of_more_partitions_than_a_record_holds_is_unknown() -> No
             raise ValueError("3000000 bytes: expected at most 2097152")
         await log.publish(event)
 
-    collecting = Collecting(publish, Connections(), CollectingSettings(), lambda: 5_000)
+    collecting = Collecting(publish, Connections(), CollectingSettings(), lambda: 5_000, Random(1))
     rows = (PartitionBacklog("t", 0, 5, 0, 0),)
     await collecting._tell(BacklogObserved("default", "web", "local", "g", "t", rows, 5_000, "hpa", ""))
     (event,) = log.of("web")
@@ -288,7 +289,7 @@ async def test_an_answer_that_cannot_be_told_ends_no_other_question(prometheus: 
             raise ValueError("3000000 bytes: expected at most 2097152")
         await log.publish(event)
 
-    collecting = Collecting(publish, prometheus.named(), CollectingSettings(), lambda: 5_000)
+    collecting = Collecting(publish, prometheus.named(), CollectingSettings(), lambda: 5_000, Random(1))
     for name in ("large", "up"):
         collecting.declare(policy(name, query(prometheus.url, name)))
     task = asyncio.create_task(collecting.run())
@@ -302,7 +303,7 @@ async def test_it_can_run_again_after_the_turn_came_back(prometheus: Prometheus)
     prometheus.value("up", "1")
     log = Log()
     connections = prometheus.named()
-    collecting = Collecting(log.publish, connections, CollectingSettings(), lambda: 5_000)
+    collecting = Collecting(log.publish, connections, CollectingSettings(), lambda: 5_000, Random(1))
     collecting.declare(policy("web", query(prometheus.url, "up")))
     for _ in range(2):
         count = len(log.events)

@@ -237,3 +237,14 @@ async def test_a_loan_that_the_log_forgets_after_the_withdrawal_makes_no_work(fl
     await fleet.bus.publish(Tombstone(lending_address(LENDING, OWN, "n0")))
     await asyncio.sleep(60)
     assert len(fleet.claims()) == claims
+
+
+@on_fleet(nodes=2)
+async def test_what_pods_of_a_node_that_is_gone_referred_to_is_used_no_longer_while_others_are_lent(
+    fleet: LendingFleet,
+) -> None:
+    """Nobody reads that node again, so its last reading must not count."""
+    await runs_with_a_secret(fleet, copy_unused_seconds=20.0, copies_seconds=5.0)
+    fleet.clusters[OWN].remove_node("n0")
+    await until(lambda: is_back(fleet))
+    await until(lambda: copies(fleet) == [], 120)

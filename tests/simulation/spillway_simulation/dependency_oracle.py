@@ -105,7 +105,8 @@ def on_its_way(workload: Workload, part: Part, facts: WorkloadFacts | None) -> i
 def _reserving_for_missing(state: PlannerState) -> Iterator[tuple[tuple[Key, str], str]]:
     """Where the cluster said that something is missing, and yet more is reserved than its object has; the template.
 
-    What is frozen is not decided anew.
+    What is frozen is not decided anew. A template that was given to a cluster keeps its surge there (P4): it begins to
+    roll when what is missing is there, and asks nobody for room then.
     """
     for workload in state.workloads.values():
         for part in workload.parts.values():
@@ -116,5 +117,7 @@ def _reserving_for_missing(state: PlannerState) -> Iterator[tuple[tuple[Key, str
                 continue
             facts, found = view.facts.get(workload.key), state.reservation(workload.key, part.cluster)
             has = max(said.spec_replicas, facts.spec_replicas if facts is not None else 0)
+            if is_rolling(part, facts, workload.declared.rolling_from):
+                has += workload.template_of(part).surge_of(part.replicas)
             if found.free + found.new > max(0, has - counted_of(facts)):
                 yield (workload.key, part.cluster), workload.shape.template

@@ -85,10 +85,13 @@ class Oracle:
         self._disturbed: dict[str, float] = {}
         self.hands: set[tuple[str, str]] = set()
         """Objects of ours, (cluster, name), that somebody scaled or deleted by hand."""
-        self.removals = Removals(
-            clusters, self.violated, lambda since: max(self._disturbed.values(), default=-1) > since
-        )
         self.ownership = Ownership(clusters, self.violated)
+        self.removals = Removals(
+            clusters,
+            self.violated,
+            lambda since: max(self._disturbed.values(), default=-1) > since,
+            self.ownership.is_orphaned,
+        )
         self.scaling = ScalingOracle(self.violated, was_told)
         self.lending: LendingOracle | None = None
         self.reads: ReadOracle | None = None
@@ -206,6 +209,8 @@ class Oracle:
         for part in placement.parts:
             self._on_part(name, known, part, before.get(part.cluster), declared.template_generation)
         self.removals.placed(known.placement, placement, declared)
+        for cluster in (before.keys() - {part.cluster for part in placement.parts}) & self.removals.lost:
+            self.ownership.given_up(cluster, key, max(known.parts[cluster], default=NO_GENERATION))
         known.placement, known.generation = placement, placement.generation
         for part in placement.parts:
             was = before.get(part.cluster)

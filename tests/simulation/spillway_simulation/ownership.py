@@ -19,7 +19,7 @@ Key = tuple[str, str]
 
 
 class Ownership:
-    """Orphans (abandoned), and clusters that have left, with all that was in them then."""
+    """Orphans (abandoned), clusters that have left, with all that was in them then, and parts given up in lost ones."""
 
     def __init__(self, clusters: Mapping[str, SimCluster], violated: Callable[[str], None]) -> None:
         self._clusters = clusters
@@ -27,6 +27,7 @@ class Ownership:
         self._orphans: set[tuple[str, str]] = set()
         self._away: set[str] = set()
         self._left: dict[str, tuple[float, Generation]] = {}
+        self._given_up: dict[tuple[str, Key], tuple[float, Generation]] = {}
         self.seen: Counter[str] = Counter()
         """How often what is judged here happened: adopted, released, left (clusters), orphaned."""
 
@@ -36,6 +37,18 @@ class Ownership:
     def orphan(self, cluster: str, found: Object) -> None:
         self.seen["orphaned"] += 1
         self._orphans.add((cluster, found["metadata"]["uid"]))
+
+    def is_orphaned(self, cluster: str, key: Key) -> bool:
+        """Whether an orphan of this name is there: a part that was placed before that was said is listed no more."""
+        found = self._clusters[cluster].get("deployments", key[1], key[0])
+        return found is not None and self.is_orphan(cluster, found)
+
+    def given_up(self, cluster: str, key: Key, newest: Generation) -> None:
+        """Its cluster is declared Lost, and no placement lists the part any more. newest: of its versions so far."""
+        self._given_up[cluster, key] = asyncio.get_running_loop().time(), newest
+        found = self._clusters[cluster].get("deployments", key[1], key[0])
+        if found is not None and members.is_ours(found) and not self.is_orphan(cluster, found):
+            self.orphan(cluster, found)
 
     def joined(self, cluster: str) -> None:
         self._away.discard(cluster)
@@ -52,10 +65,10 @@ class Ownership:
     def wrote(self, cluster: str, key: Key, before: Object | None, after: Object | None, adopted: bool) -> None:
         """A write that was carried out. adopted: it took the object over, as a placement says."""
         name = f"{'/'.join(key)} in {cluster}"
-        at, newest = self._left.get(cluster, (-1.0, NO_GENERATION))
+        at, newest = self._settled(cluster, key)
         in_flight = at >= 0 and SENT.get() <= at + TOLD_SECONDS
         if before is not None and self.is_orphan(cluster, before):
-            if adopted:
+            if adopted or self._is_placed_anew(cluster, key, after):
                 self._orphans.discard((cluster, before["metadata"]["uid"]))
             elif not in_flight:
                 self._violated(f"{name}: an orphan was written or deleted, and nobody adopted it")
@@ -68,6 +81,19 @@ class Ownership:
             self.orphan(cluster, after)
         else:
             self._violated(f"{name}: made at {members.version_of(after)}, from before the cluster left")
+
+    def _settled(self, cluster: str, key: Key) -> tuple[float, Generation]:
+        """When all that was there of this name was given up, and the newest version then."""
+        never = (-1.0, NO_GENERATION)
+        return max(self._left.get(cluster, never), self._given_up.get((cluster, key), never))
+
+    def _is_placed_anew(self, cluster: str, key: Key, after: Object | None) -> bool:
+        """Whether its cluster stayed in the fleet, and the name was placed there again before an orphan was seen."""
+        if after is None or (cluster, key) not in self._given_up:
+            return False
+        left_at, _ = self._left.get(cluster, (-1.0, NO_GENERATION))
+        at, newest = self._given_up[cluster, key]
+        return at > left_at and members.version_of(after) > newest
 
     def marked(self, cluster: str, key: Key, before: Object, after: Object, versions: dict[Generation, Part]) -> bool:
         """A write of metadata alone: an adoption's or a release's. Whether it took the object over, as it may."""

@@ -65,17 +65,22 @@ class Trail:
 
 
 class Removals:
-    """disturbed_since(time): whether hands or nodes changed what runs anywhere since then. lost: declared Lost now."""
+    """disturbed_since(time): whether hands or nodes changed what runs anywhere since then. lost: declared Lost now.
+
+    is_orphaned: whether an orphan of a name is in a cluster.
+    """
 
     def __init__(
         self,
         clusters: Mapping[str, SimCluster],
         violated: Callable[[str], None],
         disturbed_since: Callable[[float], bool],
+        is_orphaned: Callable[[str, Key], bool],
     ) -> None:
         self._clusters = clusters
         self._violated = violated
         self._disturbed_since = disturbed_since
+        self._is_orphaned = is_orphaned
         self._trails: dict[Key, Trail] = {}
         self.lost: set[str] = set()
 
@@ -112,7 +117,8 @@ class Removals:
         if was.adopting or (part is not None and part.releasing):
             return ""  # It follows what runs, or what runs is given back as it is.
         if part is None:
-            return "" if was.cluster in self.lost else "it is listed no more"
+            given_up = was.cluster in self.lost or self._is_orphaned(was.cluster, (declared.namespace, declared.name))
+            return "" if given_up else "it is listed no more"
         before = trail.declared
         assert before is not None
         match cause:

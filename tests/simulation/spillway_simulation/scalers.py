@@ -33,6 +33,8 @@ RESTS_AFTER_SECONDS = 45.0
 """So long after the last fault a loop may still decide: a window, a window of samples and an initialization of pods."""
 HEADROOM_RESTS_AFTER_SECONDS = 300.0
 """The same where one follows what is idle: each fall waits for pods' grace, and makes room that others may wait for."""
+SILENT_WATCH_SECONDS = 100.0
+"""So long nobody may know what changes in a member whose versions began again: its watches from before say nothing."""
 RESTING_SECONDS = 40.0
 """So long it is watched then: more than two windows."""
 
@@ -238,6 +240,8 @@ async def resting(world: World, over: float) -> None:
     scaling = world.oracle.scaling
     follows = any(one.kind == HEADROOM for one in world.script.scaled)
     after = HEADROOM_RESTS_AFTER_SECONDS if follows else RESTS_AFTER_SECONDS
+    if any(fault.kind == "versions-back" for fault in world.script.faults):
+        after += SILENT_WATCH_SECONDS
     await asyncio.sleep(max(0.0, over + after - world.loop.time()))
     begins = world.loop.time()
     await asyncio.sleep(RESTING_SECONDS)

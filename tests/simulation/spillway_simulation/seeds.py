@@ -4,6 +4,8 @@ A seed stands for the same script only as long as script.py draws the same: each
 What was added to the scripts later is drawn from streams of its own; a kept seed runs with what there was in its day.
 """
 
+from collections.abc import Callable
+
 from spillway_simulation.brownfield_script import with_brownfield
 from spillway_simulation.dependency_script import with_dependencies
 from spillway_simulation.lending_script import with_lending
@@ -55,22 +57,31 @@ KEPT_VERSIONS: dict[int, str] = {
 """Since versions of members begin again."""
 
 KEPT_LENDING: dict[int, str] = {
+    630049: "none: a part that was given up in a lost cluster is an orphan there, also where that never left",
     630098: "what pods of a returned node had referred to counted for ever: a copy of a Secret stayed in its owner",
+    640016: "none: a template that waits for what its cluster lacks keeps its surge there",
+    640023: "none: the check took a silent watch for constant capacity; and it was another story at each run",
+    640025: "none: a part was placed where an orphan was not known yet, and listed no more once it was",
 }
 """Since nodes are lent, planners are read, records are forgotten and things are missing."""
 
-KEPT = KEPT_FIRST | KEPT_BROWNFIELD | KEPT_VERSIONS | KEPT_LENDING
+DAYS: tuple[tuple[dict[int, str], tuple[Callable[[Script], Script], ...]], ...] = (
+    (KEPT_FIRST, ()),
+    (KEPT_BROWNFIELD, (with_scaling, with_brownfield)),
+    (KEPT_VERSIONS, (with_versions_back,)),
+    (KEPT_LENDING, (with_lending, with_reads, with_retention, with_dependencies, with_fleet)),
+)
+"""What was added to the scripts, in that order, and the seeds kept before the next was. An addition is a new line."""
+
+KEPT = {seed: lesson for kept, _ in DAYS for seed, lesson in kept.items()}
 
 
 def script_of(seed: int) -> Script:
     """The same seed, the same script."""
     script = first_script(seed)
-    if seed in KEPT_FIRST:
-        return script
-    script = with_brownfield(with_scaling(script))
-    if seed in KEPT_BROWNFIELD:
-        return script
-    script = with_versions_back(script)
-    if seed in KEPT_VERSIONS:
-        return script
-    return with_fleet(with_dependencies(with_retention(with_reads(with_lending(script)))))
+    for kept, additions in DAYS:
+        for add in additions:
+            script = add(script)
+        if seed in kept:
+            return script
+    return script

@@ -12,7 +12,7 @@ import propagator.settings
 import snapshot.settings
 import vk_bridge.settings
 from descheduler.settings import DeschedulerSettings
-from hpa.service import Hpa
+from hpa.service import Asking, Hpa
 from hpa.settings import HpaSettings
 from planner.service import Planner
 from planner.settings import PlannerSettings
@@ -90,8 +90,13 @@ DESCHEDULER = DeschedulerSettings(again_seconds=20.0, losses_kept_seconds=60.0, 
 class SimulatedPlatform(InProcess):
     """InProcess, with the way to the members through the simulated network."""
 
-    __slots__ = ("network",)
+    __slots__ = ("network", "seed")
     network: Network
+    seed: int
+
+    def asking(self, name: str) -> Asking:
+        """The same questions at the same instants, whenever this seed is run."""
+        return Asking(random=Random(f"{self.seed}/asking/{name}"))
 
     def connect(self, service: str, joined: ClusterJoined) -> ClusterApi:
         member = self.members.get(joined.credential)
@@ -141,7 +146,7 @@ class World:
         if script.retention is not None:
             self.platform.snapshot_settings = replace(SNAPSHOT, full_seconds=script.retention.seconds / 3)
         self.platform.descheduler_settings, self.platform.bridge_settings = DESCHEDULER, BRIDGE
-        self.platform.network = self.network
+        self.platform.network, self.platform.seed = self.network, script.seed
         self.processes: dict[str, Process] = {}
         self.untouched: dict[tuple[str, str], str] = {}
         self.woken: Callable[[Process], None] = lambda _: None

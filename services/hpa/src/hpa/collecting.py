@@ -39,7 +39,10 @@ class CollectingSettings:
 
 
 class Collecting:
-    """publish writes to the log, and raises BusUnavailable. wall_ms: Unix time, for the records."""
+    """publish writes to the log, and raises BusUnavailable. wall_ms: Unix time, for the records.
+
+    random: by how much an interval is shortened.
+    """
 
     def __init__(
         self,
@@ -47,13 +50,13 @@ class Collecting:
         connections: Connections,
         settings: CollectingSettings,
         wall_ms: Callable[[], int],
-        random: Random | None = None,
+        random: Random,
     ) -> None:
         self._publish = publish
         self._connections = connections
         self._settings = settings
         self._wall_ms = wall_ms
-        self._random = random or Random()
+        self._random = random
         lag = LagSettings(answer_seconds=settings.answer_seconds)
         query = PrometheusSettings(settings.answer_seconds, settings.answer_bytes_max, settings.at_once)
         self._kafka = {name: KafkaLag(one, lag) for name, one in connections.kafka.items()}

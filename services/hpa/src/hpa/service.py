@@ -5,6 +5,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from random import Random
 from typing import TypeVar
 
 import structlog
@@ -35,10 +36,11 @@ log = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True)
 class Asking:
-    """Whom hpa asks what policies need to know."""
+    """Whom hpa asks what policies need to know. random: spreads the questions; a test gives one that is seeded."""
 
     connections: Connections = field(default_factory=Connections)
     settings: CollectingSettings = field(default_factory=CollectingSettings)
+    random: Random = field(default_factory=Random)
 
 
 class Hpa:
@@ -105,7 +107,9 @@ class Hpa:
     async def _collect(self) -> None:
         """Asks what the declared policies need to know, while this instance has the turn."""
         asking = self._asking
-        self._collecting = Collecting(self._bus.publish, asking.connections, asking.settings, self._wall_ms)
+        self._collecting = Collecting(
+            self._bus.publish, asking.connections, asking.settings, self._wall_ms, asking.random
+        )
         for scaled in self._state.scaled.values():
             self._collecting.declare(scaled.declared)
         await self._collecting.run()

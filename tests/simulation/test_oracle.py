@@ -1,0 +1,106 @@
+"""What the simulation's checks say of a few records, where a seed that shows it would be rare."""
+
+import asyncio
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from planner.core.manifests.policy import DEFAULT_POLICY
+from sim.cluster import SimCluster
+from spillway.dead_letters import outgoing
+from spillway.events import PHASE_ACTIVE, PHASE_LOST, ClusterJoined, Event, PlacementDecided, WorkloadDeclared
+from spillway.model import Generation, Part
+from spillway_local.fleet_plan import deployment
+from spillway_local.in_process import FLEET_ID
+
+sys.path.insert(0, str(Path(__file__).parent))
+from spillway_simulation.brownfield import DEPLOYMENTS, NAMESPACE, by_hand, plant
+from spillway_simulation.oracle import Oracle
+from spillway_simulation.ownership import SENT, TOLD_SECONDS
+from spillway_simulation.script import Found
+from spillway_simulation.seeds import DAYS, KEPT, script_of
+
+NAME, MEMBER = "web", "own-1"
+KEY = (NAMESPACE, NAME)
+
+
+class Judged(NamedTuple):
+    """The checks, and a member with an object of ours in it that was placed there by the first placement."""
+
+    oracle: Oracle
+    member: SimCluster
+
+    def told(self, *events: Event) -> None:
+        self.oracle.on_records([outgoing(event) for event in events], "spillway/planner-1")
+
+    def object_is_orphan(self) -> bool:
+        found = self.member.get("deployments", NAME, NAMESPACE)
+        return found is not None and self.oracle.ownership.is_orphan(MEMBER, found)
+
+
+def joined(phase: str) -> ClusterJoined:
+    return ClusterJoined(MEMBER, MEMBER, "", "own", "", "", (), (), phase)
+
+
+def placed(sequence: int, *parts: Part) -> PlacementDecided:
+    unplaced = 2 - sum(part.replicas for part in parts)
+    return PlacementDecided(NAMESPACE, NAME, Generation(0, sequence), 1, parts, unplaced, "")
+
+
+@pytest.fixture
+async def judged() -> AsyncIterator[Judged]:
+    async with SimCluster(MEMBER) as member:
+        oracle = Oracle({MEMBER: member}, lambda _source, _key: True)
+        plant(member, Found(NAME, 100, ((MEMBER, 2),), FLEET_ID))
+        oracle.note_room()
+        one = Judged(oracle, member)
+        manifest = deployment(NAME, NAMESPACE, 2, cpu="100m", memory="64Mi").encode()
+        declared = WorkloadDeclared(NAMESPACE, NAME, "Deployment", 1, 1, manifest, 2, DEFAULT_POLICY, (), (), (), False)
+        oracle.disturbed(MEMBER)  # It has no node, so it is not asked whether there is room.
+        one.told(joined(PHASE_ACTIVE), declared, placed(2, Part(MEMBER, Generation(0, 1), 2, 0, 2, False)))
+        assert oracle.violations == []
+        yield one
+
+
+async def test_a_part_that_is_given_up_in_a_lost_cluster_leaves_an_orphan_there(judged: Judged) -> None:
+    judged.told(joined(PHASE_LOST), placed(3))
+    judged.told(joined(PHASE_ACTIVE))
+    assert judged.oracle.violations == []
+    assert judged.object_is_orphan()
+
+
+async def test_a_part_that_is_listed_no_more_in_a_cluster_that_is_not_lost_is_said(judged: Judged) -> None:
+    judged.told(placed(3))
+    assert "it is listed no more" in judged.oracle.violations[0]
+    assert not judged.object_is_orphan()
+
+
+async def test_a_part_may_be_listed_no_more_where_an_orphan_has_its_name(judged: Judged) -> None:
+    judged.told(joined(PHASE_LOST), placed(3))
+    judged.told(joined(PHASE_ACTIVE))
+    judged.told(placed(4, Part(MEMBER, Generation(0, 4), 1, 0, 1, False)))
+    judged.told(placed(5))
+    assert judged.oracle.violations == []
+    assert judged.object_is_orphan()
+
+
+async def test_an_orphan_in_a_cluster_that_was_lost_is_written_by_nobody(judged: Judged) -> None:
+    judged.told(joined(PHASE_LOST), placed(3))
+    judged.told(joined(PHASE_ACTIVE))
+    before = judged.member.get("deployments", NAME, NAMESPACE)
+    by_hand(judged.member, "DELETE", f"{DEPLOYMENTS}/{NAME}")
+    SENT.set(asyncio.get_running_loop().time() + TOLD_SECONDS + 1)
+    judged.oracle.ownership.wrote(MEMBER, KEY, before, None, adopted=False)
+    assert "an orphan was written or deleted" in judged.oracle.violations[0]
+
+
+def test_a_kept_seed_is_the_story_of_its_day() -> None:
+    """What is added to the scripts later changes none of them: each list has its place among the additions."""
+    assert sum(len(kept) for kept, _ in DAYS) == len(KEPT)
+    assert script_of(2034).scaled == ()
+    assert script_of(41094).scaled != ()
+    assert script_of(500564).lending is None
+    assert script_of(630098).lending is not None
