@@ -31,7 +31,8 @@ from spillway.events import DecisionRecorded
 from spillway.model import ClusterInput, Generation, NodeGroup, Taint
 from spillway.rpc.calls import Call, request_bytes
 from spillway.rpc.fleets import FLEET_KEY, fleet_in
-from spillway.rpc.security import CALLER, Caller, Gate, UnsafeBind, check_namespaces, is_loopback
+from spillway.rpc.namespaces import check_namespaces
+from spillway.rpc.security import CALLER, Caller, Gate, UnsafeBind, is_loopback
 from spillway.rpc.services import LENDING, PLANNER, SCALING, Patience, PlannerClient, RpcServer, RpcSettings
 from spillway.running.process import OperatorError
 from spillway.wire import TooManyEntries
@@ -541,7 +542,12 @@ AUTH_TABLE = [
         "t", "apply", api.ApplyRequest((manifest(None),)), "PERMISSION_DENIED", ["'default'"], id="no namespace"
     ),
     pytest.param(
-        "t", "apply", api.ApplyRequest(("metadata: {namespace: z}",)), "PERMISSION_DENIED", ["'z'"], id="YAML"
+        "t",
+        "apply",
+        api.ApplyRequest(("kind: Deployment\nmetadata: {namespace: z}",)),
+        "PERMISSION_DENIED",
+        ["'z'"],
+        id="YAML",
     ),
     pytest.param(
         "t",
@@ -556,16 +562,16 @@ AUTH_TABLE = [
         for number, other in enumerate(
             (
                 '{"kind": "PlacementPolicy", "spec": {"ownFirst": true}}',
-                "{kind: PropagationPolicy, metadata: {name: p}}",
-                "{kind: ConfigMap, metadata: {name: c, namespace: ''}}",
-                "{kind: Service, metadata: {name: s, namespace: a}}",
+                "kind: PropagationPolicy\nmetadata: {name: p}",
+                "kind: ConfigMap\nmetadata: {name: c, namespace: ''}",
+                "kind: Service\nmetadata: {name: s, namespace: a}",
             )
         )
     ),
     pytest.param(
         "t",
         "apply",
-        api.ApplyRequest((manifest("a"), "{kind: PlacementPolicy, metadata: {namespace: z}}")),
+        api.ApplyRequest((manifest("a"), "kind: PlacementPolicy\nmetadata: {namespace: z}")),
         "PERMISSION_DENIED",
         ["'z'"],
         id="a policy elsewhere",
@@ -573,7 +579,7 @@ AUTH_TABLE = [
     pytest.param(
         "t",
         "apply",
-        api.ApplyRequest((manifest(None), "{kind: PlacementPolicy, metadata: {namespace: a}}")),
+        api.ApplyRequest((manifest(None), "kind: PlacementPolicy\nmetadata: {namespace: a}")),
         "PERMISSION_DENIED",
         ["'default'"],
         id="a policy lends its workload no namespace",

@@ -8,7 +8,8 @@ from spillway import api_lending as lending
 from spillway.api import RequestError
 from spillway.events_lending import LendingRule
 from spillway.model import Generation, Requirement
-from spillway.rpc.security import Caller, check_namespaces
+from spillway.rpc.callers import Caller
+from spillway.rpc.namespaces import check_namespaces
 from spillway.rpc.services import LENDING, LendingClient, RpcServer, RpcSettings
 
 RULE = LendingRule("big", (Requirement("size", "In", ("big",)),), "idle", 50, 2, 600, 0.25)

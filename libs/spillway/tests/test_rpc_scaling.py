@@ -10,7 +10,8 @@ from spillway import api_scaling as scaling
 from spillway.api import RequestError
 from spillway.events_scaling import BacklogObserved, LoadObserved, PartitionBacklog
 from spillway.model import Generation
-from spillway.rpc.security import Caller, check_namespaces
+from spillway.rpc.callers import Caller
+from spillway.rpc.namespaces import check_namespaces
 from spillway.rpc.services import SCALING, RpcServer, RpcSettings, ScalingClient
 
 LOAD = LoadObserved("shop", "web", "rps", "", "", "own-1", "web-1", 1500, 9, 30, "me", "")
@@ -101,7 +102,7 @@ async def test_what_a_standby_explains_is_asked_of_the_leader_that_it_names() ->
             assert await client.explain_policy(scaling.ExplainPolicyRequest("shop", "web")) == fresh
 
 
-MANIFEST = json.dumps({"metadata": {"name": "x", "namespace": "shop"}})
+MANIFEST = json.dumps({"kind": "ScaledObject", "metadata": {"name": "x", "namespace": "shop"}})
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from spillway.clusters.credentials import BadCredentials, load_endpoint
 from spillway.kubernetes.manifest_text import read_object
 from spillway.kubernetes.pod_shape import declared_shape
 from spillway.rpc.callers import Caller, callers_of
-from spillway.rpc.security import check_namespaces
+from spillway.rpc.namespaces import check_namespaces
 from spillway.settings import OperatorError
 from spillway_fuzz import samples
 from spillway_fuzz.mutation import mutated_bytes, mutated_json

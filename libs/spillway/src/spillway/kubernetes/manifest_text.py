@@ -7,7 +7,7 @@ from typing import Any, Final
 import yaml
 
 from spillway.api import RequestError, invalid
-from spillway.yaml_text import read_yaml
+from spillway.yaml_text import NODES_MAX, read_counted
 
 MANIFEST_BYTES_MAX: Final = 900 * 1024
 """Bound on each object, so that a record stays under 1 MiB."""
@@ -17,16 +17,51 @@ NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?")
 LABEL_NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
 
 
-def read_object(text: str, where: str) -> dict[str, Any]:
-    """The object. Raises RequestError that says what is wrong with it, under the name `where`."""
+class ReadManifest(str):
+    """A manifest that was read once: its text, and what makes it quick to read again.
+
+    json: the same as JSON; empty where the text is JSON, or says what JSON does not have. trouble: why it is no object
+    that may be read; empty when it is one. nodes: YAML's values that were read.
+    """
+
+    __slots__ = ("json", "nodes", "trouble")
+    json: str
+    nodes: int
+    trouble: str
+
+
+class _Unreadable(Exception):
+    """Says what is wrong with a text, without its name."""
+
+
+def read_once(text: str, nodes_max: int) -> ReadManifest:
+    """A manifest of at most so many values. Raises nothing: what is wrong with it is said by whoever reads it again."""
+    manifest = ReadManifest(text)
+    manifest.json, manifest.nodes, manifest.trouble = "", 0, ""
+    try:
+        parsed, manifest.nodes = _parsed(text, nodes_max)
+        if not _is_json(text):
+            manifest.json = _json_of(parsed)
+    except _Unreadable as bad:
+        manifest.trouble = str(bad)
+    return manifest
+
+
+def check_size(text: str, where: str) -> int:
+    """Its bytes. Raises RequestError for more than a manifest may have; nothing is read of it."""
     size = len(text.encode())
     if size > MANIFEST_BYTES_MAX:
         raise RequestError("INVALID_ARGUMENT", f"{where}: {size} bytes: expected at most {MANIFEST_BYTES_MAX}")
+    return size
+
+
+def read_object(text: str, where: str) -> dict[str, Any]:
+    """The object. Raises RequestError that says what is wrong with it, under the name `where`."""
+    check_size(text, where)
     try:
-        parsed = json.loads(text) if text.lstrip().startswith("{") else read_yaml(text)
-    except (ValueError, yaml.YAMLError, RecursionError) as error:
-        raise RequestError("INVALID_ARGUMENT", f"{where}: neither JSON nor YAML: {str(error)[:200]}") from None
-    _check_extent(parsed, size, where)
+        parsed = _read_again(text) if isinstance(text, ReadManifest) else _parsed(text, NODES_MAX)[0]
+    except _Unreadable as bad:
+        raise RequestError("INVALID_ARGUMENT", f"{where}: {bad}") from None
     if "\\u" in text or "\\U" in text:
         _check_characters(parsed, where)
     if not isinstance(parsed, dict):
@@ -34,6 +69,46 @@ def read_object(text: str, where: str) -> dict[str, Any]:
     if not isinstance(parsed.get("kind"), str):
         raise invalid(f"{where}.kind", parsed.get("kind"), "a kind")
     return parsed
+
+
+def _is_json(text: str) -> bool:
+    return text.lstrip().startswith("{")
+
+
+def _parsed(text: str, nodes_max: int) -> tuple[Any, int]:
+    """What it says, and how many values of YAML that were. JSON's bytes bound what reading it costs."""
+    try:
+        if _is_json(text):
+            parsed, nodes = json.loads(text, object_pairs_hook=_without_repeats), 0
+        else:
+            parsed, nodes = read_counted(text, nodes_max)
+    except (ValueError, yaml.YAMLError, RecursionError) as error:
+        raise _Unreadable(f"neither JSON nor YAML: {str(error)[:200]}") from None
+    _check_extent(parsed, len(text.encode()))
+    return parsed, nodes
+
+
+def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """A name twice in one object is read one way by some, and another way by others; the API server refuses it, too."""
+    value = dict(pairs)
+    if len(value) != len(pairs):
+        raise ValueError("a name stands twice in one object")
+    return value
+
+
+def _read_again(manifest: ReadManifest) -> Any:
+    if manifest.trouble:
+        raise _Unreadable(manifest.trouble)
+    return json.loads(manifest.json) if manifest.json else _parsed(str(manifest), NODES_MAX)[0]
+
+
+def _json_of(value: object) -> str:
+    """Empty where JSON would say something else: of keys that are no text, of NaN, of bytes."""
+    try:
+        text = json.dumps(value, allow_nan=False)
+        return text if json.loads(text) == value else ""
+    except (TypeError, ValueError, RecursionError):
+        return ""
 
 
 def canonical(value: object) -> bytes:
@@ -44,16 +119,16 @@ def canonical(value: object) -> bytes:
         raise RequestError("INVALID_ARGUMENT", f"manifests: not representable as JSON: {error}") from None
 
 
-def _check_extent(parsed: object, size: int, where: str) -> None:
+def _check_extent(parsed: object, size: int) -> None:
     """Refuses what is nested too deep, and YAML that is far larger when its aliases are followed."""
     values, waiting = 0, [(parsed, 0)]
     while waiting:
         value, depth = waiting.pop()
         values += 1
         if depth > DEPTH_MAX:
-            raise RequestError("INVALID_ARGUMENT", f"{where}: nested deeper than {DEPTH_MAX}")
+            raise _Unreadable(f"nested deeper than {DEPTH_MAX}")
         if values > size + 1:  # Every value that is written out takes a byte.
-            raise RequestError("INVALID_ARGUMENT", f"{where}: aliases that repeat more than the text has bytes")
+            raise _Unreadable("aliases that repeat more than the text has bytes")
         if isinstance(value, dict):
             waiting.extend((inner, depth + 1) for inner in value.values())
         elif isinstance(value, list):

@@ -1,32 +1,23 @@
 """Who may call us and how much: the bind that is refused, callers by token or certificate, rates and sizes."""
 
+import asyncio
 import hashlib
 import ipaddress
-import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
-import yaml
 from msgspec import Meta
 
-from spillway.api import ExplainRequest, FreezeRequest, PlanBatchRequest, RequestError, UnfreezeRequest
-from spillway.api_scaling import DeclarePolicyRequest, ReportRequest
+from spillway.api import RequestError
 from spillway.reasons import TOO_MANY_CALLS
 from spillway.rpc.callers import NOBODY, Caller, Callers, CallersFile
-from spillway.scopes import read_scope
 from spillway.settings import OperatorError, setting
-from spillway.yaml_text import read_yaml
 
 MEBIBYTE = 2**20
-CLUSTER_WIDE_VERBS = frozenset({"list_clusters"})
-"""Which have no namespace, and are answered to callers of some namespaces, too. What changes a cluster or the fleet is
-not among them, nor Export: both concern all namespaces."""
-DEFAULT_NAMESPACE = "default"
-GO_WITH_THEIR_WORKLOAD = frozenset({"PlacementPolicy", "PropagationPolicy", "ConfigMap", "Service"})
-"""Kinds that are read as of the namespace of the workload in the same request, where they name none."""
 
 
 class TooManyCalls(RequestError):
@@ -60,6 +51,12 @@ class RpcSettings:
     )
     request_entries_max: Annotated[int, Meta(ge=1)] = setting(
         20_000, "entries of all lists of one request together, counted before they are read"
+    )
+    manifest_values_max: Annotated[int, Meta(ge=1)] = setting(
+        100_000, "values of all manifests of one request that are written as YAML, keys included"
+    )
+    manifests_waiting_max: Annotated[int, Meta(ge=1)] = setting(
+        4, "requests with long manifests of one caller that are read or wait for it; they are read one after the other"
     )
     requests_per_second: Annotated[float, Meta(gt=0)] = setting(500.0, "calls a second that each caller may make")
     requests_burst: Annotated[int, Meta(ge=1)] = setting(1000, "calls that a caller may make at once, after a pause")
@@ -117,15 +114,21 @@ class Gate:
         self._settings = settings
         self._now = now
         self._buckets: dict[str, _Bucket] = {}
+        self._thread = ThreadPoolExecutor(1, "callers")
         self._open = not settings.callers and not settings.client_ca
 
     @property
     def callers(self) -> Callers:
         return self._file.callers if self._file else NOBODY
 
-    def look(self) -> bool:
-        """Whether the callers file has others than before. Reads it: call it in a thread."""
-        return self._file is not None and self._file.look()
+    def close(self) -> None:
+        self._thread.shutdown(wait=False)
+
+    async def has_changed(self) -> bool:
+        """Whether the callers file has others than before. Reads it, in a thread of its own, which no request fills."""
+        if self._file is None:
+            return False
+        return await asyncio.get_running_loop().run_in_executor(self._thread, self._file.look)
 
     def still_knows(self, caller: Caller) -> bool:
         """Whether it may still do exactly what it could when it was let in."""
@@ -181,80 +184,3 @@ class _Bucket:
             return (1.0 - self._left) / per_second
         self._left -= 1.0
         return 0.0
-
-
-def check_namespaces(caller: Caller, verb: str, request: object) -> None:
-    """Raises PERMISSION_DENIED when the request touches a namespace that the caller may not use.
-
-    Reads manifests only for callers that are restricted; slow for large YAML, so call it in a thread.
-    """
-    if not caller.is_restricted or verb in CLUSTER_WIDE_VERBS:
-        return
-    if isinstance(request, PlanBatchRequest):
-        for item in request.items:
-            for inner, asked in (("apply", item.apply), ("scale", item.scale)):
-                if asked is not None:
-                    check_namespaces(caller, inner, asked)
-        return
-    if isinstance(request, DeclarePolicyRequest):
-        caller.require(verb, _namespace_of(request.manifest, "manifest"))
-        return
-    if isinstance(request, ReportRequest):
-        for namespace in {reported.namespace for reports in (request.loads, request.backlogs) for reported in reports}:
-            caller.require(verb, namespace or DEFAULT_NAMESPACE)
-        return
-    manifests: tuple[str, ...] | None = getattr(request, "manifests", None)
-    if isinstance(request, ExplainRequest) and (request.name or not request.manifests):
-        caller.require(verb, request.namespace or DEFAULT_NAMESPACE)
-    if manifests is None:
-        caller.require(verb, _namespace_asked(request))
-        return
-    for index, manifest in enumerate(manifests):
-        if namespace := _namespace_of(manifest, f"manifests[{index}]"):
-            caller.require(verb, namespace)
-
-
-def check_items(caller: Caller, request: object) -> None:
-    """Raises PERMISSION_DENIED when a batch has an item that the caller may not ask for alone."""
-    for item in request.items if isinstance(request, PlanBatchRequest) else ():
-        caller.require_verb("apply" if item.apply is not None else "scale")
-
-
-def _namespace_asked(request: object) -> str:
-    """The one namespace that a request is about; empty when it is about all: the fleet, a cluster."""
-    if isinstance(request, FreezeRequest | UnfreezeRequest):
-        return read_scope(request.scope).namespace
-    namespace: str = getattr(request, "namespace", "")
-    return namespace
-
-
-def _namespace_of(manifest: str, field: str) -> str:
-    """The namespace that a manifest is in; empty: that of its workload. What reads two ways, or not, is refused."""
-    try:
-        value = _load(manifest)
-    except (ValueError, yaml.YAMLError, RecursionError) as error:
-        raise RequestError("INVALID_ARGUMENT", f"{field}: expected one object as JSON or YAML: {error}") from error
-    named = value if isinstance(value, Mapping) else {}
-    kind, metadata = named.get("kind"), named.get("metadata")
-    goes_along = isinstance(kind, str) and kind in GO_WITH_THEIR_WORKLOAD
-    if metadata is None and goes_along:
-        return ""
-    namespace = metadata.get("namespace", "") if isinstance(metadata, Mapping) else None
-    if not isinstance(namespace, str):
-        raise RequestError("INVALID_ARGUMENT", f"{field}.metadata: expected an object with a name and a namespace")
-    return namespace or ("" if goes_along else DEFAULT_NAMESPACE)
-
-
-def _load(manifest: str) -> object:
-    try:
-        return json.loads(manifest, object_pairs_hook=_without_repeats)
-    except json.JSONDecodeError:
-        return read_yaml(manifest)
-
-
-def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """A name twice in one object could be read one way here and another way by the planner."""
-    value = dict(pairs)
-    if len(value) != len(pairs):
-        raise ValueError("a name stands twice in one object")
-    return value

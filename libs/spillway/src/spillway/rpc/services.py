@@ -22,6 +22,8 @@ from spillway.rpc.callers import READING_VERBS, Caller
 from spillway.rpc.calls import LENDING, PLANNER, SCALING, Call, Service, message_bytes, request_bytes, with_keys
 from spillway.rpc.fleets import FLEET_KEY, Fleets, fleet_in, refuse_other
 from spillway.rpc.listener import Listener
+from spillway.rpc.manifest_reading import ManifestReading
+from spillway.rpc.namespaces import check_items
 from spillway.rpc.refusals import Trailer, bounded, refusal, trailer_of
 from spillway.rpc.route import Route, reason_of
 from spillway.rpc.security import (
@@ -30,8 +32,6 @@ from spillway.rpc.security import (
     Gate,
     RpcSettings,
     TooManyCalls,
-    check_items,
-    check_namespaces,
     is_loopback,
     read_file,
 )
@@ -104,6 +104,7 @@ class RpcServer:
     ) -> None:
         self._fleet = fleet
         self._gate = Gate(settings, time.monotonic)
+        self._reading = ManifestReading(settings.manifest_values_max, settings.manifests_waiting_max)
         self._answers = answers
         self._service = service
         self._settings = settings
@@ -130,6 +131,8 @@ class RpcServer:
         for watch in self._watches:
             watch.cancel()
         await self._listener.close()
+        self._reading.close()
+        self._gate.close()
         if self._fatal.done():
             self._fatal.exception()
 
@@ -146,7 +149,7 @@ class RpcServer:
         """Lets those in who are in the callers file now, and ends the watches of those who may something else now."""
         while True:
             await asyncio.sleep(self._settings.callers_check_seconds)
-            if await asyncio.to_thread(self._gate.look):
+            if await self._gate.has_changed():
                 for watch in filter(self._is_ended, self._watches):
                     watch.cancel()
 
@@ -262,8 +265,7 @@ class RpcServer:
             except TooManyEntries as error:
                 raise RequestError("INVALID_ARGUMENT", str(error)) from error
             check_items(caller, request)
-            if caller.is_restricted:
-                await asyncio.to_thread(check_namespaces, caller, call.verb, request)
+            request = await self._reading.checked(caller, call.verb, request)
         except RequestError as error:
             metrics.REQUESTS_DENIED.labels(error.code).inc()
             raise

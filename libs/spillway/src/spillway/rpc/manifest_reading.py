@@ -1,0 +1,104 @@
+"""Reads the manifests of a request once, beside the loop and by turns of the callers, before anybody else reads them.
+
+YAML of a few megabytes takes seconds to read, in which its thread holds the interpreter again and again. So sizes are
+checked before anything is read, values are counted while it is read, one request of each caller is read at a time, and
+what was read is carried on as JSON (kubernetes/manifest_text.py, ReadManifest).
+"""
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from spillway import metrics
+from spillway.api import PlanBatchRequest, RequestError
+from spillway.api_scaling import DeclarePolicyRequest
+from spillway.kubernetes.manifest_text import MANIFEST_BYTES_MAX, check_size, read_once
+from spillway.reasons import TOO_MANY_RUN
+from spillway.rpc.callers import Caller
+from spillway.rpc.namespaces import check_namespaces
+
+READ_AT_ONCE_CHARACTERS: Final = 16_384
+"""Of all manifests of a request: so little is read where it is needed, in some 20 ms at most, and on the loop."""
+THREADS: Final = 2
+"""So that one caller's long request leaves another's a thread. More would wait for the interpreter."""
+
+
+@dataclass(slots=True)
+class _Line:
+    """A caller's requests: the lock of the one that is read, and how many there are with those that wait."""
+
+    turn: asyncio.Lock
+    asking: int = 0
+
+
+class ManifestReading:
+    """nodes_max: values of YAML of one request. waiting_max: requests of one caller that are read or wait for it."""
+
+    def __init__(self, nodes_max: int, waiting_max: int) -> None:
+        self._nodes_max = nodes_max
+        self._waiting_max = waiting_max
+        self._threads = ThreadPoolExecutor(THREADS, "manifests")
+        self._lines: dict[str, _Line] = {}
+
+    def close(self) -> None:
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+    async def checked(self, caller: Caller, verb: str, request: Any) -> Any:
+        """The request, its manifests read where they are long. Raises RequestError for what the caller may not ask."""
+        texts = _manifests(request)
+        if not isinstance(request, PlanBatchRequest):  # Of a batch each item is refused for itself.
+            for where, text in texts:
+                check_size(text, where)
+        if sum(len(text) for _, text in texts) <= READ_AT_ONCE_CHARACTERS:
+            check_namespaces(caller, verb, request)
+            return request
+        line = self._lines.setdefault(caller.name, _Line(asyncio.Lock()))
+        if line.asking >= self._waiting_max:
+            metrics.REQUESTS_DENIED.labels("manifests").inc()
+            text = f"{verb}: {line.asking} long requests of caller {caller.name!r} are being read: try again"
+            raise RequestError("RESOURCE_EXHAUSTED", text, TOO_MANY_RUN)
+        line.asking += 1
+        try:
+            async with line.turn:
+                return await asyncio.get_running_loop().run_in_executor(
+                    self._threads, self._read_and_check, caller, verb, request
+                )
+        finally:
+            line.asking -= 1
+            if not line.asking:
+                self._lines.pop(caller.name, None)
+
+    def _read_and_check(self, caller: Caller, verb: str, request: Any) -> Any:
+        left = self._nodes_max
+
+        def read(text: str) -> str:
+            nonlocal left
+            if len(text) > MANIFEST_BYTES_MAX:
+                return text
+            manifest = read_once(text, left)
+            left = max(0, left - manifest.nodes)
+            return manifest
+
+        request = _each_read(request, read)
+        check_namespaces(caller, verb, request)
+        return request
+
+
+def _manifests(request: Any) -> list[tuple[str, str]]:
+    """Each manifest with the name of its field."""
+    if isinstance(request, PlanBatchRequest):
+        return [pair for item in request.items for pair in _manifests(item.apply)]
+    if isinstance(request, DeclarePolicyRequest):
+        return [("manifest", request.manifest)]
+    return [(f"manifests[{index}]", text) for index, text in enumerate(getattr(request, "manifests", ()))]
+
+
+def _each_read(request: Any, read: Callable[[str], str]) -> Any:
+    if isinstance(request, PlanBatchRequest):
+        items = (replace(item, apply=item.apply and _each_read(item.apply, read)) for item in request.items)
+        return PlanBatchRequest(tuple(items))
+    if isinstance(request, DeclarePolicyRequest):
+        return replace(request, manifest=read(request.manifest))
+    return replace(request, manifests=tuple(map(read, request.manifests)))

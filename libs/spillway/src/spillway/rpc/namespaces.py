@@ -1,0 +1,73 @@
+"""Which namespaces a request is about, and whether its caller may use them."""
+
+from spillway.api import ExplainRequest, FreezeRequest, PlanBatchRequest, RequestError, UnfreezeRequest
+from spillway.api_scaling import DeclarePolicyRequest, ReportRequest
+from spillway.kubernetes.manifest_text import read_object
+from spillway.rpc.callers import Caller
+from spillway.scopes import read_scope
+
+CLUSTER_WIDE_VERBS = frozenset({"list_clusters"})
+"""Which have no namespace, and are answered to callers of some namespaces, too. What changes a cluster or the fleet is
+not among them, nor Export: both concern all namespaces."""
+DEFAULT_NAMESPACE = "default"
+GO_WITH_THEIR_WORKLOAD = frozenset({"PlacementPolicy", "PropagationPolicy", "ConfigMap", "Service"})
+"""Kinds that are read as of the namespace of the workload in the same request, where they name none."""
+
+
+def check_namespaces(caller: Caller, verb: str, request: object) -> None:
+    """Raises PERMISSION_DENIED when the request touches a namespace that the caller may not use.
+
+    Reads manifests only for callers that are restricted; slow for large YAML (ManifestReading).
+    """
+    if not caller.is_restricted or verb in CLUSTER_WIDE_VERBS:
+        return
+    if isinstance(request, PlanBatchRequest):
+        for item in request.items:
+            for inner, asked in (("apply", item.apply), ("scale", item.scale)):
+                if asked is not None:
+                    check_namespaces(caller, inner, asked)
+        return
+    if isinstance(request, DeclarePolicyRequest):
+        caller.require(verb, _namespace_of(request.manifest, "manifest"))
+        return
+    if isinstance(request, ReportRequest):
+        for namespace in {reported.namespace for reports in (request.loads, request.backlogs) for reported in reports}:
+            caller.require(verb, namespace or DEFAULT_NAMESPACE)
+        return
+    manifests: tuple[str, ...] | None = getattr(request, "manifests", None)
+    if isinstance(request, ExplainRequest) and (request.name or not request.manifests):
+        caller.require(verb, request.namespace or DEFAULT_NAMESPACE)
+    if manifests is None:
+        caller.require(verb, _namespace_asked(request))
+        return
+    for index, manifest in enumerate(manifests):
+        if namespace := _namespace_of(manifest, f"manifests[{index}]"):
+            caller.require(verb, namespace)
+
+
+def check_items(caller: Caller, request: object) -> None:
+    """Raises PERMISSION_DENIED when a batch has an item that the caller may not ask for alone."""
+    for item in request.items if isinstance(request, PlanBatchRequest) else ():
+        caller.require_verb("apply" if item.apply is not None else "scale")
+
+
+def _namespace_asked(request: object) -> str:
+    """The one namespace that a request is about; empty when it is about all: the fleet, a cluster."""
+    if isinstance(request, FreezeRequest | UnfreezeRequest):
+        return read_scope(request.scope).namespace
+    namespace: str = getattr(request, "namespace", "")
+    return namespace
+
+
+def _namespace_of(manifest: str, where: str) -> str:
+    """The namespace that a manifest is in; empty: that of its workload. What cannot be read is refused."""
+    value = read_object(manifest, where)
+    goes_along = value["kind"] in GO_WITH_THEIR_WORKLOAD
+    metadata = value.get("metadata")
+    if metadata is None and goes_along:
+        return ""
+    namespace = metadata.get("namespace", "") if isinstance(metadata, dict) else None
+    if not isinstance(namespace, str):
+        expected = "expected an object with a name and a namespace"
+        raise RequestError("INVALID_ARGUMENT", f"{where}.metadata: {expected}")
+    return namespace or ("" if goes_along else DEFAULT_NAMESPACE)

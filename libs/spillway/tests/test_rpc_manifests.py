@@ -1,0 +1,184 @@
+"""What a caller's manifests may cost before they are read, while they are, and for how many at once."""
+
+import asyncio
+import json
+from collections.abc import Iterator
+from threading import Event
+from typing import Any
+
+import pytest
+
+from spillway import api
+from spillway.api import RequestError
+from spillway.api_scaling import DeclarePolicyRequest
+from spillway.kubernetes import manifest_text
+from spillway.kubernetes.manifest_text import MANIFEST_BYTES_MAX, ReadManifest, read_object, read_once
+from spillway.rpc import manifest_reading
+from spillway.rpc.callers import Caller
+from spillway.rpc.manifest_reading import READ_AT_ONCE_CHARACTERS, ManifestReading
+
+EVERYWHERE = Caller("root")
+SHOP = Caller("shop", namespaces=frozenset({"shop"}))
+BANK = Caller("bank", namespaces=frozenset({"bank"}))
+VALUES_MAX = 5_000
+
+
+def long_manifest(namespace: str = "shop", values: int = 10) -> str:
+    """YAML that is too long to be read on the loop, with about so many values."""
+    filling = "x" * READ_AT_ONCE_CHARACTERS
+    lists = ",".join(["[]"] * values)
+    return f"kind: Deployment\nmetadata: {{name: web, namespace: {namespace}}}\nx: [{lists}]\nfilling: {filling}\n"
+
+
+@pytest.fixture
+def reading() -> Iterator[ManifestReading]:
+    made = ManifestReading(VALUES_MAX, waiting_max=2)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def no_yaml(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> Any:
+        raise AssertionError("YAML is read once more")
+
+    monkeypatch.setattr(manifest_text, "read_counted", refuse)
+
+
+REQUESTS = {
+    "apply": lambda text: api.ApplyRequest((text, '{"kind": "ConfigMap", "metadata": {"name": "c"}}')),
+    "plan_batch": lambda text: api.PlanBatchRequest(
+        (api.BatchItem(api.ApplyRequest((text,))), api.BatchItem(scale=api.ScaleRequest("shop", "web", 1)))
+    ),
+    "declare_policy": DeclarePolicyRequest,
+    "capacity": lambda text: api.CapacityRequest((text,)),
+}
+
+
+def texts_of(request: Any) -> list[str]:
+    return [text for _, text in manifest_reading._manifests(request)]
+
+
+@pytest.mark.parametrize("verb", REQUESTS)
+async def test_a_long_manifest_is_read_once_and_carried_on(
+    reading: ManifestReading, verb: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = long_manifest()
+    asked = REQUESTS[verb](text)
+    checked = await reading.checked(SHOP, verb, asked)
+    assert checked == asked, "the text is what it was: the digest of a keyed request, too"
+    expected = read_object(text, "manifests[0]")
+
+    def refuse(*_: object) -> Any:
+        raise AssertionError("YAML is read once more")
+
+    monkeypatch.setattr(manifest_text, "read_counted", refuse)
+    assert read_object(texts_of(checked)[0], "manifests[0]") == expected
+
+
+async def test_a_short_manifest_is_left_to_whoever_needs_it(reading: ManifestReading, no_yaml: None) -> None:
+    request = api.ApplyRequest(("kind: Deployment\nmetadata: {name: web, namespace: shop}\n",))
+    assert await reading.checked(EVERYWHERE, "apply", request) is request
+
+
+@pytest.mark.parametrize("verb", ["apply", "declare_policy", "capacity"])
+async def test_what_is_too_large_is_refused_before_anything_is_read(
+    reading: ManifestReading, verb: str, no_yaml: None
+) -> None:
+    with pytest.raises(RequestError, match=f"bytes: expected at most {MANIFEST_BYTES_MAX}") as refused:
+        await reading.checked(SHOP, verb, REQUESTS[verb]("[],\n" * MANIFEST_BYTES_MAX))
+    assert refused.value.code == "INVALID_ARGUMENT"
+
+
+async def test_an_item_that_is_too_large_is_that_items_alone(reading: ManifestReading) -> None:
+    large = long_manifest() + "#" * MANIFEST_BYTES_MAX
+    items = (api.BatchItem(api.ApplyRequest((large,))), api.BatchItem(api.ApplyRequest((long_manifest(),))))
+    refused, read = texts_of(await reading.checked(EVERYWHERE, "plan_batch", api.PlanBatchRequest(items)))
+    with pytest.raises(RequestError, match="bytes: expected at most"):
+        read_object(refused, "manifests[0]")
+    assert read_object(read, "manifests[0]")["kind"] == "Deployment"
+
+
+async def test_the_values_of_all_manifests_of_a_request_are_bounded_together(reading: ManifestReading) -> None:
+    half = long_manifest(values=VALUES_MAX * 2 // 3)
+    one = await reading.checked(EVERYWHERE, "apply", api.ApplyRequest((half,)))
+    read_object(one.manifests[0], "manifests[0]")
+    two = await reading.checked(EVERYWHERE, "apply", api.ApplyRequest((half, half)))
+    read_object(two.manifests[0], "manifests[0]")
+    with pytest.raises(RequestError, match=r"manifests\[1\]: neither JSON nor YAML: more than \d+ values"):
+        read_object(two.manifests[1], "manifests[1]")
+
+
+@pytest.mark.parametrize("namespace", ["bank", "default"])
+async def test_a_long_manifest_elsewhere_is_refused(reading: ManifestReading, namespace: str) -> None:
+    for verb in ("apply", "plan_batch", "declare_policy"):
+        with pytest.raises(RequestError, match=f"'shop' may not .* in namespace '{namespace}'"):
+            await reading.checked(SHOP, verb, REQUESTS[verb](long_manifest(namespace)))
+
+
+async def test_one_callers_long_requests_are_read_in_turn_and_leave_others_a_thread(
+    reading: ManifestReading, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of three of shop one is read, one waits, one is refused; bank's is read meanwhile, and shop's others after it."""
+    begun, go_on = Event(), Event()
+
+    def slow(text: str, nodes_max: int) -> ReadManifest:
+        if "namespace: shop" in text:
+            begun.set()
+            assert go_on.wait(30)
+        return read_once(text, nodes_max)
+
+    monkeypatch.setattr(manifest_reading, "read_once", slow)
+    shops = api.ApplyRequest((long_manifest(),))
+    first, second = (asyncio.create_task(reading.checked(SHOP, "apply", shops)) for _ in range(2))
+    await asyncio.to_thread(begun.wait, 30)
+    with pytest.raises(RequestError, match="2 long requests of caller 'shop' are being read") as refused:
+        await reading.checked(SHOP, "apply", shops)
+    assert refused.value.code == "RESOURCE_EXHAUSTED"
+    await asyncio.wait_for(reading.checked(BANK, "apply", api.ApplyRequest((long_manifest("bank"),))), 30)
+    assert [first.done(), second.done()] == [False, False]
+    second.cancel()
+    go_on.set()
+    assert (await first).manifests == shops.manifests
+    assert (await reading.checked(SHOP, "apply", shops)).manifests == shops.manifests
+
+
+@pytest.mark.parametrize(
+    ("text", "has_json"),
+    [
+        ('{"kind": "A", "x": 1}', False),
+        ("kind: A\nx: [1, 2.5, true, null, '1']\n", True),
+        ("kind: A\n1: x\n", False),
+        ("kind: A\nx: .nan\n", False),
+        ("kind: A\nx: !!binary aGk=\n", False),
+        ("kind: A\nx: 2026-01-01\n", True),
+        ("kind: A\nx: &x [1]\ny: *x\n", True),
+    ],
+)
+def test_read_again_it_says_the_same(text: str, has_json: bool) -> None:
+    once = read_once(text, 100)
+    assert (once, bool(once.json)) == (text, has_json)
+    assert repr(read_object(once, "m")) == repr(read_object(text, "m"))
+    if has_json:
+        assert json.loads(once.json) == read_object(text, "m")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "kind: [",
+        "kind: A\nx: [a, b",
+        '{"kind": "A", "kind": "B"}',
+        "[" * 70 + "]" * 70,
+        "kind: A\na: &a [1,1,1,1,1,1,1,1,1]\nb: &b [*a,*a,*a,*a,*a,*a,*a,*a,*a]\nc: [*b,*b,*b,*b,*b,*b,*b,*b,*b]\n",
+        "- kind: A",
+        "",
+        "x: 1",
+    ],
+)
+def test_read_again_it_is_refused_by_the_same_words(text: str) -> None:
+    with pytest.raises(RequestError) as plain:
+        read_object(text, "manifests[3]")
+    with pytest.raises(RequestError) as again:
+        read_object(read_once(text, 1_000), "manifests[3]")
+    assert (again.value.code, again.value.text) == (plain.value.code, plain.value.text)
