@@ -1,7 +1,7 @@
 # Every command a developer needs. `make` prints this list.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint types imports docs docs-check unit contract path simulation e2e simulate simulation-ledger test-kube test-secured test-compose test-alerts properties kube helm oracle differential replay scaling scaling-faults modes fuzz audit versions upgrade bench chaos up down status clean
+.PHONY: help setup demo test lint types imports docs docs-check unit contract path simulation e2e simulate simulation-ledger test-kube test-secured test-compose test-alerts properties kube helm oracle differential replay scaling scaling-faults modes fuzz audit versions upgrade missing-secret bench chaos up down status clean
 
 MEMBERS ?= sim
 BUS ?= kafka
@@ -15,6 +15,7 @@ INPUTS ?= 1000000
 SEED ?= 1
 OLD ?= cfd3804
 KEPT_NEW ?= vk-bridge
+SECONDS_ASKED ?= 150
 export UV_PYTHON_DOWNLOADS := never
 UV = $$(./tools/ensure-uv)
 RUN = $(UV) run --quiet
@@ -42,7 +43,7 @@ lint: setup ## ruff: rules and format
 	@$(RUN) ruff check . && $(RUN) ruff format --check .
 
 types: setup ## mypy --strict
-	@$(RUN) mypy libs/*/src cli/src local/src services/*/src docs tests/bench tests/simulation tests/chaos tests/mutants tests/oracle tests/replay tests/scaling tests/fuzz tests/audit $(wildcard tests/versions/[ceuv]*.py) $(filter-out tests/vectors/test_%,$(wildcard tests/vectors/*.py))
+	@$(RUN) mypy libs/*/src cli/src local/src services/*/src docs tests/bench tests/simulation tests/chaos tests/mutants tests/oracle tests/replay tests/scaling tests/fuzz tests/audit $(wildcard tests/versions/[cemuv]*.py) $(filter-out tests/vectors/test_%,$(wildcard tests/vectors/*.py))
 
 imports: setup ## The architecture's import contracts
 	@$(RUN) lint-imports --no-cache
@@ -129,6 +130,9 @@ versions: setup ## An older version of this code, run on what this one writes, a
 
 upgrade: setup ## A platform of an older version, upgraded process by process while work goes on (OLD=b18740c KEPT_NEW=vk-bridge)
 	@$(RUN) python tests/versions/upgrade.py --old $(if $(filter file,$(origin OLD)),b18740c,$(OLD)) --kept-new "$(KEPT_NEW)"
+
+missing-secret: kube ## What a neighbour is told while a Secret is missing, on real control planes (OLD=feaf307: by that version; SECONDS_ASKED=150)
+	@nice -n 5 $(RUN) python tests/versions/missing_secret.py --seconds $(SECONDS_ASKED) $(if $(filter file,$(origin OLD)),,--old $(OLD))
 
 bench: setup ## Measure; prints a table, writes build/bench.json
 	@$(RUN) python tests/bench/bench.py

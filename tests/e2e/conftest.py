@@ -22,6 +22,7 @@ from spillway_local.ports import PortBook, session_port
 from spillway_local.stack import Addresses, Stack, StackOptions
 from spillway_local.tools import MissingTool
 from tests.contract.secured_kafka import USERS, SecuredKafka
+from tests.versions import missing_secret
 
 from .command import Command
 from .running import KINDS, SERVICES, Platform, opened
@@ -63,6 +64,17 @@ def kube_stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     if os.environ.get("SPILLWAY_KUBE") != "1":
         pytest.skip("real control planes: set SPILLWAY_KUBE=1")
     options = StackOptions(_folder(tmp_path_factory, "kube"), "kube", environment=_HOME, outlives=False)
+    yield from _up(Stack(options, print))
+
+
+@pytest.fixture(scope="module")
+def missing_stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+    """Smaller real clusters, and a planner that waits for what is missing for seconds; only with SPILLWAY_KUBE=1."""
+    if os.environ.get("SPILLWAY_KUBE") != "1":
+        pytest.skip("real control planes: set SPILLWAY_KUBE=1")
+    environment = (("SPILLWAY_PLANNER_MISSING_AFTER_SECONDS", "20"),)
+    folder = _folder(tmp_path_factory, "missing")
+    options = StackOptions(folder, "kube", fleet=missing_secret.FLEET, environment=environment, outlives=False)
     yield from _up(Stack(options, print))
 
 

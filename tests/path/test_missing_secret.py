@@ -3,6 +3,7 @@
 import asyncio
 import json
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -27,10 +28,20 @@ SHOP = ApplyRequest((deployment("shop", NAMESPACE, 60, cpu="500m"),))
 NOWHERE_SECONDS = 120
 
 
-def with_secret(name: str, replicas: int) -> ApplyRequest:
-    manifest = json.loads(deployment(name, NAMESPACE, replicas, cpu="500m"))
+PUBLISHED = Path(__file__).resolve().parents[3] / "shared" / "data" / "manifests" / "missing-secret.yaml"
+IN_REACH = pytest.mark.skipif(not PUBLISHED.is_file(), reason=f"{PUBLISHED.name} lies in ../shared/data, not here")
+
+
+def with_secret() -> str:
+    """80 replicas whose environment is all of the Secret."""
+    manifest = json.loads(deployment("sec", NAMESPACE, 80, cpu="500m"))
     manifest["spec"]["template"]["spec"]["containers"][0]["envFrom"] = [{"secretRef": {"name": "nosuch"}}]
-    return ApplyRequest((json.dumps(manifest),))
+    return json.dumps(manifest)
+
+
+def published() -> str:
+    """As many replicas of the same size, in the namespace of whoever names none."""
+    return PUBLISHED.read_text()
 
 
 async def room(platform: InProcess) -> dict[str, int]:
@@ -39,21 +50,25 @@ async def room(platform: InProcess) -> dict[str, int]:
     return {entry.cluster: entry.certain for entry in reply.clusters}
 
 
-async def make_secret(platform: InProcess, cluster: str) -> None:
-    metadata = {"name": "nosuch", "namespace": NAMESPACE}
+async def make_secret(platform: InProcess, cluster: str, namespace: str) -> None:
+    metadata = {"name": "nosuch", "namespace": namespace}
     await platform.api(cluster).create(SECRETS, {"apiVersion": "v1", "kind": "Secret", "metadata": metadata})
 
 
-async def test_a_missing_secret_takes_a_neighbours_room_for_a_minute_and_no_longer() -> None:
+@pytest.mark.parametrize("manifest", [with_secret, pytest.param(published, marks=IN_REACH)])
+async def test_a_missing_secret_takes_a_neighbours_room_for_a_minute_and_no_longer(
+    manifest: Callable[[], str],
+) -> None:
     """What it prints (`-s`) is the table of docs/quality.md."""
     async with in_process(FLEET) as platform:
         await join(platform)
-        for name in platform.members:
+        for cluster in platform.members:
             made = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}
-            await platform.api(name).create(NAMESPACES, made)
+            await platform.api(cluster).create(NAMESPACES, made)
         before = await room(platform)
         assert sum(before.values()) == 240
-        await platform.planner().apply(with_secret("sec", 80))
+        applied = await platform.planner().apply(ApplyRequest((manifest(),)))
+        namespace, name = applied.namespace, applied.name
         told = []
         for second in range(0, NOWHERE_SECONDS, 5):
             told.append((second, await room(platform)))
@@ -61,15 +76,15 @@ async def test_a_missing_secret_takes_a_neighbours_room_for_a_minute_and_no_long
             await asyncio.sleep(5)
         assert all(sum(rooms.values()) >= 160 and rooms["cloud-1"] == 160 for _, rooms in told), "it reserves once"
         assert all(rooms == before for second, rooms in told if second >= 70), "and for a minute"
-        reply = await platform.planner().get(GetRequest(NAMESPACE, "sec"))
-        assert reply.placement.waiting_for == f"Secret {NAMESPACE}/nosuch, missing in cloud-1, own-1, own-2"
+        reply = await platform.planner().get(GetRequest(namespace, name))
+        assert reply.placement.waiting_for == f"Secret {namespace}/nosuch, missing in cloud-1, own-1, own-2"
         assert {status.state for status in reply.statuses} == {"DependencyMissing"}
         shop = await platform.planner().apply(SHOP)
         assert shop.placed == 60
         await until(lambda: _has(platform, "shop", 60), "the neighbour runs")
-        for name in ("own-1", "own-2", "cloud-1"):
-            await make_secret(platform, name)
-        await until(lambda: _has(platform, "sec", 80), "all run once the Secret is there")
+        for cluster in ("own-1", "own-2", "cloud-1"):
+            await make_secret(platform, cluster, namespace)
+        await until(lambda: _has(platform, name, 80), "all run once the Secret is there")
 
 
 async def _has(platform: InProcess, name: str, pods: int) -> bool:

@@ -40,11 +40,15 @@ _CONTROLLERS = (
 
 @dataclass(frozen=True, slots=True)
 class MemberSpec:
-    """rbac: accounts may do what RBAC gives them; else whoever is let in may do everything."""
+    """rbac: accounts may do what RBAC gives them; else whoever is let in may do everything.
+
+    accounts: no pod is let in whose service account is not there, as API servers do unless they are told not to.
+    """
 
     name: str
     nodes: tuple[NodeSpec, ...] = ()
     rbac: bool = False
+    accounts: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,9 +99,10 @@ class KubeMember:
             "enable-priority-and-fairness": "false",
             "max-requests-inflight": 0,
             "max-mutating-requests-inflight": 0,
-            "disable-admission-plugins": "ServiceAccount",
             "profiling": "false",
         }
+        if not self.spec.accounts:
+            flags["disable-admission-plugins"] = "ServiceAccount"
         return self._program("apiserver", "kube-apiserver", flags, (self.port,))
 
     def controllers(self) -> tuple[Program, ...]:

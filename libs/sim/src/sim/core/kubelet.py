@@ -6,6 +6,7 @@ from sim.core.filters import is_selected
 from sim.core.garbage import Garbage
 from sim.core.kinds import Key, Object
 from sim.core.node_table import HOST_PORT, NodeTable, TaintValue, refusals_of_kubelet
+from sim.core.pod_config import lacking, waiting
 from sim.core.pods import (
     NODE_AFFINITY,
     PROGRAM,
@@ -32,6 +33,8 @@ class Kubelet:
         self._garbage = garbage
         self._table = table
         self.pods_by_node: dict[str, dict[Key, PodShape]] = {}
+        self._waiting: dict[str, dict[Key, str]] = {}
+        """By namespace the uids of pods whose containers are not created for want of a ConfigMap or Secret."""
         self.programs: frozenset[str] = frozenset()
         """Whoever runs programs of these names says when a pod's has ended; until then its grace goes on."""
 
@@ -63,6 +66,7 @@ class Kubelet:
     def on_left(self, key: Key, node: str) -> None:
         pods = self.pods_by_node.get(node, {})
         pods.pop(key, None)
+        self._waiting.get(key[0], {}).pop(key, None)
         if not pods:
             self.pods_by_node.pop(node, None)
 
@@ -86,6 +90,11 @@ class Kubelet:
         pod = self._world.same("pods", key, uid)
         if pod and "deletionTimestamp" in pod["metadata"]:
             self._world.after(0, partial(self._remove, key, uid))
+
+    def on_config(self, namespace: str) -> None:
+        """A ConfigMap or Secret of the namespace was written: who waits looks again."""
+        for key, uid in self._waiting.pop(namespace, {}).items():
+            self._world.after(0, partial(self._start, key, uid))
 
     def on_node(self, name: str, new: Object | None) -> None:
         if new is None:
@@ -135,10 +144,24 @@ class Kubelet:
     def _start(self, key: Key, uid: str) -> None:
         pod = self._world.same("pods", key, uid)
         if pod and not is_terminal(pod) and "deletionTimestamp" not in pod["metadata"]:
+            if self._waits(key, pod):
+                return
             self._world.store.put("pods", running(pod, self._world.stamp(), ready=True))
             seconds = (pod["metadata"].get("annotations") or {}).get(RUN_SECONDS)
             if seconds is not None and pod["spec"].get("restartPolicy", "Always") != "Always":
                 self._world.after(float(seconds), partial(self._end, key, uid))
+
+    def _waits(self, key: Key, pod: Object) -> bool:
+        """Whether its containers are not created for want of a ConfigMap or Secret; then it says so."""
+        shape = self.pods_by_node.get(pod["spec"].get("nodeName", ""), {}).get(key)
+        lacks = lacking(self._world.store, key[0], shape.config) if shape else {}
+        if not lacks:
+            return False
+        self._waiting.setdefault(key[0], {})[key] = pod["metadata"]["uid"]
+        new = waiting(pod, lacks, self._world.stamp())
+        if new["status"].get("containerStatuses") != pod["status"].get("containerStatuses"):
+            self._world.store.put("pods", new)
+        return True
 
     def _end(self, key: Key, uid: str) -> None:
         pod = self._world.same("pods", key, uid)

@@ -102,15 +102,23 @@ class Machine:
                 self.jobs.on_owner(change.key, change.old, new)
             case "resourcequotas":
                 self.quotas.on_quota(change.key, new)
-                self._quota_freed(change.key[0])
+                self._may_be_let_in(change.key[0])
+            case "configmaps" | "secrets":
+                self.kubelet.on_config(change.key[0])
+            case "serviceaccounts":
+                self._may_be_let_in(change.key[0])
+            case "priorityclasses" | "runtimeclasses":
+                for _, namespace in list(self.world.store.tables["namespaces"]):
+                    self._may_be_let_in(namespace)
             case "persistentvolumeclaims" | "persistentvolumes":
                 self.binder.retry = True
         self.on_write(change.plural)
 
-    def _quota_freed(self, namespace: str) -> None:
-        self.replicasets.on_quota_freed(namespace)
-        self.statefulsets.on_quota_freed(namespace)
-        self.jobs.on_quota_freed(namespace)
+    def _may_be_let_in(self, namespace: str) -> None:
+        """Pods that a quota, or admission for want of something, refused are tried again."""
+        self.replicasets.on_admitting(namespace)
+        self.statefulsets.on_admitting(namespace)
+        self.jobs.on_admitting(namespace)
 
     def _on_node(self, name: str, old: Object | None, new: Object | None) -> None:
         if new is None:
@@ -137,7 +145,7 @@ class Machine:
             shape = self.shape_by_pod[key] = self.shapes.shape_of(new or old or {})
         self._follow_placing(key, shape, old, new)
         if self.quotas.on_pod(shape, old, new):
-            self._quota_freed(key[0])
+            self._may_be_let_in(key[0])
         self.replicasets.on_pod(key, old, new)
         self.statefulsets.on_pod(key, old, new)
         self.jobs.on_pod(key, old, new)

@@ -48,7 +48,7 @@ class Owners:
             pods[key] = None
         self.dirty[key[0], owner["name"]] = None
 
-    def on_quota_freed(self, namespace: str) -> None:
+    def on_admitting(self, namespace: str) -> None:
         self.dirty.update(self._refused_by_namespace.pop(namespace, {}))
 
     def reconcile(self, limit: int) -> int:
@@ -71,7 +71,7 @@ class Owners:
         return [table[key] for key in self._pods_by_uid.get(found["metadata"]["uid"], ())]
 
     def make_pod(self, found: Object, name: str, labels: Mapping[str, str]) -> bool:
-        """Whether it may be made; else it is tried again when the namespace's quota has room."""
+        """Whether it may be made; else it is tried again when that may have changed."""
         metadata, template = found["metadata"], found["spec"]["template"]
         owner = owner_reference(self._kind.api_version, self._kind.name, metadata)
         try:

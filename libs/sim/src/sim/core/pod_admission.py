@@ -1,7 +1,8 @@
 """What the admission plugins of an API server make of a pod before it is stored, whoever creates it.
 
-Source: the plugins RuntimeClass and LimitRanger of Kubernetes v1.36, in their order behind mutating webhooks. Of a
-LimitRange the defaults of containers are kept; its minima and maxima refuse nothing.
+Source: the plugins ServiceAccount, Priority, RuntimeClass and LimitRanger of Kubernetes v1.36, the last two in their
+order behind mutating webhooks. Of the first two the refusals are kept: of what they add to a pod nothing is asked here.
+Of a LimitRange the defaults of containers are kept; its minima and maxima refuse nothing.
 """
 
 from collections.abc import Mapping
@@ -15,10 +16,17 @@ from sim.settings import SidecarSpec
 
 Amounts = Mapping[str, Any]
 
+_DEFAULT_ACCOUNT = "default"
+"""A controller makes it in every namespace."""
+_SYSTEM_CLASSES = frozenset({"system-cluster-critical", "system-node-critical"})
+"""An API server makes them as it starts."""
+
 
 def admitted(world: World, pod: Object) -> Object:
     """The pod as it is stored: the same object where nothing is added. ApiError 403 when it is refused."""
     spec = pod["spec"]
+    _check_account(world, pod["metadata"], spec.get("serviceAccountName") or _DEFAULT_ACCOUNT)
+    _check_priority(world, pod["metadata"], spec.get("priorityClassName") or "")
     if world.sidecar is not None:
         spec = _with_sidecar(spec, world.sidecar)
     if spec.get("runtimeClassName"):
@@ -27,6 +35,18 @@ def admitted(world: World, pod: Object) -> Object:
     if defaults != ({}, {}):
         spec = _with_defaults(spec, *defaults)
     return pod if spec is pod["spec"] else {**pod, "spec": spec}
+
+
+def _check_account(world: World, metadata: Object, name: str) -> None:
+    namespace = metadata["namespace"]
+    if name != _DEFAULT_ACCOUNT and world.store.get("serviceaccounts", (namespace, name)) is None:
+        why = f'error looking up service account {namespace}/{name}: serviceaccount "{name}" not found'
+        raise _refused(metadata, why)
+
+
+def _check_priority(world: World, metadata: Object, name: str) -> None:
+    if name and name not in _SYSTEM_CLASSES and world.store.get("priorityclasses", ("", name)) is None:
+        raise _refused(metadata, f"no PriorityClass with name {name} was found")
 
 
 def _with_sidecar(spec: Object, sidecar: SidecarSpec) -> Object:

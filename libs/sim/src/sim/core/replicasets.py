@@ -78,7 +78,7 @@ class ReplicaSets:
             tally.available[pod] = None
             self.dirty[replicaset] = None
 
-    def on_quota_freed(self, namespace: str) -> None:
+    def on_admitting(self, namespace: str) -> None:
         self.dirty.update(self._refused_by_namespace.pop(namespace, {}))
 
     def reconcile(self, limit: int) -> int:

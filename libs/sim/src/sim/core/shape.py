@@ -8,6 +8,7 @@ from weakref import WeakValueDictionary
 import msgspec
 
 from sim.core.kinds import Object
+from sim.core.pod_config import Needed, needed_by
 from sim.core.quantity import amount_of
 from sim.core.selectors import Requirement, Selector, matches, requirements_of, selector_of
 
@@ -72,6 +73,8 @@ class PodShape:
     affinity: tuple[PodTerm, ...]
     anti_affinity: tuple[PodTerm, ...]
     claims: tuple[str, ...]
+    config: tuple[Needed, ...]
+    """ConfigMaps and Secrets without which its containers are not created."""
 
     @property
     def looks_at_pods(self) -> bool:
@@ -119,6 +122,7 @@ def parse_shape(namespace: str, labels: Mapping[str, str], spec: Mapping[str, An
         claims=tuple(
             source["claimName"] for one in spec.get("volumes") or () if (source := one.get("persistentVolumeClaim"))
         ),
+        config=tuple(needed_by(spec)),
     )
 
 

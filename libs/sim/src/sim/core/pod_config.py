@@ -1,0 +1,100 @@
+"""The ConfigMaps and Secrets that a pod's containers need: what a kubelet waits for, and how it says so.
+
+Source: makeEnvironmentVariables and the status of containers in the kubelet of Kubernetes v1.36. Without what its
+environment names a container waits with the reason CreateContainerConfigError; without what its volumes name no
+container of the pod is created, and all wait with ContainerCreating.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from sim.core.kinds import KIND_BY_PLURAL, Key, Object
+from sim.core.store import Store
+
+CONFIG_ERROR = "CreateContainerConfigError"
+CREATING, INITIALIZING = "ContainerCreating", "PodInitializing"
+
+
+@dataclass(frozen=True, slots=True)
+class Needed:
+    """plural: configmaps or secrets. container: whose environment names it; empty: a volume does. key: empty: any."""
+
+    plural: str
+    name: str
+    key: str = ""
+    container: str = ""
+
+
+def needed_by(spec: Mapping[str, Any]) -> Iterator[Needed]:
+    """What is not optional: of volumes first, then of containers in the order of their start."""
+    for volume in spec.get("volumes") or ():
+        sources = [volume, *((volume.get("projected") or {}).get("sources") or ())]
+        for source in sources:
+            yield from _one("configmaps", source.get("configMap"))
+            yield from _one("secrets", source.get("secret"), name="secretName" if source is volume else "name")
+    for field in ("initContainers", "containers"):
+        for container in spec.get(field) or ():
+            yield from _needed_by_container(container)
+
+
+def _needed_by_container(container: Mapping[str, Any]) -> Iterator[Needed]:
+    whose = container.get("name", "")
+    for source in container.get("envFrom") or ():
+        yield from _one("configmaps", source.get("configMapRef"), whose)
+        yield from _one("secrets", source.get("secretRef"), whose)
+    for variable in container.get("env") or ():
+        source = variable.get("valueFrom") or {}
+        yield from _one("configmaps", source.get("configMapKeyRef"), whose)
+        yield from _one("secrets", source.get("secretKeyRef"), whose)
+
+
+def _one(plural: str, source: Mapping[str, Any] | None, container: str = "", name: str = "name") -> Iterator[Needed]:
+    if source and source.get(name) and not source.get("optional"):
+        yield Needed(plural, source[name], source.get("key", ""), container)
+
+
+def lacking(store: Store, namespace: str, needed: Iterable[Needed]) -> dict[str, str]:
+    """By container, why it is not created; under the empty name: what keeps a volume from being mounted."""
+    found: dict[str, str] = {}
+    for one in needed:
+        why = _why(store.get(one.plural, (namespace, one.name)), one, (namespace, one.name))
+        if why:
+            found.setdefault(one.container, why)
+    return found
+
+
+def _why(found: Object | None, needed: Needed, key: Key) -> str:
+    kind = KIND_BY_PLURAL[needed.plural].name
+    if found is None:
+        return f'{kind.lower()} "{needed.name}" not found'
+    if needed.key and not any(needed.key in (found.get(field) or ()) for field in ("data", "stringData")):
+        return f"couldn't find key {needed.key} in {kind} {'/'.join(key)}"
+    return ""
+
+
+def waiting(pod: Object, lacks: Mapping[str, str], stamp: str) -> Object:
+    """The pod as it waits: Pending on its node, with a reason for each container. What could run is not shown to."""
+    scheduled = [one for one in pod["status"].get("conditions") or () if one["type"] == "PodScheduled"]
+    spec = pod["spec"]
+    inits, mains = ([one["name"] for one in spec.get(field) or ()] for field in ("initContainers", "containers"))
+    initialized = "" not in lacks and not any(name in lacks for name in inits)
+    texts = {"Initialized": "True" if initialized else "False", "Ready": "False", "ContainersReady": "False"}
+    conditions = [{"type": kind, "status": text, "lastTransitionTime": stamp} for kind, text in texts.items()]
+    rest = CREATING if initialized or "" in lacks else INITIALIZING
+    status = {
+        "phase": "Pending",
+        "startTime": stamp,
+        "conditions": [*conditions, *scheduled],
+        "containerStatuses": [_container(name, lacks, rest) for name in mains],
+    }
+    if inits:
+        status["initContainerStatuses"] = [_container(name, lacks, rest) for name in inits]
+    return {**pod, "status": status}
+
+
+def _container(name: str, lacks: Mapping[str, str], rest: str) -> dict[str, Any]:
+    state: dict[str, Any] = {"reason": rest}
+    if name in lacks and "" not in lacks:
+        state = {"reason": CONFIG_ERROR, "message": lacks[name]}
+    return {"name": name, "ready": False, "restartCount": 0, "started": False, "state": {"waiting": state}}

@@ -1,0 +1,119 @@
+"""What an API server lets no pod in without: an account or class that the pod names. Held against the simulated cluster
+and against a real one, as test_cluster_api.py."""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from spillway.clusters.api import DEPLOYMENTS, NAMESPACES, PODS, ClusterApi, Kind, Manifest, Refused
+from spillway.kubernetes.objects import AnyObject
+from spillway_local.kube_binary import ensure_kube_binary
+from spillway_local.member_nodes import NodeSpec
+from spillway_local.members import KubeMembers, MemberSpec
+from spillway_local.programs import running_stages
+from spillway_local.pytest_infra import session_ports
+from tests.contract.cluster_harness import (
+    DOORS,
+    PATIENCE_SECONDS,
+    deployment,
+    kube,
+    running_pods,
+    sim_in_memory,
+    sim_over_http,
+)
+
+WHOLE_REPLICASETS = Kind("apps", "v1", "replicasets", AnyObject)
+"""Spillway itself reads their metadata alone."""
+ACCOUNTS = Kind("", "v1", "serviceaccounts", AnyObject)
+PRIORITIES = Kind("scheduling.k8s.io", "v1", "priorityclasses", AnyObject, namespaced=False)
+RUNTIMES = Kind("node.k8s.io", "v1", "runtimeclasses", AnyObject, namespaced=False)
+NAMED: dict[str, tuple[Kind, str, str, dict[str, Any]]] = {
+    "an account": (
+        ACCOUNTS,
+        "serviceAccountName",
+        'error looking up service account {namespace}/key: serviceaccount "key" not found',
+        {"apiVersion": "v1", "kind": "ServiceAccount"},
+    ),
+    "a priority": (
+        PRIORITIES,
+        "priorityClassName",
+        "no PriorityClass with name key was found",
+        {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "value": 5},
+    ),
+    "a runtime": (
+        RUNTIMES,
+        "runtimeClassName",
+        'pod rejected: RuntimeClass "key" not found',
+        {"apiVersion": "node.k8s.io/v1", "kind": "RuntimeClass", "handler": "box"},
+    ),
+}
+
+
+@pytest.fixture(scope="module")
+def strict_member(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """kubeconfig of a real member whose API server asks for accounts, as it does unless it is told not to."""
+    folder = tmp_path_factory.mktemp("strict")
+    spec = MemberSpec("strict", (NodeSpec(3, "node", 8_000, 32 * 2**30),), accounts=True)
+    ports = session_ports(folder, [spec.name])
+    members = KubeMembers(folder, folder / "credentials", (spec,), ports, ensure_kube_binary())
+    with running_stages(members.stages(), folder / "logs"):
+        (member,) = members.members()
+        yield member.kubeconfig
+
+
+@pytest.fixture(params=DOORS)
+def opened(request: pytest.FixtureRequest) -> Any:
+    """Not async, because what starts the real member runs a loop of its own."""
+    if request.param == "kube":
+        kubeconfig = request.getfixturevalue("strict_member")
+        return lambda _: kube(kubeconfig)
+    return sim_in_memory if request.param == "sim" else sim_over_http
+
+
+@pytest.fixture
+async def strict(opened: Any) -> AsyncIterator[ClusterApi]:
+    async with AsyncExitStack() as stack:
+        api = await opened(stack)
+        stack.push_async_callback(api.close)
+        yield api
+
+
+@pytest.mark.parametrize(("kind", "field", "why", "made"), NAMED.values(), ids=NAMED)
+async def test_who_names_what_is_not_there_has_no_pods_until_it_is(
+    strict: ClusterApi, kind: Kind, field: str, why: str, made: Manifest
+) -> None:
+    """A dry run says why, the ReplicaSet says it, too, and tries again."""
+    namespace = f"names-{kind.plural}"
+    await strict.create(NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}})
+    wanted = deployment(namespace, "web")
+    wanted["spec"]["template"]["spec"][field] = "key"
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"generateName": "web-"}}
+    with pytest.raises(Refused) as raised:
+        await strict.try_create(PODS, namespace, {**pod, "spec": wanted["spec"]["template"]["spec"]})
+    assert (raised.value.status, raised.value.reason) == (403, "Forbidden")
+    assert raised.value.message.endswith(f"is forbidden: {why.format(namespace=namespace)}")
+
+    await strict.create(DEPLOYMENTS, wanted)
+    failure = await _failure(strict, namespace)
+    assert (failure["status"], failure["reason"]) == ("True", "FailedCreate")
+    assert failure["message"].endswith(f"is forbidden: {why.format(namespace=namespace)}")
+    assert await strict.list(PODS, namespace) == []
+
+    metadata = {"name": "key", "namespace": namespace} if kind.namespaced else {"name": "key"}
+    await strict.create(kind, {**made, "metadata": metadata})
+    assert len(await running_pods(strict, namespace, 2)) == 2
+
+
+async def _failure(api: ClusterApi, namespace: str) -> Manifest:
+    """What the ReplicaSet says of the pods that it cannot make."""
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        while True:
+            for found in await api.list(WHOLE_REPLICASETS, namespace):
+                for condition in (found.get("status") or {}).get("conditions") or ():
+                    if condition["type"] == "ReplicaFailure":
+                        return cast(Manifest, condition)
+            await asyncio.sleep(0.1)

@@ -1,0 +1,132 @@
+"""A Secret that is nowhere, on real control planes: what a neighbour is told, what is said of it, and what ends it."""
+
+import asyncio
+import shutil
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from spillway.api import ApplyRequest, DeleteRequest, GetRequest
+from spillway.clusters.api import PODS, SECRETS
+from spillway.model import ObjectReference
+from spillway_local.stack import Stack
+from tests.versions.missing_secret import (
+    ASKED,
+    EMPTY,
+    FLEET,
+    MANIFEST,
+    NAME,
+    NAMESPACE,
+    NEIGHBOUR,
+    SECRET,
+    joined,
+    told,
+)
+
+from .command import Command
+from .running import Platform, opened, until
+
+pytestmark = [
+    pytest.mark.kube,
+    pytest.mark.timeout(420),
+    pytest.mark.skipif(not MANIFEST.is_file(), reason=f"{MANIFEST.name} lies in ../shared/data, which is not here"),
+]
+
+CLUSTERS = sorted(member.name for member in FLEET)
+LACKED = ObjectReference("Secret", NAMESPACE, SECRET)
+LOOKS_AFTER = 45
+"""One a second: three times as long as what has no room waits before it is placed elsewhere."""
+
+
+@pytest.fixture
+async def missing(missing_stack: Stack) -> AsyncIterator[Platform]:
+    async with joined(missing_stack), opened(missing_stack) as platform:
+        yield platform
+
+
+async def test_a_missing_secret_takes_a_neighbours_room_for_a_while_and_is_named(
+    missing: Platform, tmp_path: Path
+) -> None:
+    spillway = Command(missing, tmp_path)
+    reply = await missing.planner.apply(ApplyRequest((MANIFEST.read_text(),)))
+    assert (reply.placed, reply.unplaced) == (80, 0)
+    assert sum(room for _, room in (await told(missing.planner)).rooms) == 160, "it reserves what it is to run"
+
+    seen = [await told(missing.planner)]
+    async with asyncio.timeout(120):
+        while seen[-1] != EMPTY:
+            await asyncio.sleep(1)
+            seen.append(await told(missing.planner))
+    assert all(look.cloud == 160 and look.placed == ASKED for look in seen), "once, and where it was placed"
+    for _ in range(LOOKS_AFTER):
+        await asyncio.sleep(1)
+        assert await told(missing.planner) == EMPTY
+
+    await _is_named(missing, spillway)
+    await _neighbour_runs(missing)
+    await _runs_where_the_secret_is(missing)
+
+
+async def _is_named(platform: Platform, spillway: Command) -> None:
+    """With its kind, namespace and name, and the clusters: to who asks for the workload, explains it, or waits."""
+    reply = await platform.planner.get(GetRequest(NAMESPACE, NAME))
+    assert (reply.placement.placed, reply.placement.unplaced) == (0, 80)
+    assert reply.placement.waiting_for == f"Secret {NAMESPACE}/{SECRET}, missing in {', '.join(CLUSTERS)}"
+    assert {(status.cluster, status.state) for status in reply.statuses} >= {
+        (part.cluster, "DependencyMissing") for part in reply.placement.parts
+    }
+    assert {status.missing for status in reply.statuses} == {(LACKED,)}
+    assert {part.missing for part in reply.placement.parts} == {(LACKED,)}
+
+    explained = await spillway.json("explain", NAME, "-n", NAMESPACE)
+    told_of = {cluster["cluster"]: cluster["bound"] for cluster in explained["clusters"]}
+    assert told_of == dict.fromkeys(CLUSTERS, "DependencyMissing")
+
+    waited = await spillway("apply", "-f", str(MANIFEST), "-n", NAMESPACE, "--wait", "--timeout", "3", code=5)
+    assert f"80 replicas wait for Secret {NAMESPACE}/{SECRET}, missing in {', '.join(CLUSTERS)}" in waited
+
+    (spillway.folder / "run").mkdir()
+    shutil.copy(platform.stack.folder / "addresses.json", spillway.folder / "run")
+    found: list[dict[str, Any]] = await spillway.json("doctor", code=1)
+    checks = {check["name"]: check for check in found if check["name"].startswith("workload ")}
+    said = [check["text"] for name, check in checks.items() if " in " in name and check["outcome"] == "failed"]
+    assert said == [f"DependencyMissing: missing: Secret {NAMESPACE}/{SECRET}"] * len(reply.statuses)
+
+
+async def _neighbour_runs(platform: Platform) -> None:
+    """Where there is room, and goes again."""
+    await platform.planner.apply(ApplyRequest(NEIGHBOUR))
+    await until("the neighbour runs", lambda: _run(platform, "shop", {"own-1": 40, "own-2": 40, "cloud-1": 40}))
+    await platform.planner.delete(DeleteRequest(NAMESPACE, "shop"))
+
+    async def is_gone() -> bool:
+        return await told(platform.planner) == EMPTY
+
+    await until("its room is free again", is_gone)
+
+
+async def _runs_where_the_secret_is(platform: Platform) -> None:
+    """As many as one cluster has room for run there; the others wait for the next one, not in the cloud."""
+    await _make_secret(platform, "own-1")
+    await until("what own-1 has room for runs there", lambda: _run(platform, NAME, {"own-1": 40}))
+    reply = await platform.planner.get(GetRequest(NAMESPACE, NAME))
+    assert reply.placement.waiting_for == f"Secret {NAMESPACE}/{SECRET}, missing in cloud-1, own-2"
+    await _make_secret(platform, "own-2")
+    await until("all run", lambda: _run(platform, NAME, {"own-1": 40, "own-2": 40}))
+
+
+async def _make_secret(platform: Platform, cluster: str) -> None:
+    metadata = {"name": SECRET, "namespace": NAMESPACE}
+    await platform.members.api(cluster).create(SECRETS, {"apiVersion": "v1", "kind": "Secret", "metadata": metadata})
+
+
+async def _run(platform: Platform, name: str, wanted: dict[str, int]) -> bool:
+    """As the members' own APIs show it."""
+    found = {}
+    for cluster in CLUSTERS:
+        pods = await platform.members.api(cluster).list(PODS, NAMESPACE, label_selector=f"app={name}")
+        running = sum(pod["status"].get("phase") == "Running" for pod in pods)
+        found |= {cluster: running} if pods else {}
+    return found == wanted
