@@ -40,6 +40,15 @@ def test_what_is_as_it_was_acknowledged_is_right() -> None:
     assert list(ledger.unsettled(placed, SEEN | {("own-1", "new"): Seen((3,), 1, 2)})) == []
 
 
+def test_a_delete_without_an_answer_may_have_been_carried_out_or_not() -> None:
+    ledger = _ledger()
+    ledger.asking_delete("web")
+    assert list(ledger.unsettled({}, {})) == []
+    assert list(ledger.unsettled({"web": Placed(5, 0, {"own-1": 5}, deleting=True)}, {})) == []
+    assert list(ledger.unsettled(PLACED, SEEN)) == []
+    assert counted(ledger.unsettled({"web": Placed(4, 0, {"own-1": 3, "own-2": 1})}, SEEN))["lost"]
+
+
 @pytest.mark.parametrize(
     ("kind", "placed", "seen"),
     [

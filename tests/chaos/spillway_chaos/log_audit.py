@@ -37,7 +37,7 @@ class LogAudit:
 
     async def read(self, bootstrap: str) -> list[Finding]:
         """What is wrong in the records that came since the last reading."""
-        settings = KafkaSettings(bootstrap, publish_seconds=ENDS_SECONDS)
+        settings = KafkaSettings(bootstrap, publish_seconds=ENDS_SECONDS, start_seconds=ENDS_SECONDS)
         async with KafkaBus(settings, "", "chaos") as bus:
             self.fleet = bus.fleet
             if not self.positions:

@@ -5,6 +5,8 @@ from collections import Counter
 from dataclasses import dataclass, field
 from random import Random
 
+from spillway.bus import BusUnavailable
+
 from .ground import Ground, NotSo
 from .ledger import Finding
 from .rows import Row
@@ -64,7 +66,11 @@ async def run_round(ground: Ground, row: Row, seed: str) -> Round:
     done.gap_seconds = ground.pulse.longest_gap(broken_at, loop.time())
     done.answered = ground.load.answered - answered_before
     claims, moves = Counter(ground.log.claims), Counter(ground.log.moves)
-    done.findings = unsettled + await ground.evidence()
+    done.findings = unsettled
+    try:
+        done.findings += await ground.evidence()
+    except BusUnavailable as error:  # The next round reads what this one could not.
+        done.trouble = done.trouble or f"the log cannot be audited: {error}"
     if failures := await ground.failures() - failures_before:
         done.trouble = done.trouble or f"stopped by a bug: {dict(failures)}"
     done.claims, done.moves = dict(ground.log.claims - claims), dict(ground.log.moves - moves)
