@@ -79,6 +79,17 @@ def test_what_waits_is_named_with_the_clusters(world: MissingWorld) -> None:
     }
 
 
+def test_what_waits_is_named_too_once_others_have_the_room(world: MissingWorld) -> None:
+    """Whoever made room would wait on."""
+    world.run(90)
+    world.scale(SHOP, 16)
+    world.scale(WEB, 7)
+    placement = world.workload().placement
+    assert placement is not None
+    assert placement.waiting_for.startswith("room (own-1: ")
+    assert placement.waiting_for.endswith(f"); and then {MISSING}")
+
+
 def test_explain_names_it_in_the_first_minute_and_after(world: MissingWorld) -> None:
     for seconds in (2 * TICK, 90):
         world.run(seconds)

@@ -58,6 +58,7 @@ KEPT_VERSIONS: dict[int, str] = {
 
 KEPT_LENDING: dict[int, str] = {
     630049: "none: a part that was given up in a lost cluster is an orphan there, also where that never left",
+    630086: "what waited for a ServiceAccount was said to wait for room alone, once others had the room",
     630098: "what pods of a returned node had referred to counted for ever: a copy of a Secret stayed in its owner",
     640016: "none: a template that waits for what its cluster lacks keeps its surge there",
     640023: "none: the check took a silent watch for constant capacity; and it was another story at each run",

@@ -6,6 +6,7 @@ and they go to no later tier (README, "What a template names and a cluster lacks
 
 from collections.abc import Iterable, Mapping
 
+from planner.core.division import words
 from planner.core.manifests.templates import is_newest
 from planner.core.state import PlannerState
 from planner.core.subject import Subject
@@ -65,6 +66,16 @@ def waited_for(
 def texts(missing: Mapping[str, Missing]) -> dict[str, str]:
     """By cluster, for people."""
     return {cluster: ", ".join(map(object_name, named)) for cluster, named in missing.items()}
+
+
+def after_room(state: PlannerState, subject: Subject, parts: Iterable[Part]) -> str:
+    """For people, what replicas that wait for room wait for then: it is missing where they were to be, too."""
+    if not any(part.missing for part in parts):
+        return ""
+    clusters: dict[str, list[str]] = {}
+    for cluster, what in sorted(texts(lacking_in(state, subject)).items()):
+        clusters.setdefault(what, []).append(cluster)
+    return "; ".join(f"and then {words.missing_in(what, where)}" for what, where in sorted(clusters.items()))
 
 
 def _told(workload: Workload, part: Part) -> Missing | None:

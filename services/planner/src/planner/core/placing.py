@@ -10,7 +10,7 @@ from planner.core.division.words import without_figures
 from planner.core.growth import growth_room
 from planner.core.manifests.kinds import STATEFULSET
 from planner.core.manifests.templates import manifests_borne, same_object, template_number
-from planner.core.missing import Missing, waited_for
+from planner.core.missing import Missing, after_room, waited_for
 from planner.core.moving.allowance import (
     CAUSE_DRAIN,
     CAUSE_FAILOVER,
@@ -414,6 +414,7 @@ def _decide(
             parts.append(part if by_name == part.replicas_by_name else replace(part, replicas_by_name=by_name))
     texts = (
         division.waiting_for(),
+        "" if division.missing else after_room(state, subject, parts),
         held_text(state, known, parts, moment.now, barred_by(division)),
         _rollout_waits_for(state, subject, parts, moment),
     )
