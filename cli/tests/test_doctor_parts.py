@@ -6,6 +6,7 @@ import json
 import re
 import socket
 import ssl
+import types
 import uuid
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -28,7 +29,7 @@ from spillway.bus import BusUnavailable
 from spillway.clusters.credentials import Endpoint
 from spillway.clusters.rights import SNAPSHOT, Right
 from spillway.kafka.access import KafkaAccess
-from spillway.kafka.inspection import inspect_log
+from spillway.kafka.inspection import disks_of, inspect_log
 from spillway.kafka.topics import TopicSettings, ensure_topics
 from spillway.lending_marks import FLEET, LENDING, POOL_TAINT
 from spillway.running.process import Process, ProcessSettings, _health
@@ -201,7 +202,7 @@ def test_what_is_listed_is_what_a_collector_needs() -> None:
 async def test_a_token_that_is_refused_is_said(tmp_path: Path) -> None:
     async with credential_of(ApiServer({"/version": 401}), tmp_path) as credential:
         found = await visit(tmp_path, "own-1", credential, SECONDS)
-    assert "401" in found.trouble
+    assert ("401" in found.trouble, found.not_known) == (True, True)
 
 
 async def test_a_clock_that_is_wrong_is_measured(tmp_path: Path) -> None:
@@ -272,6 +273,33 @@ async def test_when_an_api_servers_certificate_ends(tmp_path: Path) -> None:
 def unwell(found: Any, settings: TopicSettings) -> list[tuple[str, str]]:
     checks = log.log(found, "", settings)
     return [(check.name, check.outcome.value) for check in checks if check.outcome is not Outcome.ok]
+
+
+class Broker:
+    """Answers what a broker is asked of its disks with one error; None: it is too old for the request."""
+
+    def __init__(self, code: int | None) -> None:
+        self._code = code
+
+    async def send(self, node: int, request: object) -> Any:
+        if self._code is None:
+            raise NotImplementedError("the broker does not know DescribeLogDirs")
+        return types.SimpleNamespace(to_object=lambda: {"error_code": self._code, "results": []})
+
+
+@pytest.mark.parametrize(
+    ("code", "may_not_ask"),
+    [
+        pytest.param(31, True, id="no right"),
+        pytest.param(None, True, id="too old"),
+        pytest.param(56, False, id="broken"),
+    ],
+)
+async def test_a_broker_that_does_not_tell_of_its_disks_says_whether_we_may_ask(
+    code: int | None, may_not_ask: bool
+) -> None:
+    (disk,) = await disks_of(Broker(code), 1)
+    assert (bool(disk.trouble), disk.may_not_ask) == (True, may_not_ask)
 
 
 @pytest.mark.kafka

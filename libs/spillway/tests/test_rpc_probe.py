@@ -137,6 +137,7 @@ async def test_what_is_wrong_with_tls_is_said(tmp_path: Path, serves: str, trust
         return
     assert found.code == "UNAVAILABLE"
     assert says in found.text
+    assert found.tls_differs
 
 
 async def test_a_file_of_ours_that_is_not_there_is_named() -> None:

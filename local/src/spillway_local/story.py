@@ -20,6 +20,7 @@ from spillway.api_scaling import DeclarePolicyRequest, DeletePolicyRequest, Repo
 from spillway.clusters.api import ClusterApi
 from spillway.events_scaling import BacklogObserved, PartitionBacklog
 from spillway.kubernetes.objects import PODS
+from spillway.reasons import FITS_NO_NODE
 from spillway.rpc.services import LendingApi, PlannerApi, ScalingApi
 from spillway_local.fleet_plan import FLEET, deployment
 from spillway_local.lending_chapter import LendingChapter
@@ -169,7 +170,9 @@ class Story:
             await self.planner.apply(ApplyRequest((deployment("giant", NAMESPACE, 1, cpu="900"),)))
         except RequestError as error:
             self.say(f"  {error.code}: {error.text}")
-            self._check("the refusal names the limit of each cluster", "cpu" in error.text and "cloud-1" in error.text)
+            named = error.details.get("first_clusters", "").split(",")
+            is_told = error.reason == FITS_NO_NODE and set(named) == {member.name for member in FLEET}
+            self._check(f"the refusal says why and names each cluster: {error.reason} in {named}", is_told)
             return
         raise StoryFailed("a replica of 900 cores was not refused")
 
@@ -200,7 +203,9 @@ class Story:
         reply = await self.planner.capacity(CapacityRequest((deployment(self.service, NAMESPACE, 1),)))
         # By its age: a gap in its stream makes it take nothing too, but only until the next block.
         own_2 = [entry for entry in reply.clusters if entry.cluster == "own-2"]
-        return all(entry.certain == 0 and entry.limited_by.startswith("capacity is") for entry in own_2)
+        clusters = (await self.planner.list_clusters(ListClustersRequest())).clusters
+        is_old = any(one.cluster == "own-2" and one.state in ("Stale", "Unreachable") for one in clusters)
+        return is_old and all(entry.certain == 0 for entry in own_2)
 
     async def _running(self, total: int, service: str = "", names: set[str] | None = None) -> dict[str, int]:
         """Pods that run, by cluster, once they are as many as asked for and no other is left."""

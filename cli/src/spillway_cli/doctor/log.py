@@ -117,7 +117,7 @@ def _disk(disk: DiskFound) -> Check:
     name = f"disk of broker {disk.broker}" + (f" {disk.path}" if disk.path else "")
     if disk.trouble:
         hint = "the broker's own log says why"
-        if "Authorization" in disk.trouble or "NotImplemented" in disk.trouble:
+        if disk.may_not_ask:
             hint = "the right DESCRIBE on the cluster; Kafka 3.3 or newer"
         return skipped(name, f"is not told: {disk.trouble}", hint)
     if disk.size <= 0:

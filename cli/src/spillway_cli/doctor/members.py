@@ -49,10 +49,11 @@ REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 @dataclass(frozen=True, slots=True)
 class Visit:
     """expires: when the credential ends, Unix seconds, None where it does not say. skew_seconds: how far the cluster's
-    clock is before ours, None when it told no date. bad: of the credential. trouble: of the call. denied: resources.
-    server_expires: when the API server's certificate ends. marked: fleet by node that bears the taint of lending.
-    service: whose credential it is. lacking: of BRIDGE_CAN_DO_WITHOUT those that a bridge's account has not everywhere;
-    None where the API server did not say."""
+    clock is before ours, None when it told no date. bad: of the credential. trouble: of the call. not_known: that is
+    that the cluster does not accept the credential. denied: resources. server_expires: when the API server's
+    certificate ends. marked: fleet by node that bears the taint of lending. service: whose credential it is.
+    lacking: of BRIDGE_CAN_DO_WITHOUT those that a bridge's account has not everywhere; None where the API server did
+    not say."""
 
     cluster: str
     credential: str
@@ -60,6 +61,7 @@ class Visit:
     skew_seconds: float | None = None
     bad: str = ""
     trouble: str = ""
+    not_known: bool = False
     denied: tuple[str, ...] = ()
     server_expires: float | None = None
     marked: tuple[tuple[str, str], ...] = ()
@@ -92,7 +94,7 @@ async def visit(folder: Path, cluster: str, credential: str, seconds: float, ser
             found = partial(Visit, cluster, credential, expires, service=service)
             answer = await transport.request("GET", "/version", {})
             if answer.status == 401:
-                return found(trouble="it does not know us (401)")
+                return found(trouble="it does not know us (401)", not_known=True)
             if service == BRIDGE_OWNER.service:
                 return found(lacking=await _lacking(transport))
             if service != SNAPSHOT.service:
@@ -104,9 +106,11 @@ async def visit(folder: Path, cluster: str, credential: str, seconds: float, ser
             statuses = [one.status for one in await asyncio.gather(*asked)]
             denied = tuple(_name(kind) for kind, status in zip(LISTED, statuses, strict=True) if status in (401, 403))
             return found(skew, denied=denied, server_expires=ends, marked=_marked(marked.status, marked.body))
-    except (ClusterUnreachable, TimeoutError) as error:
-        trouble = str(error) or f"no answer within {seconds:g} s"
-        return Visit(cluster, credential, expires, trouble=trouble, service=service)
+    except ClusterUnreachable as error:
+        not_known = error.reason == "unauthorized"
+        return Visit(cluster, credential, expires, trouble=str(error), not_known=not_known, service=service)
+    except TimeoutError:
+        return Visit(cluster, credential, expires, trouble=f"no answer within {seconds:g} s", service=service)
     finally:
         await transport.close()
 
@@ -207,7 +211,7 @@ def judged(found: Visit, now: float) -> Iterable[Check]:
         return
     if found.trouble:
         hint = "is its API server up, and is there a way to it from here?"
-        hint = f"renew {file}: services read it again by themselves" if "401" in found.trouble else hint
+        hint = f"renew {file}: services read it again by themselves" if found.not_known else hint
         yield failed(name, f"{found.cluster}: {found.trouble}", hint)
         return
     if found.denied:

@@ -55,7 +55,7 @@ def endpoint(who: str, found: Probed) -> Check:
         hint = "after a start it takes seconds; for longer: see the checks of Kafka, and its log"
         return failed(name, found.text, hint)
     hint = "is it up? `make status`, `docker compose ps`, `kubectl get pods`; `spillway config` shows the addresses"
-    if "TLS" in found.text:
+    if found.tls_differs:
         hint = "SPILLWAY_CA: the file of the CA of its certificate; without TLS there: no CA. docs/security.md, gRPC"
     return failed(name, f"{found.code}: {found.text}", hint)
 

@@ -8,7 +8,7 @@ from typing import Any
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from aiokafka.client import AIOKafkaClient
-from aiokafka.errors import KafkaError, for_code
+from aiokafka.errors import ClusterAuthorizationFailedError, KafkaError, UnsupportedVersionError, for_code
 from aiokafka.protocol.api import Request, RequestStruct, Response
 from aiokafka.protocol.types import (
     Boolean,
@@ -26,6 +26,9 @@ from spillway.bus import BusUnavailable, NoLog
 from spillway.kafka.access import KafkaAccess, LetNotIn, LogClosed
 from spillway.kafka.topics import LogReader
 
+MAY_NOT_ASK = (ClusterAuthorizationFailedError, UnsupportedVersionError, NotImplementedError)
+"""Why a broker does not tell us of its disks: we lack the right, or it is too old for the request."""
+
 
 @dataclass(frozen=True, slots=True)
 class TopicFound:
@@ -41,7 +44,10 @@ class TopicFound:
 
 @dataclass(frozen=True, slots=True)
 class DiskFound:
-    """A directory of a broker. used: bytes of partitions in it. size, free: of its volume, −1 when it does not say."""
+    """A directory of a broker. used: bytes of partitions in it. size, free: of its volume, −1 when it does not say.
+
+    trouble: why nothing is known of it. may_not_ask: since we lack the right, or the broker is too old for the request.
+    """
 
     broker: int
     path: str
@@ -49,6 +55,7 @@ class DiskFound:
     size: int
     free: int
     trouble: str = ""
+    may_not_ask: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,18 +190,24 @@ async def _disks(access: KafkaAccess, brokers: list[int]) -> tuple[DiskFound, ..
     client = AIOKafkaClient(**await access.arguments())
     try:
         await client.bootstrap()
-        return tuple([disk for broker in brokers for disk in await _disks_of(client, broker)])
+        return tuple([disk for broker in brokers for disk in await disks_of(client, broker)])
     finally:
         await client.close()
 
 
-async def _disks_of(client: Any, broker: int) -> list[DiskFound]:
+def _unknown(broker: int, error: type[Exception], trouble: str) -> DiskFound:
+    return DiskFound(broker, "", 0, -1, -1, trouble, issubclass(error, MAY_NOT_ASK))
+
+
+async def disks_of(client: Any, broker: int) -> list[DiskFound]:
+    """One entry where nothing is told: its trouble says why."""
     try:
         answer = (await client.send(broker, _DescribeLogDirs())).to_object()
     except (KafkaError, NotImplementedError) as error:
-        return [DiskFound(broker, "", 0, -1, -1, f"{type(error).__name__}: {error}")]
+        return [_unknown(broker, type(error), f"{type(error).__name__}: {error}")]
     if answer["error_code"]:
-        return [DiskFound(broker, "", 0, -1, -1, for_code(answer["error_code"]).__name__)]
+        kind = for_code(answer["error_code"])
+        return [_unknown(broker, kind, kind.__name__)]
     return [
         DiskFound(
             broker=broker,

@@ -34,7 +34,7 @@ class Probed:
 
     serving: what its health says. leader: the active instance, as it knows; version: its own. stale: a standby.
     certificate_ends: of its certificate, Unix seconds; None without TLS, or where nothing answers. reason: of a
-    refusal, as RequestError's.
+    refusal, as RequestError's. tls_differs: something listens there, and TLS is why we do not come together.
     """
 
     endpoint: str
@@ -46,6 +46,7 @@ class Probed:
     stale: bool = False
     certificate_ends: float | None = None
     reason: str = ""
+    tls_differs: bool = False
 
 
 async def probe(service: Service, endpoint: str, identity: Identity, seconds: float) -> Probed:
@@ -57,9 +58,8 @@ async def probe(service: Service, endpoint: str, identity: Identity, seconds: fl
         return replace(found, certificate_ends=await _certificate_ends(endpoint, identity, seconds))
     except aio.AioRpcError as error:
         code, text = error.code().name, error.details() or ""
-        if code == "UNAVAILABLE":
-            text = await _why_not(endpoint, identity, seconds) or text
-        return Probed(endpoint, code, text)
+        why, tls_differs = await _why_not(endpoint, identity, seconds) if code == "UNAVAILABLE" else ("", False)
+        return Probed(endpoint, code, why or text, tls_differs=tls_differs)
     finally:
         await channel.close()
 
@@ -91,19 +91,19 @@ def _credentials(identity: Identity) -> Any:
     return grpc.ssl_channel_credentials(read_file(identity.ca, "ca"), *files)
 
 
-async def _why_not(endpoint: str, identity: Identity, seconds: float) -> str:
-    """More than gRPC says of a connection that does not come about; empty when nothing more is found."""
+async def _why_not(endpoint: str, identity: Identity, seconds: float) -> tuple[str, bool]:
+    """More than gRPC says of a connection that does not come about, and whether TLS is why; ("", False): no more."""
     try:
         await _connected(endpoint, None, seconds)
     except (OSError, ValueError, TimeoutError) as error:
-        return f"nothing listens there: {str(error) or 'no answer'}"
+        return f"nothing listens there: {str(error) or 'no answer'}", False
     try:
         await _connected(endpoint, _context(identity), seconds)
     except ssl.SSLCertVerificationError as error:
-        return f"TLS: its certificate is not believed: {error.verify_message}"
+        return f"TLS: its certificate is not believed: {error.verify_message}", True
     except (OSError, TimeoutError):
-        return "it listens, but does not speak TLS" if identity.ca else ""
-    return "" if identity.ca else "it listens and speaks TLS, and we do not: no CA is given"
+        return ("it listens, but does not speak TLS", True) if identity.ca else ("", False)
+    return ("", False) if identity.ca else ("it listens and speaks TLS, and we do not: no CA is given", True)
 
 
 async def _certificate_ends(endpoint: str, identity: Identity, seconds: float) -> float | None:

@@ -79,9 +79,9 @@ class Decision(Struct, frozen=True):
     """replicas: to scale to; None: nothing is to be written. desired: what is said to be desired.
 
     failed: the decision could not be made, or not from all metrics. reason: why replicas, in Kubernetes' words.
-    asked: what the metrics asked for; None: they were not looked at, or nothing could be concluded. stabilized: what
-    the windows left of it.
-    limited_reason: what bound the number that the windows left.
+    asked: what the metrics asked for; None: they were not looked at, or nothing could be concluded. asked_by: the
+    metric that asked for the most. stabilized: what the windows left of it. limited_reason: what bound the number that
+    the windows left.
     """
 
     current: int
@@ -96,6 +96,7 @@ class Decision(Struct, frozen=True):
     asked: int | None = None
     stabilized: int | None = None
     limited_reason: str = ""
+    asked_by: str = ""
 
 
 def with_conditions(conditions: tuple[Condition, ...], *new: Condition) -> tuple[Condition, ...]:
@@ -227,6 +228,7 @@ def _normalized(begun: Decision, policy: Autoscaler, found: Asked, settings: Set
         asked=wanted,
         stabilized=left.stabilized,
         limited_reason=left.limited_reason,
+        asked_by=found.metric,
     )
 
 

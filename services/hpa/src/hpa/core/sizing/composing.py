@@ -21,8 +21,6 @@ from hpa.core.kubernetes.behavior import (
     WITHIN_RANGE,
 )
 from hpa.core.kubernetes.deciding import (
-    SCALING_ACTIVE,
-    Condition,
     Decision,
     Known,
     Scale,
@@ -126,9 +124,6 @@ def sized_by(case: Case, autoscaler: Autoscaler, reads: tuple[Read, ...]) -> Siz
     """An autoscaler's decision over readings, one for each metric."""
     found = evaluation(case, autoscaler, tuple([read.reading for read in reads]))
     decision = found.decision
-    asked_by = ""
-    if decision.asked is not None:
-        asked_by = _asked_by(decision.conditions)
     return Sized(
         current=case.current,
         replicas=decision.replicas,
@@ -136,7 +131,7 @@ def sized_by(case: Case, autoscaler: Autoscaler, reads: tuple[Read, ...]) -> Siz
         due=_first_due(case, found, reads),
         reason=decision.reason,
         asked=decision.asked,
-        asked_by=asked_by,
+        asked_by=decision.asked_by,
         reads=tuple(
             [MetricRead(metric.name, read, metric) for metric, read in zip(autoscaler.metrics, reads, strict=True)]
         ),
@@ -183,13 +178,6 @@ def reads_due(reads: Iterable[Read]) -> Iterable[Due]:
             said = MEASURED.get(read.source, read.source)
             why = "a schedule" if read.source == CRON else f"the last measurement of {said} is too old by then to count"
             yield Due(read.due_ms, why)
-
-
-def _asked_by(conditions: tuple[Condition, ...]) -> str:
-    for one in conditions:
-        if one.kind == SCALING_ACTIVE:
-            return one.message.rpartition(" from ")[2] if one.status else ""
-    return ""
 
 
 def bound_rules(decision: Decision) -> tuple[ExplainedRule, ...]:
