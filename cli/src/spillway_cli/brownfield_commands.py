@@ -11,7 +11,7 @@ from spillway_cli.config import Config
 from spillway_cli.exits import bad_input, say, say_waits
 from spillway_cli.manifests import read_documents
 from spillway_cli.output import Format, console, print_machine
-from spillway_cli.session import Namespace, Output, with_planner
+from spillway_cli.session import Namespace, OneNamespace, Output, with_planner
 from spillway_cli.waiting import until_gone
 
 app = typer.Typer()
@@ -90,9 +90,7 @@ def release(
 @app.command(epilog="Example:  spillway orphans -n shop -o json")
 def orphans(
     context: typer.Context,
-    namespace: Annotated[
-        str, typer.Option("--namespace", "-n", help="Only of this namespace.", show_default="all of them")
-    ] = "",
+    namespace: OneNamespace = "",
     output: Output = Format.table,
 ) -> None:
     """List objects that bear this fleet's label and that no placement lists. They are left as they are."""

@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +19,7 @@ from spillway_cli.exits import finish, say
 from spillway_cli.output import Format
 
 T = TypeVar("T")
+C = TypeVar("C", PlannerClient, ScalingClient, LendingClient)
 
 _CHANGED: ContextVar[dict[str, str]] = ContextVar("changed")
 """The fleets in which this command has changed something, and an endpoint of each."""
@@ -28,6 +29,9 @@ Wait = Annotated[bool, typer.Option("--wait", help="Wait until it is so in the c
 Timeout = Annotated[float, typer.Option("--timeout", min=0.1, help="Seconds that --wait may take.")]
 Namespace = Annotated[
     str | None, typer.Option("--namespace", "-n", help="Namespace; without it the configured one.", show_default=False)
+]
+OneNamespace = Annotated[
+    str, typer.Option("--namespace", "-n", help="Only of this namespace.", show_default="all of them")
 ]
 
 
@@ -101,27 +105,24 @@ def with_lending(context: typer.Context, body: Callable[[LendingClient, Config],
 
 
 @asynccontextmanager
-async def planner_client(config: Config) -> AsyncIterator[PlannerClient]:
-    with _named("planner", "endpoints", config):
-        async with PlannerClient(config.endpoints, **connection(config)) as client:
+async def _client(kind: type[C], who: str, setting: str, config: Config) -> AsyncIterator[C]:
+    """setting: the one that names the service's endpoints."""
+    with _named(who, setting, config):
+        async with kind(getattr(config, setting), **connection(config)) as client:
             with _noted(client):
                 yield client
 
 
-@asynccontextmanager
-async def scaling_client(config: Config) -> AsyncIterator[ScalingClient]:
-    with _named("hpa", "scaling_endpoints", config):
-        async with ScalingClient(config.scaling_endpoints, **connection(config)) as client:
-            with _noted(client):
-                yield client
+def planner_client(config: Config) -> AbstractAsyncContextManager[PlannerClient]:
+    return _client(PlannerClient, "planner", "endpoints", config)
 
 
-@asynccontextmanager
-async def lending_client(config: Config) -> AsyncIterator[LendingClient]:
-    with _named("descheduler", "lending_endpoints", config):
-        async with LendingClient(config.lending_endpoints, **connection(config)) as client:
-            with _noted(client):
-                yield client
+def scaling_client(config: Config) -> AbstractAsyncContextManager[ScalingClient]:
+    return _client(ScalingClient, "hpa", "scaling_endpoints", config)
+
+
+def lending_client(config: Config) -> AbstractAsyncContextManager[LendingClient]:
+    return _client(LendingClient, "descheduler", "lending_endpoints", config)
 
 
 def connection(config: Config) -> dict[str, Any]:

@@ -24,7 +24,16 @@ from spillway_cli.manifests import (
 )
 from spillway_cli.output import Format, WideFormat, console, print_machine
 from spillway_cli.scale_policies import WORKLOAD_KINDS, policy_name
-from spillway_cli.session import Namespace, Output, Timeout, Wait, planner_client, with_config, with_planner
+from spillway_cli.session import (
+    Namespace,
+    OneNamespace,
+    Output,
+    Timeout,
+    Wait,
+    planner_client,
+    with_config,
+    with_planner,
+)
 from spillway_cli.waiting import until_gone, until_ready
 
 app = typer.Typer()
@@ -189,9 +198,7 @@ def get(
 @app.command(name="list", epilog="Example:  spillway list -n shop")
 def list_(
     context: typer.Context,
-    namespace: Annotated[
-        str, typer.Option("--namespace", "-n", help="Only of this namespace.", show_default="all of them")
-    ] = "",
+    namespace: OneNamespace = "",
     output: Output = Format.table,
 ) -> None:
     """List the workloads of all namespaces, or of one."""
