@@ -1,4 +1,4 @@
-"""Writes one cluster's records, so that one which no record can hold costs its own key, and nobody else's."""
+"""Writes one cluster's records. A record that is too large for the log costs its own key, and no other key."""
 
 from collections.abc import Callable, Sequence
 from typing import Final, Generic, TypeVar, cast
@@ -20,9 +20,9 @@ log = structlog.get_logger()
 
 
 def unwritable(events: Sequence[Event | Tombstone]) -> dict[int, Unwritable]:
-    """Which of these no record can hold, by their place among them, and why. Nothing is sent.
+    """The records that the log does not take, by their index, and why. Nothing is sent.
 
-    All are encoded for it: it is for after a publish that raised Unwritable, which does not say of which.
+    This encodes every record. Call it after a publish raised Unwritable, which does not say which record it was.
     """
     found = {}
     for index, event in enumerate(events):
@@ -34,7 +34,7 @@ def unwritable(events: Sequence[Event | Tombstone]) -> dict[int, Unwritable]:
 
 
 class UnwritableKeys:
-    """Tells of each key once, for as long as it cannot be said whole: in the log, and in a metric each time."""
+    """Logs each key once for as long as its record cannot be written whole, and counts every try in a metric."""
 
     def __init__(self) -> None:
         self._told: set[str] = set()

@@ -1,7 +1,7 @@
 """Which unreadable records of a topic that anyone may write become dead letters: the first of each writer and kind.
 
-What one publisher does wrong is no fault of the reader's, so it never ends it; and nobody is asked before he writes, so
-what is kept of it is bounded whatever comes, and told apart by writer, so that one does not hide the others.
+A publisher's mistake is not the reader's fault, so it never ends the reader. Anybody may write without asking, so what
+is kept of bad records is bounded. It is kept by writer, so that one writer does not hide the others.
 """
 
 from collections import deque

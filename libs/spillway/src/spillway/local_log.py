@@ -25,7 +25,8 @@ class Kept:
 
 @dataclass(slots=True)
 class PartitionLog:
-    """Offsets have gaps where a transaction ended or compaction took a record. begin: before it nothing can be read."""
+    """One partition. Offsets have gaps where a transaction ended or compaction took a record. begin: the first offset
+    that can be read."""
 
     records: list[Kept] = field(default_factory=list)
     begin: int = 0
@@ -48,15 +49,15 @@ class PartitionLog:
         self.records = kept + self.records[len(old) :]
 
     def begin_at(self, offset: int) -> None:
-        """Deletes what stands before offset; what is deleted does not come back."""
+        """Deletes the records before offset, for good."""
         self.begin = min(max(self.begin, offset), self.end)
         del self.records[: self._first(self.begin)]
 
     def retain(self, before: float, bytes_max: int | None) -> None:
-        """Deletes what was written up to before, and of the rest the oldest until it weighs at most bytes_max.
+        """Deletes the records written up to before, then the oldest ones until the rest weighs at most bytes_max.
 
-        Record by record, and the newest as well: Kafka deletes whole segments, and rolls one in which nothing is
-        written any more, so that an idle partition is emptied.
+        This deletes record by record and may delete the newest one. Kafka deletes whole segments, but it also rolls a
+        segment in which nothing is written any more, so an idle partition is emptied there, too.
         """
         first = next((index for index, one in enumerate(self.records) if one.at > before), len(self.records))
         weight = sum(one.size for one in self.records[first:])

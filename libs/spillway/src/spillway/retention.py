@@ -1,4 +1,4 @@
-"""Where a reader goes on that stands before the beginning of a partition: retention deleted what it had yet to read."""
+"""Where a reader goes on when retention has deleted records that it had yet to read."""
 
 from collections import Counter
 
@@ -12,10 +12,11 @@ log = structlog.get_logger()
 
 
 def clamped(positions: Offsets, begins: Offsets) -> dict[tuple[str, int], int]:
-    """The positions, but none before its partition's beginning, as far as begins has it. What is skipped is told.
+    """The positions, each moved to its partition's beginning where it stood before that. Logs and counts what is
+    skipped.
 
-    A topic that forgets loses its oldest records by design, so its readers bear that some are missing. Of a compacted
-    one that is a loss of the log: NoLog.
+    begins: the first offset of each partition, as far as it is known. A topic with retention loses its oldest records
+    by design, so its readers work without them. In a compacted topic the same is a loss of the log: raises NoLog.
     """
     found, missed = dict(positions), Counter[str]()
     for place, begin in begins.items():

@@ -1,4 +1,4 @@
-"""When an owner's copies are compared with what pods refer to; where nothing is lent any more, until none is left."""
+"""When the copies in an owner are compared with what pods refer to. After the last loan: until no copy is left."""
 
 import asyncio
 import contextlib
@@ -16,7 +16,7 @@ log = structlog.get_logger()
 
 
 class CopyTender:
-    """Of one owner. swept: told when the cluster was seen to hold nothing more of pools' pods."""
+    """Tends the copies in one owner. swept: called once a list shows that the cluster holds nothing of pool pods."""
 
     def __init__(
         self, cluster: str, copies: Copies, state: LogState, settings: Settings, swept: Callable[[], None]
@@ -29,12 +29,13 @@ class CopyTender:
         self._told = asyncio.Event()
 
     def lending_changed(self) -> None:
-        """A loan has ended, or something else was declared: where nothing is lent any more, nothing is waited for."""
+        """Call it when a loan has ended or a lending rule has changed. If the cluster lends nothing any more, the
+        copies are looked at now, not after the pause."""
         if self._state.is_to_sweep(self._cluster):
             self._told.set()
 
     async def run(self, pools: Callable[[str], Pool | None]) -> None:
-        """Until it is cancelled."""
+        """Tends the copies until it is cancelled."""
         failed = 0
         self.lending_changed()
         while True:

@@ -1,4 +1,4 @@
-"""Which fleet a call means, and which one answers: on both sides of a call, so that nobody changes another one's."""
+"""Which fleet a caller means and which fleet answers. Both sides compare, so that no call changes another fleet."""
 
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -6,16 +6,16 @@ from typing import Any, Final
 from spillway.api import RequestError
 
 FLEET_KEY: Final = "spillway-fleet"
-"""In a call's metadata the id of the fleet that the caller means, in a trailer that of the fleet that answers."""
+"""In a call's metadata: the id of the fleet that the caller means. In a trailer: the id of the fleet that answers."""
 
 
 def fleet_in(metadata: Any) -> str:
-    """Of a call's metadata or a trailer; empty: any, or not told."""
+    """The id of the fleet in a call's metadata or trailer; empty where there is none."""
     return str(dict(metadata or ()).get(FLEET_KEY, ""))
 
 
 def refuse_other(who: str, fleet: str, meant: str, where: str = "") -> None:
-    """RequestError where two fleets are named and differ. where: the endpoint, for who called it."""
+    """Raises RequestError when both fleets are known and differ. where: the endpoint, on the caller's side."""
     if fleet and meant and fleet != meant:
         text = f"this {who} is of fleet {fleet}, and {meant} was meant: nothing was done"
         raise RequestError("FAILED_PRECONDITION", f"{where}: {text}" if where else text)
@@ -23,10 +23,11 @@ def refuse_other(who: str, fleet: str, meant: str, where: str = "") -> None:
 
 @dataclass(slots=True)
 class Fleets:
-    """What a client knows of them. who: the service that it calls. meant: the fleet that it is to be of; empty: any.
+    """The fleets that a client has met. who: the service that it calls. meant: the fleet that the caller means; empty:
+    any.
 
-    answered: the last that told its id; is_other: it is not the meant one. changed: those in which calls have changed
-    something, and an endpoint of each.
+    answered: the fleet that answered last. is_other: whether that is not the one that was meant. changed: an endpoint
+    of each fleet in which a call changed something.
     """
 
     who: str
@@ -39,7 +40,7 @@ class Fleets:
         return ((FLEET_KEY, self.meant),) if self.meant else ()
 
     def hear(self, endpoint: str, trailer: Any) -> None:
-        """RequestError where another one than the meant one answers."""
+        """Notes which fleet answered. Raises RequestError when it is not the one that was meant."""
         self.answered = fleet_in(trailer) or self.answered
         self.is_other = bool(self.meant) and self.answered not in ("", self.meant)
         refuse_other(self.who, self.answered, self.meant, endpoint)

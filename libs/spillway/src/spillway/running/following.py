@@ -1,4 +1,4 @@
-"""Follows the log into a service's state: topics whole, then later ones from where the state stands, then all on."""
+"""Reads the log into a service's state: some topics whole, then others from where the state stands, then all live."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -20,25 +20,29 @@ class Intake(Protocol):
     """What a service makes of the records that it follows."""
 
     def starts(self, ends: Offsets) -> Offsets:
-        """The whole topics were taken in up to these ends: where to begin in the later ones, if not at their end."""
+        """Where to begin in the later topics; one that is not named begins at its end. ends: of the whole topics, all
+        records before which have been taken in."""
         ...
 
     def take(self, record: Record, live: bool) -> None:
-        """One record. live: False up to where its topic ended when it was opened. Raises Followed.unfit."""
+        """Takes in one record. live: False for records that stood in the topic when the reader opened it. Raises
+        Followed.unfit."""
         ...
 
     async def taken(self, batch: Batch, positions: Offsets) -> None:
-        """After each batch, also an empty one. positions: of all topics. The feed is not read on until this returns."""
+        """Called after each batch, also after an empty one. positions: in all topics. The reader goes on once this
+        returns."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Followed:
-    """What a service follows. whole: topics read from their beginnings, its turns' among them; later: after those.
+    """What a service follows. whole: topics that are read from their beginnings, the one of its turns among them.
+    later: topics that are read after those.
 
-    unfit: what Intake.take raises for a record that is set aside, as a dead letter, and left out. last_only: of whole,
-    topics whose records are large and say all of their key: of those before the end only the last of each key is taken,
-    behind all others. Compaction leaves days of them.
+    unfit: what Intake.take raises for a record that becomes a dead letter and is left out. last_only: those of the
+    whole topics whose records are large and each say everything of their key. At the start the reader takes only the
+    last record of each key there, after all other records: compaction leaves days of older ones.
     """
 
     service: str
@@ -52,8 +56,8 @@ class Follower:
     """Keeps one state up to date.
 
     turn: the last TurnTaken, whose instance names the active one; turn_epoch: its offset, -1 before the first.
-    written_epoch: the highest that what the service itself writes bears. positions: of all topics, behind what has been
-    taken in.
+    written_epoch: the highest epoch in records that the service itself writes. positions: in each partition, the offset
+    after the last record that was taken in.
     """
 
     def __init__(self, bus: Bus, followed: Followed, intake: Intake) -> None:
@@ -83,8 +87,8 @@ class Follower:
                     tasks.create_task(self._follow(newer))
 
     async def caught_up(self, *topics: Topic) -> None:
-        """Returns when everything that was in the log when this was called has been taken in; of these, if any are
-        named."""
+        """Returns when all records that stood in the log at the call have been taken in. topics: look at these
+        alone."""
         while len(self._feeds) < 2:
             async with self._moved:
                 await self._moved.wait()
@@ -93,7 +97,7 @@ class Follower:
             await self._moved.wait_for(lambda: all(reached(self.positions, end) for end in ends))
 
     async def check_epochs(self) -> None:
-        """Raises OffsetsWentBack when what the service wrote is of a turn above all that the log has."""
+        """Raises OffsetsWentBack when the service's own records bear a higher epoch than any turn in the log."""
         written = self.written_epoch
         if written > self.turn_epoch:
             await self.caught_up()  # Its turn stands before it in the log, and may be read later.
@@ -104,12 +108,13 @@ class Follower:
             )
 
     async def overtaken(self, epoch: int) -> None:
-        """Returns when the log has a turn above this one: its writer is fenced, whether or not it tried to write."""
+        """Returns when the log has a later turn than this one. The writer of this one is fenced by then, even if it has
+        not tried to write."""
         async with self._moved:
             await self._moved.wait_for(lambda: self.turn_epoch > epoch)
 
     def pass_over(self, topics: Sequence[Topic]) -> None:
-        """From now on these are not read: in its turn an instance knows what it writes."""
+        """From now on these topics are not read: the active instance knows what it writes."""
         for feed in self._feeds:
             feed.pass_over(topics)
 
@@ -128,7 +133,7 @@ class Follower:
             await self._take(batch)
 
     async def _take(self, batch: Batch, last: dict[tuple[str, str], Record] | None = None) -> None:
-        """last: what is to be taken at the end, by topic and key; None once that is reached."""
+        """last: records to take in when the end is reached, by topic and key; None after that."""
         for record in batch.records:
             if last is not None and record.topic in self._last_only:
                 last[record.topic, record.key] = record
@@ -195,9 +200,9 @@ class TopicReader:
                 await asyncio.sleep(self._retry_seconds)
 
     async def caught_up(self) -> None:
-        """Returns when everything that was in the log when this was called has been taken in.
+        """Returns when all records that stood in the log at the call have been taken in.
 
-        One look at the ends of the log is for all who asked before it.
+        Calls that wait at the same time share one question for the ends of the log.
         """
         self._asked += 1
         number = self._asked

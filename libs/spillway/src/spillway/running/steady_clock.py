@@ -8,15 +8,16 @@ _CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 
 def steady_seconds() -> float:
-    """Seconds since some moment, which only grow, with those during which the host was suspended."""
+    """Seconds since some fixed moment. They only grow, and they include the time in which the host was suspended."""
     return time.clock_gettime(_CLOCK)
 
 
 class SteadyLoop(asyncio.SelectorEventLoop):
-    """The event loop of a process. Whoever asks the loop for the time gets the steady one: sessions, leases and turns
-    run out at the brokers while we are suspended, so our own proofs and ages must as well.
+    """The event loop of a process; its time is steady_seconds(). Sessions, leases and turns run out at the brokers
+    while the host is suspended, so our own proofs and ages must run out as well.
 
-    A timer that became due in a suspension is late by the rest of what the selector waits: what is compared is not.
+    A timer that became due during a suspension fires late, by what the selector still waits. Comparisons of times are
+    right at once.
     """
 
     def time(self) -> float:

@@ -1,8 +1,9 @@
 """How far hpa has read its inputs, and how far its states say so. Pure.
 
-A state says how far its partition was read: all before was decided on, for every workload of it, in its transaction or
-an earlier one. Who starts reads the topics that forget from the highest position of each partition. Where others report
-into a partition and nothing is decided for its workloads, no state would follow; so one is written once they lag.
+A state says how far its partition was read: every record before that was decided on, for each workload of the
+partition, in the same transaction or an earlier one. An hpa that starts reads the topics that forget from the highest
+position of each partition. Others may report into a partition for whose workloads nothing is decided. No state would be
+written then, so one is written once the positions lag.
 """
 
 from collections.abc import Iterable, Mapping
@@ -14,7 +15,8 @@ Place = tuple[str, int]
 
 
 class Positions:
-    """reached: behind the last record that was taken in. told: of topics that forget, the highest in any state."""
+    """reached: the offset after the last record that was taken in. told: the highest position in any state, for topics
+    that forget."""
 
     def __init__(self) -> None:
         self.reached: dict[Place, int] = {}
@@ -29,7 +31,7 @@ class Positions:
         self.reached[heard.topic, heard.partition] = heard.offset + 1
 
     def note(self, positions: Mapping[str, int]) -> None:
-        """As a state has them: (topic/partition) → offset."""
+        """Takes the positions of a state: "topic/partition" → offset."""
         for name, offset in positions.items():
             topic, _, partition = name.rpartition("/")
             if topic in FORGETTING:
@@ -37,11 +39,12 @@ class Positions:
                 self.told[place] = max(self.told.get(place, 0), offset)
 
     def is_told(self, heard: Heard) -> bool:
-        """Some state says that it was decided on, if it had any effect; so it stands in its own workload's state."""
+        """Whether some state says that this record was decided on. If it had an effect, its own workload's state has
+        it."""
         return heard.offset < self.told.get((heard.topic, heard.partition), 0)
 
     def wait_for(self, unseen: Iterable[Heard]) -> None:
-        """These are decided on later: until all_seen, no position of a topic that forgets goes beyond them."""
+        """These records are decided on later. Until all_seen() no position of a topic that forgets goes beyond them."""
         for heard in unseen:
             if heard.topic in FORGETTING:
                 place = (heard.topic, heard.partition)
@@ -51,17 +54,17 @@ class Positions:
         self._unseen_from.clear()
 
     def to_write(self, partition: int) -> dict[str, int]:
-        """For a state that is written now."""
+        """The positions for a state that is written now."""
         found = {f"{topic}/{partition}": self._position((topic, partition)) for topic in INPUTS}
         self.note(found)
         return found
 
     def behind(self, behind_max: int) -> set[int]:
-        """Partitions in which more records were read than that since a state said how far."""
+        """Partitions in which more than behind_max records were read since a state told a position."""
         return {place[1] for place, told in self.told.items() if self.reached.get(place, 0) - told > behind_max}
 
     def forget(self, partition: int) -> None:
-        """No workload in it has a policy: nobody needs its values."""
+        """Call it when no workload of the partition has a policy any more: its values are not needed."""
         for topic in FORGETTING:
             self.told.pop((topic, partition), None)
 

@@ -1,4 +1,4 @@
-"""The clusters that get no more of something for a while: how long, and how long it is remembered that they did."""
+"""Holds: clusters that get no more of a shape or workload for a while, and how long the planner remembers that."""
 
 from collections.abc import Callable, ItemsView, Iterator, KeysView, MutableMapping, Set
 from heapq import heappop, heappush
@@ -18,8 +18,9 @@ NOWHERE: Set[str] = frozenset()
 
 
 class Holds(MutableMapping[HoldKey, Hold]):
-    """By cluster and whom it is held against. A hold runs until its pause is over. From then on it bars nobody, and is
-    remembered for a while, so that the next pause is longer. Time alone ends it, but for binds and a cluster that left.
+    """The holds, by cluster and by the shape or workload that is held. A hold runs until its pause is over. After that
+    it bars nothing, and it is remembered for a while so that the next pause is longer. Only time, a bind, or the
+    cluster's leaving ends it.
     """
 
     def __init__(self) -> None:
@@ -30,18 +31,18 @@ class Holds(MutableMapping[HoldKey, Hold]):
         self._count = 0
 
     def running(self) -> ItemsView[HoldKey, Hold]:
-        """Those whose pause was not over when time was last looked at."""
+        """The holds whose pause was not over at the last look()."""
         return self._running.items()
 
     def clusters_of(self, whom: Shape | WorkloadKey) -> KeysView[str] | Set[str]:
-        """Where one runs against it."""
+        """The clusters in which a hold against this shape or workload runs."""
         found = self._clusters_of.get(whom)
         return found.keys() if found is not None else NOWHERE
 
     def look(self, now: float, memory_seconds: float, needs: Needs) -> Iterator[HoldKey]:
-        """Those whose pause is over since the last look. Forgets whatever nobody needs any more.
+        """Yields the holds whose pause has ended since the last call, and forgets those that are not needed any more.
 
-        memory_seconds: for how long, or for as long as its pause if that was longer, a hold is remembered behind it.
+        memory_seconds: how long a hold is remembered after its pause, or as long as the pause was if that is longer.
         """
         while self._due and self._due[0][0] <= now:
             _, _, key, hold = heappop(self._due)
@@ -59,7 +60,7 @@ class Holds(MutableMapping[HoldKey, Hold]):
                 del self._holds[key]
 
     def leave(self, cluster: str) -> None:
-        """The cluster is none of the fleet's any more."""
+        """Drops the holds in a cluster that has left the fleet."""
         for key in [key for key in self._holds if key[0] == cluster]:
             del self[key]
 

@@ -19,7 +19,7 @@ Missing = tuple[ObjectReference, ...]
 
 
 def lacking_in(state: PlannerState, subject: Subject) -> dict[str, Missing]:
-    """By cluster, what it lacks of what the newest template names, as far as clusters said."""
+    """What each cluster lacks of what the newest template names, as far as the clusters have said."""
     digest, found = subject.shape.template, dict[str, Missing]()
     for cluster in state.admitted.lacking(digest):
         missing = _not_given(subject.declared, state.admitted.missing(digest, cluster))
@@ -54,7 +54,8 @@ def waits_for_missing(workload: Workload) -> bool:
 def waited_for(
     state: PlannerState, subject: Subject, before: Part | None, unplaced: int, decided: Mapping[str, Missing]
 ) -> Missing:
-    """What replicas of a part wait for that its cluster lacks; empty when none do. decided: by cluster, from now on."""
+    """What the replicas of a part wait for since its cluster lacks it; empty when none wait. decided: what is decided
+    now, by cluster."""
     if before is None or subject.known is None or not unplaced or subject.declared.deleting:
         return ()
     if before.cluster in decided:

@@ -1,4 +1,4 @@
-"""Whose word of a cluster counts: its propagator's of the newest turn, and for good once the log behind it was read."""
+"""Which statuses of a cluster the planner may decide on: those of its propagator's newest turn, once that is proven."""
 
 from spillway.events import WorkloadObserved
 
@@ -8,12 +8,12 @@ Words = dict[Place, WorkloadObserved]
 
 
 class Owners:
-    """The epochs of propagators at clusters, as far as they were read, and which of their words something may hang on
-    that cannot be taken back (the state table: docs/turns.md).
+    """The newest known epoch of the propagator at each cluster, and which statuses are proven to be of it. Only a
+    proven status may lead to a decision that cannot be taken back (the state table: docs/turns.md).
 
-    A claim and a status lie in different partitions, so a status of a turn that is over may be read before the claim
-    that ended it. So a word settles something only once all of the log that stood there when it was known has been
-    read, and no later claim was in it. asked: the words that somebody waits to be proven so.
+    A claim and a status lie in different partitions, so the planner may read a status of a turn that is over before it
+    reads the claim that ended the turn. A status is proven once the planner has read all of the log that stood there
+    when it knew the status, and found no later claim. asked: the statuses that wait to be proven.
     """
 
     def __init__(self) -> None:
@@ -26,11 +26,12 @@ class Owners:
         self._epochs[cluster] = max(epoch, self._epochs.get(cluster, epoch))
 
     def is_present(self, said: WorkloadObserved) -> bool:
-        """Whether no later turn at its cluster is known."""
+        """Whether the planner knows of no later turn at the status's cluster."""
         return said.epoch >= self._epochs.get(said.cluster, said.epoch)
 
     def settles(self, said: WorkloadObserved) -> bool:
-        """Whether what cannot be taken back may follow from it. If only the proof is missing, it is asked for."""
+        """Whether a decision that cannot be taken back may follow from this status. If only the proof is missing, this
+        asks for it."""
         if not self.is_present(said):
             return False
         place = (said.namespace, said.name, said.cluster)
@@ -40,11 +41,11 @@ class Owners:
         return False
 
     def take_asked(self) -> Words:
-        """The words to prove next: those that were asked about since the last time."""
+        """The statuses to prove next: those that were asked about since the last call."""
         asked, self.asked = self.asked, {}
         return asked
 
     def prove(self, words: Words) -> None:
-        """All that stood in workload-status when these were taken has been read since. What was proven before and did
-        not serve by now is asked about again if need be."""
+        """The planner has read all that stood in workload-status when these statuses were taken. Earlier proofs are
+        forgotten: a status that still matters is asked about again."""
         self._proven = words

@@ -32,7 +32,8 @@ def digest_of(verb: str, *texts: str) -> str:
 def remembered_answer(
     rules: Rules, known: Workload | None, key: str, digest: str, moment: Moment
 ) -> PlacementReply | None:
-    """The answer that this key was given before, without its inputs. INVALID_ARGUMENT: it was for another request."""
+    """The answer that this key was given before, without its inputs; None for a new key. Raises INVALID_ARGUMENT when
+    the key was used for another request."""
     if len(key) > KEY_LENGTH_MAX:
         raise invalid("idempotency_key", key, f"at most {KEY_LENGTH_MAX} characters")
     if not key or known is None:
@@ -48,7 +49,7 @@ def remembered_answer(
 def with_answer(
     rules: Rules, declared: WorkloadDeclared, key: str, digest: str, reply: PlacementReply, moment: Moment
 ) -> WorkloadDeclared:
-    """The declaration with one answer more, where the request has a key."""
+    """The declaration with this answer added, if the request has a key."""
     if key:
         entry = Answered(key, digest, moment.wall_ms, _kept(reply))
         declared = replace(declared, answered=(*declared.answered, entry))
@@ -56,8 +57,8 @@ def with_answer(
 
 
 def without_old(rules: Rules, declared: WorkloadDeclared, moment: Moment) -> WorkloadDeclared:
-    """The declaration as it is written, whoever writes it: without answers whose time is over, and of the others the
-    newest, within the bounds of their number and bytes. The very newest is kept in any case: its caller may ask again.
+    """The declaration as every writer writes it: without the answers whose time is over, and within the bounds on their
+    number and bytes. The oldest go first. The newest is always kept, since its caller may still ask again.
     """
     fresh = list(_known(declared.answered, rules, moment))[-rules.keys_kept_max :]
     size = 0
@@ -74,12 +75,12 @@ def _known(answered: Iterable[Answered], rules: Rules, moment: Moment) -> Iterab
 
 
 def _kept(reply: PlacementReply) -> bytes:
-    """Without what each cluster could have taken: that stands in the decision's record."""
+    """The answer without what each cluster could have taken, which the decision's record has."""
     text = msgspec.json.encode(replace(reply, inputs=()))
     return text if len(text) <= PLAIN_BYTES_MAX else pack(text)
 
 
 def _read(answer: bytes) -> PlacementReply:
-    """Of this version or of one before, which kept the inputs, too."""
+    """Reads an answer of this version, or of an earlier one, which kept the inputs as well."""
     text = answer if answer.startswith(b"{") else unpack(answer)
     return replace(msgspec.json.decode(text, type=PlacementReply), inputs=())
