@@ -14,6 +14,7 @@ import typer
 from spillway.api import RequestError
 from spillway.bus import BusUnavailable, NoLog, OtherFleet
 from spillway.settings import OperatorError
+from spillway_cli.terminal_text import harmless
 
 T = TypeVar("T")
 
@@ -94,7 +95,7 @@ def guarded() -> Iterator[None]:
 
 def say(text: str) -> None:
     """A message for people: on stderr, so that stdout stays what was asked for."""
-    typer.echo(text, err=True)
+    typer.echo(harmless(text), err=True)
 
 
 def say_waits() -> Callable[[str], None]:

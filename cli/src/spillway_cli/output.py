@@ -12,10 +12,13 @@ from functools import cache
 from typing import Any
 
 import yaml
-from rich.console import Console
+from rich.console import Console, ConsoleOptions, RenderableType
+from rich.segment import Segment
 from rich.table import Table
+from rich.text import Text
 
 from spillway.model import Generation
+from spillway_cli.terminal_text import harmless, harmless_json, steers
 
 _PIPE_WIDTH = 240
 """Columns of a table that does not go to a terminal, so that nothing is cut."""
@@ -41,17 +44,46 @@ class WideFormat(StrEnum):
         return Format(self.value) if self in (WideFormat.json, WideFormat.yaml) else None
 
 
+class SafeConsole(Console):
+    """A console whose styles are its own, and whose text is harmless, wherever in a table or a line it stands."""
+
+    def render_str(self, text: str, **rest: Any) -> Text:
+        return super().render_str(harmless(text), **rest)
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+        if isinstance(renderable, Text) and steers(renderable.plain):
+            renderable = _harmless_text(renderable)
+        return super().render(renderable, options)
+
+
+def _harmless_text(text: Text) -> Text:
+    """Its pieces by style, each made harmless: offsets of styles go with the pieces."""
+    made = Text(style=text.style, justify=text.justify, overflow=text.overflow, no_wrap=text.no_wrap, end=text.end)
+    borders = sorted({0, len(text), *(edge for span in text.spans for edge in (span.start, span.end))})
+    for piece in text.divide(borders[1:-1]):
+        kept = Text(harmless(piece.plain))
+        for span in piece.spans:
+            kept.stylize(span.style)
+        made.append_text(kept)
+    return made
+
+
 def console() -> Console:
-    return Console(file=sys.stdout, width=None if sys.stdout.isatty() else _PIPE_WIDTH, highlight=False, markup=False)
+    return SafeConsole(
+        file=sys.stdout, width=None if sys.stdout.isatty() else _PIPE_WIDTH, highlight=False, markup=False
+    )
 
 
 def print_machine(value: object, chosen: Format, one_line: bool = False) -> None:
     """A value (or a list of them) as JSON or YAML. one_line: one JSON document a line, for streams."""
     plain = plain_of(value)
     if chosen is Format.yaml:
-        text = ("---\n" if one_line else "") + yaml.safe_dump(plain, sort_keys=False, allow_unicode=True)
+        text = yaml.safe_dump(plain, sort_keys=False, allow_unicode=True)
+        if steers(text):
+            text = yaml.safe_dump(plain, sort_keys=False, allow_unicode=False)
+        text = ("---\n" if one_line else "") + text
     else:
-        text = json.dumps(plain, ensure_ascii=False, indent=None if one_line else 2) + "\n"
+        text = harmless_json(json.dumps(plain, ensure_ascii=False, indent=None if one_line else 2)) + "\n"
     sys.stdout.write(text)
     sys.stdout.flush()
 
