@@ -12,7 +12,7 @@ from planner.core.manifests.templates import KEPT_CHARACTERS_MAX, pods_of_surge
 from spillway.api import RequestError
 from spillway.model import SPLIT_PACK, ClusterLimit
 
-from .builders import container, deployment, policy, template, texts
+from .builders import container, deployment, policy, statefulset, template, texts
 
 SPEC = "Deployment.spec.template.spec"
 CONTAINER = f"{SPEC}.containers[0]"
@@ -467,6 +467,30 @@ def test_status_and_what_a_server_filled_in_are_left_out() -> None:
         "labels": {"team": "a"},
         "annotations": {"note": "kept"},
     }
+
+
+def test_finalizers_are_left_out_and_said_of_workload_pods_claims_and_what_goes_along() -> None:
+    """Else a workload stays when it is deleted, and its cluster can never be left."""
+    kept: Any = {"finalizers": ["example.com/for-ever"]}
+    stateful, plain = (
+        statefulset(volumeClaimTemplates=[{"metadata": {"name": "data"} | more, "spec": {}}]) for more in (kept, {})
+    )
+    for metadata in (stateful["metadata"], stateful["spec"]["template"]["metadata"]):
+        metadata.update(kept)
+    found, expected = declared(stateful, config_map(**kept)), declared(plain, config_map())
+    assert (found.manifest, found.template, found.dependencies) == (
+        expected.manifest,
+        expected.template,
+        expected.dependencies,
+    )
+    fields = [warning.partition(" is left out")[0] for warning in found.warnings]
+    assert fields == [
+        "StatefulSet.metadata.finalizers",
+        "StatefulSet.spec.template.metadata.finalizers",
+        "StatefulSet.spec.volumeClaimTemplates.metadata.finalizers",
+        "ConfigMap.metadata.finalizers",
+    ]
+    assert expected.warnings == ()
 
 
 def test_a_live_object_and_its_manifest_are_the_same_declaration() -> None:

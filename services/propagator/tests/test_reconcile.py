@@ -507,3 +507,25 @@ def test_a_new_owner_knows_from_the_log_that_a_job_was_over() -> None:
     assert not isinstance(next_action(wanted, Live(), suspended, 0.0, rules), Report)
     removed = after(seeded(said, 0.0, RULES), REMOVING, Live(), Report("Absent", ""), 0.0, rules)
     assert not isinstance(next_action(wanted, Live(), removed, 0.0, rules), Report)
+
+
+@pytest.mark.parametrize(
+    ("finalizers", "says"),
+    [
+        ((), "is being deleted"),
+        (("example.com/keep",), "is being deleted, and kept by its finalizers: example.com/keep"),
+        (("a/1", "b/2", "c/3", "d/4"), "kept by its finalizers: a/1, b/2, c/3"),
+        (("x" * 900,), "kept by its finalizers: " + "x" * 100),
+    ],
+)
+def test_what_keeps_an_object_that_is_deleted_is_named(finalizers: tuple[str, ...], says: str) -> None:
+    going = replace(DELETING, finalizers=finalizers)
+    for wanted, live, what in (
+        (PLAIN, Live(workload(going)), "the object"),
+        (REMOVING, Live(workload(going)), "the object"),
+        (REMOVING, Live(None, {CONFIG: config(going)}), str(CONFIG)),
+    ):
+        action = next_action(wanted, live, History(), 10.0, RULES)
+        assert isinstance(action, Hold)
+        assert action.reason.startswith(what)
+        assert action.reason.endswith(says)

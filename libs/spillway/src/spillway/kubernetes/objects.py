@@ -62,6 +62,7 @@ class AnnotatedMeta(Struct, frozen=True, gc=False, rename="camel"):
     labels: dict[str, str] = {}
     annotations: dict[str, str] = {}
     owner_references: tuple[OwnerReference, ...] = ()
+    finalizers: tuple[str, ...] = ()
 
 
 class AnyObject(Struct, frozen=True, gc=False, rename="camel"):

@@ -10,6 +10,9 @@ from spillway.events import STATE_DEPENDENCY_MISSING
 from spillway.model import ObjectReference, Part
 from spillway.texts import counted, object_name
 
+FINALIZERS_SHOWN = 3
+FINALIZER_CHARACTERS = 100
+
 
 @dataclass(frozen=True, slots=True)
 class Rules:
@@ -111,6 +114,12 @@ class Hold:
     reason: str
     seconds: float = 0.0
     lasting: bool = False
+
+
+def hold_while_deleted(marks: Marks, what: str) -> Hold:
+    """Until it is gone; for people with the first of the finalizers that keep it."""
+    kept_by = ", ".join(name[:FINALIZER_CHARACTERS] for name in marks.finalizers[:FINALIZERS_SHOWN])
+    return Hold(f"{what} is being deleted" + (f", and kept by its finalizers: {kept_by}" if kept_by else ""))
 
 
 def above(found: LiveWorkload, part: Part) -> Hold:

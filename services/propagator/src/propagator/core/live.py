@@ -38,13 +38,17 @@ class Reference(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Marks:
-    """Whose object it is, and which one exactly. Empty fleet and workload: nobody's that we know."""
+    """Whose object it is, and which one exactly. Empty fleet and workload: nobody's that we know.
+
+    finalizers: what must be taken off it before it goes, once it is being deleted.
+    """
 
     uid: str
     resource_version: str
     fleet: str
     workload: str
     deleting: bool
+    finalizers: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +139,7 @@ def workload_from_struct(found: Deployment | StatefulSet | Job) -> LiveWorkload:
         fleet=meta.labels.get(LABEL_FLEET, ""),
         workload=meta.labels.get(LABEL_WORKLOAD, ""),
         deleting=meta.deletion_timestamp is not None,
+        finalizers=tuple(meta.finalizers),
     )
     version = version_from(meta.annotations.get(ANNOTATION_PLACEMENT, ""))
     manifest = meta.annotations.get(ANNOTATION_MANIFEST, "")
@@ -220,6 +225,7 @@ def dependency_from_struct(found: AnyObject) -> LiveDependency:
             fleet=meta.labels.get(LABEL_FLEET, ""),
             workload=meta.labels.get(LABEL_WORKLOAD, ""),
             deleting=meta.deletion_timestamp is not None,
+            finalizers=tuple(meta.finalizers),
         ),
         declaration=_declaration_from(meta.annotations.get(ANNOTATION_DECLARATION, "")),
     )
@@ -240,6 +246,7 @@ def _marks_from_manifest(manifest: Mapping[str, Any]) -> Marks:
         fleet=labels.get(LABEL_FLEET, ""),
         workload=labels.get(LABEL_WORKLOAD, ""),
         deleting=bool(meta.get("deletionTimestamp")),
+        finalizers=tuple(str(name) for name in meta.get("finalizers") or ()),
     )
 
 

@@ -24,6 +24,7 @@ from propagator.core.actions import (
     Report,
     Rules,
     above,
+    hold_while_deleted,
     is_ours,
     lacks,
     owner_of,
@@ -187,7 +188,7 @@ def _remove(wanted: Wanted, live: Live, rules: Rules) -> Action:
         if found.version > wanted.part.version:
             return above(found, wanted.part)
         if found.marks.deleting:
-            return Hold("the object is being deleted")
+            return hold_while_deleted(found.marks, "the object")
         return Delete(found.marks.uid, found.marks.resource_version)
     deletion = _delete_dependency(wanted, live, frozenset(), rules)
     if deletion is not None:
@@ -229,7 +230,7 @@ def _refrain(wanted: Wanted, live: Live, history: History, rules: Rules) -> Acti
     if found.version > version:
         return above(found, wanted.part)
     if found.marks.deleting:
-        return Hold("the object is being deleted")
+        return hold_while_deleted(found.marks, "the object")
     return None
 
 
@@ -248,7 +249,7 @@ def _dependencies(wanted: Wanted, live: Live, rules: Rules) -> Action | None:
                 text += f"; declared otherwise: {other}; {_how_to_hand_over(reference, wanted, rules)}"
             return Report(STATE_NOT_OWNED, text)
         if found.marks.deleting:
-            return Hold(f"{reference} is being deleted")
+            return hold_while_deleted(found.marks, str(reference))
         if _waits_its_turn(wanted):
             continue
         declared = dependency_declaration(dependency)
@@ -373,7 +374,7 @@ def _delete_dependency(wanted: Wanted, live: Live, listed: frozenset[Reference],
         if not found.marks.deleting:
             return DeleteDependency(reference, found.marks.uid, found.marks.resource_version)
         if wanted.part.removing:
-            return Hold(f"{reference} is being deleted")
+            return hold_while_deleted(found.marks, str(reference))
     return None
 
 

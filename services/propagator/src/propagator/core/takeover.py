@@ -5,13 +5,13 @@ import json
 from propagator.core.actions import (
     NOTHING,
     Action,
-    Hold,
     PatchDependencyMarks,
     PatchMarks,
     ReadAfresh,
     Report,
     Rules,
     above,
+    hold_while_deleted,
     is_ours,
     owner_of,
 )
@@ -70,7 +70,7 @@ def release(wanted: Wanted, live: Live, rules: Rules) -> Action:
         if found.version > version:
             return above(found, wanted.part)
         if found.marks.deleting:
-            return Hold("the object is being deleted")
+            return hold_while_deleted(found.marks, "the object")
     for reference, dependency in sorted(live.dependencies.items()):
         if is_ours(dependency.marks, wanted.target, rules.fleet) and not dependency.marks.deleting:
             return PatchDependencyMarks(reference, _unmarked(ANNOTATION_DECLARATION), dependency.marks.resource_version)

@@ -110,8 +110,9 @@ def _read(texts: Sequence[str]) -> Declaration:
         raise invalid("manifests", named, f"exactly one of {KIND_NAMES}")
     workload = _without_nulls(workloads[0])
     read = _policy(policy_manifests, workload)
+    dropped = [warning for manifest in (workload, *dependencies) for warning in _drop_finalizers(manifest)]
     declaration = _declaration(workload, dependencies, read.policy)
-    return replace(declaration, warnings=read.warnings, policy_words=read.words)
+    return replace(declaration, warnings=(*read.warnings, *dropped), policy_words=read.words)
 
 
 _read_kept = lru_cache(maxsize=READ_KEPT_MAX)(_read)
@@ -324,6 +325,22 @@ def _known(value: Mapping[str, Any], known: frozenset[str], where: str) -> None:
             close = difflib.get_close_matches(str(field), known, n=1)
             hint = f"; did you mean {close[0]}?" if close else ""
             raise RequestError("INVALID_ARGUMENT", f"{where}.{field}: unknown field{hint}")
+
+
+def _drop_finalizers(manifest: dict[str, Any]) -> Iterable[str]:
+    """Takes them out, also those of pods and claims, and says so. What carries one stays when we delete it, for as long
+    as nobody takes it off: one workload would keep its cluster from being left.
+    """
+    spec = manifest.get("spec")
+    made = spec if isinstance(spec, dict) else {}
+    claims = made.get("volumeClaimTemplates")
+    places = [("", manifest), (".spec.template", made.get("template"))]
+    places += [(".spec.volumeClaimTemplates", claim) for claim in (claims if isinstance(claims, list) else ())]
+    for where, place in places:
+        metadata = place.get("metadata") if isinstance(place, dict) else None
+        if isinstance(metadata, dict) and metadata.pop("finalizers", None):
+            field = f"{manifest['kind']}{where}.metadata.finalizers"
+            yield f"{field} is left out: what carries one stays when it is deleted"
 
 
 def _without_status(manifest: Mapping[str, Any], namespace: str) -> dict[str, Any]:
