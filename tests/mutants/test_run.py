@@ -1,16 +1,20 @@
 """A small repository with a few mutants: each is judged by what really runs, and a run goes on where it was ended."""
 
+import shutil
 import subprocess
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from .spillway_mutants import ledger
-from .spillway_mutants.catalogue import Mutant
-from .spillway_mutants.judging import Unjudged, failed_tests, judged_by_seeds, judged_by_tests
+from .spillway_mutants.baseline import baseline
+from .spillway_mutants.catalogue import FOLDER, Mutant
+from .spillway_mutants.judging import Unjudged, failed_tests, judged_by_seed, judged_by_tests
 from .spillway_mutants.ledger import GOING, KILLED, SEEDS, SURVIVES, TESTS, TIMEOUT, Row
-from .spillway_mutants.run import Asked, Run, chosen_of, score
-from .spillway_mutants.workbench import Limits, NotRun, Ran, Workbench
+from .spillway_mutants.run import OTHER_SEEDS, Asked, Run, chosen_of, score
+from .spillway_mutants.workbench import Limits, NotRun, Ran, SeedRan, Workbench
 
 CORE = "libs/one/src/one_of_mutants/core.py"
 TEST = "libs/one/tests/test_core.py"
@@ -138,21 +142,126 @@ def test_each_failed_test_is_named_once() -> None:
 
 
 @pytest.mark.parametrize(
-    ("ran", "done", "result", "by"),
+    ("ran", "judged"),
     [
-        (Ran(0, "{}"), 10, GOING, "10 seeds"),
-        (Ran(0, "{}"), 100, SURVIVES, "100 seeds"),
-        (Ran(1, "seed 7 failed: too many\n  replay: …"), 10, KILLED, "seed 7: too many"),
-        (Ran(None, ""), 10, TIMEOUT, "a seed that does not end"),
+        (SeedRan(7, digest="0"), None),
+        (SeedRan(7, failures=["too many", "too few"]), (KILLED, "seed 7: too many")),
+        (SeedRan(7, ended=False), (TIMEOUT, "seed 7: it does not end")),
     ],
 )
-def test_what_seeds_say(ran: Ran, done: int, result: str, by: str) -> None:
-    assert judged_by_seeds(ran, done, 100) == (result, by)
+def test_what_a_seed_says(ran: SeedRan, judged: tuple[str, str] | None) -> None:
+    assert judged_by_seed(ran) == judged
 
 
-def test_a_simulation_that_does_not_run_judges_nothing() -> None:
-    with pytest.raises(Unjudged, match="ImportError"):
-        judged_by_seeds(Ran(1, "ImportError: no"), 10, 100)
+# ── Seeds ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+SIMULATED = """
+from types import SimpleNamespace
+
+from one_of_mutants.core import most
+from spillway_simulation.oracle import Oracle
+
+def run_seed(seed):
+    found, oracle = most(seed, 3) if seed > 1 else 3, Oracle()
+    while found < 3:
+        oracle.violated("it is too small")
+    failures = [*oracle.violations, *(["it is too large"] if seed == 9 else ())]
+    return SimpleNamespace(failures=failures, digest=str(found), records=seed, writes=1)
+"""
+JUDGED = """
+class Oracle:
+    def __init__(self):
+        self.violations = []
+
+    def violated(self, sentence):
+        self.violations.append(sentence)
+"""
+SCRIPTED = "FLEETS = 4\ndef drawn_of(script):\n    return {'fleets': int(script == FLEETS)}\n"
+
+
+@pytest.fixture
+def simulated(repository: Path) -> Path:
+    """A simulation of one function, with three seeds that it keeps; those from 2 on call it."""
+    folder = repository / "tests/simulation/spillway_simulation"
+    for path, text in (
+        (folder / "__init__.py", ""),
+        (folder / "run.py", SIMULATED),
+        (folder / "oracle.py", JUDGED),
+        (folder / "script.py", SCRIPTED),
+        (folder / "seeds.py", "KEPT = {0: '', 1: '', 2: ''}\ndef script_of(seed):\n    return seed\n"),
+    ):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    shutil.copytree(FOLDER, repository / "tests/mutants", ignore=shutil.ignore_patterns("mutants", "__pycache__"))
+    return repository
+
+
+@pytest.fixture
+def bench(simulated: Path, tmp_path: Path) -> Iterator[Workbench]:
+    found = Workbench(tmp_path / "bench", LIMITS, simulated)
+    yield found
+    found.close()
+
+
+def test_a_run_of_seeds_ends_with_the_first_that_fails(bench: Workbench) -> None:
+    """And that one as soon as something does not hold. Without a mutant all are run."""
+    assert [(one.seed, list(one.failures)) for one in bench.simulate([1, 2, 3], WRONG)] == [
+        (1, []),
+        (2, ["it is too small"]),
+    ]
+    assert [one.seed for one in bench.simulate([8, 9, 10])] == [8, 9, 10]
+
+
+def test_a_mutant_that_is_more_than_a_function_is_imported(bench: Workbench) -> None:
+    """And the next one is put into the functions as they are without it."""
+    outside = mutant("outside", "def most(first, second):", "def most(second, first, less=min):")
+    inside = mutant("inside", "return max(first, second)", "return 4")
+    assert [one.digest for one in bench.simulate([7], inside)] == ["4"]
+    assert [one.digest for one in bench.simulate([7, 8], outside)] == ["7", "8"]
+    assert [one.digest for one in bench.simulate([7, 8], UNSEEN)] == ["7", "8"]
+
+
+def test_a_seed_that_does_not_end_is_ended(simulated: Path, tmp_path: Path) -> None:
+    impatient = Workbench(tmp_path / "bench", Limits(seed_cpu_seconds=1), simulated)
+    assert [(one.seed, one.ended) for one in impatient.simulate([1, 7, 8], UNENDING)] == [(1, True), (7, False)]
+    impatient.close()
+
+
+def test_without_a_mutant_seeds_say_which_mutants_they_meet(bench: Workbench, tmp_path: Path) -> None:
+    """Those that meet it the most often for what they cost are the first of a mutant; what fails anyway is none."""
+    path = tmp_path / "seeds.jsonl"
+    pool = bench.pool(3, 2)
+    assert pool == [0, 1, 2, 3, 5]
+    found = baseline(bench, [WRONG], [*pool, 9], "code", path)
+    assert (found.failing, found.chosen("wrong", 10)) == ([9], [2, 5, 0, 1, 3])
+    assert [seed for seed in pool if found.meets("wrong", seed)] == [2, 5]
+    path.write_text(path.read_text()[:-20])
+    assert baseline(bench, [WRONG], [*pool, 9], "code", path).failing == [9]
+    assert path.read_text().count("\n") == 7
+    later = replace(WRONG, id="later")
+    assert baseline(bench, [WRONG, later], pool, "code", path).meets("later", 0)
+    assert baseline(bench, [later], pool, "other code", path).chosen("later", 2) == [2, 5]
+
+
+def by_seeds(root: Path, *mutants: Mutant, seeds: int, again: bool = False) -> dict[str, tuple[str, str]]:
+    book = root.parent / "ledger.tsv"
+    Run(Asked(SEEDS, (), 1, seeds, again), mutants, LIMITS, root, book).stage(SEEDS)
+    return {row.mutant: (row.result, row.by) for row in ledger.read(book).values()}
+
+
+def test_seeds_that_do_not_meet_a_mutant_count_and_are_not_run(simulated: Path) -> None:
+    """Of those that are, the others went another way without being noticed."""
+    large = mutant("large", "return max(first, second)", "return max(first, second) + 1")
+    cannot = replace(WRONG, id="cannot", seeds_cannot="It is not simulated.")
+    assert by_seeds(simulated, WRONG, UNSEEN, large, cannot, seeds=8) == {
+        "wrong": (KILLED, "seed 2: it is too small"),
+        "unseen": (SURVIVES, "8 seeds, 0 meet it, 0 go otherwise"),
+        "large": (SURVIVES, "8 seeds, 8 meet it, 8 go otherwise"),
+    }
+    every = OTHER_SEEDS + 3
+    meeting = every - 2
+    said = f"{every} seeds, {meeting} meet it, {meeting} go otherwise"
+    assert by_seeds(simulated, large, seeds=every + 1)["large"] == (SURVIVES, said)
 
 
 # ── The ledger ──────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -188,6 +297,22 @@ def test_the_score_leaves_out_what_nothing_can_tell_apart() -> None:
     same = Mutant("same", (), "It is the same.", CORE, "a", "b", (TEST,), equivalent="It is the same.")
     rows = {("wrong", TESTS): row("wrong", KILLED, TEST)._replace(change=WRONG.digest)}
     assert score([WRONG, same], rows).splitlines()[0] == "tests: 1 of 1 that were judged; 2 mutants"
+
+
+@pytest.mark.parametrize(
+    ("by", "lines"),
+    [
+        ("100 seeds, 7 meet it, 0 go otherwise", ["seeds: 0 of 1 that were judged; 1 mutants"]),
+        (
+            "30 seeds, 7 meet it, 0 go otherwise",
+            ["seeds: 0 of 0 that were judged; 1 mutants", "not noticed yet, by fewer than 100 seeds: 1"],
+        ),
+    ],
+)
+def test_whom_few_seeds_do_not_notice_is_not_judged(by: str, lines: list[str]) -> None:
+    rows = {("wrong", SEEDS): row("wrong", SURVIVES, by, SEEDS)._replace(change=WRONG.digest)}
+    found = score([WRONG], rows).splitlines()
+    assert [found[1], *found[3:]] == lines
 
 
 def test_mutants_are_chosen_by_whole_parts_of_their_names() -> None:

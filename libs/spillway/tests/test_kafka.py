@@ -6,16 +6,18 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
-from aiokafka.errors import ConcurrentTransactions
+from aiokafka.errors import ConcurrentTransactions, ProducerFenced
 from aiokafka.producer.sender import AddPartitionsToTxnHandler, Sender
 from aiokafka.producer.transaction_manager import TransactionManager
 from aiokafka.protocol.admin import ApiVersionResponse_v0
+from aiokafka.protocol.coordination import FindCoordinatorResponse_v1
 from aiokafka.protocol.metadata import MetadataResponse_v1
-from aiokafka.protocol.transaction import AddPartitionsToTxnResponse_v0
+from aiokafka.protocol.transaction import AddPartitionsToTxnResponse_v0, InitProducerIdRequest_v0
 
-from spillway.bus import BusUnavailable
+from spillway.bus import BusUnavailable, OutcomeUnknown
+from spillway.events import ClusterLeft
 from spillway.kafka.access import answering
-from spillway.kafka.bus import KafkaBus, KafkaSettings
+from spillway.kafka.bus import KafkaBus, KafkaSettings, KafkaStandbyTurn, KafkaWriter
 from spillway.kafka.member import Member, Seat
 from spillway.kafka.topics import tune_aiokafka
 
@@ -98,6 +100,80 @@ async def test_the_broker_that_answers_is_taken() -> None:
     assert set(found) == {awake}
 
 
+def holding_all(partitions: int) -> Member:
+    async def join(_: Seat) -> None:
+        """There is no group: the test says what it gives."""
+
+    member = Member("group", partitions, let_go_seconds=5.0, join=join)
+    member.set(frozenset(range(partitions)))
+    return member
+
+
+@asynccontextmanager
+async def coordinating_broker(asked: asyncio.Future[InitProducerIdRequest_v0]) -> AsyncIterator[str]:
+    """It coordinates all transactions, and says nothing when somebody asks to begin some."""
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        host, port = writer.get_extra_info("sockname")
+        answers = {
+            18: ApiVersionResponse_v0(0, [(18, 0, 0), (3, 1, 1), (10, 0, 1), (22, 0, 0)]),
+            3: MetadataResponse_v1(brokers=[(0, host, port, None)], controller_id=0, topics=[]),
+            10: FindCoordinatorResponse_v1(0, 0, "", 0, host, port),
+        }
+        try:
+            while True:
+                (length,) = struct.unpack(">i", await reader.readexactly(4))
+                request = await reader.readexactly(length)
+                kind, _, correlation, name = struct.unpack_from(">hhih", request)
+                if kind == InitProducerIdRequest_v0.API_KEY:
+                    asked.set_result(InitProducerIdRequest_v0.decode(request[10 + name :]))
+                    return
+                reply = struct.pack(">i", correlation) + answers[kind].encode()
+                writer.write(struct.pack(">i", len(reply)) + reply)
+        except (asyncio.IncompleteReadError, ConnectionError):
+            writer.close()
+
+    server = await asyncio.start_server(answer, "127.0.0.1", 0)
+    async with server:
+        host, port = server.sockets[0].getsockname()
+        yield f"{host}:{port}"
+
+
+async def test_a_transaction_that_nobody_ends_is_ended_by_the_broker_after_ten_seconds() -> None:
+    """Until then nobody reads what stands behind it."""
+    asked = asyncio.get_running_loop().create_future()
+    async with coordinating_broker(asked) as bootstrap, asyncio.timeout(DEADLINE_SECONDS):
+        bus = KafkaBus(KafkaSettings(bootstrap, request_seconds=0.2), "", "test")
+        taking = asyncio.create_task(KafkaStandbyTurn(bus, "planner", "planner-1", holding_all(1)).wait())
+        assert (await asked).transaction_timeout_ms == 10_000
+        taking.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await taking
+
+
+class FailingProducer:
+    """As aiokafka's behind a fence, or without brokers."""
+
+    def __init__(self, error: Exception) -> None:
+        self._error = error
+        self.begun = 0
+
+    async def begin_transaction(self) -> None:
+        self.begun += 1
+        raise self._error
+
+
+@pytest.mark.parametrize("error", [AssertionError("fenced"), ProducerFenced(), OSError("reset"), ValueError("bug")])
+async def test_after_a_write_that_failed_a_writer_writes_no_more(error: Exception) -> None:
+    """Whatever aiokafka makes of it, its outcome is not known."""
+    producer = FailingProducer(error)
+    writer = KafkaWriter(KafkaBus(KafkaSettings("127.0.0.1:1"), "", "test"), producer)
+    for _ in range(2):
+        with pytest.raises(OutcomeUnknown):
+            await writer.write([ClusterLeft("own-1")])
+    assert producer.begun == 1
+
+
 async def test_a_transaction_after_another_asks_again_as_soon_as_the_settings_say() -> None:
     """By what aiokafka's own code makes of the answer that the marks of the one before are not written yet."""
     tune_aiokafka(RETRY_SECONDS)
@@ -118,11 +194,7 @@ async def test_a_transaction_after_another_asks_again_as_soon_as_the_settings_sa
 async def test_what_a_rebalance_gives_back_within_the_moment_is_kept(given_back: set[int]) -> None:
     """And what it does not give back is let go when the moment is over, not before."""
 
-    async def join(_: Seat) -> None:
-        """There is no group: the test says what it gives."""
-
-    member = Member("group", 2, let_go_seconds=5.0, join=join)
-    member.set(frozenset({0, 1}))
+    member = holding_all(2)
     member.let_go_soon()
     await asyncio.sleep(4.0)
     assert member.partitions == {0, 1}

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from hpa.core.kubernetes.pods import Container, Pod, PodKey, PodsSeen, Sample
 from hpa.core.kubernetes.policy import AVERAGE_VALUE, PODS, RESOURCE, UTILIZATION, Metric, Target
 from hpa.core.kubernetes.proposals import PodReading, propose
-from hpa.core.kubernetes.replicas import Proposal, Scene, object_value
+from hpa.core.kubernetes.replicas import Proposal, Scene, external_average, object_value
 from hpa.core.kubernetes.totals import NoPods, NoUsableMetrics
 
 RUNNING = Pod(
@@ -105,3 +105,25 @@ def test_losing_a_cluster_never_turns_a_decision_round(uses: list[int], lost: in
         assert found <= with_lost_at(0)
     if found < known.current:
         assert found >= with_lost_at(max(100, target))
+
+
+@given(st.integers(1, 200), st.integers(10, 1000), st.floats(0.905, 1.095), st.floats(0.905, 1.095))
+def test_a_load_that_is_measured_a_little_otherwise_moves_nothing(
+    replicas: int, target: int, first: float, then: float
+) -> None:
+    """Within the tolerance of its target a load asks for the size that is there, however it is measured."""
+    of_all = 1000 * target * replicas
+    for part in (first, then):
+        assert (
+            external_average(Scene(replicas, replicas, seen_in({})), [round(of_all * part)], 1000 * target).replicas
+            == replicas
+        )
+        seen = seen_in({"one": replicas})
+        used = samples_of(seen, {"one": round(1000 * target * part)})
+        assert by_average(scene(seen), used, 1000 * target).replicas == replicas
+
+
+@pytest.mark.parametrize(("percent", "expected"), [(89, 9), (91, 10), (109, 10), (111, 12)])
+def test_what_is_beyond_the_tolerance_moves_it(percent: int, expected: int) -> None:
+    seen = seen_in({"one": 10})
+    assert by_average(scene(seen), samples_of(seen, {"one": 10 * percent}), 1000).replicas == expected

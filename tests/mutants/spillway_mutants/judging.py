@@ -2,13 +2,12 @@
 
 import re
 
-from .ledger import BROKEN, GOING, KILLED, SURVIVES, TIMEOUT
-from .workbench import Ran, last_line
+from .ledger import BROKEN, KILLED, SURVIVES, TIMEOUT
+from .workbench import Ran, SeedRan, last_line
 
 PASSED, FAILED, INTERRUPTED, NO_TESTS = 0, 1, 2, 5
 """Exit codes of pytest."""
 _FAILED_TEST = re.compile(r"^(?:FAILED|ERROR) (\S+?\.py(?:::\w+)*(?:\[.*?\](?= - |$))?)", re.MULTILINE)
-_FAILED_SEED = re.compile(r"^seed (\d+) failed: (.*)$", re.MULTILINE)
 
 
 class Unjudged(Exception):
@@ -32,16 +31,11 @@ def judged_by_tests(ran: Ran) -> tuple[str, str]:
     raise Unjudged(f"pytest ended with {ran.code}: {last_line(ran.output)}")
 
 
-def judged_by_seeds(ran: Ran, done: int, wanted: int) -> tuple[str, str]:
-    """Result, and the first seed that noticed it, or how many did not. done: seeds with this run's. Raises Unjudged."""
-    failed = _FAILED_SEED.search(ran.output)
-    if failed:
-        return KILLED, f"seed {failed[1]}: {failed[2][:100]}"
-    if ran.code is None:
-        return TIMEOUT, "a seed that does not end"
-    if ran.code != PASSED:
-        raise Unjudged(f"the simulation ended with {ran.code}: {last_line(ran.output)}")
-    return (SURVIVES if done >= wanted else GOING), f"{done} seeds"
+def judged_by_seed(ran: SeedRan) -> tuple[str, str] | None:
+    """Result, and what the seed noticed; None: nothing."""
+    if ran.failures:
+        return KILLED, f"seed {ran.seed}: {ran.failures[0][:100]}"
+    return None if ran.ended else (TIMEOUT, f"seed {ran.seed}: it does not end")
 
 
 def kind_of(killer: str) -> str:

@@ -3,24 +3,32 @@
 import argparse
 import json
 import queue
+import re
 import sys
 import tempfile
 import threading
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from . import ledger
+from .baseline import Baseline, baseline
 from .catalogue import ROOT, Mutant, Stale, mutants, path_of
-from .judging import Unjudged, failed_tests, is_final, judged_by_seeds, judged_by_tests, kind_of
+from .judging import Unjudged, failed_tests, is_final, judged_by_seed, judged_by_tests, kind_of
 from .ledger import BROKEN, EQUIVALENT, GOING, KILLED, NOTICED, SEEDS, SURVIVES, TESTS, Row
-from .workbench import SOURCES, Limits, NotRun, Workbench, commit, digest_of, last_line
+from .workbench import SOURCES, Limits, NotRun, SeedRan, Workbench, commit, digest_of, folders_of_sources, last_line
 
 FIRST_SEED = 700_000
 """Seeds from here on are the mutants': nobody has looked at what they do."""
+OTHER_SEEDS = 80
+"""So many of these, beside those that are kept, are run without a mutant; each mutant's are chosen from them."""
+SEEDS_ALL = 100
+"""Whom so many do not notice is judged."""
+SEEDS_A_LINE = 10
 SIMULATION = "tests/simulation"
 BASELINE = Path("build/mutants-baseline.json")
+SEEDS_WITHOUT = Path("build/mutants-seeds.jsonl")
 WHOLE = (*SOURCES, "conftest.py", "tests/path", "tests/contract", SIMULATION)
 
 
@@ -34,18 +42,23 @@ class Asked:
 
 
 class Run:
-    """Judges what is not judged yet. known: the ledger as it was, and as it becomes."""
+    """Judges what is not judged yet. every: also those that are not chosen; seeds without a mutant are for all."""
 
     def __init__(
-        self, asked: Asked, chosen: Sequence[Mutant], limits: Limits, root: Path = ROOT, book: Path = ledger.LEDGER
+        self,
+        asked: Asked,
+        chosen: Sequence[Mutant],
+        limits: Limits,
+        root: Path = ROOT,
+        book: Path = ledger.LEDGER,
+        every: Sequence[Mutant] = (),
     ) -> None:
         self._asked, self._chosen, self._limits = asked, chosen, limits
-        self._root, self._book = root, book
+        self._root, self._book, self._every = root, book, tuple(every) or tuple(chosen)
         self._known, self._commit = ledger.read(book), commit(root)
         self._code = digest_of(WHOLE, root)
         self._scopes: dict[tuple[str, str], str] = {}
         self._writing = threading.Lock()
-        self._broken_seeds: frozenset[int] = frozenset()
         self._flaws = [name for name, failed in self._remembered().items() if failed and not name.startswith("seeds:")]
         self.trouble = list(map(_flawed, self._flaws))
 
@@ -70,7 +83,7 @@ class Run:
             row = None if self._asked.again else known
             if stage == SEEDS and (mutant.seeds_cannot or self._is_broken(mutant)):
                 continue
-            if row is None or not is_final(row.result) or row.by in self._flaws or self._wants_more(row):
+            if row is None or row.by in self._flaws or self._wants_more(row):
                 found.append(mutant)
         return sorted(found, key=lambda mutant: any(_needs_kafka(test) for test in mutant.tests))
 
@@ -79,7 +92,10 @@ class Run:
         return row is not None and row.result == BROKEN
 
     def _wants_more(self, row: Row) -> bool:
-        return row.stage == SEEDS and row.result == SURVIVES and _seeds_done(row) < self._asked.seeds
+        """Also where a run with more seeds was ended before it had as many as this one asks for."""
+        if row.stage == SEEDS and row.result in (SURVIVES, GOING):
+            return _numbers(row)[0] < self._asked.seeds
+        return not is_final(row.result)
 
     def stage(self, stage: str) -> None:
         todo = self.todo(stage)
@@ -94,12 +110,14 @@ class Run:
                 Workbench(Path(folder) / str(number), self._limits, self._root) for number in range(self._asked.jobs)
             ]
             if stage == SEEDS:
-                self._broken_seeds = self._failing_seeds(benches[0])
+                self._without = self._baseline(benches[0])
             threads = [threading.Thread(target=self._work, args=(bench, waiting, stage)) for bench in benches]
             for thread in threads:
                 thread.start()
             for thread in threads:
                 thread.join()
+            for bench in benches:
+                bench.close()
 
     def _work(self, bench: Workbench, waiting: "queue.SimpleQueue[Mutant]", stage: str) -> None:
         while True:
@@ -111,8 +129,7 @@ class Run:
                 if stage == TESTS:
                     self._judge_by_tests(bench, mutant)
                 else:
-                    with bench.mutated(mutant):
-                        self._judge_by_seeds(bench, mutant)
+                    self._judge_by_seeds(bench, mutant, self._without)
             except (Stale, NotRun, Unjudged) as error:
                 self._complain(f"{mutant.id}: not judged: {error}")
 
@@ -149,19 +166,23 @@ class Run:
         rows = (self.row(mutant, TESTS) for mutant in self._chosen)
         return sorted({row.by for row in rows if row is not None and row.result == KILLED} - known.keys())
 
-    def _judge_by_seeds(self, bench: Workbench, mutant: Mutant) -> None:
+    def _judge_by_seeds(self, bench: Workbench, mutant: Mutant, without: Baseline) -> None:
+        """Seeds that do not meet it end as they do without it: they are not run, and count as if they were."""
         row = None if self._asked.again else self.row(mutant, SEEDS)
-        done, result = _seeds_done(row) if row is not None else 0, GOING
-        while result == GOING or (result == SURVIVES and done < self._asked.seeds):
-            end = min(done + self._limits.seeds_at_once, self._asked.seeds)
-            for first, last in _without(FIRST_SEED + done, FIRST_SEED + end, self._broken_seeds):
-                result, by = judged_by_seeds(bench.simulate(first, last), end, self._asked.seeds)
-                if result in NOTICED:
-                    break
-            else:
-                result, by = (SURVIVES if end >= self._asked.seeds else GOING), f"{end} seeds"
-            done = end
-            self._note(mutant, SEEDS, result, by)
+        _, done, others = _numbers(row) if row is not None else (0, 0, 0)
+        chosen = without.chosen(mutant.id, self._asked.seeds)
+        meeting = [seed for seed in chosen if without.meets(mutant.id, seed)]
+        last = _seed_of(self._known.get((mutant.id, SEEDS)))
+        meeting = [*(seed for seed in meeting if seed == last), *(seed for seed in meeting if seed != last)]
+        for number, ran in enumerate(_ran(bench, mutant, meeting[done:]), done + 1):
+            others += ran.digest != without.digest(ran.seed)
+            seen = judged_by_seed(ran)
+            if seen is not None:
+                self._note(mutant, SEEDS, *seen)
+                return
+            if number % SEEDS_A_LINE == 0:
+                self._note(mutant, SEEDS, GOING, _seeds_text(number, number, others))
+        self._note(mutant, SEEDS, SURVIVES, _seeds_text(len(chosen), len(meeting), others))
 
     def _note(self, mutant: Mutant, stage: str, result: str, by: str) -> None:
         row = Row(mutant.id, stage, result, by, mutant.digest, self._scope(mutant, stage), self._commit)
@@ -176,26 +197,13 @@ class Run:
             self.trouble.append(text)
             print(text, flush=True)
 
-    # ── What fails without any mutant ───────────────────────────────────────────────────────────────────────────
-
-    def _failing_seeds(self, bench: Workbench) -> frozenset[int]:
-        """Of those that are asked of mutants, seeds that fail in the tree as it is."""
-        failing, done = set[int](), 0
-        name = f"seeds:{FIRST_SEED}:{self._asked.seeds}"
-        known = self._remembered()
-        if name in known:
-            return frozenset(map(int, known[name]))
-        while done < self._asked.seeds:
-            end = min(done + self._limits.seeds_at_once, self._asked.seeds)
-            ran = bench.simulate(FIRST_SEED + done, FIRST_SEED + end)
-            if ran.code is None:
-                raise SystemExit("without a mutant: a seed does not end")
-            failing |= {int(seed) for seed in _seeds_in(ran.output)}
-            done = end
-        self._remember({name: sorted(map(str, failing))})
-        for seed in sorted(failing):
+    def _baseline(self, bench: Workbench) -> Baseline:
+        pool = bench.pool(FIRST_SEED, OTHER_SEEDS)
+        code = digest_of((*folders_of_sources(self._root), SIMULATION), self._root)
+        found = baseline(bench, self._every, pool, code, self._root / SEEDS_WITHOUT)
+        for seed in found.failing:
             self._complain(f"fails without a mutant, and is left out: seed {seed}")
-        return frozenset(failing)
+        return found
 
     def _remembered(self) -> dict[str, list[str]]:
         """By test, or range of seeds, what failed in this very code without a mutant."""
@@ -221,22 +229,24 @@ def _needs_kafka(path: str) -> bool:
     return path.startswith("tests/contract/")
 
 
-def _seeds_done(row: Row) -> int:
-    count, _, word = row.by.partition(" ")
-    return int(count) if word == "seeds" else 0
+def _ran(bench: Workbench, mutant: Mutant, seeds: Sequence[int]) -> Iterator[SeedRan]:
+    return bench.simulate(seeds, mutant) if seeds else iter(())
 
 
-def _seeds_in(output: str) -> list[str]:
-    return [line.split()[1] for line in output.splitlines() if line.startswith("seed ") and " failed: " in line]
+def _seeds_text(seeds: int, meeting: int, others: int) -> str:
+    return f"{seeds} seeds, {meeting} meet it, {others} go otherwise"
 
 
-def _without(first: int, end: int, left_out: frozenset[int]) -> list[tuple[int, int]]:
-    """The ranges of first to end that have none of these."""
-    found, begin = [], first
-    for seed in sorted(seed for seed in left_out if first <= seed < end):
-        found.append((begin, seed))
-        begin = seed + 1
-    return [one for one in (*found, (begin, end)) if one[0] < one[1]]
+def _seed_of(row: Row | None) -> int | None:
+    """The one that noticed it the last time."""
+    found = re.match(r"seed (\d+)", row.by) if row is not None else None
+    return int(found[1]) if found else None
+
+
+def _numbers(row: Row) -> tuple[int, int, int]:
+    """What _seeds_text was given; nothing of another text."""
+    found = re.fullmatch(r"(\d+) seeds, (\d+) meet it, (\d+) go otherwise", row.by)
+    return (int(found[1]), int(found[2]), int(found[3])) if found else (0, 0, 0)
 
 
 # ── The score ───────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -246,7 +256,10 @@ def result_of(mutant: Mutant, rows: ledger.Rows, stage: str) -> str:
     row = rows.get((mutant.id, stage))
     if row is None or row.change != mutant.digest:
         return "equivalent" if mutant.equivalent else ""
-    return EQUIVALENT if mutant.equivalent and row.result == SURVIVES else row.result
+    if mutant.equivalent and row.result == SURVIVES:
+        return EQUIVALENT
+    is_early = row.stage == SEEDS and row.result == SURVIVES and _numbers(row)[0] < SEEDS_ALL
+    return GOING if is_early else row.result
 
 
 def table(chosen: Sequence[Mutant], rows: ledger.Rows) -> str:
@@ -272,6 +285,8 @@ def score(chosen: Sequence[Mutant], rows: ledger.Rows) -> str:
     equivalent = sum(bool(mutant.equivalent) for mutant in chosen)
     beyond = sum(bool(mutant.seeds_cannot) for mutant in chosen)
     lines.append(f"by kind: {by_kind}; equivalent: {equivalent}; out of reach of seeds: {beyond}")
+    if early := results[SEEDS].count(GOING):
+        lines.append(f"not noticed yet, by fewer than {SEEDS_ALL} seeds: {early}")
     return "\n".join(lines)
 
 
@@ -296,7 +311,7 @@ def main(given: Sequence[str] | None = None) -> int:
     if not chosen:
         print(f"ONLY: {' '.join(asked.only)}: expected a mutant, a sentence, or a protocol: P4", file=sys.stderr)
         return 2
-    run = Run(asked, chosen, Limits())
+    run = Run(asked, chosen, Limits(), every=every)
     if asked.stage in (TESTS, "all"):
         run.stage(TESTS)
         run.confirm()
@@ -306,9 +321,15 @@ def main(given: Sequence[str] | None = None) -> int:
     rows = ledger.read()
     print(table(chosen, rows))
     open_ones = _open(chosen, rows)
-    for text in (*run.trouble, *open_ones):
+    for text in (*run.trouble, *_outlived(chosen, rows), *open_ones):
         print(text)
     return 1 if run.trouble or open_ones else 0
+
+
+def _outlived(chosen: Sequence[Mutant], rows: ledger.Rows) -> list[str]:
+    """What seeds did not notice, though they can."""
+    found = ((mutant, rows.get((mutant.id, SEEDS))) for mutant in chosen if not mutant.seeds_cannot)
+    return [f"{one.id}: no seed notices it: {row.by}" for one, row in found if row and row.result in (SURVIVES, GOING)]
 
 
 def _open(chosen: Sequence[Mutant], rows: ledger.Rows) -> list[str]:
@@ -323,7 +344,9 @@ def _arguments(given: Sequence[str] | None) -> Asked:
     parser.add_argument("--stage", choices=(TESTS, SEEDS, "all"), default="all")
     parser.add_argument("--only", default="", help="mutants, sentences or protocols (P4), with blanks or commas")
     parser.add_argument("--jobs", type=int, default=1, help="copies of the tree that are worked on at the same time")
-    parser.add_argument("--seeds", type=int, default=100, help="seeds for each mutant, until the first that notices")
+    parser.add_argument(
+        "--seeds", type=int, default=SEEDS_ALL, help="seeds for each mutant, until the first that notices"
+    )
     parser.add_argument("--again", action="store_true", help="judge anew what the ledger has")
     found = parser.parse_args(given)
     only = tuple(found.only.replace(",", " ").split())

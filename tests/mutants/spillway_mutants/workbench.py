@@ -1,34 +1,37 @@
 """A copy of the tree in which one line is changed at a time, and what runs there: imports, tests, seeds."""
 
+import json
 import os
 import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+import threading
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from .catalogue import ROOT, Mutant
 
 SHARED: Final = "shared"
 """Beside the repository: what some tests read and none needs."""
 SOURCES: Final = ("libs", "services", "cli", "local")
+SEEDS: Final = "tests/mutants/seeds.py"
 SAY_WHERE: Final = "import importlib, sys; print(importlib.import_module(sys.argv[1]).__file__)"
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """All the bounds of a run, in seconds but for seeds_at_once, which are asked of one process."""
+    """All the bounds of a run, in seconds. seed_cpu_seconds: one that takes more is one that does not end."""
 
     import_seconds: float = 120.0
     tests_seconds: float = 600.0
     confirm_seconds: float = 3600.0
-    seeds_seconds: float = 900.0
-    seeds_at_once: int = 10
+    seed_cpu_seconds: int = 120
+    seed_seconds: float = 1800.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,8 +42,26 @@ class Ran:
     output: str
 
 
+@dataclass(frozen=True, slots=True)
+class SeedRan:
+    """failures: what did not hold. digest: of its whole trace. records: with writes. met: by mutant, how often it was
+    otherwise there. ended: False: it took all its time.
+    """
+
+    seed: int
+    failures: Sequence[str] = ()
+    digest: str = ""
+    records: int = 1
+    met: Mapping[str, int] = field(default_factory=dict)
+    ended: bool = True
+
+
 class NotRun(Exception):
     """The mutated file is not what Python imports: nothing that is found would be about it."""
+
+
+class _CannotChange(Exception):
+    """A mutant that is more than functions that do something else."""
 
 
 class Workbench:
@@ -49,6 +70,7 @@ class Workbench:
     def __init__(self, folder: Path, limits: Limits, root: Path = ROOT) -> None:
         self.tree = folder / "tree"
         self._limits = limits
+        self._waiting: subprocess.Popen[str] | None = None
         for name in files_of_tree(root):
             target = self.tree / name
             target.parent.mkdir(parents=True, exist_ok=True)
@@ -56,7 +78,7 @@ class Workbench:
         shared = root.parent / SHARED
         if shared.exists():
             (folder / SHARED).symlink_to(shared.resolve())
-        sources = sorted(str(path) for pattern in ("*/*/src", "*/src") for path in self.tree.glob(pattern))
+        sources = [str(self.tree / name) for name in folders_of_sources(self.tree)]
         # Before the installed packages, which are this checkout's own sources.
         self._environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sources)}
         self._environment.pop("PYTEST_ADDOPTS", None)
@@ -102,28 +124,127 @@ class Workbench:
         seconds = self._limits.tests_seconds if first else self._limits.confirm_seconds
         return self._run([sys.executable, "-m", "pytest", *options, *tests], seconds)
 
-    def simulate(self, first: int, end: int) -> Ran:
-        command = [sys.executable, "tests/simulation/simulate.py", "--seeds", f"{first}:{end}", "--jobs", "1"]
-        return self._run(command, self._limits.seeds_seconds)
+    def pool(self, first: int, count: int) -> list[int]:
+        """The seeds that a run takes its own from: all that are kept, and so many others from the first on."""
+        with self._seeds() as process:
+            _ask(process, {"pool": [first, count]})
+            answer: list[int] = _answer(process, self._limits.seed_seconds)["pool"]
+            return answer
 
-    def _run(self, command: Sequence[str], seconds: float) -> Ran:
-        process = subprocess.Popen(
+    def simulate(self, seeds: Sequence[int], mutant: Mutant | None = None) -> Iterator[SeedRan]:
+        """One by one as they end, until the first that fails; all without a mutant. Raises NotRun."""
+        asked = {"seeds": list(seeds), "cpu_seconds": self._limits.seed_cpu_seconds, "every": mutant is None}
+        if mutant is None:
+            yield from self._simulated(asked)
+            return
+        try:
+            yield from self._simulated(asked | {"file": mutant.file, "text": mutant.applied(self.tree)})
+        except _CannotChange:
+            with self.mutated(mutant):
+                yield from self._simulated(asked, anew=True)
+
+    def _simulated(self, asked: Mapping[str, object], *, anew: bool = False) -> Iterator[SeedRan]:
+        with self._seeds(anew=anew) as process:
+            _ask(process, asked)
+            while "over" not in (said := _answer(process, self._limits.seed_seconds)):
+                yield SeedRan(**said)
+            if not said["over"]:
+                raise _CannotChange
+
+    @contextmanager
+    def _seeds(self, *, anew: bool = False) -> "Iterator[subprocess.Popen[str]]":
+        """The process that runs seeds: another one where the last was not asked to the end, or it is asked for anew."""
+        process, self._waiting = self._waiting, None
+        if anew or process is None:
+            _end(process)
+            process = self._begun([sys.executable, SEEDS], stdin=subprocess.PIPE)
+        is_over = False
+        try:
+            yield process
+            is_over = True
+        except _CannotChange:
+            is_over = True
+            raise
+        finally:
+            if is_over and not anew:
+                self._waiting = process
+            else:
+                _end(process)
+
+    def close(self) -> None:
+        """Ends what still waits for seeds."""
+        _end(self._waiting)
+        self._waiting = None
+
+    @contextmanager
+    def marked(self, texts: Mapping[str, str]) -> Iterator[None]:
+        """These files as they are given, for a while; what has imported others is ended before and after."""
+        before = {name: (self.tree / name).read_text() for name in texts}
+        self.close()
+        try:
+            for name, text in texts.items():
+                self._write(self.tree / name, text)
+            yield
+        finally:
+            self.close()
+            for name, text in before.items():
+                self._write(self.tree / name, text)
+
+    def _begun(self, command: Sequence[str], stdin: int = subprocess.DEVNULL) -> "subprocess.Popen[str]":
+        return subprocess.Popen(
             command,
             cwd=self.tree,
             env=self._environment,
-            stdin=subprocess.DEVNULL,
+            stdin=stdin,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
             errors="replace",
             start_new_session=True,
         )
+
+    def _run(self, command: Sequence[str], seconds: float) -> Ran:
+        process = self._begun(command)
         try:
             return _ended(process, seconds)
         finally:
-            if process.poll() is None:
-                os.killpg(process.pid, signal.SIGKILL)
-                process.communicate()
+            _end(process)
+
+
+def _end(process: "subprocess.Popen[str] | None") -> None:
+    """And all that it started."""
+    if process is None:
+        return
+    if process.poll() is None:
+        os.killpg(process.pid, signal.SIGKILL)
+    process.communicate()
+
+
+def _ask(process: "subprocess.Popen[str]", asked: Mapping[str, object]) -> None:
+    if process.stdin is not None:
+        process.stdin.write(json.dumps(asked) + "\n")
+        process.stdin.flush()
+
+
+def _answer(process: "subprocess.Popen[str]", seconds: float) -> dict[str, Any]:
+    """The next line of JSON. Raises NotRun where it ends before, or says nothing for so long."""
+    last = ""
+    while line := _line_of(process, seconds):
+        if line.startswith("{"):
+            answer: dict[str, Any] = json.loads(line)
+            return answer
+        last = line
+    raise NotRun(f"{SEEDS} ended: {last.strip()}")
+
+
+def _line_of(process: "subprocess.Popen[str]", seconds: float) -> str:
+    """Empty at the end of its output; whoever says nothing for so long is ended."""
+    late = threading.Timer(seconds, lambda: os.killpg(process.pid, signal.SIGKILL))
+    late.start()
+    try:
+        return process.stdout.readline() if process.stdout is not None else ""
+    finally:
+        late.cancel()
 
 
 def _ended(process: "subprocess.Popen[str]", seconds: float) -> Ran:
@@ -138,10 +259,20 @@ def _ended(process: "subprocess.Popen[str]", seconds: float) -> Ran:
 def files_of_tree(root: Path = ROOT) -> list[str]:
     """By name: tracked ones and new ones, but for what git is told to leave out; and sources that a build has made."""
     names = set(_git(root, "ls-files", "-z", "--cached", "--others", "--exclude-standard").split("\0"))
-    folders = (folder for pattern in ("*/*/src", "*/src") for folder in root.glob(pattern))
-    made = (path for folder in folders for path in folder.rglob("*_pb2*") if path.suffix in (".py", ".pyi"))
+    made = (
+        path
+        for folder in folders_of_sources(root)
+        for path in (root / folder).rglob("*_pb2*")
+        if path.suffix in (".py", ".pyi")
+    )
     names |= {str(path.relative_to(root)) for path in made}
     return sorted(name for name in names if name and (root / name).is_file())
+
+
+def folders_of_sources(root: Path) -> list[str]:
+    """By name, from the root."""
+    found = (folder for pattern in ("*/*/src", "*/src") for folder in root.glob(pattern))
+    return sorted(str(folder.relative_to(root)) for folder in found)
 
 
 def digest_of(names: Iterable[str], root: Path = ROOT) -> str:

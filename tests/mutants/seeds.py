@@ -1,0 +1,179 @@
+"""Runs seeds of the simulation as it is asked on its input, a line of JSON each, until that ends.
+
+Each seed runs in a process that is forked from this one: nothing is imported anew, and what a seed leaves in caches
+is not there for the next one, so that it ends the same in any order. A mutant is put into the functions that were
+imported.
+"""
+
+import gc
+import inspect
+import itertools
+import json
+import marshal
+import os
+import resource
+import sys
+from collections import defaultdict
+from collections.abc import Iterator
+from importlib import import_module
+from pathlib import Path
+from types import CodeType, FunctionType
+from typing import Any, NoReturn
+
+SIMULATION = Path(__file__).parent.parent / "simulation"
+ROOT = SIMULATION.parent.parent
+
+Change = list[tuple[FunctionType, CodeType]]
+"""Functions, and what they do from now on."""
+
+
+def main() -> int:
+    if os.environ.get("PYTHONHASHSEED") != "0":  # As simulate.py has it.
+        os.environ["PYTHONHASHSEED"] = "0"
+        os.execv(sys.executable, [sys.executable, *sys.argv])
+    sys.path.insert(0, str(SIMULATION))
+    import_module("spillway_simulation.run")
+    functions = [one for one in gc.get_objects() if isinstance(one, FunctionType)]
+    gc.freeze()
+    for line in sys.stdin:
+        asked = json.loads(line)
+        _say({"pool": pool(*asked["pool"])} if "pool" in asked else asked_seeds(asked, functions))
+    return 0
+
+
+def asked_seeds(asked: dict[str, Any], functions: list[FunctionType]) -> dict[str, bool]:
+    """Says what becomes of each; ends behind the first that fails, unless every one is asked for.
+
+    file, text: what stands there in a mutant. over: True; False: that cannot be put in, and none was run.
+    """
+    change: Change | None = []
+    if "file" in asked:
+        change = changed(ROOT / asked["file"], asked["text"], functions)
+    for seed in asked["seeds"] if change is not None else ():
+        said = forked(seed, asked["cpu_seconds"], change or [], to_the_end=asked["every"])
+        _say(said)
+        if (said["failures"] or not said.get("ended", True)) and not asked["every"]:
+            break
+    return {"over": change is not None}
+
+
+def pool(first: int, count: int) -> list[int]:
+    """All seeds that are kept, and so many others. Without large fleets: one takes as long as thirty others."""
+    seeds, script = import_module("spillway_simulation.seeds"), import_module("spillway_simulation.script")
+    others = (seed for seed in itertools.count(first) if not script.drawn_of(seeds.script_of(seed))["fleets"])
+    return [*seeds.KEPT, *itertools.islice(others, count)]
+
+
+def changed(path: Path, text: str, functions: list[FunctionType]) -> Change | None:
+    """What makes the module, which was imported, another one; None: more than functions differ, or none was found."""
+    before, after = (compile(one, str(path), "exec", dont_inherit=True) for one in (path.read_text(), text))
+    theirs, ours = _by_place(before), _by_place(after)
+    if _own(before) != _own(after):
+        return None
+    here = [one for one in functions if one.__code__.co_filename == str(path)]
+    found: Change = []
+    for place, code in theirs.items():
+        new = ours.get(place)
+        if new is None or new.co_freevars != code.co_freevars or (_is_body(code) and _own(new) != _own(code)):
+            return None
+        if marshal.dumps(_unplaced(new)) != marshal.dumps(_unplaced(code)):
+            line = code.co_firstlineno
+            found += [
+                (one, new)
+                for one in here
+                if (one.__code__.co_qualname, one.__code__.co_firstlineno) == (place[0], line)
+            ]
+    return found or None
+
+
+def _is_body(code: CodeType) -> bool:
+    """Of a class."""
+    return not code.co_flags & inspect.CO_OPTIMIZED
+
+
+def _own(code: CodeType) -> tuple[object, ...]:
+    """What it does when it is imported, without what the functions in it do when they are called."""
+    consts = tuple(repr(one) for one in code.co_consts if not isinstance(one, CodeType))
+    return code.co_code, code.co_names, consts
+
+
+def _by_place(code: CodeType) -> dict[tuple[str, int], CodeType]:
+    """All functions of a module: by their name, and which one of that name it is."""
+    found: dict[tuple[str, int], CodeType] = {}
+    times = defaultdict[str, int](int)
+    for one in _inner(code):
+        found[one.co_qualname, times[one.co_qualname]] = one
+        times[one.co_qualname] += 1
+    return found
+
+
+def _inner(code: CodeType) -> Iterator[CodeType]:
+    for one in code.co_consts:
+        if isinstance(one, CodeType):
+            yield one
+            yield from _inner(one)
+
+
+def _unplaced(code: CodeType) -> CodeType:
+    """Without the lines that it stands in."""
+    inner = tuple(_unplaced(one) if isinstance(one, CodeType) else one for one in code.co_consts)
+    return code.replace(co_firstlineno=1, co_linetable=b"", co_consts=inner)
+
+
+def forked(seed: int, cpu_seconds: int, change: Change, *, to_the_end: bool) -> dict[str, Any]:
+    """What the seed said, or that it did not end. Not to_the_end: only until something does not hold."""
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        _in_child(seed, change, writer, cpu_seconds, to_the_end=to_the_end)
+    os.close(writer)
+    with os.fdopen(reader) as line:
+        text = line.read()
+    os.waitpid(child, 0)
+    ended: dict[str, Any] = json.loads(text) if text else {"seed": seed, "failures": [], "ended": False}
+    return ended
+
+
+def _in_child(seed: int, change: Change, writer: int, cpu_seconds: int, *, to_the_end: bool) -> NoReturn:
+    resource.setrlimit(resource.RLIMIT_CPU, (cpu_seconds, cpu_seconds))
+
+    def end(said: dict[str, Any]) -> NoReturn:
+        with os.fdopen(writer, "w") as line:
+            json.dump(said, line)
+        os._exit(0)
+
+    def violated(_: object, sentence: str) -> NoReturn:
+        end({"seed": seed, "failures": [sentence]})
+
+    try:
+        if not to_the_end:
+            import_module("spillway_simulation.oracle").Oracle.violated = violated
+        end(run(seed, change))
+    finally:
+        os._exit(1)
+
+
+def run(seed: int, change: Change) -> dict[str, Any]:
+    """failures: what did not hold. digest: of the whole trace. met: by mutant, how often."""
+    simulation, meeting = import_module("spillway_simulation.run"), import_module("spillway_mutants.meeting")
+    for function, code in change:
+        function.__code__ = code
+    try:
+        outcome = simulation.run_seed(seed)
+    except Exception as error:
+        return {"seed": seed, "failures": [f"{type(error).__name__}: {error}"]}
+    return {
+        "seed": seed,
+        "failures": list(outcome.failures),
+        "digest": outcome.digest,
+        "records": outcome.records + outcome.writes,
+        "met": meeting.times(),
+    }
+
+
+def _say(line: Any) -> None:
+    print(json.dumps(line), flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,182 @@
+"""Where a mutant changes the program, and the program with a mark at each of these places.
+
+A seed in which nothing would be otherwise at the place of a mutant runs the same with it: it need not be run. Where one
+expression is changed, both are asked each time, and the seed meets the mutant if their values differ; else it meets it
+wherever it comes by.
+"""
+
+import ast
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from difflib import SequenceMatcher
+from pathlib import Path
+from typing import Final
+
+from .catalogue import Mutant
+
+MET: Final = "_met_by_seed"
+ASKED: Final = "_asked_of_both"
+IMPORT: Final = f"from spillway_mutants.meeting import asked as {ASKED}, met as {MET}"
+_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
+_NOT_ALONE = (ast.GeneratorExp, ast.Slice, ast.Starred, ast.FormattedValue, ast.Lambda)
+"""Expressions that are no value by themselves, or one that cannot be compared."""
+_NOT_TWICE = (ast.Await, ast.Yield, ast.YieldFrom, ast.NamedExpr)
+_CHANGING = frozenset(("pop", "append", "add", "update", "setdefault", "next", "discard", "remove", "clear", "super"))
+"""Calls of these names are made once."""
+
+
+def marked(mutants: Sequence[Mutant], root: Path) -> tuple[dict[str, str], frozenset[str]]:
+    """By file, its text with a mark at each place that a mutant changes; and the mutants that have none, as their
+    place is outside all functions: every seed meets them.
+    """
+    by_file = defaultdict[str, list[Mutant]](list)
+    for mutant in mutants:
+        by_file[mutant.file].append(mutant)
+    texts, unmarked = {}, set[str]()
+    for file, here in by_file.items():
+        text = (root / file).read_text()
+        tree = ast.parse(text)
+        places, pairs = dict[str, ast.stmt](), dict[str, tuple[ast.expr, ast.expr]]()
+        for mutant in here:
+            changed = mutant.applied(root)
+            place = place_of(tree, changed_lines(text, changed))
+            pair = differing(tree, ast.parse(changed))
+            if place is None:
+                unmarked.add(mutant.id)
+            elif pair is None:
+                places[mutant.id] = place
+            else:
+                pairs[mutant.id] = pair
+        texts[file] = _with_marks(tree, places, pairs)
+    return texts, frozenset(unmarked)
+
+
+def differing(old: ast.AST, new: ast.AST) -> tuple[ast.expr, ast.expr] | None:
+    """The smallest expression that alone differs, in both; None where it is more than one, or cannot be asked twice."""
+    if type(old) is not type(new) or isinstance(old, (ast.JoinedStr, ast.pattern)):
+        return None
+    theirs, ours = list(ast.iter_child_nodes(old)), list(ast.iter_child_nodes(new))
+    changed = [(a, b) for a, b in zip(theirs, ours, strict=False) if ast.dump(a) != ast.dump(b)]
+    if len(theirs) != len(ours) or len(changed) != 1 or not _same_else(old, new):
+        return None
+    one, other = changed[0]
+    if isinstance(old, ast.Call) and one is old.func:
+        return None  # Two functions are never the same; what they return may be.
+    found = differing(one, other)
+    if found is None and isinstance(one, ast.expr) and isinstance(other, ast.expr) and _may_be_asked(one, other):
+        return one, other
+    return found
+
+
+def _same_else(old: ast.AST, new: ast.AST) -> bool:
+    """Whether what is no node in them is the same: names, operators, constants."""
+    pairs = zip(ast.iter_fields(old), ast.iter_fields(new), strict=True)
+    return all(a == b for (_, a), (_, b) in pairs if not isinstance(a, (ast.AST, list)))
+
+
+def _may_be_asked(*both: ast.expr) -> bool:
+    nodes = [node for one in both for node in ast.walk(one)]
+    names = {node.func.attr for node in nodes if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)}
+    names |= {node.func.id for node in nodes if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)}
+    is_loaded = all(isinstance(getattr(one, "ctx", ast.Load()), ast.Load) for one in both)
+    return (
+        is_loaded
+        and not any(isinstance(one, _NOT_ALONE) for one in both)
+        and not any(isinstance(node, _NOT_TWICE) for node in nodes)
+        and not names & _CHANGING
+    )
+
+
+def changed_lines(before: str, after: str) -> tuple[int, int]:
+    """The first and the last line, from 1 on, that the change touches; both neighbours where it only adds lines."""
+    old, new = before.splitlines(), after.splitlines()
+    codes = [code for code in SequenceMatcher(None, old, new, autojunk=False).get_opcodes() if code[0] != "equal"]
+    first, last = codes[0][1] + 1, codes[-1][2]
+    return (first, last) if first <= last else (max(1, first - 1), min(len(old), first))
+
+
+def place_of(tree: ast.Module, lines: tuple[int, int]) -> ast.stmt | None:
+    """The first of the smallest run of statements, inside a function, that have all these lines; None: outside."""
+    found: ast.stmt | None = None
+    block: list[ast.stmt] = tree.body
+    inside = False
+    while block:
+        touched = [one for one in block if _begin(one) <= lines[1] and _end(one) >= lines[0]]
+        if not touched:
+            return found
+        found = touched[0] if inside else None
+        if len(touched) > 1:
+            return found
+        inner = next((one for one in _blocks(touched[0]) if _holds(one, lines)), [])
+        inside = inside or (bool(inner) and isinstance(touched[0], _FUNCTIONS))
+        if inner and found is None and inside:
+            found = inner[0]
+        block = inner
+    return found
+
+
+def _with_marks(
+    tree: ast.Module, places: Mapping[str, ast.stmt], pairs: Mapping[str, tuple[ast.expr, ast.expr]]
+) -> str:
+    names = defaultdict[int, list[str]](list)
+    for name, place in places.items():
+        names[id(place)].append(name)
+    for node in list(ast.walk(tree)):
+        for block in _blocks(node):
+            for number in reversed(range(len(block))):
+                block[number:number] = [_statement(f"{MET}({name!r})") for name in names[id(block[number])]]
+    asked = defaultdict[int, list[tuple[str, ast.expr]]](list)
+    for name, (one, other) in pairs.items():
+        asked[id(one)].append((name, other))
+    _Asking(asked).visit(tree)
+    first = next(number for number, one in enumerate([*tree.body, ast.Pass()]) if not _is_head(one))
+    tree.body[first:first] = [_statement(IMPORT)]
+    return ast.unparse(ast.fix_missing_locations(tree)) + "\n"
+
+
+class _Asking(ast.NodeTransformer):
+    """Puts the question to both in the place of each of these expressions, by their id."""
+
+    def __init__(self, asked: Mapping[int, Sequence[tuple[str, ast.expr]]]) -> None:
+        self._asked = asked
+
+    def visit(self, node: ast.AST) -> ast.AST:
+        number = id(node)
+        found: ast.AST = self.generic_visit(node)
+        for name, other in self._asked.get(number, ()) if isinstance(found, ast.expr) else ():
+            call = ast.parse(f"{ASKED}({name!r}, lambda: 0, lambda: 0)", mode="eval").body
+            for side, value in zip(call.args[1:], (found, other), strict=True):  # type: ignore[attr-defined]
+                side.body = value
+            found = call
+        return found
+
+
+def _statement(text: str) -> ast.stmt:
+    return ast.parse(text).body[0]
+
+
+def _is_head(one: ast.stmt) -> bool:
+    """What has to stand first in a module."""
+    is_text = isinstance(one, ast.Expr) and isinstance(one.value, ast.Constant)
+    return is_text or (isinstance(one, ast.ImportFrom) and one.module == "__future__")
+
+
+def _blocks(node: ast.AST) -> list[list[ast.stmt]]:
+    """The lists of statements that stand in it."""
+    own = [getattr(node, name, None) for name in ("body", "orelse", "finalbody")]
+    parts: list[ast.AST] = [*getattr(node, "handlers", ()), *getattr(node, "cases", ())]
+    return [block for block in (*own, *(part.body for part in parts)) if isinstance(block, list) and block]  # type: ignore[attr-defined]
+
+
+def _holds(block: list[ast.stmt], lines: tuple[int, int]) -> bool:
+    return _begin(block[0]) <= lines[0] and lines[1] <= _end(block[-1])
+
+
+def _begin(one: ast.stmt) -> int:
+    """With its decorators."""
+    decorators: list[ast.expr] = getattr(one, "decorator_list", [])
+    return min([one.lineno, *(decorator.lineno for decorator in decorators)])
+
+
+def _end(one: ast.stmt) -> int:
+    return one.end_lineno or one.lineno
