@@ -74,7 +74,9 @@ def missing_stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
         pytest.skip("real control planes: set SPILLWAY_KUBE=1")
     environment = (("SPILLWAY_PLANNER_MISSING_AFTER_SECONDS", "20"),)
     folder = _folder(tmp_path_factory, "missing")
-    options = StackOptions(folder, "kube", fleet=missing_secret.FLEET, environment=environment, outlives=False)
+    options = StackOptions(
+        folder, "kube", fleet=missing_secret.FLEET, environment=environment, outlives=False, kubelets_ask=True
+    )
     yield from _up(Stack(options, print))
 
 

@@ -2,7 +2,7 @@
 
 import asyncio
 import shutil
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +30,7 @@ from .running import Platform, opened, until
 
 pytestmark = [
     pytest.mark.kube,
-    pytest.mark.timeout(420),
+    pytest.mark.timeout(600),
     pytest.mark.skipif(not MANIFEST.is_file(), reason=f"{MANIFEST.name} lies in ../shared/data, which is not here"),
 ]
 
@@ -67,6 +67,7 @@ async def test_a_missing_secret_takes_a_neighbours_room_for_a_while_and_is_named
     await _is_named(missing, spillway)
     await _neighbour_runs(missing)
     await _runs_where_the_secret_is(missing)
+    await _restarts_without_it(missing)
 
 
 async def _is_named(platform: Platform, spillway: Command) -> None:
@@ -115,6 +116,36 @@ async def _runs_where_the_secret_is(platform: Platform) -> None:
     assert reply.placement.waiting_for == f"Secret {NAMESPACE}/{SECRET}, missing in cloud-1, own-2"
     await _make_secret(platform, "own-2")
     await until("all run", lambda: _run(platform, NAME, {"own-1": 40, "own-2": 40}))
+
+
+async def _restarts_without_it(platform: Platform) -> None:
+    """The Secret goes, and a pod: the new one waits on its node, holds its room and is placed nowhere else."""
+    api = platform.members.api("own-1")
+    found = await api.get(SECRETS, NAMESPACE, SECRET)
+    assert found is not None
+    await api.delete(SECRETS, NAMESPACE, SECRET, uid=found["metadata"]["uid"])
+    pods = await api.list(PODS, NAMESPACE, label_selector=f"app={NAME}")
+    await api.delete(PODS, NAMESPACE, pods[0]["metadata"]["name"], uid=pods[0]["metadata"]["uid"])
+
+    async def waits() -> bool:
+        pods = await api.list(PODS, NAMESPACE, label_selector=f"app={NAME}")
+        return sum(map(_lacks_secret, pods)) == 1
+
+    await until("its kubelet says what is not there", waits)
+    placed = {"own-1": 40, "own-2": 40}
+    for _ in range(LOOKS_AFTER):
+        await asyncio.sleep(1)
+        parts = (await platform.planner.get(GetRequest(NAMESPACE, NAME))).placement.parts
+        assert {part.cluster: part.replicas for part in parts if part.replicas} == placed
+        assert (await told(platform.planner)).cloud == 160
+    await _make_secret(platform, "own-1")
+    await until("all run again", lambda: _run(platform, NAME, placed))
+
+
+def _lacks_secret(pod: Mapping[str, Any]) -> bool:
+    statuses = pod["status"].get("containerStatuses") or ()
+    error = {"reason": "CreateContainerConfigError", "message": f'secret "{SECRET}" not found'}
+    return any(one["state"].get("waiting") == error for one in statuses) and bool(pod["spec"]["nodeName"])
 
 
 async def _make_secret(platform: Platform, cluster: str) -> None:

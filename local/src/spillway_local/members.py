@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from http import HTTPStatus
 from pathlib import Path
 
+from spillway_local import config_kubelet
 from spillway_local.kube_binary import STAGES_FILE
 from spillway_local.member_credentials import CredentialFiles, KubeletClientFiles, MemberAccess, write_kubeconfig
 from spillway_local.member_nodes import NodeSpec, create_nodes, write_nodes_file
@@ -43,12 +44,14 @@ class MemberSpec:
     """rbac: accounts may do what RBAC gives them; else whoever is let in may do everything.
 
     accounts: no pod is let in whose service account is not there, as API servers do unless they are told not to.
+    kubelets_ask: no container is started whose ConfigMap or Secret is not there; kwok alone starts all.
     """
 
     name: str
     nodes: tuple[NodeSpec, ...] = ()
     rbac: bool = False
     accounts: bool = False
+    kubelets_ask: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +78,8 @@ class KubeMember:
         self._credentials.ensure()
         self.kubelet_client.ensure()
         write_kubeconfig(self.kubeconfig, self.name, self.access)
+        if self.spec.kubelets_ask:
+            self._stages.write_text(config_kubelet.leaving_to_us((self.binary.parent / STAGES_FILE).read_text()))
 
     def api_server(self) -> Program:
         files = self._credentials
@@ -115,14 +120,21 @@ class KubeMember:
             "manage-nodes-with-annotation-selector": "kwok.x-k8s.io/node=fake",
             "node-lease-duration-seconds": 200,
             "server-address": "",
-            "config": self.binary.parent / STAGES_FILE,
+            "config": self._stages,
         }
         chosen = {"controllers": ",".join(_CONTROLLERS)}
         return (
             self._program("scheduler", "kube-scheduler", client | leader),
             self._program("controllers", "kube-controller-manager", client | leader | lifecycle | chosen),
             self._program("kwok", "kwok", client | kwok),
+            *self._config_kubelets(),
         )
+
+    def _config_kubelets(self) -> tuple[Program, ...]:
+        if not self.spec.kubelets_ask:
+            return ()
+        command = (sys.executable, "-m", config_kubelet.__name__, str(self.kubeconfig))
+        return (Program(f"{self.name}-config-kubelet", command, self.folder),)
 
     def is_ready(self) -> bool:
         request = urllib.request.Request(f"{self.access.server}/readyz", headers=self.access.headers)
@@ -138,6 +150,11 @@ class KubeMember:
     @property
     def kubelet_client(self) -> KubeletClientFiles:
         return KubeletClientFiles(kubelet_clients(self.kubeconfig.parent), self.name)
+
+    @property
+    def _stages(self) -> Path:
+        """What kwok does."""
+        return (self.folder if self.spec.kubelets_ask else self.binary.parent) / STAGES_FILE
 
     @property
     def _credentials(self) -> CredentialFiles:

@@ -57,7 +57,8 @@ class StackOptions:
     brokers: 1 or 3.
 
     environment: of every service; environment_of: of one by its name, as `planner-1`. outlives: it runs on when the
-    process that started it ends. pod_programs: what pods of simulated members may run, by name.
+    process that started it ends. pod_programs: what pods of simulated members may run, by name. kubelets_ask: those of
+    real members start no container whose ConfigMap or Secret is not there, as those of simulated ones.
     """
 
     folder: Path = Path("run")
@@ -69,6 +70,7 @@ class StackOptions:
     brokers: int = 1
     pod_programs: Mapping[str, ProgramSpec] = field(default_factory=dict)
     outlives: bool = True
+    kubelets_ask: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,7 +256,10 @@ class Stack:
     def _member_stages(self) -> list[Stage]:
         folder = self.folder / "members"
         folder.mkdir(parents=True, exist_ok=True)
-        specs = tuple(MemberSpec(member.name, member.nodes) for member in self.options.fleet)
+        specs = tuple(
+            MemberSpec(member.name, member.nodes, kubelets_ask=self.options.kubelets_ask)
+            for member in self.options.fleet
+        )
         if self.options.members == "kube":
             binary = ensure_kube_binary()
             members = KubeMembers(folder, self.credentials, specs, self._ports, binary)

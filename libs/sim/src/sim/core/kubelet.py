@@ -154,7 +154,7 @@ class Kubelet:
     def _waits(self, key: Key, pod: Object) -> bool:
         """Whether its containers are not created for want of a ConfigMap or Secret; then it says so."""
         shape = self.pods_by_node.get(pod["spec"].get("nodeName", ""), {}).get(key)
-        lacks = lacking(self._world.store, key[0], shape.config) if shape else {}
+        lacks = lacking(self._world.store.get, key[0], shape.config) if shape else {}
         if not lacks:
             return False
         self._waiting.setdefault(key[0], {})[key] = pod["metadata"]["uid"]

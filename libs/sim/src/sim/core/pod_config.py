@@ -5,12 +5,11 @@ environment names a container waits with the reason CreateContainerConfigError; 
 container of the pod is created, and all wait with ContainerCreating.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from sim.core.kinds import KIND_BY_PLURAL, Key, Object
-from sim.core.store import Store
 
 CONFIG_ERROR = "CreateContainerConfigError"
 CREATING, INITIALIZING = "ContainerCreating", "PodInitializing"
@@ -54,11 +53,14 @@ def _one(plural: str, source: Mapping[str, Any] | None, container: str = "", nam
         yield Needed(plural, source[name], source.get("key", ""), container)
 
 
-def lacking(store: Store, namespace: str, needed: Iterable[Needed]) -> dict[str, str]:
-    """By container, why it is not created; under the empty name: what keeps a volume from being mounted."""
+def lacking(get: Callable[[str, Key], Object | None], namespace: str, needed: Iterable[Needed]) -> dict[str, str]:
+    """By container, why it is not created; under the empty name: what keeps a volume from being mounted.
+
+    get: the object of a plural and a key; None where there is none.
+    """
     found: dict[str, str] = {}
     for one in needed:
-        why = _why(store.get(one.plural, (namespace, one.name)), one, (namespace, one.name))
+        why = _why(get(one.plural, (namespace, one.name)), one, (namespace, one.name))
         if why:
             found.setdefault(one.container, why)
     return found

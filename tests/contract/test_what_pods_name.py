@@ -1,5 +1,6 @@
-"""What an API server lets no pod in without: an account or class that the pod names. Held against the simulated cluster
-and against a real one, as test_cluster_api.py."""
+"""What pods name and their cluster has not: without an account or class no API server lets them in, without a Secret or
+ConfigMap no kubelet starts them. Held against the simulated cluster and against a real one, as test_cluster_api.py.
+"""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
@@ -9,7 +10,17 @@ from typing import Any, cast
 
 import pytest
 
-from spillway.clusters.api import DEPLOYMENTS, NAMESPACES, PODS, ClusterApi, Kind, Manifest, Refused
+from spillway.clusters.api import (
+    CONFIG_MAPS,
+    DEPLOYMENTS,
+    NAMESPACES,
+    PODS,
+    SECRETS,
+    ClusterApi,
+    Kind,
+    Manifest,
+    Refused,
+)
 from spillway.kubernetes.objects import AnyObject
 from spillway_local.kube_binary import ensure_kube_binary
 from spillway_local.member_nodes import NodeSpec
@@ -55,9 +66,9 @@ NAMED: dict[str, tuple[Kind, str, str, dict[str, Any]]] = {
 
 @pytest.fixture(scope="module")
 def strict_member(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """kubeconfig of a real member whose API server asks for accounts, as it does unless it is told not to."""
+    """kubeconfig of a real member whose API server asks for accounts, and its kubelets for Secrets and ConfigMaps."""
     folder = tmp_path_factory.mktemp("strict")
-    spec = MemberSpec("strict", (NodeSpec(3, "node", 8_000, 32 * 2**30),), accounts=True)
+    spec = MemberSpec("strict", (NodeSpec(3, "node", 8_000, 32 * 2**30),), accounts=True, kubelets_ask=True)
     ports = session_ports(folder, [spec.name])
     members = KubeMembers(folder, folder / "credentials", (spec,), ports, ensure_kube_binary())
     with running_stages(members.stages(), folder / "logs"):
@@ -89,7 +100,7 @@ async def test_who_names_what_is_not_there_has_no_pods_until_it_is(
     """A dry run says why, the ReplicaSet says it, too, and tries again."""
     namespace = f"names-{kind.plural}"
     await strict.create(NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}})
-    wanted = deployment(namespace, "web")
+    wanted = without_token(deployment(namespace, "web"))
     wanted["spec"]["template"]["spec"][field] = "key"
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"generateName": "web-"}}
     with pytest.raises(Refused) as raised:
@@ -106,6 +117,48 @@ async def test_who_names_what_is_not_there_has_no_pods_until_it_is(
     metadata = {"name": "key", "namespace": namespace} if kind.namespaced else {"name": "key"}
     await strict.create(kind, {**made, "metadata": metadata})
     assert len(await running_pods(strict, namespace, 2)) == 2
+
+
+STARTED: dict[str, tuple[Kind, str, Manifest]] = {
+    "a Secret": (SECRETS, "secretRef", {"apiVersion": "v1", "kind": "Secret"}),
+    "a ConfigMap": (CONFIG_MAPS, "configMapRef", {"apiVersion": "v1", "kind": "ConfigMap"}),
+}
+
+
+@pytest.mark.parametrize(("kind", "source", "made"), STARTED.values(), ids=STARTED)
+async def test_whose_environment_is_not_there_waits_on_its_node_until_it_is(
+    strict: ClusterApi, kind: Kind, source: str, made: Manifest
+) -> None:
+    namespace = f"starts-{kind.plural}"
+    await strict.create(NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}})
+    wanted = without_token(deployment(namespace, "web"))
+    wanted["spec"]["template"]["spec"]["containers"][0]["envFrom"] = [{source: {"name": "key"}}]
+    await strict.create(DEPLOYMENTS, wanted)
+    message = f'{made["kind"].lower()} "key" not found'
+    assert await _waiting(strict, namespace) == {"reason": "CreateContainerConfigError", "message": message}
+    assert {pod["status"]["phase"] for pod in await strict.list(PODS, namespace)} == {"Pending"}
+
+    await strict.create(kind, {**made, "metadata": {"name": "key", "namespace": namespace}})
+    assert len(await running_pods(strict, namespace, 2)) == 2
+
+
+def without_token(wanted: Manifest) -> Manifest:
+    """Its pods mount no token, nor the ConfigMap with the API server's certificate, which no controller makes here."""
+    wanted["spec"]["template"]["spec"]["automountServiceAccountToken"] = False
+    return wanted
+
+
+async def _waiting(api: ClusterApi, namespace: str) -> Manifest:
+    """What the containers of both pods wait for, once they say it."""
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        while True:
+            pods = await api.list(PODS, namespace)
+            told = [one for pod in pods for one in (pod.get("status") or {}).get("containerStatuses") or ()]
+            if len(told) == 2:
+                first, second = (one["state"]["waiting"] for one in told)
+                assert first == second
+                return cast(Manifest, first)
+            await asyncio.sleep(0.1)
 
 
 async def _failure(api: ClusterApi, namespace: str) -> Manifest:

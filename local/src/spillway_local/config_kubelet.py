@@ -1,0 +1,118 @@
+"""What kwok leaves out of a kubelet: containers whose ConfigMap or Secret is not there wait, and say why.
+
+    python -m spillway_local.config_kubelet <kubeconfig>   for all nodes of a real member that kwok takes care of
+kwok starts each pod by a rule of the pod alone. With these stages it leaves those that need something to this program.
+"""
+
+import asyncio
+import sys
+from contextlib import suppress
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from sim.core.kinds import Key
+from sim.core.pod_config import lacking, needed_by, waiting
+from sim.core.pods import running_status
+from spillway.clusters.api import ClusterApi, ClusterApiSettings, ClusterUnreachable, Conflict, Kind, NotFound, connect
+from spillway.clusters.credentials import load_endpoint
+from spillway.kubernetes.objects import NODES, PODS, AnyObject
+
+LOOK_SECONDS = 0.5
+CONFIGS = {"configmaps": Kind("", "v1", "configmaps", AnyObject), "secrets": Kind("", "v1", "secrets", AnyObject)}
+"""With their keys; Spillway itself reads no Secret's."""
+BOUND_AND_PENDING = "status.phase=Pending,spec.nodeName!="
+
+_FAKE = ("kwok.x-k8s.io/node", "fake")
+_READY_STAGE = "name: pod-ready\n"
+_EXPRESSIONS = "    matchExpressions:\n"
+_NEEDS = (
+    "(.spec | (.containers[], .initContainers[]?) | (.envFrom[]?, .env[]?.valueFrom) "
+    "| (.configMapRef, .secretRef, .configMapKeyRef, .secretKeyRef)), "
+    "(.spec.volumes[]? | (., .projected.sources[]?) | (.configMap, .secret)) "
+    "| select(. != null and .optional != true)"
+)
+"""In kwok's words (jq), what `needed_by` finds."""
+
+
+def leaving_to_us(stages: str) -> str:
+    """kwok's stages, of which that which starts pods passes over those that need something."""
+    documents = stages.split("\n---\n")
+    (ready,) = (number for number, text in enumerate(documents) if _READY_STAGE in text)
+    ours = f"    - key: '{_NEEDS}'\n      operator: 'DoesNotExist'\n"
+    before, found, after = documents[ready].partition(_EXPRESSIONS)
+    assert found, f"the stage with {_READY_STAGE.strip()} has no matchExpressions"
+    documents[ready] = before + found + ours + after
+    return "\n---\n".join(documents)
+
+
+async def look(api: ClusterApi, stamp: str) -> None:
+    """Starts each pod that has what it needs; the others say what they wait for. stamp: the time, as objects say it."""
+    pods = await api.list(PODS, field_selector=BOUND_AND_PENDING)
+    pods = [pod for pod in pods if "deletionTimestamp" not in pod["metadata"] and any(needed_by(pod["spec"]))]
+    ours = await _fake_nodes(api) if pods else frozenset()
+    for pod in pods:
+        if pod["spec"]["nodeName"] in ours:
+            with suppress(Conflict, NotFound):  # It changed meanwhile: the next look sees it as it is.
+                await _look_at(api, pod, stamp)
+
+
+async def _look_at(api: ClusterApi, pod: dict[str, Any], stamp: str) -> None:
+    namespace, needed = pod["metadata"]["namespace"], tuple(needed_by(pod["spec"]))
+    found = {}
+    for one in needed:
+        key: Key = (namespace, one.name)
+        found[one.plural, key] = await api.get(CONFIGS[one.plural], *key)
+    lacks = lacking(lambda plural, key: found[plural, key], namespace, needed)
+    status = waiting(pod, lacks, stamp)["status"] if lacks else _started(pod, stamp)
+    if _states(status) != _states(pod["status"]):
+        metadata = pod["metadata"]
+        version = metadata["resourceVersion"]
+        change = {"status": status}
+        await api.patch(PODS, namespace, metadata["name"], change, resource_version=version, subresource="status")
+
+
+def _started(pod: dict[str, Any], stamp: str) -> dict[str, Any]:
+    running = {"ready": True, "restartCount": 0, "started": True, "state": {"running": {"startedAt": stamp}}}
+    ended = {"ready": True, "restartCount": 0, "state": {"terminated": {"exitCode": 0, "reason": "Completed"}}}
+    spec, status = pod["spec"], running_status(pod["status"], stamp, ready=True)
+    status["containerStatuses"] = [_named(one, running) for one in spec["containers"]]
+    if spec.get("initContainers"):
+        sidecar = [one.get("restartPolicy") == "Always" for one in spec["initContainers"]]
+        states = zip(spec["initContainers"], sidecar, strict=True)
+        status["initContainerStatuses"] = [_named(one, running if lasts else ended) for one, lasts in states]
+    return status
+
+
+def _named(container: dict[str, Any], status: dict[str, Any]) -> dict[str, Any]:
+    return {"name": container["name"], "image": container["image"], "imageID": "", **status}
+
+
+def _states(status: dict[str, Any]) -> list[tuple[str, Any]]:
+    """What is told of each container: an API server adds to it."""
+    told = [*(status.get("initContainerStatuses") or ()), *(status.get("containerStatuses") or ())]
+    return [(one["name"], one["state"].get("waiting") or tuple(one["state"])) for one in told]
+
+
+async def _fake_nodes(api: ClusterApi) -> frozenset[str]:
+    name, value = _FAKE
+    nodes = [one["metadata"] for one in await api.list(NODES)]
+    return frozenset(one["name"] for one in nodes if (one.get("annotations") or {}).get(name) == value)
+
+
+async def _run(kubeconfig: Path) -> None:
+    read = partial(load_endpoint, kubeconfig.parent, kubeconfig.stem)
+    api = connect(read, kubeconfig.stem, ClusterApiSettings(field_manager="kubelet"))
+    try:
+        while True:
+            with suppress(ClusterUnreachable):  # Its API server is killed and frozen in tests.
+                await look(api, datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"))
+            await asyncio.sleep(LOOK_SECONDS)
+    finally:
+        await api.close()
+
+
+if __name__ == "__main__":
+    with suppress(KeyboardInterrupt):
+        asyncio.run(_run(Path(sys.argv[1])))
