@@ -112,3 +112,107 @@ def test_a_core_that_imports_what_it_must_not_fails_the_check(forbidden: str, tm
     )
     assert result.returncode != 0
     assert f"planner.core.division.votes -> {forbidden}" in result.stdout
+
+
+# ── Decisions read codes, never sentences ───────────────────────────────────────────────────────────────────────────
+
+TEXT_FIELDS = frozenset(("text", "message", "trouble", "detail", "strerror", "limited_by", "waiting_for"))
+"""Fields that hold sentences for people."""
+TEXT_NAMES = frozenset(("message", "trouble", "waiting_for"))
+"""Variables that do; a variable `text` is as often something that a person wrote, to be read."""
+TEXT_METHODS = frozenset(("startswith", "endswith", "partition", "rpartition", "split", "find", "removeprefix"))
+KUBERNETES = "Kubernetes has no code for it"
+SENTENCE = "only which words are shown depends on it"
+LIBRARY = "the library has no code for it"
+OWED = "the record has the words alone, and no code yet"
+TEXTS_READ = {
+    "cli/src/spillway_cli/main.py": {"_value_named": SENTENCE},
+    "cli/src/spillway_cli/waiting.py": {"_unready": OWED, "lacking": SENTENCE},
+    "cli/src/spillway_cli/lending_rules.py": {"_fields": LIBRARY},
+    "libs/sim/src/sim/core/replicasets.py": {"_tail": SENTENCE},
+    "libs/spillway/src/spillway/clusters/answers.py": {"is_about_rights": KUBERNETES},
+    "libs/spillway/src/spillway/kubernetes/pod_shape.py": {"convert": LIBRARY},
+    "libs/spillway/src/spillway/rpc/route.py": {"late": SENTENCE},
+    "libs/spillway/src/spillway/texts.py": {
+        "before_change": OWED,
+        "before_hold": OWED,
+        "changed_field": OWED,
+        "on_hold": OWED,
+    },
+    "services/planner/src/planner/core/explaining/explanation.py": {
+        "_bound": OWED,
+        "_reasons": SENTENCE,
+        "_rollout_notes": SENTENCE,
+    },
+    "services/planner/src/planner/core/manifests/policy.py": {"policy_of": LIBRARY},
+    "services/planner/src/planner/core/promised.py": {"_promised_in": SENTENCE},
+    "services/planner/src/planner/core/rollout/turns.py": {"waits_for_room": OWED},
+    "services/propagator/src/propagator/core/admission.py": {
+        "outcome_of_refusal": KUBERNETES,
+        "words_of_refusal": SENTENCE,
+    },
+    "services/vk-bridge/src/vk_bridge/copies.py": {"is_about_namespace": KUBERNETES},
+}
+"""By file and function: where a program looks for words in a sentence all the same, and why."""
+
+
+def _is_text(node: ast.AST) -> bool:
+    match node:
+        case ast.Attribute(attr=name):
+            return name in TEXT_FIELDS
+        case ast.Name(id=name):
+            return name in TEXT_NAMES
+        case ast.Call(func=ast.Name(id="str" | "repr"), args=[ast.Name(id=name)]):
+            return name in ("error", "caught")
+    return False
+
+
+def _reads_text(node: ast.AST) -> bool:
+    """Whether it looks for words in a field that holds a sentence, or in an exception's text."""
+    match node:
+        case ast.Compare(ops=[ast.In() | ast.NotIn()], comparators=[text]):
+            return _is_text(text)
+        case ast.Call(func=ast.Attribute(value=value, attr=attribute), args=args):
+            found = attribute in TEXT_METHODS and _is_text(value)
+            return found or (attribute in ("search", "match", "fullmatch", "findall") and any(map(_is_text, args)))
+    return False
+
+
+def _text_readers(tree: ast.AST) -> set[str]:
+    """Names of the innermost functions that read texts."""
+    found: set[str] = set()
+
+    def walk(node: ast.AST, function: str) -> None:
+        inner = node.name if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) else function
+        if _reads_text(node):
+            found.add(inner)
+        for child in ast.iter_child_nodes(node):
+            walk(child, inner)
+
+    walk(tree, "")
+    return found
+
+
+def test_no_program_looks_for_words_in_sentences_but_where_it_is_said_why() -> None:
+    """A code beside the text says the same to programs: see spillway.troubles and spillway.reasons."""
+    found = {str(path.relative_to(ROOT)): _text_readers(ast.parse(path.read_text())) for path in sources()}
+    assert {name: readers for name, readers in found.items() if readers} == {
+        name: set(functions) for name, functions in TEXTS_READ.items()
+    }
+
+
+@pytest.mark.parametrize(
+    ("line", "reads"),
+    [
+        ('"cpu" in error.text', True),
+        ('"401" not in str(error)', True),
+        ('reply.trouble.split(": ")[1] == "forbidden"', True),
+        ('status.message.startswith("Complete")', True),
+        ("NO_RIGHT.search(status.message)", True),
+        ('error.reason == "FITS_NO_NODE"', False),
+        ("log.warning(str(error))", False),
+        ("cluster in known", False),
+    ],
+)
+def test_looking_for_words_is_noticed(line: str, reads: bool) -> None:
+    assert bool(_text_readers(ast.parse(line))) == reads
