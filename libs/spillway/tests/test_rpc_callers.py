@@ -22,6 +22,7 @@ from spillway.rpc.services import (
     RpcServer,
     RpcSettings,
 )
+from spillway.rpc.shares import Shares
 from spillway.settings import OperatorError
 
 
@@ -269,6 +270,50 @@ async def test_a_watch_ends_when_its_token_is_replaced(tmp_path: Path) -> None:
         with pytest.raises(RequestError) as refused:
             await asyncio.wait_for(anext(watch), 10)
         assert refused.value.code == "UNAUTHENTICATED"
+
+
+async def test_one_callers_watches_leave_room_for_anothers(tmp_path: Path) -> None:
+    file = tmp_path / "callers.yaml"
+    written(file, shop="shop-*", bank="*")
+    settings = RpcSettings(port=0, callers=str(file), watches_caller_max=1, stop_seconds=0.1)
+    request = api.WatchRequest("shop-eu", "web")
+    async with (
+        RpcServer(Planner(), settings) as server,  # type: ignore[arg-type]
+        PlannerClient([server.address], token="shop", retry_seconds=0.1) as shop,
+        PlannerClient([server.address], token="bank", retry_seconds=0.1) as bank,
+    ):
+        first = shop.watch(request)
+        await anext(first)
+        with pytest.raises(RequestError, match="at most 1 of one caller") as refused:
+            await anext(shop.watch(request))
+        assert (refused.value.code, refused.value.reason) == ("RESOURCE_EXHAUSTED", "TOO_MANY_WATCHES")
+        await anext(bank.watch(request))
+        assert await answered(shop) == "NOT_FOUND", "calls are counted for themselves"
+        await first.aclose()  # type: ignore[attr-defined]
+
+        async def let_in() -> bool:
+            try:
+                await anext(shop.watch(request))
+            except RequestError:
+                return False
+            return True
+
+        await until(let_in, "there is room again")
+
+
+def test_a_share_is_free_again_however_a_call_ends() -> None:
+    shares, caller = Shares(1, 1), Caller("shop")
+
+    def fail() -> None:
+        with shares.taken(caller, "get", streams=False), shares.taken(caller, "watch", streams=True):
+            with pytest.raises(RequestError, match="1 of caller 'shop' are running"):
+                shares.taken(caller, "list", streams=False).__enter__()
+            with shares.taken(Caller("bank"), "get", streams=False):
+                raise ZeroDivisionError
+
+    for _ in range(3):
+        with pytest.raises(ZeroDivisionError):
+            fail()
 
 
 async def test_who_calls_too_often_is_told_when_to_come_again(tmp_path: Path) -> None:

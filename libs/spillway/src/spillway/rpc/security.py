@@ -61,7 +61,11 @@ class RpcSettings:
     requests_per_second: Annotated[float, Meta(gt=0)] = setting(500.0, "calls a second that each caller may make")
     requests_burst: Annotated[int, Meta(ge=1)] = setting(1000, "calls that a caller may make at once, after a pause")
     concurrent_requests_max: Annotated[int, Meta(ge=1)] = setting(1000, "calls answered at the same time, all callers")
+    concurrent_requests_caller_max: Annotated[int, Meta(ge=1)] = setting(
+        500, "calls answered at the same time, of one caller"
+    )
     watches_max: Annotated[int, Meta(ge=1)] = setting(200, "watches at the same time, all callers")
+    watches_caller_max: Annotated[int, Meta(ge=1)] = setting(100, "watches at the same time, of one caller")
     stop_seconds: Annotated[float, Meta(ge=0)] = setting(5.0, "seconds that running calls get when the server stops")
 
 
@@ -133,6 +137,13 @@ class Gate:
     def still_knows(self, caller: Caller) -> bool:
         """Whether it may still do exactly what it could when it was let in."""
         return self._file is None or self.callers.knows(caller)
+
+    def share_of_a_caller(self) -> tuple[int, int]:
+        """Calls and watches that one may have at one time: all of them where everybody is the same caller."""
+        settings = self._settings
+        if self._open:
+            return settings.concurrent_requests_max, settings.watches_max
+        return settings.concurrent_requests_caller_max, settings.watches_caller_max
 
     def identify(self, authorization: str, certificate_names: Iterable[str]) -> Caller:
         """The caller of a token or of a verified client certificate. Raises UNAUTHENTICATED."""

@@ -35,6 +35,7 @@ from spillway.rpc.security import (
     is_loopback,
     read_file,
 )
+from spillway.rpc.shares import Shares
 from spillway.rpc.verbs import LendingApi, LendingVerbs, PlannerApi, ScalingApi, ScalingVerbs, Verbs
 from spillway.settings import OperatorError
 from spillway.version import VERSION
@@ -104,6 +105,7 @@ class RpcServer:
     ) -> None:
         self._fleet = fleet
         self._gate = Gate(settings, time.monotonic)
+        self._shares = Shares(*self._gate.share_of_a_caller())
         self._reading = ManifestReading(settings.manifest_values_max, settings.manifests_waiting_max)
         self._answers = answers
         self._service = service
@@ -196,7 +198,8 @@ class RpcServer:
         try:
             with self._slot(call):
                 request = await self._admit(call, data, context)
-                answer = await (self._stream if call.streams else self._answer)(call, request, context)
+                with self._shares.taken(CALLER.get(), call.verb, call.streams):
+                    answer = await (self._stream if call.streams else self._answer)(call, request, context)
             code = "OK"
         except RequestError as error:
             code, text = error.code, bounded(error.text)
