@@ -82,7 +82,9 @@ mutants: setup ## What tests and seeds notice of one line changed at a time; goe
 e2e: setup ## The platform as processes on real Kafka and Redis, with faults
 	@$(PYTEST) tests/e2e
 
+# helm is built here, not in the test that wants it first, whose time is bounded.
 test-kube: kube ## What needs real Kubernetes control planes
+	@$(RUN) python -m spillway_local.helm_binary
 	@SPILLWAY_KUBE=1 $(PYTEST) -m kube tests local services
 
 test-secured: setup ## The platform on a Kafka with TLS, users and the rights of deploy/kafka/acls.sh; the script by Kafka's own tool
