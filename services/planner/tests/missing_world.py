@@ -248,5 +248,7 @@ class MissingWorld:
         if said is not None and (said.version, said.state, said.spec_replicas) == (version, state, replicas):
             return
         self.sequence += 1
-        counts = (replicas,) * 5
-        self.keep((WorkloadObserved(*key, name, 3, self.sequence, version, state, "", *counts, missing=missing),))
+        counts, known = (replicas,) * 5, self.members[name].objects.get(key)
+        found = known.version if known is not None and known.version != version else None
+        word = WorkloadObserved(*key, name, 3, self.sequence, version, state, "", *counts, missing=missing)
+        self.keep((replace(word, found_version=found),))

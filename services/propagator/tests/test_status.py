@@ -34,7 +34,8 @@ def test_an_object_is_present_at_the_version_that_it_bears() -> None:
 def test_what_failed_is_said_at_the_version_that_was_tried() -> None:
     refused = Outcome(V2, "Refused", "quota")
     assert observed(TARGET, None, refused) == said(V2, "Refused", "quota", 0, 0, 0, 0, 0)
-    assert observed(TARGET, FOUND, refused) == said(V2, "Refused", "quota", 5, 4, 3, 2, 1, kind="Deployment")
+    with_object = said(V2, "Refused", "quota", 5, 4, 3, 2, 1, kind="Deployment")
+    assert observed(TARGET, FOUND, refused) == replace(with_object, found_version=V1)
 
 
 def test_what_is_absent_has_no_replicas() -> None:

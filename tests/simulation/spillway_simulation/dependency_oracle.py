@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from planner.core.feasibility.reservation import carried_out, is_rolling
-from planner.core.moving.shares import NOT_CREATED
+from planner.core.reserving import shows_found
 from planner.core.state import PlannerState
-from planner.core.workload import Workload, said_missing
+from planner.core.workload import Workload, refused_there, said_missing
 from planner.service import Planner
 from spillway.model import Part, WorkloadFacts
 
@@ -78,7 +78,7 @@ def taken_of(state: PlannerState, workload: Workload) -> Taken:
     for name, view in state.clusters.items():
         found, facts = state.reservation(workload.key, name), view.facts.get(workload.key)
         part, here = workload.parts.get(name), counted_of(facts)
-        more = on_its_way(workload, part, facts) if part is not None else here
+        more = on_its_way(state, workload, part, facts) if part is not None else here
         reserved, pods, allowed = reserved + found.free + found.new, pods + here, allowed + more
         if found.free or found.new or here or more:
             told.append(f"{name}: {found.free + found.new} reserved, {here} counted, {more} on their way")
@@ -89,15 +89,19 @@ def counted_of(facts: WorkloadFacts | None) -> int:
     return sum(count for _, count in facts.counted) if facts is not None else 0
 
 
-def on_its_way(workload: Workload, part: Part, facts: WorkloadFacts | None) -> int:
+def on_its_way(state: PlannerState, workload: Workload, part: Part, facts: WorkloadFacts | None) -> int:
     """What of a part moves, or surges, or was decided otherwise before and is not answered by its cluster yet."""
-    said, surge = workload.statuses.get(part.cluster), workload.template_of(part).surge_of(part.replicas)
+    said, template = workload.statuses.get(part.cluster), workload.template_of(part)
+    surge = template.surge_of(part.replicas)
     shown = max(counted_of(facts), facts.spec_replicas) if facts is not None else 0
     found = part.replicas_lost + part.replicas_leaving
     if is_rolling(part, facts, workload.declared.rolling_from):
         found += surge
-    answered = said is not None and said.version == part.version and not part.removing
-    shows = carried_out(part, facts, surge) or (facts is None and said is not None and said.state in NOT_CREATED)
+    answered = said is not None and said.version == part.version and not part.removing and state.owners.is_present(said)
+    refused = refused_there(workload, part)
+    if refused is not None:
+        shown = max(shown, refused.spec_replicas)
+    shows = carried_out(part, facts, surge) or (refused is not None and shows_found(refused, facts, template))
     most = shown if answered and shows else max(part.ceiling, shown)
     return found + max(0, most - part.replicas)
 

@@ -119,7 +119,7 @@ async def _told(world: World) -> float:
         hands = Hands(world)
         hands.begin()
         tasks.append(asyncio.ensure_future(hands.run()))
-        tasks.append(asyncio.ensure_future(_look_at_reservations(world)))
+    tasks.append(asyncio.ensure_future(_look_at_reservations(world)))
     if world.script.retention is not None:
         tasks.append(asyncio.ensure_future(_retain(world, world.script.retention)))
     if world.script.is_read:

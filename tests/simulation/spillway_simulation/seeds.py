@@ -57,6 +57,7 @@ KEPT_VERSIONS: dict[int, str] = {
 """Since versions of members begin again."""
 
 KEPT_LENDING: dict[int, str] = {
+    33: "where another's object had the name, what had been decided before stayed reserved",
     630049: "none: a part that was given up in a lost cluster is an orphan there, also where that never left",
     630086: "what waited for a ServiceAccount was said to wait for room alone, once others had the room",
     630098: "what pods of a returned node had referred to counted for ever: a copy of a Secret stayed in its owner",

@@ -357,7 +357,8 @@ class WorkloadObserved:
     version: the placement version on the object, or the one that was tried when it is not Present. kind: of the object;
     empty where only ConfigMaps and Services of an orphan are left. beside: objects of ours there that no placement
     lists and that the rest does not speak of: other kinds of the name, and of an orphan those ConfigMaps and Services.
-    missing: of DependencyMissing, what the template names and the cluster has not.
+    missing: of DependencyMissing, what the template names and the cluster has not. found_version: the placement
+    version on our object where the state is not Present; None where there is none, and in records of before.
     """
 
     namespace: str
@@ -376,6 +377,7 @@ class WorkloadObserved:
     kind: str = ""
     beside: tuple[ObjectReference, ...] = ()
     missing: tuple[ObjectReference, ...] = ()
+    found_version: Generation | None = None
 
 
 @dataclass(frozen=True, slots=True)

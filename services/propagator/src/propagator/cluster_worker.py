@@ -305,6 +305,9 @@ class ClusterWorker:
                 log.info("conflict: read again", cluster=self.cluster, workload=_name(target), error=str(error))
                 live = None
             except Refused as error:
+                if not live.read:  # Who hears of a refusal counts on it that we know what is there.
+                    live = None
+                    continue
                 self._ended(memory, wanted, live, _refused(action, memory.kind, str(error)))
                 return
         self._queue.add(target, self._settings.retry_first_seconds)

@@ -21,9 +21,11 @@ class Owners:
         self._epochs: dict[str, int] = {}
         self._proven: Words = {}
 
-    def heard(self, cluster: str, epoch: int) -> None:
-        """A claim of this epoch was read, or a record that bears it."""
-        self._epochs[cluster] = max(epoch, self._epochs.get(cluster, epoch))
+    def heard(self, cluster: str, epoch: int) -> bool:
+        """A claim of this epoch was read, or a record that bears it. Whether another turn is over by that."""
+        before = self._epochs.get(cluster, epoch)
+        self._epochs[cluster] = max(epoch, before)
+        return epoch > before
 
     def is_present(self, said: WorkloadObserved) -> bool:
         """Whether the planner knows of no later turn at the status's cluster."""

@@ -16,7 +16,7 @@ from planner.core.manifests.templates import is_newest, read_earlier, read_templ
 from planner.core.moving.brakes import Brakes
 from planner.core.moving.waiting import Rooms, WaitingList, put_or_drop
 from planner.core.owners import Owners
-from planner.core.reserving import reserved
+from planner.core.reserving import held_again, reserved
 from planner.core.rollout.rollout_list import RolloutList
 from planner.core.rollout.turns import waits_for_room
 from planner.core.rules import Rules
@@ -376,12 +376,16 @@ class PlannerState:
     def _hear(self, event: TurnTaken | ShapeAdmitted, offset: int) -> None:
         """Of a propagator: that it holds a cluster, and what that makes of a template's pods."""
         if isinstance(event, ShapeAdmitted):
-            self.owners.heard(event.cluster, event.epoch)
+            self._hear_epoch(event.cluster, event.epoch)
             if self.admitted.apply(event):
                 self._shape_changed(event.template, event.cluster)
         elif event.service == "propagator":
-            self.owners.heard(event.cluster, offset)
+            self._hear_epoch(event.cluster, offset)
             self.admitted.claimed(event.cluster)
+
+    def _hear_epoch(self, cluster: str, epoch: int) -> None:
+        for key in held_again(self, cluster) if self.owners.heard(cluster, epoch) else ():
+            self._refresh_part(self.workloads[key], cluster)
 
     def _join(self, event: ClusterJoined) -> None:
         view = self.view(event.cluster)
@@ -464,7 +468,7 @@ class PlannerState:
         if before is not None and (event.epoch, event.sequence) < (before.epoch, before.sequence):
             return
         known[event.cluster] = event
-        self.owners.heard(event.cluster, event.epoch)
+        self._hear_epoch(event.cluster, event.epoch)
         if tells_of_missing(before) or tells_of_missing(event):
             self.waiting.retry(key)
         if bars(event) != (before is not None and bars(before)):

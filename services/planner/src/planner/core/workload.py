@@ -6,8 +6,11 @@ from typing import Final
 
 from planner.core.manifests.templates import BadDeclaration, Template, read_earlier, read_template, template_number
 from spillway.events import (
+    STATE_CONTESTED,
     STATE_DEPENDENCY_MISSING,
+    STATE_NOT_OWNED,
     STATE_ORPHANED,
+    STATE_REFUSED,
     Event,
     PlacementDecided,
     WorkloadDeclared,
@@ -17,6 +20,8 @@ from spillway.feasibility.cluster_view import WorkloadKey
 from spillway.model import SPLITS, STRATEGIES, ObjectReference, Part, Policy, Shape
 
 COUNT_MAX: Final = 10**9
+NOT_CREATED: Final = (STATE_REFUSED, STATE_NOT_OWNED, STATE_DEPENDENCY_MISSING, STATE_CONTESTED)
+"""What a cluster says of a part that it does not make true: its object is not there, or is not as decided."""
 UNNAMED: Final = (ObjectReference("something", "", "that its template names"),)
 """What a propagator says is missing that does not say by a list of what."""
 
@@ -137,6 +142,14 @@ def gives_way(workload: Workload, part: Part) -> bool:
     """Whether its cluster says of this version that an orphan of the name is there: then it is listed no more."""
     said = workload.statuses.get(part.cluster)
     return said is not None and is_orphan(said) and said.version == part.version and not part.adopting
+
+
+def refused_there(workload: Workload, part: Part) -> WorkloadObserved | None:
+    """What its cluster says of a part, at its version, where that keeps its object from being as decided."""
+    observed = workload.statuses.get(part.cluster)
+    if observed is None or observed.version != part.version or observed.state not in NOT_CREATED:
+        return None
+    return observed
 
 
 def said_missing(part: Part, said: WorkloadObserved | None) -> tuple[ObjectReference, ...]:

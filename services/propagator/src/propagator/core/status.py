@@ -63,6 +63,7 @@ def observed(
         available=shown.available if shown else 0,
         kind=found.kind if found is not None else kind,
         missing=outcome.missing if outcome else (),
+        found_version=shown.version if outcome and shown else None,
     )
 
 
@@ -83,7 +84,8 @@ def held_back(
     nothing is shown, because there is no object, it is what the log says of it last, and that nothing runs.
     """
     if shown is None and logged is not None and logged.state != STATE_ORPHANED:
-        shown = replace(logged, epoch=0, sequence=0, spec_replicas=0, replicas=0, updated=0, ready=0, available=0)
+        nothing = replace(logged, spec_replicas=0, replicas=0, updated=0, ready=0, available=0, found_version=None)
+        shown = replace(nothing, epoch=0, sequence=0)
     if shown is None:
         shown = observed(target, None, Outcome(Generation(0, 0), STATE_ABSENT, ""))
     assert shown is not None, f"{target}: an outcome is always shown"

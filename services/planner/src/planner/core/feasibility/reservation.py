@@ -102,6 +102,11 @@ def is_rolling(part: Part, facts: WorkloadFacts | None, rolling_from: Sequence[S
     return not settled or len(facts.counted) > 1
 
 
+def is_settled(facts: WorkloadFacts, surge: int) -> bool:
+    """Whether its controller has seen the object as it is, and no pods are left of a larger number before."""
+    return facts.observed_current and facts.status_replicas <= facts.spec_replicas + surge
+
+
 def next_ceiling(part: Part | None, facts: WorkloadFacts | None, replicas: int) -> int:
     """The most decided since the version that was last seen on the object."""
     if part is None:

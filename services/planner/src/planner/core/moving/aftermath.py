@@ -8,7 +8,7 @@ from planner.core.division.whole import may_be_taken_back
 from planner.core.holds import DECLARED, GONE, TRIED
 from planner.core.missing import Missing
 from planner.core.moving.allowance import Allowance, Everything
-from planner.core.moving.shares import facts_of, is_done_there, refused_there, unbound_kept
+from planner.core.moving.shares import facts_of, is_done_there, unbound_kept
 from planner.core.moving.waiting import Loans
 from planner.core.requests import adopting, declaring
 from planner.core.requests.answers import is_gone
@@ -17,7 +17,7 @@ from planner.core.rollout.outlook import outlook
 from planner.core.state import PlannerState
 from planner.core.subject import Moment, subject_of
 from planner.core.timers import Hold, Timer
-from planner.core.workload import Workload, gives_way, said_missing
+from planner.core.workload import Workload, gives_way, refused_there, said_missing
 from spillway.addresses import (
     PLACEMENTS,
     WORKLOADS,

@@ -4,14 +4,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from planner.core.division.situation import LOST, Division, Held
-from planner.core.feasibility.reservation import is_rolling, next_ceiling
+from planner.core.feasibility.reservation import is_rolling, is_settled, next_ceiling
+from planner.core.reserving import as_answered
 from planner.core.state import PlannerState
-from planner.core.workload import Workload, said_missing
-from spillway.events import STATE_CONTESTED, STATE_DEPENDENCY_MISSING, STATE_NOT_OWNED, STATE_REFUSED, WorkloadObserved
+from planner.core.workload import Workload, refused_there
 from spillway.feasibility.cluster_view import WorkloadKey
 from spillway.model import Generation, ObjectReference, Part, WorkloadFacts
-
-NOT_CREATED = (STATE_REFUSED, STATE_NOT_OWNED, STATE_DEPENDENCY_MISSING, STATE_CONTESTED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,13 +127,18 @@ def with_missing(
 
 
 def ceiling_before(state: PlannerState, key: WorkloadKey, before: Part | None, cluster: str) -> int:
-    """The most decided since the version that was last seen on the object, before a change of the part."""
+    """The most decided since the version that was last seen on the object, before a change of the part.
+
+    Seen is what its controller has followed: until then pods of a larger number before may still bind.
+    """
     if before is None:
         return 0
-    said = state.statuses_of(key).get(cluster)
-    if said_missing(before, said):
-        before = replace(before, ceiling=max(before.replicas, said.spec_replicas if said is not None else 0))
-    return next_ceiling(before, facts_of(state, key, cluster), 0)
+    known, facts = state.workloads.get(key), facts_of(state, key, cluster)
+    if known is not None:
+        before = as_answered(state, known, before)
+        if facts is not None and not is_settled(facts, known.template_of(before).surge_of(facts.spec_replicas)):
+            facts = None
+    return next_ceiling(before, facts, 0)
 
 
 def first_part(cluster: str, version: Generation, kept: int, new: int, template: int, by_name: int) -> Part:
@@ -228,14 +231,6 @@ def is_done_there(state: PlannerState, workload: Workload, part: Part) -> bool:
     if facts is not None and facts.version == part.version:
         return True
     return refused_there(workload, part) is not None
-
-
-def refused_there(workload: Workload, part: Part) -> WorkloadObserved | None:
-    """What its cluster says of a part, at its version, where that keeps its object from being as decided."""
-    observed = workload.statuses.get(part.cluster)
-    if observed is None or observed.version != part.version or observed.state not in NOT_CREATED:
-        return None
-    return observed
 
 
 def facts_of(state: PlannerState, key: WorkloadKey, cluster: str) -> WorkloadFacts | None:
