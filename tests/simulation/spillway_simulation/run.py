@@ -20,6 +20,7 @@ from typing import Any, NoReturn
 
 import structlog
 
+from spillway_simulation.beliefs import untrue
 from spillway_simulation.convergence import clash, missing
 from spillway_simulation.dependencies import Hands
 from spillway_simulation.faults import FaultInjector
@@ -136,6 +137,8 @@ async def _told(world: World) -> float:
             if task.done():
                 task.result()
         lacking = [*missing(world, users), *unscaled(world, scalers), *unlent(world)]
+        if not lacking:
+            lacking = [*untrue(world, users)]
         if not lacking or world.oracle.violations:
             break
         await asyncio.sleep(LOOK_SECONDS)
