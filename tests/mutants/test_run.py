@@ -1,5 +1,6 @@
 """A small repository with a few mutants: each is judged by what really runs, and a run goes on where it was ended."""
 
+import ast
 import shutil
 import subprocess
 from collections.abc import Iterator
@@ -13,6 +14,7 @@ from .spillway_mutants.baseline import baseline
 from .spillway_mutants.catalogue import FOLDER, Mutant
 from .spillway_mutants.judging import Unjudged, failed_tests, judged_by_seed, judged_by_tests
 from .spillway_mutants.ledger import GOING, KILLED, SEEDS, SURVIVES, TESTS, TIMEOUT, Row
+from .spillway_mutants.places import differing
 from .spillway_mutants.run import OTHER_SEEDS, Asked, Run, chosen_of, score
 from .spillway_mutants.workbench import Limits, NotRun, Ran, SeedRan, Workbench
 
@@ -241,6 +243,34 @@ def test_without_a_mutant_seeds_say_which_mutants_they_meet(bench: Workbench, tm
     later = replace(WRONG, id="later")
     assert baseline(bench, [WRONG, later], pool, "code", path).meets("later", 0)
     assert baseline(bench, [later], pool, "other code", path).chosen("later", 2) == [2, 5]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "both"),
+    [
+        ("x = least if a > b else 0", "x = least if a >= b else 0", ("a > b", "a >= b")),
+        ("return not (a and b)", "return not a", ("a and b", "a")),
+        ("return max(a, b)", "return min(a, b)", ("max(a, b)", "min(a, b)")),
+        ("await wait(lambda: all(found(a)))", "await wait(lambda: all(found(b)))", ("a", "b")),
+        (
+            "return any(a for a in b if a)",
+            "return any(a for a in b)",
+            ("any((a for a in b if a))", "any((a for a in b))"),
+        ),
+        ("x = taken.pop() + 1", "x = taken.pop()", None),
+        ("x = await a", "x = await b()", ("a", "b()")),
+        ("x = (await a) + 1", "x = 1", None),
+        ("found.tell(a)", "found.hide(a)", None),
+        ("x = 1\ny = 2", "x = 2\ny = 1", None),
+        ("if a: f()", "if a: g()", None),
+        ("x = 1", "y = 1", None),
+    ],
+)
+def test_both_are_asked_where_one_expression_differs_that_has_a_value(
+    old: str, new: str, both: tuple[str, str] | None
+) -> None:
+    found = differing(ast.parse(old), ast.parse(new))
+    assert (found and tuple(map(ast.unparse, found))) == both
 
 
 def by_seeds(root: Path, *mutants: Mutant, seeds: int, again: bool = False) -> dict[str, tuple[str, str]]:

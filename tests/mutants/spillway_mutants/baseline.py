@@ -7,7 +7,7 @@ from hashlib import sha256
 from pathlib import Path
 
 from .catalogue import Mutant
-from .places import marked
+from .places import marked, unplaced
 from .workbench import SeedRan, Workbench
 
 
@@ -51,14 +51,14 @@ def baseline(bench: Workbench, mutants: Sequence[Mutant], pool: Sequence[int], c
         marks = marks or {one.id: _place(one) for one in mutants}
         lines = [{"code": code, "marks": marks}, *map(asdict, known.values())]
         path.write_text("".join(json.dumps(line) + "\n" for line in lines))
-        texts, _ = marked([one for one in mutants if marks.get(one.id) == _place(one)], bench.tree)
+        texts = marked([one for one in mutants if marks.get(one.id) == _place(one)], bench.tree)
         with bench.marked(texts), path.open("a") as file:
             for ran in bench.simulate(missing):
                 known[ran.seed] = ran
                 file.write(json.dumps(asdict(ran)) + "\n")
                 file.flush()
-    _, unmarked = marked(mutants, bench.tree)
-    unmarked |= {one.id for one in mutants if marks.get(one.id) != _place(one)}
+    new = {one.id for one in mutants if marks.get(one.id) != _place(one)}
+    unmarked = unplaced(mutants, bench.tree) | new
     return Baseline(pool, [known[seed] for seed in pool], unmarked)
 
 

@@ -25,14 +25,12 @@ _CHANGING = frozenset(("pop", "append", "add", "update", "setdefault", "next", "
 """Calls of these names are made once."""
 
 
-def marked(mutants: Sequence[Mutant], root: Path) -> tuple[dict[str, str], frozenset[str]]:
-    """By file, its text with a mark at each place that a mutant changes; and the mutants that have none, as their
-    place is outside all functions: every seed meets them.
-    """
+def marked(mutants: Sequence[Mutant], root: Path) -> dict[str, str]:
+    """By file, its text with a mark at each place inside a function that a mutant changes."""
     by_file = defaultdict[str, list[Mutant]](list)
     for mutant in mutants:
         by_file[mutant.file].append(mutant)
-    texts, unmarked = {}, set[str]()
+    texts = {}
     for file, here in by_file.items():
         text = (root / file).read_text()
         tree = ast.parse(text)
@@ -41,14 +39,22 @@ def marked(mutants: Sequence[Mutant], root: Path) -> tuple[dict[str, str], froze
             changed = mutant.applied(root)
             place = place_of(tree, changed_lines(text, changed))
             pair = differing(tree, ast.parse(changed))
-            if place is None:
-                unmarked.add(mutant.id)
-            elif pair is None:
+            if place is not None and pair is None:
                 places[mutant.id] = place
-            else:
+            elif place is not None and pair is not None:
                 pairs[mutant.id] = pair
         texts[file] = _with_marks(tree, places, pairs)
-    return texts, frozenset(unmarked)
+    return texts
+
+
+def unplaced(mutants: Sequence[Mutant], root: Path) -> frozenset[str]:
+    """Those whose place is outside all functions: every seed meets them."""
+    found = set[str]()
+    for mutant in mutants:
+        text = (root / mutant.file).read_text()
+        if place_of(ast.parse(text), changed_lines(text, mutant.applied(root))) is None:
+            found.add(mutant.id)
+    return frozenset(found)
 
 
 def differing(old: ast.AST, new: ast.AST) -> tuple[ast.expr, ast.expr] | None:
@@ -63,6 +69,8 @@ def differing(old: ast.AST, new: ast.AST) -> tuple[ast.expr, ast.expr] | None:
     if isinstance(old, ast.Call) and one is old.func:
         return None  # Two functions are never the same; what they return may be.
     found = differing(one, other)
+    if found is None and isinstance(old, ast.Expr):
+        return None  # A statement is there for what it does, not for its value.
     if found is None and isinstance(one, ast.expr) and isinstance(other, ast.expr) and _may_be_asked(one, other):
         return one, other
     return found
