@@ -405,6 +405,26 @@ async def test_refused_by_a_quota_then_allowed(fleet: Any) -> None:
 
 
 @on_fleet
+async def test_a_refusal_is_said_only_after_a_read(fleet: Any) -> None:
+    """Planners hold no more than what a refusal shows to be there, and what is created first was not read."""
+    await fleet.declare()
+    await fleet.start()
+    await asyncio.sleep(1)
+    asked: list[str] = []
+
+    def refuse(method: str, path: str, body: bytes) -> Response | None:
+        if path.partition("?")[0].endswith("/deployments/web"):
+            asked.append(method)
+        return Response(403, QUOTA) if method == "PATCH" else None
+
+    fleet.transports["own-1"].instead = refuse
+    await fleet.place(1, {"own-1": 3})
+    while fleet.state()[0] != "Refused":
+        await asyncio.sleep(0.1)
+    assert asked[:3] == ["PATCH", "GET", "PATCH"]
+
+
+@on_fleet
 async def test_refused_is_tried_at_once_at_a_newer_version(fleet: Any) -> None:
     await fleet.declare()
     await fleet.start()
