@@ -96,6 +96,7 @@ def unresolved(world: World, planner: Planner, known: Known, things: Things) -> 
     assert known.placement is not None
     declared, placement = known.declared, known.placement
     lacking = {name for name, cluster in world.clusters.items() if lacks(cluster, things)}
+    workload = planner.state.workloads[declared.namespace, declared.name]
     waits = [part for part in placement.parts if part.missing]
     for part in waits:
         if part.cluster not in lacking:
@@ -104,5 +105,6 @@ def unresolved(world: World, planner: Planner, known: Known, things: Things) -> 
         yield f"{declared.name}: waits for {things} in {sorted(lacking)}, and says {placement.waiting_for!r}"
     for part in placement.parts:
         found = planner.state.reservation((declared.namespace, declared.name), part.cluster)
-        if part.cluster in lacking and found.free + found.new:
+        # A template that was given to a cluster keeps its surge there (P4, ADR 26).
+        if part.cluster in lacking and found.free + found.new > workload.template_of(part).surge_of(part.replicas):
             yield f"{declared.name} in {part.cluster}: {found.free + found.new} places reserved for what is missing"

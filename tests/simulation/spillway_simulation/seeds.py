@@ -64,6 +64,7 @@ KEPT_LENDING: dict[int, str] = {
     640016: "none: a template that waits for what its cluster lacks keeps its surge there",
     640023: "none: the check took a silent watch for constant capacity; and it was another story at each run",
     640025: "none: a part was placed where an orphan was not known yet, and listed no more once it was",
+    660045: "none: the check at rest did not know of the surge of 640016",
 }
 """Since nodes are lent, planners are read, records are forgotten and things are missing."""
 
