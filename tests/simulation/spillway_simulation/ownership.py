@@ -63,7 +63,7 @@ class Ownership:
                 self.orphan(cluster, found)
 
     def wrote(self, cluster: str, key: Key, before: Object | None, after: Object | None, adopted: bool) -> None:
-        """A write that was carried out. adopted: it took the object over, as a placement says."""
+        """A write that was carried out. adopted: it took the object over, or gave it back, as a placement says."""
         name = f"{'/'.join(key)} in {cluster}"
         at, newest = self._settled(cluster, key)
         in_flight = at >= 0 and SENT.get() <= at + TOLD_SECONDS
@@ -96,7 +96,7 @@ class Ownership:
         return at > left_at and members.version_of(after) > newest
 
     def marked(self, cluster: str, key: Key, before: Object, after: Object, versions: dict[Generation, Part]) -> bool:
-        """A write of metadata alone: an adoption's or a release's. Whether it took the object over, as it may."""
+        """A write of metadata alone, an adoption's or a release's. Whether a placement says so, of an orphan too."""
         name = f"{'/'.join(key)} in {cluster}"
         seen = members.version_of(before)
         if before["spec"] != after["spec"]:
@@ -120,4 +120,5 @@ class Ownership:
             self._violated(f"{name}: unmarked at version {seen}, and no placement releases it")
         else:
             self.seen["released"] += 1
+            return True  # An orphan, too, if its adoption was acknowledged and taken back before it was carried out.
         return False

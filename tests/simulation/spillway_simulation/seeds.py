@@ -65,6 +65,8 @@ KEPT_LENDING: dict[int, str] = {
     640023: "none: the check took a silent watch for constant capacity; and it was another story at each run",
     640025: "none: a part was placed where an orphan was not known yet, and listed no more once it was",
     660045: "none: the check at rest did not know of the surge of 640016",
+    660278: "none: an adoption was taken back before it was carried out, and the orphan given back unmarked",
+    700041: "left: hpa counts the pods of an orphan",
 }
 """Since nodes are lent, planners are read, records are forgotten and things are missing."""
 
