@@ -10,6 +10,7 @@ from planner.core.subject import Moment
 from planner.core.workload import Workload
 from planner.service import Planner
 from sim.cluster import SimCluster
+from sim.core.pod_config import CONFIG_ERROR
 from sim.core.pods import is_ready
 from spillway.api import ExplainedCluster, ExplainReply, ExplainRequest, RequestError
 from spillway.events import PHASE_ACTIVE
@@ -79,8 +80,8 @@ def _of_part(planner: Planner, cluster: SimCluster, workload: Workload, part: Pa
         return
     status: Mapping[str, Any] = found.get("status") or {}
     pods = members.pods_of(cluster, *workload.key)
-    ready, bound = sum(map(is_ready, pods)), sum(map(members.is_bound, pods))
-    if ready != status.get("readyReplicas", 0) or ready != bound:
+    ready, bound, waiting = (sum(map(how, pods)) for how in (is_ready, members.is_bound, _waits_for_config))
+    if ready != status.get("readyReplicas", 0) or ready + waiting != bound:
         yield f"{where}: {ready} of {bound} bound pods are ready, its object says {status.get('readyReplicas', 0)}"
     if said is None:
         yield f"{where}: there, and nothing is said of it"
@@ -92,6 +93,12 @@ def _of_part(planner: Planner, cluster: SimCluster, workload: Workload, part: Pa
     counted = sum(count for _, count in facts.counted) if facts is not None else 0
     if facts is None or (counted, facts.ready_replicas) != (bound, ready):
         yield f"{where}: {counted} pods are counted, {bound} are bound, {ready} are ready ({facts})"
+
+
+def _waits_for_config(pod: Mapping[str, Any]) -> bool:
+    """Whether its node lets it wait for a Secret or a ConfigMap, which went after its object was there."""
+    statuses = pod["status"].get("containerStatuses") or ()
+    return any(one["state"].get("waiting", {}).get("reason") == CONFIG_ERROR for one in statuses)
 
 
 def _of_explanation(world: World, planner: Planner, workload: Workload, user: User) -> Iterator[str]:

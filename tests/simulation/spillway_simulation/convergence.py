@@ -6,6 +6,7 @@ import sys
 from collections.abc import Iterator
 
 from planner.service import Planner
+from propagator.core.live import LABEL_WORKLOAD
 from sim.cluster import SimCluster
 from spillway.events import PHASE_ACTIVE, STATE_ORPHANED, PlacementDecided
 from spillway.model import ClusterSelector, Part
@@ -91,7 +92,7 @@ def _may_have_been_given_up(world: World, name: str) -> bool:
 
 
 def _unsaid(world: World, planner: Planner) -> Iterator[str]:
-    """Orphans that are not reported, and reported ones that are none."""
+    """Orphans that are not reported, and reported ones of which no Deployment and no ConfigMap is left."""
     listed = {name for name, view in planner.state.clusters.items() if view.joined}
     there = {
         (name, found["metadata"]["namespace"], found["metadata"]["name"])
@@ -100,7 +101,13 @@ def _unsaid(world: World, planner: Planner) -> Iterator[str]:
         if members.is_ours(found) and world.oracle.ownership.is_orphan(name, found)
     }
     said = {(one.cluster, one.namespace, one.name) for one in planner.state.statuses() if one.state == STATE_ORPHANED}
-    for one in sorted(there ^ said):
+    with_them = {
+        (name, found["metadata"]["namespace"], found["metadata"]["labels"][LABEL_WORKLOAD])
+        for name in listed
+        for found in world.clusters[name].objects("configmaps")
+        if members.is_ours(found)
+    }
+    for one in sorted((there - said) | (said - there - with_them)):
         yield f"{one}: {'an orphan that is not reported' if one in there else 'reported as an orphan, and is none'}"
 
 

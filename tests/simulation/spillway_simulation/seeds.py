@@ -66,6 +66,8 @@ KEPT_LENDING: dict[int, str] = {
     640025: "none: a part was placed where an orphan was not known yet, and listed no more once it was",
     660045: "none: the check at rest did not know of the surge of 640016",
     660278: "none: an adoption was taken back before it was carried out, and the orphan given back unmarked",
+    660676: "none: pods that wait for a Secret which went are bound, and not ready",
+    660704: "none: of a part given up only a ConfigMap was left, which is reported as an orphan",
     700041: "left: hpa counts the pods of an orphan",
 }
 """Since nodes are lent, planners are read, records are forgotten and things are missing."""
