@@ -281,3 +281,18 @@ def test_who_is_deleted_waits_no_more(world: MissingWorld) -> None:
     world.keep(decisions.delete(world.fleet.state, DeleteRequest("", "web"), world.fleet.moment()).events)
     world.run(2 * TICK)
     assert world.workload().parts == {}
+
+
+def test_a_change_of_size_that_its_cluster_has_not_answered_yet_begins_no_new_minute() -> None:
+    """An autoscaler's, every ten seconds: the status of the version before stands when the planner looks."""
+    world = MissingWorld(own_1=8, cloud_1=8)
+    world.apply(SHOP, 0)
+    world.apply(WEB, 6, WITH_KEY)
+    world.run(10)
+    for _ in range(20):
+        world.scale(WEB, 13 - world.workload().declared.replicas)
+        world.fleet.now += 0.1
+        world.step()
+        world.run(10)
+    assert world.taken() == 0
+    assert world.room() == {"own-1": 8, "cloud-1": 8}

@@ -61,6 +61,18 @@ def test_what_is_kept_is_the_newest_within_both_bounds_and_the_newest_in_any_cas
         assert sum(len(entry.key) + len(entry.answer) + 96 for entry in (more[-1], *kept)) > bytes_max
 
 
+@pytest.mark.parametrize(
+    ("bytes_max", "kept"),
+    [(10_000, 8), (2_000, 3), (597, 1), (0, 1)],
+    ids=["all", "three of 598 bytes", "less than one", "nothing"],
+)
+def test_answers_beyond_their_bytes_go_the_oldest_first(declared: WorkloadDeclared, bytes_max: int, kept: int) -> None:
+    """Each is 500 bytes, a key of 2, and 96 beside."""
+    answered = tuple(Answered(f"k{index}", "", 1, bytes(500)) for index in range(8))
+    found = without_old(replace(Rules(), answers_bytes_max=bytes_max), replace(declared, answered=answered), at(2))
+    assert found.answered == answered[8 - kept :]
+
+
 @pytest.mark.parametrize("clusters", [1, 1000], ids=["kept plain", "compressed"])
 def test_an_answer_comes_back_whole_but_for_its_inputs(declared: WorkloadDeclared, clusters: int) -> None:
     fleet = Fleet(own_1=[node("n1")])

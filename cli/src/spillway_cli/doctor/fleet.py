@@ -27,7 +27,7 @@ RECALL_MS_MAX = 15 * 60_000
 UNWRITABLE_HINT = "the field that is named takes most: fewer labels of namespaces, quotas or workloads there"
 _HELD = {
     STATE_NOT_OWNED: "an object of that name is somebody else's: rename one, or `spillway adopt` it",
-    STATE_DEPENDENCY_MISSING: "create what is named there, or apply it together with the workload",
+    STATE_DEPENDENCY_MISSING: "create what is named there; a ConfigMap: apply it with the workload",
     STATE_REFUSED: "the cluster's admission says no: change the manifest, or give our account the right that it names",
     STATE_CONTESTED: "somebody else sets the replicas: remove that scaler, or attach its policy to Spillway",
     STATE_ORPHANED: "`spillway orphans`; delete it by hand when nobody needs it",
