@@ -68,6 +68,8 @@ KEPT_LENDING: dict[int, str] = {
     660278: "none: an adoption was taken back before it was carried out, and the orphan given back unmarked",
     660676: "none: pods that wait for a Secret which went are bound, and not ready",
     660704: "none: of a part given up only a ConfigMap was left, which is reported as an orphan",
+    661661: "a cluster joined as the planner's turn was over: the answer was an error of ours",
+    661665: "none: as 660045",
     700041: "left: hpa counts the pods of an orphan",
 }
 """Since nodes are lent, planners are read, records are forgotten and things are missing."""

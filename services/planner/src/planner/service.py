@@ -318,8 +318,10 @@ class Planner:
             return (joined,) if changed else (), (joined.cluster, membership.tier_warnings(state, joined))
 
         name, warnings = await self._ask("join_cluster", decide)
-        reply = answers.cluster_reply(self.state, self.state.clusters[name], self._clocks.steady())
-        return replace(reply, warnings=warnings)
+        view = self.state.clusters.get(name)
+        if view is None:  # The turn was over meanwhile, and the log is read again from its beginning.
+            raise RequestError("UNAVAILABLE", f"{name} has joined, and the log is read again: ask again")
+        return replace(answers.cluster_reply(self.state, view, self._clocks.steady()), warnings=warnings)
 
     async def set_cluster_phase(self, request: api.SetClusterPhaseRequest) -> api.ClusterMovesReply:
         def decide(state: PlannerState, moment: Moment) -> tuple[tuple[Written, ...], api.ClusterMovesReply]:
