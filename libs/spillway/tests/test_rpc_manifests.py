@@ -16,6 +16,7 @@ from spillway.kubernetes.manifest_text import MANIFEST_BYTES_MAX, ReadManifest, 
 from spillway.rpc import manifest_reading
 from spillway.rpc.callers import Caller
 from spillway.rpc.manifest_reading import READ_AT_ONCE_CHARACTERS, ManifestReading
+from spillway.yaml_text import ValueBudget
 
 EVERYWHERE = Caller("root")
 SHOP = Caller("shop", namespaces=frozenset({"shop"}))
@@ -109,6 +110,17 @@ async def test_the_values_of_all_manifests_of_a_request_are_bounded_together(rea
         read_object(two.manifests[1], "manifests[1]")
 
 
+async def test_values_of_a_manifest_that_cannot_be_read_are_counted_too(reading: ManifestReading) -> None:
+    """Else each manifest of a request could cost as much as all of them may together."""
+    broken = long_manifest(values=VALUES_MAX * 2 // 3) + "y: ["
+    request = api.ApplyRequest((broken, long_manifest(values=VALUES_MAX // 2)))
+    first, second = (await reading.checked(EVERYWHERE, "apply", request)).manifests
+    with pytest.raises(RequestError, match=r"manifests\[0\]: neither JSON nor YAML: while parsing"):
+        read_object(first, "manifests[0]")
+    with pytest.raises(RequestError, match=rf"manifests\[1\]: neither JSON nor YAML: more than {VALUES_MAX} values"):
+        read_object(second, "manifests[1]")
+
+
 @pytest.mark.parametrize("namespace", ["bank", "default"])
 async def test_a_long_manifest_elsewhere_is_refused(reading: ManifestReading, namespace: str) -> None:
     for verb in ("apply", "plan_batch", "declare_policy"):
@@ -122,11 +134,11 @@ async def test_one_callers_long_requests_are_read_in_turn_and_leave_others_a_thr
     """Of three of shop one is read, one waits, one is refused; bank's is read meanwhile, and shop's others after it."""
     begun, go_on = Event(), Event()
 
-    def slow(text: str, nodes_max: int) -> ReadManifest:
+    def slow(text: str, budget: ValueBudget) -> ReadManifest:
         if "namespace: shop" in text:
             begun.set()
             assert go_on.wait(30)
-        return read_once(text, nodes_max)
+        return read_once(text, budget)
 
     monkeypatch.setattr(manifest_reading, "read_once", slow)
     shops = api.ApplyRequest((long_manifest(),))
@@ -156,7 +168,7 @@ async def test_one_callers_long_requests_are_read_in_turn_and_leave_others_a_thr
     ],
 )
 def test_read_again_it_says_the_same(text: str, has_json: bool) -> None:
-    once = read_once(text, 100)
+    once = read_once(text, ValueBudget(100))
     assert (once, bool(once.json)) == (text, has_json)
     assert repr(read_object(once, "m")) == repr(read_object(text, "m"))
     if has_json:
@@ -180,5 +192,5 @@ def test_read_again_it_is_refused_by_the_same_words(text: str) -> None:
     with pytest.raises(RequestError) as plain:
         read_object(text, "manifests[3]")
     with pytest.raises(RequestError) as again:
-        read_object(read_once(text, 1_000), "manifests[3]")
+        read_object(read_once(text, ValueBudget(1_000)), "manifests[3]")
     assert (again.value.code, again.value.text) == (plain.value.code, plain.value.text)

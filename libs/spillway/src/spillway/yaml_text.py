@@ -19,6 +19,19 @@ _NUMBERS: Final = ("tag:yaml.org,2002:int", "tag:yaml.org,2002:float")
 _SAFE: Final[Any] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
+class ValueBudget:
+    """How many values may still be read of one or several documents together."""
+
+    def __init__(self, most: int) -> None:
+        self._most = self._left = most
+
+    def take_one(self) -> None:
+        """Raises yaml.YAMLError where none is left."""
+        self._left -= 1
+        if self._left < 0:
+            raise yaml.YAMLError(f"more than {self._most} values")
+
+
 class BoundedLoader(_SAFE):  # type: ignore[misc]
     """Dates stay text, as Kubernetes reads them. Raises yaml.YAMLError beyond the bounds. libyaml's composer calls
     itself in C for every level, so that 30,000 brackets would end the process.
@@ -29,20 +42,17 @@ class BoundedLoader(_SAFE):  # type: ignore[misc]
         for letter, resolvers in _SAFE.yaml_implicit_resolvers.items()
     }
 
-    def __init__(self, stream: str | bytes, nodes_max: int = NODES_MAX) -> None:
+    def __init__(self, stream: str | bytes, budget: ValueBudget) -> None:
         super().__init__(stream)
         self._depth = 0
-        self._nodes_max = nodes_max
-        self.nodes = 0
+        self._budget = budget
 
     def descend_resolver(self, node: Any, index: Any) -> None:
         """Called on the way into each value, and ascend_resolver on the way out."""
         self._depth += 1
         if self._depth > DEPTH_MAX:
             raise yaml.YAMLError(f"nested deeper than {DEPTH_MAX}")
-        self.nodes += 1
-        if self.nodes > self._nodes_max:
-            raise yaml.YAMLError(f"more than {self._nodes_max} values")
+        self._budget.take_one()
 
     def ascend_resolver(self) -> None:
         self._depth -= 1
@@ -63,15 +73,15 @@ def read_yaml(text: str | bytes) -> Any:
 
     Raises yaml.YAMLError, or ValueError for bytes that are no text.
     """
-    return read_counted(text, NODES_MAX)[0]
+    return read_counted(text, ValueBudget(NODES_MAX))
 
 
-def read_counted(text: str | bytes, nodes_max: int) -> tuple[Any, int]:
-    """As read_yaml, of at most so many values; and how many there were."""
+def read_counted(text: str | bytes, budget: ValueBudget) -> Any:
+    """As read_yaml. Its values are taken from the budget, also those of a document that cannot be read."""
     try:
-        loader = BoundedLoader(text, nodes_max)
+        loader = BoundedLoader(text, budget)
         try:
-            return loader.get_single_data(), loader.nodes
+            return loader.get_single_data()
         finally:
             loader.dispose()
     except (OverflowError, RecursionError) as error:

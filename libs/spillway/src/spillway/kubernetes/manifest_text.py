@@ -7,7 +7,7 @@ from typing import Any, Final
 import yaml
 
 from spillway.api import RequestError, invalid
-from spillway.yaml_text import NODES_MAX, read_counted
+from spillway.yaml_text import NODES_MAX, ValueBudget, read_counted
 
 MANIFEST_BYTES_MAX: Final = 900 * 1024
 """Bound on each object, so that a record stays under 1 MiB."""
@@ -21,12 +21,11 @@ class ReadManifest(str):
     """A manifest that was read once: its text, and what makes it quick to read again.
 
     json: the same as JSON; empty where the text is JSON, or says what JSON does not have. trouble: why it is no object
-    that may be read; empty when it is one. nodes: YAML's values that were read.
+    that may be read; empty when it is one.
     """
 
-    __slots__ = ("json", "nodes", "trouble")
+    __slots__ = ("json", "trouble")
     json: str
-    nodes: int
     trouble: str
 
 
@@ -34,12 +33,12 @@ class _Unreadable(Exception):
     """Says what is wrong with a text, without its name."""
 
 
-def read_once(text: str, nodes_max: int) -> ReadManifest:
-    """A manifest of at most so many values. Raises nothing: what is wrong with it is said by whoever reads it again."""
+def read_once(text: str, budget: ValueBudget) -> ReadManifest:
+    """A manifest, read within the budget. Raises nothing: whoever reads it again says what is wrong with it."""
     manifest = ReadManifest(text)
-    manifest.json, manifest.nodes, manifest.trouble = "", 0, ""
+    manifest.json, manifest.trouble = "", ""
     try:
-        parsed, manifest.nodes = _parsed(text, nodes_max)
+        parsed = _parsed(text, budget)
         if not _is_json(text):
             manifest.json = _json_of(parsed)
     except _Unreadable as bad:
@@ -59,7 +58,7 @@ def read_object(text: str, where: str) -> dict[str, Any]:
     """The object. Raises RequestError that says what is wrong with it, under the name `where`."""
     check_size(text, where)
     try:
-        parsed = _read_again(text) if isinstance(text, ReadManifest) else _parsed(text, NODES_MAX)[0]
+        parsed = _read_again(text) if isinstance(text, ReadManifest) else _parsed(text, ValueBudget(NODES_MAX))
     except _Unreadable as bad:
         raise RequestError("INVALID_ARGUMENT", f"{where}: {bad}") from None
     if "\\u" in text or "\\U" in text:
@@ -75,17 +74,14 @@ def _is_json(text: str) -> bool:
     return text.lstrip().startswith("{")
 
 
-def _parsed(text: str, nodes_max: int) -> tuple[Any, int]:
-    """What it says, and how many values of YAML that were. JSON's bytes bound what reading it costs."""
+def _parsed(text: str, budget: ValueBudget) -> Any:
+    """What it says. Values of YAML are taken from the budget; what reading JSON costs is bounded by its bytes."""
     try:
-        if _is_json(text):
-            parsed, nodes = json.loads(text, object_pairs_hook=_without_repeats), 0
-        else:
-            parsed, nodes = read_counted(text, nodes_max)
+        parsed = json.loads(text, object_pairs_hook=_without_repeats) if _is_json(text) else read_counted(text, budget)
     except (ValueError, yaml.YAMLError, RecursionError) as error:
         raise _Unreadable(f"neither JSON nor YAML: {str(error)[:200]}") from None
     _check_extent(parsed, len(text.encode()))
-    return parsed, nodes
+    return parsed
 
 
 def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -99,7 +95,7 @@ def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 def _read_again(manifest: ReadManifest) -> Any:
     if manifest.trouble:
         raise _Unreadable(manifest.trouble)
-    return json.loads(manifest.json) if manifest.json else _parsed(str(manifest), NODES_MAX)[0]
+    return json.loads(manifest.json) if manifest.json else _parsed(str(manifest), ValueBudget(NODES_MAX))
 
 
 def _json_of(value: object) -> str:

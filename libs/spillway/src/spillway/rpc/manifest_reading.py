@@ -18,6 +18,7 @@ from spillway.kubernetes.manifest_text import MANIFEST_BYTES_MAX, check_size, re
 from spillway.reasons import TOO_MANY_RUN
 from spillway.rpc.callers import Caller
 from spillway.rpc.namespaces import check_namespaces
+from spillway.yaml_text import ValueBudget
 
 READ_AT_ONCE_CHARACTERS: Final = 16_384
 """Of all manifests of a request: so little is read where it is needed, in some 20 ms at most, and on the loop."""
@@ -34,10 +35,13 @@ class _Line:
 
 
 class ManifestReading:
-    """nodes_max: values of YAML of one request. waiting_max: requests of one caller that are read or wait for it."""
+    """values_max: the values of all YAML manifests in one request.
 
-    def __init__(self, nodes_max: int, waiting_max: int) -> None:
-        self._nodes_max = nodes_max
+    waiting_max: how many long requests of one caller may be under way, including the one that is being read.
+    """
+
+    def __init__(self, values_max: int, waiting_max: int) -> None:
+        self._values_max = values_max
         self._waiting_max = waiting_max
         self._threads = ThreadPoolExecutor(THREADS, "manifests")
         self._lines: dict[str, _Line] = {}
@@ -71,15 +75,10 @@ class ManifestReading:
                 self._lines.pop(caller.name, None)
 
     def _read_and_check(self, caller: Caller, verb: str, request: Any) -> Any:
-        left = self._nodes_max
+        budget = ValueBudget(self._values_max)
 
         def read(text: str) -> str:
-            nonlocal left
-            if len(text) > MANIFEST_BYTES_MAX:
-                return text
-            manifest = read_once(text, left)
-            left = max(0, left - manifest.nodes)
-            return manifest
+            return text if len(text) > MANIFEST_BYTES_MAX else read_once(text, budget)
 
         request = _each_read(request, read)
         check_namespaces(caller, verb, request)
