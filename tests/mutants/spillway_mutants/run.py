@@ -24,7 +24,7 @@ FIRST_SEED = 700_000
 OTHER_SEEDS = 72
 """So many of these, beside those that are kept, are run without a mutant; each mutant's are chosen from them."""
 SEEDS_ALL = 100
-"""Whom so many do not notice is judged."""
+"""A mutant that so many seeds do not notice counts as judged."""
 SEEDS_A_LINE = 10
 SIMULATION = "tests/simulation"
 BASELINE = Path("build/mutants-baseline.json")

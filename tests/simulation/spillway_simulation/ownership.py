@@ -96,7 +96,7 @@ class Ownership:
         return at > left_at and members.version_of(after) > newest
 
     def marked(self, cluster: str, key: Key, before: Object, after: Object, versions: dict[Generation, Part]) -> bool:
-        """A write of metadata alone, an adoption's or a release's. Whether a placement says so, of an orphan too."""
+        """Judges a write of metadata alone. Whether a placement asks for it: for an adoption or a release."""
         name = f"{'/'.join(key)} in {cluster}"
         seen = members.version_of(before)
         if before["spec"] != after["spec"]:

@@ -80,7 +80,7 @@ DAYS: tuple[tuple[dict[int, str], tuple[Callable[[Script], Script], ...]], ...] 
     (KEPT_VERSIONS, (with_versions_back,)),
     (KEPT_LENDING, (with_lending, with_reads, with_retention, with_dependencies, with_fleet)),
 )
-"""What was added to the scripts, in that order, and the seeds kept before the next was. An addition is a new line."""
+"""The additions to the scripts, in their order. Each line has the seeds that were kept before the next addition."""
 
 KEPT = {seed: lesson for kept, _ in DAYS for seed, lesson in kept.items()}
 

@@ -125,7 +125,7 @@ class Copies:
             self._referred[node] = side.pool_id, found
 
     def refer_no_more(self, node: str) -> None:
-        """It is its owner's again, and may not be read once more: what its pods referred to is used there no longer."""
+        """The node is its owner's again. The copies that its lent pods referred to are in use there no longer."""
         self._referred.pop(node, None)
 
     def doubt(self, namespace: str) -> None:
