@@ -34,7 +34,8 @@ class ValueBudget:
 
 class BoundedLoader(_SAFE):  # type: ignore[misc]
     """Dates stay text, as Kubernetes reads them. Raises yaml.YAMLError beyond the bounds. libyaml's composer calls
-    itself in C for every level, so that 30,000 brackets would end the process.
+    itself in C for every level, so that 30,000 brackets would end the process. budget: of its documents together;
+    NODES_MAX where none is given, as yaml.load_all gives none.
     """
 
     yaml_implicit_resolvers: ClassVar[dict[str, Any]] = {
@@ -42,10 +43,10 @@ class BoundedLoader(_SAFE):  # type: ignore[misc]
         for letter, resolvers in _SAFE.yaml_implicit_resolvers.items()
     }
 
-    def __init__(self, stream: str | bytes, budget: ValueBudget) -> None:
+    def __init__(self, stream: str | bytes, budget: ValueBudget | None = None) -> None:
         super().__init__(stream)
         self._depth = 0
-        self._budget = budget
+        self._budget = ValueBudget(NODES_MAX) if budget is None else budget
 
     def descend_resolver(self, node: Any, index: Any) -> None:
         """Called on the way into each value, and ascend_resolver on the way out."""
