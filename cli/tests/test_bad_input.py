@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 HUGE = "99999999999999999999"
+AT_NOBODY = ("--kafka", "127.0.0.1:9")
 NO_FOLDER = "Invalid value for '--folder': dir 'file' is a file."
 
 WRONG: dict[str, tuple[tuple[str, ...], str]] = {
@@ -34,8 +35,11 @@ WRONG: dict[str, tuple[tuple[str, ...], str]] = {
     "more to suppose": (("explain", "web", "--replicas", HUGE), f"replicas: {HUGE}: expected a number within 64 bits"),
     "more grace": (("recall", "own-1", "--grace", HUGE), f"grace_seconds: {HUGE}: expected a number within 64 bits"),
     "none to move": (("migrate", "workload", "web", "--to", "b", "--replicas", "0"), "'--replicas': '0': Input should"),
-    "no label of a fleet": (("topics", "--fleet-name", "A B"), "fleet name: 'A B': expected letters, digits"),
-    "a long name of a fleet": (("topics", "--fleet-name", "a" * 55), "at most 54"),
+    "no label of a fleet": (
+        (*AT_NOBODY, "topics", "--fleet-name", "A B"),
+        "fleet name: 'A B': expected letters",
+    ),
+    "a long name of a fleet": ((*AT_NOBODY, "topics", "--fleet-name", "a" * 55), "at most 54"),
     "no copy": (("topics", "--replication-factor", "0"), "--replication-factor 0: expected a number of copies, or -1"),
     "up in a file": (("up", "--folder", "file"), NO_FOLDER),
     "down in a file": (("down", "--folder", "file"), NO_FOLDER),

@@ -1,16 +1,36 @@
 """Which fleet a command means, and what it says where another one answers."""
 
 import json
+import socket
 from pathlib import Path
 from typing import Any
 
 import pytest
 from typer.testing import CliRunner
 
-from spillway_cli.config import ADDRESSES_FILE
+from spillway_cli.config import ADDRESSES_FILE, Config
 from spillway_cli.main import app
 
 OURS, OTHER = "local-0a0a0a0a", "local-0b0b0b0b"
+MANIFEST = """apiVersion: apps/v1
+kind: Deployment
+metadata: {name: web}
+spec:
+  replicas: 3
+  selector: {matchLabels: {app: web}}
+  template:
+    metadata: {labels: {app: web}}
+    spec: {containers: [{name: main, image: i}]}
+"""
+POLICY = """apiVersion: autoscaling/v2
+kind: HorizontalPodAutoscaler
+metadata: {name: web}
+spec:
+  scaleTargetRef: {apiVersion: apps/v1, kind: Deployment, name: web}
+  minReplicas: 1
+  maxReplicas: 10
+  metrics: [{type: Resource, resource: {name: cpu, target: {type: Utilization, averageUtilization: 80}}}]
+"""
 APPLY = ("apply", "web", "--image", "i", "--replicas", "3")
 
 pytestmark = pytest.mark.parametrize("spillway", [OURS], indirect=True)
@@ -79,7 +99,143 @@ def test_who_means_none_is_told_which_one_was_changed(spillway: Any, tmp_path: P
     """People are, and of what was changed: what programs read stays as it is."""
     assert spillway(*APPLY).stderr == f"fleet {OURS}, at {spillway.address}\n"
     assert spillway(*APPLY, "-o", "json").stderr == ""
-    assert spillway("list").stderr == ""
+    assert spillway("get", "web").stderr == ""
     assert spillway("scale", "nosuch", "--replicas", "3").stderr == "spillway: workload default/nosuch: not known\n"
     assert f"answers; fleet {OURS}; " in spillway("status").stdout
     assert json.loads(spillway("status", "-o", "json").stdout)["planner"]["fleet"] == OURS
+
+
+# ── Where nobody names one ──────────────────────────────────────────────────────────────────────────────────────────
+
+CHANGES = [
+    pytest.param(APPLY, "planner", id="apply"),
+    pytest.param(("scale", "web", "--replicas", "3"), "planner", id="scale"),
+    pytest.param(("delete", "web"), "planner", id="delete"),
+    pytest.param(("delete", "web", "--with-policy"), "planner", id="delete with policy"),
+    pytest.param(("migrate", "workload", "web", "--to", "own-1"), "planner", id="migrate"),
+    pytest.param(("adopt", "deployment/web", "--cluster", "own-1"), "planner", id="adopt"),
+    pytest.param(("release", "deployment/web"), "planner", id="release"),
+    pytest.param(("fleet", "recover", "--from", "f-1", "--yes"), "planner", id="recover"),
+    pytest.param(("cluster", "join", "own-1", "--credential", "own-1", "--tier", "own"), "planner", id="join"),
+    pytest.param(("cluster", "leave", "own-1"), "planner", id="leave"),
+    pytest.param(("cluster", "cordon", "own-1"), "planner", id="cordon"),
+    pytest.param(("cluster", "drain", "own-1"), "planner", id="drain"),
+    pytest.param(("freeze", "--reason", "sale"), "planner", id="freeze"),
+    pytest.param(("unfreeze",), "planner", id="unfreeze"),
+    pytest.param(("confirm", "Drain/own-1"), "planner", id="confirm"),
+    pytest.param(("autoscale", "web", "--max", "5"), "scaling", id="autoscale"),
+    pytest.param(("delete", "hpa/web"), "scaling", id="delete policy"),
+    pytest.param(("lending", "declare", "own-1", "--pool", "own-2", "--share", "50"), "lending", id="declare lending"),
+    pytest.param(("lending", "withdraw", "own-1"), "lending", id="withdraw lending"),
+    pytest.param(("lending", "pause", "own-1"), "lending", id="pause lending"),
+    pytest.param(("lending", "resume", "own-1"), "lending", id="resume lending"),
+    pytest.param(("recall", "own-1"), "lending", id="recall"),
+]
+
+
+@pytest.fixture
+def by_default(spillway: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Runs a command where no run/, variable or config file names anything; the services listen at the defaults."""
+    defaults = {
+        "endpoints": spillway.address,
+        "scaling_endpoints": spillway.scaling_address,
+        "lending_endpoints": spillway.lending_address,
+    }
+    for name, address in defaults.items():
+        monkeypatch.setattr(Config.__dataclass_fields__[name], "default", (address,))
+    return lambda *arguments: CliRunner(env={"TERM": "dumb"}).invoke(app, arguments)
+
+
+@pytest.mark.parametrize(("command", "asked"), CHANGES)
+def test_nothing_is_changed_where_nobody_names_a_fleet(
+    spillway: Any, by_default: Any, command: tuple[str, ...], asked: str
+) -> None:
+    """In a fresh checkout somebody else's platform listens at the default address."""
+    refused = by_default(*command)
+    assert (refused.exit_code, refused.stdout, changes_of(getattr(spillway, asked))) == (2, "", [])
+    last = refused.stderr.splitlines()[-1]
+    assert last.startswith("spillway: nothing was done: no fleet is named, and at 127.0.0.1:"), refused.stderr
+    assert f"of fleet {OURS}; name the fleet that you mean: --fleet ID or --" in last
+    assert f"config.toml; where `make up` was run, {ADDRESSES_FILE} names it" in last
+
+
+def changes_of(fake: Any) -> list[Any]:
+    """What was asked of it, but for what a look at who answers asks, and what keeps nothing."""
+    return [
+        request
+        for request in fake.asked
+        if not type(request).__name__.startswith(("List", "Get")) and not getattr(request, "plan_only", False)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("flags", "file"),
+    [
+        pytest.param(("--fleet", OURS), "", id="flag"),
+        pytest.param((), f'fleet = "{OURS}"', id="a fleet in the file"),
+        pytest.param((), 'endpoints = ["{address}"]', id="an address in the file"),
+    ],
+)
+def test_a_fleet_that_is_named_once_is_changed_at_the_default_address(
+    spillway: Any, by_default: Any, write: Any, flags: tuple[str, ...], file: str
+) -> None:
+    flags += ("--config", write("named.toml", file.replace("{address}", spillway.address)))
+    assert by_default(*flags, *APPLY).exit_code == 0
+    assert spillway.planner.replicas == {("default", "web"): 3}
+
+
+def test_the_variable_and_the_run_folder_name_it(spillway: Any, by_default: Any) -> None:
+    assert CliRunner(env={"SPILLWAY_ENDPOINTS": spillway.address}).invoke(app, APPLY).exit_code == 0
+    run_folder(spillway, OURS)
+    assert by_default("scale", "web", "--replicas", "4").exit_code == 0
+    assert spillway.planner.replicas == {("default", "web"): 4}
+
+
+def test_reading_goes_on_and_says_who_answers(spillway: Any, by_default: Any) -> None:
+    spillway(*APPLY)
+    said = f"no fleet is named: at {spillway.address}, the default, answers the planner of fleet {OURS}\n"
+    for command in (("list",), ("get", "web"), ("watch", "--changes", "1"), ("plan", "-f", "-")):
+        result = CliRunner(env={"TERM": "dumb"}).invoke(app, command, input=MANIFEST)
+        assert (result.exit_code, result.stderr) == (0, said), command
+    machine = by_default("list", "-o", "json")
+    assert (machine.stderr, [each["placement"]["name"] for each in json.loads(machine.stdout)]) == (said, ["web"])
+    assert f"answers the hpa of fleet {OURS}" in by_default("get", "hpa").stderr
+    assert f"answers the descheduler of fleet {OURS}" in by_default("lent").stderr
+
+
+def test_a_policy_whose_hpa_nobody_names_keeps_its_workload_from_being_applied(
+    spillway: Any, by_default: Any, write: Any
+) -> None:
+    """What is refused in the end is refused before the first change."""
+    file = write("both.yaml", f"{MANIFEST}---\n{POLICY}")
+    result = by_default("--endpoint", spillway.address, "apply", "-f", file)
+    assert (result.exit_code, changes_of(spillway.planner), changes_of(spillway.scaling)) == (2, [], [])
+    assert "--scaling-endpoint HOST:PORT, SPILLWAY_FLEET or SPILLWAY_SCALING_ENDPOINTS" in result.stderr
+    assert by_default("--endpoint", spillway.address, "plan", "-f", file).exit_code == 0
+
+
+@pytest.mark.usefixtures("spillway")
+def test_nobody_at_the_default_address(monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.socket() as nobody:
+        nobody.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{nobody.getsockname()[1]}"
+        monkeypatch.setattr(Config.__dataclass_fields__["endpoints"], "default", (address,))
+        result = CliRunner().invoke(app, APPLY)
+    assert result.exit_code == 2
+    assert f"no fleet is named, and no planner answers at {address}, the default; " in result.stderr
+
+
+@pytest.mark.usefixtures("spillway")
+def test_topics_are_made_in_no_kafka_that_nobody_names() -> None:
+    result = CliRunner().invoke(app, ["topics"])
+    assert result.exit_code == 2
+    assert (
+        "no Kafka is named, and 127.0.0.1:9092 is only the default; name the one that you mean: --kafka"
+        in result.stderr
+    )
+
+
+@pytest.mark.parametrize("command", ["list", "cluster list"])
+def test_a_list_says_whose_it_is(spillway: Any, command: str) -> None:
+    assert spillway(*command.split()).stderr.splitlines()[0] == f"fleet {OURS}"
+    assert spillway(*command.split(), "-o", "json").stderr == ""

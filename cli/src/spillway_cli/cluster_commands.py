@@ -19,7 +19,7 @@ from spillway_cli.exits import Code, CommandFailed, bad_input, guarded, say, say
 from spillway_cli.lending_commands import still_lent
 from spillway_cli.local_commands import ANSWER_SECONDS, RUN_FOLDER, processes_of, processes_table
 from spillway_cli.output import Format, console, duration, print_machine
-from spillway_cli.session import Output, Timeout, Wait, planner_client, with_config, with_planner
+from spillway_cli.session import Output, Timeout, Wait, planner_client, say_fleet, with_config, with_planner
 from spillway_cli.waiting import does_not_let_us_in, listed, until_handed_over, until_heard
 from spillway_cli.workload_commands import all_workloads
 
@@ -85,6 +85,8 @@ def list_(context: typer.Context, output: Output = Format.table) -> None:
 
     async def body(client: PlannerClient, _: Config) -> None:
         reply = await client.list_clusters(api.ListClustersRequest())
+        if output is Format.table:
+            say_fleet(client)
         _show(reply.clusters, output, tables.clusters(reply))
         if reply.stale and output is not Format.table:
             say("warning: answered by a planner that cannot prove that it is the active one: this may be old")

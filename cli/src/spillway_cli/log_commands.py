@@ -16,6 +16,7 @@ from spillway.packed import NotPacked, unpack
 from spillway.settings import OperatorError, from_environment
 from spillway_cli.config import Config, what_helps
 from spillway_cli.exits import bad_input, finish, say
+from spillway_cli.naming import check_kafka_named
 from spillway_cli.output import Format, console, plain_of, print_machine
 from spillway_cli.session import Output, config_of
 
@@ -82,7 +83,9 @@ def topics(
 
         if replication_factor == 0:
             raise bad_input("--replication-factor 0: expected a number of copies, or -1")
-        config = config_of(context).config
+        resolved = config_of(context)
+        config = resolved.config
+        check_kafka_named(resolved)
         kafka = kafka_settings(KafkaSettings, config)
         settings = TopicSettings(
             topic_prefix=kafka.topic_prefix,

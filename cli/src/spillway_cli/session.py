@@ -6,7 +6,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager, context
 from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, TypeVar, cast
 
 import typer
 
@@ -16,6 +16,7 @@ from spillway.rpc.services import LendingClient, PlannerClient, ScalingClient
 from spillway.settings import from_environment
 from spillway_cli.config import Config, Resolved, resolve, what_helps
 from spillway_cli.exits import finish, say
+from spillway_cli.naming import OnlyReading, refuse, unnamed, who_answers
 from spillway_cli.output import Format
 
 T = TypeVar("T")
@@ -23,6 +24,8 @@ C = TypeVar("C", PlannerClient, ScalingClient, LendingClient)
 
 _CHANGED: ContextVar[dict[str, str]] = ContextVar("changed")
 """The fleets in which this command has changed something, and an endpoint of each."""
+_UNNAMED: ContextVar[Mapping[str, str]] = ContextVar("unnamed")
+"""By setting, how an address is named that nobody has named to this command; empty where a fleet is."""
 
 Output = Annotated[Format, typer.Option("--output", "-o", help="Form of the answer on stdout.")]
 Wait = Annotated[bool, typer.Option("--wait", help="Wait until it is so in the clusters.")]
@@ -55,7 +58,9 @@ def with_config(context: typer.Context, body: Callable[[Config], Awaitable[T]]) 
     """Runs body with the config of this invocation; errors end the command in one line."""
 
     async def work() -> T:
-        config = config_of(context).config
+        resolved = config_of(context)
+        config = resolved.config
+        _UNNAMED.set(unnamed(resolved))
         tracing.configure("cli", from_environment(tracing.TraceSettings, os.environ, "SPILLWAY_", shared=True))
         changed: dict[str, str] = {}
         _CHANGED.set(changed)
@@ -110,7 +115,23 @@ async def _client(kind: type[C], who: str, setting: str, config: Config) -> Asyn
     with _named(who, setting, config):
         async with kind(getattr(config, setting), **connection(config)) as client:
             with _noted(client):
-                yield client
+                how_to_name = _UNNAMED.get({}).get(setting, "")
+                if not how_to_name:
+                    yield client
+                else:
+                    yield cast(C, OnlyReading(client, await who_answers(setting, config), how_to_name, []))
+
+
+def say_fleet(client: PlannerClient) -> None:
+    """For people, above a list: whose it is."""
+    if client.fleets.answered and "endpoints" not in _UNNAMED.get({}):
+        say(f"fleet {client.fleets.answered}")
+
+
+async def refuse_unnamed(config: Config, setting: str) -> None:
+    """Before a change that asks several services: CommandFailed where nobody has named the one of the setting."""
+    if how_to_name := _UNNAMED.get({}).get(setting, ""):
+        raise refuse(await who_answers(setting, config), how_to_name)
 
 
 def planner_client(config: Config) -> AbstractAsyncContextManager[PlannerClient]:

@@ -31,6 +31,8 @@ from spillway_cli.session import (
     Timeout,
     Wait,
     planner_client,
+    refuse_unnamed,
+    say_fleet,
     with_config,
     with_planner,
 )
@@ -93,6 +95,8 @@ def apply(  # noqa: PLR0913 - the options of a command are its parameters
             return await _apply(config, documents, output, timeout if wait else 0.0)
         documents, policies = read_with_policies(files, namespace, config.namespace)
         code = Code.DONE
+        if policies:
+            await refuse_unnamed(config, "scaling_endpoints")
         if documents:
             await scaling_commands.check(config, policies)
             code = await _apply(config, documents, output, timeout if wait else 0.0)
@@ -151,6 +155,8 @@ def delete(
         if policy is not None:
             await scaling_commands.delete(config, policy, namespace or config.namespace, output)
             return
+        if with_policy:
+            await refuse_unnamed(config, "scaling_endpoints")
         async with planner_client(config) as client:
             await body(client, config)
 
@@ -207,7 +213,9 @@ def list_(
         found = await all_workloads(client, namespace)
         if output is not Format.table:
             print_machine(found, output)
-        elif found:
+            return
+        say_fleet(client)
+        if found:
             console().print(tables.workloads(found))
         else:
             say("no workload")

@@ -10,6 +10,7 @@ from grpc import aio
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from spillway.rpc.calls import LENDING, PLANNER, SCALING, Service
+from spillway.rpc.fleets import fleet_in
 from spillway.rpc.refusals import refusal
 from spillway.rpc.security import read_file
 from spillway.rpc.services import LEADER_TRAILER, VERSION_TRAILER
@@ -35,6 +36,7 @@ class Probed:
     serving: what its health says. leader: the active instance, as it knows; version: its own. stale: a standby.
     certificate_ends: of its certificate, Unix seconds; None without TLS, or where nothing answers. reason: of a
     refusal, as RequestError's. tls_differs: something listens there, and TLS is why we do not come together.
+    fleet: the id of its fleet; empty where it says none.
     """
 
     endpoint: str
@@ -47,6 +49,7 @@ class Probed:
     certificate_ends: float | None = None
     reason: str = ""
     tls_differs: bool = False
+    fleet: str = ""
 
 
 async def probe(service: Service, endpoint: str, identity: Identity, seconds: float) -> Probed:
@@ -74,10 +77,13 @@ async def _asked(channel: Any, service: Service, endpoint: str, identity: Identi
     try:
         reply = call.read_reply(await answer)
     except aio.AioRpcError as error:
-        told = _told(error.trailing_metadata())
-        refused = refusal(error.code().name, error.details() or "", error.trailing_metadata())
-        return Probed(endpoint, refused.code, refused.text, serving, *told, reason=refused.reason)
-    return Probed(endpoint, "OK", "", serving, *_told(await answer.trailing_metadata()), reply.stale)
+        trailer = error.trailing_metadata()
+        refused, fleet = refusal(error.code().name, error.details() or "", trailer), fleet_in(trailer)
+        return Probed(
+            endpoint, refused.code, refused.text, serving, *_told(trailer), reason=refused.reason, fleet=fleet
+        )
+    trailer = await answer.trailing_metadata()
+    return Probed(endpoint, "OK", "", serving, *_told(trailer), reply.stale, fleet=fleet_in(trailer))
 
 
 def _told(trailer: Any) -> tuple[str, str]:

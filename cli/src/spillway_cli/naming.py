@@ -1,0 +1,86 @@
+"""What a command may do where nobody has named a fleet or an address: it reads, and says who answers; no more."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from spillway.metrics import VERBS
+from spillway.rpc.callers import READING_VERBS
+from spillway.rpc.calls import LENDING, PLANNER, SCALING, Service
+from spillway_cli.config import ADDRESSES_FILE, PREFIX, Config, Resolved
+from spillway_cli.exits import bad_input, say
+
+PROBE_SECONDS: Final = 2.0
+"""So long whoever listens at a default address may take to say of which fleet it is."""
+SERVICE_BY_SETTING: Final = {"endpoints": PLANNER, "scaling_endpoints": SCALING, "lending_endpoints": LENDING}
+FLAG_BY_SETTING: Final = {
+    "endpoints": "--endpoint",
+    "scaling_endpoints": "--scaling-endpoint",
+    "lending_endpoints": "--lending-endpoint",
+}
+
+
+def unnamed(resolved: Resolved) -> dict[str, str]:
+    """The addresses that are nothing but defaults while no fleet is named either: by setting, how they are named."""
+    if resolved.sources["fleet"] != "default":
+        return {}
+    defaults = [name for name in FLAG_BY_SETTING if resolved.sources[name] == "default"]
+    return {name: _how_to_name(name, resolved.file) for name in defaults}
+
+
+def _how_to_name(setting: str, file: Path) -> str:
+    flag, variable = FLAG_BY_SETTING[setting], f"{PREFIX}{setting.upper()}"
+    places = f"--fleet ID or {flag} HOST:PORT, {PREFIX}FLEET or {variable}, or a line `fleet` or `{setting}` in {file}"
+    return f"name the fleet that you mean: {places}; where `make up` was run, {ADDRESSES_FILE} names it"
+
+
+def check_kafka_named(resolved: Resolved) -> None:
+    """Before topics are made. A fleet's id is not enough: which one a log is of shows once its topics are there."""
+    if resolved.sources["kafka"] == "default":
+        places = f"--kafka HOST:PORT, {PREFIX}KAFKA, or a line `kafka` in {resolved.file}"
+        where = f"{resolved.config.kafka} is only the default"
+        raise bad_input(f"nothing was done: no Kafka is named, and {where}; name the one that you mean: {places}")
+
+
+def refuse(who: str, how_to_name: str) -> Exception:
+    """Of a change. who: what answers at the default address."""
+    return bad_input(f"nothing was done: no fleet is named, and {who}; {how_to_name}")
+
+
+async def who_answers(setting: str, config: Config) -> str:
+    """For people: of which fleet it is that listens at the default address of a service, or that nobody does."""
+    from spillway.rpc.probe import Identity, probe
+
+    service: Service = SERVICE_BY_SETTING[setting]
+    identity = Identity(config.token, config.ca, config.certificate, config.key)
+    found = await probe(service, getattr(config, setting)[0], identity, PROBE_SECONDS)
+    if found.code in ("UNAVAILABLE", "DEADLINE_EXCEEDED"):
+        return f"no {service.who} answers at {found.endpoint}, the default"
+    whose = f"the {service.who} of fleet {found.fleet}" if found.fleet else f"some {service.who}"
+    return f"at {found.endpoint}, the default, answers {whose}"
+
+
+@dataclass(frozen=True, slots=True)
+class OnlyReading:
+    """A client at an address that nobody has named: what changes nothing is asked, all else raises CommandFailed."""
+
+    client: Any
+    who: str
+    how_to_name: str
+    said: list[str]
+
+    def __getattr__(self, name: str) -> Any:
+        attribute = getattr(self.client, name)
+        return self._asking(name, attribute) if name in VERBS else attribute
+
+    def _asking(self, verb: str, ask: Callable[..., Any]) -> Callable[..., Any]:
+        def asked(request: Any, *rest: Any) -> Any:
+            if verb not in READING_VERBS and not getattr(request, "plan_only", False):
+                raise refuse(self.who, self.how_to_name)
+            if not self.said:
+                self.said.append(self.who)
+                say(f"no fleet is named: {self.who}")
+            return ask(request, *rest)
+
+        return asked
