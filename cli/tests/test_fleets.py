@@ -221,8 +221,11 @@ def test_nobody_at_the_default_address(monkeypatch: pytest.MonkeyPatch) -> None:
         address = f"127.0.0.1:{nobody.getsockname()[1]}"
         monkeypatch.setattr(Config.__dataclass_fields__["endpoints"], "default", (address,))
         result = CliRunner().invoke(app, APPLY)
+        reading = CliRunner(env={"SPILLWAY_RETRY_SECONDS": "0.1"}).invoke(app, ["list"])
     assert result.exit_code == 2
     assert f"no fleet is named, and no planner answers at {address}, the default; " in result.stderr
+    assert (reading.exit_code, reading.stderr.count("\n")) == (4, 1)
+    assert reading.stderr.startswith(f"spillway: planner not reachable: {address}")
 
 
 @pytest.mark.usefixtures("spillway")

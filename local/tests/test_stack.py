@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 
 from spillway.bus import OtherFleet
+from spillway_cli.config import Config
+from spillway_local.demo import RPC_OFFSET, story_options
 from spillway_local.kafka_server import PORTS_PER_NODE
 from spillway_local.ports import LOOPBACK, PortBook, session_port
 from spillway_local.stack import Stack, StackOptions
@@ -57,3 +59,21 @@ def test_a_port_that_is_taken_while_kafka_starts_is_given_up_and_no_other_log_is
                 stack.create_topics("")
         finally:
             stack.down()
+
+
+def test_a_demo_takes_no_port_that_a_command_goes_to_by_itself(tmp_path: Path) -> None:
+    """Whoever names no fleet, there or in another checkout, would read the demo's; `make up` keeps those ports."""
+    defaults = Config()
+    for options, above in ((StackOptions(tmp_path / "up"), 0), (story_options(tmp_path / "demo", "sim"), RPC_OFFSET)):
+        options.folder.mkdir()
+        given = Stack(options, print).addresses()
+        for ours, default in (
+            (given.planners, defaults.endpoints),
+            (given.hpas, defaults.scaling_endpoints),
+            (given.deschedulers, defaults.lending_endpoints),
+        ):
+            assert port_of(ours[0]) in range(port_of(default[0]) + above, port_of(default[0]) + above + RPC_OFFSET)
+
+
+def port_of(address: str) -> int:
+    return int(address.rpartition(":")[2])

@@ -48,22 +48,25 @@ def refuse(who: str, how_to_name: str) -> Exception:
     return bad_input(f"nothing was done: no fleet is named, and {who}; {how_to_name}")
 
 
-async def who_answers(setting: str, config: Config) -> str:
-    """For people: of which fleet it is that listens at the default address of a service, or that nobody does."""
+async def who_answers(setting: str, config: Config) -> tuple[str, bool]:
+    """For people: of which fleet it is that listens at a service's default address; and whether anybody does."""
     from spillway.rpc.probe import Identity, probe
 
     service: Service = SERVICE_BY_SETTING[setting]
     identity = Identity(config.token, config.ca, config.certificate, config.key)
     found = await probe(service, getattr(config, setting)[0], identity, PROBE_SECONDS)
     if found.code in ("UNAVAILABLE", "DEADLINE_EXCEEDED"):
-        return f"no {service.who} answers at {found.endpoint}, the default"
+        return f"no {service.who} answers at {found.endpoint}, the default", False
     whose = f"the {service.who} of fleet {found.fleet}" if found.fleet else f"some {service.who}"
-    return f"at {found.endpoint}, the default, answers {whose}"
+    return f"at {found.endpoint}, the default, answers {whose}", True
 
 
 @dataclass(frozen=True, slots=True)
 class OnlyReading:
-    """A client at an address that nobody has named: what changes nothing is asked, all else raises CommandFailed."""
+    """A client at an address that nobody has named: what changes nothing is asked, all else raises CommandFailed.
+
+    said: that who answers has been said; the client of one that nobody answers says that itself.
+    """
 
     client: Any
     who: str

@@ -119,7 +119,8 @@ async def _client(kind: type[C], who: str, setting: str, config: Config) -> Asyn
                 if not how_to_name:
                     yield client
                 else:
-                    yield cast(C, OnlyReading(client, await who_answers(setting, config), how_to_name, []))
+                    who, is_there = await who_answers(setting, config)
+                    yield cast(C, OnlyReading(client, who, how_to_name, [] if is_there else [who]))
 
 
 def say_fleet(client: PlannerClient) -> None:
@@ -131,7 +132,7 @@ def say_fleet(client: PlannerClient) -> None:
 async def refuse_unnamed(config: Config, setting: str) -> None:
     """Before a change that asks several services: CommandFailed where nobody has named the one of the setting."""
     if how_to_name := _UNNAMED.get({}).get(setting, ""):
-        raise refuse(await who_answers(setting, config), how_to_name)
+        raise refuse((await who_answers(setting, config))[0], how_to_name)
 
 
 def planner_client(config: Config) -> AbstractAsyncContextManager[PlannerClient]:

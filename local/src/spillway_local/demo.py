@@ -23,6 +23,9 @@ Say = Callable[[str], None]
 # A silent cluster is taken for stale sooner than in production, so that the story does not stand still.
 STORY_ENVIRONMENT = (("SPILLWAY_PLANNER_CAPACITY_AGE_MAX_SECONDS", "8"),)
 
+RPC_OFFSET = 100
+"""A demo takes none of the ports of `make up`, which are also those that a command takes by default."""
+
 STORY_SERVICES = (*SERVICES, "hpa-1", "descheduler-1", "vk-bridge-1")
 
 
@@ -49,13 +52,17 @@ class StackMembers:
             await api.close()
 
 
+def story_options(folder: Path, members: Literal["sim", "kube"]) -> StackOptions:
+    return StackOptions(folder, members, environment=STORY_ENVIRONMENT, outlives=False, rpc_offset=RPC_OFFSET)
+
+
 def demo(bus: Literal["kafka", "memory"], members: Literal["sim", "kube"], folder: Path, say: Say) -> Sequence[str]:
     """Tells the story and returns what was verified. Raises StoryFailed, MissingTool and the like."""
     started = time.monotonic()
     if bus == "memory":
         say("BUS=memory: services, log and simulated members in this one process; no Java, Maven or Redis")
         return asyncio.run(_tell_in_memory(say))
-    stack = Stack(StackOptions(folder, members, environment=STORY_ENVIRONMENT, outlives=False), say)
+    stack = Stack(story_options(folder, members), say)
     stack.wipe()  # A story begins with an empty log; downloads and ports are kept.
     try:
         addresses = stack.up()

@@ -35,7 +35,9 @@ Say = Callable[[str], None]
 KAFKA_PORT, REDIS_PORT, SIM_PORT, SERVICE_PORT = 19092, 16379, 21001, 18080
 SIM_USAGE_PERCENT = 20
 """What a simulated pod uses of its requests, so that policies on resources have something to see."""
-RPC_PORT, SCALING_PORT, LENDING_PORT, KUBELET_PORT = 7400, 7410, 7420, 18250
+KUBELET_PORT = 18250
+RPC_PORT_BY_SERVICE = {"planner": 7400, "hpa": 7410, "descheduler": 7420}
+"""Where the command looks for the first of each when nobody names one."""
 CARRIED_PREFIXES = "app.kubernetes.io/,sim/"
 """Of annotations that lent pods keep: by the last a simulated member is told how long a pod starts, runs and stops."""
 SERVICES = ("snapshot", "propagator", "planner", "hpa", "descheduler", "vk-bridge")
@@ -58,7 +60,8 @@ class StackOptions:
 
     environment: of every service; environment_of: of one by its name, as `planner-1`. outlives: it runs on when the
     process that started it ends. pod_programs: what pods of simulated members may run, by name. kubelets_ask: those of
-    real members start no container whose ConfigMap or Secret is not there, as those of simulated ones.
+    real members start no container whose ConfigMap or Secret is not there, as those of simulated ones. rpc_offset: so
+    far above the ports that the command takes for the defaults gRPC ports are looked for.
     """
 
     folder: Path = Path("run")
@@ -71,6 +74,7 @@ class StackOptions:
     pod_programs: Mapping[str, ProgramSpec] = field(default_factory=dict)
     outlives: bool = True
     kubelets_ask: bool = False
+    rpc_offset: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,13 +173,14 @@ class Stack:
             _remove_tree(self.folder / name)
 
     def addresses(self) -> Addresses:
-        planners = tuple(f"127.0.0.1:{self._port(f'planner-{n}-rpc', RPC_PORT)}" for n in self._instances())
+        planners, hpas, deschedulers = (
+            tuple(f"127.0.0.1:{self._rpc_port(service, number)}" for number in self._instances())
+            for service in RPC_PORT_BY_SERVICE
+        )
         return Addresses(
             planners=planners,
-            hpas=tuple(f"127.0.0.1:{self._port(f'hpa-{n}-rpc', SCALING_PORT)}" for n in self._instances()),
-            deschedulers=tuple(
-                f"127.0.0.1:{self._port(f'descheduler-{n}-rpc', LENDING_PORT)}" for n in self._instances()
-            ),
+            hpas=hpas,
+            deschedulers=deschedulers,
             kafka=self.brokers()[0].bootstrap,
             redis=self._redis().url,
             credentials=self.credentials,
@@ -300,15 +305,13 @@ class Stack:
     def _own(self, service: str, number: int, redis: RedisServer) -> dict[str, str]:
         name = f"{service}-{number}"
         own = {"SPILLWAY_INSTANCE": name, "SPILLWAY_HEALTH_PORT": str(self._port(f"{name}-health", SERVICE_PORT))}
+        if service in RPC_PORT_BY_SERVICE:
+            own["SPILLWAY_RPC_PORT"] = str(self._rpc_port(service, number))
         if service == "planner":
-            own["SPILLWAY_RPC_PORT"] = str(self._port(f"{name}-rpc", RPC_PORT))
             own["SPILLWAY_REDIS_URL"] = redis.url
         elif service == "hpa":
-            own["SPILLWAY_RPC_PORT"] = str(self._port(f"{name}-rpc", SCALING_PORT))
             own["SPILLWAY_COLLECTING_CONNECTIONS"] = str(self._connections())
-        elif service == "descheduler":
-            own["SPILLWAY_RPC_PORT"] = str(self._port(f"{name}-rpc", LENDING_PORT))
-        else:
+        elif service != "descheduler":
             prefix = service.upper().replace("-", "_")
             own[f"SPILLWAY_{prefix}_CREDENTIALS_FOLDER"] = str(self.credentials)
         if service == "vk-bridge":
@@ -361,6 +364,9 @@ class Stack:
                 return str(answer.read().decode())
         except (urllib.error.URLError, OSError):
             return ""
+
+    def _rpc_port(self, service: str, number: int) -> int:
+        return self._port(f"{service}-{number}-rpc", RPC_PORT_BY_SERVICE[service] + self.options.rpc_offset)
 
     def _port(self, name: str, base: int) -> int:
         return self._ports.port(name, base)
