@@ -15,6 +15,7 @@ from typer.testing import CliRunner
 
 from spillway import api
 from spillway.api import RequestError
+from spillway.bus import BusUnavailable
 from spillway.troubles import TroubleCode
 from spillway_cli import cluster_commands, fleet_commands, local_commands, waiting
 from spillway_cli.config import ADDRESSES_FILE, names_health_ports
@@ -380,6 +381,16 @@ def test_a_refusal_is_one_line_and_a_code(spillway: Spillway, error: Exception, 
     assert (result.exit_code, result.stdout) == (code, "")
     assert result.stderr.startswith("spillway: ")
     assert result.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("error", [BusUnavailable("no broker"), RequestError("UNAVAILABLE", "a standby", "STANDBY")])
+def test_a_planner_that_answers_and_cannot_write_is_not_said_to_be_away(spillway: Spillway, error: Exception) -> None:
+    """Kafka is down or starved: `make up` would start nothing, since all of it runs."""
+    spillway.planner.error = error
+    result = spillway("scale", "web", "--replicas", "1")
+    assert (result.exit_code, result.stdout) == (4, "")
+    assert result.stderr.startswith(f"spillway: planner answers, and cannot do it now: {spillway.address}: ")
+    assert result.stderr.endswith(f"{error}; `spillway doctor` says what is not well\n")
 
 
 def test_no_planner_is_4() -> None:

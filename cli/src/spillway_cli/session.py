@@ -175,10 +175,13 @@ def _noted(client: PlannerClient | ScalingClient | LendingClient) -> Iterator[No
 
 @contextmanager
 def _named(who: str, name: str, config: Config) -> Iterator[None]:
-    """Says who was not reached, and what helps. name: of the setting that says where it is."""
+    """Says who was not reached, or answers and cannot do it now, and what helps. name: of its endpoints' setting."""
     try:
         yield
     except RequestError as error:
+        if error.code == "UNAVAILABLE" and error.reason:
+            text = f"{who} answers, and cannot do it now: {error.text}; `spillway doctor` says what is not well"
+            raise error.in_words(text) from None
         if error.code == "UNAVAILABLE":
             text = f"{who} not reachable: {error.text}; {what_helps(config, name)}"
             raise error.in_words(text) from None

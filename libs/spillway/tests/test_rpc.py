@@ -380,6 +380,17 @@ async def test_errors_become_statuses(error: Exception, code: str, words: str) -
     assert words in text
 
 
+async def test_what_a_planner_says_of_the_log_is_told_before_that_another_is_not_reached() -> None:
+    async with serving(FakePlanner(scale=raising(BusUnavailable("no broker")))) as (server, _):
+        client = PlannerClient([server.address, closed_endpoint()], retry_seconds=0.2)
+        with pytest.raises(RequestError) as caught:
+            async with client:
+                await client.scale(api.ScaleRequest("a", "b", 1))
+    found = caught.value
+    assert (found.code, found.reason) == ("UNAVAILABLE", "LOG_UNAVAILABLE")
+    assert found.text == f"{server.address}: the log cannot be written now: no broker"
+
+
 @pytest.mark.parametrize("bug", [AssertionError("wrong"), KeyError("x"), TimeoutError("its own")])
 async def test_a_bug_answers_internal_and_costs_no_other_call(bug: Exception) -> None:
     async with serving(FakePlanner(get=raising(bug))) as (_, client):

@@ -13,6 +13,7 @@ from google.rpc import error_details_pb2, status_pb2
 from grpc import StatusCode
 
 from spillway.api import RequestError
+from spillway.reasons import LOG_UNAVAILABLE
 
 DETAILS_TRAILER: Final = "grpc-status-details-bin"
 """gRPC's own name for a google.rpc.Status, with its details."""
@@ -51,6 +52,13 @@ def trailer_of(error: RequestError, text: str) -> Trailer:
     status = status_pb2.Status(code=StatusCode[error.code].value[0], message=text)
     status.details.add().Pack(info)
     return ((DETAILS_TRAILER, status.SerializeToString()),)
+
+
+def of_the_log(error: Exception) -> tuple[str, str, Trailer]:
+    """Code, text and trailer, where the log does not take what follows from a request."""
+    text = bounded(f"the log cannot be written now: {error}")
+    refused = RequestError("UNAVAILABLE", text, LOG_UNAVAILABLE)
+    return refused.code, text, trailer_of(refused, text)
 
 
 def refusal(code: str, text: str, trailer: Any) -> RequestError:

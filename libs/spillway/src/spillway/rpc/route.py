@@ -52,7 +52,8 @@ class Route:
         """Notes what an endpoint answered and the leader that it named; raises what no other try would mend."""
         if error.code not in RETRIABLE:
             raise error
-        self._error = RequestError("UNAVAILABLE", f"{endpoint}: {error.text}", error.reason, error.details)
+        if error.reason or not self._error.reason:  # What one says tells more than that another is not reached.
+            self._error = RequestError("UNAVAILABLE", f"{endpoint}: {error.text}", error.reason, error.details)
         self._until = self._until or time.monotonic() + self._seconds
         self._tried.add(endpoint)
         if leader and leader not in self._tried:

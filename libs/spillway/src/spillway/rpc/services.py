@@ -24,7 +24,7 @@ from spillway.rpc.fleets import FLEET_KEY, Fleets, fleet_in, refuse_other
 from spillway.rpc.listener import Listener
 from spillway.rpc.manifest_reading import ManifestReading
 from spillway.rpc.namespaces import check_items
-from spillway.rpc.refusals import Trailer, bounded, refusal, trailer_of
+from spillway.rpc.refusals import Trailer, bounded, of_the_log, refusal, trailer_of
 from spillway.rpc.route import Route, reason_of
 from spillway.rpc.security import (
     CALLER,
@@ -207,7 +207,7 @@ class RpcServer:
             if isinstance(error, TooManyCalls):
                 beside = (*beside, (PUSHBACK_TRAILER, str(math.ceil(1000 * error.seconds))))
         except (BusUnavailable, OutcomeUnknown) as error:
-            code, text = "UNAVAILABLE", f"the log cannot be written now: {error}"
+            code, text, beside = of_the_log(error)
         except Exception as error:
             # It goes on: else one request, asked again and again, would end one instance after the other.
             what = f"{type(error).__name__}: {error}"
