@@ -3,6 +3,10 @@
 `make test` tries the same examples each time, so that who changed nothing breaks nothing; `make properties`, new ones.
 """
 
+import gc
+from collections.abc import Generator
+
+import pytest
 from hypothesis import HealthCheck, settings
 
 ANY_SPEED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True)
@@ -10,3 +14,18 @@ ANY_SPEED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow]
 settings.register_profile("repeatable", ANY_SPEED, derandomize=True, database=None)
 settings.register_profile("exploring", ANY_SPEED, derandomize=False)
 settings.load_profile("repeatable")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Generator[None, object, object]:
+    """CPython 3.11 fails to parse a test's source for the report (AST constructor recursion depth mismatch,
+    python/cpython#106905) when a collection of garbage in the middle of it formats another traceback. Then all that is
+    said of a failed run is that, and not which test failed.
+    """
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        if was_on:
+            gc.enable()

@@ -1,5 +1,7 @@
 """What a template names and a cluster lacks is no lack of room: it reserves for a minute, then waits for that (P6)."""
 
+from dataclasses import replace
+
 import pytest
 
 from planner.core.explaining.explanation import MISSING as BOUND
@@ -263,17 +265,24 @@ def test_what_goes_whole_to_one_cluster_waits_there(kind: str) -> None:
     assert world.kept() == {}
     assert world.taken() == 0
     assert world.workload().parts["own-1"].missing == (KEY,)
-    world.members["own-1"].has = True
+    for replicas in (0, 2) if kind == "StatefulSet" else ():  # A Job is not scaled.
+        world.scale(WEB, replicas)
+        world.run(30)
+    assert world.taken() == 0
+    (waits,) = (part for part in world.workload().parts.values() if part.missing)
+    world.members[waits.cluster].has = True
     world.run(4 * TICK)
-    assert world.kept() == {"own-1": 2}
+    assert world.kept() == {waits.cluster: 2}
 
 
 def test_a_cluster_that_leaves_has_no_part_that_waits(world: MissingWorld) -> None:
     world.run(90)
     world.set_phase("own-1", PHASE_LEAVING)
     world.run(4 * TICK)
-    assert "own-1" not in world.workload().parts
-    assert world.workload().unplaced == 4, "for as many as have room where it is missing; the others go on"
+    parts = {name: part.missing for name, part in world.workload().parts.items()}
+    assert parts == {"own-2": (KEY,), "cloud-1": (KEY,)}, "what had no room in own-2 goes on, and waits there, too"
+    assert world.workload().unplaced == 6
+    assert world.taken() == 0, "with no minute of its own"
 
 
 def test_who_is_deleted_waits_no_more(world: MissingWorld) -> None:
@@ -296,3 +305,73 @@ def test_a_change_of_size_that_its_cluster_has_not_answered_yet_begins_no_new_mi
         world.run(10)
     assert world.taken() == 0
     assert world.room() == {"own-1": 8, "cloud-1": 8}
+
+
+def test_who_waits_reserves_nowhere_else_when_one_of_its_clusters_gets_what_was_missing() -> None:
+    """Where it waited is full then, and it fits in another cluster that lacks it, too."""
+    world = MissingWorld(own_1=4, cloud_1=8)
+    world.apply(SHOP, 4)
+    world.run(10)
+    world.apply(WEB, 6, WITH_KEY)
+    world.run(90)
+    world.tell_of_template("own-1")
+    world.tell_of_template("cloud-1")
+    world.run(10)
+    world.scale(SHOP, 0)
+    world.run(30)
+    world.members["cloud-1"].has = True
+    world.tell_of_template("cloud-1")
+    for _ in range(20):
+        world.run(TICK)
+        assert world.kept().get("own-1", 0) == 0
+        assert world.room()["own-1"] == 4
+    assert "own-1" in world.workload().parts, "somebody looks whether it is there"
+    world.members["own-1"].has = True
+    world.run(30)
+    assert sum(world.kept().values()) == 6
+    assert world.workload().unplaced == 0
+
+
+@pytest.mark.parametrize("told", [True, False], ids=["its clusters said so of the template", "they did not"])
+def test_who_is_scaled_to_nothing_and_back_begins_no_new_minute(world: MissingWorld, told: bool) -> None:
+    world.run(90)
+    for name in world.members if told else ():
+        world.tell_of_template(name)
+    world.scale(WEB, 0)
+    world.run(30)
+    assert world.workload().parts == {}
+    world.scale(WEB, 6)
+    world.run(2 * TICK)
+    for _ in range(12):
+        world.run(TICK)
+        assert world.taken() == 0
+        assert world.room() == {"own-1": 4, "own-2": 4, "cloud-1": 8}
+    assert world.workload().unplaced == 6
+    assert {name for name, part in world.workload().parts.items() if part.missing} == {"own-1", "own-2"}
+    world.members["own-2"].has = True
+    world.run(2 * TICK)
+    assert world.kept() == {"own-2": 4}
+
+
+def test_another_planner_of_an_earlier_version_left_the_wait_in_the_parts_alone(world: MissingWorld) -> None:
+    world.run(90)
+    placement = world.workload().placement
+    assert placement is not None
+    assert placement.missing_template == world.workload().shape.template
+    world.keep((replace(placement, missing_template=""),))
+    world.another_planner()
+    world.scale(WEB, 8)
+    assert world.taken() == 0
+    placement = world.workload().placement
+    assert placement is not None
+    assert placement.missing_template == world.workload().shape.template
+
+
+def test_a_template_that_comes_back_after_another_has_a_minute_of_its_own(world: MissingWorld) -> None:
+    world.run(90)
+    world.apply(WEB, 6, template())
+    world.run(10)
+    world.apply(WEB, 0, WITH_KEY)
+    world.run(10)
+    world.apply(WEB, 6, WITH_KEY)
+    assert sum(world.kept().values()) == 6

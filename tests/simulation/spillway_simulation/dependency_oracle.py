@@ -1,13 +1,16 @@
 """Whatever waits for something that is missing takes room from nobody for long: judged at each look of the planners.
 
 Over all clusters what a workload reserves and what is counted of it is at most its replicas, the surge of a roll, and
-what moves or is not answered yet. A planner that acts reserves for what a cluster said to lack for its own time alone.
+what moves or is not answered yet. A planner that acts reserves for what a cluster said to lack for its own time alone,
+and once for each template.
 """
 
+import math
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from planner.core.feasibility.reservation import carried_out, is_rolling
+from planner.core.manifests.templates import is_newest
 from planner.core.reserving import shows_found
 from planner.core.state import PlannerState
 from planner.core.workload import Workload, refused_there, said_missing
@@ -37,11 +40,13 @@ class DependencyOracle:
         self._since: dict[Place, tuple[PlannerState, str, float]] = {}
         self._told: set[Place] = set()
         self._waited: set[tuple[Key, str]] = set()
+        self._over: dict[tuple[str, Key], tuple[str, float]] = {}
 
     def look(self, owner: str, planner: Planner, now: float, *, is_well: bool) -> None:
         """is_well: whether nothing goes wrong with the planner and the log now, so that time may be judged."""
         for workload in planner.state.workloads.values():
             self._waited |= {(workload.key, part.cluster) for part in workload.parts.values() if part.missing}
+            self._note_wait(owner, workload, now)
             taken = taken_of(planner.state, workload)
             if taken.reserved + taken.counted > taken.replicas:
                 self._tell(
@@ -52,18 +57,31 @@ class DependencyOracle:
         waits = dict(_reserving_for_missing(planner.state)) if planner.is_active and is_well else {}
         for place in [one for one in self._since if one[0] == owner and one[1:] not in waits]:
             del self._since[place]
-        for (key, cluster), template in waits.items():
+        for (key, cluster), (template, newest) in waits.items():
             place, state = (owner, key, cluster), planner.state
             before = self._since.get(place)
             if before is None or before[0] is not state or before[1] != template:
                 self._since[place] = state, template, now
-            elif now - before[2] > state.rules.missing_after + SLACK_SECONDS:
+            elif now > min(before[2] + state.rules.missing_after, self._over_since(place, newest)) + SLACK_SECONDS:
                 self._tell(place, f"reserved for {now - before[2]:.1f} s now where something is missing")
 
     @property
     def seen(self) -> dict[str, int]:
         """In how many places replicas were decided to wait for something that is missing."""
         return {"waited for missing": len(self._waited)}
+
+    def _note_wait(self, owner: str, workload: Workload, now: float) -> None:
+        """Since when a workload's newest template has no minute left: a decision said so of one of its parts."""
+        place, template = (owner, workload.key), workload.shape.template
+        if place in self._over and self._over[place][0] != template:
+            del self._over[place]
+        if any(part.missing and is_newest(part, workload.declared) for part in workload.parts.values()):
+            self._over.setdefault(place, (template, now))
+
+    def _over_since(self, place: Place, newest: bool) -> float:
+        """From when on nothing may be reserved for what is missing there: its template has waited its minute."""
+        over = self._over.get((place[0], place[1])) if newest else None
+        return max(over[1], self._since[place][2]) if over is not None else math.inf
 
     def _tell(self, place: Place, sentence: str) -> None:
         """Once of each place."""
@@ -106,8 +124,9 @@ def on_its_way(state: PlannerState, workload: Workload, part: Part, facts: Workl
     return found + max(0, most - part.replicas)
 
 
-def _reserving_for_missing(state: PlannerState) -> Iterator[tuple[tuple[Key, str], str]]:
-    """Where the cluster said that something is missing, and yet more is reserved than its object has; the template.
+def _reserving_for_missing(state: PlannerState) -> Iterator[tuple[tuple[Key, str], tuple[str, bool]]]:
+    """Where the cluster said that something is missing, and yet more is reserved than its object has; the
+    newest template, and whether it is to run there.
 
     What is frozen is not decided anew. A template that was given to a cluster keeps its surge there (P4): it begins to
     roll when what is missing is there, and asks nobody for room then.
@@ -124,4 +143,4 @@ def _reserving_for_missing(state: PlannerState) -> Iterator[tuple[tuple[Key, str
             if is_rolling(part, facts, workload.declared.rolling_from):
                 has += workload.template_of(part).surge_of(part.replicas)
             if found.free + found.new > max(0, has - counted_of(facts)):
-                yield (workload.key, part.cluster), workload.shape.template
+                yield (workload.key, part.cluster), (workload.shape.template, is_newest(part, workload.declared))

@@ -202,7 +202,8 @@ class PlacementDecided:
     """Where the replicas of a workload go: every cluster that holds or may still hold the object.
 
     workload_generation: the declaration that a propagator must have before it acts.
-    unplaced: replicas that wait; waiting_for: for people, what they wait for.
+    unplaced: replicas that wait; waiting_for: for people, what they wait for. missing_template: digest of the pod
+    template that reserved its minute where a cluster lacks what it names; its replicas reserve nothing so again.
     """
 
     namespace: str
@@ -212,6 +213,7 @@ class PlacementDecided:
     parts: tuple[Part, ...]
     unplaced: int
     waiting_for: str
+    missing_template: str = ""
 
 
 @dataclass(frozen=True, slots=True)

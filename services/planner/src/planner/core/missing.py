@@ -7,6 +7,7 @@ and they go to no later tier (README, "What a template names and a cluster lacks
 from collections.abc import Iterable, Mapping
 
 from planner.core.division import words
+from planner.core.division.situation import Division
 from planner.core.manifests.templates import is_newest
 from planner.core.state import PlannerState
 from planner.core.subject import Subject
@@ -51,17 +52,38 @@ def waits_for_missing(workload: Workload) -> bool:
     return any(part.missing and is_newest(part, workload.declared) for part in workload.parts.values())
 
 
+def has_waited(workload: Workload) -> bool:
+    """Whether the newest template has reserved long enough where clusters lack what it names. From then on its replicas
+    wait there and reserve nothing, whichever cluster it is and however many are asked for."""
+    said = workload.placement.missing_template if workload.placement is not None else ""
+    return said == workload.shape.template or waits_for_missing(workload)  # The second of older records.
+
+
+def template_that_waited(subject: Subject, decided: Mapping[str, Missing]) -> str:
+    """For the placement: the digest of the newest template when it has waited its minute, now or before; else empty."""
+    known = subject.known
+    if known is None or known.shape.template != subject.shape.template:
+        return ""
+    parts = (known.parts[cluster] for cluster in decided if cluster in known.parts)
+    now = any(is_newest(part, known.declared) for part in parts)
+    return subject.shape.template if now or has_waited(known) else ""
+
+
 def waited_for(
-    state: PlannerState, subject: Subject, before: Part | None, unplaced: int, decided: Mapping[str, Missing]
-) -> Missing:
-    """What the replicas of a part wait for since its cluster lacks it; empty when none wait. decided: what is decided
-    now, by cluster."""
-    if before is None or subject.known is None or not unplaced or subject.declared.deleting:
-        return ()
-    if before.cluster in decided:
-        return decided[before.cluster]
-    same = subject.known.shape.template == subject.shape.template and waits_for_missing(subject.known)
-    return lacking_in(state, subject).get(before.cluster, ()) if before.missing and same else ()
+    state: PlannerState, subject: Subject, before: Iterable[Part], division: Division, decided: Mapping[str, Missing]
+) -> dict[str, Missing]:
+    """By cluster, what replicas wait for there since the cluster lacks it: such a cluster is listed, also with none.
+
+    before: the parts so far. decided: what is decided now, by cluster. A cluster where replicas wait after the minute,
+    and which was not listed, is listed from now on: so it says when what it lacks is there.
+    """
+    if subject.known is None or not division.unplaced or subject.declared.deleting:
+        return {}
+    if not template_that_waited(subject, decided):
+        return dict(decided)
+    lacking = lacking_in(state, subject)
+    waits = {*division.waits_in, *(part.cluster for part in before if part.missing)}
+    return {name: lacking[name] for name in sorted(waits & lacking.keys())} | dict(decided)
 
 
 def texts(missing: Mapping[str, Missing]) -> dict[str, str]:

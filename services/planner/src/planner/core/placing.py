@@ -10,7 +10,7 @@ from planner.core.division.words import without_figures
 from planner.core.growth import growth_room
 from planner.core.manifests.kinds import STATEFULSET
 from planner.core.manifests.templates import manifests_borne, same_object, template_number
-from planner.core.missing import Missing, after_room, waited_for
+from planner.core.missing import Missing, after_room, template_that_waited, waited_for
 from planner.core.moving.allowance import (
     CAUSE_DRAIN,
     CAUSE_FAILOVER,
@@ -386,15 +386,15 @@ def _decide(
     before = {**known.parts, **why.taken} if known is not None else {}
     empty = empty_in_leaving(state, known) if known is not None else []
     to_end = frozenset(empty) - state.brakes.frozen_among(empty, subject.key)
+    waits_for = waited_for(state, subject, before.values(), division, why.missing)
     parts = []
-    for cluster in dict.fromkeys((*before, *division.replicas)):
+    for cluster in dict.fromkeys((*before, *division.replicas, *waits_for)):
         if cluster in why.given_up:
             continue
         if cluster not in before and cluster not in held:
-            kept, new = division.replicas[cluster], division.new.get(cluster, 0)
-            sent = min(why.sent.get(cluster, 0), kept)
-            if kept:
-                parts.append(first_part(cluster, moment.generation, kept, new, declared.template_generation, sent))
+            first = first_part(cluster, moment.generation, division, declared.template_generation, why.sent)
+            if first.replicas or cluster in waits_for:
+                parts.append(replace(first, missing=waits_for.get(cluster, ())))
             continue
         share = share_of(held.get(cluster), division, cluster)
         number, changes = _template_for(subject, before.get(cluster), cluster in why.rolled)
@@ -404,7 +404,6 @@ def _decide(
         if part is not None and not part.replicas and cluster in to_end:
             part = _removing(state, subject.key, part, moment)
         if part is not None and not (part.removing and cluster in to_end):
-            waits_for = waited_for(state, subject, before.get(cluster), division.unplaced, why.missing)
             part = with_missing(state, subject.key, part, before.get(cluster), waits_for, moment.generation)
         if part is not None and part.removing and _stays_at_nothing(subject, before.get(cluster)):
             part = replace(part, removing=False)
@@ -426,6 +425,7 @@ def _decide(
         parts=tuple(sorted(without_shared(state, parts, moment.generation), key=lambda part: part.cluster)),
         unplaced=division.unplaced,
         waiting_for="; ".join(filter(None, texts)),
+        missing_template=template_that_waited(subject, why.missing),
     )
     lent = division.lent if why.for_lent and placement.unplaced else None
     needed = tuple(needed_events(state, subject.key, placement, moment, lent))
@@ -488,7 +488,7 @@ def _rollout_waits_for(state: PlannerState, subject: Subject, parts: Sequence[Pa
 
 
 def _same(last: PlacementDecided, new: PlacementDecided) -> bool:
-    return (last.workload_generation, last.parts, last.unplaced) == (new.workload_generation, new.parts, new.unplaced)
+    return replace(last, generation=new.generation, waiting_for=new.waiting_for) == new
 
 
 def _waits_alike(last: PlacementDecided, new: PlacementDecided) -> bool:

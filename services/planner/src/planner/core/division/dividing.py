@@ -11,7 +11,7 @@ from planner.core.feasibility.fleet_rooms import FleetRooms
 from planner.core.feasibility.room import Room
 from planner.core.growth import growth_room
 from planner.core.manifests.policy import TIERS_BY_WORK
-from planner.core.missing import lacking_in, texts, waits_for_missing
+from planner.core.missing import has_waited, lacking_in, texts
 from planner.core.moving.allowance import CAUSE_POLICY, Allowance
 from planner.core.moving.reasons import counts_to_move, reasons
 from planner.core.state import PlannerState
@@ -102,7 +102,7 @@ def divide(
 
 def _awaits_missing(subject: Subject) -> bool:
     known = subject.known
-    return known is not None and known.shape.template == subject.shape.template and waits_for_missing(known)
+    return known is not None and known.shape.template == subject.shape.template and has_waited(known)
 
 
 def _room_that_waits(state: PlannerState, subject: Subject, cluster: str, held: Held | None, now: float) -> Room:

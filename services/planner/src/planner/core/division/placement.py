@@ -81,6 +81,7 @@ def divide_workload(situation: Situation) -> Division:
         uncertain=min(growth.uncertain, unplaced),
         lent=growth.lent,
         missing=_by_what(situation, growth.missing),
+        waits_in={name: count for name, count in growth.missing.items() if count},
         to_leave=sum(over.values()) - sum(min(over.get(name, 0), count) for name, count in taken.items()),
         inputs=Inputs(situation, tiers, replicas, situation.fixed if to_go else frozenset()),
         fits_nowhere=not fits_somewhere(situation, tiers),

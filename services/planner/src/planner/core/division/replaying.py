@@ -20,7 +20,7 @@ from spillway.events import DecisionRecorded
 from spillway.packed import NotPacked, pack, unpack
 
 FLEETS_KEPT_MAX = 16
-SINCE_DEFAULTED = frozenset(("missing", "await_missing"))
+SINCE_DEFAULTED = frozenset(("missing", "await_missing", "waits_in"))
 """Of Situation and Division: what records of before do not have, and whose default is what that means."""
 
 _PLAIN = frozenset((bool, dict, int, str))

@@ -65,7 +65,14 @@ def divide_whole(situation: Situation) -> Division:
         inputs=Inputs(situation, tiers, kept),
         fits_nowhere=not fits_somewhere(situation, tiers),
         whole=_rule(situation),
+        waits_in=_waits_in(situation, unplaced),
     )
+
+
+def _waits_in(situation: Situation, unplaced: int) -> dict[str, int]:
+    """The cluster that it was given, where all that is unplaced waits for what that lacks."""
+    homes = situation.listed if unplaced and situation.await_missing and len(situation.listed) == 1 else ()
+    return {home: unplaced for home in homes if home in situation.missing and home not in situation.reasons}
 
 
 Grown = list[tuple[str, bool, int]]

@@ -6,7 +6,8 @@ from dataclasses import dataclass, replace
 from planner.core import placing
 from planner.core.division.whole import may_be_taken_back
 from planner.core.holds import DECLARED, GONE, TRIED
-from planner.core.missing import Missing
+from planner.core.manifests.templates import is_newest
+from planner.core.missing import Missing, has_waited
 from planner.core.moving.allowance import Allowance, Everything
 from planner.core.moving.shares import facts_of, is_done_there, unbound_kept
 from planner.core.moving.waiting import Loans
@@ -153,12 +154,20 @@ def lack_what_they_need(
             continue
         if not may_be_taken_back(workload.declared.kind, facts_of(state, key, cluster)):
             continue
-        if moment.now - timer.missing_since >= state.rules.missing_after + _lead_time(state, part):
+        if moment.now - timer.missing_since >= _waits_for_missing(state, workload, part):
             due.setdefault(key, {})[cluster] = state.unbound(workload, part)
     for key, counts in due.items():
         workload = state.workloads[key]
         named = {name: said_missing(workload.parts[name], workload.statuses.get(name)) for name in counts}
         yield workload, counts, named
+
+
+def _waits_for_missing(state: PlannerState, workload: Workload, part: Part) -> float:
+    """For how many seconds replicas are reserved for in a cluster that lacks something. A template that waited once
+    reserves no more: its next cluster may lack it, too, and the one after."""
+    if has_waited(workload) and is_newest(part, workload.declared):
+        return 0.0
+    return state.rules.missing_after + _lead_time(state, part)
 
 
 def _lead_time(state: PlannerState, part: Part) -> float:

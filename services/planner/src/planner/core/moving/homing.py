@@ -11,7 +11,7 @@ from planner.core.division.whole import is_whole
 from planner.core.feasibility.reservation import is_rolling
 from planner.core.growth import growth_room
 from planner.core.manifests.policy import Clusters, in_tier
-from planner.core.missing import lacks, waits_for_missing
+from planner.core.missing import has_waited, lacks
 from planner.core.moving.aftermath import NO_BRAKES, Step
 from planner.core.moving.allowance import CAUSE_HOME, Allowance
 from planner.core.moving.overflow import Overflow, overflow_of
@@ -288,7 +288,7 @@ def _is_expected(state: PlannerState, home: str, now: float) -> bool:
             continue
         if is_whole(workload.declared.kind) and workload.parts and home not in workload.parts:
             continue
-        if waits_for_missing(workload) and lacks(state, workload, home):
+        if has_waited(workload) and lacks(state, workload, home):
             continue
         part = workload.parts.get(home)
         limits = {limit.cluster: limit for limit in policy.limits}

@@ -1,6 +1,6 @@
 """What a workload has in each cluster, what it is to have there, and the part that says so."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from planner.core.division.situation import LOST, Division, Held
@@ -108,14 +108,15 @@ def with_missing(
     key: WorkloadKey,
     part: Part,
     before: Part | None,
-    missing: tuple[ObjectReference, ...],
+    waits_for: Mapping[str, tuple[ObjectReference, ...]],
     version: Generation,
 ) -> Part:
-    """A part of which replicas wait for what its cluster lacks, or do not any more.
+    """A part of which replicas wait for what its cluster lacks, or do not any more. waits_for: by cluster.
 
     One that has none of them is listed as long as some wait: its cluster is to say when that is there. That is a new
     version of it, as its being removed is.
     """
+    missing = waits_for.get(part.cluster, ())
     if part.missing == missing and (part.replicas or not (missing and part.removing)):
         return part
     part = replace(part, missing=missing)
@@ -141,8 +142,10 @@ def ceiling_before(state: PlannerState, key: WorkloadKey, before: Part | None, c
     return next_ceiling(before, facts, 0)
 
 
-def first_part(cluster: str, version: Generation, kept: int, new: int, template: int, by_name: int) -> Part:
-    """A part where the workload had nothing, and nothing of it is left."""
+def first_part(cluster: str, version: Generation, division: Division, template: int, sent: Mapping[str, int]) -> Part:
+    """A part where the workload had nothing, and nothing of it is left. sent: by cluster, what a person sent there."""
+    kept, new = division.replicas.get(cluster, 0), division.new.get(cluster, 0)
+    by_name = min(sent.get(cluster, 0), kept)
     return Part(cluster, version, kept, new, kept, False, template, replicas_by_name=by_name)
 
 
