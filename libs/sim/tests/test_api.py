@@ -129,6 +129,15 @@ async def test_quiet_watches_get_bookmarks_and_end_on_time(client_of: Any) -> No
         assert asyncio.get_running_loop().time() - started == pytest.approx(310, abs=1)
 
 
+@pytest.mark.timeout(20)
+async def test_a_watch_that_asked_for_no_bookmarks_waits_in_peace(client_of: Any) -> None:
+    """It asked for the time without end once a bookmark would have been due: time stands still here then."""
+    async with SimCluster("a", Settings(bookmark_seconds=60)) as cluster:
+        started = asyncio.get_running_loop().time()
+        assert await client_of(cluster).events(MAPS, timeoutSeconds="310") == []
+        assert asyncio.get_running_loop().time() - started == pytest.approx(310, abs=1)
+
+
 async def test_forgotten_history_is_410_in_both_forms(client_of: Any) -> None:
     for form in ("event", "status"):
         async with SimCluster("a", Settings(history_changes=5, expired_watch_as=form)) as cluster:

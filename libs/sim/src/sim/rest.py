@@ -132,9 +132,9 @@ class SimTransport:
                     if watch.is_lost:
                         return
                     continue
-                if watch.bookmarks and loop.time() >= bookmark_at:
+                if loop.time() >= bookmark_at:
                     bookmark_at = loop.time() + self._cluster.settings.bookmark_seconds
-                    if mark := watch.bookmark():
+                    if watch.bookmarks and (mark := watch.bookmark()):
                         yield mark
             elif self._closed.is_set() or self._cluster.is_closed:
                 return
