@@ -4,7 +4,6 @@ import asyncio
 import datetime as dt
 import hashlib
 import json
-import logging
 import re
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -15,7 +14,6 @@ from typing import Any
 
 import grpc  # type: ignore[import-untyped]
 import pytest
-import structlog
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
@@ -1015,98 +1013,3 @@ async def test_a_refused_watch_says_why() -> None:
     planner.watched = refused
     async with serving(planner) as (_, client):
         assert await refusal(anext(client.watch(api.WatchRequest()))) == ("OUT_OF_RANGE", "position: too old")
-
-
-# ── What no client sends ────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def http2(kind: int, flags: int, stream: int, payload: bytes) -> bytes:
-    return len(payload).to_bytes(3, "big") + bytes([kind, flags]) + stream.to_bytes(4, "big") + payload
-
-
-def call_of(path: bytes) -> bytes:
-    """A call as its bytes are: preface, settings, headers without tables or Huffman codes, an empty message."""
-    headers = {b":method": b"POST", b":scheme": b"http", b":path": path, b":authority": b"x", b"te": b"trailers"}
-    headers[b"content-type"] = b"application/grpc"
-    block = b"".join(
-        b"\x00" + bytes([len(name)]) + name + bytes([len(value)]) + value for name, value in headers.items()
-    )
-    frames = (http2(4, 0, 0, b""), http2(1, 4, 1, block), http2(0, 1, 1, bytes(5)))
-    return b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"".join(frames)
-
-
-async def send(path: bytes, server: RpcServer) -> asyncio.StreamWriter:
-    host, _, port = server.address.rpartition(":")
-    _, writer = await asyncio.open_connection(host, int(port))
-    writer.write(call_of(path))
-    return writer
-
-
-async def test_a_path_that_is_no_text_ends_no_server() -> None:
-    """grpcio ends its own there; ours listens again at the same address, and says as before whether it is serving."""
-    with structlog.testing.capture_logs() as lines:
-        async with RpcServer(FakePlanner(), local()) as server, PlannerClient([server.address]) as client:
-            await server.set_serving(True)
-            for times in (1, 2):
-                writer = await send(b"/\xff", server)
-                async with asyncio.timeout(20):
-                    while sum("another one is opened" in line["event"] for line in lines) < times:
-                        await asyncio.sleep(0.02)
-                writer.close()
-                assert await client.get(api.GetRequest("default", "web")) == WORKLOAD
-            async with aio.insecure_channel(server.address) as channel:
-                health = health_pb2_grpc.HealthStub(channel)
-                answer = await health.Check(health_pb2.HealthCheckRequest(service=PLANNER.name))
-            assert answer.status == health_pb2.HealthCheckResponse.SERVING
-
-
-async def test_a_call_that_a_reopened_server_cuts_off_is_asked_again_with_its_key() -> None:
-    """It may have been done: so a repeat without the key could do it twice."""
-    begun = asyncio.Event()
-
-    async def slow_once(_: api.ApplyRequest) -> api.PlacementReply:
-        if not begun.is_set():
-            begun.set()
-            await asyncio.Event().wait()
-        return PLACEMENT
-
-    planner = FakePlanner(apply=slow_once)
-    async with serving(planner, stop_seconds=0.1) as (server, client):
-        waiting = asyncio.ensure_future(client.apply(api.ApplyRequest(("{}",))))
-        await begun.wait()
-        writer = await send(b"/\xff", server)
-        assert await asyncio.wait_for(waiting, 10) == PLACEMENT
-        writer.close()
-    first, second = planner.asked
-    assert first == second
-    assert first.idempotency_key
-
-
-class Filler(logging.Handler):
-    """Fills what was freed just before the library says something, so that who writes there is seen."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.blocks: list[bytes] = []
-
-    def emit(self, record: logging.LogRecord) -> None:
-        for size in range(16, 480, 8):
-            self.blocks.extend(b"\xff" * each for each in [size] * 200)
-
-
-async def test_a_server_that_ended_writes_to_no_memory_that_is_others() -> None:
-    """grpcio does, for each method that is registered with its core; later the process dies by SIGSEGV."""
-    filler, library = Filler(), logging.getLogger("grpc")
-    library.addHandler(filler)
-    try:
-        async with RpcServer(FakePlanner(), local()) as server, PlannerClient([server.address]) as client:
-            await server.set_serving(True)
-            writer = await send(b"/\xff", server)
-            async with asyncio.timeout(20):
-                while not filler.blocks:
-                    await asyncio.sleep(0.02)
-            assert await client.get(api.GetRequest("default", "web")) == WORKLOAD
-            writer.close()
-    finally:
-        library.removeHandler(filler)
-    assert [len(block) for block in filler.blocks if block.count(0xFF) != len(block)] == []

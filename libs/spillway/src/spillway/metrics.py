@@ -240,6 +240,17 @@ REQUESTS_DENIED: Final = Counter(
     "INVALID_ARGUMENT (size, form); concurrency: too many at once",
     ["reason"],
 )
+CONNECTIONS: Final = Gauge(
+    "spillway_connections",
+    "gRPC connections, by whose they are: known; stranger: no known caller has called on it yet",
+    ["whose"],
+)
+CONNECTIONS_REFUSED: Final = Counter(
+    "spillway_connections_refused",
+    "gRPC connections closed or refused, by reason: connections, address, strangers (as many as may be), time, bytes "
+    "(nobody known called within them), descriptors (no file descriptor is left), server (none behind)",
+    ["reason"],
+)
 CALLERS_FILE_BAD: Final = Gauge(
     "spillway_callers_file_bad", "1 while the callers file cannot be used, and those of before stay in force"
 )

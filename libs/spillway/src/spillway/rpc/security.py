@@ -66,6 +66,23 @@ class RpcSettings:
     )
     watches_max: Annotated[int, Meta(ge=1)] = setting(200, "watches at the same time, all callers")
     watches_caller_max: Annotated[int, Meta(ge=1)] = setting(100, "watches at the same time, of one caller")
+    connections_max: Annotated[int, Meta(ge=1)] = setting(
+        1000, "connections at the same time; fewer where the process may not open three files for each"
+    )
+    connections_address_max: Annotated[int, Meta(ge=1)] = setting(
+        500, "connections of one address (IPv6: of one /64); all of them where nobody is asked who they are"
+    )
+    strangers_max: Annotated[int, Meta(ge=1)] = setting(
+        200, "connections on which no known caller has called yet; for one more the oldest is closed"
+    )
+    stranger_seconds: Annotated[float, Meta(gt=0)] = setting(
+        10.0, "seconds after which a connection on which no known caller has called is closed"
+    )
+    stranger_bytes_max: Annotated[int, Meta(ge=64 * 1024)] = setting(
+        MEBIBYTE // 4, "bytes after which a connection on which no known caller has called is closed"
+    )
+    streams_max: Annotated[int, Meta(ge=1)] = setting(1500, "calls and watches at the same time on one connection")
+    health_watches_max: Annotated[int, Meta(ge=1)] = setting(100, "watches of health at the same time, of everybody")
     stop_seconds: Annotated[float, Meta(ge=0)] = setting(5.0, "seconds that running calls get when the server stops")
 
 
@@ -119,7 +136,7 @@ class Gate:
         self._now = now
         self._buckets: dict[str, _Bucket] = {}
         self._thread = ThreadPoolExecutor(1, "callers")
-        self._open = not settings.callers and not settings.client_ca
+        self.is_open = not settings.callers and not settings.client_ca
 
     @property
     def callers(self) -> Callers:
@@ -141,13 +158,17 @@ class Gate:
     def share_of_a_caller(self) -> tuple[int, int]:
         """Calls and watches that one may have at one time: all of them where everybody is the same caller."""
         settings = self._settings
-        if self._open:
+        if self.is_open:
             return settings.concurrent_requests_max, settings.watches_max
         return settings.concurrent_requests_caller_max, settings.watches_caller_max
 
+    def connections_of_an_address(self) -> int:
+        """That there may be at one time: all of them where everybody is the same caller."""
+        return self._settings.connections_max if self.is_open else self._settings.connections_address_max
+
     def identify(self, authorization: str, certificate_names: Iterable[str]) -> Caller:
         """The caller of a token or of a verified client certificate. Raises UNAUTHENTICATED."""
-        if self._open:
+        if self.is_open:
             return LOCAL_CALLER
         scheme, _, token = authorization.partition(" ")
         if token and scheme.lower() == "bearer":

@@ -120,7 +120,7 @@ class RpcServer:
         handlers = dict(map(self._handler, self._service.calls.values()))
         self._listener = Listener(self._gate, self._settings, self._service.name, handlers)
         await self._listener.open()
-        work = (self._look_at_callers, self._listener.keep_open)
+        work = (self._look_at_callers, self._listener.keep_open, self._listener.accept)
         self._tasks = [asyncio.create_task(self._told_of_its_end(one)) for one in work]
         return self
 
@@ -145,13 +145,18 @@ class RpcServer:
 
     async def set_serving(self, serving: bool) -> None:
         """What grpc.health.v1 answers for the server and for its service."""
-        await self._listener.set_serving(serving)
+        self._listener.set_serving(serving)
 
     async def _look_at_callers(self) -> None:
         """Lets those in who are in the callers file now, and ends the watches of those who may something else now."""
         while True:
             await asyncio.sleep(self._settings.callers_check_seconds)
-            if await self._gate.has_changed():
+            try:
+                changed = await self._gate.has_changed()
+            except OSError as error:  # No file descriptor, say: the next look may have one.
+                self._log.error("cannot look at the callers file: those of before stay", error=str(error))
+                continue
+            if changed:
                 for watch in filter(self._is_ended, self._watches):
                     watch.cancel()
 
@@ -172,17 +177,18 @@ class RpcServer:
         raise cast(BaseException, self._fatal.exception())
 
     def _handler(self, call: Call) -> tuple[str, Any]:
-        """The handler of a method. It gets bytes, so that the size is checked before anything is parsed."""
+        """The handler of a method. It gets a stream of bytes, which begins when it is asked for the first message: so
+        its caller is known before anything of it is read, and its size before anything is parsed."""
 
-        async def answer(data: bytes, context: Any) -> bytes | None:
-            return await self._handle(call, data, context)
+        async def answer(_: object, context: Any) -> bytes | None:
+            return await self._handle(call, context)
 
-        make = grpc.unary_stream_rpc_method_handler if call.streams else grpc.unary_unary_rpc_method_handler
+        make = grpc.stream_stream_rpc_method_handler if call.streams else grpc.stream_unary_rpc_method_handler
         return call.path.rpartition("/")[2], make(answer)
 
-    async def _handle(self, call: Call, data: bytes, context: Any) -> bytes | None:
+    async def _handle(self, call: Call, context: Any) -> bytes | None:
         with tracing.begin(call.path[1:], tracing.SERVER, tracing.rpc(call.path), _trace_of(context)) as span:
-            code, text, answer, beside = await self._outcome(call, data, context)
+            code, text, answer, beside = await self._outcome(call, context)
             tracing.rpc_ended(span, code, failed=code in tracing.FAULTS)
         trailer = (*self._about_us(code), *beside)
         if code != "OK":
@@ -190,15 +196,16 @@ class RpcServer:
         context.set_trailing_metadata(trailer)
         return answer
 
-    async def _outcome(self, call: Call, data: bytes, context: Any) -> tuple[str, str, bytes | None, Trailer]:
+    async def _outcome(self, call: Call, context: Any) -> tuple[str, str, bytes | None, Trailer]:
         """Code, text, answer, and what goes with a refusal. Our bug is INTERNAL, and stops the process."""
         started = time.perf_counter()
         code, text, answer = "CANCELLED", "", None
         beside: Trailer = ()
         try:
             with self._slot(call):
-                request = await self._admit(call, data, context)
-                with self._shares.taken(CALLER.get(), call.verb, call.streams):
+                caller = self._identified(call, context)
+                with self._shares.taken(caller, call.verb, call.streams):
+                    request = await self._admit(call, caller, context)
                     answer = await (self._stream if call.streams else self._answer)(call, request, context)
             code = "OK"
         except RequestError as error:
@@ -251,16 +258,24 @@ class RpcServer:
             self._running -= not call.streams
             self._watches.pop(task, None)
 
-    async def _admit(self, call: Call, data: bytes, context: Any) -> Any:
-        """The request, when this caller may make it."""
-        metadata = dict(context.invocation_metadata() or ())
+    def _identified(self, call: Call, context: Any) -> Caller:
         try:
-            caller = self._gate.identify(metadata.get("authorization", ""), _certificate_names(context))
-            CALLER.set(caller)
-            if call.streams:
-                self._watches[cast("asyncio.Task[Any]", asyncio.current_task())] = caller
+            caller = self._listener.identify(context)
+        except RequestError as error:
+            metrics.REQUESTS_DENIED.labels(error.code).inc()
+            raise
+        CALLER.set(caller)
+        if call.streams:
+            self._watches[cast("asyncio.Task[Any]", asyncio.current_task())] = caller
+        return caller
+
+    async def _admit(self, call: Call, caller: Caller, context: Any) -> Any:
+        """The request, when this caller may make it."""
+        try:
+            caller.require_verb(call.verb)
+            data = await self._received(call, context)
             self._gate.admit(caller, call.verb, len(data))
-            refuse_other(self._service.who, self._fleet, fleet_in(metadata))
+            refuse_other(self._service.who, self._fleet, fleet_in(dict(context.invocation_metadata() or ())))
             try:
                 request = call.read_request(data, self._settings.request_entries_max)
             except DecodeError as error:
@@ -273,6 +288,19 @@ class RpcServer:
             metrics.REQUESTS_DENIED.labels(error.code).inc()
             raise
         return request
+
+    async def _received(self, call: Call, context: Any) -> bytes:
+        """The message, which has as long to arrive as a call may take."""
+        seconds = self._settings.deadline_seconds_max
+        try:
+            async with asyncio.timeout(seconds):
+                data = await context.read()
+        except TimeoutError:
+            text = f"{call.verb}: the request has not arrived within {seconds:g} s"
+            raise RequestError("DEADLINE_EXCEEDED", text) from None
+        if data is aio.EOF:
+            raise RequestError("INVALID_ARGUMENT", f"request: none came: expected a {call.request.__name__}")
+        return cast(bytes, data)
 
     async def _answer(self, call: Call, request: Any, context: Any) -> bytes:
         most = self._settings.deadline_seconds_max
@@ -303,10 +331,6 @@ class RpcServer:
             close = getattr(replies, "aclose", None)
             if close is not None:
                 await close()
-
-
-def _certificate_names(context: Any) -> list[str]:
-    return [name.decode(errors="replace") for name in context.auth_context().get("x509_common_name", ())]
 
 
 def _trace_of(context: Any) -> Headers:

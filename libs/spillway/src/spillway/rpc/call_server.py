@@ -1,0 +1,62 @@
+"""grpc.aio's server, but for the loop that takes calls: that one decodes the path of each call and ends, with the whole
+server, at a path that is not UTF-8 (grpcio 1.85; docs/grpc-path-defect.md).
+
+So all methods are registered with the library's core, which compares paths as bytes. Each call of any other path is
+answered without a look at it. It stands on names of grpcio that are not public: the version is pinned, and
+test_rpc_front.py fails where another one has none of them.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Mapping
+from typing import Any, Final
+
+from grpc._cython import cygrpc
+
+_UNKNOWN: Final = ""
+_LIBRARY_LOG: Final = "grpc._cython.cygrpc"
+_UNREADABLE: Final = "Invalid encoding on %s"
+"""What grpcio logs, with a traceback, of each metadatum that is not UTF-8, before any of our code sees the call."""
+
+
+class CallServer(cygrpc.AioServer):  # type: ignore[misc]
+    """handlers: by the path of the method, `/package.Service/Method`."""
+
+    def __init__(self, handlers: Mapping[str, Any], options: tuple[tuple[str, object], ...]) -> None:
+        self._running_loop = cygrpc.get_working_loop()
+        super().__init__(self._running_loop, None, (), (), options, None)
+        self.add_registered_method_handlers(dict(handlers))
+        self._resolver = cygrpc._MethodResolver([], dict(handlers))  # noqa: SLF001 (see above)
+        self._tasks: set[asyncio.Task[Any]] = set()
+        logging.getLogger(_LIBRARY_LOG).addFilter(_readable)
+
+    def _make_request_call_future(self, method: bytes | None) -> "asyncio.Future[None]":
+        """What the library's own loop waits for, once for each method: it ends when the server does.
+
+        The loop cancels it then. What waits for a call must outlive that: the core still writes to it.
+        """
+        return asyncio.shield(self._kept(self._take_calls(method)))
+
+    async def _take_calls(self, method: bytes | None) -> None:
+        """Of one method; None: of all that are not registered. Ends with the library's exception as the server does."""
+        path = method.decode() if method is not None else _UNKNOWN
+        while True:
+            state = await (self._request_call() if method is None else self._request_registered_call(method))
+            loop = self._running_loop
+            answer = cygrpc._handle_rpc(path, self._resolver, (), state, loop, False)  # noqa: SLF001
+            self._kept(cygrpc._schedule_rpc_coro(answer, state, loop, path))  # noqa: SLF001
+
+    def _kept(self, work: Awaitable[Any]) -> "asyncio.Task[Any]":
+        task: asyncio.Task[Any] = self._running_loop.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+        return task
+
+    def _ended(self, task: "asyncio.Task[Any]") -> None:
+        self._tasks.discard(task)
+        if not task.cancelled():
+            task.exception()  # The library's loop has it; where it waits no more, nobody is to be told.
+
+
+def _readable(record: logging.LogRecord) -> bool:
+    return record.msg != _UNREADABLE

@@ -1,0 +1,101 @@
+"""Which connections may be there: how many in all, of one address, and of strangers, who are not known yet."""
+
+import ipaddress
+from collections import Counter
+from dataclasses import dataclass
+from typing import Final
+
+ALL: Final = "connections"
+ADDRESS: Final = "address"
+STRANGERS: Final = "strangers"
+_IPV6_PREFIX: Final = 64
+"""What one subscriber has; of single addresses everybody has as many as wanted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """Of one more connection. reason: which bound is reached, "" for none. closed: the stranger that makes room for it;
+    None with a reason: it is refused itself."""
+
+    reason: str = ""
+    closed: int | None = None
+
+
+class Connections:
+    """Numbers of connections that are there. most, address_most, strangers_most: in all, of one address, of strangers.
+
+    A known connection is never closed for another one. A stranger is: the oldest one of the address that has the most
+    strangers, so that a crowd from one place closes its own.
+    """
+
+    def __init__(self, most: int, address_most: int, strangers_most: int) -> None:
+        self._most, self._address_most, self._strangers_most = most, address_most, strangers_most
+        self._addresses = dict[int, str]()
+        self._strangers = dict[int, str]()
+        self._of_address = Counter[str]()
+        self._strangers_of_address = Counter[str]()
+
+    def __len__(self) -> int:
+        return len(self._addresses)
+
+    @property
+    def strangers(self) -> int:
+        return len(self._strangers)
+
+    def verdict(self, address: str) -> Verdict:
+        """Whether there is room for one more of this address; add it after the stranger is removed."""
+        if self._of_address[address] >= self._address_most:
+            return Verdict(ADDRESS, self._oldest(address))
+        if len(self._addresses) >= self._most:
+            return Verdict(ALL, self.oldest_stranger())
+        if len(self._strangers) >= self._strangers_most:
+            return Verdict(STRANGERS, self.oldest_stranger())
+        return Verdict()
+
+    def add(self, number: int, address: str) -> None:
+        """A stranger."""
+        for numbers, counted in self._both():
+            numbers[number] = address
+            counted[address] += 1
+
+    def know(self, number: int) -> None:
+        """It is a stranger no more; nothing where it is none, or gone."""
+        _take(number, self._strangers, self._strangers_of_address)
+
+    def remove(self, number: int) -> None:
+        for numbers, counted in self._both():
+            _take(number, numbers, counted)
+
+    def is_stranger(self, number: int) -> bool:
+        return number in self._strangers
+
+    def oldest_stranger(self) -> int | None:
+        """Of the address that has the most of them; None without any."""
+        return self._oldest(max(self._strangers_of_address, key=self._strangers_of_address.__getitem__, default=""))
+
+    def _oldest(self, address: str) -> int | None:
+        return next((number for number, other in self._strangers.items() if other == address), None)
+
+    def _both(self) -> tuple[tuple[dict[int, str], Counter[str]], ...]:
+        return (self._addresses, self._of_address), (self._strangers, self._strangers_of_address)
+
+
+def _take(number: int, numbers: dict[int, str], counted: Counter[str]) -> None:
+    address = numbers.pop(number, None)
+    if address is not None:
+        counted[address] -= 1
+        if not counted[address]:
+            del counted[address]
+
+
+def place_of(host: str) -> str:
+    """Whom an address is counted for: an IPv4 address for itself, an IPv6 one for its network of 64 bits."""
+    try:
+        address = ipaddress.ip_address(host.partition("%")[0])
+    except ValueError:
+        return host
+    if isinstance(address, ipaddress.IPv4Address):
+        return str(address)
+    if address.ipv4_mapped is not None:
+        return str(address.ipv4_mapped)
+    return str(ipaddress.ip_network((address, _IPV6_PREFIX), strict=False))

@@ -1,0 +1,656 @@
+"""What somebody without a credential can do to a gRPC server of ours, over real connections: nothing to others."""
+
+import asyncio
+import datetime as dt
+import hashlib
+import json
+import logging
+import socket
+import ssl
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import grpc  # type: ignore[import-untyped]
+import pytest
+import structlog
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+from grpc import aio
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+
+from spillway import api, metrics
+from spillway.rpc import call_server, front
+from spillway.rpc.connections import ADDRESS, ALL, STRANGERS, Connections, Verdict, place_of
+from spillway.rpc.services import PLANNER, PlannerClient, RpcServer, RpcSettings
+
+SECONDS = 20.0
+"""Until which every condition of these tests comes true, however busy the machine is."""
+TOKEN = "secret"
+PATH = b"/spillway.v1.Planner/ListClusters"
+REPLY = api.ListClustersReply((), False)
+PLACEMENT = api.PlacementReply("shop", "web", 3, 1, 1, 0, "", (), (), (), False, False, False)
+
+
+class FakePlanner:
+    def __init__(self) -> None:
+        self.asked: list[Any] = []
+        self.held: asyncio.Event | None = None
+
+    async def list_clusters(self, request: api.ListClustersRequest) -> api.ListClustersReply:
+        self.asked.append(request)
+        return REPLY
+
+    async def scale(self, request: api.ScaleRequest) -> api.PlacementReply:
+        """The first one never ends."""
+        self.asked.append(request)
+        if self.held is not None and not self.held.is_set():
+            self.held.set()
+            await asyncio.Event().wait()
+        return PLACEMENT
+
+    def leader(self) -> str:
+        return ""
+
+
+@dataclass
+class Door:
+    """A server, and how to come to it: with a credential by client(), without one by stranger()."""
+
+    server: RpcServer
+    planner: FakePlanner
+    options: dict[str, Any]
+    tls: ssl.SSLContext | None
+
+    def client(self, **options: Any) -> PlannerClient:
+        return PlannerClient(
+            [self.endpoint], **{"retry_seconds": 0.0, "timeout_seconds": SECONDS, **self.options, **options}
+        )
+
+    @property
+    def endpoint(self) -> str:
+        return f"localhost:{self.server.address.rpartition(':')[2]}"
+
+    async def plain(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        return await asyncio.open_connection("127.0.0.1", int(self.server.address.rpartition(":")[2]))
+
+    async def stranger(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        """Connected, through TLS where the server speaks it; nothing was said yet."""
+        host, port = self.endpoint.split(":")
+        return await asyncio.open_connection(host, int(port), ssl=self.tls, family=socket.AF_INET)
+
+
+# ── Frames ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+DATA, HEADERS, SETTINGS, PING, CONTINUATION = 0, 1, 4, 6, 9
+END_STREAM, END_HEADERS = 1, 4
+NO_WINDOW = b"\x00\x04" + bytes(4)
+"""The setting by which a client takes no byte of any answer."""
+
+
+def frame(kind: int, flags: int, stream: int, payload: bytes = b"") -> bytes:
+    return len(payload).to_bytes(3, "big") + bytes([kind, flags]) + stream.to_bytes(4, "big") + payload
+
+
+def headers(path: bytes, *more: tuple[bytes, bytes]) -> bytes:
+    """A block without tables or Huffman codes."""
+    fields = ((b":method", b"POST"), (b":scheme", b"http"), (b":path", path), (b":authority", b"x"))
+    fields += ((b"te", b"trailers"), (b"content-type", b"application/grpc"), *more)
+    return b"".join(b"\x00" + bytes([len(name)]) + name + bytes([len(value)]) + value for name, value in fields)
+
+
+def greeting(settings: bytes = b"") -> bytes:
+    return PREFACE + frame(SETTINGS, 0, 0, settings)
+
+
+def whole_call(path: bytes, *more: tuple[bytes, bytes], stream: int = 1) -> bytes:
+    """With an empty message."""
+    return frame(HEADERS, END_HEADERS, stream, headers(path, *more)) + frame(DATA, END_STREAM, stream, bytes(5))
+
+
+async def answered(reader: asyncio.StreamReader, stream: int = 1) -> None:
+    """Until headers of an answer to that call have come."""
+    async with asyncio.timeout(SECONDS):
+        while True:
+            head = await reader.readexactly(9)
+            await reader.readexactly(int.from_bytes(head[:3], "big"))
+            if head[3] == HEADERS and int.from_bytes(head[5:], "big") == stream:
+                return
+
+
+async def closed(reader: asyncio.StreamReader) -> None:
+    """Until the other side has closed the connection."""
+    with suppress(ConnectionError):
+        async with asyncio.timeout(SECONDS):
+            while await reader.read(65536):
+                pass
+
+
+# ── Servers ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _certificate(folder: Path, name: str, issuer: tuple[Any, Any] | None = None) -> tuple[Any, Any]:
+    key = ec.generate_private_key(ec.SECP256R1())
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+    now = dt.datetime.now(dt.UTC)
+    certificate = (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(issuer[0].subject if issuer else subject)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - dt.timedelta(days=1))
+        .not_valid_after(now + dt.timedelta(days=1))
+        .add_extension(x509.BasicConstraints(ca=issuer is None, path_length=None), True)
+        .add_extension(x509.SubjectAlternativeName([x509.DNSName("localhost")]), False)
+        .sign(issuer[1] if issuer else key, hashes.SHA256())
+    )
+    (folder / f"{name}.pem").write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
+    pem = serialization.PrivateFormat.PKCS8
+    (folder / f"{name}.key").write_bytes(
+        key.private_bytes(serialization.Encoding.PEM, pem, serialization.NoEncryption())
+    )
+    return certificate, key
+
+
+def _callers(folder: Path) -> str:
+    file = folder / "callers.json"
+    digest = hashlib.sha256(TOKEN.encode()).hexdigest()
+    entries = [{"name": "good", "token_sha256": digest, "verbs": ["*"]}, {"name": "alice", "verbs": ["*"]}]
+    file.write_text(json.dumps({"callers": entries}))
+    return str(file)
+
+
+@asynccontextmanager
+async def served(kind: str, folder: Path, **settings: Any) -> AsyncIterator[Door]:
+    """kind: open, token, tls (and tokens), mtls."""
+    found: dict[str, Any] = {"port": 0, "stop_seconds": 1.0, **settings}
+    options: dict[str, Any] = {}
+    tls = None
+    if kind != "open":
+        found["callers"] = _callers(folder)
+    if kind in ("token", "tls"):
+        options["token"] = TOKEN
+    if kind in ("tls", "mtls"):
+        authority = _certificate(folder, "authority")
+        for name in ("server", "alice"):
+            _certificate(folder, name, authority)
+        found |= {"tls_certificate": str(folder / "server.pem"), "tls_key": str(folder / "server.key")}
+        options["ca"] = str(folder / "authority.pem")
+        tls = ssl.create_default_context(cafile=options["ca"])
+        tls.set_alpn_protocols(["h2"])
+    if kind == "mtls":
+        found["client_ca"] = options["ca"]
+        options["identity"] = (str(folder / "alice.pem"), str(folder / "alice.key"))
+    planner = FakePlanner()
+    async with RpcServer(planner, RpcSettings(**found)) as server:  # type: ignore[arg-type]
+        yield Door(server, planner, options, tls)
+
+
+KINDS = ("open", "token", "tls", "mtls")
+
+
+@pytest.fixture(params=KINDS)
+def kind(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+async def ask(client: PlannerClient) -> None:
+    assert await client.list_clusters(api.ListClustersRequest()) == REPLY
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(SECONDS):
+        while not condition():
+            await asyncio.sleep(0.02)
+
+
+def connections(whose: str) -> float:
+    return float(metrics.CONNECTIONS.labels(whose)._value.get())
+
+
+def refused(reason: str) -> float:
+    return float(metrics.CONNECTIONS_REFUSED.labels(reason)._value.get())
+
+
+def reopened(lines: list[Any]) -> int:
+    return sum("another one is opened" in line["event"] for line in lines)
+
+
+# ── Paths ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def test_paths_that_are_no_text_cost_nobody_an_answer(kind: str, tmp_path: Path) -> None:
+    """Two crowds send them for as long as good callers call, each over a connection of its own; none is tried twice."""
+    sent, done = 0, asyncio.Event()
+
+    async def flood(door: Door) -> None:
+        nonlocal sent
+        while not done.is_set():
+            with suppress(OSError, ssl.SSLError):
+                _, writer = await door.stranger()
+                writer.write(greeting() + whole_call(b"/\xff\xfe"))
+                await writer.drain()
+                sent += 1
+                await asyncio.sleep(0.01)
+                writer.transport.abort()
+
+    with structlog.testing.capture_logs() as lines:
+        async with served(kind, tmp_path) as door:
+            crowd = [asyncio.create_task(flood(door)) for _ in range(2)]
+            good = 0
+            while sent < 60 or good < 20:
+                async with door.client() as client:
+                    await ask(client)
+                good += 1
+            done.set()
+            await asyncio.gather(*crowd)
+    assert reopened(lines) == 0
+
+
+async def test_any_path_that_is_no_method_is_answered(tmp_path: Path) -> None:
+    async with served("open", tmp_path) as door:
+        for path in (b"/\xff\xfe", b"", b"/", b"/spillway.v1.Planner/" + b"\xc3\x28", PATH + b"/more", PATH[1:]):
+            reader, writer = await door.stranger()
+            writer.write(greeting() + whole_call(path))
+            await answered(reader)
+            writer.close()
+        async with aio.insecure_channel(door.server.address) as channel:
+            with pytest.raises(aio.AioRpcError) as caught:
+                await channel.unary_unary("/spillway.v1.Planner/NoSuch")(b"")
+        assert caught.value.code() is grpc.StatusCode.UNIMPLEMENTED
+
+
+async def test_metadata_that_are_no_text_fill_no_log(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async with served("token", tmp_path) as door:
+        reader, writer = await door.stranger()
+        writer.write(greeting() + whole_call(PATH, (b"x", b"\xff\xfe"), (b"authorization", b"\xff")))
+        await answered(reader)
+        writer.close()
+    assert not [record for record in caplog.records if "encoding" in record.getMessage()]
+
+
+# ── What a stranger may have ────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def test_a_caller_is_asked_for_before_anything_of_a_message_is_read(tmp_path: Path) -> None:
+    """A message that never comes whole: whoever may not call is told so at once."""
+    async with served("token", tmp_path) as door:
+        reader, writer = await door.stranger()
+        begun = frame(HEADERS, END_HEADERS, 1, headers(PATH)) + frame(DATA, 0, 1, b"\x00" + (2**24).to_bytes(4, "big"))
+        writer.write(greeting() + begun)
+        await answered(reader)
+        writer.close()
+
+
+async def test_the_message_of_a_known_caller_has_a_time_to_arrive(tmp_path: Path) -> None:
+    async with served("open", tmp_path, deadline_seconds_max=0.2) as door:
+        reader, writer = await door.stranger()
+        writer.write(greeting() + frame(HEADERS, END_HEADERS, 1, headers(PATH)))
+        await answered(reader)
+        writer.close()
+
+
+async def nothing(_: asyncio.StreamWriter) -> None:
+    """Says nothing."""
+
+
+async def half_a_preface(writer: asyncio.StreamWriter) -> None:
+    writer.write(PREFACE[:10])
+
+
+async def headers_without_end(writer: asyncio.StreamWriter) -> None:
+    writer.write(greeting() + frame(HEADERS, 0, 1, headers(PATH)))
+    with suppress(ConnectionError):
+        while not writer.is_closing():
+            writer.write(frame(CONTINUATION, 0, 1, b"\x00\x01a\x01b"))
+            await writer.drain()
+            await asyncio.sleep(0.001)
+
+
+async def pings(writer: asyncio.StreamWriter) -> None:
+    writer.write(greeting())
+    with suppress(ConnectionError):
+        while not writer.is_closing():
+            writer.write(frame(PING, 0, 0, bytes(8)) * 100)
+            await writer.drain()
+            await asyncio.sleep(0)
+
+
+async def streams_without_credentials(writer: asyncio.StreamWriter) -> None:
+    writer.write(greeting() + b"".join(whole_call(PATH, stream=number) for number in range(1, 5000, 2)))
+
+
+async def streams_without_end(writer: asyncio.StreamWriter) -> None:
+    block = headers(PATH)
+    writer.write(greeting() + b"".join(frame(HEADERS, END_HEADERS, number, block) for number in range(1, 5000, 2)))
+
+
+SLOW: tuple[Callable[[asyncio.StreamWriter], Awaitable[None]], ...] = (
+    nothing,
+    half_a_preface,
+    headers_without_end,
+    pings,
+    streams_without_credentials,
+    streams_without_end,
+)
+
+
+@pytest.mark.parametrize("behave", SLOW, ids=lambda behave: behave.__name__)
+async def test_a_strangers_connection_ends_and_a_known_one_stays(
+    kind: str, tmp_path: Path, behave: Callable[[asyncio.StreamWriter], Awaitable[None]]
+) -> None:
+    kind = "token" if kind == "open" else kind
+    async with served(kind, tmp_path, stranger_seconds=0.5) as door, door.client() as client:
+        await ask(client)
+        reader, writer = await (door.plain() if kind == "mtls" else door.stranger())
+        doing = asyncio.create_task(behave(writer))
+        await closed(reader)
+        writer.transport.abort()
+        await ask(client)
+        await doing
+        await until(lambda: (connections("known"), connections("stranger")) == (1, 0))
+
+
+async def test_bytes_of_a_stranger_are_bounded(tmp_path: Path) -> None:
+    before = refused(front.BYTES)
+    async with served("token", tmp_path, stranger_seconds=600.0) as door:
+        reader, writer = await door.stranger()
+        await asyncio.gather(pings(writer), closed(reader))
+        async with door.client() as client:
+            await ask(client)
+    assert refused(front.BYTES) == before + 1
+
+
+async def test_a_crowd_that_stays_keeps_no_caller_out(kind: str, tmp_path: Path) -> None:
+    """It is larger than what is let in of it, and goes on."""
+    async with served(kind, tmp_path, strangers_max=4, stranger_seconds=600.0) as door, door.client() as client:
+        await ask(client)
+        crowd = [await door.plain() for _ in range(20)]
+        await until(lambda: connections("stranger") == 4)
+        for _ in range(10):
+            crowd.append(await door.plain())
+            async with door.client() as another:
+                await ask(another)
+        await ask(client)
+        await closed(crowd[0][0])
+        for _, writer in crowd:
+            writer.transport.abort()
+
+
+async def test_a_known_connection_makes_room_for_nobody(tmp_path: Path) -> None:
+    async with served("token", tmp_path, connections_max=1) as door, door.client() as client:
+        await ask(client)
+        await closed((await door.plain())[0])
+        await ask(client)
+
+
+async def test_streams_of_one_connection_are_bounded(tmp_path: Path) -> None:
+    async with served("open", tmp_path, streams_max=7) as door:
+        reader, writer = await door.stranger()
+        writer.write(greeting())
+        async with asyncio.timeout(SECONDS):
+            while (head := await reader.readexactly(9))[3] != SETTINGS:
+                await reader.readexactly(int.from_bytes(head[:3], "big"))
+            settings = await reader.readexactly(int.from_bytes(head[:3], "big"))
+        writer.close()
+    assert b"\x00\x03\x00\x00\x00\x07" in [settings[place : place + 6] for place in range(0, len(settings), 6)]
+
+
+# ── Health ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+WATCH = b"/grpc.health.v1.Health/Watch"
+
+
+async def test_a_health_watch_that_reads_nothing_stops_nobody(tmp_path: Path) -> None:
+    async with served("token", tmp_path) as door, aio.insecure_channel(door.server.address) as channel:
+        reader, writer = await door.stranger()
+        writer.write(greeting(NO_WINDOW) + whole_call(WATCH))
+        await answered(reader)
+        async with asyncio.timeout(SECONDS):
+            for serving in (True, False, True):
+                await door.server.set_serving(serving)
+        answer = await health_pb2_grpc.HealthStub(channel).Check(health_pb2.HealthCheckRequest(service=PLANNER.name))
+        assert answer.status == health_pb2.HealthCheckResponse.SERVING
+        writer.transport.abort()
+
+
+async def test_health_watches_are_told_of_changes_and_bounded(tmp_path: Path) -> None:
+    async with (
+        served("open", tmp_path, health_watches_max=1) as door,
+        aio.insecure_channel(door.server.address) as channel,
+    ):
+        stub = health_pb2_grpc.HealthStub(channel)
+        watch = stub.Watch(health_pb2.HealthCheckRequest(service=PLANNER.name))
+        for serving in (False, True, False):
+            await door.server.set_serving(serving)
+            assert (await watch.read()).status == (1 if serving else 2)
+        with pytest.raises(aio.AioRpcError) as caught:
+            await stub.Watch(health_pb2.HealthCheckRequest()).read()
+        assert caught.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+        listed = await stub.List(health_pb2.HealthListRequest())
+        assert set(listed.statuses) == {"", PLANNER.name}
+
+
+# ── File descriptors ────────────────────────────────────────────────────────────────────────────────────────────────
+
+CHILD = """
+import asyncio, os, resource, sys
+from spillway.rpc.services import RpcServer, RpcSettings
+from spillway import api
+
+class Planner:
+    def leader(self): return ""
+    async def list_clusters(self, request): return api.ListClustersReply((), False)
+
+def take_all():
+    taken = []
+    while True:
+        try: taken.append(os.open("/dev/null", os.O_RDONLY))
+        except OSError: return taken
+
+async def main():
+    resource.setrlimit(resource.RLIMIT_NOFILE, (200, 200))
+    settings = RpcSettings(port=0, callers=sys.argv[1], callers_check_seconds=0.05)
+    async with RpcServer(Planner(), settings) as server:
+        failed = asyncio.create_task(server.failed())
+        print(server.address, flush=True)
+        while line := (await asyncio.to_thread(sys.stdin.readline)).strip():
+            if line == "take": taken = take_all()
+            else: [os.close(one) for one in taken]
+            print("done", flush=True)
+        print("failed" if failed.done() else "whole", flush=True)
+asyncio.run(main())
+"""
+
+
+@asynccontextmanager
+async def child(callers: str) -> AsyncIterator[tuple[str, Callable[[str], Awaitable[str]]]]:
+    """A server in a process with 200 descriptors; by the function it is told a word, and answers with its next line."""
+    pipe = asyncio.subprocess.PIPE
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", CHILD, callers, stdin=pipe, stdout=pipe, stderr=asyncio.subprocess.DEVNULL
+    )
+    assert process.stdin
+    assert process.stdout
+    reader, writer = process.stdout, process.stdin
+
+    async def told() -> str:
+        async with asyncio.timeout(3 * SECONDS):
+            while (line := (await reader.readline()).decode().strip()).startswith("20"):
+                pass  # Its log begins with a time.
+            return line
+
+    async def tell(word: str) -> str:
+        writer.write(word.encode() + b"\n")
+        return await told()
+
+    try:
+        yield await told(), tell
+    finally:
+        if process.returncode is None:
+            process.kill()
+        await process.wait()
+
+
+async def test_more_connections_than_descriptors_end_no_process(tmp_path: Path) -> None:
+    async with child(_callers(tmp_path)) as (address, tell):
+        host, _, port = address.rpartition(":")
+        crowd = [await asyncio.open_connection(host, int(port)) for _ in range(300)]
+        async with PlannerClient([address], token=TOKEN, retry_seconds=SECONDS) as client:
+            await ask(client)
+            for _, writer in crowd:
+                writer.transport.abort()
+            await ask(client)
+        assert await tell("") == "whole"
+
+
+async def test_a_process_without_a_descriptor_goes_on(tmp_path: Path) -> None:
+    async with child(_callers(tmp_path)) as (address, tell):
+        host, _, port = address.rpartition(":")
+        async with PlannerClient([address], token=TOKEN, retry_seconds=SECONDS) as client:
+            await ask(client)
+            assert await tell("take") == "done"
+            crowd = [await asyncio.open_connection(host, int(port)) for _ in range(20)]
+            for _ in range(5):
+                await ask(client)  # It is connected already.
+            assert await tell("give") == "done"
+            async with PlannerClient([address], token=TOKEN, retry_seconds=SECONDS) as another:
+                await ask(another)
+            for _, writer in crowd:
+                writer.transport.abort()
+        assert await tell("") == "whole"
+
+
+# ── What the library ends ───────────────────────────────────────────────────────────────────────────────────────────
+
+
+def break_the_next_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The loop that takes calls raises there, and the library ends its server, as at whatever it does not foresee."""
+    handle = call_server.cygrpc._handle_rpc
+
+    def raise_once(*_: object) -> None:
+        monkeypatch.setattr(call_server.cygrpc, "_handle_rpc", handle)
+        raise ValueError("what nobody foresaw")
+
+    monkeypatch.setattr(call_server.cygrpc, "_handle_rpc", raise_once)
+
+
+async def test_a_server_that_the_library_ended_is_opened_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """At the same address, and says as before whether it is serving."""
+    with structlog.testing.capture_logs() as lines:
+        async with served("open", tmp_path) as door, door.client(retry_seconds=SECONDS) as client:
+            await door.server.set_serving(True)
+            for times in (1, 2):
+                break_the_next_call(monkeypatch)
+                await ask(client)
+                await until(lambda times=times: reopened(lines) == times)  # type: ignore[misc]
+                await ask(client)
+            async with aio.insecure_channel(door.server.address) as channel:
+                health = health_pb2_grpc.HealthStub(channel)
+                answer = await health.Check(health_pb2.HealthCheckRequest(service=PLANNER.name))
+            assert answer.status == health_pb2.HealthCheckResponse.SERVING
+
+
+async def test_a_call_that_a_reopened_server_cuts_off_is_asked_again_with_its_key(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may have been done: so a repeat without the key could do it twice."""
+    async with served("open", tmp_path, stop_seconds=0.1) as door, door.client(retry_seconds=SECONDS) as client:
+        door.planner.held = asyncio.Event()
+        waiting = asyncio.ensure_future(client.scale(api.ScaleRequest("shop", "web", 1)))
+        await door.planner.held.wait()
+        break_the_next_call(monkeypatch)
+        async with door.client(retry_seconds=SECONDS) as another:
+            await ask(another)
+        assert await asyncio.wait_for(waiting, SECONDS) == PLACEMENT
+    first, second = (request for request in door.planner.asked if isinstance(request, api.ScaleRequest))
+    assert first == second
+    assert first.idempotency_key
+
+
+class Filler(logging.Handler):
+    """Fills what was freed just before the library says something, so that who writes there is seen."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.blocks: list[bytes] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        for size in range(16, 480, 8):
+            self.blocks.extend(b"\xff" * each for each in [size] * 200)
+
+
+async def test_a_server_that_ended_writes_to_no_memory_that_is_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """grpcio's own loop frees what waits for a method's next call; later the process dies by SIGSEGV."""
+    filler, library = Filler(), logging.getLogger("grpc")
+    library.addHandler(filler)
+    try:
+        async with served("open", tmp_path) as door, door.client(retry_seconds=SECONDS) as client:
+            break_the_next_call(monkeypatch)
+            await ask(client)
+            await until(lambda: bool(filler.blocks))
+            await ask(client)
+    finally:
+        library.removeHandler(filler)
+    assert [len(block) for block in filler.blocks if block.count(0xFF) != len(block)] == []
+
+
+# ── Which ones there is room for ────────────────────────────────────────────────────────────────────────────────────
+
+
+def filled(*addresses: str, known: tuple[int, ...] = (), bounds: tuple[int, int, int] = (9, 9, 9)) -> Connections:
+    """Connections 1, 2, … of these addresses."""
+    made = Connections(*bounds)
+    for number, address in enumerate(addresses, 1):
+        made.add(number, address)
+    for number in known:
+        made.know(number)
+    return made
+
+
+ROOM = [
+    pytest.param(filled("a", "b"), "a", Verdict(), id="room"),
+    pytest.param(filled("a", "b", "c", bounds=(9, 9, 3)), "d", Verdict(STRANGERS, 1), id="the oldest stranger"),
+    pytest.param(filled("a", "b", "b", bounds=(9, 9, 3)), "c", Verdict(STRANGERS, 2), id="the oldest of the crowd"),
+    pytest.param(filled("a", "b", "c", bounds=(9, 9, 2), known=(1,)), "d", Verdict(STRANGERS, 2), id="no known one"),
+    pytest.param(filled("a", "b", bounds=(2, 9, 9)), "c", Verdict(ALL, 1), id="a stranger for one more"),
+    pytest.param(filled("a", "b", bounds=(2, 9, 9), known=(1, 2)), "c", Verdict(ALL), id="all known"),
+    pytest.param(filled("b", "a", "a", bounds=(9, 2, 9)), "a", Verdict(ADDRESS, 2), id="one of the same address"),
+    pytest.param(filled("b", "a", "a", bounds=(9, 2, 9), known=(2, 3)), "a", Verdict(ADDRESS), id="address of known"),
+]
+
+
+@pytest.mark.parametrize(("connections", "address", "expected"), ROOM)
+def test_room_for_one_more(connections: Connections, address: str, expected: Verdict) -> None:
+    assert connections.verdict(address) == expected
+
+
+def test_what_is_gone_is_counted_nowhere() -> None:
+    connections = filled("a", "a", "b", known=(2,))
+    for number in (1, 2, 3, 3, 4):
+        connections.remove(number)
+        connections.know(number)
+    assert (len(connections), connections.strangers, connections.oldest_stranger()) == (0, 0, None)
+
+
+@pytest.mark.parametrize(
+    ("host", "place"),
+    [
+        ("192.0.2.7", "192.0.2.7"),
+        ("::ffff:192.0.2.7", "192.0.2.7"),
+        ("2001:db8:1:2:3:4:5:6", "2001:db8:1:2::/64"),
+        ("fe80::1%eth0", "fe80::/64"),
+        ("", ""),
+    ],
+)
+def test_whom_an_address_is_counted_for(host: str, place: str) -> None:
+    assert place_of(host) == place
