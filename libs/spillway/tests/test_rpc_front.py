@@ -362,7 +362,8 @@ async def test_bytes_of_a_stranger_are_bounded(tmp_path: Path) -> None:
     before = refused(front.BYTES)
     async with served("token", tmp_path, stranger_seconds=600.0) as door:
         reader, writer = await door.stranger()
-        await asyncio.gather(pings(writer), closed(reader))
+        async with asyncio.timeout(SECONDS):
+            await asyncio.gather(pings(writer), closed(reader))
         async with door.client() as client:
             await ask(client)
     assert refused(front.BYTES) == before + 1

@@ -1,4 +1,4 @@
-"""What is measured of the cores by themselves, each in a process of its own: planning, batching and scaling.py."""
+"""What is measured of parts by themselves, a process each: planning, batching, scaling and strangers.py."""
 
 import json
 import subprocess
@@ -28,14 +28,20 @@ PLANNING = (
 )
 SCALING = ("hpa_decisions_per_second", "hpa_records_per_second", "hpa_memory_mb")
 BATCHING = ("batched_plan_us", "batched_plan_unlike_us", "batched_plan_100_clusters_us")
-FIGURES_BY_MODULE: Mapping[str, tuple[str, ...]] = {"planning": PLANNING, "batching": BATCHING, "scaling": SCALING}
+STRANGERS = ("front_call_p50_ms", "flooded_call_p99_ms")
+FIGURES_BY_MODULE: Mapping[str, tuple[str, ...]] = {
+    "planning": PLANNING,
+    "batching": BATCHING,
+    "scaling": SCALING,
+    "strangers": STRANGERS,
+}
 
 
 def measure_in_process(module: str, small: bool) -> Mapping[str, Measured]:
     """Runs the module; Unmeasured when it fails."""
     command = [sys.executable, "-m", f"spillway_bench.{module}", *(["--quick"] if small else [])]
     folder = Path(__file__).parent.parent
-    print(f"{module}: a core by itself, in a process of its own", file=sys.stderr, flush=True)
+    print(f"{module}: by itself, in a process of its own", file=sys.stderr, flush=True)
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=SECONDS_MAX, check=False)
     if done.returncode:
         raise Unmeasured(f"{module}.py ended with {done.returncode}: {done.stderr[-200:]}")

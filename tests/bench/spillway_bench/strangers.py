@@ -1,0 +1,192 @@
+"""What our gRPC front costs a call, and what calls take while strangers send paths that are no text, over TLS.
+
+A server of ours, grpcio's own, and the crowd are a process each.
+"""
+
+import argparse
+import asyncio
+import hashlib
+import json
+import ssl
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import grpc
+from grpc import aio
+
+from spillway import api
+from spillway.rpc.services import PlannerClient, RpcServer, RpcSettings
+from spillway_local.member_credentials import ensure_certificate
+
+from .calls import at_rate, one_by_one
+
+BAD_PER_SECOND = 100.0
+GOOD_PER_SECOND = 20.0
+TOKEN = "bench"
+PATH = "/spillway.v1.Planner/ListClusters"
+_MS = 1000.0
+
+
+class Nothing:
+    """The planner that has no cluster."""
+
+    def leader(self) -> str:
+        return ""
+
+    async def list_clusters(self, _: api.ListClustersRequest) -> api.ListClustersReply:
+        return api.ListClustersReply((), False)
+
+
+async def serve(folder: Path) -> None:
+    """Ours: TLS and tokens."""
+    certificate, key = str(folder / "tls.pem"), str(folder / "tls.key")
+    settings = RpcSettings(port=0, tls_certificate=certificate, tls_key=key, callers=str(folder / "callers.json"))
+    async with RpcServer(Nothing(), settings) as server:  # type: ignore[arg-type]
+        print(server.address.rpartition(":")[2], flush=True)
+        await asyncio.to_thread(sys.stdin.read)
+
+
+async def serve_bare(folder: Path) -> None:
+    """The same answer by grpcio's server, to anybody."""
+
+    async def answer(_: bytes, __: object) -> bytes:
+        return b""
+
+    server = aio.server()
+    handlers = {PATH.rpartition("/")[2]: grpc.unary_unary_rpc_method_handler(answer)}
+    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("spillway.v1.Planner", handlers),))
+    pair = ((folder / "tls.key").read_bytes(), (folder / "tls.pem").read_bytes())
+    print(server.add_secure_port("127.0.0.1:0", grpc.ssl_server_credentials((pair,))), flush=True)
+    await server.start()
+    await asyncio.to_thread(sys.stdin.read)
+    await server.stop(None)
+
+
+def _bad_call() -> bytes:
+    def frame(kind: int, flags: int, stream: int, payload: bytes) -> bytes:
+        return len(payload).to_bytes(3, "big") + bytes([kind, flags]) + stream.to_bytes(4, "big") + payload
+
+    fields = [(b":method", b"POST"), (b":scheme", b"https"), (b":path", b"/\xff\xfe"), (b":authority", b"x")]
+    fields += [(b"te", b"trailers"), (b"content-type", b"application/grpc")]
+    block = b"".join(b"\x00" + bytes([len(name)]) + name + bytes([len(value)]) + value for name, value in fields)
+    return b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + frame(4, 0, 0, b"") + frame(1, 5, 1, block)
+
+
+async def crowd(folder: Path, port: int) -> None:
+    """Until its input ends; then it says how many connections it made."""
+    tls = ssl.create_default_context(cafile=str(folder / "tls.pem"))
+    tls.set_alpn_protocols(["h2"])
+    bad, made, running = _bad_call(), 0, set[asyncio.Task[None]]()
+
+    async def one() -> None:
+        nonlocal made
+        with suppress(OSError, ssl.SSLError, TimeoutError):
+            async with asyncio.timeout(10):
+                _, writer = await asyncio.open_connection("127.0.0.1", port, ssl=tls, server_hostname="localhost")
+                writer.write(bad)
+                await writer.drain()
+                made += 1
+                await asyncio.sleep(0.05)
+                writer.transport.abort()
+
+    ended = asyncio.create_task(asyncio.to_thread(sys.stdin.read))
+    due = asyncio.get_running_loop().time()
+    while not ended.done():
+        running.add(task := asyncio.create_task(one()))
+        task.add_done_callback(running.discard)
+        due += 1 / BAD_PER_SECOND
+        await asyncio.sleep(max(0.0, due - asyncio.get_running_loop().time()))
+    await asyncio.gather(*running)
+    print(made, flush=True)
+
+
+@contextmanager
+def process(*arguments: str) -> Iterator["subprocess.Popen[str]"]:
+    command = [sys.executable, "-m", "spillway_bench.strangers", *arguments]
+    child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    try:
+        yield child
+    finally:
+        child.communicate(timeout=30)
+
+
+def _first_line(child: "subprocess.Popen[str]") -> str:
+    assert child.stdout is not None
+    return child.stdout.readline().strip()
+
+
+def _p99(seconds: list[float]) -> float:
+    return _MS * sorted(seconds)[max(0, round(0.99 * len(seconds)) - 1)]
+
+
+async def calls_take(folder: Path, port: int, count: int) -> float:
+    """Milliseconds, p99: each over a connection of its own; one that fails ends the measurement."""
+    asked = {"ca": str(folder / "tls.pem"), "token": TOKEN, "retry_seconds": 0.0}
+
+    async def call(_: int) -> None:
+        async with PlannerClient([f"localhost:{port}"], **asked) as client:  # type: ignore[arg-type]
+            await client.list_clusters(api.ListClustersRequest())
+
+    return _p99(await at_rate(GOOD_PER_SECOND, count, call))
+
+
+async def a_call_takes(folder: Path, port: int, count: int) -> float:
+    """Milliseconds, p50, one after another on one connection."""
+    credentials = grpc.ssl_channel_credentials((folder / "tls.pem").read_bytes())
+    async with aio.secure_channel(f"localhost:{port}", credentials) as channel:
+        ask: Callable[..., Awaitable[Any]] = channel.unary_unary(PATH)
+        metadata = (("authorization", f"Bearer {TOKEN}"),)
+        await one_by_one(50, lambda _: ask(b"", metadata=metadata))
+        return _MS * statistics.median(await one_by_one(count, lambda _: ask(b"", metadata=metadata)))
+
+
+def _say(name: str, value: float, baseline: float) -> None:
+    print(json.dumps({"name": name, "value": value, "baseline": baseline, "floor": None}), flush=True)
+
+
+async def measure(folder: Path, rounds: int) -> None:
+    ensure_certificate(folder / "tls.pem", folder / "tls.key", "localhost")
+    digest = hashlib.sha256(TOKEN.encode()).hexdigest()
+    caller = {"name": "bench", "token_sha256": digest, "verbs": ["*"], "requests_per_second": 1e6}
+    (folder / "callers.json").write_text(json.dumps({"callers": [caller]}))
+    with process("--serve", str(folder)) as ours, process("--bare", str(folder)) as bare:
+        port, bare_port = int(_first_line(ours)), int(_first_line(bare))
+        taken = [
+            (await a_call_takes(folder, port, 100), await a_call_takes(folder, bare_port, 100)) for _ in range(rounds)
+        ]
+        _say("front_call_p50_ms", *(statistics.median(column) for column in zip(*taken, strict=True)))
+        quiet = await calls_take(folder, port, 30 * rounds)
+        with process("--crowd", str(folder), str(port)) as flood:
+            flooded = await calls_take(folder, port, 30 * rounds)
+            made = int(flood.communicate(timeout=30)[0])
+        seconds = 30 * rounds / GOOD_PER_SECOND
+        if made < BAD_PER_SECOND * seconds / 2:
+            raise RuntimeError(f"the crowd made {made} connections in {seconds:.0f} s: too few to say anything")
+        _say("flooded_call_p99_ms", flooded, quiet)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--quick", action="store_true")
+    for kind, count in (("--serve", 1), ("--bare", 1), ("--crowd", 2)):
+        parser.add_argument(kind, nargs=count)
+    asked = parser.parse_args()
+    if asked.serve:
+        asyncio.run(serve(Path(asked.serve[0])))
+    elif asked.bare:
+        asyncio.run(serve_bare(Path(asked.bare[0])))
+    elif asked.crowd:
+        asyncio.run(crowd(Path(asked.crowd[0]), int(asked.crowd[1])))
+    else:
+        with tempfile.TemporaryDirectory() as folder:
+            asyncio.run(measure(Path(folder), 4 if asked.quick else 20))
+
+
+if __name__ == "__main__":
+    main()
