@@ -1,4 +1,4 @@
-"""Our services over gRPC: server and clients, values inward. With listener.py the only importer of grpc."""
+"""Our services over gRPC: server and clients, values inward."""
 
 import asyncio
 import math
@@ -11,16 +11,16 @@ from typing import Any, Final, Never, Self, cast
 
 import grpc
 import structlog
-from google.protobuf.message import DecodeError
 from grpc import aio
 
 from spillway import api, metrics, tracing
 from spillway.api import RequestError
-from spillway.bus import BusUnavailable, Headers, OutcomeUnknown
+from spillway.bus import BusUnavailable, OutcomeUnknown
 from spillway.reasons import TOO_MANY_RUN, TOO_MANY_WATCHES
 from spillway.rpc.callers import READING_VERBS, Caller
 from spillway.rpc.calls import LENDING, PLANNER, SCALING, Call, Service, message_bytes, request_bytes, with_keys
 from spillway.rpc.fleets import FLEET_KEY, Fleets, fleet_in, refuse_other
+from spillway.rpc.incoming import message_of, request_of, trace_of
 from spillway.rpc.listener import Listener
 from spillway.rpc.manifest_reading import ManifestReading
 from spillway.rpc.namespaces import check_items
@@ -39,7 +39,6 @@ from spillway.rpc.shares import Shares
 from spillway.rpc.verbs import LendingApi, LendingVerbs, PlannerApi, ScalingApi, ScalingVerbs, Verbs
 from spillway.settings import OperatorError
 from spillway.version import VERSION
-from spillway.wire import TooManyEntries
 
 __all__ = [
     "LENDING",
@@ -187,7 +186,7 @@ class RpcServer:
         return call.path.rpartition("/")[2], make(answer)
 
     async def _handle(self, call: Call, context: Any) -> bytes | None:
-        with tracing.begin(call.path[1:], tracing.SERVER, tracing.rpc(call.path), _trace_of(context)) as span:
+        with tracing.begin(call.path[1:], tracing.SERVER, tracing.rpc(call.path), trace_of(context)) as span:
             code, text, answer, beside = await self._outcome(call, context)
             tracing.rpc_ended(span, code, failed=code in tracing.FAULTS)
         trailer = (*self._about_us(code), *beside)
@@ -273,34 +272,16 @@ class RpcServer:
         """The request, when this caller may make it."""
         try:
             caller.require_verb(call.verb)
-            data = await self._received(call, context)
+            data = await message_of(call, context, self._settings.deadline_seconds_max)
             self._gate.admit(caller, call.verb, len(data))
             refuse_other(self._service.who, self._fleet, fleet_in(dict(context.invocation_metadata() or ())))
-            try:
-                request = call.read_request(data, self._settings.request_entries_max)
-            except DecodeError as error:
-                raise RequestError("INVALID_ARGUMENT", f"request: not a {call.request.__name__}: {error}") from error
-            except TooManyEntries as error:
-                raise RequestError("INVALID_ARGUMENT", str(error)) from error
+            request = request_of(call, data, self._settings.request_entries_max)
             check_items(caller, request)
             request = await self._reading.checked(caller, call.verb, request)
         except RequestError as error:
             metrics.REQUESTS_DENIED.labels(error.code).inc()
             raise
         return request
-
-    async def _received(self, call: Call, context: Any) -> bytes:
-        """The message, which has as long to arrive as a call may take."""
-        seconds = self._settings.deadline_seconds_max
-        try:
-            async with asyncio.timeout(seconds):
-                data = await context.read()
-        except TimeoutError:
-            text = f"{call.verb}: the request has not arrived within {seconds:g} s"
-            raise RequestError("DEADLINE_EXCEEDED", text) from None
-        if data is aio.EOF:
-            raise RequestError("INVALID_ARGUMENT", f"request: none came: expected a {call.request.__name__}")
-        return cast(bytes, data)
 
     async def _answer(self, call: Call, request: Any, context: Any) -> bytes:
         most = self._settings.deadline_seconds_max
@@ -331,13 +312,6 @@ class RpcServer:
             close = getattr(replies, "aclose", None)
             if close is not None:
                 await close()
-
-
-def _trace_of(context: Any) -> Headers:
-    if not tracing.is_on():
-        return ()
-    found = context.invocation_metadata() or ()
-    return tracing.carried((key, value.encode() if isinstance(value, str) else value) for key, value in found)
 
 
 # ── Client ──────────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -1,0 +1,43 @@
+"""A call as it comes to a server: its message, the request that this is, and the trace that it belongs to."""
+
+import asyncio
+from typing import Any, cast
+
+from google.protobuf.message import DecodeError
+from grpc import aio
+
+from spillway import tracing
+from spillway.api import RequestError
+from spillway.bus import Headers
+from spillway.rpc.calls import Call
+from spillway.wire import TooManyEntries
+
+
+async def message_of(call: Call, context: Any, seconds: float) -> bytes:
+    """Nothing of it is read before. Raises DEADLINE_EXCEEDED after so many seconds, INVALID_ARGUMENT where none comes."""
+    try:
+        async with asyncio.timeout(seconds):
+            data = await context.read()
+    except TimeoutError:
+        text = f"{call.verb}: the request has not arrived within {seconds:g} s"
+        raise RequestError("DEADLINE_EXCEEDED", text) from None
+    if data is aio.EOF:
+        raise RequestError("INVALID_ARGUMENT", f"request: none came: expected a {call.request.__name__}")
+    return cast(bytes, data)
+
+
+def request_of(call: Call, data: bytes, entries_max: int) -> Any:
+    """Raises INVALID_ARGUMENT: for no such request, or one with more entries."""
+    try:
+        return call.read_request(data, entries_max)
+    except DecodeError as error:
+        raise RequestError("INVALID_ARGUMENT", f"request: not a {call.request.__name__}: {error}") from error
+    except TooManyEntries as error:
+        raise RequestError("INVALID_ARGUMENT", str(error)) from error
+
+
+def trace_of(context: Any) -> Headers:
+    if not tracing.is_on():
+        return ()
+    found = context.invocation_metadata() or ()
+    return tracing.carried((key, value.encode() if isinstance(value, str) else value) for key, value in found)
