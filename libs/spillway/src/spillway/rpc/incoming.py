@@ -14,7 +14,7 @@ from spillway.wire import TooManyEntries
 
 
 async def message_of(call: Call, context: Any, seconds: float) -> bytes:
-    """Nothing of it is read before. Raises DEADLINE_EXCEEDED after so many seconds, INVALID_ARGUMENT where none comes."""
+    """Nothing of it is read before. Raises DEADLINE_EXCEEDED after so many seconds, INVALID_ARGUMENT for none."""
     try:
         async with asyncio.timeout(seconds):
             data = await context.read()
