@@ -27,9 +27,9 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from spillway import api, metrics
 from spillway.rpc import call_server, front
 from spillway.rpc.connections import ADDRESS, ALL, STRANGERS, Connections, Verdict, place_of
-from spillway.rpc.services import PLANNER, PlannerClient, RpcServer, RpcSettings
+from spillway.rpc.services import PLANNER, Patience, PlannerClient, RpcServer, RpcSettings
 
-SECONDS = 20.0
+SECONDS = 60.0
 """Until which every condition of these tests comes true, however busy the machine is."""
 TOKEN = "secret"
 PATH = b"/spillway.v1.Planner/ListClusters"
@@ -68,9 +68,10 @@ class Door:
     tls: ssl.SSLContext | None
 
     def client(self, **options: Any) -> PlannerClient:
-        return PlannerClient(
-            [self.endpoint], **{"retry_seconds": 0.0, "timeout_seconds": SECONDS, **self.options, **options}
-        )
+        given = {"retry_seconds": 0.0, "timeout_seconds": SECONDS, **self.options, **options}
+        made = PlannerClient([self.endpoint], **given)
+        made.patience = Patience(SECONDS, SECONDS, SECONDS)
+        return made
 
     @property
     def endpoint(self) -> str:
@@ -242,7 +243,7 @@ async def test_paths_that_are_no_text_cost_nobody_an_answer(kind: str, tmp_path:
                 writer.transport.abort()
 
     with structlog.testing.capture_logs() as lines:
-        async with served(kind, tmp_path) as door:
+        async with served(kind, tmp_path, stranger_seconds=600.0) as door:
             crowd = [asyncio.create_task(flood(door)) for _ in range(2)]
             good = 0
             while sent < 60 or good < 20:
@@ -347,7 +348,7 @@ async def test_a_strangers_connection_ends_and_a_known_one_stays(
     kind: str, tmp_path: Path, behave: Callable[[asyncio.StreamWriter], Awaitable[None]]
 ) -> None:
     kind = "token" if kind == "open" else kind
-    async with served(kind, tmp_path, stranger_seconds=0.5) as door, door.client() as client:
+    async with served(kind, tmp_path, stranger_seconds=1.0) as door, door.client(retry_seconds=SECONDS) as client:
         await ask(client)
         reader, writer = await (door.plain() if kind == "mtls" else door.stranger())
         doing = asyncio.create_task(behave(writer))
