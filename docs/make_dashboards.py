@@ -97,6 +97,7 @@ OVERVIEW: Final = Dashboard(
                 Panel("From a call to its answer", SECONDS, times("spillway_request_seconds", "verb")),
                 Panel("Being answered", COUNT, now("spillway_requests_running", "instance")),
                 Panel("Not let in", PER_SECOND, rate("spillway_requests_denied_total", "reason")),
+                Panel("Connections refused", PER_SECOND, rate("spillway_connections_refused_total", "reason")),
                 Panel("Parts that are not ready", COUNT, (("spillway_ready == 0", "{{instance}} {{part}}"),)),
             ),
         ),

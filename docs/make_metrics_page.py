@@ -36,6 +36,7 @@ SERVICES_BY_LIBRARY: Final = {
     "running/standby": ("planner", "hpa", "descheduler"),
     "rpc/services": ("planner", "hpa", "descheduler"),
     "rpc/callers": ("planner", "hpa", "descheduler"),
+    "rpc/front": ("planner", "hpa", "descheduler"),
     "store": ("planner",),
 }
 """Which services set what a module of libs/spillway sets."""
