@@ -29,7 +29,20 @@ from spillway.api import (
 from spillway.events import PHASE_ACTIVE, PHASE_DRAINING, PHASE_LEAVING, STATE_ENDED, STATE_PRESENT, Event
 from spillway.model import NO_GENERATION, Generation, Part, WorkloadFacts
 
-from .builders import Fleet, cluster, deployment, facts, job, node, policy, room, shape, statefulset, template, texts
+from .builders import (
+    Fleet,
+    cluster,
+    deployment,
+    facts,
+    job,
+    node,
+    policy,
+    room,
+    shape,
+    statefulset,
+    template,
+    texts,
+)
 from .member import observed
 
 DB = ("default", "db")
@@ -241,10 +254,14 @@ def test_placed_whole_and_refused_when_the_policy_says_so() -> None:
     assert caught.value.code == "FAILED_PRECONDITION"
 
 
+LABELS = {"app": "web", "tier": "x"}
+TWO_LABELS, OF_BOTH = template(labels=LABELS), {"matchLabels": LABELS}
 REFUSED: dict[str, tuple[dict[str, Any], tuple[dict[str, Any], ...], str]] = {
     "another kind": (deployment(2, "db"), (statefulset(2),), "it is a Deployment: expected the same kind"),
     "a fixed field": (statefulset(2), (statefulset(2) | {"spec": statefulset(2)["spec"] | {"serviceName": "x"}},),
                       "StatefulSet.spec.serviceName cannot be changed"),
+    "a Deployment's selector": (deployment(2, "db"), (deployment(2, "db", TWO_LABELS, selector=OF_BOTH),),
+                                "workload default/db: Deployment.spec.selector cannot be changed in a cluster"),
     "a Job's template": (job(2, "db"), (job(2, "db", template(restartPolicy="OnFailure")),),
                          "Job.spec.template cannot be changed"),
     "a policy without its cluster": (statefulset(2), (statefulset(2), policy(tiers=OWN_FIRST[1:])),
@@ -260,6 +277,19 @@ def test_what_cannot_change_must_be_deleted_first(before: Any, after: Any, messa
         apply(fleet, *after)
     assert caught.value.code == "FAILED_PRECONDITION"
     assert message in caught.value.text
+
+
+def test_a_selector_that_a_cluster_would_take_is_taken() -> None:
+    """An empty part of it is none; and where no cluster has the object it may be another one."""
+    fleet = Fleet(own_1=[node("a")])
+    labels = {"matchLabels": {"app": "web"}}
+    apply(fleet, deployment(2, selector=labels))
+    assert placed(apply(fleet, deployment(3, selector=labels | {"matchExpressions": []}))) == {"own-1": 3}
+    assert apply(fleet, deployment(99, selector=labels)).unplaced
+    waits = apply(fleet, deployment(2, "late", selector=labels))
+    assert (placed(waits), waits.unplaced) == ({}, 2)
+    other = {"matchExpressions": [{"key": "app", "operator": "In", "values": ["web"]}]}
+    assert apply(fleet, deployment(2, "late", selector=other)).unplaced == 2
 
 
 def test_a_job_is_not_scaled_but_applied() -> None:

@@ -185,6 +185,7 @@ def _asked(state: PlannerState, request: ExplainRequest) -> Subject:
     known = state.workloads.get((declaration.namespace, declaration.name))
     known = None if known is None or is_gone(known) or known.declared.deleting else known
     declaring.check_kind(known, declaration)
+    declaring.check_unchangeable(known, declaration)
     declaring.check_policy(state, declaration)
     declared = declaring.declared(state, declaration, known)
     return Subject(declared, read_template(declared.manifest, declared.namespace), known)

@@ -11,15 +11,15 @@ DEPLOYMENT, STATEFULSET, JOB = "Deployment", "StatefulSet", "Job"
 class WorkloadKind:
     """replicas: the field of the spec that says how many pods. whole: all its replicas are in one cluster.
 
-    changeable: the fields of the spec that a member lets change; None where all that matters may.
+    changeable: the fields of the spec that a member lets change.
     """
 
     name: str
     api_version: str
     replicas: str
     fields: frozenset[str]
+    changeable: frozenset[str]
     whole: bool = False
-    changeable: frozenset[str] | None = None
 
 
 KINDS: Mapping[str, WorkloadKind] = {
@@ -30,6 +30,10 @@ KINDS: Mapping[str, WorkloadKind] = {
         frozenset(
             ("minReadySeconds", "paused", "progressDeadlineSeconds", "replicas", "revisionHistoryLimit", "selector",
              "strategy", "template")
+        ),
+        changeable=frozenset(
+            ("minReadySeconds", "paused", "progressDeadlineSeconds", "replicas", "revisionHistoryLimit", "strategy",
+             "template")
         ),
     ),
     STATEFULSET: WorkloadKind(
@@ -82,12 +86,17 @@ def rolls_with(manifest: Mapping[str, Any]) -> Any:
 
 def first_unchangeable(before: Mapping[str, Any], after: Mapping[str, Any]) -> str:
     """The first field, by name, in which two manifests of a kind differ and a member lets nothing change."""
-    changeable = KINDS[after["kind"]].changeable
-    if changeable is None:
-        return ""
     one, other = before["spec"], after["spec"]
-    fields = sorted((one.keys() | other.keys()) - changeable)
-    return next((field for field in fields if one.get(field) != other.get(field)), "")
+    fields = sorted((one.keys() | other.keys()) - KINDS[after["kind"]].changeable)
+    return next((field for field in fields if _as_compared(field, one) != _as_compared(field, other)), "")
+
+
+def _as_compared(field: str, spec: Mapping[str, Any]) -> Any:
+    """As an API server compares: an empty part of a selector is as one that is not there."""
+    value = spec.get(field)
+    if field == "selector" and isinstance(value, dict):
+        return {name: part for name, part in value.items() if part}
+    return value
 
 
 def completions_of(manifest: Mapping[str, Any]) -> int | None:

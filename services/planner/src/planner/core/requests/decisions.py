@@ -104,6 +104,7 @@ def _placed(state: PlannerState, declaration: Declaration, moment: Moment) -> tu
         raise RequestError("FAILED_PRECONDITION", f"workload {'/'.join(known.key)}: Deleting: {_still_there(known)}")
     transfer.refuse_in_transfer(known)
     declaring.check_kind(known, declaration)
+    declaring.check_unchangeable(known, declaration)
     declaring.check_policy(state, declaration)
     declaring.check_dependencies(state, declaration)
     declared = declaring.declared(state, declaration, known)

@@ -148,14 +148,21 @@ def dependencies(declaration: Declaration, declared: WorkloadDeclared) -> tuple[
 
 
 def check_kind(known: Workload | None, declaration: Declaration) -> None:
-    """A name is one workload of one kind, until it is deleted; what a member lets nobody change is refused here."""
+    """A name is one workload of one kind, until it is deleted."""
     if known is None or is_gone(known):
         return
     name, before = f"workload {declaration.namespace}/{declaration.name}", known.declared
     if before.kind != declaration.kind:
         text = f"{name}: it is a {before.kind}: expected the same kind, not {declaration.kind}; delete it first"
         raise RequestError("FAILED_PRECONDITION", text)
-    field = first_unchangeable(json.loads(before.manifest), json.loads(declaration.manifest))
+
+
+def check_unchangeable(known: Workload | None, declaration: Declaration) -> None:
+    """What a member lets nobody change is refused here, as soon as a cluster may have the object."""
+    if known is None or is_gone(known) or not known.parts:
+        return
+    name = f"workload {declaration.namespace}/{declaration.name}"
+    field = first_unchangeable(json.loads(known.declared.manifest), json.loads(declaration.manifest))
     if field:
         text = f"{name}: {declaration.kind}.spec.{field} cannot be changed in a cluster; delete it first"
         raise RequestError("FAILED_PRECONDITION", text)
