@@ -11,7 +11,8 @@ from grpc import aio
 
 from spillway import api, metrics
 from spillway.api import RequestError
-from spillway.rpc.callers import READING_VERBS, Caller, CallersFile, callers_of
+from spillway.kubernetes.pod_security import BASELINE
+from spillway.rpc.callers import READING_VERBS, Caller, CallersFile, PodRights, callers_of
 from spillway.rpc.calls import PLANNER
 from spillway.rpc.security import Gate, TooManyCalls
 from spillway.rpc.services import (
@@ -41,7 +42,8 @@ FILES = {
 
 @pytest.mark.parametrize("name", FILES)
 def test_each_form_of_the_file_says_the_same(name: str) -> None:
-    expected = Caller("ci", frozenset({"read"}), frozenset({"shop-*"}), digest("t"))
+    confined = PodRights(BASELINE, priority_classes=None, priority_max=0)
+    expected = Caller("ci", frozenset({"read"}), frozenset({"shop-*"}), digest("t"), confined)
     assert callers_of(FILES[name].encode(), name).by_token == {digest("t"): expected}
 
 

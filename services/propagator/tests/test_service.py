@@ -446,7 +446,8 @@ async def test_a_namespace_is_created_and_never_deleted(fleet: Any) -> None:
     await fleet.start()
     await asyncio.sleep(5)
     namespace = await fleet.api("own-1").get(NAMESPACES, "", "shop")
-    assert namespace["metadata"]["labels"]["spillway.io/fleet"] == "f1"
+    labels = namespace["metadata"]["labels"]
+    assert (labels["spillway.io/fleet"], labels["pod-security.kubernetes.io/enforce"]) == ("f1", "baseline")
     await fleet.place(2, {}, removing=("own-1",), namespace="shop")
     await asyncio.sleep(5)
     assert fleet.state()[0] == "Absent"

@@ -309,6 +309,22 @@ REFUSALS: dict[str, tuple[dict[str, Any], str]] = {
         "containers main: adds capabilities NET_ADMIN, SYS_TIME",
     ),
     "procMount": (with_container(securityContext={"procMount": "Unmasked"}), "procMount Unmasked"),
+    "no seccomp": (
+        with_container(securityContext={"seccompProfile": {"type": "Unconfined"}}),
+        "spec.containers[0].securityContext.seccompProfile.type: 'Unconfined': expected RuntimeDefault or Localhost",
+    ),
+    "no AppArmor": (
+        with_container(securityContext={"appArmorProfile": {"type": "Unconfined"}}),
+        "appArmorProfile.type: 'Unconfined'",
+    ),
+    "another type of SELinux": (
+        pod(securityContext={"seLinuxOptions": {"type": "spc_t"}}),
+        "spec.securityContext.seLinuxOptions.type: 'spc_t'",
+    ),
+    "a sysctl of its host": (
+        pod(securityContext={"sysctls": [{"name": "kernel.msgmax", "value": "65536"}]}),
+        "spec.securityContext.sysctls[0]: 'kernel.msgmax'",
+    ),
     "hostProcess": (with_container(securityContext={"windowsOptions": {"hostProcess": True}}), "hostProcess"),
     "an identity that the owner keeps by name": (
         pod(securityContext={"windowsOptions": {"gmsaCredentialSpecName": "billing"}}),

@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from typing import Final
 
+from spillway.kubernetes.pod_security import Violation
 from spillway.model import ObjectReference
 
 ON_HOLD: Final = "on hold: "
@@ -59,6 +60,11 @@ def changed_field(message: str) -> str:
 def before_change(message: str) -> str:
     """What a status says beside what was changed."""
     return message.partition(CHANGED)[0].removesuffix("; ")
+
+
+def violation_text(one: Violation, of: str = "") -> str:
+    """What of a pod is not within its level of Pod Security. of: what the pod is in, as `spec.template.`."""
+    return f"{of}{one.field}: {one.value!r:.100}: expected {one.expected}"
 
 
 def object_name(one: ObjectReference) -> str:

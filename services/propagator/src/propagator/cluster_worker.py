@@ -100,7 +100,14 @@ class ClusterWorker:
         self._proof = shared.proof
         self._reach = Reach(shared.settings, shared.slots)
         self._namespaces = Namespaces(shared.clock, shared.settings.namespace_missing_seconds)
-        self._member = Member(api, shared.rules.fleet, shared.clock, self._reach.answered, self._namespaces)
+        self._member = Member(
+            api,
+            shared.rules.fleet,
+            shared.clock,
+            self._reach.answered,
+            self._namespaces,
+            shared.settings.namespace_pod_security,
+        )
         self._mirror = Mirror(cluster)
         self._queue = WorkQueue[Target]()
         self._memories = Memories(shared.desired.status, shared.rules, shared.clock)

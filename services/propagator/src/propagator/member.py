@@ -60,6 +60,7 @@ from spillway.kubernetes.objects import (
     VOLUME_CLAIMS,
     Kind,
 )
+from spillway.kubernetes.pod_security import ANY, ENFORCE_LABEL
 
 T = TypeVar("T")
 
@@ -89,12 +90,14 @@ class Member:
         clock: Callable[[], float],
         answered: Callable[[], None],
         namespaces: Namespaces,
+        pod_security: str = ANY,
     ) -> None:
         self._api = api
         self._fleet = fleet
         self._clock = clock
         self._answered = answered
         self.namespaces = namespaces
+        self._pod_security = pod_security
 
     async def read(self, target: Target, references: Iterable[Reference], kind: str = DEPLOYMENT) -> Live:
         """The workload's object and these dependencies, whoever's they are, from the store and not from a cache."""
@@ -208,10 +211,12 @@ class Member:
         return self.namespaces.has(name)
 
     async def _ensure_namespace(self, name: str) -> None:
+        """A new one enforces Pod Security; one that is there is somebody else's to label."""
+        enforced = {} if self._pod_security == ANY else {ENFORCE_LABEL: self._pod_security}
         manifest: Manifest = {
             "apiVersion": "v1",
             "kind": "Namespace",
-            "metadata": {"name": name, "labels": {LABEL_FLEET: self._fleet}},
+            "metadata": {"name": name, "labels": {LABEL_FLEET: self._fleet, **enforced}},
         }
         try:
             await self._create(NAMESPACES, manifest)

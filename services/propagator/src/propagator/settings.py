@@ -1,7 +1,11 @@
 """What can be chosen about a propagator; each field is the variable SPILLWAY_PROPAGATOR_<NAME>."""
 
 from dataclasses import dataclass
+from typing import Annotated
 
+from msgspec import Meta
+
+from spillway.kubernetes.pod_security import BASELINE, LEVELS
 from spillway.running.cluster_turns import ClusterTurnSettings
 from spillway.settings import setting
 
@@ -9,6 +13,10 @@ from spillway.settings import setting
 @dataclass(frozen=True, slots=True)
 class Settings(ClusterTurnSettings):
     create_namespaces: bool = setting(True, "whether namespaces that workloads need are created in members")
+    namespace_pod_security: Annotated[str, Meta(pattern=f"^({'|'.join(LEVELS)})$")] = setting(
+        BASELINE,
+        "level of Pod Security that namespaces created in members enforce; any: no label",
+    )
     corrections_max: int = setting(3, "times within the window that one object is put right, whatever its versions")
     creations_max: int = setting(10, "times within the window that one version of an object is created")
     window_seconds: float = setting(600.0, "window of these maxima, seconds")

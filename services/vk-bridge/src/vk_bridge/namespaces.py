@@ -8,14 +8,13 @@ import structlog
 
 from spillway.clusters.api import CONFIG_MAPS, NAMESPACES, SECRETS, AlreadyExists, ClusterApi
 from spillway.kubernetes.objects import VOLUME_CLAIMS, AnyObject, Kind
+from spillway.kubernetes.pod_security import BASELINE, ENFORCE_LABEL, RESTRICTED
 from spillway.lending_marks import COPY_VERSION, FLEET, POD_NAMESPACE_PREFIX, POOL
 from vk_bridge.core.loan import Manifest
 from vk_bridge.reach import Reach
 
 NETWORK_POLICIES: Final = Kind("networking.k8s.io", "v1", "networkpolicies", AnyObject)
-POD_SECURITY: Final = "pod-security.kubernetes.io/enforce"
-BASELINE: Final = "baseline"
-AS_STRICT: Final = (BASELINE, "restricted")
+AS_STRICT: Final = (BASELINE, RESTRICTED)
 NO_INGRESS: Final = "no-ingress"
 HELD_KINDS: Final = tuple(replace(kind, metadata_only=True) for kind in (CONFIG_MAPS, SECRETS, VOLUME_CLAIMS))
 """What would be lost with a namespace and is nowhere else; pods are known by the watch."""
@@ -38,7 +37,7 @@ class Namespaces:
         """It is there afterwards, and as it should be; else why no pod of a pool may run in it."""
         if name in self._ready:
             return ""
-        labels = {FLEET: self._fleet, POD_SECURITY: BASELINE}
+        labels = {FLEET: self._fleet, ENFORCE_LABEL: BASELINE}
         if not await self._create(NAMESPACES, _manifest("v1", "Namespace", {"name": name, "labels": labels})):
             found = await self._reach.ask(lambda: self._api.get(NAMESPACES, "", name))
             if found is None or not self._is_ours(found):
@@ -85,12 +84,12 @@ class Namespaces:
     async def _secure(self, namespace: Manifest) -> None:
         metadata = namespace["metadata"]
         if not _is_secure(namespace):
-            change = {"metadata": {"labels": {POD_SECURITY: BASELINE}}}
+            change = {"metadata": {"labels": {ENFORCE_LABEL: BASELINE}}}
             version, uid = metadata["resourceVersion"], metadata["uid"]
             await self._reach.ask(
                 lambda: self._api.patch(NAMESPACES, "", metadata["name"], change, resource_version=version, uid=uid)
             )
-            log.warning("namespace labelled again", cluster=self._api.name, name=metadata["name"], label=POD_SECURITY)
+            log.warning("namespace labelled again", cluster=self._api.name, name=metadata["name"], label=ENFORCE_LABEL)
 
     async def _create(self, kind: Kind, manifest: dict[str, Any]) -> bool:
         """Whether it was not there."""
@@ -118,7 +117,7 @@ def is_copy(found: Manifest, pool_id: str = "") -> bool:
 
 
 def _is_secure(namespace: Manifest) -> bool:
-    return _labels(namespace).get(POD_SECURITY) in AS_STRICT
+    return _labels(namespace).get(ENFORCE_LABEL) in AS_STRICT
 
 
 def _labels(found: Manifest) -> Mapping[str, str]:

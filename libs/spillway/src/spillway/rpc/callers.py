@@ -15,6 +15,7 @@ from msgspec import Meta
 
 from spillway import metrics
 from spillway.api import RequestError
+from spillway.kubernetes.pod_security import ANY, BASELINE, LEVELS
 from spillway.metrics import VERBS
 from spillway.settings import OperatorError
 from spillway.yaml_text import read_yaml
@@ -54,6 +55,10 @@ class CallerEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     verbs: names, `read`, or "*"; must be given, so that a forgotten line gives no right. namespaces: names, or patterns
     in which * stands for any text, and ? for a character; "*" is also what belongs to no namespace: fleet and clusters.
     requests_per_second and request_bytes_max: 0 is the server's own.
+    pod_security: the level of Pod Security that its pods must be within. priority_classes, service_accounts: names or
+    patterns of those that its pods may have. priority_max: of its policies' priority. Where not given, pod_security,
+    priority_classes and priority_max are free for callers of all namespaces; for others they are baseline, all but
+    Kubernetes' own classes, and 0.
     """
 
     name: Annotated[str, Meta(min_length=1, max_length=253)]
@@ -62,6 +67,10 @@ class CallerEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     namespaces: tuple[Annotated[str, Meta(min_length=1, max_length=253)], ...] = (EVERYTHING,)
     requests_per_second: Annotated[float, Meta(ge=0)] = 0.0
     request_bytes_max: Annotated[int, Meta(ge=0)] = 0
+    pod_security: Annotated[str, Meta(pattern=f"^({'|'.join(LEVELS)})?$")] = ""
+    priority_classes: tuple[Annotated[str, Meta(min_length=1, max_length=253)], ...] | None = None
+    service_accounts: tuple[Annotated[str, Meta(min_length=1, max_length=253)], ...] = (EVERYTHING,)
+    priority_max: int | None = None
 
 
 class _CallersFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -69,8 +78,25 @@ class _CallersFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 @dataclass(frozen=True, slots=True)
+class PodRights:
+    """What a caller's pods may be, as in the file. priority_classes: None: all but Kubernetes' own. priority_max: None:
+    any."""
+
+    security: str = ANY
+    priority_classes: frozenset[str] | None = frozenset({EVERYTHING})
+    service_accounts: frozenset[str] = frozenset({EVERYTHING})
+    priority_max: int | None = None
+
+    @property
+    def is_bounded(self) -> bool:
+        """Whether anything is, beside the level."""
+        names_all = EVERYTHING in self.service_accounts and EVERYTHING in (self.priority_classes or ())
+        return not names_all or self.priority_max is not None
+
+
+@dataclass(frozen=True, slots=True)
 class Caller:
-    """Who calls, and what it may. verbs, namespaces: as in the file.
+    """Who calls, and what it may. verbs, namespaces, pods: as in the file.
 
     token_sha256: of the token that it came with, so that whoever holds the token of before is not this caller.
     """
@@ -79,6 +105,7 @@ class Caller:
     verbs: frozenset[str] = frozenset({EVERYTHING})
     namespaces: frozenset[str] = frozenset({EVERYTHING})
     token_sha256: str = ""
+    pods: PodRights = PodRights()
 
     @property
     def is_restricted(self) -> bool:
@@ -144,7 +171,20 @@ def callers_of(data: bytes, name: str) -> Callers:
 
 
 def _caller_of(entry: CallerEntry) -> Caller:
-    return Caller(entry.name, frozenset(entry.verbs or ()), frozenset(entry.namespaces), entry.token_sha256)
+    pods = _pod_rights_of(entry, confined=EVERYTHING not in entry.namespaces)
+    return Caller(entry.name, frozenset(entry.verbs or ()), frozenset(entry.namespaces), entry.token_sha256, pods)
+
+
+def _pod_rights_of(entry: CallerEntry, *, confined: bool) -> PodRights:
+    classes = frozenset(entry.priority_classes) if entry.priority_classes is not None else None
+    if classes is None and not confined:
+        classes = frozenset({EVERYTHING})
+    return PodRights(
+        security=entry.pod_security or (BASELINE if confined else ANY),
+        priority_classes=classes,
+        service_accounts=frozenset(entry.service_accounts),
+        priority_max=entry.priority_max if entry.priority_max is not None or not confined else 0,
+    )
 
 
 def _parsed(data: bytes, name: str) -> object:

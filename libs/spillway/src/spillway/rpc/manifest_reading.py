@@ -15,9 +15,11 @@ from spillway import metrics
 from spillway.api import PlanBatchRequest, RequestError
 from spillway.api_scaling import DeclarePolicyRequest
 from spillway.kubernetes.manifest_text import MANIFEST_BYTES_MAX, check_size, read_once
+from spillway.kubernetes.pod_security import ANY
 from spillway.reasons import TOO_MANY_RUN
 from spillway.rpc.callers import Caller
 from spillway.rpc.namespaces import check_namespaces
+from spillway.rpc.pods import bounds_pods, check_pods
 from spillway.yaml_text import ValueBudget
 
 READ_AT_ONCE_CHARACTERS: Final = 16_384
@@ -38,11 +40,13 @@ class ManifestReading:
     """values_max: the values of all YAML manifests in one request.
 
     waiting_max: how many long requests of one caller may be under way, including the one that is being read.
+    pod_security: the level that everybody's pods must be within.
     """
 
-    def __init__(self, values_max: int, waiting_max: int) -> None:
+    def __init__(self, values_max: int, waiting_max: int, pod_security: str = ANY) -> None:
         self._values_max = values_max
         self._waiting_max = waiting_max
+        self._pod_security = pod_security
         self._threads = ThreadPoolExecutor(THREADS, "manifests")
         self._lines: dict[str, _Line] = {}
 
@@ -56,8 +60,8 @@ class ManifestReading:
             for where, text in texts:
                 check_size(text, where)
         if sum(len(text) for _, text in texts) <= READ_AT_ONCE_CHARACTERS:
-            check_namespaces(caller, verb, request)
-            return request
+            is_looked_at = caller.is_restricted or bounds_pods(caller, self._pod_security)
+            return self._read_and_check(caller, verb, request) if is_looked_at else request
         line = self._lines.setdefault(caller.name, _Line(asyncio.Lock()))
         if line.asking >= self._waiting_max:
             metrics.REQUESTS_DENIED.labels("manifests").inc()
@@ -80,8 +84,10 @@ class ManifestReading:
         def read(text: str) -> str:
             return text if len(text) > MANIFEST_BYTES_MAX else read_once(text, budget)
 
-        request = _each_read(request, read)
+        if _manifests(request):
+            request = _each_read(request, read)
         check_namespaces(caller, verb, request)
+        check_pods(caller, verb, request, self._pod_security)
         return request
 
 

@@ -13,6 +13,7 @@ from typing import Annotated
 from msgspec import Meta
 
 from spillway.api import RequestError
+from spillway.kubernetes.pod_security import ANY, LEVELS
 from spillway.reasons import TOO_MANY_CALLS
 from spillway.rpc.callers import NOBODY, Caller, Callers, CallersFile
 from spillway.settings import OperatorError, setting
@@ -57,6 +58,9 @@ class RpcSettings:
     )
     manifests_waiting_max: Annotated[int, Meta(ge=1)] = setting(
         4, "requests with long manifests of one caller that are read or wait for it; they are read one after the other"
+    )
+    pod_security: Annotated[str, Meta(pattern=f"^({'|'.join(LEVELS)})$")] = setting(
+        ANY, "level of Pod Security that the pods of every caller must be within: any, baseline or restricted"
     )
     requests_per_second: Annotated[float, Meta(gt=0)] = setting(500.0, "calls a second that each caller may make")
     requests_burst: Annotated[int, Meta(ge=1)] = setting(1000, "calls that a caller may make at once, after a pause")

@@ -105,7 +105,8 @@ class RpcServer:
         self._fleet = fleet
         self._gate = Gate(settings, time.monotonic)
         self._shares = Shares(*self._gate.share_of_a_caller())
-        self._reading = ManifestReading(settings.manifest_values_max, settings.manifests_waiting_max)
+        of_callers = settings.manifest_values_max, settings.manifests_waiting_max
+        self._reading = ManifestReading(*of_callers, settings.pod_security)
         self._answers = answers
         self._service = service
         self._settings = settings

@@ -6,6 +6,7 @@ from typing import Any, Final
 
 import msgspec
 
+from spillway.kubernetes.pod_security import BASELINE, violations
 from spillway.lending_marks import (
     COPIES,
     COPY_BYTES,
@@ -20,6 +21,7 @@ from spillway.lending_marks import (
     owner_name,
     owner_namespace,
 )
+from spillway.texts import violation_text
 from vk_bridge.core.carried import CARRIED, carried_annotations, carried_labels
 from vk_bridge.core.downward import downward_annotations, translated_field
 from vk_bridge.core.known_fields import KEPT_SPEC
@@ -87,7 +89,8 @@ class Refused:
 
 
 def convert(pod: Manifest, node: str, side: PoolSide) -> Converted | Refused:
-    """The pod that runs on `node` for this pool pod."""
+    """The pod that runs on `node` for this pool pod, within Pod Security baseline: its owner's namespace enforces that,
+    where the owner's API server looks."""
     reasons = tuple(dict.fromkeys(reasons_against(pod["spec"])))
     if reasons:
         return Refused(reasons)
@@ -118,7 +121,8 @@ def convert(pod: Manifest, node: str, side: PoolSide) -> Converted | Refused:
         },
         "spec": spec,
     }
-    return Converted(made, tuple(sorted(translation.references.values())))
+    beyond = tuple(violation_text(one) for one in violations(made, BASELINE))
+    return Refused(beyond) if beyond else Converted(made, tuple(sorted(translation.references.values())))
 
 
 def host_name(pod_name: str) -> str:

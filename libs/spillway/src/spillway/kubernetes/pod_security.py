@@ -1,0 +1,288 @@
+"""Kubernetes' Pod Security Standards: what of a pod is not within the levels baseline and restricted.
+
+The checks, their names and what they allow are those of k8s.io/pod-security-admission v0.36.1, policy version v1.35.
+What they say is our own.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+ANY: Final = "any"
+BASELINE: Final = "baseline"
+RESTRICTED: Final = "restricted"
+LEVELS: Final = (ANY, BASELINE, RESTRICTED)
+"""The laxest first. any is what Kubernetes calls privileged."""
+ENFORCE_LABEL: Final = "pod-security.kubernetes.io/enforce"
+"""Of a namespace: the level below which its API server lets no pod in."""
+
+ADDED_CAPABILITIES: Final = (
+    "AUDIT_WRITE", "CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "KILL", "MKNOD", "NET_BIND_SERVICE", "SETFCAP",
+    "SETGID", "SETPCAP", "SETUID", "SYS_CHROOT",
+)  # fmt: skip
+SYSCTLS: Final = (
+    "kernel.shm_rmid_forced",
+    "net.ipv4.ip_local_port_range",
+    "net.ipv4.ip_local_reserved_ports",
+    "net.ipv4.ip_unprivileged_port_start",
+    "net.ipv4.ping_group_range",
+    "net.ipv4.tcp_fin_timeout",
+    "net.ipv4.tcp_keepalive_intvl",
+    "net.ipv4.tcp_keepalive_probes",
+    "net.ipv4.tcp_keepalive_time",
+    "net.ipv4.tcp_rmem",
+    "net.ipv4.tcp_syncookies",
+    "net.ipv4.tcp_wmem",
+)
+SELINUX_TYPES: Final = ("", "container_t", "container_init_t", "container_kvm_t", "container_engine_t")
+PROFILE_TYPES: Final = ("RuntimeDefault", "Localhost")
+VOLUMES: Final = (
+    "configMap", "csi", "downwardAPI", "emptyDir", "ephemeral", "image", "persistentVolumeClaim", "projected", "secret",
+)  # fmt: skip
+APPARMOR_ANNOTATION: Final = "container.apparmor.security.beta.kubernetes.io/"
+APPARMOR_DEFAULT, APPARMOR_LOCAL = "runtime/default", "localhost/"
+CONTAINERS: Final = ("initContainers", "containers", "ephemeralContainers")
+Object = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Violation:
+    """check: its name in Kubernetes. field: where in the pod. expected: what there may be, for people."""
+
+    check: str
+    field: str
+    value: Any
+    expected: str
+
+
+Found = Iterator[Violation]
+
+
+def violations(pod: Object, level: str) -> Found:
+    """What of a pod, or of a pod template, is not within a level: `metadata` and `spec` of it are looked at.
+
+    What is not of the API's schema is passed over: the API server refuses it. Raises ValueError for an unknown level.
+    """
+    if level not in LEVELS:
+        raise ValueError(f"level {level!r}: expected one of {', '.join(LEVELS)}")
+    if level == ANY:
+        return
+    spec = _mapping(pod.get("spec"))
+    yield from _of_metadata(_mapping(pod.get("metadata")))
+    for check in _BASELINE if level == BASELINE else (*_BASELINE, *_RESTRICTED):
+        yield from check(spec)
+    if level == BASELINE and not _has_user_namespace(spec):
+        yield from _proc_mounts(spec)
+
+
+# ── Baseline ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _of_metadata(metadata: Object) -> Found:
+    for key, value in _mapping(metadata.get("annotations")).items():
+        if not str(key).startswith(APPARMOR_ANNOTATION):
+            continue
+        if value not in ("", APPARMOR_DEFAULT) and not str(value).startswith(APPARMOR_LOCAL):
+            where = f"metadata.annotations[{key}]"
+            yield Violation("appArmorProfile", where, value, f"{APPARMOR_DEFAULT} or {APPARMOR_LOCAL}…")
+
+
+def _host_namespaces(spec: Object) -> Found:
+    for name in ("hostNetwork", "hostPID", "hostIPC"):
+        if spec.get(name):
+            yield Violation("hostNamespaces", f"spec.{name}", spec[name], "false")
+
+
+def _privileged(spec: Object) -> Found:
+    for where, context in _contexts_of_containers(spec):
+        if context.get("privileged"):
+            yield Violation("privileged", f"{where}.privileged", context["privileged"], "false")
+
+
+def _capabilities(spec: Object) -> Found:
+    for where, context in _contexts_of_containers(spec):
+        for added in _list(_mapping(context.get("capabilities")).get("add")):
+            if added not in ADDED_CAPABILITIES:
+                expected = f"some of {', '.join(ADDED_CAPABILITIES)}"
+                yield Violation("capabilities_baseline", f"{where}.capabilities.add", added, expected)
+
+
+def _host_paths(spec: Object) -> Found:
+    for index, volume in enumerate(_list(spec.get("volumes"))):
+        if _mapping(volume).get("hostPath") is not None:
+            yield Violation("hostPathVolumes", f"spec.volumes[{index}].hostPath", _named(volume), "another volume")
+
+
+def _host_ports(spec: Object) -> Found:
+    for where, container in _containers(spec):
+        for index, port in enumerate(_list(container.get("ports"))):
+            if found := _mapping(port).get("hostPort"):
+                yield Violation("hostPorts", f"{where}.ports[{index}].hostPort", found, "none")
+
+
+def _probed_hosts(spec: Object) -> Found:
+    for where, container in _containers(spec):
+        lifecycle = _mapping(container.get("lifecycle"))
+        handlers = [(name, container.get(name)) for name in ("livenessProbe", "readinessProbe", "startupProbe")]
+        handlers += [(f"lifecycle.{name}", lifecycle.get(name)) for name in ("postStart", "preStop")]
+        for handler, value in handlers:
+            for way in ("httpGet", "tcpSocket"):
+                if host := _mapping(_mapping(value).get(way)).get("host"):
+                    yield Violation("hostProbesAndHostLifecycle", f"{where}.{handler}.{way}.host", host, "none")
+
+
+def _app_armor(spec: Object) -> Found:
+    for where, context in _contexts(spec):
+        profile = context.get("appArmorProfile")
+        if profile is not None and _type_of(profile) not in PROFILE_TYPES:
+            yield _bad_profile("appArmorProfile", where, profile)
+
+
+def _selinux(spec: Object) -> Found:
+    for where, context in _contexts(spec):
+        options = _mapping(context.get("seLinuxOptions"))
+        if (options.get("type") or "") not in SELINUX_TYPES:
+            expected = ", ".join(SELINUX_TYPES[1:])
+            yield Violation("seLinuxOptions", f"{where}.seLinuxOptions.type", options["type"], expected)
+        for name in ("user", "role"):
+            if options.get(name):
+                yield Violation("seLinuxOptions", f"{where}.seLinuxOptions.{name}", options[name], "none")
+
+
+def _proc_mounts(spec: Object) -> Found:
+    for where, context in _contexts_of_containers(spec):
+        if context.get("procMount") not in (None, "Default"):
+            yield Violation("procMount", f"{where}.procMount", context["procMount"], "Default")
+
+
+def _seccomp(spec: Object) -> Found:
+    for where, context in _contexts(spec):
+        profile = context.get("seccompProfile")
+        if profile is not None and _type_of(profile) not in PROFILE_TYPES:
+            yield _bad_profile("seccompProfile", where, profile)
+
+
+def _sysctls(spec: Object) -> Found:
+    for index, one in enumerate(_list(_mapping(spec.get("securityContext")).get("sysctls"))):
+        if _mapping(one).get("name") not in SYSCTLS:
+            yield Violation("sysctls", f"spec.securityContext.sysctls[{index}]", _named(one), "a sysctl that is safe")
+
+
+def _windows_host_process(spec: Object) -> Found:
+    for where, context in _contexts(spec):
+        if found := _mapping(context.get("windowsOptions")).get("hostProcess"):
+            yield Violation("windowsHostProcess", f"{where}.windowsOptions.hostProcess", found, "false")
+
+
+# ── Restricted ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _volume_types(spec: Object) -> Found:
+    """A volume that names no source is an emptyDir: the API server's default."""
+    for index, volume in enumerate(_list(spec.get("volumes"))):
+        kinds = [kind for kind, source in _mapping(volume).items() if kind != "name" and source is not None]
+        if kinds and not any(kind in VOLUMES for kind in kinds):
+            expected = f"one of {', '.join(VOLUMES)}"
+            yield Violation("restrictedVolumes", f"spec.volumes[{index}]", _named(volume), expected)
+
+
+def _escalation(spec: Object) -> Found:
+    for where, context in _contexts_of_containers(spec) if not _is_windows(spec) else ():
+        value = context.get("allowPrivilegeEscalation")
+        if value is not False:
+            yield Violation("allowPrivilegeEscalation", f"{where}.allowPrivilegeEscalation", value, "false")
+
+
+def _dropped(spec: Object) -> Found:
+    for where, context in _contexts_of_containers(spec) if not _is_windows(spec) else ():
+        capabilities = _mapping(context.get("capabilities"))
+        if "ALL" not in _list(capabilities.get("drop")):
+            where_dropped, value = f"{where}.capabilities.drop", capabilities.get("drop")
+            yield Violation("capabilities_restricted", where_dropped, value, '["ALL"]')
+        for added in _list(capabilities.get("add")):
+            if added != "NET_BIND_SERVICE":
+                yield Violation("capabilities_restricted", f"{where}.capabilities.add", added, "NET_BIND_SERVICE alone")
+
+
+def _non_root(spec: Object) -> Found:
+    if _has_user_namespace(spec):
+        return
+    of_pod = _mapping(spec.get("securityContext")).get("runAsNonRoot")
+    if of_pod is not None and of_pod is not True:
+        yield Violation("runAsNonRoot", "spec.securityContext.runAsNonRoot", of_pod, "true")
+    for where, context in _contexts_of_containers(spec):
+        value = context.get("runAsNonRoot")
+        if value is not True and not (value is None and of_pod is True):
+            yield Violation("runAsNonRoot", f"{where}.runAsNonRoot", value, "true, here or of the pod")
+
+
+def _users(spec: Object) -> Found:
+    for where, context in _contexts(spec) if not _has_user_namespace(spec) else ():
+        if context.get("runAsUser") == 0:
+            yield Violation("runAsUser", f"{where}.runAsUser", 0, "another user than 0")
+
+
+def _seccomp_is_set(spec: Object) -> Found:
+    if _is_windows(spec) or _type_of(_mapping(spec.get("securityContext")).get("seccompProfile")) in PROFILE_TYPES:
+        return
+    for where, context in _contexts_of_containers(spec):
+        if context.get("seccompProfile") is None:
+            expected = f"{' or '.join(PROFILE_TYPES)}, here or of the pod"
+            yield Violation("seccompProfile_restricted", f"{where}.seccompProfile", None, expected)
+
+
+_BASELINE: Final[Sequence[Callable[[Object], Found]]] = (
+    _host_namespaces, _privileged, _capabilities, _host_paths, _host_ports, _probed_hosts, _app_armor, _selinux,
+    _seccomp, _sysctls, _windows_host_process,
+)  # fmt: skip
+_RESTRICTED: Final[Sequence[Callable[[Object], Found]]] = (
+    _proc_mounts, _volume_types, _escalation, _dropped, _non_root, _users, _seccomp_is_set,
+)  # fmt: skip
+
+
+# ── What a pod has ──────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _containers(spec: Object) -> Iterator[tuple[str, Object]]:
+    for kind in CONTAINERS:
+        for index, container in enumerate(_list(spec.get(kind))):
+            yield f"spec.{kind}[{index}]", _mapping(container)
+
+
+def _contexts_of_containers(spec: Object) -> Iterator[tuple[str, Object]]:
+    for where, container in _containers(spec):
+        yield f"{where}.securityContext", _mapping(container.get("securityContext"))
+
+
+def _contexts(spec: Object) -> Iterator[tuple[str, Object]]:
+    yield "spec.securityContext", _mapping(spec.get("securityContext"))
+    yield from _contexts_of_containers(spec)
+
+
+def _has_user_namespace(spec: Object) -> bool:
+    """Root in such a pod is nobody on its node."""
+    return spec.get("hostUsers") is False
+
+
+def _is_windows(spec: Object) -> bool:
+    return _mapping(spec.get("os")).get("name") == "windows"
+
+
+def _bad_profile(check: str, where: str, profile: object) -> Violation:
+    return Violation(check, f"{where}.{check}.type", _type_of(profile), " or ".join(PROFILE_TYPES))
+
+
+def _type_of(profile: object) -> object:
+    return _mapping(profile).get("type")
+
+
+def _named(value: object) -> object:
+    return _mapping(value).get("name")
+
+
+def _mapping(value: object) -> Object:
+    return value if isinstance(value, Mapping) else {}
+
+
+def _list(value: object) -> Iterable[Any]:
+    return value if isinstance(value, list) else ()

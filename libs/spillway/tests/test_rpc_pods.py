@@ -1,0 +1,148 @@
+"""What may be in the pods of a caller, by the callers file and by a setting for everybody."""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from spillway.api import ApplyRequest, BatchItem, PlanBatchRequest, RequestError, ScaleRequest
+from spillway.kubernetes.pod_security import ANY, BASELINE, RESTRICTED
+from spillway.reasons import PODS_NOT_ALLOWED
+from spillway.rpc.callers import Caller, callers_of
+from spillway.rpc.manifest_reading import READ_AT_ONCE_CHARACTERS, ManifestReading
+
+from .pods_by_level import within_restricted
+
+SHOP = {"name": "shop", "verbs": ["*"], "namespaces": ["shop"]}
+ROOT = {"name": "root", "verbs": ["*"]}
+DEFAULT_ALONE = {"service_accounts": ["default"]}
+HOST_PATH = {"volumes": [{"name": "v", "hostPath": {"path": "/"}}]}
+
+
+def caller(entry: dict[str, Any], **fields: Any) -> Caller:
+    entries = {"callers": [{**entry, **fields}]}
+    return callers_of(json.dumps(entries).encode(), "callers.json").by_certificate[entry["name"]]
+
+
+def deployment(**pod: Any) -> str:
+    template = within_restricted()
+    template["spec"].update(pod)
+    metadata = {"name": "web", "namespace": "shop"}
+    return json.dumps({"kind": "Deployment", "metadata": metadata, "spec": {"template": template}})
+
+
+def service(**spec: Any) -> str:
+    return json.dumps({"kind": "Service", "metadata": {"name": "web", "namespace": "shop"}, "spec": spec})
+
+
+def policy(priority: int) -> str:
+    return json.dumps({"kind": "PlacementPolicy", "metadata": {"namespace": "shop"}, "spec": {"priority": priority}})
+
+
+@pytest.fixture
+def reading() -> Iterator[ManifestReading]:
+    made = ManifestReading(5_000, waiting_max=2)
+    yield made
+    made.close()
+
+
+async def refusal(asked: Caller, manifest: str, verb: str = "apply", floor: str = ANY) -> str:
+    """Empty when it may."""
+    reading = ManifestReading(5_000, 2, floor)
+    try:
+        await reading.checked(asked, verb, ApplyRequest((manifest,)))
+        return ""
+    except RequestError as error:
+        found = error
+    finally:
+        reading.close()
+    assert (found.code, found.reason) == ("PERMISSION_DENIED", PODS_NOT_ALLOWED)
+    assert found.text.startswith(f"manifests[0]: caller {asked.name!r} may not have this: ")
+    return found.text
+
+
+@pytest.mark.parametrize(
+    ("entry", "fields", "manifest", "refused"),
+    [
+        (SHOP, {}, deployment(), ""),
+        (SHOP, {}, deployment(hostPID=True), "Pod Security baseline: spec.template.spec.hostPID: True: expected false"),
+        (SHOP, {}, deployment(**HOST_PATH), "spec.template.spec.volumes[0].hostPath"),
+        (SHOP, {"pod_security": "any"}, deployment(**HOST_PATH), ""),
+        (SHOP, {"pod_security": "restricted"}, deployment(securityContext={"runAsUser": 0}), "Pod Security restricted"),
+        (SHOP, {}, deployment(securityContext={"runAsUser": 0}), ""),
+        (ROOT, {}, deployment(**HOST_PATH), ""),
+        (ROOT, {"pod_security": "baseline"}, deployment(**HOST_PATH), "Pod Security baseline"),
+        (SHOP, {}, deployment(priorityClassName="system-node-critical"), "expected none of system-*"),
+        (SHOP, {}, deployment(priorityClassName="high"), ""),
+        (SHOP, {"priority_classes": ["low-*"]}, deployment(priorityClassName="high"), "expected one of low-*"),
+        (SHOP, {"priority_classes": []}, deployment(), ""),
+        (SHOP, {"priority_classes": ["*"]}, deployment(priorityClassName="system-node-critical"), ""),
+        (ROOT, {}, deployment(priorityClassName="system-node-critical"), ""),
+        (SHOP, {}, deployment(serviceAccountName="builder"), ""),
+        (
+            SHOP,
+            {"service_accounts": ["default"]},
+            deployment(serviceAccountName="builder"),
+            "'builder': expected one of",
+        ),
+        (
+            SHOP,
+            {"service_accounts": ["default"]},
+            deployment(serviceAccount="builder"),
+            "spec.serviceAccount: 'builder'",
+        ),
+        (SHOP, {"service_accounts": ["default"]}, deployment(), ""),
+        (SHOP, {}, service(externalIPs=["10.96.0.10"]), "spec.externalIPs"),
+        (SHOP, {}, service(ports=[{"port": 80}]), ""),
+        (ROOT, {}, service(externalIPs=["10.96.0.10"]), ""),
+        (SHOP, {}, policy(1), "spec.priority: 1: expected at most 0"),
+        (SHOP, {}, policy(-5), ""),
+        (SHOP, {"priority_max": 10}, policy(10), ""),
+        (ROOT, {}, policy(1000), ""),
+        (ROOT, {"priority_max": 10}, policy(11), "expected at most 10"),
+    ],
+)
+@pytest.mark.parametrize("verb", ["apply", "plan"])
+async def test_what_a_caller_may_have(
+    verb: str, entry: dict[str, Any], fields: dict[str, Any], manifest: str, refused: str
+) -> None:
+    text = await refusal(caller(entry, **fields), manifest, verb)
+    assert bool(text) == bool(refused)
+    assert refused in text
+
+
+async def test_a_level_for_everybody_is_a_floor_and_no_more() -> None:
+    assert "restricted" in await refusal(caller(SHOP), deployment(securityContext={"runAsUser": 0}), floor=RESTRICTED)
+    assert "baseline" in await refusal(Caller("local"), deployment(hostPID=True), floor=BASELINE)
+    strict = caller(SHOP, pod_security="restricted")
+    assert "restricted" in await refusal(strict, deployment(securityContext={"runAsUser": 0}), floor=BASELINE)
+
+
+async def test_a_long_manifest_is_looked_at_too() -> None:
+    filling = "x" * READ_AT_ONCE_CHARACTERS
+    assert "hostPID" in await refusal(caller(SHOP), deployment(hostPID=True, nodeName=filling))
+    yaml = "kind: Deployment\nmetadata: {namespace: shop}\nspec: {template: {spec: {hostPID: true}}}\n"
+    assert "hostPID" in await refusal(caller(SHOP), f"{yaml}filling: {filling}\n")
+    assert "hostPID" in await refusal(caller(SHOP), yaml)
+
+
+async def test_of_a_batch_each_item_is_looked_at(reading: ManifestReading) -> None:
+    items = (
+        BatchItem(scale=ScaleRequest("shop", "web", 3)),
+        BatchItem(apply=ApplyRequest((deployment(hostIPC=True),))),
+    )
+    with pytest.raises(RequestError, match="hostIPC") as refused:
+        await reading.checked(caller(SHOP), "plan_batch", PlanBatchRequest(items))
+    assert refused.value.reason == PODS_NOT_ALLOWED
+
+
+async def test_many_violations_are_counted_and_three_are_named() -> None:
+    text = await refusal(caller(SHOP), deployment(hostPID=True, hostIPC=True, hostNetwork=True, **HOST_PATH))
+    assert text.endswith("; and 1 more")
+
+
+@pytest.mark.parametrize("field", ["pod_security", "priority_max", "service_accounts"])
+def test_what_the_file_may_not_say_is_refused(field: str) -> None:
+    with pytest.raises(Exception, match=field):
+        caller(SHOP, **{field: "privileged"})
