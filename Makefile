@@ -85,7 +85,7 @@ e2e: setup ## The platform as processes on real Kafka and Redis, with faults
 # helm is built here, not in the test that wants it first, whose time is bounded.
 test-kube: kube ## What needs real Kubernetes control planes
 	@$(RUN) python -m spillway_local.helm_binary
-	@SPILLWAY_KUBE=1 $(PYTEST) -m kube tests local services
+	@SPILLWAY_KUBE=1 $(PYTEST) -m kube tests local services libs
 
 test-secured: setup ## The platform on a Kafka with TLS, users and the rights of deploy/kafka/acls.sh; the script by Kafka's own tool
 	@SPILLWAY_SECURED=1 $(PYTEST) tests/contract/test_kafka_rights.py tests/e2e/test_secured_kafka.py
