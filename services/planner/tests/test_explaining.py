@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from planner.confined import OTHERS, explanation_seen_by
 from planner.core.explaining import explanation
 from planner.core.explaining.explanation import AGE, BINDS, ENOUGH, HELD, LEAVING, MAXIMUM, PHASE, POLICY, ROOM
 from planner.core.explaining.witness import node_reasons
 from planner.core.requests import answers, decisions
 from planner.core.timers import Hold
-from planner.explanations import OTHERS, seen_by
 from spillway.api import (
     ApplyRequest,
     CapacityRequest,
@@ -229,7 +229,7 @@ def test_who_reserved_is_shown_to_those_who_may_see_it(pattern: str, shown: str)
     fleet = Fleet(own_1=[node("a", 3000), node("b", 3000)])
     applied(fleet, deployment(1, "small"))
     reply = explained(fleet, supposed(deployment(2, "large", pod("3"))))
-    (own,) = seen_by(Caller("ann", namespaces=frozenset({pattern})), reply).clusters
+    (own,) = explanation_seen_by(Caller("ann", namespaces=frozenset({pattern})), reply).clusters
     assert own.reserved == ((shown, 1),)
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from planner.confined import clusters_seen_by
 from planner.core.explaining import exporting
 from planner.core.moving import moves
 from planner.core.requests import answers, braking, decisions, membership, node_list
@@ -39,6 +40,7 @@ from spillway.events import (
 )
 from spillway.lending_marks import LENT_CLUSTER, LENT_NODE
 from spillway.model import NODE_LENT, Generation, PodSelector, PodTerm, Taint
+from spillway.rpc.callers import Caller
 from spillway.troubles import TroubleCode
 
 from .builders import Fleet, cluster, deployment, group, node, policy, shape, texts
@@ -580,6 +582,22 @@ def test_a_cluster_is_shown_with_the_code_of_its_trouble(
     fleet.change("own-1", **said)
     (shown, _) = answers.list_clusters(fleet.state, fleet.now).clusters
     assert (shown.state, shown.trouble_code) == (state, code)
+
+
+def test_a_caller_of_some_namespaces_sees_which_clusters_there_are_and_nothing_of_others(fleet: Fleet) -> None:
+    keep(fleet, decisions.apply(fleet.state, ApplyRequest(texts(deployment(3))), fleet.moment()).events)
+    fleet.change("own-1", trouble="credentials: no file /etc/spillway/own-1", trouble_code=TroubleCode.UNREACHABLE)
+    reply = answers.list_clusters(fleet.state, fleet.now)
+    (whole,) = (one for one in reply.clusters if one.cluster == "own-1")
+    assert whole.replicas
+    assert clusters_seen_by(Caller("root"), reply) == reply
+    of_shop = clusters_seen_by(Caller("shop", namespaces=frozenset({"shop"})), reply).clusters
+    assert [one.cluster for one in of_shop] == [one.cluster for one in reply.clusters]
+    (shown,) = (one for one in of_shop if one.cluster == "own-1")
+    assert (shown.state, shown.tier, shown.trouble_code) == ("Unreachable", whole.tier, whole.trouble_code)
+    assert (shown.nodes, shown.allocatable) == (whole.nodes, whole.allocatable)
+    hidden = (shown.credential, shown.endpoint, shown.trouble, shown.requested, shown.replicas, shown.workloads)
+    assert hidden == ("", "", "", (), 0, 0)
 
 
 def test_what_is_exported_of_a_cluster_has_the_code_of_its_trouble(fleet: Fleet) -> None:

@@ -2,19 +2,15 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from dataclasses import replace
 
+from planner.confined import explanation_seen_by
 from planner.core.division.replaying import NotReplayable
 from planner.core.explaining import explanation
 from planner.core.state import PlannerState
 from planner.core.subject import Moment
 from spillway.api import ExplainReply, ExplainRequest, RequestError, invalid
 from spillway.events import DecisionRecorded
-from spillway.rpc.callers import Caller
 from spillway.rpc.security import CALLER
-
-OTHERS = "another namespace"
-"""In place of workloads that the caller may not see."""
 
 History = Callable[[str, str, int], Awaitable[tuple[DecisionRecorded, ...]]]
 
@@ -49,22 +45,6 @@ class Explanations:
                 next(steps)
                 await asyncio.sleep(0)
         except StopIteration as done:
-            return seen_by(CALLER.get(), done.value)
+            return explanation_seen_by(CALLER.get(), done.value)
         except NotReplayable as why:
             raise RequestError("FAILED_PRECONDITION", f"decision {request.decision}: {why}") from None
-
-
-def seen_by(caller: Caller, reply: ExplainReply) -> ExplainReply:
-    """Without the names of workloads in namespaces that the caller may not ask about."""
-    if not caller.is_restricted:
-        return reply
-    clusters = tuple(
-        replace(
-            entry,
-            reserved=tuple(
-                (name if caller.may_see(name.partition("/")[0]) else OTHERS, count) for name, count in entry.reserved
-            ),
-        )
-        for entry in reply.clusters
-    )
-    return replace(reply, clusters=clusters)

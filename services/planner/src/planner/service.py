@@ -11,6 +11,7 @@ from planner import batches, exports
 from planner.admissions import Admissions
 from planner.adoptions import Adoptions
 from planner.asked import Decide, T
+from planner.confined import clusters_seen_by
 from planner.core import placing
 from planner.core.all_clusters import heard_since
 from planner.core.headroom import Headrooms
@@ -401,7 +402,8 @@ class Planner:
 
     async def list_clusters(self, request: api.ListClustersRequest) -> api.ListClustersReply:
         await self.standby.readable()
-        return replace(answers.list_clusters(self.state, self._clocks.steady()), stale=not self.is_active)
+        reply = answers.list_clusters(self.state, self._clocks.steady())
+        return clusters_seen_by(CALLER.get(), replace(reply, stale=not self.is_active))
 
     async def list_nodes(self, request: api.ListNodesRequest) -> api.ListNodesReply:
         await self.standby.readable()
