@@ -50,6 +50,8 @@ from spillway_simulation.world import World
 DECLARED_WITHIN_SECONDS = 120.0
 AGAIN_SECONDS = 3.0
 NONE = Register(OWNED, None)
+CLOUD = "cloud"
+"""The last tier of a policy that names none."""
 KEY = "key"
 """The Secret that the pool's pods need."""
 
@@ -162,6 +164,7 @@ def unlent(world: World) -> Iterator[str]:
         if owner in oracle.joined:
             yield from _of_owner(world, oracle, owner, virtuals, pool_is_there=pool_is_there)
     yield from _recalls(oracle)
+    yield from _needed_for_nothing(world)
     for real, virtual in virtuals.items():
         if pool_is_there and real[0] in oracle.joined and _state(world, real) in ("", CHECKING):
             yield f"{virtual.name}: a virtual node of a node that is not lent"
@@ -233,3 +236,15 @@ def _recalls(oracle: LendingOracle) -> Iterator[str]:
 def _state(world: World, real: Real) -> str:
     found = register_of(table(world.clusters[real[0]], "nodes").get(("", real[1])))
     return found.state if found is not None else ""
+
+
+def _needed_for_nothing(world: World) -> Iterator[str]:
+    """Who is said to wait for lent nodes waits for a place, or has replicas in a later tier, which go home."""
+    own = {member.name for member in world.script.members if member.tier != CLOUD}
+    for (cluster, key), count in world.oracle.needs.needed().items():
+        known = world.oracle.workloads.get(key)
+        placement = known.placement if known is not None else None
+        if placement is None or cluster not in own or placement.unplaced:
+            continue
+        if not any(part.replicas and part.cluster not in own for part in placement.parts):
+            yield f"{'/'.join(key)}: {count} are said to wait for lent nodes of {cluster}, and all have a place"

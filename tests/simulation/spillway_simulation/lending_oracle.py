@@ -33,12 +33,20 @@ IN_FLIGHT_SECONDS = 2.0
 
 
 class LendingOracle:
-    """Hears of every write to a node or a pod of an owner or the pool, and of every record of lending."""
+    """Hears of every write to a node or a pod of an owner or the pool, and of every record of lending.
+
+    taken: told of the owner and the node that begins to be lent.
+    """
 
     def __init__(
-        self, lending: Lending, pool: str, clusters: Mapping[str, SimCluster], violated: Callable[[str], None]
+        self,
+        lending: Lending,
+        pool: str,
+        clusters: Mapping[str, SimCluster],
+        violated: Callable[[str], None],
+        taken: Callable[[str, str], None],
     ) -> None:
-        self._clusters = clusters
+        self._clusters, self._taken = clusters, taken
         self._violated = violated
         self._owners = lending.owners
         self._pool = pool
@@ -110,6 +118,8 @@ class LendingOracle:
             return
         real, now = (owner, name), asyncio.get_running_loop().time()
         self.count(f"marked {after.state or 'owned'}")
+        if after.state == CHECKING and before.state == OWNED:
+            self._taken(owner, name)
         if after.state == RECALLED:
             self._marked_at[real] = now
         if after.state == LENT and before.state != CHECKING:

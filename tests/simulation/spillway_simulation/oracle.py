@@ -12,6 +12,8 @@ from sim.cluster import SimCluster
 from sim.core.kinds import Object
 from sim.core.requests import Answer, Request
 from spillway.addresses import (
+    BRAKES,
+    CAPACITY_NEEDED,
     CLUSTERS,
     DEAD_LETTERS,
     DECISIONS,
@@ -34,16 +36,20 @@ from spillway.events import (
 from spillway.model import NO_GENERATION, Generation, Part
 from spillway.wire import decode
 from spillway_simulation import members
+from spillway_simulation.brake_oracle import BrakeOracle
 from spillway_simulation.lending_oracle import LendingOracle
+from spillway_simulation.need_oracle import NeedOracle
 from spillway_simulation.ownership import Ownership
 from spillway_simulation.read_oracle import ReadOracle
 from spillway_simulation.removals import Removals, available_of
 from spillway_simulation.scaling_oracle import SCALING, ScalingOracle, Told
+from spillway_simulation.sights import Sights
+from spillway_simulation.take_backs import TakeBacks
 
 DEPLOYMENT_PATH = re.compile(r"^/apis/apps/v1/namespaces/([^/]+)/deployments/([^/]+)$")
 NODE_PATH = re.compile(r"^/api/v1/nodes/([^/]+)(?:/status)?$")
 NODES_PATH = "/api/v1/nodes"
-LENT = (LENDING, RECALLS, CLUSTERS)
+LENT = (LENDING, RECALLS, CLUSTERS, CAPACITY_NEEDED)
 ROOM_WINDOW_SECONDS = 120.0
 
 Key = tuple[str, str]
@@ -93,6 +99,9 @@ class Oracle:
             self.ownership.is_orphaned,
         )
         self.scaling = ScalingOracle(self.violated, was_told)
+        self.sights, self.brakes = Sights(clusters), BrakeOracle(self.violated)
+        self.take_backs = TakeBacks(clusters, self.sights, self.violated, self.ownership.is_orphan)
+        self.needs = NeedOracle(clusters, self.sights, self.brakes, self.violated, self._cpu_least)
         self.lending: LendingOracle | None = None
         self.reads: ReadOracle | None = None
         self.workloads: dict[Key, Known] = {}
@@ -134,8 +143,12 @@ class Oracle:
                 self._on_own(record, placements, source)
             if topic in SCALING:
                 self.scaling.on_record(record, source)
+            if topic is BRAKES and record.value is not None:
+                self.brakes.on_event(decode(topic.name, record.kind, record.value))
             if self.lending is not None and topic in LENT and record.value is not None:
-                self.lending.on_event(decode(topic.name, record.kind, record.value))
+                event = decode(topic.name, record.kind, record.value)
+                self.lending.on_event(event)
+                self.needs.on_event(event)
         for placement, declared in placements:
             self._on_placement(placement, declared)
         if self.lending is not None:
@@ -208,6 +221,9 @@ class Oracle:
         before = {part.cluster: part for part in known.placement.parts} if known.placement else {}
         for part in placement.parts:
             self._on_part(name, known, part, before.get(part.cluster), declared.template_generation)
+        cause = self.removals.cause_of(placement)
+        self.brakes.placed(cause, known.placement, placement)
+        self.take_backs.placed(cause, known.placement, placement)
         self.removals.placed(known.placement, placement, declared)
         for cluster in (before.keys() - {part.cluster for part in placement.parts}) & self.removals.lost:
             self.ownership.given_up(cluster, key, max(known.parts[cluster], default=NO_GENERATION))
@@ -236,6 +252,17 @@ class Oracle:
             seen = self._room.setdefault(name, [])
             seen.append((now, members.cpu_allocatable(cluster)))
             self._room[name] = [entry for entry in seen if entry[0] >= now - ROOM_WINDOW_SECONDS] or seen[-1:]
+
+    def look(self) -> None:
+        """At what members hold, twice a second."""
+        now = asyncio.get_running_loop().time()
+        self.sights.look(now)
+        if self.lending is not None:
+            self.needs.look(now)
+
+    def _cpu_least(self, key: Key, since: float) -> int:
+        known = self.workloads.get(key)
+        return known.cpu_least(since) if known is not None else 0
 
     def disturbed(self, cluster: str) -> None:
         """Somebody's hands, or its nodes, change where pods are: what was promised may now fit nowhere, and be left."""

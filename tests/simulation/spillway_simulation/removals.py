@@ -88,11 +88,15 @@ class Removals:
         trail = self._trails.setdefault((decision.namespace, decision.name), Trail())
         trail.causes[decision.generation] = decision.cause
 
+    def cause_of(self, placement: PlacementDecided) -> str:
+        """Why it was made: its decision was in the same transaction."""
+        trail = self._trails.get((placement.namespace, placement.name))
+        return trail.causes.get(placement.generation, SETTLED) if trail is not None else SETTLED
+
     def placed(self, before: PlacementDecided | None, placement: PlacementDecided, declared: WorkloadDeclared) -> None:
         """To be told of each placement in the order of the log."""
         key = (placement.namespace, placement.name)
-        trail = self._trails.setdefault(key, Trail())
-        cause = trail.causes.get(placement.generation, SETTLED)
+        trail, cause = self._trails.setdefault(key, Trail()), self.cause_of(placement)
         parts = {part.cluster: part for part in placement.parts}
         kept = sum(part.replicas_kept for part in placement.parts if not part.removing)
         for was in before.parts if before else ():

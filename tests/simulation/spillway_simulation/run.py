@@ -86,7 +86,8 @@ def _drawn(script: Script, world: World) -> dict[str, int]:
     oracle, waited = world.oracle, world.dependencies.seen if script.dependencies is not None else {}
     lending = oracle.lending.seen if oracle.lending is not None else {}
     reads = oracle.reads.seen if oracle.reads is not None else {}
-    return drawn_of(script) | waited | dict(oracle.seen) | lending | reads
+    judged = oracle.brakes.seen | oracle.needs.seen | {"taken back": oracle.take_backs.seen}
+    return drawn_of(script) | waited | dict(oracle.seen) | lending | reads | judged
 
 
 async def _judged(script: Script, loop: VirtualLoop, trace: bool) -> tuple[World, float]:

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from dataclasses import dataclass
 from random import Random
 from typing import Any
 
@@ -21,7 +22,7 @@ from spillway_simulation import members
 from spillway_simulation.brownfield import NAMESPACE, scale_by_hand
 from spillway_simulation.brownfield_script import FORMER_FLEET
 from spillway_simulation.dependencies import naming
-from spillway_simulation.script import Ask
+from spillway_simulation.script import FLEET_MEMBERS, Ask
 from spillway_simulation.world import Process, World
 
 POLICIES: dict[str, dict[str, Any]] = {
@@ -33,6 +34,11 @@ POLICIES: dict[str, dict[str, Any]] = {
 }
 PASSING = frozenset({"UNAVAILABLE", "CANCELLED", "DEADLINE_EXCEEDED"})
 OVER_SOON = ("Deleting", "Adopting:", "Releasing:")
+REPEATED = ("apply", "scale", "migrate", "delete")
+"""Verbs whose answer is kept with the declaration."""
+SETS_REPLICAS = ("apply", "scale")
+OTHER_REPLICAS = 77
+"""Nobody asks for so many."""
 RECOVERS_WITHIN_SECONDS = 200.0
 ADOPTS_TRIED = 8
 JOINED_WITHIN_SECONDS = 300.0
@@ -54,6 +60,16 @@ class Expected:
         """By the last answer that it was: what was not yet may have been given up since."""
 
 
+@dataclass(frozen=True, slots=True)
+class Earlier:
+    """A request that was answered, and what the answer said."""
+
+    key: str
+    verb: str
+    request: Any
+    told: tuple[int, ...]
+
+
 class User:
     """Owner of one workload. done: all requests were answered."""
 
@@ -66,6 +82,7 @@ class User:
             member for found in world.script.found if found.name == name for member, _ in found.replicas
         )
         self.expected = Expected()
+        self._before: Earlier | None = None
         self.done = False
         self.waits_for = ""
         self.may_be_scaled = any(one.workload == name for one in world.script.scaled)
@@ -87,12 +104,15 @@ class User:
         if ask.verb == "recover":
             await self._recover(key)
             return
-        reply = await self._answer(ask, key)
+        verb, request = self._request(ask, key)
+        reply = await self._answer(verb, request, key)
         if reply is None:
             return
         self._world.oracle.note(f"answer {key} {ask.verb} {reply.placed}+{reply.unplaced}")
-        if self._world.script.repeats:
-            await self._repeat(ask, key, reply)
+        if ask.verb not in REPEATED:
+            self._before = None
+        elif self._world.script.repeats:
+            await self._repeat_all(Earlier(key, verb, request, _told(reply)))
         expected = self.expected
         expected.taken_over = ask.verb == "adopt"
         if ask.verb == "migrate":
@@ -110,21 +130,41 @@ class User:
             expected.exists, expected.cpu, expected.needs = True, ask.cpu, ask.needs
             expected.configured = key if ask.configured else ""
 
-    async def _repeat(self, ask: Ask, key: str, reply: Any) -> None:
-        """The same key, the same answer, and nothing is done a second time."""
-        again = await self._answer(ask, key)
-        told = (reply.generation, reply.replicas, reply.placed, reply.unplaced)
-        if again is None or (again.generation, again.replicas, again.placed, again.unplaced) != told:
-            self._world.oracle.violated(f"{key}: asked again, answered {again} after {told}")
+    async def _repeat_all(self, last: Earlier) -> None:
+        """Of a request the same key has the same answer, also after another one; of another request it has none."""
+        before, self._before = self._before, last if last.verb in SETS_REPLICAS else None
+        await self._repeat(last)
+        if len(self._world.script.members) >= FLEET_MEMBERS:
+            return
+        if before is not None and last.verb in SETS_REPLICAS:
+            await self._repeat(before)
+        if self._random.random() < 0.3:
+            await self._use_for_another(last)
 
-    async def _answer(self, ask: Ask, key: str) -> Any:
+    async def _repeat(self, earlier: Earlier) -> None:
+        """The same key, the same answer, and nothing is done a second time."""
+        again = await self._answer(earlier.verb, earlier.request, earlier.key)
+        self._world.oracle.seen["asked again"] += 1
+        if again is None or _told(again) != earlier.told:
+            self._world.oracle.violated(f"{earlier.key}: asked again, answered {again} after {earlier.told}")
+
+    async def _use_for_another(self, earlier: Earlier) -> None:
+        request = ScaleRequest(NAMESPACE, self.name, OTHER_REPLICAS, earlier.key)
+        try:
+            reply = await answered(self._world, self._random, "scale", request)
+        except RequestError as error:
+            if error.code != "INVALID_ARGUMENT":
+                self._world.oracle.violated(f"{earlier.key}: used for another request, and refused as {error.code}")
+            return
+        self._world.oracle.violated(f"{earlier.key}: used for another request, and answered {_told(reply)}")
+
+    async def _answer(self, verb: str, request: Any, key: str) -> Any:
         """None when it is refused; a cluster that is not heard, or differs as it rolls, may be another one soon."""
-        verb, request = self._request(ask, key)
-        for again in reversed(range(ADOPTS_TRIED if ask.verb == "adopt" else 1)):
+        for again in reversed(range(ADOPTS_TRIED if verb == "adopt" else 1)):
             try:
                 return await answered(self._world, self._random, verb, request)
             except RequestError as error:
-                self._world.oracle.note(f"answer {key} {ask.verb} {error.code}")
+                self._world.oracle.note(f"answer {key} {verb} {error.code}")
                 if not again or error.code != "FAILED_PRECONDITION":
                     return None
             await asyncio.sleep(5)
@@ -188,6 +228,10 @@ class User:
         if ask.configured:
             manifests.append(json.dumps(_config_map(self.name, key)))
         return "apply", ApplyRequest(tuple(manifests), key)
+
+
+def _told(reply: Any) -> tuple[int, ...]:
+    return reply.generation, reply.replicas, reply.placed, reply.unplaced
 
 
 async def answered(world: World, random: Random, verb: str, request: Any, of: str = "planner") -> Any:

@@ -33,7 +33,7 @@ from spillway_simulation.loop import VirtualLoop
 from spillway_simulation.network import Network, SimulatedTransport
 from spillway_simulation.oracle import Oracle
 from spillway_simulation.read_oracle import ReadOracle
-from spillway_simulation.script import Script
+from spillway_simulation.script import FLEET_MEMBERS, Script
 
 SESSION_SECONDS = 6.0
 """After so long without a heartbeat a member of a group is expelled."""
@@ -133,7 +133,8 @@ class World:
         }
         self.oracle = Oracle(self.clusters, self._was_told)
         if script.lending is not None:
-            self.oracle.lending = LendingOracle(script.lending, POOL, self.clusters, self.oracle.violated)
+            oracle = self.oracle
+            oracle.lending = LendingOracle(script.lending, POOL, self.clusters, oracle.violated, oracle.needs.taken)
         self.dependencies = DependencyOracle(self.oracle.violated)
         if script.is_read:
             self.oracle.reads = ReadOracle(self.oracle.violated)
@@ -316,6 +317,8 @@ class World:
     def look_at_reservations(self) -> None:
         """No planner reserves more than is asked for or on its way, nor for long for what waits for something else."""
         now = self.loop.time()
+        if len(self.clusters) < FLEET_MEMBERS:
+            self.oracle.look()
         for process, planner in self.planners():
             is_well = not (process.frozen or process.running.bus.unavailable or self.broker.unavailable)
             self.dependencies.look(process.owner, planner, now, is_well=is_well)

@@ -1,0 +1,149 @@
+"""What is said to be needed of lent nodes, and what is recalled and lent beside it (P6, P8).
+
+Replicas wait for what is lent, so no more of them than it would take. For a workload no more is recalled than the
+larger of what was said to be needed and of its pods that wait, with what is on its way back already. Nothing is lent
+that somebody who waits for long could use, and a freeze stops lending and recalls.
+"""
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Callable, Mapping
+
+from sim.cluster import SimCluster
+from spillway.events import CapacityNeeded
+from spillway.events_lending import CAUSE_NEED, NodeRecalled, RecallSettled
+from spillway.lending_marks import LENDING
+from spillway_simulation.brake_oracle import BrakeOracle
+from spillway_simulation.lending_state import OWNED, Real, register_of, table
+from spillway_simulation.sights import Sights
+
+HEARD_SECONDS = 15.0
+"""So old may be what a need or a recall was decided on."""
+FROZEN_HEARD_SECONDS = 8.0
+"""Who does not hear of a freeze for so long acts no more: a session, or the log's proof, and a moment."""
+
+Key = tuple[str, str]
+Place = tuple[str, Key]
+
+
+class NeedOracle:
+    """cpu_least: thousandths of a core, the least that a replica of a workload asked for lately."""
+
+    def __init__(
+        self,
+        clusters: Mapping[str, SimCluster],
+        sights: Sights,
+        brakes: BrakeOracle,
+        violated: Callable[[str], None],
+        cpu_least: Callable[[Key, float], int],
+    ) -> None:
+        self._clusters, self._sights, self._brakes = clusters, sights, brakes
+        self._violated, self._cpu_least = violated, cpu_least
+        self._said: dict[Place, list[tuple[float, int]]] = defaultdict(list)
+        self._recalled: dict[Real, tuple[float, NodeRecalled]] = {}
+        self._marked: dict[str, list[tuple[float, tuple[int, ...]]]] = defaultdict(list)
+        self.seen: dict[str, int] = {}
+
+    def look(self, now: float) -> None:
+        """At the nodes that bear the mark of lending, now and then."""
+        for name, cluster in self._clusters.items():
+            seen = self._marked[name]
+            seen.append((now, _marked_cpus(cluster)))
+            self._marked[name] = [one for one in seen if one[0] >= now - HEARD_SECONDS]
+
+    def on_event(self, event: object) -> None:
+        match event:
+            case CapacityNeeded() as needed:
+                self._on_need(needed)
+            case NodeRecalled(cause=cause) as recall if cause == CAUSE_NEED:
+                self._on_recall(recall)
+            case RecallSettled(cluster=cluster, node=node):
+                self._recalled.pop((cluster, node), None)
+
+    def needed(self) -> dict[Place, int]:
+        """What is said now, where it is more than nothing."""
+        return {place: said[-1][1] for place, said in self._said.items() if said[-1][1]}
+
+    def taken(self, owner: str, node: str) -> None:
+        """A node of the owner is being checked for the pool from now on."""
+        now, frozen = asyncio.get_running_loop().time(), self._brakes.frozen_for(owner)
+        if frozen > FROZEN_HEARD_SECONDS:
+            self._violated(f"{owner}/{node}: taken to be lent, and it is frozen for {frozen:.1f} s")
+        cpu = _cpu_of(self._clusters[owner], node)
+        for (cluster, key), said in self._said.items():
+            waits = cluster == owner and said[-1][1] and now - said[-1][0] > HEARD_SECONDS
+            if waits and 0 < self._cpu_least(key, 0.0) <= cpu:
+                self._violated(f"{owner}/{node}: taken to be lent, and {'/'.join(key)} waits for {said[-1][1]} places")
+
+    def _on_need(self, needed: CapacityNeeded) -> None:
+        now, key = asyncio.get_running_loop().time(), (needed.namespace, needed.name)
+        self._said[needed.cluster, key].append((now, needed.replicas_lent))
+        cpu = self._cpu_least(key, now - HEARD_SECONDS)
+        if not needed.replicas_lent or not cpu:
+            return
+        self._count("needs")
+        seen = [(now, _marked_cpus(self._clusters[needed.cluster])), *self._marked[needed.cluster]]
+        would_take = max(sum(one // cpu for one in cpus) for _, cpus in seen)
+        if needed.replicas_lent > would_take:
+            self._violated(
+                f"{'/'.join(key)}: {needed.replicas_lent} wait for lent nodes of {needed.cluster}, "
+                f"which would take {would_take}"
+            )
+
+    def _on_recall(self, recall: NodeRecalled) -> None:
+        now, owner = asyncio.get_running_loop().time(), recall.cluster
+        self._sights.look(now)
+        frozen = self._brakes.frozen_for(owner)
+        if frozen > FROZEN_HEARD_SECONDS:
+            self._violated(f"{owner}/{recall.node}: recalled for a need, and it is frozen for {frozen:.1f} s")
+        if not recall.wanted_by:
+            self._violated(f"{owner}/{recall.node}: recalled for a need, and nobody's")
+        self._recalled.pop((owner, recall.node), None)
+        others = [(at, one) for real, (at, one) in self._recalled.items() if real[0] == owner and self._goes_on(one)]
+        self._recalled[owner, recall.node] = now, recall
+        going = [*others, (now, recall)]
+        for name in recall.wanted_by:
+            self._judge(owner, name, going)
+
+    def _judge(self, owner: str, name: str, going: list[tuple[float, NodeRecalled]]) -> None:
+        """name: as NodeRecalled has it. going: recalls in that cluster that are not over, this one among them."""
+        for_it = [
+            (at, count)
+            for at, one in going
+            for whose, count in zip(one.wanted_by, one.wanted_replicas, strict=False)
+            if whose == name
+        ]
+        since = min(at for at, _ in for_it) - HEARD_SECONDS
+        kind = name.split("/")[1:]
+        key = (kind[-2], kind[-1] if len(kind) == 2 else kind[-1].rpartition("-")[0])
+        said = self._most_said((owner, key), since) if len(kind) == 2 else 0
+        waited = self._sights.waited_since(owner, key, since)
+        recalled = sum(count for _, count in for_it)
+        self._count("recalls that were held against their need")
+        if recalled > max(said, waited):
+            self._violated(f"{name}: nodes are recalled for {recalled}, {said} were needed, and {waited} pods waited")
+
+    def _most_said(self, place: Place, since: float) -> int:
+        said = self._said.get(place, [])
+        before = [replicas for at, replicas in said if at < since][-1:]
+        return max([*before, *(replicas for at, replicas in said if at >= since)], default=0)
+
+    def _goes_on(self, recall: NodeRecalled) -> bool:
+        """Whether the node has not come back yet."""
+        found = register_of(table(self._clusters[recall.cluster], "nodes").get(("", recall.node)))
+        return found is not None and found.state != OWNED and found.loan == recall.loan
+
+    def _count(self, what: str) -> None:
+        self.seen[what] = self.seen.get(what, 0) + 1
+
+
+def _marked_cpus(cluster: SimCluster) -> tuple[int, ...]:
+    records = cluster.machine.table.record_by_name.values()
+    return tuple(
+        record.allocatable.get("cpu", 0) for record in records if any(key == LENDING for key, _, _ in record.taints)
+    )
+
+
+def _cpu_of(cluster: SimCluster, node: str) -> int:
+    record = cluster.machine.table.record_by_name.get(node)
+    return record.allocatable.get("cpu", 0) if record is not None else 0

@@ -1,0 +1,50 @@
+"""Since when pods are bound in members, and which ones waited lately: looked at twice a second, in their stores."""
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+
+from sim.cluster import SimCluster
+from sim.core.kinds import Object
+from spillway_simulation.lending_state import ENDED, table
+
+Key = tuple[str, str]
+"""Namespace and name of the Deployment, which its pods bear as their label app."""
+
+
+class Sights:
+    """look() is called again and again; what was bound or waited between two looks was not seen."""
+
+    def __init__(self, clusters: Mapping[str, SimCluster]) -> None:
+        self._clusters = clusters
+        self._bound_at: dict[str, dict[str, float]] = defaultdict(dict)
+        self._waited_at: dict[tuple[str, Key], dict[str, float]] = defaultdict(dict)
+
+    def look(self, now: float) -> None:
+        for name, cluster in self._clusters.items():
+            for key, pod in _pods(cluster):
+                uid = pod["metadata"]["uid"]
+                if pod["spec"].get("nodeName"):
+                    self._bound_at[name].setdefault(uid, now)
+                else:
+                    self._waited_at[name, key][uid] = now
+
+    def bound_since(self, cluster: str, key: Key, at: float) -> int:
+        """Pods that are bound now and were at that time."""
+        bound_at = self._bound_at[cluster]
+        return sum(
+            whose == key and bound_at.get(pod["metadata"]["uid"], at + 1) <= at
+            for whose, pod in _pods(self._clusters[cluster])
+        )
+
+    def waited_since(self, cluster: str, key: Key, at: float) -> int:
+        """Pods that had no node at that time or later, each once."""
+        return sum(last >= at for last in self._waited_at[cluster, key].values())
+
+
+def _pods(cluster: SimCluster) -> Iterator[tuple[Key, Object]]:
+    """That have neither ended nor are to go."""
+    for (namespace, _), pod in table(cluster, "pods").items():
+        metadata = pod["metadata"]
+        if "deletionTimestamp" in metadata or (pod.get("status") or {}).get("phase") in ENDED:
+            continue
+        yield (namespace, (metadata.get("labels") or {}).get("app", "")), pod

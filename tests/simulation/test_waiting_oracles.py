@@ -1,0 +1,150 @@
+"""What the checks of freezes, take-backs and needs say of a few records, each beside one that they let pass."""
+
+import asyncio
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from sim.cluster import SimCluster
+from sim.settings import NodeSpec, Taint
+from spillway.events import BrakeReleased, BrakeSet, CapacityNeeded, PlacementDecided
+from spillway.events_lending import CAUSE_NEED, NodeRecalled
+from spillway.lending_marks import LENDING
+from spillway.model import Generation, Part
+from spillway_local.in_process import FLEET_ID
+
+sys.path.insert(0, str(Path(__file__).parent))
+from spillway_simulation import brake_oracle, need_oracle, take_backs
+from spillway_simulation.brake_oracle import BrakeOracle
+from spillway_simulation.brownfield import NAMESPACE, plant, scale_by_hand
+from spillway_simulation.need_oracle import NeedOracle
+from spillway_simulation.script import Found
+from spillway_simulation.sights import Sights
+from spillway_simulation.take_backs import TAKE_BACK, TakeBacks
+
+NAME, MEMBER, NODE = "web", "own-1", "own-1-n0"
+KEY = (NAMESPACE, NAME)
+PLANTED = Generation(0, 1)
+
+
+class Judges(NamedTuple):
+    member: SimCluster
+    sights: Sights
+    brakes: BrakeOracle
+    take_backs: TakeBacks
+    needs: NeedOracle
+    said: list[str]
+
+    async def look(self) -> None:
+        """Once its scheduler has done what it can, in virtual time."""
+        await asyncio.sleep(1)
+        self.member.tick()
+        self.sights.look(asyncio.get_running_loop().time())
+
+
+@pytest.fixture
+async def judges(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Judges]:
+    """web has two pods, which run, on a node of a core for each; what the checks wait for is over at once."""
+    monkeypatch.setattr(brake_oracle, "STOPS_SECONDS", -1.0)
+    monkeypatch.setattr(need_oracle, "FROZEN_HEARD_SECONDS", 0.0)
+    monkeypatch.setattr(take_backs, "WAITS_SECONDS", -1.0)
+    async with SimCluster(MEMBER) as member:
+        said: list[str] = []
+        member.add_nodes([NodeSpec("own-1-n", 1, 2000)])
+        plant(member, Found(NAME, 1000, ((MEMBER, 2),), FLEET_ID))
+        clusters, brakes = {MEMBER: member}, BrakeOracle(said.append)
+        sights = Sights(clusters)
+        needs = NeedOracle(clusters, sights, brakes, said.append, lambda _key, _since: 1000)
+        judge = TakeBacks(clusters, sights, said.append, lambda _cluster, _found: False)
+        judges = Judges(member, sights, brakes, judge, needs, said)
+        await judges.look()
+        assert sights.bound_since(MEMBER, KEY, asyncio.get_running_loop().time()) == 2
+        yield judges
+
+
+def placed(kept: int, leaving: int = 0, version: Generation = PLANTED) -> PlacementDecided:
+    part = Part(MEMBER, version, kept + leaving, 0, kept + leaving, False, replicas_leaving=leaving)
+    return PlacementDecided(NAMESPACE, NAME, version, 1, (part,), 0, "")
+
+
+def recall(replicas: int) -> NodeRecalled:
+    whom = (f"{MEMBER}/{NAMESPACE}/{NAME}",)
+    return NodeRecalled(
+        MEMBER, NODE, Generation(1, 1), Generation(1, 1), CAUSE_NEED, whom, 1, 0, "", "", 0, (replicas,)
+    )
+
+
+@pytest.mark.parametrize("scope", ["fleet", f"cluster/{MEMBER}", f"workload/{NAMESPACE}/{NAME}"])
+async def test_nothing_moves_out_of_what_is_frozen(judges: Judges, scope: str) -> None:
+    judges.brakes.on_event(BrakeSet(scope, "", "", 0))
+    judges.brakes.placed("Scale", placed(2), placed(1, 1))
+    assert judges.said == []
+    judges.brakes.placed("Drain", placed(2), placed(1, 1))
+    assert "2 kept, then 1, by Drain" in judges.said[0]
+    judges.brakes.on_event(BrakeReleased(scope, "", 0))
+    judges.brakes.placed("Drain", placed(2), placed(1, 1))
+    assert len(judges.said) == 1
+
+
+async def test_what_runs_is_not_taken_back(judges: Judges) -> None:
+    scale_by_hand(judges.member, NAME, 3)
+    await judges.look()
+    judges.take_backs.placed("Apply", None, placed(3))
+    judges.take_backs.placed(TAKE_BACK, placed(3), placed(2, 1))
+    assert judges.said == []
+    judges.take_backs.placed(TAKE_BACK, placed(3), placed(1, 2))
+    assert "2 of 3 taken back, and 2 ran there all the time" in judges.said[0]
+
+
+async def test_what_its_cluster_has_not_heard_of_is_not_taken_back(judges: Judges) -> None:
+    later = Generation(0, 2)
+    judges.take_backs.placed("Scale", placed(2), placed(3, version=later))
+    judges.take_backs.placed(TAKE_BACK, placed(3, version=later), placed(2, 1, later))
+    assert "the object has not heard of that part yet" in judges.said[0]
+
+
+async def test_nothing_is_taken_back_before_its_time(judges: Judges, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(take_backs, "WAITS_SECONDS", 15.0)
+    judges.take_backs.placed("Apply", None, placed(2))
+    judges.take_backs.placed(TAKE_BACK, placed(2), placed(1, 1))
+    assert "1 taken back 0.0 s after the part was decided" in judges.said[0]
+
+
+async def test_no_more_wait_for_lent_nodes_than_these_would_take(judges: Judges) -> None:
+    judges.member.taint(NODE, Taint(LENDING, "lent"))
+    judges.needs.on_event(CapacityNeeded(*KEY, MEMBER, Generation(1, 1), 2, 0))
+    assert judges.said == []
+    judges.needs.on_event(CapacityNeeded(*KEY, MEMBER, Generation(1, 2), 3, 0))
+    assert "3 wait for lent nodes of own-1, which would take 2" in judges.said[0]
+
+
+@pytest.mark.parametrize(("needed", "waiting", "recalled", "is_well"), [(2, 2, 2, True), (2, 2, 3, False)])
+async def test_no_more_is_recalled_than_is_needed_or_waits(
+    judges: Judges, needed: int, waiting: int, recalled: int, is_well: bool
+) -> None:
+    """The larger of both, and not the sum."""
+    judges.member.taint(NODE, Taint(LENDING, "lent"))
+    scale_by_hand(judges.member, NAME, 2 + waiting)
+    await judges.look()
+    judges.needs.on_event(CapacityNeeded(*KEY, MEMBER, Generation(1, 1), needed, 0))
+    judges.needs.on_event(recall(recalled))
+    said = [f"{recalled}, {needed} were needed, and {waiting} pods waited"]
+    assert [text.partition("recalled for ")[2] for text in judges.said] == ([] if is_well else said)
+
+
+async def test_nothing_is_lent_or_recalled_for_a_need_in_a_freeze(judges: Judges) -> None:
+    scale_by_hand(judges.member, NAME, 4)
+    await judges.look()
+    judges.needs.on_event(recall(2))
+    judges.needs.taken(MEMBER, NODE)
+    assert judges.said == []
+    judges.brakes.on_event(BrakeSet("fleet", "", "", 0))
+    await asyncio.sleep(1)
+    judges.needs.on_event(recall(2))
+    judges.needs.taken(MEMBER, NODE)
+    assert ["recalled for a need, and it is frozen" in judges.said[0], "taken to be lent" in judges.said[1]] == [
+        True
+    ] * 2
