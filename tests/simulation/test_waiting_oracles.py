@@ -57,7 +57,9 @@ async def judges(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Judges]:
         plant(member, Found(NAME, 1000, ((MEMBER, 2),), FLEET_ID))
         clusters, brakes = {MEMBER: member}, BrakeOracle(said.append)
         sights = Sights(clusters)
-        needs = NeedOracle(clusters, sights, brakes, said.append, lambda _key, _since: 1000)
+        needs = NeedOracle(
+            clusters, sights, brakes, said.append, lambda _key, _since: 1000, lambda _cluster: {KEY: 2}, lambda _key: 1
+        )
         judge = TakeBacks(clusters, sights, said.append, lambda _cluster, _found: False)
         judges = Judges(member, sights, brakes, judge, needs, said)
         await judges.look()

@@ -13,6 +13,7 @@ from sim.cluster import SimCluster
 from spillway.events import CapacityNeeded
 from spillway.events_lending import CAUSE_NEED, NodeRecalled, RecallSettled
 from spillway.lending_marks import LENDING
+from spillway_simulation import members
 from spillway_simulation.brake_oracle import BrakeOracle
 from spillway_simulation.lending_state import OWNED, Real, register_of, table
 from spillway_simulation.sights import Sights
@@ -27,7 +28,10 @@ Place = tuple[str, Key]
 
 
 class NeedOracle:
-    """cpu_least: thousandths of a core, the least that a replica of a workload asked for lately."""
+    """cpu_least: thousandths of a core, the least that a replica of a workload asked for lately.
+
+    promised_in: replicas that are decided in a cluster, by workload. unplaced: how many of a workload have no place.
+    """
 
     def __init__(
         self,
@@ -36,9 +40,12 @@ class NeedOracle:
         brakes: BrakeOracle,
         violated: Callable[[str], None],
         cpu_least: Callable[[Key, float], int],
+        promised_in: Callable[[str], Mapping[Key, int]],
+        unplaced: Callable[[Key], int],
     ) -> None:
         self._clusters, self._sights, self._brakes = clusters, sights, brakes
         self._violated, self._cpu_least = violated, cpu_least
+        self._promised_in, self._unplaced = promised_in, unplaced
         self._said: dict[Place, list[tuple[float, int]]] = defaultdict(list)
         self._recalled: dict[Real, tuple[float, NodeRecalled]] = {}
         self._marked: dict[str, list[tuple[float, tuple[int, ...]]]] = defaultdict(list)
@@ -84,11 +91,19 @@ class NeedOracle:
         self._count("needs")
         seen = [(now, _marked_cpus(self._clusters[needed.cluster])), *self._marked[needed.cluster]]
         would_take = max(sum(one // cpu for one in cpus) for _, cpus in seen)
-        if needed.replicas_lent > would_take:
+        if not self._unplaced(key):  # Overflow says for how many there is to be room at home, with what is free there.
+            would_take += members.room_for(self._clusters[needed.cluster], cpu)
+        if needed.replicas_lent > would_take and self._all_run(needed.cluster, now):
             self._violated(
                 f"{'/'.join(key)}: {needed.replicas_lent} wait for lent nodes of {needed.cluster}, "
                 f"which would take {would_take}"
             )
+
+    def _all_run(self, cluster: str, now: float) -> bool:
+        """Whether nobody's replicas wait for a node there: one node more may make many certain that others bar now."""
+        self._sights.look(now)
+        promised = self._promised_in(cluster)
+        return all(count <= self._sights.bound_since(cluster, key, now) for key, count in promised.items())
 
     def _on_recall(self, recall: NodeRecalled) -> None:
         now, owner = asyncio.get_running_loop().time(), recall.cluster

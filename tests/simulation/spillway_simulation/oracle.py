@@ -101,7 +101,9 @@ class Oracle:
         self.scaling = ScalingOracle(self.violated, was_told)
         self.sights, self.brakes = Sights(clusters), BrakeOracle(self.violated)
         self.take_backs = TakeBacks(clusters, self.sights, self.violated, self.ownership.is_orphan)
-        self.needs = NeedOracle(clusters, self.sights, self.brakes, self.violated, self._cpu_least)
+        self.needs = NeedOracle(
+            clusters, self.sights, self.brakes, self.violated, self._cpu_least, self._promised_in, self._unplaced
+        )
         self.lending: LendingOracle | None = None
         self.reads: ReadOracle | None = None
         self.workloads: dict[Key, Known] = {}
@@ -133,6 +135,7 @@ class Oracle:
     def on_records(self, records: Sequence[Outgoing], source: str) -> None:
         self.records += len(records)
         placements: list[Placed] = []
+        lent: list[object] = []
         for record in records:
             topic = record.address.topic
             body = record.value or b""
@@ -146,11 +149,12 @@ class Oracle:
             if topic is BRAKES and record.value is not None:
                 self.brakes.on_event(decode(topic.name, record.kind, record.value))
             if self.lending is not None and topic in LENT and record.value is not None:
-                event = decode(topic.name, record.kind, record.value)
-                self.lending.on_event(event)
-                self.needs.on_event(event)
+                lent.append(decode(topic.name, record.kind, record.value))
+                self.lending.on_event(lent[-1])
         for placement, declared in placements:
             self._on_placement(placement, declared)
+        for event in lent:
+            self.needs.on_event(event)
         if self.lending is not None:
             self.lending.look()
         if self.reads is not None:
@@ -259,6 +263,18 @@ class Oracle:
         self.sights.look(now)
         if self.lending is not None:
             self.needs.look(now)
+
+    def _unplaced(self, key: Key) -> int:
+        known = self.workloads.get(key)
+        return known.placement.unplaced if known is not None and known.placement is not None else 0
+
+    def _promised_in(self, cluster: str) -> dict[Key, int]:
+        parts = (
+            (key, part)
+            for key, known in self.workloads.items()
+            for part in (known.placement.parts if known.placement is not None else ())
+        )
+        return {key: part.replicas for key, part in parts if part.cluster == cluster and not part.removing}
 
     def _cpu_least(self, key: Key, since: float) -> int:
         known = self.workloads.get(key)
