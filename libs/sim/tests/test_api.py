@@ -131,7 +131,7 @@ async def test_quiet_watches_get_bookmarks_and_end_on_time(client_of: Any) -> No
 
 @pytest.mark.timeout(20)
 async def test_a_watch_that_asked_for_no_bookmarks_waits_in_peace(client_of: Any) -> None:
-    """It asked for the time without end once a bookmark would have been due: time stands still here then."""
+    """The member once looked at the clock again and again after a bookmark was due, and virtual time stood still."""
     async with SimCluster("a", Settings(bookmark_seconds=60)) as cluster:
         started = asyncio.get_running_loop().time()
         assert await client_of(cluster).events(MAPS, timeoutSeconds="310") == []

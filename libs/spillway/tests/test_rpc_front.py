@@ -81,7 +81,7 @@ class Door:
         return await asyncio.open_connection("127.0.0.1", int(self.server.address.rpartition(":")[2]))
 
     async def stranger(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        """Connected, through TLS where the server speaks it; nothing was said yet."""
+        """Opens a connection, with TLS where the server has it, and sends nothing."""
         host, port = self.endpoint.split(":")
         return await asyncio.open_connection(host, int(port), ssl=self.tls, family=socket.AF_INET)
 

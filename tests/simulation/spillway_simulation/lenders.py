@@ -51,7 +51,7 @@ DECLARED_WITHIN_SECONDS = 120.0
 AGAIN_SECONDS = 3.0
 NONE = Register(OWNED, None)
 CLOUD = "cloud"
-"""The last tier of a policy that names none."""
+"""A policy without tiers gets the default ones; this is the last of them."""
 KEY = "key"
 """The Secret that the pool's pods need."""
 

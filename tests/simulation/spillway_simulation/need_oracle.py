@@ -121,7 +121,7 @@ class NeedOracle:
             self._judge(owner, name, going)
 
     def _judge(self, owner: str, name: str, going: list[tuple[float, NodeRecalled]]) -> None:
-        """name: as NodeRecalled has it. going: recalls in that cluster that are not over, this one among them."""
+        """name: a workload, as in NodeRecalled.wanted_by. going: all open recalls of that cluster, with this one."""
         for_it = [
             (at, count)
             for at, one in going

@@ -1,5 +1,5 @@
-"""grpc.aio's server, but for the loop that takes calls: that one decodes the path of each call and ends, with the whole
-server, at a path that is not UTF-8 (grpcio 1.85; docs/grpc-path-defect.md).
+"""A grpc.aio server that survives calls whose path is not UTF-8. The library's own loop decodes each path, and such a
+path ends the loop and the server (grpcio 1.85; docs/grpc-path-defect.md).
 
 So all methods are registered with the library's core, which compares paths as bytes. Each call of any other path is
 answered without a look at it. It stands on names of grpcio that are not public: the version is pinned, and

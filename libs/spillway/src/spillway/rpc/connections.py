@@ -22,7 +22,7 @@ class Verdict:
 
 
 class Connections:
-    """Numbers of connections that are there. most, address_most, strangers_most: in all, of one address, of strangers.
+    """Counts open connections. most: of all together. address_most: of one address. strangers_most: of strangers.
 
     A known connection is never closed for another one. A stranger is: the oldest one of the address that has the most
     strangers, so that a crowd from one place closes its own.

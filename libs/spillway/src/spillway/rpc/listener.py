@@ -156,7 +156,7 @@ class Listener:
 
 
 class _GuardedReflection(reflection.aio.ReflectionServicer):  # type: ignore[misc]
-    """Shows the methods to known callers only. may_see: raises RequestError for others."""
+    """Reflection lists our methods for known callers only. may_see: raises RequestError for everybody else."""
 
     def __init__(self, names: tuple[str, ...], may_see: Callable[[Any], None]) -> None:
         super().__init__(names)

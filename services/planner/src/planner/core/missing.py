@@ -60,7 +60,7 @@ def has_waited(workload: Workload) -> bool:
 
 
 def template_that_waited(subject: Subject, decided: Mapping[str, Missing]) -> str:
-    """For the placement: the digest of the newest template when it has waited its minute, now or before; else empty."""
+    """PlacementDecided.missing_template: the newest template's digest once its minute is over; empty before."""
     known = subject.known
     if known is None or known.shape.template != subject.shape.template:
         return ""
