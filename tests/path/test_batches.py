@@ -1,17 +1,22 @@
-"""PlanBatch: many requests in one step and one transaction, each with its own key and answer."""
+"""PlanBatch: many requests in one step and one transaction, each with its own key and answer; and whose wait."""
 
 import asyncio
 import json
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
+from typing import Any
 
 import looptime  # noqa: F401 - the plugin makes an hour of waiting take milliseconds
 import pytest
 
+from descheduler.settings import DeschedulerSettings
+from hpa.settings import HpaSettings
 from planner.settings import PlannerSettings
 from spillway import metrics
 from spillway.api import (
     ApplyRequest,
     BatchItem,
+    DeleteRequest,
     GetRequest,
     ListRequest,
     PlanBatchReply,
@@ -19,10 +24,15 @@ from spillway.api import (
     RequestError,
     ScaleRequest,
 )
+from spillway.api_lending import PauseLendingRequest
+from spillway.api_scaling import DeletePolicyRequest
+from spillway.reasons import TOO_MANY_WAIT
+from spillway.rpc.callers import Caller
+from spillway.rpc.security import CALLER, LOCAL_CALLER
 from spillway_local.fleet_plan import deployment
 from spillway_local.in_process import InProcess, in_process
 
-from .platform_steps import NAMESPACE, join
+from .platform_steps import NAMESPACE, join, until
 
 pytestmark = pytest.mark.looptime
 
@@ -129,3 +139,54 @@ async def test_a_batch_that_cannot_be_read_changes_nothing(items: tuple[BatchIte
         assert refused.value.code == "INVALID_ARGUMENT"
         assert words in refused.value.text
         assert not (await platform.planner().list(ListRequest())).workloads
+
+
+async def test_one_callers_batches_leave_room_for_anothers_request() -> None:
+    """Before anything is decided: shop may have half of the places, and bank's one request comes before shop's."""
+    bounds = PlannerSettings(requests_waiting_max=8, batch_items_max=4, requests_in_group_max=1)
+    async with in_process(services=DECIDING, planner_settings=bounds) as platform:
+        await join(platform)
+        planner, answered = platform.planner(), list[str]()
+
+        async def asking(caller: str, first: int, items: int) -> None:
+            CALLER.set(Caller(caller))
+            request = PlanBatchRequest(tuple(applied(number) for number in range(first, first + items)))
+            assert [answer.code for answer in (await planner.plan_batch(request)).answers] == ["OK"] * items
+            answered.append(caller)
+
+        asked = (asking("shop", 0, 4), asking("shop", 4, 1), asking("bank", 10, 1))
+        first, refused, other = await asyncio.gather(*asked, return_exceptions=True)
+        assert (first, other) == (None, None)
+        assert str(refused).startswith("4 requests of caller 'shop' wait already, and 4 places are free")
+        assert answered == ["bank", "shop"]
+
+
+ASKED: dict[str, Callable[[InProcess], Awaitable[object]]] = {
+    "planner": lambda platform: platform.planner().delete(DeleteRequest(NAMESPACE, "nobody")),
+    "hpa": lambda platform: platform.hpa().delete_policy(DeletePolicyRequest(NAMESPACE, "nobody")),
+    "descheduler": lambda platform: platform.descheduler().pause_lending(PauseLendingRequest("nobody")),
+}
+"""Of each service a request that it decides, and refuses."""
+
+
+async def reason_of_one(platform: InProcess, service: str, caller: Caller) -> str:
+    CALLER.set(caller)
+    with pytest.raises(RequestError) as refused:
+        await ASKED[service](platform)
+    return refused.value.reason
+
+
+@pytest.mark.parametrize("service", ASKED)
+async def test_places_of_each_services_queue_are_by_caller(service: str) -> None:
+    """Of four places a caller may have two, and where nobody is asked who they are all of them."""
+    bounds: dict[str, Any] = {
+        "planner_settings": PlannerSettings(requests_waiting_max=4),
+        "hpa_settings": HpaSettings(requests_waiting_max=4),
+        "descheduler_settings": DeschedulerSettings(requests_waiting_max=4),
+    }
+    async with in_process(services=(f"{service}-1",), **bounds) as platform:
+        await until(lambda: platform.running[f"{service}-1"].service.is_active, "its turn")
+        for caller, places in ((Caller("shop"), 2), (LOCAL_CALLER, 4)):
+            asking = (asyncio.create_task(reason_of_one(platform, service, caller)) for _ in range(6))
+            reasons = await asyncio.gather(*asking)
+            assert reasons.count(TOO_MANY_WAIT) == 6 - places

@@ -1,14 +1,18 @@
 """In which order requests that wait are decided: by priority, none for ever, none before what it comes after."""
 
 import asyncio
-from dataclasses import dataclass
+from collections import Counter
+from dataclasses import dataclass, replace
+from functools import partial
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from spillway.api import RequestError
 from spillway.model import Generation
-from spillway.running.request_queue import Decide, NotYet, RequestQueue, RequestSettings, Waiting
+from spillway.reasons import TOO_MANY_WAIT
+from spillway.running.request_queue import Decide, NotYet, RequestQueue, RequestSettings, Waiting, leaves_room
 
 GROUP, PASSED_OVER = 3, 2
 BOUNDS = RequestSettings(
@@ -18,13 +22,14 @@ BOUNDS = RequestSettings(
 
 @dataclass(frozen=True)
 class Asked:
-    """number: in the order of asking. step: before which it is asked. batch: −1 of none."""
+    """number: in the order of asking. step: before which it is asked. batch: −1 of none. caller: empty: nobody's."""
 
     number: int
     step: int
     priority: int
     about: str
     batch: int = -1
+    caller: str = ""
 
 
 def decided(asked: list[Asked], bounds: RequestSettings = BOUNDS) -> list[list[int]]:
@@ -48,7 +53,8 @@ def decided(asked: list[Asked], bounds: RequestSettings = BOUNDS) -> list[list[i
                     break
                 batch = batches.setdefault(one.batch, object()) if one.batch >= 0 else None
                 about = one.about or None
-                waiting.append(queue.put(deciding(one.number), "sample", batch, one.priority, about))
+                put = partial(queue.put, deciding(one.number), "sample", batch, one.priority, about)
+                waiting.append(put(caller=one.caller))
             steps.append([])
             queue.decide(lambda: Generation(1, 1)).answer()
         return steps
@@ -57,15 +63,18 @@ def decided(asked: list[Asked], bounds: RequestSettings = BOUNDS) -> list[list[i
 
 
 @st.composite
-def requests(draw: st.DrawFn, about: tuple[str, ...] = ("",), batches: bool = False) -> list[Asked]:
+def requests(
+    draw: st.DrawFn, about: tuple[str, ...] = ("",), batches: bool = False, callers: tuple[str, ...] = ("",)
+) -> list[Asked]:
     found: list[Asked] = []
     step = 0
     for number in range(draw(st.integers(1, 15))):
         step += draw(st.sampled_from((0, 0, 0, 1, 2)))
         size = draw(st.sampled_from((1, 1, 2, 5))) if batches else 1
+        caller = draw(st.sampled_from(callers))
         for _ in range(size):
             priority, whose = draw(st.integers(-2, 2)), draw(st.sampled_from(about))
-            found.append(Asked(len(found), step, priority, whose, number if size > 1 else -1))
+            found.append(Asked(len(found), step, priority, whose, number if size > 1 else -1, caller))
     return found
 
 
@@ -83,7 +92,7 @@ def test_no_request_waits_while_one_of_a_lower_priority_is_decided_but_for_those
             assert all(one.number < other.number for other in there if one.priority == other.priority)
 
 
-@given(requests(("", "web", "api"), batches=True))
+@given(requests(("", "web", "api"), batches=True, callers=("", "shop", "bank")))
 def test_none_waits_for_ever(asked: list[Asked]) -> None:
     """Once so many groups went before, only what was asked earlier does: as many groups more as that fills."""
     steps = decided(asked)
@@ -93,7 +102,7 @@ def test_none_waits_for_ever(asked: list[Asked]) -> None:
         assert decided_at[one.number] - one.step <= PASSED_OVER + earlier // GROUP
 
 
-@given(requests(("", "web", "api"), batches=True))
+@given(requests(("", "web", "api"), batches=True, callers=("", "shop", "bank")))
 def test_of_what_is_asked_about_one_workload_the_earlier_is_decided_first_and_batches_are_decided_whole(
     asked: list[Asked],
 ) -> None:
@@ -119,6 +128,113 @@ ORDERS = (
 def test_who_is_decided_first(asked: list[tuple[int, str]], expected: list[list[int]]) -> None:
     found = [Asked(number, 0, priority, about) for number, (priority, about) in enumerate(asked)]
     assert decided(found) == expected
+
+
+@given(requests(callers=("", "shop", "bank", "toys")))
+def test_callers_take_turns_among_what_has_one_priority(asked: list[Asked]) -> None:
+    """However much others ask: of those that wait for one priority each has as much decided, or all that it asked."""
+    never = replace(BOUNDS, requests_passed_over_max=1000)
+    steps = decided(asked, never)
+    step_of = {number: step for step, numbers in enumerate(steps) for number in numbers}
+    for step in range(len(steps)):
+        there = [one for one in asked if one.step <= step <= step_of[one.number]]
+        for priority in {one.priority for one in there}:
+            taken, left = Counter[str](), Counter[str]()
+            for one in there:
+                if one.priority == priority:
+                    (taken if step_of[one.number] == step else left)[one.caller] += 1
+            assert all(taken[other] <= taken[caller] + 1 for caller in left for other in taken)
+
+
+TURNS = (
+    pytest.param("ssssb", [0, 0, 0, 0, 0], [[0, 4, 1], [2, 3]], id="one of another comes second"),
+    pytest.param("sssbbb", [0] * 6, [[0, 3, 1], [2, 4, 5]], id="one each"),
+    pytest.param("sssb", [0, 0, 5, 0], [[2, 0, 3], [1]], id="the higher first, whosever"),
+    pytest.param("----b", [0] * 5, [[0, 4, 1], [2, 3]], id="nobody's are as one caller's"),
+)
+
+
+@pytest.mark.parametrize(("callers", "priorities", "expected"), TURNS)
+def test_whose_turn_it_is(callers: str, priorities: list[int], expected: list[list[int]]) -> None:
+    whose = [caller.replace("-", "") for caller in callers]
+    asked = [Asked(number, 0, priorities[number], "", -1, caller) for number, caller in enumerate(whose)]
+    assert decided(asked) == expected
+
+
+def test_a_batch_comes_after_a_single_request_of_another_caller() -> None:
+    asked = [Asked(number, 0, 0, "", 0, "shop") for number in range(5)] + [Asked(5, 0, 0, "", -1, "bank")]
+    assert decided(asked) == [[5, 0, 1, 2, 3, 4]]
+
+
+def test_what_comes_before_anothers_request_about_the_same_takes_its_turn() -> None:
+    about = ["", "", "", "web"]
+    asked = [Asked(number, 0, 0, about[number], -1, "shop") for number in range(4)] + [
+        Asked(4, 0, 0, "web", -1, "bank")
+    ]
+    assert decided(asked) == [[0, 3, 4], [1, 2]]
+
+
+ROOM = (
+    # own, waiting, asked, for each free, and whether it may wait: of 100 places
+    pytest.param(0, 0, 100, 1.0, True, id="nobody waits: all of it"),
+    pytest.param(0, 0, 101, 1.0, False, id="more than there are"),
+    pytest.param(49, 49, 1, 1.0, True, id="as many as are left free"),
+    pytest.param(50, 50, 1, 1.0, False, id="more than are left free"),
+    pytest.param(49, 50, 1, 1.0, False, id="one more than would be left free"),
+    pytest.param(0, 99, 1, 1.0, True, id="the first needs a place alone"),
+    pytest.param(0, 100, 1, 1.0, False, id="there is none"),
+    pytest.param(0, 99, 2, 1.0, False, id="more than one are not the first"),
+    pytest.param(0, 50, 25, 1.0, True, id="half of what others left"),
+    pytest.param(0, 50, 26, 1.0, False, id="more than half of what others left"),
+    pytest.param(1, 75, 12, 1.0, True, id="with what it has"),
+    pytest.param(1, 75, 13, 1.0, False, id="too many with what it has"),
+    pytest.param(89, 89, 1, 9.0, True, id="nine for each free one"),
+    pytest.param(90, 90, 1, 9.0, False, id="more than nine for each free one"),
+)
+
+
+@pytest.mark.parametrize(("own", "waiting", "asked", "for_each_free", "expected"), ROOM)
+def test_who_may_wait(own: int, waiting: int, asked: int, for_each_free: float, expected: bool) -> None:
+    assert leaves_room(own, waiting, asked, 100, for_each_free) == expected
+
+
+@given(st.integers(1, 300), st.lists(st.sampled_from("abcde"), max_size=600))
+def test_whatever_the_others_ask_each_of_some_callers_gets_its_places(most: int, asking: list[str]) -> None:
+    """Of k callers who ask one by one: as many as are left when k times half of what was free is taken, and one at
+    least while there is one."""
+    bounds = replace(BOUNDS, requests_waiting_max=most)
+    callers = len(set(asking))
+
+    async def body() -> None:
+        queue, own = RequestQueue(bounds, "ask again"), Counter[str]()
+        for caller in asking:
+            try:
+                queue.check_room(1, caller)
+            except RequestError:
+                assert own[caller] >= most // 2**callers
+                assert own[caller] or own.total() == most
+                continue
+            queue.put(lambda generation: ([], None), "sample", caller=caller)
+            own[caller] += 1
+            assert own[caller] <= max(1, most // 2)
+
+    asyncio.run(body())
+
+
+def test_nobodys_requests_may_have_all_places_and_a_caller_is_told_how_many_it_has() -> None:
+    async def body() -> None:
+        queue = RequestQueue(replace(BOUNDS, requests_waiting_max=4), "ask again")
+        for _ in range(2):
+            queue.check_room(1, "shop")
+            queue.put(lambda generation: ([], None), "sample", caller="shop")
+        with pytest.raises(
+            RequestError, match="2 requests of caller 'shop' wait already, and 2 places are free"
+        ) as one:
+            queue.check_room(1, "shop")
+        assert (one.value.code, one.value.reason) == ("RESOURCE_EXHAUSTED", TOO_MANY_WAIT)
+        queue.check_room(2)
+
+    asyncio.run(body())
 
 
 def test_a_low_priority_is_decided_at_last_while_higher_ones_go_on_coming() -> None:

@@ -3,17 +3,20 @@
 import asyncio
 import hashlib
 from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from grpc import aio
+from hypothesis import given
+from hypothesis import strategies as st
 
 from spillway import api, metrics
 from spillway.api import RequestError
 from spillway.kubernetes.pod_security import BASELINE
 from spillway.rpc.callers import READING_VERBS, Caller, CallersFile, PodRights, callers_of
-from spillway.rpc.calls import PLANNER
+from spillway.rpc.calls import PLANNER, request_bytes
 from spillway.rpc.security import Gate, TooManyCalls
 from spillway.rpc.services import (
     LEADER_TRAILER,
@@ -154,6 +157,70 @@ def test_after_how_many_seconds_the_next_call_is_let_in() -> None:
         gate.admit(caller, "get", 1)
     clock[0] += refused.value.seconds
     gate.admit(caller, "get", 1)
+
+
+def batch_of(items: int) -> api.PlanBatchRequest:
+    return api.PlanBatchRequest((api.BatchItem(scale=api.ScaleRequest("shop", "web", 1)),) * items)
+
+
+def asking_who(burst: int, rate: float, now: Callable[[], float]) -> Gate:
+    """That lets in whom its CA knows."""
+    known = RpcSettings(client_ca="ca", tls_certificate="certificate", tls_key="key")
+    return Gate(replace(known, requests_burst=burst, requests_per_second=rate), now)
+
+
+def let_in(gate: Gate, items: int) -> float:
+    """0, or after how many seconds it would be."""
+    try:
+        gate.admit(Caller("shop"), "plan_batch", 1)
+        gate.admit_items(Caller("shop"), batch_of(items))
+    except TooManyCalls as refused:
+        return refused.seconds
+    return 0.0
+
+
+BATCHES = (
+    # Of a burst of 10, then 2 a second: batches by their items, and after how many seconds each is let in.
+    pytest.param([10, 1], [0, 0.5], id="each item counts"),
+    pytest.param([1] * 11, [0] * 10 + [0.5], id="a batch of one is one call"),
+    pytest.param([6, 6], [0, 1.5], id="all of it or nothing, and a batch that is refused is one call"),
+    pytest.param([0, 10], [0, 1.0], id="an empty one is a call"),
+    pytest.param([25, 1], [0, 8.0], id="more than the burst is let in by a full bucket and paid for afterwards"),
+    pytest.param([1, 25], [0, 1.0], id="and only by a full one"),
+)
+
+
+@pytest.mark.parametrize(("asked", "expected"), BATCHES)
+def test_each_item_of_a_batch_is_a_call_of_the_rate(asked: list[int], expected: list[float]) -> None:
+    gate = asking_who(10, 2.0, lambda: 0.0)
+    assert [let_in(gate, items) for items in asked] == pytest.approx(expected)
+
+
+@given(
+    st.integers(1, 20),
+    st.sampled_from((0.5, 2.0, 16.0)),
+    st.lists(st.tuples(st.sampled_from((0.0, 0.0, 0.25, 1.0, 8.0)), st.integers(0, 40)), max_size=40),
+)
+def test_no_caller_has_more_items_than_its_rate_and_none_is_refused_for_ever(
+    burst: int, rate: float, asked: list[tuple[float, int]]
+) -> None:
+    """In any time: the burst, what the rate gives in it, and what one batch has beyond a burst."""
+    clock = [0.0]
+    gate = asking_who(burst, rate, lambda: clock[0])
+    taken: list[tuple[float, int]] = []
+    for pause, items in asked:
+        clock[0] += pause
+        waits = 0
+        while seconds := let_in(gate, items):
+            clock[0] += seconds + 1e-6
+            waits += 1
+        assert waits <= 2  # Of a batch that is not read yet only its own call is known.
+        taken.append((clock[0], max(1, items)))
+    beyond = max((items - burst for _, items in taken), default=0)
+    for begin, (since, _) in enumerate(taken):
+        for end in range(begin, len(taken)):
+            together = sum(items for _, items in taken[begin : end + 1])
+            assert together <= burst + rate * (taken[end][0] - since) + max(0, beyond) + 1e-3
 
 
 def _bad() -> float:
@@ -330,6 +397,25 @@ async def test_who_calls_too_often_is_told_when_to_come_again(tmp_path: Path) ->
     (first, _), (second, trailer) = answers
     assert (first, second) == ("NOT_FOUND", "RESOURCE_EXHAUSTED")
     assert 0 < int(str(trailer[PUSHBACK_TRAILER])) <= 2000
+
+
+@pytest.mark.parametrize("known", [True, False])
+async def test_a_batch_takes_as_many_calls_as_it_has_items(tmp_path: Path, known: bool) -> None:
+    """Where nobody is asked who they are, there is nobody whose share it could take."""
+    file = tmp_path / "callers.yaml"
+    written(file, shop="*")
+    bounds = RpcSettings(port=0, requests_per_second=0.5, requests_burst=5, stop_seconds=0.1)
+    settings = replace(bounds, callers=str(file)) if known else bounds
+    async with RpcServer(Planner(), settings) as server, aio.insecure_channel(server.address) as channel:  # type: ignore[arg-type]
+        call, answers = PLANNER.calls["plan_batch"], []
+        ask, data = channel.unary_unary(call.path), request_bytes(batch_of(4), call.request_message())
+        for _ in range(2):
+            with pytest.raises(aio.AioRpcError) as refused:
+                await ask(data, metadata=(("authorization", "Bearer shop"),))
+            answers.append((refused.value.code().name, str(refused.value.details())))
+    (first, _), (second, text) = answers
+    assert (first, second) == ("INTERNAL", "RESOURCE_EXHAUSTED" if known else "INTERNAL")  # It has no such method.
+    assert ("4 at once, of more than 0.5 calls a second" in text) == known
 
 
 async def test_strangers_are_told_neither_version_nor_leader(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from spillway import metrics, tracing
 from spillway.bus import Bus, Headers
 from spillway.events_lending import NodeRecalled, RecallSettled
 from spillway.model import NO_GENERATION, Generation
-from spillway.rpc.security import CALLER
+from spillway.rpc.security import CALLER, name_of_caller
 from spillway.running.following import Follower
 from spillway.running.request_queue import Decisions, Written
 from spillway.running.standby import Role, Standby, Turn
@@ -172,7 +172,7 @@ class Descheduler:
         def decided(generation: Generation) -> tuple[Sequence[Written], T]:
             return decide(self._state, Asked(by, generation, self._wall_ms()))
 
-        return await self.standby.ask(decided, verb)
+        return await self.standby.ask(decided, verb, name_of_caller())
 
     def _supposed(self) -> Asked:
         return Asked(CALLER.get().name, NO_GENERATION, self._wall_ms())

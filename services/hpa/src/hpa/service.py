@@ -24,6 +24,7 @@ from spillway.api import RequestError
 from spillway.bus import Bus, Headers, Offsets
 from spillway.events_scaling import ScaleDecided, ScalePolicyDeclared
 from spillway.model import Generation
+from spillway.rpc.security import name_of_caller
 from spillway.running.following import Follower
 from spillway.running.request_queue import Decisions, Written
 from spillway.running.standby import Role, Standby, Turn
@@ -253,4 +254,6 @@ class Hpa:
         return scaling.ReportReply(of_loads, of_backlogs)
 
     async def _ask(self, verb: str, decide: Decide[T]) -> T:
-        return await self.standby.ask(lambda generation: decide(self._state, generation, self._wall_ms()), verb)
+        return await self.standby.ask(
+            lambda generation: decide(self._state, generation, self._wall_ms()), verb, name_of_caller()
+        )

@@ -39,7 +39,7 @@ from spillway.bus import Bus, BusUnavailable, Offsets, Record
 from spillway.events import DecisionRecorded, PlacementDecided
 from spillway.feasibility.cluster_view import NEVER, WorkloadKey
 from spillway.model import Generation
-from spillway.rpc.security import CALLER
+from spillway.rpc.security import CALLER, name_of_caller
 from spillway.running.following import Follower
 from spillway.running.request_queue import Decisions, NotYet, Waiting, Written
 from spillway.running.standby import Role, Standby, Turn
@@ -283,9 +283,9 @@ class Planner:
 
     async def plan_batch(self, request: api.PlanBatchRequest) -> api.PlanBatchReply:
         asked = batches.read_batch(request, self._settings.batch_items_max)
-        self.standby.check_able(len(asked))
+        self.standby.check_able(len(asked), name_of_caller())
         await self._admissions.learn([item.apply for item in request.items if item.apply is not None])
-        self.standby.check_able(len(asked))
+        self.standby.check_able(len(asked), name_of_caller())
         places = [self._noted(place_of(self.state, item.asked)) for item in asked]
         waiting = [self._put(item.verb, item.decide, of, request) for item, of in zip(asked, places, strict=True)]
         answers = map(self.standby.requests.answered, waiting)
@@ -423,7 +423,7 @@ class Planner:
 
     async def _ask(self, verb: str, decide: Decide[T], place: Place = ANY) -> T:
         """The answer, once it is in the log. Raises RequestError."""
-        self.standby.check_able(1)
+        self.standby.check_able(1, name_of_caller())
         return await self.standby.requests.answered(self._put(verb, decide, place))
 
     def _put(self, verb: str, decide: Decide[T], place: Place, batch: object = None) -> Waiting[T]:
@@ -457,7 +457,7 @@ class Planner:
             self._count(verb, now)
             return events, reply
 
-        waiting = self.standby.requests.put(decide_now, verb, batch, place.priority, place.about)
+        waiting = self.standby.requests.put(decide_now, verb, batch, place.priority, place.about, name_of_caller())
         waiting.late = lambda: self._patience.ran_out(asked, self._clocks.steady())
         return waiting
 

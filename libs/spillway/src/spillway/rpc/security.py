@@ -12,10 +12,11 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from spillway.api import RequestError
+from spillway.api import PlanBatchRequest, RequestError
 from spillway.kubernetes.pod_security import ANY, LEVELS
 from spillway.reasons import TOO_MANY_CALLS
 from spillway.rpc.callers import NOBODY, Caller, Callers, CallersFile
+from spillway.rpc.namespaces import check_items
 from spillway.settings import OperatorError, setting
 
 MEBIBYTE = 2**20
@@ -62,7 +63,9 @@ class RpcSettings:
     pod_security: Annotated[str, Meta(pattern=f"^({'|'.join(LEVELS)})$")] = setting(
         ANY, "level of Pod Security that the pods of every caller must be within: any, baseline or restricted"
     )
-    requests_per_second: Annotated[float, Meta(gt=0)] = setting(500.0, "calls a second that each caller may make")
+    requests_per_second: Annotated[float, Meta(gt=0)] = setting(
+        500.0, "calls a second that each caller may make; each item of a PlanBatch is one"
+    )
     requests_burst: Annotated[int, Meta(ge=1)] = setting(1000, "calls that a caller may make at once, after a pause")
     concurrent_requests_max: Annotated[int, Meta(ge=1)] = setting(1000, "calls answered at the same time, all callers")
     concurrent_requests_caller_max: Annotated[int, Meta(ge=1)] = setting(
@@ -93,6 +96,12 @@ class RpcSettings:
 LOCAL_CALLER = Caller("local")
 CALLER: ContextVar[Caller] = ContextVar("caller", default=LOCAL_CALLER)
 """The caller of the request being answered, for an api that learns only later which namespace is meant."""
+
+
+def name_of_caller() -> str:
+    """Of the request being answered; empty where nobody is asked who they are, and where we ask ourselves."""
+    caller = CALLER.get()
+    return "" if caller is LOCAL_CALLER else caller.name
 
 
 def is_loopback(host: str) -> bool:
@@ -195,28 +204,42 @@ class Gate:
         bytes_max = (limits.request_bytes_max if limits else 0) or self._settings.request_bytes_max
         if request_bytes > bytes_max:
             raise RequestError("INVALID_ARGUMENT", f"request: {request_bytes} bytes: expected at most {bytes_max}")
+        self._take(caller, 1, 0)
+
+    def admit_items(self, caller: Caller, request: object) -> None:
+        """Of a batch: raises PERMISSION_DENIED for an item's verb, RESOURCE_EXHAUSTED for the rate. Each item counts as
+        a call, the first one as the batch's own, which was let in; not where everybody is the same caller."""
+        check_items(caller, request)
+        if isinstance(request, PlanBatchRequest) and len(request.items) > 1 and not self.is_open:
+            self._take(caller, len(request.items) - 1, 1)
+
+    def _take(self, caller: Caller, calls: int, taken: int) -> None:
+        """taken: calls of the same request that were counted before, and will be again when it is repeated."""
+        limits, burst = self.callers.limits.get(caller.name), self._settings.requests_burst
         rate = (limits.requests_per_second if limits else 0.0) or self._settings.requests_per_second
         bucket = self._buckets.get(caller.name)
         if bucket is None:
-            bucket = self._buckets.setdefault(caller.name, _Bucket(self._settings.requests_burst, self._now()))
-        if seconds := bucket.take(rate, self._settings.requests_burst, self._now()):
-            text = f"caller {caller.name!r}: more than {rate:g} calls a second: try again in {seconds:.3g} s"
+            bucket = self._buckets.setdefault(caller.name, _Bucket(burst, self._now()))
+        if seconds := bucket.take(calls, taken, rate, burst, self._now()):
+            what = f"{calls + taken} at once, of " if taken else ""
+            text = f"caller {caller.name!r}: {what}more than {rate:g} calls a second: try again in {seconds:.3g} s"
             raise TooManyCalls(text, seconds)
 
 
 class _Bucket:
-    """Calls that may still be made now; refilled as time passes."""
+    """Calls that may still be made now; refilled as time passes. Below 0: a batch of more than it holds was let in."""
 
     __slots__ = ("_at", "_left")
 
     def __init__(self, left: float, at: float) -> None:
         self._left, self._at = left, at
 
-    def take(self, per_second: float, most: float, now: float) -> float:
-        """0 when a call was taken; else after how many seconds there is one."""
+    def take(self, calls: int, taken: int, per_second: float, most: float, now: float) -> float:
+        """0 when so many were taken; else after how many seconds they and those taken before can be. A full bucket
+        lets in what is more than it holds, so that no request is refused for ever: it is paid for afterwards."""
         self._left = min(most, self._left + (now - self._at) * per_second)
         self._at = now
-        if self._left < 1.0:
-            return (1.0 - self._left) / per_second
-        self._left -= 1.0
+        if self._left < min(calls, most - taken):
+            return (min(calls + taken, most) - self._left) / per_second
+        self._left -= calls
         return 0.0

@@ -23,7 +23,6 @@ from spillway.rpc.fleets import FLEET_KEY, Fleets, fleet_in, refuse_other
 from spillway.rpc.incoming import message_of, request_of, trace_of
 from spillway.rpc.listener import Listener
 from spillway.rpc.manifest_reading import ManifestReading
-from spillway.rpc.namespaces import check_items
 from spillway.rpc.refusals import Trailer, bounded, of_the_log, refusal, trailer_of
 from spillway.rpc.route import Route, reason_of
 from spillway.rpc.security import (
@@ -277,7 +276,7 @@ class RpcServer:
             self._gate.admit(caller, call.verb, len(data))
             refuse_other(self._service.who, self._fleet, fleet_in(dict(context.invocation_metadata() or ())))
             request = request_of(call, data, self._settings.request_entries_max)
-            check_items(caller, request)
+            self._gate.admit_items(caller, request)
             request = await self._reading.checked(caller, call.verb, request)
         except RequestError as error:
             metrics.REQUESTS_DENIED.labels(error.code).inc()

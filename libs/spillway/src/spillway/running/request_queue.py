@@ -1,6 +1,7 @@
 """Requests on their way into the log: they wait, bounded, are decided in groups, and answered once that is written."""
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
@@ -52,6 +53,9 @@ class RequestSettings:
     """Bounds of a service's requests; its own settings have them as theirs."""
 
     requests_waiting_max: int = setting(1_000, "requests that wait for a decision; more are refused", least=1)
+    requests_for_each_free: float = setting(
+        1.0, "requests of one caller that may wait for each place that is left free; 1: half of the places", least=0.001
+    )
     requests_in_group_max: int = setting(1_000, "requests decided and written in one transaction", least=1)
     requests_passed_over_max: int = setting(
         10, "groups that may be decided before a request of a lower priority; then it goes first", least=0
@@ -64,6 +68,7 @@ class Waiting(Generic[T]):
     """A request. verb, trace: for its span. batch: what is of one is decided in one step; None: of none.
 
     about: what was asked before about the same is decided before it; None: about nothing that others ask about.
+    caller: its name; empty: nobody is asked who they are, or we ask ourselves.
     passed_over: groups that were decided while it waited. is_decided: what follows from it is on its way into the log.
     late: called when its time is over and it is not decided.
     """
@@ -75,6 +80,7 @@ class Waiting(Generic[T]):
     batch: object = None
     priority: int = 0
     about: Hashable = None
+    caller: str = ""
     passed_over: int = 0
     is_decided: bool = False
     late: Callable[[], object] = lambda: None
@@ -135,8 +141,8 @@ class Decisions:
 class RequestQueue:
     """asked: set when there is something to decide. retry: what a caller may do who got no answer, for texts.
 
-    Who waits goes by priority, then in the order of asking. A request that requests_passed_over_max groups went before
-    goes before all others, so that none waits for ever.
+    Who waits goes by priority, then by turns of the callers, then in the order of asking. A request that
+    requests_passed_over_max groups went before goes before all others, so that none waits for ever.
     """
 
     def __init__(self, settings: RequestSettings, retry: str) -> None:
@@ -148,17 +154,31 @@ class RequestQueue:
         self._put_off_last: dict[Hashable, _PutOff] = {}
         """By what they are about. Those before the last one are asked by nobody any more."""
 
-    def check_room(self, requests: int) -> None:
-        """Raises RequestError RESOURCE_EXHAUSTED unless so many more may wait."""
-        if len(self._waiting) + requests > self._settings.requests_waiting_max:
-            text = f"{len(self._waiting)} requests wait already; {self.retry}"
-            raise RequestError("RESOURCE_EXHAUSTED", text, TOO_MANY_WAIT)
+    def check_room(self, requests: int, caller: str = "") -> None:
+        """Raises RequestError RESOURCE_EXHAUSTED unless so many more of this caller may wait."""
+        waiting, most = len(self._waiting), self._settings.requests_waiting_max
+        own = sum(one.caller == caller for one in self._waiting)
+        if waiting + requests > most:
+            text = f"{waiting} requests wait already; {self.retry}"
+        elif caller and not leaves_room(own, waiting, requests, most, self._settings.requests_for_each_free):
+            text = (
+                f"{own} requests of caller {caller!r} wait already, and {most - waiting} places are free; {self.retry}"
+            )
+        else:
+            return
+        raise RequestError("RESOURCE_EXHAUSTED", text, TOO_MANY_WAIT)
 
     def put(
-        self, decide: Decide[T], verb: str, batch: object = None, priority: int = 0, about: Hashable = None
+        self,
+        decide: Decide[T],
+        verb: str,
+        batch: object = None,
+        priority: int = 0,
+        about: Hashable = None,
+        caller: str = "",
     ) -> Waiting[T]:
         answer = asyncio.get_running_loop().create_future()
-        waiting = Waiting(decide, answer, verb, tracing.headers(), batch, priority, about)
+        waiting = Waiting(decide, answer, verb, tracing.headers(), batch, priority, about, caller)
         self._waiting.append(waiting)
         self.asked.set()
         return waiting
@@ -274,16 +294,49 @@ class RequestQueue:
         """Batches whole, and each other request by itself. What has to be decided before another one goes with that."""
         by_batch = groupby(self._waiting, lambda one: id(one if one.batch is None else one.batch))
         runs = [list(run) for _, run in by_batch]
-        places: list[tuple[bool, int, int]] = []
+        levels: list[_Level] = []
         raised: dict[Hashable, int] = {}
-        for index in reversed(range(len(runs))):
-            run = runs[index]
+        for run in reversed(runs):
             priority = max(raised.get(one.about, one.priority) for one in run)
             priority = max(priority, *(one.priority for one in run))
             raised.update((one.about, priority) for one in run if one.about is not None)
             is_over = max(one.passed_over for one in run) >= self._settings.requests_passed_over_max
-            places.append((not is_over, 0 if is_over else -priority, index))
+            levels.append((not is_over, 0 if is_over else -priority))
+        places = zip(reversed(levels), _turns(runs, levels[::-1]), range(len(runs)), strict=True)
         return [runs[index] for _, _, index in sorted(places)]
+
+
+def leaves_room(own: int, waiting: int, asked: int, most: int, for_each_free: float) -> bool:
+    """Whether a caller of whom own requests wait, of all that do, may have asked more: no caller holds more places than
+    it leaves free, times for_each_free. One request of a caller who holds none needs a free place alone; so does what
+    comes when nobody waits.
+
+    Source: dynamic thresholds of shared buffers, Choudhury and Hahne, 1998.
+    """
+    free = most - waiting - asked
+    if free < 0:
+        return False
+    is_first = not own and asked == 1
+    return is_first or not waiting or own + asked <= for_each_free * free
+
+
+_Level = tuple[bool, int]
+"""Of a run: those that were not passed over for long come later, then those of a lower priority."""
+
+
+def _turns(runs: Sequence[Sequence[Waiting[Any]]], levels: Sequence[_Level]) -> list[int]:
+    """Where each run comes among those of its level: after as many requests of its caller as end with it. So callers
+    take turns, one request each, a batch as many as it has. What others come after comes no later than they."""
+    asked = Counter[tuple[str, _Level]]()
+    turns: list[int] = []
+    for run, level in zip(runs, levels, strict=True):
+        asked[run[0].caller, level] += len(run)
+        turns.append(asked[run[0].caller, level])
+    least: dict[Hashable, int] = {}
+    for index in reversed(range(len(runs))):
+        turns[index] = min(turns[index], *(least.get(one.about, turns[index]) for one in runs[index]))
+        least.update((one.about, turns[index]) for one in runs[index] if one.about is not None)
+    return turns
 
 
 def _refusal(error: Unwritable) -> RequestError:

@@ -291,17 +291,18 @@ class Standby:
 
     # ── Who asks and who reads ──────────────────────────────────────────────────────────────────────────────────
 
-    async def ask(self, decide: Decide[T], verb: str = "request") -> T:
+    async def ask(self, decide: Decide[T], verb: str = "request", caller: str = "") -> T:
         """The answer, once it is in the log. verb: for its span. Raises RequestError."""
-        self.check_able(1)
-        return await self.requests.answered(self.requests.put(decide, verb))
+        self.check_able(1, caller)
+        return await self.requests.answered(self.requests.put(decide, verb, caller=caller))
 
-    def check_able(self, requests: int) -> None:
-        """Raises RequestError UNAVAILABLE on a standby, RESOURCE_EXHAUSTED where so many more may not wait."""
+    def check_able(self, requests: int, caller: str = "") -> None:
+        """Raises RequestError UNAVAILABLE on a standby, RESOURCE_EXHAUSTED where so many more of this caller may not
+        wait."""
         if self._turn is None:
             service, leader = self._role.service, self.leader() or "?"
             raise RequestError("UNAVAILABLE", f"this {service} is a standby; the active one is at {leader}", STANDBY)
-        self.requests.check_room(requests)
+        self.requests.check_room(requests, caller)
 
     async def readable(self) -> None:
         """Waits out a write under way, so that nothing is answered that is not in the log; and who was silent for long
