@@ -20,6 +20,7 @@ from propagator.core.actions import (
     ReadAfresh,
     Report,
     Rules,
+    ScaleDown,
 )
 from propagator.core.desired import Target, Wanted
 from propagator.core.live import Live, LiveDependency, LiveWorkload, Marks, Reference
@@ -114,6 +115,7 @@ WRITTEN = manifest_digest(DECLARED, PART)
 ALONE = {"metadata": {"annotations": {"spillway.io/placement": "5.2"}}, "spec": {"replicas": 4}}
 
 ALONE_ASKED = PatchReplicas(ALONE, "100", corrects=False)
+FEWER = {"spec": {"replicas": 4}}
 FOUGHT = History(OLDER, written=True, corrections=(0.0, 1.0, 2.0), right=2)
 
 
@@ -278,6 +280,42 @@ ROWS = {
         History(),
         said("DependencyMissing", "Secret shop/web-key"),
     ),
+    "older, new reference missing, fewer are wanted": (
+        PLAIN,
+        Live(workload(version=OLDER, replicas=6), looked={SECRET: False}),
+        History(),
+        ScaleDown(FEWER, "100", corrects=False),
+    ),
+    "older, new references unknown, fewer are wanted": (
+        PLAIN,
+        Live(workload(version=OLDER, replicas=6)),
+        History(),
+        Look(frozenset({SECRET})),
+    ),
+    "older, new reference missing, more are wanted": (
+        PLAIN,
+        Live(workload(version=OLDER, replicas=2), looked={SECRET: False}),
+        History(),
+        said("DependencyMissing", "Secret shop/web-key"),
+    ),
+    "older, the others wait for what is missing, more run": (
+        replace(PLAIN, part=replace(NONE_FOR_WANT, replicas=4)),
+        Live(workload(version=OLDER, replicas=6), looked={SECRET: False}),
+        History(),
+        said("DependencyMissing", "Secret shop/web-key"),
+    ),
+    "older, new reference missing, somebody scaled up after us": (
+        PLAIN,
+        Live(workload(version=OLDER, replicas=6), looked={SECRET: False}),
+        History(V, right=4),
+        ScaleDown(FEWER, "100", corrects=True),
+    ),
+    "older, new reference missing, somebody scales up again and again": (
+        PLAIN,
+        Live(workload(version=OLDER, replicas=6), looked={SECRET: False}),
+        History(V, corrections=(0.0, 1.0, 2.0), right=4),
+        said("DependencyMissing", "Secret shop/web-key"),
+    ),
     "older, missing reference is no new one": (
         PLAIN,
         Live(workload(version=OLDER), template_refers_to=frozenset({SECRET})),
@@ -438,6 +476,18 @@ def test_a_rival_s_replicas_are_put_right_three_times_in_a_window_whatever_the_v
             writes, there = writes + 1, Live(written(version, 10))
     assert corrections == [0.0, 0.0, 0.0, 600.0, 600.0, 600.0]
     assert writes <= 8
+
+
+def test_what_was_scaled_down_gets_its_new_template_once_that_lacks_nothing() -> None:
+    """The part is not carried out by fewer replicas: no correction is counted, and what is missing is looked for."""
+    there = Live(workload(version=OLDER, replicas=6), looked={SECRET: False})
+    action = next_action(PLAIN, there, History(), 10.0, RULES)
+    history = after(History(), PLAIN, there, action, 10.0, RULES)
+    there = Live(workload(version=OLDER), looked={SECRET: False})
+    assert agrees(next_action(PLAIN, there, history, 11.0, RULES), said("DependencyMissing", "Secret shop/web-key"))
+    there = Live(workload(version=OLDER), looked={SECRET: True})
+    assert agrees(next_action(PLAIN, there, history, 12.0, RULES), APPLY)
+    assert (history.written, history.right, history.corrections) == (False, 4, ())
 
 
 def test_a_new_owner_leaves_what_was_contested() -> None:

@@ -343,6 +343,26 @@ async def test_missing_secret_then_it_appears(fleet: Any) -> None:
 
 
 @on_fleet
+async def test_fewer_replicas_do_not_wait_for_what_their_new_template_lacks(fleet: Any) -> None:
+    await fleet.declare()
+    await fleet.place(1, {"own-1": 4})
+    await fleet.start()
+    await asyncio.sleep(10)
+    assert fleet.replicas("own-1") == 4
+    await fleet.declare(pod=SECRET_NEEDED)
+    await fleet.place(2, {"own-1": 3})
+    await asyncio.sleep(10)
+    found, status = fleet.deployment("own-1"), fleet.status()
+    assert (status.state, str(status.version), status.spec_replicas) == ("DependencyMissing", "1.2", 3)
+    assert found["spec"]["replicas"] == 3
+    assert found["metadata"]["annotations"]["spillway.io/placement"] == "1.1"
+    await fleet.add_secret("own-1", "key")
+    await asyncio.sleep(11)
+    assert fleet.state() == ("Present", "1.2", "")
+    assert fleet.deployment("own-1")["metadata"]["annotations"]["spillway.io/placement"] == "1.2"
+
+
+@on_fleet
 async def test_what_is_missing_is_named_and_is_looked_for_where_no_replica_is_to_run_for_want_of_it(fleet: Any) -> None:
     await fleet.declare(pod=SECRET_NEEDED)
     await fleet.place(1, {"own-1": 3})

@@ -339,6 +339,8 @@ class Oracle:
         elif before is not None and after is not None and "spec" not in body:
             versions = known.parts.get(cluster, {}) if known else {}
             adopted = self.ownership.marked(cluster, key, before, after, versions)
+        elif before is not None and "annotations" not in body.get("metadata", {}):
+            self._on_scale_down(cluster, key, body, before, available)
         else:
             self._on_write(cluster, key, body, before, available)
         self.ownership.wrote(cluster, key, before, after, adopted)
@@ -357,6 +359,20 @@ class Oracle:
             self.violated(f"{name}: deleted at version {seen}, and no placement says that it is to go")
         else:
             self.removals.written(cluster, key, before, available, max(versions), 0)
+
+    def _on_scale_down(self, cluster: str, key: Key, body: Object, before: Object, available: int) -> None:
+        """Without a version: fewer of the template that is there, as a newer part says that waits for nothing."""
+        known, seen, replicas = self.workloads.get(key), members.version_of(before), body["spec"].get("replicas")
+        parts = known.parts.get(cluster, {}) if known else {}
+        says = [v for v, part in parts.items() if v > seen and part.replicas == replicas and not part.missing]
+        name, had = f"{'/'.join(key)} in {cluster}", before["spec"]["replicas"]
+        if not members.is_ours(before) or body["spec"].keys() != {"replicas"} or replicas >= had:
+            self.violated(f"{name}: {json.dumps(body['spec'])} written over {had} replicas of {seen}, at no version")
+        if not any(not (parts[v].removing or parts[v].releasing or parts[v].adopting) for v in says):
+            self.violated(f"{name}: {replicas} replicas written over {seen}, which no newer placement has")
+            return
+        self.seen["scaled down"] += 1
+        self.removals.written(cluster, key, before, available, max(says), replicas)
 
     def _on_write(self, cluster: str, key: Key, body: Object, before: Object | None, available: int) -> None:
         name = f"{'/'.join(key)} in {cluster}"

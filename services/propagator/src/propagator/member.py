@@ -21,6 +21,7 @@ from propagator.core.actions import (
     PatchReplicas,
     Question,
     ReadAfresh,
+    ScaleDown,
     Write,
 )
 from propagator.core.desired import Target
@@ -128,7 +129,11 @@ class Member:
                 return replace(live, rivals=await self._rivals(target, live))
             case ReadAfresh(of_kind):
                 return await self.read(target, live.dependencies, of_kind)
-            case PatchMarks(change, resource_version) | PatchReplicas(change, resource_version):
+            case (
+                PatchMarks(change, resource_version)
+                | PatchReplicas(change, resource_version)
+                | ScaleDown(change, resource_version)
+            ):
                 made = await self._patch(there, target, target.name, change, resource_version)
                 return _with_workload(live, made)
             case PatchDependencyMarks(reference, change, resource_version):

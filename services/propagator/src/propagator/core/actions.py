@@ -52,6 +52,16 @@ class PatchReplicas:
 
 
 @dataclass(frozen=True, slots=True)
+class ScaleDown:
+    """Fewer replicas of the template that the object has, and nothing else: it stays at its version, for its part is
+    not carried out. corrects: somebody had changed its replicas since we wrote them."""
+
+    change: Manifest
+    resource_version: str
+    corrects: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Delete:
     uid: str
     resource_version: str
@@ -161,7 +171,7 @@ class LookForRivals:
     """Find out who else sets the replicas, then ask again."""
 
 
-ObjectWrite = Create | Apply | PatchReplicas | PatchMarks | Delete
+ObjectWrite = Create | Apply | PatchReplicas | ScaleDown | PatchMarks | Delete
 DependencyWrite = ApplyDependency | PatchDependencyMarks | DeleteDependency
 Write = ObjectWrite | DependencyWrite | EnsureNamespace
 Question = Look | LookForRivals | ReadAfresh

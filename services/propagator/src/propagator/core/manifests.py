@@ -115,6 +115,11 @@ def replicas_alone(part: Part, kind: str) -> Manifest:
     return {"metadata": marks, "spec": {KINDS[kind].replicas: part.replicas}}
 
 
+def fewer_replicas(part: Part, kind: str) -> Manifest:
+    """As replicas_alone, without the version: of an object that keeps an earlier template for now."""
+    return {"spec": {KINDS[kind].replicas: part.replicas}}
+
+
 def template_of(declaration: WorkloadDeclared, part: Part) -> Template:
     """The pod template that a part bears. Raises BadManifest."""
     manifest = _loaded(_declared(declaration, part), declaration.kind, declaration.name)

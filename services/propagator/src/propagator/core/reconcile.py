@@ -23,6 +23,7 @@ from propagator.core.actions import (
     ReadAfresh,
     Report,
     Rules,
+    ScaleDown,
     above,
     hold_while_deleted,
     is_ours,
@@ -48,6 +49,7 @@ from propagator.core.manifests import (
     declared_spec,
     dependency_declaration,
     dependency_manifest,
+    fewer_replicas,
     manifest_digest,
     references,
     replicas_alone,
@@ -67,7 +69,7 @@ from spillway.events import (
     WorkloadObserved,
 )
 from spillway.kubernetes.live_objects import first_not_so
-from spillway.model import NO_GENERATION, Generation
+from spillway.model import NO_GENERATION, Generation, Part
 from spillway.texts import before_change, before_hold, changed_field
 
 _NOT_CONTENT = frozenset({"metadata", "status"})
@@ -134,8 +136,10 @@ def after(history: History, wanted: Wanted, live: Live, action: Action, now: flo
     creations, corrections = history.creations if known else (), history.corrections
     if isinstance(action, Apply | PatchReplicas | Create | Nothing | PatchMarks):
         written, right = True, None if wanted.part.adopting else wanted.part.replicas
+    elif isinstance(action, ScaleDown):
+        right = wanted.part.replicas
     match action:
-        case Apply(corrects=True) | PatchReplicas(corrects=True):
+        case Apply(corrects=True) | PatchReplicas(corrects=True) | ScaleDown(corrects=True):
             corrections = (*_recent(corrections, now, rules), now)
         case Create():
             creations = (*_recent(creations, now, rules), now)
@@ -328,7 +332,8 @@ def _workload(wanted: Wanted, live: Live, history: History, now: float, rules: R
     if not corrects:
         blocked = _missing_references(wanted, live)
         if blocked is not None:
-            return blocked
+            fewer = _fewer(part, found, history, len(corrections) < rules.corrections_max)
+            return fewer if fewer is not None and isinstance(blocked, Report) else blocked
     if alone:
         return PatchReplicas(replicas_alone(part, found.kind), found.marks.resource_version, corrects)
     manifest = _preconditioned(workload_manifest(wanted.declaration, part, rules.fleet), found.marks)
@@ -364,6 +369,20 @@ def _missing_references(wanted: Wanted, live: Live) -> Action | None:
         return Look(unknown)
     missing = [reference for reference in needed if not live.looked[reference]]
     return lacks(missing, wanted.target.namespace) if missing else None
+
+
+def _fewer(part: Part, found: LiveWorkload, history: History, may_correct: bool) -> ScaleDown | None:
+    """While a new template waits for what is missing, the object keeps its own, with no more replicas than the part.
+
+    Not where the part itself waits: its number is what was counted there (docs/adr/0026), nobody asked for fewer, and
+    pods may have come to run since.
+    """
+    if part.missing or found.spec_replicas <= part.replicas:
+        return None
+    corrects = history.right not in (None, found.spec_replicas)
+    if corrects and not may_correct:
+        return None
+    return ScaleDown(fewer_replicas(part, found.kind), found.marks.resource_version, corrects)
 
 
 def _delete_dependency(wanted: Wanted, live: Live, listed: frozenset[Reference], rules: Rules) -> Action | None:
