@@ -12,6 +12,7 @@ from spillway.addresses import TURNS_PLANNER
 from spillway.api import (
     ApplyRequest,
     CapacityRequest,
+    DeleteRequest,
     ExplainRequest,
     FreezeRequest,
     GetRequest,
@@ -119,6 +120,34 @@ async def test_a_planner_that_is_cut_off_from_the_log_says_that_its_answers_are_
         hear()
         await until(lambda: "fleet" in first.service.state.brakes.brakes, "it has read what was decided")
         assert await brakes(first.service) == (True, ["fleet"])
+
+
+async def test_a_planner_that_is_cut_off_refuses_nothing_and_answers_nothing_as_done() -> None:
+    """Its successor has deleted one workload and declared another; it knows of neither, and has nothing to write."""
+    kept, web, gone = (deployment(name, NAMESPACE, 2) for name in ("kept", "web", "gone"))
+    async with in_process(SMALL) as platform:
+        await join(platform)
+        first = platform.running["planner-1"]
+        asked = ApplyRequest((gone,), idempotency_key="once")
+        await first.service.apply(asked)
+        await first.service.apply(ApplyRequest((kept,)))
+        platform.start("planner-2")
+        await asyncio.sleep(5)
+        assert (await first.service.apply(asked)).name == "gone"  # Answered from what is kept: nothing is written.
+        first.bus.unavailable = True
+        hear = platform.broker.expire(first.bus)
+        second = platform.running["planner-2"].service
+        await until(lambda: second.is_active, "the other planner is active")
+        await second.delete(DeleteRequest(NAMESPACE, "gone"))
+        await second.apply(ApplyRequest((web,)))
+        again = asyncio.create_task(first.service.apply(asked))
+        unknown = asyncio.create_task(first.service.scale(ScaleRequest(NAMESPACE, "web", 3)))
+        for one in (again, unknown):
+            with pytest.raises(RequestError) as refused:
+                await one
+            assert refused.value.code == "UNAVAILABLE"
+        first.bus.unavailable = False
+        hear()
 
 
 async def test_a_standby_answers_what_changes_nothing_and_says_of_each_answer_that_it_is_stale() -> None:

@@ -21,6 +21,7 @@ from spillway.model import Generation
 from spillway.running.following import Followed, Follower
 from spillway.running.request_queue import SPARE_BYTES, Decide, Decisions, NotYet, RequestQueue, Written
 from spillway.running.standby import Role, Standby, StandbySettings, Turn
+from spillway.running.unproven import UnprovenAnswers
 
 pytestmark = pytest.mark.looptime
 
@@ -37,7 +38,12 @@ class Brakes:
     """The smallest service: a state is the scopes that are frozen, a request freezes one."""
 
     def __init__(
-        self, broker: LocalBroker, name: str, *beside_turn: Callable[[], Any], lag_seconds: float = 0.0
+        self,
+        broker: LocalBroker,
+        name: str,
+        *beside_turn: Callable[[], Any],
+        lag_seconds: float = 0.0,
+        bounds: StandbySettings = BOUNDS,
     ) -> None:
         self.bus = LocalBus(broker, FLEET, name)
         self.bus.lag_seconds = lambda topic, partition: lag_seconds
@@ -48,7 +54,7 @@ class Brakes:
         self._being_read: list[str] = []
         self._writing = False
         role = Role("planner", "ask again", metrics.PLANNER_ACTIVE, beside_turn=beside_turn)
-        self.standby = Standby(self.bus, role, f"{name}@{name}", BOUNDS, self)
+        self.standby = Standby(self.bus, role, f"{name}@{name}", bounds, self)
         self.standby.ready = lambda ready, reason: self.told.append((ready, reason))
         self.stopping = asyncio.Event()
         self.task = asyncio.create_task(self.standby.run(self.stopping))
@@ -106,6 +112,16 @@ class Brakes:
     async def freeze(self, scope: str) -> str:
         return await self.standby.ask(self.deciding(scope))
 
+    async def freeze_again(self, scope: str) -> str:
+        """Changes nothing: the answer is that it is frozen. Raises RequestError NOT_FOUND where it is not."""
+
+        def decide(generation: Generation) -> tuple[list[Written], str]:
+            if scope not in self.scopes:
+                raise RequestError("NOT_FOUND", f"{scope} is not frozen")
+            return [], scope
+
+        return await self.standby.ask(decide)
+
     async def place(self, name: str) -> str:
         """Writes something that bears the generation of its decision."""
         return await self.standby.ask(lambda generation: ([placed(name, generation)], name))
@@ -134,12 +150,14 @@ class Fleet:
         """Whoever else writes to this log."""
         return LocalBus(self.broker, FLEET, "other")
 
-    def start(self, name: str, *beside_turn: Callable[[], Any], lag_seconds: float = 0.0) -> Brakes:
-        self.running.append(Brakes(self.broker, name, *beside_turn, lag_seconds=lag_seconds))
+    def start(
+        self, name: str, *beside_turn: Callable[[], Any], lag_seconds: float = 0.0, bounds: StandbySettings = BOUNDS
+    ) -> Brakes:
+        self.running.append(Brakes(self.broker, name, *beside_turn, lag_seconds=lag_seconds, bounds=bounds))
         return self.running[-1]
 
-    async def active(self, name: str, *beside_turn: Callable[[], Any]) -> Brakes:
-        one = self.start(name, *beside_turn)
+    async def active(self, name: str, *beside_turn: Callable[[], Any], bounds: StandbySettings = BOUNDS) -> Brakes:
+        one = self.start(name, *beside_turn, bounds=bounds)
         await until(lambda: one.standby.is_active)
         return one
 
@@ -283,6 +301,102 @@ async def test_who_is_cut_off_and_overtaken_never_answers_as_active_beside_its_s
     hear()
     await until(lambda: one.scopes == ["z"])
     assert await one.read() == (["z"], False)
+
+
+# ── Answers that no write stands behind ─────────────────────────────────────────────────────────────────────────────
+
+
+async def test_what_changes_nothing_and_what_is_refused_is_answered_without_waiting_for_the_next_proof(
+    fleet: Fleet,
+) -> None:
+    one = await fleet.active("a", bounds=replace(BOUNDS, turn_asked_seconds=3600.0))
+    await one.freeze("x")
+    for _ in range(3):
+        assert await one.freeze_again("x") == "x"
+        assert (await refusal(one.freeze_again("y"))).code == "NOT_FOUND"
+
+
+async def test_who_is_cut_off_answers_nothing_that_changes_nothing_and_refuses_nothing(fleet: Fleet) -> None:
+    """Nothing to write, so no transaction fails; and its successor has decided otherwise."""
+    one = await fleet.active("a")
+    await one.freeze("x")
+    second = fleet.start("b")
+    await until(lambda: second.told and second.told[-1] == (True, ""))
+    one.bus.unavailable = True
+    hear = fleet.broker.expire(one.bus)
+    await until(lambda: second.standby.is_active)
+    await second.freeze("z")
+    refused = [await refusal(one.freeze_again(scope)) for scope in ("x", "z")]
+    assert [error.code for error in refused] == ["UNAVAILABLE", "UNAVAILABLE"]
+    asked = [asyncio.create_task(one.freeze_again(scope)) for scope in ("x", "z")]
+    await asyncio.sleep(2 * TICK)
+    one.bus.unavailable = False  # Now it is asked, and hears of its successor.
+    assert [(await refusal(one)).code for one in asked] == ["UNAVAILABLE", "UNAVAILABLE"]
+    hear()
+
+
+async def test_who_is_cut_off_for_a_moment_answers_once_the_log_has_said_that_it_still_is_its_turn(
+    fleet: Fleet,
+) -> None:
+    one = await fleet.active("a")
+    await one.freeze("x")
+    one.bus.unavailable = True
+    asked = [asyncio.create_task(one.freeze_again("x")) for _ in range(2)]
+    refused = asyncio.create_task(one.freeze_again("y"))
+    await asyncio.sleep(BOUNDS.request_seconds / 2)
+    assert not any(task.done() for task in (*asked, refused))
+    one.bus.unavailable = False
+    assert await asyncio.gather(*asked) == ["x", "x"]
+    assert (await refusal(refused)).code == "NOT_FOUND"
+
+
+async def test_who_waits_for_a_proof_when_the_turn_ends_is_told_to_ask_again(fleet: Fleet) -> None:
+    one = await fleet.active("a")
+    await one.freeze("x")
+    one.bus.unavailable = True
+    asked = asyncio.create_task(one.freeze_again("x"))
+    await asyncio.sleep(2 * TICK)
+    one.stopping.set()
+    error = await refusal(asked)
+    assert (error.code, str(error)) == ("UNAVAILABLE", "this planner gave up its turn; ask again")
+
+
+async def test_no_more_answers_wait_for_a_proof_than_may(fleet: Fleet) -> None:
+    one = await fleet.active("a", bounds=replace(BOUNDS, answers_unproven_max=2))
+    await one.freeze("x")
+    one.bus.unavailable = True
+    asked = [asyncio.create_task(one.freeze_again(scope)) for scope in "xy"]
+    await asyncio.sleep(2 * TICK)
+    error = await refusal(one.freeze_again("x"))
+    assert error.code == "UNAVAILABLE"
+    assert str(error) == "2 answers wait already for the log to say whose turn it is; ask again"
+    asked[0].cancel()  # Whoever went away makes room.
+    await asyncio.sleep(0)
+    asked.append(asyncio.create_task(one.freeze_again("x")))
+    await asyncio.sleep(2 * TICK)
+    one.bus.unavailable = False
+    assert await asked[2] == "x"
+    assert (await refusal(asked[1])).code == "NOT_FOUND"
+
+
+async def test_a_proof_that_was_asked_for_before_a_decision_says_nothing_of_it() -> None:
+    unproven, queue = UnprovenAnswers(10, "ask again"), RequestQueue(BOUNDS, "ask again")
+    asked = [queue.put(lambda generation: ([], "x"), "sample") for _ in range(3)]
+    unproven.keep(queue.decide(lambda: Generation(1, 1)))  # Two at a time.
+    assert unproven.wanted.is_set()
+    unproven.ask()
+    unproven.keep(queue.decide(lambda: Generation(1, 2)))
+    unproven.proven()
+    assert [waiting.answer.done() for waiting in asked] == [True, True, False]
+    assert unproven.wanted.is_set()
+    unproven.ask()  # This one is not answered by the log, and the next one is.
+    unproven.ask()
+    unproven.proven()
+    assert [waiting.answer.done() for waiting in asked] == [True, True, True]
+    assert not unproven.wanted.is_set()
+
+
+# ── Starts ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 async def test_a_start_is_not_read_before_it_has_read_the_log(fleet: Fleet) -> None:
@@ -651,6 +765,7 @@ async def test_what_no_record_can_hold_is_refused_by_itself_and_names_field_size
     queue, state = RequestQueue(BOUNDS, "ask again"), list[Sequence[Written]]()
     waiting = queue.put(lambda generation: (events, "x"), "sample")
     decided = queue.decide(lambda: Generation(1, 1), apply=state.append)
+    decided.answer()
     error = await refusal(queue.answered(waiting))
     assert error.code == words[0]
     assert [word for word in words[1:] if word not in str(error)] == []

@@ -77,6 +77,7 @@ KEPT_LENDING: dict[int, str] = {
 
 KEPT_REPEATS: dict[int, str] = {
     760003: "fewer replicas waited with the new template that was asked for with them: four ran, three were asked for",
+    750017: "an hpa that was cut off, and not active any more, had nothing to write, and answered from what it knew",
 }
 """Since users ask again with their keys, need what is lent, and somebody freezes what is about to wait."""
 

@@ -123,6 +123,16 @@ class Decisions:
         self.formed.update(enumerate(formed, len(self.events)))
         self.events.extend(events)
 
+    @property
+    def size(self) -> int:
+        """How many requests are answered by it."""
+        return len(self.answers) + len(self.refusals)
+
+    def join(self, other: "Decisions") -> None:
+        """Its answers go out with these."""
+        self.answers.extend(other.answers)
+        self.refusals.extend(other.refusals)
+
     def to_write(self) -> list[Written | Outgoing]:
         return [self.formed.get(index, event) for index, event in enumerate(self.events)]
 
@@ -223,10 +233,11 @@ class RequestQueue:
                 decided.refusals.append((waiting, error))
                 continue
             except Unwritable as error:
-                waiting.fail(_refusal(error))
                 if apply is None:  # It is in the state.
+                    waiting.fail(_refusal(error))
                     decided.fail(f"what follows from another request cannot be written: {self.retry}")
                     raise BugMet(str(error)) from error
+                decided.refusals.append((waiting, _refusal(error)))
                 continue
             except Exception as error:
                 what = f"{type(error).__name__}: {error}"

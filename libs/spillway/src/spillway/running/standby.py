@@ -20,6 +20,7 @@ from spillway.reasons import READING_THE_LOG, STANDBY
 from spillway.running.following import Follower
 from spillway.running.heap import uncollected
 from spillway.running.request_queue import BugMet, Decide, Decisions, RequestQueue, RequestSettings, T, Written
+from spillway.running.unproven import UnprovenAnswers
 from spillway.settings import setting
 from spillway.waiting import is_set_within
 
@@ -44,6 +45,9 @@ class StandbySettings(RequestSettings):
         least=0,
     )
     turn_asked_seconds: float = setting(1.0, "seconds between two proofs of that", least=0)
+    answers_unproven_max: int = setting(
+        1_000, "answers to requests that changed nothing that wait for such a proof; more are UNAVAILABLE", least=1
+    )
 
 
 class Turn:
@@ -133,6 +137,7 @@ class Standby:
         self._loaded = False
         self._awake_at = 0.0
         self._proven_at = -float("inf")
+        self._unproven = UnprovenAnswers(settings.answers_unproven_max, role.retry)
 
     @property
     def is_active(self) -> bool:
@@ -225,7 +230,7 @@ class Standby:
         lost = asyncio.create_task(standby_turn.lost())
         overtaken = asyncio.create_task(follower.overtaken(turn.epoch))
         self._serving = asyncio.create_task(self._serve(turn))
-        proving: Beside = partial(self._prove, follower)
+        proving: Beside = partial(self._prove, turn, follower)
         beside = [asyncio.create_task(one()) for one in (proving, *self._role.beside_turn)]
         try:
             await asyncio.wait({lost, overtaken, self._serving, *beside}, return_when=asyncio.FIRST_COMPLETED)
@@ -239,15 +244,23 @@ class Standby:
         # What others write from now on is only in the log: the state is built again from there.
         log.info("turn over", epoch=turn.epoch)
 
-    async def _prove(self, follower: Follower) -> None:
-        """Notes again and again up to when the log is known to have no later turn: what it had then has been read."""
+    async def _prove(self, turn: Turn, follower: Follower) -> None:
+        """Notes again and again up to when the log is known to have no later turn: what it had then has been read.
+        Answers that wait for that are not kept waiting for the next time. Returns when there is a later turn."""
         turns = CLAIM_TOPIC_BY_SERVICE[self._role.service]
         while True:
             asked_at = _now()
-            with suppress(BusUnavailable):  # Then nothing is proven.
+            self._unproven.ask()
+            try:
                 await follower.caught_up(turns)
-                self._proven_at = asked_at
-            await asyncio.sleep(self._settings.turn_asked_seconds)
+            except BusUnavailable:  # Then nothing is proven.
+                await asyncio.sleep(self._settings.turn_asked_seconds)
+                continue
+            if turn.epoch < follower.turn_epoch:
+                return
+            self._proven_at = asked_at
+            self._unproven.proven()
+            await is_set_within(self._unproven.wanted, self._settings.turn_asked_seconds)
 
     def _step_down(self) -> None:
         self._end_reading()
@@ -255,7 +268,9 @@ class Standby:
         self._role.active.set(0)
         metrics.TURNS_LOST.labels(self._role.service).inc()
         self._decider.step_down()
-        self.requests.refuse(f"this {self._role.service} gave up its turn; {self._role.retry}")
+        why = f"this {self._role.service} gave up its turn; {self._role.retry}"
+        self._unproven.refuse(why)
+        self.requests.refuse(why)
 
     def _end_reading(self) -> None:
         """The turn is over: what the state holds may not be in the log, and what is in the log not in it."""
@@ -263,16 +278,18 @@ class Standby:
         self.ready(False, "the turn is over: the log is read again")
 
     async def _serve(self, turn: Turn) -> None:
-        """Step after step: decides, writes all of it at once, answers."""
+        """Step after step: decides, writes all of it at once, answers; what writes nothing is answered by a proof."""
         while not self._ending.is_set():
             await is_set_within(self.requests.asked, self._decider.pause_seconds())
             self.requests.asked.clear()
             with uncollected():
                 decided = self._decider.step(turn)
+            if not decided.events:  # No transaction says whether it still is this one's turn.
+                self._unproven.keep(decided)
+                continue
             self._written.clear()
             try:
-                if decided.events:
-                    await self._write(turn, decided)
+                await self._write(turn, decided)
             except BaseException:
                 self._end_reading()  # Before those go on who wait to read.
                 decided.fail(f"outcome unknown: {self._role.retry}")
@@ -292,7 +309,8 @@ class Standby:
     # ── Who asks and who reads ──────────────────────────────────────────────────────────────────────────────────
 
     async def ask(self, decide: Decide[T], verb: str = "request", caller: str = "") -> T:
-        """The answer, once it is in the log. verb: for its span. Raises RequestError."""
+        """The answer, once it is in the log, or it is proven that it still was this one's turn when it was decided.
+        verb: for its span. Raises RequestError."""
         self.check_able(1, caller)
         return await self.requests.answered(self.requests.put(decide, verb, caller=caller))
 

@@ -1,0 +1,62 @@
+"""Answers that no write stands behind: they go out once it is known that the turn was not over when they were made."""
+
+import asyncio
+
+from spillway.running.request_queue import Decisions
+
+
+class UnprovenAnswers:
+    """Of steps without events: what changes nothing, and refusals. An instance that is cut off from the log hears of no
+    later turn, and what it knows may be long out of date.
+
+    waiting_max: answers that wait at most. retry: what a caller may do who got no answer, for texts. wanted: set while
+    there is an answer for which no proof has been asked for yet.
+    """
+
+    def __init__(self, waiting_max: int, retry: str) -> None:
+        self.wanted = asyncio.Event()
+        self._waiting_max = waiting_max
+        self._retry = retry
+        self._kept = Decisions()
+        self._asked_for = Decisions()
+        """What was kept before the proof was asked for that is under way."""
+
+    def keep(self, decided: Decisions) -> None:
+        """Until a proof that is asked for from now on. Where too many wait they get UNAVAILABLE."""
+        if not decided.size:
+            return
+        if self._size + decided.size > self._waiting_max:
+            self._drop_those_who_went()
+        if self._size + decided.size > self._waiting_max:
+            decided.fail(f"{self._size} answers wait already for the log to say whose turn it is; {self._retry}")
+            return
+        self._kept.join(decided)
+        self.wanted.set()
+
+    def ask(self) -> None:
+        """A proof is asked for, for all that are kept now."""
+        self.wanted.clear()
+        self._asked_for.join(self._kept)
+        self._kept = Decisions()
+
+    def proven(self) -> None:
+        """When the last proof was asked for the turn was not over."""
+        asked_for, self._asked_for = self._asked_for, Decisions()
+        asked_for.answer()
+
+    def refuse(self, why: str) -> None:
+        """All that wait get UNAVAILABLE."""
+        self.wanted.clear()
+        refused = (self._asked_for, self._kept)
+        self._asked_for, self._kept = Decisions(), Decisions()
+        for one in refused:
+            one.fail(why)
+
+    @property
+    def _size(self) -> int:
+        return self._asked_for.size + self._kept.size
+
+    def _drop_those_who_went(self) -> None:
+        for one in (self._asked_for, self._kept):
+            one.answers = [entry for entry in one.answers if not entry[0].answer.done()]
+            one.refusals = [entry for entry in one.refusals if not entry[0].answer.done()]
