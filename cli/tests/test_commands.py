@@ -252,7 +252,7 @@ def test_cluster_join_and_list(spillway: Spillway) -> None:
     assert spillway("cluster", "join", "x", "--credential", "c", "--label", "nothing").exit_code == 2
 
 
-NO_FILE = "nodes: unauthorized: /run/credentials/nosuch.kubeconfig: expected a readable file (No such file)"
+NO_FILE = "nodes: credential: /run/credentials/nosuch.kubeconfig: there is no such file"
 NOT_ALLOWED, UNREACHABLE = TroubleCode.NOT_ALLOWED, TroubleCode.UNREACHABLE
 
 
@@ -262,12 +262,12 @@ NOT_ALLOWED, UNREACHABLE = TroubleCode.NOT_ALLOWED, TroubleCode.UNREACHABLE
         pytest.param([("Unknown", ""), ("Unknown", ""), ("Ready", "")], 0, "", id="ready"),
         pytest.param(
             [("Unknown", ""), ("Unreachable", "refused", UNREACHABLE), ("Unreachable", "no file", NOT_ALLOWED)], 1,
-            "spillway: own-9 has not joined: credential 'nosuch' does not let us in: no file\n",
+            "spillway: own-9 has not joined: credential 'nosuch' is of no use: no file\n",
             id="no such credential",
         ),
         pytest.param(
             [("Unknown", ""), ("Unreachable", "connect: connection: refused"), ("Unreachable", NO_FILE)], 1,
-            f"spillway: own-9 has not joined: credential 'nosuch' does not let us in: {NO_FILE}\n",
+            f"spillway: own-9 has not joined: credential 'nosuch' is of no use: {NO_FILE}\n",
             id="no such credential, says an older planner",
         ),
         pytest.param([("Unreachable", NO_FILE, NOT_ALLOWED)] * 2 + [("Ready", "")], 0, "", id="mended"),
@@ -306,7 +306,7 @@ def test_who_was_in_the_fleet_before_stays_there_with_a_credential_that_does_not
     spillway.planner.heard = [("Unknown", ""), ("Unreachable", NO_FILE, NOT_ALLOWED)]
     result = spillway("cluster", "join", "own-9", "--credential", "nosuch")
     assert (result.exit_code, "own-9" in spillway.planner.clusters) == (1, True)
-    assert "own-9 is in the fleet, but credential 'nosuch' does not let us in: nodes: unauthorized" in result.stderr
+    assert "own-9 is in the fleet, but credential 'nosuch' is of no use: nodes: credential" in result.stderr
 
 
 def test_join_says_what_the_planner_warns_of(spillway: Spillway) -> None:

@@ -271,10 +271,10 @@ async def _left(config: Config, drained: api.ClusterReply) -> str:
 
 
 async def _take_out(client: PlannerClient, cluster: api.ClusterReply) -> None:
-    """Fails, once a cluster that has just joined has left again: its credential does not let us in."""
+    """Fails, once a cluster that has just joined has left again: its credential is of no use there."""
     name = cluster.cluster
     await client.leave_cluster(api.LeaveClusterRequest(name))
-    text = f"credential {cluster.credential!r} does not let us in: {cluster.trouble}"
+    text = f"credential {cluster.credential!r} is of no use: {cluster.trouble}"
     try:
         await until_handed_over(client, name, PHASE_LEAVING, LEAVE_SECONDS, lambda _: None)
     except CommandFailed as error:
@@ -293,7 +293,7 @@ def _warn_unheard(cluster: api.ClusterReply, seconds: float) -> None:
         say(f"warning: {name}: {trouble}")
     elif does_not_let_us_in(cluster):
         mend = f"mend it, join again with another --credential, or take it out: `spillway cluster leave {name}`"
-        text = f"{name} is in the fleet, but credential {cluster.credential!r} does not let us in: {trouble}; {mend}"
+        text = f"{name} is in the fleet, but credential {cluster.credential!r} is of no use: {trouble}; {mend}"
         raise CommandFailed(text)
     elif cluster.state == "Unreachable":
         text = f"{name} has joined, but was not reached within {seconds:g} s, and nothing is placed there: {trouble}"

@@ -795,10 +795,12 @@ def test_certificates_that_cannot_be_used_are_bad_credentials() -> None:
         tls_context(Endpoint("https://a", ca=PEM))
 
 
-async def test_credentials_that_cannot_be_read_are_unauthorized(tmp_path: Path) -> None:
+async def test_credentials_that_cannot_be_read_are_no_refusal_of_the_cluster(tmp_path: Path) -> None:
     api = connect(lambda: load_endpoint(tmp_path, "gone"), "blue", ClusterApiSettings())
-    with pytest.raises(ClusterUnreachable, match="unauthorized"):
+    with pytest.raises(ClusterUnreachable) as raised:
         await api.probe()
+    file = tmp_path / "gone.kubeconfig"
+    assert (raised.value.reason, raised.value.detail) == ("credential", f"{file}: there is no such file")
 
 
 PEM = b"-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----\n"
@@ -854,12 +856,15 @@ BAD_CREDENTIALS: dict[str, tuple[dict[str, Any] | str, str]] = {
     "empty": ("", "the file: expected a mapping or list, not nothing"),
     "a text": (SECRET, "the file: expected a mapping or list, not a text"),
     "no current context": (kubeconfig(**{"current-context": None}), "current-context: expected a text, found nothing"),
-    "current context absent": (kubeconfig(**{"current-context": "y"}), "contexts: expected one entry named 'y'"),
+    "current context absent": (
+        kubeconfig(**{"current-context": "y"}),
+        "no entry named 'y', which current-context names",
+    ),
     "no contexts": (kubeconfig(contexts=None), "contexts: expected a list, found nothing"),
     "no clusters": (kubeconfig(clusters=None), "clusters: expected a list, found nothing"),
-    "cluster missing": (kubeconfig(clusters=[]), "clusters: expected one entry named 'c', found 0 in 0"),
-    "user missing": (kubeconfig(users=[]), "users: expected one entry named 'u'"),
-    "user given twice": (kubeconfig(users=[{"name": "u", "user": {}}] * 2), "found 2 in 2"),
+    "cluster missing": (kubeconfig(clusters=[]), r"clusters: .* 'c', which contexts\[x\].context.cluster names"),
+    "user missing": (kubeconfig(users=[]), "users: there is no entry named 'u'"),
+    "user given twice": (kubeconfig(users=[{"name": "u", "user": {}}] * 2), "users: there are 2 entries named 'u'"),
     "no server": (
         kubeconfig(cluster={"server": None}),
         r"clusters\[c\].cluster.server: expected a text, found nothing",
@@ -909,7 +914,7 @@ def test_a_credential_is_a_name_and_not_a_path(tmp_path: Path, name: str) -> Non
 
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
-    with pytest.raises(BadCredentials, match=r"own-2\.kubeconfig: expected a readable file"):
+    with pytest.raises(BadCredentials, match=r"own-2\.kubeconfig: there is no such file"):
         load_endpoint(tmp_path, "own-2")
 
 

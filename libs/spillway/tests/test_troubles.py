@@ -14,6 +14,7 @@ def test_the_numbers_are_those_of_the_log() -> None:
 @pytest.mark.parametrize(
     ("reason", "code"),
     [
+        ("credential", TroubleCode.NOT_ALLOWED),
         ("unauthorized", TroubleCode.NOT_ALLOWED),
         ("forbidden", TroubleCode.NOT_ALLOWED),
         *[(reason, TroubleCode.UNREACHABLE) for reason in ("timeout", "connection", "garbage", "server", "closed")],

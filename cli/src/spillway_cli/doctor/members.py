@@ -107,7 +107,7 @@ async def visit(folder: Path, cluster: str, credential: str, seconds: float, ser
             denied = tuple(_name(kind) for kind, status in zip(LISTED, statuses, strict=True) if status in (401, 403))
             return found(skew, denied=denied, server_expires=ends, marked=_marked(marked.status, marked.body))
     except ClusterUnreachable as error:
-        not_known = error.reason == "unauthorized"
+        not_known = error.reason in ("credential", "unauthorized")
         return Visit(cluster, credential, expires, trouble=str(error), not_known=not_known, service=service)
     except TimeoutError:
         return Visit(cluster, credential, expires, trouble=f"no answer within {seconds:g} s", service=service)

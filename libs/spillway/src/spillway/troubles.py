@@ -22,7 +22,7 @@ class TroubleCode(IntEnum):
 SIGNS_OF_LOSS: Final = frozenset((TroubleCode.UNREACHABLE, TroubleCode.NODES_DOUBTED))
 """Troubles that may mean that the cluster is gone. After the others it runs on, whatever we can read of it."""
 
-_NOT_ALLOWED_REASONS: Final = frozenset(("unauthorized", "forbidden"))
+_NOT_ALLOWED_REASONS: Final = frozenset(("credential", "unauthorized", "forbidden"))
 """Of ClusterUnreachable."""
 
 
@@ -58,6 +58,6 @@ def _code_of_older(text: str) -> TroubleCode:
         return TroubleCode.UNSPECIFIED
     what, _, rest = text.partition(": ")
     words = {what, rest.partition(": ")[0]}
-    if words & (_NOT_ALLOWED_REASONS | {"credential"}):
+    if words & _NOT_ALLOWED_REASONS:
         return TroubleCode.NOT_ALLOWED
     return TroubleCode.UNWRITABLE if rest.partition(": ")[0] == "unwritable" else TroubleCode.UNREACHABLE

@@ -53,9 +53,9 @@ def load_endpoint(folder: Path, name: str, *, allow_exec: bool = False) -> Endpo
         raise BadCredentials(f"credential name {name!r}: expected lower-case letters, digits and hyphens")
     path = folder / f"{name}.kubeconfig"
     config = _Node(path, "", _parsed(path))
-    context = config.child("contexts").named(config.text("current-context"), "context")
-    cluster = config.child("clusters").named(context.text("cluster"), "cluster")
-    user = config.child("users").named(context.text("user"), "user") if "user" in context.value else None
+    context = config.named("contexts", config, "current-context", "context")
+    cluster = config.named("clusters", context, "cluster", "cluster")
+    user = config.named("users", context, "user", "user") if "user" in context.value else None
     server = cluster.text("server").rstrip("/")
     try:
         url = URL(server)
@@ -120,6 +120,8 @@ def _parsed(path: Path) -> object:
         if path.stat().st_size > MAX_FILE_BYTES:
             raise BadCredentials(f"{path}: expected at most {MAX_FILE_BYTES} bytes")
         return read_yaml(path.read_bytes())
+    except FileNotFoundError as error:
+        raise BadCredentials(f"{path}: there is no such file") from error
     except OSError as error:
         raise BadCredentials(f"{path}: expected a readable file ({error.strerror})") from error
     except (yaml.YAMLError, UnicodeDecodeError, RecursionError, ValueError):
@@ -150,15 +152,17 @@ class _Node:
             self.wrong(key, "a list" if not self.place else "a mapping")
         return _Node(self.path, f"{self.place}.{key}".lstrip("."), self.value[key])
 
-    def named(self, name: str, inner: str) -> "_Node":
-        """The inner mapping of the one entry of this list that has the name."""
-        entries = self.value if isinstance(self.value, list) else []
+    def named(self, listed_in: str, namer: "_Node", key: str, inner: str) -> "_Node":
+        """The inner mapping of the one entry of the list listed_in that has the name that stands at namer's key."""
+        value = self.child(listed_in).value
+        name, entries = namer.text(key), value if isinstance(value, list) else []
         found = [entry for entry in entries if isinstance(entry, dict) and entry.get("name") == name]
         if len(found) != 1:
-            raise BadCredentials(
-                f"{self.path}: {self.place}: expected one entry named {name!r}, found {len(found)} in {len(entries)}"
-            )
-        entry = _Node(self.path, f"{self.place}[{name}]", found[0])
+            said_by = f"{namer.place}.{key}".lstrip(".")
+            count = f"there are {len(found)} entries" if found else "there is no entry"
+            text = f"{self.path}: {listed_in}: {count} named {name!r}, which {said_by} names"
+            raise BadCredentials(f"{text} (entries in all: {len(entries)})")
+        entry = _Node(self.path, f"{listed_in}[{name}]", found[0])
         if not isinstance(found[0].get(inner), dict):
             entry.wrong(inner, "a mapping")
         return entry.child(inner)

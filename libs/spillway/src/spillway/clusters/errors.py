@@ -3,8 +3,9 @@
 from typing import Literal
 
 UnreachableReason = Literal[
-    "unauthorized", "forbidden", "timeout", "connection", "garbage", "server", "closed", "absent"
+    "credential", "unauthorized", "forbidden", "timeout", "connection", "garbage", "server", "closed", "absent"
 ]
+"""credential: ours cannot be used, so the cluster was not asked. unauthorized: it was, and does not know us (401)."""
 
 
 class ClusterUnreachable(Exception):

@@ -98,7 +98,7 @@ class HttpTransport:
         try:
             yield
         except BadCredentials as error:
-            raise ClusterUnreachable(self._name, "unauthorized", str(error)) from error
+            raise ClusterUnreachable(self._name, "credential", str(error)) from error
         except TimeoutError as error:
             raise ClusterUnreachable(self._name, "timeout", f"{what}: {error}") from error
         except (aiohttp.ClientError, OSError) as error:
