@@ -45,6 +45,8 @@ class FakePlanner:
         self.heard: list[tuple[str, str]] = []
         self.phases: dict[str, str] = {}
         self.handing_over = 0
+        self.left: tuple[api.WorkloadLeft, ...] = ()
+        """Of every cluster that hands over: the workloads that it still has."""
         self.loans = (0, 0)
         """Of every cluster: nodes that it has lent, and that are lent to it."""
         self.over_budget = 0
@@ -351,7 +353,8 @@ class FakePlanner:
             unschedulable_pods=0,
             phase=self.phases.get(request.name, "Active"),
             replicas=self.handing_over,
-            workloads=1 if self.handing_over else 0,
+            workloads=len(self.left) or (1 if self.handing_over else 0),
+            left=self.left,
             nodes_lent=self.loans[0],
             nodes_virtual=self.loans[1],
         )

@@ -215,6 +215,41 @@ def test_waiting_says_what_holds_it_and_ends_with_5(joined: Spillway) -> None:
     assert f"not done after 0.2 s: 60 replicas of 1 workload still there; {held}" in result.stderr
 
 
+LEFT = (
+    api.WorkloadLeft("bank", "db", 2, "Held", "a person: a StatefulSet does not move by itself"),
+    api.WorkloadLeft("shop", "old", 0, "Removing", "on hold: kept by its finalizers: evil/\x1bforever"),
+    api.WorkloadLeft("shop", "web", 58, "Waiting", ""),
+    api.WorkloadLeft("shop", "worker", 3, "Leaving", "as many must be available elsewhere first"),
+)
+HELD_LINES = [
+    "  bank/db, 2 replicas: Held: a person: a StatefulSet does not move by itself",
+    "  shop/old, 0 replicas: Removing: on hold: kept by its finalizers: evil/\\x1bforever",
+]
+
+
+def test_leave_names_what_holds_the_cluster_and_again_all_that_is_left(joined: Spillway) -> None:
+    joined.planner.left = LEFT
+    first = joined("cluster", "leave", "own-1").stdout.splitlines()
+    assert first[0].startswith("own-1 is Leaving: 30 replicas go elsewhere")
+    assert first[1:] == HELD_LINES
+    again = joined("cluster", "leave", "own-1").stdout.splitlines()
+    assert again[0].startswith("own-1 is Leaving already")
+    assert again[1:] == [
+        *HELD_LINES,
+        "  shop/web, 58 replicas: Waiting",
+        "  shop/worker, 3 replicas: Leaving: as many must be available elsewhere first",
+    ]
+
+
+def test_waiting_names_the_first_workloads_that_are_left(joined: Spillway) -> None:
+    joined.planner.handing_over, joined.planner.left = 60, LEFT
+    result = joined("cluster", "drain", "own-1", "--wait", "--timeout", "0.2")
+    assert result.exit_code == 5
+    named = "still there: bank/db (Held: a person: a StatefulSet does not move by itself), shop/old (Removing: "
+    assert named in result.stderr
+    assert ", shop/web (Waiting) and 1 more" in result.stderr
+
+
 def test_waiting_ends_with_1_when_somebody_calls_it_off(joined: Spillway, monkeypatch: pytest.MonkeyPatch) -> None:
     async def called_off(request: api.SetClusterPhaseRequest) -> api.ClusterMovesReply:
         reply = joined.planner._moves(request, request.phase)

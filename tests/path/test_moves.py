@@ -14,6 +14,7 @@ from planner.settings import PlannerSettings
 from spillway.addresses import CAPACITY, PENDING
 from spillway.api import (
     ApplyRequest,
+    DeleteRequest,
     GetRequest,
     JoinClusterRequest,
     LeaveClusterRequest,
@@ -21,6 +22,7 @@ from spillway.api import (
     ScaleRequest,
     SetClusterPhaseRequest,
 )
+from spillway.clusters.api import DEPLOYMENTS
 from spillway.events import PHASE_DRAINING
 from spillway_local import member_nodes
 from spillway_local.fleet_plan import GIB, MemberPlan, deployment
@@ -174,6 +176,32 @@ async def test_a_drained_cluster_empties_without_a_dip_leaves_and_may_join_again
         await planner.scale(ScaleRequest(*KEY, 14))
         await until(lambda: sum(ready_pods(platform).values()) == 14, "fourteen run")
         assert ready_pods(platform)["own-1"] + ready_pods(platform)["own-2"] == 14
+
+
+async def test_a_leave_names_the_workload_that_holds_the_cluster_and_the_finalizer_that_keeps_it() -> None:
+    """Somebody in the cluster put a finalizer on the object. Without it the object goes, and the cluster leaves."""
+    async with web_of_six_in_own_1() as platform:
+        planner, api = platform.planner(), platform.api("own-1")
+        kept_by = {"metadata": {"finalizers": ["example.com/keep"]}}
+        await api.patch(DEPLOYMENTS, NAMESPACE, "web", kept_by, resource_version="")
+        await planner.delete(DeleteRequest(*KEY))
+        (left,) = (await planner.leave_cluster(LeaveClusterRequest("own-1"))).cluster.left
+        assert (left.namespace, left.name, left.state) == (*KEY, "Removing")
+
+        async def is_named() -> bool:
+            again = await planner.leave_cluster(LeaveClusterRequest("own-1"))
+            reasons = [one.reason for one in again.cluster.left]
+            return not again.changed and any("kept by its finalizers: example.com/keep" in one for one in reasons)
+
+        await until(is_named, "the leave names the finalizer", 60)
+        freed = {"metadata": {"finalizers": None}}
+        await api.patch(DEPLOYMENTS, NAMESPACE, "web", freed, resource_version="")
+
+        async def has_left() -> bool:
+            clusters = (await planner.list_clusters(ListClustersRequest())).clusters
+            return "own-1" not in {cluster.cluster for cluster in clusters}
+
+        await until(has_left, "own-1 has left", 60)
 
 
 def left_in_log(platform: InProcess, cluster: str) -> set[str]:

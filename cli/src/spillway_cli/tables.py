@@ -23,6 +23,7 @@ from spillway.api import (
     RecoverFleetReply,
     WorkloadReply,
 )
+from spillway.api_clusters import LEFT_HELD, LEFT_REMOVING
 from spillway.events import PHASE_ACTIVE, PHASE_LEAVING, PHASE_LOST, DecisionRecorded
 from spillway.model import ClusterInput
 from spillway.texts import counted
@@ -177,7 +178,20 @@ def cluster_moves(reply: ClusterMovesReply) -> Text:
         text.append(f"; {_why_lost(reply.cluster)}", style="yellow")
     elif reply.cluster.trouble:
         text.append(f"; {reply.cluster.trouble}", style="yellow")
-    return text
+    return text.append(_still_there(reply), style="not bold")
+
+
+def _still_there(reply: ClusterMovesReply) -> str:
+    """Workloads that hold the cluster, a line each; of the first request only those that do not go by themselves."""
+    stuck = (LEFT_HELD, LEFT_REMOVING)
+    found = [one for one in reply.cluster.left if not reply.changed or one.state in stuck]
+    lines = [
+        f"\n  {one.namespace}/{one.name}, {counted(one.replicas)}: {one.state}"
+        + (f": {one.reason}" if one.reason else "")
+        for one in found
+    ]
+    more = reply.cluster.workloads - len(reply.cluster.left)
+    return "".join(lines) + (f"\n  and {counted(more, 'workload')} more" if lines and more > 0 else "")
 
 
 def _why_lost(cluster: ClusterReply) -> str:

@@ -24,6 +24,8 @@ from spillway.troubles import TroubleCode, code_of_record
 from spillway_cli.exits import Code, CommandFailed
 
 POLL_SECONDS = 0.5
+LEFT_NAMED = 3
+"""Workloads that a line of waiting names."""
 
 Said = Callable[[str], None]
 
@@ -32,6 +34,16 @@ def loans_text(cluster: ClusterReply) -> str:
     """Nodes that it has lent, and that are lent to it; empty: none."""
     loans = ((cluster.nodes_lent, "lent node"), (cluster.nodes_virtual, "virtual node"))
     return " and ".join(counted(number, what) for number, what in loans if number)
+
+
+def left_text(cluster: ClusterReply) -> str:
+    """The workloads that it still has, with what holds each; empty where the planner names none."""
+    named = [
+        f"{one.namespace}/{one.name} ({one.state}{one.reason and ': '}{one.reason})"
+        for one in cluster.left[:LEFT_NAMED]
+    ]
+    more = cluster.workloads - len(named)
+    return ", ".join(named) + (f" and {more} more" if named and more > 0 else "")
 
 
 async def until_ready(client: PlannerClient, wanted: PlacementReply, seconds: float, say: Said) -> WorkloadReply:
@@ -141,6 +153,7 @@ async def until_handed_over(
         if phase == PHASE_DRAINING and not cluster.workloads:
             return True
         left = f"{counted(cluster.replicas, 'replica')} of {counted(cluster.workloads, 'workload')} still there"
+        left += f": {named}" if (named := left_text(cluster)) else ""
         held = held_back(await client.list_brakes(ListBrakesRequest()), name)
         left += "".join(f"; {text}" for text in (loans_text(cluster), held, cluster.trouble) if text)
         say(f"{name}: {left}")

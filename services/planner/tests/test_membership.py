@@ -600,6 +600,14 @@ def test_a_caller_of_some_namespaces_sees_which_clusters_there_are_and_nothing_o
     assert hidden == ("", "", "", (), 0, 0)
 
 
+def test_a_caller_of_some_namespaces_is_not_told_who_holds_a_cluster(fleet: Fleet) -> None:
+    set_phase(fleet, PHASE_DRAINING)
+    reply = answers.list_clusters(fleet.state, fleet.now)
+    assert any(one.left for one in reply.clusters)
+    of_shop = clusters_seen_by(Caller("shop", namespaces=frozenset({"shop"})), reply).clusters
+    assert not any(one.left for one in of_shop)
+
+
 def test_what_is_exported_of_a_cluster_has_the_code_of_its_trouble(fleet: Fleet) -> None:
     fleet.change("own-1", trouble="words", trouble_code=TroubleCode.UNWRITABLE)
     beats = [event for event, _ in exporting.events_of(fleet.state, fleet.now) if isinstance(event, CapacityChanged)]

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from spillway.api_clusters import ClusterMovesReply, ClusterReply, ListClustersReply, WorkloadLeft
 from spillway.api_questions import (
     ExplainedChange,
     ExplainedCluster,
@@ -17,10 +18,12 @@ from spillway.api_questions import (
     NodeFilter,
     NodeReason,
 )
-from spillway.events import PHASE_ACTIVE, DecisionRecorded
+from spillway.events import DecisionRecorded
 from spillway.model import ClusterInput, NodeGroup, ObjectReference
 
 __all__ = [
+    "ClusterMovesReply",
+    "ClusterReply",
     "ExplainReply",
     "ExplainRequest",
     "ExplainedChange",
@@ -31,8 +34,10 @@ __all__ = [
     "ExportedCount",
     "ExportedEvent",
     "HeldBack",
+    "ListClustersReply",
     "NodeFilter",
     "NodeReason",
+    "WorkloadLeft",
 ]
 
 
@@ -401,64 +406,6 @@ class CapacityReply:
     clusters: tuple[ClusterInput, ...]
     unmodelled: tuple[str, ...]
     stale: bool
-
-
-@dataclass(frozen=True, slots=True)
-class ClusterReply:
-    """state: Ready, Stale (too old to place on), Unreachable (trouble says why), Unknown (nothing heard yet), Duplicate
-    (the same API server joined earlier under the name in trouble: nothing new is placed here). trouble, of a Ready one:
-    what our account has no right to read there, and does without. trouble_code: what trouble says of the cluster, a
-    troubles.TroubleCode; 0 without trouble, of a Duplicate, and in answers of an older planner.
-
-    nodes: that count here, of which nodes_virtual are lent to it; nodes_lent: its own that are lent, and count there.
-    nodes_ready: neither cordoned nor tainted not-ready. allocatable and requested: sums over the nodes that count.
-    replicas, workloads: placed there, and how many placements list the cluster. warnings: in answers to joins.
-    """
-
-    cluster: str
-    credential: str
-    endpoint: str
-    tier: str
-    region: str
-    zone: str
-    labels: tuple[tuple[str, str], ...]
-    node_groups: tuple[NodeGroup, ...]
-    state: str
-    trouble: str
-    age_ms: int
-    nodes: int
-    nodes_ready: int
-    allocatable: tuple[tuple[str, int], ...]
-    requested: tuple[tuple[str, int], ...]
-    unschedulable_pods: int
-    phase: str = PHASE_ACTIVE
-    replicas: int = 0
-    workloads: int = 0
-    nodes_lent: int = 0
-    nodes_virtual: int = 0
-    warnings: tuple[str, ...] = ()
-    trouble_code: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class ListClustersReply:
-    clusters: tuple[ClusterReply, ...]
-    stale: bool
-
-
-@dataclass(frozen=True, slots=True)
-class ClusterMovesReply:
-    """A cluster whose phase was asked for.
-
-    replicas: those there that are to go elsewhere. confirm: the scope that waits for Confirm first, empty when none
-    does. frozen: the brake that keeps them there, for people.
-    """
-
-    cluster: ClusterReply
-    replicas: int
-    confirm: str
-    frozen: str
-    changed: bool
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,6 +25,7 @@ def clusters_seen_by(caller: Caller, reply: ListClustersReply) -> ListClustersRe
             unschedulable_pods=0,
             replicas=0,
             workloads=0,
+            left=(),
         )
         for entry in reply.clusters
     )

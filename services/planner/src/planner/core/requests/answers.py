@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from planner.core.closing import bars
 from planner.core.division.situation import Division
 from planner.core.manifests.request import read_manifests
+from planner.core.moving.left_there import left_in
 from planner.core.requests.transfer import is_in_transfer
 from planner.core.rollout.outlook import held_by_brakes
 from planner.core.rollout.turns import ROLLOUT, figures
@@ -281,8 +282,9 @@ def listed_view(state: PlannerState, name: str, field: str) -> ClusterView:
 
 
 def cluster_reply(
-    state: PlannerState, view: ClusterView, now: float, placed: PlacedThere | None = None
+    state: PlannerState, view: ClusterView, now: float, placed: PlacedThere | None = None, phase: str = ""
 ) -> ClusterReply:
+    """phase: which it is in from now on, where that is another one."""
     joined = view.joined
     placed = placed or placed_by_cluster(state)[view.name]
     assert joined is not None, f"cluster {view.name} was never joined"
@@ -310,7 +312,8 @@ def cluster_reply(
         allocatable=tuple(sorted(allocatable.items())),
         requested=tuple(sorted(requested.items())),
         unschedulable_pods=sum(entry.pods for entry in view.pending.values()),
-        phase=joined.phase,
+        phase=phase or joined.phase,
+        left=left_in(state, view, phase or joined.phase),
         replicas=placed.replicas,
         workloads=placed.workloads,
         nodes_lent=int((view.nodes.live & (view.nodes.state != NODE_OWNED)).sum()),

@@ -190,7 +190,7 @@ def _set(state: PlannerState, view: ClusterView, phase: str, moment: Moment) -> 
         CAUSE_DRAIN, view.name, replicas, fleet_replicas
     )
     reply = ClusterMovesReply(
-        cluster=replace(answers.cluster_reply(state, view, moment.now), phase=phase),
+        cluster=answers.cluster_reply(state, view, moment.now, phase=phase),
         replicas=replicas,
         confirm=scope if waits else "",
         frozen=state.brakes.why_frozen(view.name) if to_go else "",
