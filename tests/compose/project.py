@@ -40,6 +40,12 @@ class Project:
         container = self.compose("ps", "-q", service).split()[-1]
         return self.engine.docker("inspect", "-f", "{{.State.Health.Status}}", container).strip()
 
+    def address(self, service: str) -> str:
+        """In the one network that it is in."""
+        container = self.compose("ps", "-q", service).split()[-1]
+        found = "{{range .NetworkSettings.Networks}}{{.IPAddress}}{{end}}"
+        return self.engine.docker("inspect", "-f", found, container).strip()
+
     def ready_pods(self) -> dict[str, int]:
         """By member, from its own API."""
         return {member.name: _ready(self._pods(member.name)) for member in FLEET}

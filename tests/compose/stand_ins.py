@@ -3,6 +3,7 @@
 They are Debian 12 with the same programs in the same places; README.md in compose/ says what differs.
 """
 
+import re
 import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -29,6 +30,11 @@ PYTHON, KAFKA, REDIS, KWOK = (
 SPILLWAY = "spillway:local"
 _CERTIFICATES = "/etc/ssl/certs/ca-certificates.crt"
 _TRUST = ("SSL_CERT_FILE", "PIP_CERT", "REQUESTS_CA_BUNDLE")
+
+
+def tagged(image: str) -> str:
+    """An image as a file of compose/ names it, without the digest that compose/.env may put behind it."""
+    return re.sub(r"\$\{[A-Z]+_DIGEST:-\}$", "", image)
 
 
 @dataclass(frozen=True, slots=True)

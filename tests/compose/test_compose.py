@@ -1,9 +1,11 @@
 """`docker compose up` from nothing to the first placement, on stand-in images: `make test-compose`."""
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
+from spillway_local.compose_setup import REACH_MEMBERS, write_files
 from spillway_local.stack import SERVICES
 from spillway_local.tools import ToolFailed, wait_until
 
@@ -41,6 +43,29 @@ def test_nobody_is_root_and_nothing_can_be_written(project: Project, service: st
     for place in ("/opt/spillway", "/var/lib/spillway", "/"):
         with pytest.raises(ToolFailed, match=r"Read-only file system|Permission denied"):
             project.inside(service, "touch", f"{place}/written")
+
+
+@pytest.mark.parametrize("service", SERVICES)
+def test_a_service_finds_its_own_files_alone(project: Project, service: str, tmp_path: Path) -> None:
+    write_files(tmp_path, "kafka:9092")
+    own = {str(file.relative_to(tmp_path / service)) for file in (tmp_path / service).rglob("*") if file.is_file()}
+    found = project.inside(service, "find", "/var/lib/spillway", "/setup", "-type", "f", "-printf", "%P\n")
+    assert {line for line in found.splitlines() if "." in line} == own
+
+
+@pytest.mark.parametrize("service", SERVICES)
+def test_a_cluster_and_redis_answer_those_alone_that_ask_them(project: Project, service: str) -> None:
+    """By their addresses, too, which a service that does not know the name could guess."""
+    asked = {"own-1": 8080, "redis": 6379}
+    wanted = {"own-1"} if service in REACH_MEMBERS else {"redis"} if service == "planner" else set()
+    for named in (True, False):
+        places = {host: (host if named else project.address(host), port) for host, port in asked.items()}
+        assert {host for host, place in places.items() if reaches(project, service, *place)} == wanted
+
+
+def reaches(project: Project, service: str, host: str, port: int) -> bool:
+    connect = f"timeout 2 bash -c '</dev/tcp/{host}/{port}' && echo reached || true"
+    return "reached" in project.inside(service, "bash", "-c", connect)
 
 
 def test_up_again_changes_nothing_and_a_restart_loses_nothing(project: Project) -> None:

@@ -9,6 +9,7 @@ import secrets
 import ssl
 import sys
 import time
+import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,21 +22,26 @@ from spillway_local.fleet_plan import FLEET, MemberPlan
 from spillway_local.member_credentials import MemberAccess, ensure_certificate, write_kubeconfig, write_secret
 from spillway_local.member_nodes import create_nodes
 
-GRPC_HOSTS = ("planner", "hpa", "descheduler", "localhost")
 MEMBER_PORT = 8080
-"""Where the kwok image serves an API without authentication: inside the compose network alone."""
+"""Where the kwok image serves an API without authentication: inside a network of those that ask it alone."""
 SERVICES = ("snapshot", "planner", "propagator", "hpa", "vk-bridge", "descheduler")
+REACH_MEMBERS = ("snapshot", "propagator", "vk-bridge")
+RPC_HOSTS = {"planner": "planner-grpc", "hpa": "hpa", "descheduler": "descheduler"}
+"""By service that answers over gRPC: the name by which it is called, and at which it listens."""
+COMMAND = "command"
 HEALTH_PORT = 18080
 REDIS_URL = "redis://redis:6379/0"
 WAIT_SECONDS = 180.0
 _POLL_SECONDS = 0.5
 CALLER = "compose"
 EVERY_VERB = {"verbs": ["*"]}
+READ_FROM = Path("/var/lib/spillway")
+"""Where a service, or the command, finds its own volume."""
 
 
 @dataclass(frozen=True, slots=True)
 class Files:
-    """What the services and the command read. Made once, kept in the volume."""
+    """What one service, or the command, reads: a volume of its own, that no other one mounts."""
 
     folder: Path
 
@@ -53,11 +59,17 @@ class Files:
 
     @property
     def config(self) -> Path:
-        """Of the command `spillway`."""
+        """Of the command `spillway`, with its token."""
         return self.folder / "config.toml"
 
     @property
+    def authorities(self) -> Path:
+        """Of the command: by which it knows the services, each of which has a certificate of its own."""
+        return self.folder / "ca.crt"
+
+    @property
     def connections(self) -> Path:
+        """Of hpa."""
         return self.folder / "connections.yaml"
 
     @property
@@ -65,36 +77,40 @@ class Files:
         return self.folder / "credentials"
 
 
-def write_files(files: Files, bootstrap: str, fleet: Sequence[MemberPlan] = FLEET) -> None:
-    """Certificate, token and kubeconfigs; those of a former run are kept."""
-    files.credentials.mkdir(parents=True, exist_ok=True)
-    ensure_certificate(files.certificate, files.key, "spillway", hosts=GRPC_HOSTS)
-    if not files.config.exists():
-        token = secrets.token_urlsafe(32)
+def write_files(folder: Path, bootstrap: str, fleet: Sequence[MemberPlan] = FLEET) -> None:
+    """Certificates, token and kubeconfigs, below folder/SERVICE and folder/command; those of a former run are kept."""
+    command = Files(folder / COMMAND)
+    if not command.config.exists():
+        write_secret(command.config, _config(secrets.token_urlsafe(32), bootstrap))
+    token: str = tomllib.loads(command.config.read_text())["token"]
+    for name in RPC_HOSTS:
+        _let_in(Files(folder / name), name, token)
+    command.authorities.write_text("".join(Files(folder / name).certificate.read_text() for name in RPC_HOSTS))
+    connections = {"kafka": {"compose": {"bootstrapServers": bootstrap.split(",")}}}
+    Files(folder / "hpa").connections.write_text(json.dumps(connections) + "\n")
+    for name in (*REACH_MEMBERS, COMMAND):
+        for member in fleet:
+            file = Files(folder / name).credentials / f"{member.name}.kubeconfig"
+            write_kubeconfig(file, member.name, _access(member))
+
+
+def _let_in(files: Files, service: str, token: str) -> None:
+    """A service's certificate, and that whoever has this token may call it. Callers that a person added are kept."""
+    # The name must be its own: among authorities of one name a verifier takes the first.
+    ensure_certificate(files.certificate, files.key, f"spillway-{service}", hosts=(RPC_HOSTS[service], "localhost"))
+    if not files.callers.exists():
         entry = {"name": CALLER, "token_sha256": hashlib.sha256(token.encode()).hexdigest()} | EVERY_VERB
         write_secret(files.callers, json.dumps({"callers": [entry]}) + "\n")
-        write_secret(files.config, _config(files, token, bootstrap))
-    else:
-        _give_verbs(files.callers)
-    files.connections.write_text(json.dumps({"kafka": {"compose": {"bootstrapServers": bootstrap.split(",")}}}) + "\n")
-    for member in fleet:
-        write_kubeconfig(files.credentials / f"{member.name}.kubeconfig", member.name, _access(member))
 
 
-def _give_verbs(callers: Path) -> None:
-    """To our own entry of an older version: no entry may do anything by leaving its verbs out any more."""
-    known = json.loads(callers.read_text())
-    given = [EVERY_VERB | entry if entry["name"] == CALLER else entry for entry in known["callers"]]
-    if given != known["callers"]:
-        write_secret(callers, json.dumps(known | {"callers": given}) + "\n")
-
-
-def _config(files: Files, token: str, bootstrap: str) -> str:
+def _config(token: str, bootstrap: str) -> str:
+    """With places as the command finds them in its own volume."""
+    files = Files(READ_FROM)
     return (
-        'endpoints = ["planner:7400"]\n'
-        'scaling_endpoints = ["hpa:7410"]\n'
-        'lending_endpoints = ["descheduler:7420"]\n'
-        f'token = "{token}"\nca = "{files.certificate}"\nkafka = "{bootstrap}"\n'
+        f'endpoints = ["{RPC_HOSTS["planner"]}:7400"]\n'
+        f'scaling_endpoints = ["{RPC_HOSTS["hpa"]}:7410"]\n'
+        f'lending_endpoints = ["{RPC_HOSTS["descheduler"]}:7420"]\n'
+        f'token = "{token}"\nca = "{files.authorities}"\nkafka = "{bootstrap}"\n'
         f'redis = "{REDIS_URL}"\nhealth = {json.dumps([f"{name}={name}:{HEALTH_PORT}" for name in SERVICES])}\n'
         f'credentials = "{files.credentials}"\n'
     )
@@ -142,11 +158,11 @@ async def _prepare(bootstrap: str, wait_seconds: float) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m spillway_local.compose_setup", description=__doc__)
-    parser.add_argument("--folder", type=Path, default=Path("/var/lib/spillway"), help="of what is made")
+    parser.add_argument("--folder", type=Path, default=Path("/setup"), help="of the volumes")
     parser.add_argument("--bootstrap", default=os.environ.get("SPILLWAY_KAFKA_BOOTSTRAP", "kafka:9092"))
     parser.add_argument("--wait-seconds", type=float, default=WAIT_SECONDS, help="for the members, and for the topics")
     asked = parser.parse_args()
-    write_files(Files(asked.folder), asked.bootstrap)
+    write_files(asked.folder, asked.bootstrap)
     try:
         asyncio.run(_prepare(asked.bootstrap, asked.wait_seconds))
     except* (TimeoutError, OSError) as troubles:
