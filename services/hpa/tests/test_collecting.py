@@ -214,6 +214,32 @@ async def test_a_question_that_hangs_holds_up_no_other_and_is_unknown(prometheus
     assert log.of("slow")[0].trouble == "prometheus main: no answer within 0.5 s"
 
 
+async def test_one_policys_slow_questions_keep_no_others_value_waiting(prometheus: Prometheus) -> None:
+    """64 of one policy hang for longer than this test is patient: a value that was told once is told again."""
+    prometheus.value("up", "1")
+    log = Log()
+    slow = [query(prometheus.url, f"hangs {index}") for index in range(64)]
+    async with running(
+        log, prometheus.named(), policy("web", query(prometheus.url, "up")), answer_seconds=10 * PATIENCE_SECONDS
+    ) as collecting:
+        await until(lambda: log.of("web"))
+        collecting.declare(policy("slow", *slow))
+        await until(lambda: prometheus.at_once >= 6)
+        told = len(log.of("web"))
+        await until(lambda: len(log.of("web")) >= told + 3)
+    assert prometheus.most_at_once <= 8
+
+
+async def test_questions_that_were_slow_leave_a_slot_free(prometheus: Prometheus) -> None:
+    log = Log()
+    asked = [f"hangs {index}" for index in range(4)]
+    slow = policy("slow", *(query(prometheus.url, one) for one in asked))
+    bounds = {"at_once": 2, "slow_part": 0.5, "answer_seconds": 0.3, "slow_seconds": 0.1}
+    async with running(log, prometheus.named(), slow, **bounds):
+        await until(lambda: all(prometheus.asked.get(one, 0) >= 2 for one in asked))
+    assert prometheus.most_at_once == 1
+
+
 async def test_no_more_questions_than_allowed_are_under_way_at_one_time(prometheus: Prometheus) -> None:
     log = Log()
     policies = [policy(f"w{index}", query(prometheus.url, f"hangs {index}")) for index in range(9)]

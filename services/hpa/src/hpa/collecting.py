@@ -4,7 +4,8 @@ One task a question. Whoever has the turn runs it; what is asked is told by decl
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from random import Random
 from typing import Any
@@ -13,7 +14,9 @@ import structlog
 
 from hpa.connections import Connections, NoConnection
 from hpa.core.questions import LEAST_MS, LagQuestion, Question, ValueQuestion, questions_of, unreported
+from hpa.core.slots import Asker
 from hpa.lag import KafkaLag, LagSettings, LagUnknown
+from hpa.line import Line
 from hpa.prometheus import Prometheus, PrometheusSettings, ValueUnknown
 from spillway import metrics, tracing
 from spillway.bus import BusUnavailable
@@ -33,9 +36,23 @@ class CollectingSettings:
     connections: str = setting("", "file (YAML) of the Kafka and Prometheus connections that policies may use")
     answer_seconds: float = setting(5.0, "seconds that one question may take")
     answer_bytes_max: int = setting(1_000_000, "most bytes of an answer of Prometheus")
-    at_once: int = setting(8, "questions to one connection at one time; more wait for their turn")
+    at_once: int = setting(8, "questions to one connection at one time; more wait for their turn", least=1)
+    slow_seconds: float = setting(1.0, "a question that took longer, or was never asked, counts as slow", least=0)
+    slow_part: float = setting(
+        0.75,
+        "part of at_once that slow questions may take; the rest is kept for those that are answered soon",
+        least=0,
+        most=1,
+    )
     drain_seconds: float = setting(2.0, "seconds between questions for the queue of a ScalePolicy")
     spread: float = setting(0.05, "part of an interval by which it is shortened at random, to spread questions")
+
+
+@dataclass(slots=True)
+class _Pace:
+    """Of a question: whether its last answer was slow; at first it is not known to be fast."""
+
+    is_slow: bool = True
 
 
 class Collecting:
@@ -61,7 +78,7 @@ class Collecting:
         query = PrometheusSettings(settings.answer_seconds, settings.answer_bytes_max, settings.at_once)
         self._kafka = {name: KafkaLag(one, lag) for name, one in connections.kafka.items()}
         self._prometheus = {name: Prometheus(one, query) for name, one in connections.prometheus.items()}
-        self._slots: dict[str, asyncio.Semaphore] = {}
+        self._lines: dict[str, Line] = {}
         self._questions: dict[tuple[str, str], tuple[Question, ...]] = {}
         self._asking: dict[Question, asyncio.Task[None]] = {}
         self._tasks: asyncio.TaskGroup | None = None
@@ -110,10 +127,11 @@ class Collecting:
     async def _ask_on(self, question: Question) -> None:
         """At once, and then at its interval; a slow answer delays the next question, it never adds one."""
         loop = asyncio.get_running_loop()
+        pace = _Pace()
         while True:
             started_at = loop.time()
             with tracing.begin(f"observe {_kind(question)}", tracing.INTERNAL):
-                event = await (self._lag(question) if isinstance(question, LagQuestion) else self._value(question))
+                event = await self._answer(question, pace)
                 metrics.INPUTS_READ.labels(_kind(question), "unknown" if event.trouble else "known").inc()
                 try:
                     await self._tell(event)
@@ -124,6 +142,11 @@ class Collecting:
             seconds = question.every_ms / 1000 * (1 - self._settings.spread * self._random.random())
             await asyncio.sleep(max(0.0, started_at + seconds - loop.time()))
 
+    async def _answer(self, question: Question, pace: _Pace) -> BacklogObserved | LoadObserved:
+        if isinstance(question, LagQuestion):
+            return await self._lag(question, pace)
+        return await self._value(question, pace)
+
     async def _tell(self, event: BacklogObserved | LoadObserved) -> None:
         try:
             await self._publish(event)
@@ -133,13 +156,13 @@ class Collecting:
             # So many partitions are more than a record holds: what is not told is unknown.
             await self._publish(replace(event, partitions=(), trouble=_words("kafka", event.connection, error)))
 
-    async def _lag(self, question: LagQuestion) -> BacklogObserved:
+    async def _lag(self, question: LagQuestion, pace: _Pace) -> BacklogObserved:
         connection, trouble = "", ""
         partitions: tuple[PartitionBacklog, ...] = ()
         at_ms = self._wall_ms()
         try:
             connection = self._connections.kafka_of(question.servers)
-            async with self._slot(f"kafka {connection}"):
+            async with self._slot(f"kafka {connection}", question, pace):
                 at_ms = self._wall_ms()
                 partitions = await self._kafka[connection].backlog(question.group, question.topic)
         except Exception as error:
@@ -147,12 +170,12 @@ class Collecting:
         place = question.namespace, question.name, connection, question.group, question.topic
         return BacklogObserved(*place, partitions, at_ms, SOURCE, trouble)
 
-    async def _value(self, question: ValueQuestion) -> LoadObserved:
+    async def _value(self, question: ValueQuestion, pace: _Pace) -> LoadObserved:
         connection, trouble, value = "", "", 0
         at_ms = self._wall_ms()
         try:
             connection = self._connections.prometheus_of(question.address)
-            async with self._slot(f"prometheus {connection}"):
+            async with self._slot(f"prometheus {connection}", question, pace):
                 at_ms = self._wall_ms()
                 found = await self._prometheus[connection].value_milli(question.query)
             if found is None and not question.empty_is_zero:
@@ -172,8 +195,17 @@ class Collecting:
         self._log.error("a question failed", kind=kind, connection=connection, exc_info=error)
         return _words(kind, connection, f"{type(error).__name__}: {error}")
 
-    def _slot(self, connection: str) -> asyncio.Semaphore:
-        return self._slots.setdefault(connection, asyncio.Semaphore(self._settings.at_once))
+    @asynccontextmanager
+    async def _slot(self, connection: str, question: Question, pace: _Pace) -> AsyncIterator[None]:
+        loop, bounds = asyncio.get_running_loop(), self._settings
+        if connection not in self._lines:
+            self._lines[connection] = Line(bounds.at_once, bounds.slow_part)
+        async with self._lines[connection].slot(Asker(question.namespace, question.name, pace.is_slow)):
+            since = loop.time()
+            try:
+                yield
+            finally:
+                pace.is_slow = loop.time() - since > bounds.slow_seconds
 
 
 def unasked(connections: Connections, policy: ScalePolicyDeclared) -> tuple[str, ...]:

@@ -1,0 +1,132 @@
+"""Which question to one connection is asked next, so that one policy's slow questions keep no other's waiting. Pure.
+
+A question is slow unless it was answered soon the last time; one that was never asked is slow. The first row that fits:
+
+| a slot is free, and | it goes to |
+|---|---|
+| a slow question waits, none is being asked, and the last slot went to a fast one | a slow one |
+| a fast one waits | a fast one |
+| a slow one waits, and fewer than slow_max are being asked | a slow one |
+| else | nobody |
+
+Among them: the namespace of which fewest are being asked, of those the one that waits longest since it last had a
+slot; in it the policy by the same rule; of that the question that came first.
+"""
+
+from collections import Counter, deque
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+K = TypeVar("K")
+
+
+@dataclass(slots=True, eq=False)
+class Asker:
+    """One question that waits for a slot, or has one. namespace, name: of its policy's workload."""
+
+    namespace: str
+    name: str
+    is_slow: bool
+
+
+@dataclass(slots=True)
+class _Lane:
+    """Those that wait, by namespace and by policy; dictionaries in the order of turns."""
+
+    waiting: dict[str, dict[str, deque[Asker]]] = field(default_factory=dict)
+
+    def add(self, one: Asker) -> None:
+        self.waiting.setdefault(one.namespace, {}).setdefault(one.name, deque()).append(one)
+
+    def take(self, asked: Counter[str], asked_by_policy: Counter[tuple[str, str]]) -> Asker:
+        """The next one; its namespace and its policy go to the end."""
+        namespace = _next(self.waiting, lambda namespace: asked[namespace])
+        policies = self.waiting[namespace]
+        name = _next(policies, lambda name: asked_by_policy[namespace, name])
+        one = policies[name].popleft()
+        self._to_the_end(namespace, name)
+        return one
+
+    def remove(self, one: Asker) -> None:
+        self.waiting[one.namespace][one.name].remove(one)
+        self._drop_if_empty(one.namespace, one.name)
+
+    def _to_the_end(self, namespace: str, name: str) -> None:
+        policies = self.waiting.pop(namespace)
+        policies[name] = policies.pop(name)
+        self.waiting[namespace] = policies
+        self._drop_if_empty(namespace, name)
+
+    def _drop_if_empty(self, namespace: str, name: str) -> None:
+        policies = self.waiting[namespace]
+        if not policies[name]:
+            del policies[name]
+        if not policies:
+            del self.waiting[namespace]
+
+
+def _next(waiting: Iterable[K], asked: Callable[[K], int]) -> K:
+    """The first of those of which fewest are being asked. Looks at no more than are being asked, and one."""
+    seen: dict[K, int] = {}
+    for one in waiting:
+        seen[one] = asked(one)
+        if not seen[one]:
+            return one
+    return min(seen, key=seen.__getitem__)
+
+
+class Slots:
+    """most: questions at one time. slow_max: of these the slow ones, at the most."""
+
+    def __init__(self, most: int, slow_max: int) -> None:
+        self._most = most
+        self._slow_max = slow_max
+        self._fast, self._slow = _Lane(), _Lane()
+        self._asked: set[Asker] = set()
+        self._slow_asked = 0
+        self._by_namespace = Counter[str]()
+        self._by_policy = Counter[tuple[str, str]]()
+        self._last_was_slow = False
+
+    def wait(self, one: Asker) -> None:
+        (self._slow if one.is_slow else self._fast).add(one)
+
+    def leave(self, one: Asker) -> None:
+        """It has its answer, or waits no longer."""
+        if one not in self._asked:
+            (self._slow if one.is_slow else self._fast).remove(one)
+            return
+        self._asked.discard(one)
+        self._slow_asked -= one.is_slow
+        self._count(one, -1)
+
+    def next(self) -> Asker | None:
+        """Who has a slot from now on; None: nobody, until one leaves or comes."""
+        lane = self._lane() if len(self._asked) < self._most else None
+        if lane is None:
+            return None
+        one = lane.take(self._by_namespace, self._by_policy)
+        self._asked.add(one)
+        self._slow_asked += one.is_slow
+        self._last_was_slow = one.is_slow
+        self._count(one, 1)
+        return one
+
+    def _lane(self) -> _Lane | None:
+        slow_waits, fast_waits = bool(self._slow.waiting), bool(self._fast.waiting)
+        if slow_waits and not self._slow_asked and not self._last_was_slow:
+            return self._slow
+        if fast_waits:
+            return self._fast
+        return self._slow if slow_waits and self._slow_asked < self._slow_max else None
+
+    def _count(self, one: Asker, by: int) -> None:
+        """Keeps no row of 0: there may be any number of policies in time."""
+        place = one.namespace, one.name
+        self._by_namespace[one.namespace] += by
+        self._by_policy[place] += by
+        if not self._by_namespace[one.namespace]:
+            del self._by_namespace[one.namespace]
+        if not self._by_policy[place]:
+            del self._by_policy[place]

@@ -1,0 +1,35 @@
+"""The line before one connection: who waits for a slot in it, and who has one (core/slots.py decides)."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from hpa.core.slots import Asker, Slots
+
+
+class Line:
+    """most: questions at one time. slow_part: of these the part that slow ones may take; one at the least."""
+
+    def __init__(self, most: int, slow_part: float) -> None:
+        self._slots = Slots(most, max(1, int(most * slow_part)))
+        self._waiting: dict[Asker, asyncio.Future[None]] = {}
+
+    @asynccontextmanager
+    async def slot(self, one: Asker) -> AsyncIterator[None]:
+        """A slot is this one's inside."""
+        turn = self._waiting[one] = asyncio.get_running_loop().create_future()
+        self._slots.wait(one)
+        self._go_on()
+        try:
+            await turn
+            yield
+        finally:
+            self._waiting.pop(one, None)
+            self._slots.leave(one)
+            self._go_on()
+
+    def _go_on(self) -> None:
+        while (one := self._slots.next()) is not None:
+            turn = self._waiting.pop(one)
+            if not turn.done():  # Else its task is about to leave.
+                turn.set_result(None)
