@@ -408,7 +408,7 @@ class FakeScaling:
     async def list_policies(self, request: api_scaling.ListPoliciesRequest) -> api_scaling.ListPoliciesReply:
         """A page has one."""
         self.asked.append(request)
-        keys = sorted(key for key in self.policies if key[0] == request.namespace)
+        keys = sorted(key for key in self.policies if request.namespace in ("", key[0]))
         start = int(request.page_token or 0)
         token = str(start + 1) if start + 1 < len(keys) else ""
         return api_scaling.ListPoliciesReply(tuple(self.policies[key] for key in keys[start : start + 1]), token, False)

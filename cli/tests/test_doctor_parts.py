@@ -23,6 +23,7 @@ from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
+from typer.testing import CliRunner
 
 from spillway import metrics
 from spillway.bus import BusUnavailable
@@ -35,10 +36,12 @@ from spillway.lending_marks import FLEET, LENDING, POOL_TAINT
 from spillway.running.process import Process, ProcessSettings, _health
 from spillway.store import MARKER_KEY, RedisStore, StoreSettings
 from spillway.version import VERSION
+from spillway_cli.config import ADDRESSES_FILE
 from spillway_cli.doctor import log
 from spillway_cli.doctor.checks import Outcome
 from spillway_cli.doctor.members import LISTED, REVIEWS, expires_at, folder_of, is_needed, server_expires_at, visit
 from spillway_cli.doctor.pages import read_page, read_ready
+from spillway_cli.main import app
 from spillway_local.member_credentials import ensure_certificate
 
 SECONDS = 10.0
@@ -367,6 +370,51 @@ def test_what_is_not_there_is_failed_what_was_not_named_is_skipped_and_the_code_
     assert {name: found.get(name) for name in expected} == expected
     assert result.exit_code == 1
     assert "failed" in result.stderr
+
+
+def doctored(silent: int, *flags: str) -> Any:
+    """In a folder where `spillway up` wrote addresses; a port at which nobody listens stands for all that are down."""
+    place = f"127.0.0.1:{silent}"
+    places = {name: [place] for name in ("endpoints", "scaling_endpoints", "lending_endpoints")}
+    written = {**places, "kafka": place, "redis": f"redis://{place}/0", "health": [f"planner-1={place}"]}
+    ADDRESSES_FILE.parent.mkdir(exist_ok=True)
+    ADDRESSES_FILE.write_text(json.dumps(written))
+    return CliRunner(env={"TERM": "dumb"}).invoke(app, [*flags, "doctor", "--seconds", "2"])
+
+
+def test_where_nothing_runs_one_line_says_so_and_what_starts_it(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, port: int
+) -> None:
+    """As after `make down`; the same of addresses that nobody's `make up` wrote."""
+    monkeypatch.chdir(tmp_path)
+    said = f"nothing runs at 127.0.0.1:{port}: `make up` starts it here (its address is that of {ADDRESSES_FILE})"
+    result = doctored(port)
+    assert (result.exit_code, result.stdout) == (1, f"✗ failed   platform: {said}\n")
+    assert result.stderr == "1 failed\n"
+    line, hint = doctored(port, "--endpoint", f"localhost:{port}").stdout.splitlines()
+    assert "no service, health port, Kafka or Redis answers" in line
+    assert "`spillway config` shows the addresses" in hint
+
+
+def test_what_is_down_in_part_is_told_check_by_check(
+    spillway: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, port: int
+) -> None:
+    """A planner that answers; a program of whomever that listens where a planner is to be, and says nothing."""
+    monkeypatch.chdir(tmp_path)
+    assert "✗ failed   Kafka: " in doctored(port, "--endpoint", spillway.address).stdout
+    with socket.socket() as hangs:
+        hangs.bind(("127.0.0.1", 0))
+        hangs.listen()
+        text = doctored(port, "--endpoint", f"127.0.0.1:{hangs.getsockname()[1]}").stdout
+    assert "✗ failed   Kafka: " in text
+
+
+@pytest.mark.kafka
+def test_a_log_that_runs_alone_is_told_check_by_check(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, port: int, kafka_bootstrap: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert f"planner 127.0.0.1:{port}" in doctored(port, "--kafka", kafka_bootstrap).stdout
 
 
 def test_a_line_for_each_check_and_what_mends_it_below(spillway: Any, port: int) -> None:

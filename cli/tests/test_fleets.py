@@ -1,6 +1,7 @@
 """Which fleet a command means, and what it says where another one answers."""
 
 import json
+import os
 import socket
 from pathlib import Path
 from typing import Any
@@ -8,7 +9,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from spillway_cli.config import ADDRESSES_FILE, Config
+from spillway_cli.config import ADDRESSES_FILE, Config, resolve
 from spillway_cli.main import app
 
 OURS, OTHER = "local-0a0a0a0a", "local-0b0b0b0b"
@@ -36,16 +37,17 @@ APPLY = ("apply", "web", "--image", "i", "--replicas", "3")
 pytestmark = pytest.mark.parametrize("spillway", [OURS], indirect=True)
 
 
-def run_folder(spillway: Any, fleet: str) -> None:
+def run_folder(spillway: Any, fleet: str, checkout: Path = Path()) -> None:
     """What `spillway up` writes."""
-    ADDRESSES_FILE.parent.mkdir()
+    file = checkout / ADDRESSES_FILE
+    file.parent.mkdir(exist_ok=True)
     places = {
         "endpoints": [spillway.address],
         "scaling_endpoints": [spillway.scaling_address],
         "lending_endpoints": [spillway.lending_address],
         "kafka": "127.0.0.1:9",
     }
-    ADDRESSES_FILE.write_text(json.dumps({**places, "fleet": fleet}))
+    file.write_text(json.dumps({**places, "fleet": fleet} if fleet else places))
 
 
 @pytest.mark.parametrize(
@@ -66,10 +68,80 @@ def test_a_command_in_a_checkout_means_the_fleet_that_was_started_there(
     result = CliRunner().invoke(app, command)
     assert (result.exit_code, result.stdout, getattr(spillway, asked).asked) == (1, "", [])
     assert f"is of fleet {OURS}, and {OTHER} was meant: nothing was done; `spillway config` shows" in result.stderr
+    assert f"; the fleet that is meant is that of {ADDRESSES_FILE}\n" in result.stderr
     run_folder_again = json.loads(ADDRESSES_FILE.read_text()) | {"fleet": OURS}
     ADDRESSES_FILE.write_text(json.dumps(run_folder_again))
     CliRunner().invoke(app, command)
     assert getattr(spillway, asked).asked
+
+
+@pytest.fixture
+def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A checkout; the command is called in a folder of it that is deeper."""
+    (tmp_path / "checkout" / ".git").mkdir(parents=True)
+    below = tmp_path / "checkout" / "services" / "planner"
+    below.mkdir(parents=True)
+    monkeypatch.chdir(below)
+    return tmp_path / "checkout"
+
+
+def test_below_the_folder_of_make_up_a_command_means_its_fleet(spillway: Any, checkout: Path) -> None:
+    run_folder(spillway, OURS, checkout)
+    done = CliRunner().invoke(app, APPLY)
+    assert (done.exit_code, done.stderr, len(spillway.planner.asked)) == (0, "", 1)
+    settings = json.loads(CliRunner().invoke(app, ("config", "-o", "json")).stdout)["settings"]
+    assert settings["endpoints"]["from"] == f"file {checkout / ADDRESSES_FILE}"
+    run_folder(spillway, OTHER, checkout)
+    refused = CliRunner().invoke(app, APPLY)
+    assert (refused.exit_code, len(spillway.planner.asked)) == (1, 1)
+    assert f"; the fleet that is meant is that of {checkout / ADDRESSES_FILE}\n" in refused.stderr
+
+
+def test_what_was_started_above_and_is_down_is_started_there(spillway: Any, checkout: Path) -> None:
+    run_folder(spillway, OURS, checkout)
+    with socket.socket() as nobody:
+        nobody.bind(("127.0.0.1", 0))
+        places = {"endpoints": [f"127.0.0.1:{nobody.getsockname()[1]}"], "fleet": OURS}
+        (checkout / ADDRESSES_FILE).write_text(json.dumps(places))
+        result = CliRunner(env={"SPILLWAY_RETRY_SECONDS": "0.2"}).invoke(app, ("list",))
+    where = f"`make up` starts it in {checkout} (its address is that of {checkout / ADDRESSES_FILE})"
+    assert (result.exit_code, where in result.stderr) == (4, True)
+
+
+NOT_TAKEN = {
+    "it names no fleet, so whoever has its ports would be taken for ours": ("", ".", OURS),
+    "it lies above the checkout": (OURS, "..", OURS),
+    "no checkout is around": (OURS, ".", ""),
+}
+
+
+@pytest.mark.parametrize(("fleet", "place", "root"), NOT_TAKEN.values(), ids=NOT_TAKEN)
+def test_what_lies_above_and_may_be_somebody_elses_is_not_taken(
+    spillway: Any, checkout: Path, fleet: str, place: str, root: str
+) -> None:
+    if not root:
+        (checkout / ".git").rmdir()
+    run_folder(spillway, fleet, checkout / place)
+    assert resolve({}).config.endpoints == Config().endpoints
+
+
+def test_what_another_user_left_above_is_not_taken(
+    spillway: Any, checkout: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run_folder(spillway, OURS, checkout)
+    assert resolve({}).config.fleet == OURS
+    monkeypatch.setattr(os, "getuid", lambda: checkout.stat().st_uid + 1)
+    assert resolve({}).config.fleet == ""
+
+
+def test_the_nearest_is_taken_or_none(spillway: Any, checkout: Path) -> None:
+    run_folder(spillway, OURS, checkout)
+    run_folder(spillway, OTHER, checkout / "services")
+    assert resolve({}).config.fleet == OTHER
+    run_folder(spillway, "", checkout / "services")
+    assert resolve({}).config.endpoints == Config().endpoints
+    run_folder(spillway, "local-0c0c0c0c")
+    assert resolve({}).config.fleet == "local-0c0c0c0c"
 
 
 def test_who_names_another_address_does_not_mean_the_fleet_of_the_run_folder(spillway: Any) -> None:

@@ -77,7 +77,9 @@ def test_a_log_that_is_down_names_where_it_was_and_what_starts_it(
         result = CliRunner().invoke(app, ["events", "clusters"])
     assert (result.exit_code, result.stdout) == (4, "")
     assert result.stderr.startswith(f"spillway: Kafka at {address} not reachable: ")
-    assert result.stderr.endswith("; is it running? `make up` starts it here\n")
+    assert result.stderr.endswith(
+        f"; is it running? `make up` starts it here (its address is that of {ADDRESSES_FILE})\n"
+    )
 
 
 @pytest.mark.kafka

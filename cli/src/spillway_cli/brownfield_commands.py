@@ -8,6 +8,7 @@ from spillway import api
 from spillway.rpc.services import PlannerClient
 from spillway_cli import tables
 from spillway_cli.config import Config
+from spillway_cli.elsewhere import workload_named
 from spillway_cli.exits import bad_input, say, say_waits
 from spillway_cli.manifests import read_documents
 from spillway_cli.output import Format, console, print_machine
@@ -74,7 +75,9 @@ def release(
             raise bad_input(
                 f"NAME {target!r}: expected a workload's name, or deployment/NAME; the namespace goes behind -n"
             )
-        reply = await client.release(api.ReleaseRequest(namespace or config.namespace, name))
+        space = namespace or config.namespace
+        async with workload_named(client, space, name):
+            reply = await client.release(api.ReleaseRequest(space, name))
         if wait:
             await until_gone(client, reply.namespace, reply.name, timeout, say_waits())
         if output is not Format.table:

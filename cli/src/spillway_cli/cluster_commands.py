@@ -14,10 +14,10 @@ from spillway.model import TIER_CLOUD, TIER_OWN
 from spillway.rpc.services import PLANNER, PlannerClient
 from spillway.texts import counted
 from spillway_cli import tables
-from spillway_cli.config import Config
+from spillway_cli.config import Config, addresses_file
 from spillway_cli.exits import Code, CommandFailed, bad_input, guarded, say, say_waits
 from spillway_cli.lending_commands import still_lent
-from spillway_cli.local_commands import ANSWER_SECONDS, RUN_FOLDER, processes_of, processes_table
+from spillway_cli.local_commands import ANSWER_SECONDS, processes_of, processes_table
 from spillway_cli.output import Format, console, duration, print_machine
 from spillway_cli.session import Output, Timeout, Wait, planner_client, say_fleet, with_config, with_planner
 from spillway_cli.waiting import does_not_let_us_in, listed, until_handed_over, until_heard
@@ -169,7 +169,7 @@ def leave(
 def status(context: typer.Context, output: Output = Format.table) -> None:
     """Show whether the planner answers, brakes, the clusters with state and age, the workloads in sum, processes."""
     with guarded():
-        processes = processes_of(RUN_FOLDER)
+        processes = processes_of(addresses_file().parent)
         if processes and output is Format.table:
             console().print(processes_table(processes), "")
 

@@ -19,7 +19,7 @@ PREFIX = "SPILLWAY_"
 FILE_VARIABLE = "SPILLWAY_CONFIG"
 
 ADDRESSES_FILE = Path("run/addresses.json")
-"""What `spillway up` writes: in its folder the command finds the local planners without being told."""
+"""What `spillway up` writes: in its folder, and below it in the checkout, the command finds the local planners."""
 PORT_MAX = 65_535
 _LOCAL = ("endpoints", "scaling_endpoints", "lending_endpoints", "kafka", "fleet", "redis", "health", "credentials")
 _OF_A_FLEET = ("endpoints", "scaling_endpoints", "lending_endpoints", "kafka")
@@ -69,7 +69,8 @@ def resolve(flags: Mapping[str, Any], file: Path | None = None, environ: Mapping
     named = file or (Path(variables[FILE_VARIABLE]) if variables.get(FILE_VARIABLE) else None)
     path = named or default_file()
     in_file = _read(path, required=named is not None)
-    running, here = addresses_in(ADDRESSES_FILE), f"file {ADDRESSES_FILE}"
+    addresses = addresses_file()
+    running, here = addresses_in(addresses), f"file {addresses}"
     values: dict[str, Any] = {}
     sources: dict[str, str] = {}
     for field in dataclasses.fields(Config):
@@ -110,16 +111,23 @@ def is_address(text: str) -> bool:
 
 def what_helps(config: Config, name: str) -> str:
     """For people, when nobody answers where a setting says; what `spillway up` wrote here it also starts again."""
-    running, given = addresses_in(ADDRESSES_FILE).get(name), getattr(config, name)
-    if running is not None and given == (tuple(running) if isinstance(running, list) else running):
-        return "is it running? `make up` starts it here"
-    return "is it running? `spillway config` shows where it is looked for"
+    return f"is it running? {started_by(config, name) or '`spillway config` shows where it is looked for'}"
+
+
+def started_by(config: Config, name: str) -> str:
+    """For people, what starts the service of a setting; empty where the setting is not as `spillway up` wrote it."""
+    file = addresses_file()
+    running, given = addresses_in(file).get(name), getattr(config, name)
+    if running is None or given != (tuple(running) if isinstance(running, list) else running):
+        return ""
+    where = "here" if file == ADDRESSES_FILE else f"in {file.parent.parent}"
+    return f"`make up` starts it {where} (its address is that of {file})"
 
 
 def names_health_ports() -> str:
     """For people, when none is named: `spillway up` of before 2026-11-22 wrote addresses without them."""
-    if addresses_in(ADDRESSES_FILE):
-        return f"{ADDRESSES_FILE} is of an older version, which named none: `make up` writes it anew"
+    if addresses_in(file := addresses_file()):
+        return f"{file} is of an older version, which named none: `make up` writes it anew"
     return "SPILLWAY_HEALTH=host:port,…: health ports tell who is ready, and how far behind the log"
 
 
@@ -141,6 +149,20 @@ def _read(path: Path, required: bool) -> Mapping[str, Any]:
             hint = f"did you mean {close[0]}?" if close else f"expected one of {', '.join(known)}"
             raise bad_input(f"config file {path}: {name}: no such setting: {hint}")
     return content
+
+
+def addresses_file() -> Path:
+    """ADDRESSES_FILE of this folder; where there is none, the nearest above it in the same checkout (a folder with
+    .git is its root), in full. Above, only one that is ours and names its fleet: who else answers there is refused."""
+    try:
+        folders = (Path.cwd(), *Path.cwd().parents)
+        root = next((number for number, folder in enumerate(folders) if (folder / ".git").exists()), 0)
+        above = (folder / ADDRESSES_FILE for folder in folders[1 : root + 1])
+        nearest = None if ADDRESSES_FILE.exists() else next((file for file in above if file.exists()), None)
+        is_ours = nearest is not None and nearest.stat().st_uid == os.getuid()
+    except OSError:  # A folder that is gone, or may not be looked into.
+        return ADDRESSES_FILE
+    return nearest if nearest is not None and is_ours and "fleet" in addresses_in(nearest) else ADDRESSES_FILE
 
 
 def addresses_in(file: Path) -> Mapping[str, Any]:

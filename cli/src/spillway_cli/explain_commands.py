@@ -9,6 +9,7 @@ from spillway.rpc.services import PlannerClient
 from spillway_cli import explain_tables, scaling_commands
 from spillway_cli.carried import read_carried
 from spillway_cli.config import Config
+from spillway_cli.elsewhere import workload_named
 from spillway_cli.exits import bad_input
 from spillway_cli.output import Format, console, print_machine
 from spillway_cli.scale_policies import policy_name
@@ -69,7 +70,8 @@ def explain(  # noqa: PLR0913 - the options of a command are its parameters
             cluster=cluster,
             node=node,
         )
-        reply = await client.explain(request)
+        async with workload_named(client, space, given):
+            reply = await client.explain(request)
         if output is Format.table:
             console().print(explain_tables.explanation(reply))
         else:

@@ -14,7 +14,7 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
-from spillway_cli.config import ADDRESSES_FILE, addresses_in
+from spillway_cli.config import ADDRESSES_FILE, addresses_file, addresses_in
 from spillway_cli.exits import CommandFailed, guarded, say
 from spillway_cli.output import Format, console, duration, print_machine, table
 from spillway_cli.session import Output
@@ -63,7 +63,12 @@ def down(folder: Folder = RUN_FOLDER) -> None:
     with guarded(), _failures():
         is_there = folder.is_dir()
         _stack(folder).down()
-    say(f"stopped; data and logs stay in {folder}" if is_there else f"nothing was started in {folder}")
+    if is_there:
+        say(f"stopped; data and logs stay in {folder}")
+    else:
+        above = addresses_file().parent
+        where = f"; `{own_name()} down --folder {above}` stops that of this checkout" if above != RUN_FOLDER else ""
+        say(f"nothing was started in {folder}{where}")
 
 
 @app.command()

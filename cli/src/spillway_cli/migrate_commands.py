@@ -8,6 +8,7 @@ from spillway import api
 from spillway.rpc.services import PlannerClient
 from spillway_cli import tables
 from spillway_cli.config import Config
+from spillway_cli.elsewhere import workload_named
 from spillway_cli.exits import say, say_waits
 from spillway_cli.output import Format, console, print_machine
 from spillway_cli.session import Namespace, Output, Timeout, Wait, with_planner
@@ -37,8 +38,9 @@ def workload(  # noqa: PLR0913 - the options of a command are its parameters
     """Move replicas of a workload; each goes once the one that replaces it is available. All or none."""
 
     async def body(client: PlannerClient, config: Config) -> None:
-        request = api.MigrateRequest(namespace or config.namespace, name, to, from_, replicas or 0)
-        reply = await client.migrate(request)
+        space = namespace or config.namespace
+        async with workload_named(client, space, name):
+            reply = await client.migrate(api.MigrateRequest(space, name, to, from_, replicas or 0))
         if not wait:
             _show(reply, tables.placement(reply), output)
             return

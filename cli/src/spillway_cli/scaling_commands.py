@@ -19,6 +19,7 @@ from spillway.api_scaling import (
 from spillway.rpc.services import ScalingClient
 from spillway_cli import scaling_tables
 from spillway_cli.config import Config
+from spillway_cli.elsewhere import policies_elsewhere, policy_named
 from spillway_cli.exits import bad_input, say
 from spillway_cli.manifests import Document
 from spillway_cli.output import Format, WideFormat, console, print_machine
@@ -108,9 +109,11 @@ async def get(config: Config, asked: PolicyName, namespace: str, output: WideFor
     async with scaling_client(config) as client:
         if asked.name:
             request = GetPolicyRequest(namespace, policy=asked.name, kind=asked.kind)
-            found = [await client.get_policy(request)]
+            async with policy_named(client, namespace, asked.name):
+                found = [await client.get_policy(request)]
         else:
             found = [reply for reply in await _all(client, namespace) if asked.kind in ("", reply.kind)]
+        others = await policies_elsewhere(client, namespace) if not found else ""
     if any(reply.stale for reply in found):
         say("warning: answered by an hpa that is not the active one: this may be old")
     for reply in found:
@@ -119,7 +122,7 @@ async def get(config: Config, asked: PolicyName, namespace: str, output: WideFor
     if output.machine is None and any(scaling_tables.UNKNOWN in reply.targets for reply in found):
         say("`spillway explain hpa/NAME` says why a value is unknown")
     if not found and output.machine is None:
-        say(f"no scale policy in {namespace}")
+        say(f"no scale policy in {namespace}{others}")
         return
     now_ms, wide = round(time.time() * 1000), output is WideFormat.wide
     value = found[0] if asked.name else found
@@ -138,7 +141,7 @@ async def _all(client: ScalingClient, namespace: str) -> list[PolicyReply]:
 
 
 async def explain(config: Config, asked: PolicyName, namespace: str, output: Format) -> None:
-    async with scaling_client(config) as client:
+    async with scaling_client(config) as client, policy_named(client, namespace, asked.name):
         reply = await client.explain_policy(ExplainPolicyRequest(namespace, policy=_one(asked), kind=asked.kind))
     machine = None if output is Format.table else output
     _print(reply, machine, lambda: scaling_tables.explanation(reply))
@@ -151,7 +154,7 @@ async def delete(config: Config, asked: PolicyName, namespace: str, output: Form
 
 
 async def _deleted(config: Config, asked: PolicyName, namespace: str) -> PolicyReply:
-    async with scaling_client(config) as client:
+    async with scaling_client(config) as client, policy_named(client, namespace, asked.name):
         return await client.delete_policy(DeletePolicyRequest(namespace, policy=_one(asked), kind=asked.kind))
 
 

@@ -14,7 +14,7 @@ from spillway import tracing
 from spillway.api import RequestError
 from spillway.rpc.services import LendingClient, PlannerClient, ScalingClient
 from spillway.settings import from_environment
-from spillway_cli.config import Config, Resolved, resolve, what_helps
+from spillway_cli.config import Config, Resolved, addresses_file, addresses_in, resolve, what_helps
 from spillway_cli.exits import finish, say
 from spillway_cli.naming import OnlyReading, refuse, unnamed, who_answers
 from spillway_cli.output import Format
@@ -114,7 +114,7 @@ async def _client(kind: type[C], who: str, setting: str, config: Config) -> Asyn
     """setting: the one that names the service's endpoints."""
     with _named(who, setting, config):
         async with kind(getattr(config, setting), **connection(config)) as client:
-            with _noted(client):
+            with _noted(client, config):
                 how_to_name = _UNNAMED.get({}).get(setting, "")
                 if not how_to_name:
                     yield client
@@ -159,7 +159,7 @@ def connection(config: Config) -> dict[str, Any]:
 
 
 @contextmanager
-def _noted(client: PlannerClient | ScalingClient | LendingClient) -> Iterator[None]:
+def _noted(client: PlannerClient | ScalingClient | LendingClient, config: Config) -> Iterator[None]:
     """Keeps for the end of the command in which fleets the client has changed something. Of another fleet than the one
     that is meant it says what helps."""
     try:
@@ -167,7 +167,10 @@ def _noted(client: PlannerClient | ScalingClient | LendingClient) -> Iterator[No
     except RequestError as error:
         if not client.fleets.is_other:
             raise
+        file = addresses_file()
         hint = "`spillway config` shows where the address and the fleet that is meant come from"
+        if addresses_in(file).get("fleet") == config.fleet:
+            hint += f"; the fleet that is meant is that of {file}"
         raise RequestError(error.code, f"{error.text}; {hint}") from None
     finally:
         _CHANGED.get({}).update(client.fleets.changed)

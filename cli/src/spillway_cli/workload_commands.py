@@ -13,6 +13,7 @@ from spillway.rpc.services import PlannerClient
 from spillway_cli import many, scaling_commands, tables
 from spillway_cli.carried import check_each, read_with_policies
 from spillway_cli.config import Config
+from spillway_cli.elsewhere import workload_named, workloads_elsewhere
 from spillway_cli.exits import Code, bad_input, say, say_waits
 from spillway_cli.grouping import grouped
 from spillway_cli.manifests import (
@@ -122,7 +123,9 @@ def scale(
     """Change the number of replicas."""
 
     async def body(client: PlannerClient, config: Config) -> Code:
-        reply = await client.scale(api.ScaleRequest(namespace or config.namespace, name, replicas))
+        space = namespace or config.namespace
+        async with workload_named(client, space, name):
+            reply = await client.scale(api.ScaleRequest(space, name, replicas))
         return await _show_placed(client, reply, output, timeout if wait else 0.0)
 
     raise typer.Exit(with_planner(context, body))
@@ -162,7 +165,8 @@ def delete(
 
     async def body(client: PlannerClient, config: Config) -> None:
         space = namespace or config.namespace
-        reply = await client.delete(api.DeleteRequest(space, await _name_of_its_kind(client, space, name)))
+        async with workload_named(client, space, name.rpartition("/")[2]):
+            reply = await client.delete(api.DeleteRequest(space, await _name_of_its_kind(client, space, name)))
         await scaling_commands.say_what_stays(config, reply, with_policy)
         if wait:
             await until_gone(client, reply.namespace, reply.name, timeout, say_waits())
@@ -194,8 +198,9 @@ def get(
         if asked is not None:
             await scaling_commands.get(config, asked, namespace or config.namespace, output)
             return
-        async with planner_client(config) as client:
-            reply = await client.get(api.GetRequest(namespace or config.namespace, name, history))
+        space = namespace or config.namespace
+        async with planner_client(config) as client, workload_named(client, space, name):
+            reply = await client.get(api.GetRequest(space, name, history))
         _show(reply, output.machine or Format.table, lambda: console().print(tables.workload(reply)))
 
     with_config(context, body)
@@ -218,7 +223,11 @@ def list_(
         if found:
             console().print(tables.workloads(found))
         else:
-            say("no workload")
+            say(
+                f"no workload in {namespace}{await workloads_elsewhere(client, namespace)}"
+                if namespace
+                else "no workload"
+            )
 
     with_planner(context, body)
 
@@ -322,7 +331,8 @@ async def _check_declared(client: PlannerClient, request: api.GetRequest, wait: 
         if error.code != "NOT_FOUND":
             raise
         if not wait:
-            raise error.in_words(f"{error.text}; --wait waits until it is") from None
+            async with workload_named(client, request.namespace, request.name):
+                raise error.in_words(f"{error.text}; --wait waits until it is") from None
         say(f"{error.text} yet: waiting; Ctrl-C ends it")
 
 

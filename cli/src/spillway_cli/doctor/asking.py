@@ -22,7 +22,7 @@ from spillway.rpc.services import LENDING, PLANNER, SCALING, LendingClient, Plan
 from spillway.settings import OperatorError
 from spillway.store import RedisStore, StoreSettings, StoreUnavailable
 from spillway.version import VERSION
-from spillway_cli.config import Config, names_health_ports
+from spillway_cli.config import Config, names_health_ports, started_by
 from spillway_cli.doctor import fleet, log, members, services
 from spillway_cli.doctor.checks import Check, failed, skipped, warning
 from spillway_cli.doctor.pages import read_page
@@ -54,11 +54,13 @@ class Examination:
             (SCALING, config.scaling_endpoints),
             (LENDING, config.lending_endpoints),
         )
-        probed, pages, (of_log, ours) = await asyncio.gather(
+        probed, pages, (of_log, ours, is_log_there) = await asyncio.gather(
             asyncio.gather(*(self._probed(service, endpoints) for service, endpoints in instances)),
             asyncio.gather(*(asyncio.to_thread(read_page, address, self.seconds) for address in config.health)),
             self._log_and_store(),
         )
+        if not is_log_there and services.nobody_answers((one for found in probed for one in found), pages):
+            return [services.nothing_runs(config.endpoints, started_by(config, "endpoints"))]
         checks: list[Check] = []
         version_by_process = {page.name: page.version for page in pages if page.version}
         for (service, _), found in zip(instances, probed, strict=True):
@@ -87,8 +89,8 @@ class Examination:
         identity = Identity(config.token, config.ca, config.certificate, config.key)
         return await asyncio.gather(*(probe(service, endpoint, identity, self.seconds) for endpoint in endpoints))
 
-    async def _log_and_store(self) -> tuple[list[Check], str]:
-        """And the fleet that the log is of, as far as it is known."""
+    async def _log_and_store(self) -> tuple[list[Check], str, bool]:
+        """And the fleet that the log is of, as far as it is known; and whether log or store is there at all."""
         settings = kafka_settings(KafkaSettings, self.config)
         fleet_id = self.config.fleet
         try:
@@ -96,14 +98,16 @@ class Examination:
             found = await inspect_log(access, settings.topic_prefix, self.seconds)
         except OperatorError as error:
             hint = "SPILLWAY_KAFKA_SECURITY_PROTOCOL, …_SASL_…, …_SSL_… say who we are; docs/security.md has the rights"
-            checks = [failed("Kafka", str(error), hint)]
+            checks, is_there = [failed("Kafka", str(error), hint)], True
         except BusUnavailable as error:
             hint = "are the brokers up? SPILLWAY_KAFKA names them; services go on by themselves once they are back"
-            checks = [failed("Kafka", str(error), hint)]
+            checks, is_there = [failed("Kafka", str(error), hint)], False
         else:
+            is_there = True
             checks = log.log(found, fleet_id, TopicSettings(topic_prefix=settings.topic_prefix))
             fleet_id = found.fleet
-        return [*checks, await self._store(fleet_id)], fleet_id
+        of_store = await self._store(fleet_id)
+        return [*checks, of_store], fleet_id, is_there or of_store.outcome in ("ok", "warning")
 
     async def _store(self, fleet_id: str) -> Check:
         if not self.config.redis:

@@ -60,6 +60,23 @@ def endpoint(who: str, found: Probed) -> Check:
     return failed(name, f"{found.code}: {found.text}", hint)
 
 
+def nobody_answers(probed: Iterable[Probed], pages: Iterable[Page]) -> bool:
+    """Whether nothing is there at any service's endpoint and health port. Who hangs, or is refused TLS, is there."""
+    is_silent = (one.code == "UNAVAILABLE" and not one.reason and not one.tls_differs for one in probed)
+    return all(is_silent) and all(page.trouble for page in pages)
+
+
+def nothing_runs(endpoints: Sequence[str], started_by: str) -> Check:
+    """In place of all other checks, where neither a service nor the log nor the store answers. endpoints: planners'."""
+    where = named(endpoints)
+    if started_by:
+        return failed("platform", f"nothing runs at {where}: {started_by}", "")
+    hint = (
+        "is it up? `docker compose ps`, `kubectl get pods`; `spillway config` shows the addresses, `make up` starts one"
+    )
+    return failed("platform", f"nothing runs at {where}: no service, health port, Kafka or Redis answers", hint)
+
+
 def certificate(who: str, found: Probed, now: float) -> Iterable[Check]:
     """Of one endpoint, when it ends soon. One that has ended nobody believes. now: Unix seconds."""
     if found.certificate_ends is not None and found.certificate_ends - now < ENDS_SECONDS_LOW:

@@ -1,0 +1,99 @@
+"""Of a name that a namespace does not have: the other namespaces that have it, as far as the caller may know them."""
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from contextlib import asynccontextmanager
+from typing import Final
+
+from spillway.api import ListRequest, RequestError
+from spillway.api_scaling import ListPoliciesRequest
+from spillway.rpc.services import PlannerClient, ScalingClient
+from spillway.texts import listed
+
+PAGE_SIZE: Final = 200
+PAGES_MAX: Final = 10
+"""So many pages are looked at; a larger fleet is searched in part, and then nothing is said of the rest."""
+NAMED_MAX: Final = 5
+"""Namespaces that a text names."""
+
+Page = tuple[Iterable[tuple[str, str]], str]
+"""(namespace, name) of each, and the token of the next page; empty: it was the last."""
+
+
+@asynccontextmanager
+async def workload_named(client: PlannerClient, namespace: str, name: str) -> AsyncIterator[None]:
+    """Around calls that ask for one workload: NOT_FOUND says which other namespaces have one of its name."""
+
+    async def page(token: str) -> Page:
+        reply = await client.list(ListRequest("", PAGE_SIZE, token))
+        found = ((one.placement.namespace, one.placement.name) for one in reply.workloads)
+        return found, reply.next_page_token
+
+    async with _said_where(page, namespace, name):
+        yield
+
+
+@asynccontextmanager
+async def policy_named(client: ScalingClient, namespace: str, name: str) -> AsyncIterator[None]:
+    """The same of calls that ask for one scale policy."""
+    async with _said_where(_policies(client), namespace, name):
+        yield
+
+
+async def workloads_elsewhere(client: PlannerClient, namespace: str) -> str:
+    """For people, of a namespace without workloads: where there are some; empty where that is not known."""
+
+    async def page(token: str) -> Page:
+        reply = await client.list(ListRequest("", PAGE_SIZE, token))
+        return ((one.placement.namespace, "") for one in reply.workloads), reply.next_page_token
+
+    return _some_in((await _names_by_namespace(page)).keys() - {namespace})
+
+
+async def policies_elsewhere(client: ScalingClient, namespace: str) -> str:
+    """The same of scale policies."""
+    return _some_in((await _names_by_namespace(_policies(client))).keys() - {namespace})
+
+
+def _policies(client: ScalingClient) -> Callable[[str], Awaitable[Page]]:
+    async def page(token: str) -> Page:
+        reply = await client.list_policies(ListPoliciesRequest("", PAGE_SIZE, token))
+        return ((one.namespace, one.policy) for one in reply.policies), reply.next_page_token
+
+    return page
+
+
+@asynccontextmanager
+async def _said_where(page: Callable[[str], Awaitable[Page]], namespace: str, name: str) -> AsyncIterator[None]:
+    try:
+        yield
+    except RequestError as error:
+        if error.code != "NOT_FOUND":
+            raise
+        names = await _names_by_namespace(page)
+        spaces = [] if name in names.get(namespace, ()) else [one for one, there in names.items() if name in there]
+        if not spaces:
+            raise
+        verb = "has" if len(spaces) == 1 else "have"
+        text = f"{error.text}; {listed(spaces, NAMED_MAX)} {verb} one of that name: -n NAMESPACE"
+        raise error.in_words(text) from None
+
+
+async def _names_by_namespace(page: Callable[[str], Awaitable[Page]]) -> Mapping[str, set[str]]:
+    """Empty where the caller may not list all namespaces, or nobody answers: then nothing is said of others."""
+    found: dict[str, set[str]] = {}
+    token = ""
+    try:
+        for _ in range(PAGES_MAX):
+            entries, token = await page(token)
+            for namespace, name in entries:
+                found.setdefault(namespace, set()).add(name)
+            if not token:
+                break
+    except RequestError:
+        return {}
+    return found
+
+
+def _some_in(namespaces: Iterable[str]) -> str:
+    named = listed(namespaces, NAMED_MAX)
+    return f"; there are some in {named}" if named else ""
