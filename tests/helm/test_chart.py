@@ -14,7 +14,7 @@ from spillway.settings import from_environment
 from spillway.store import StoreSettings
 from spillway_local.stack import SERVICES
 from tests.compose.test_compose_file import OWN, SHARED
-from tests.helm.rendering import CHART, RENDERED, head
+from tests.helm.rendering import CHART, RENDERED, VALUES, head
 
 OBJECTS: list[dict[str, Any]] = [one for one in yaml.safe_load_all(RENDERED.read_text()) if one]
 WORKLOADS = {
@@ -119,6 +119,12 @@ def test_what_is_mounted_is_there_and_nothing_else(name: str) -> None:
     assert all(any(file == folder or file.startswith(f"{folder}/") for folder in folders) for file in files), files
 
 
+@pytest.mark.parametrize("name", WORKLOADS)
+def test_the_image_is_named_by_its_digest_where_one_is_given(name: str) -> None:
+    digest = yaml.safe_load(VALUES.read_text())["image"]["digest"]
+    assert pod(name)["containers"][0]["image"].endswith(f"@{digest}")
+
+
 def test_secrets_are_named_and_never_made() -> None:
     assert not of_kind("Secret")
     named = {name: secrets(name) for name in WORKLOADS}
@@ -138,10 +144,8 @@ def test_what_selects_pods_selects_those_of_one_service() -> None:
     for kind, name, selector in selectors():
         found = [one for one, has in labels.items() if selector.items() <= has.items()]
         assert found == [name], f"{kind} {name}"
-    assert all(
-        set(of_kind(kind)) == set(SERVICES)
-        for kind in ("Service", "PodDisruptionBudget", "NetworkPolicy", "ServiceMonitor")
-    )
+    assert all(set(of_kind(kind)) == set(SERVICES) for kind in ("Service", "PodDisruptionBudget", "ServiceMonitor"))
+    assert set(of_kind("NetworkPolicy")) == {*SERVICES, "topics"}
 
 
 def selectors() -> Iterator[tuple[str, str, Mapping[str, str]]]:

@@ -2,11 +2,13 @@
 
 import json
 import os
+import re
 import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from spillway_local.kube_binary import ensure_kube_binary
 from spillway_local.stack import SERVICES
@@ -66,6 +68,58 @@ def kubectl(kubeconfig: Path, *arguments: str) -> str:
 def test_what_is_rendered_is_what_helm_renders() -> None:
     """Else: make helm."""
     assert RENDERED.read_text() == head() + render()
+
+
+LACKING = {
+    "Prometheus": ("networkPolicy.metricsFrom=null", "networkPolicy.metricsFrom: []: expected the pods of Prometheus"),
+    "the pools' API servers": ("networkPolicy.kubeletFrom=null", "networkPolicy.kubeletFrom: []: expected the pools'"),
+    "a port of a member": ("networkPolicy.egress.clusters.ports=null", "ports"),
+    "a digest that is none": ("image.digest=sha256:12", "digest"),
+}
+
+
+@pytest.mark.parametrize("lacking", LACKING)
+def test_who_is_switched_on_and_could_not_come_in_is_said(lacking: str) -> None:
+    value, said = LACKING[lacking]
+    with pytest.raises(AssertionError, match=re.escape(said)):
+        render("--set", value)
+
+
+POLICIES = {
+    "a port of the URL": (
+        ("--set", "redis.secret=,redis.url=rediss://redis.data:6390/0,networkPolicy.egress.redis.ports=null"),
+        "planner",
+        6390,
+    ),
+    "no port in the URL": (
+        ("--set", "redis.secret=,redis.url=redis://redis.data,networkPolicy.egress.redis.ports=null"),
+        "planner",
+        6379,
+    ),
+    "an own port": (("--set", "networkPolicy.egress.kafka.ports={9094}"), "hpa", 9094),
+    "the bootstrap's port": (("--set", "kafka.bootstrap=a:19092"), "snapshot", 19092),
+}
+
+
+@pytest.mark.parametrize("case", POLICIES)
+def test_a_port_follows_the_value_that_names_it(case: str) -> None:
+    arguments, service, port = POLICIES[case]
+    ports = {
+        one["port"] for rule in policies(*arguments)[f"{RELEASE}-{service}"]["spec"]["egress"] for one in rule["ports"]
+    }
+    assert port in ports
+
+
+def test_policies_may_be_off_or_say_nothing_of_egress() -> None:
+    assert policies("--set", "networkPolicy.enabled=false") == {}
+    found = policies("--set", "networkPolicy.egress.enabled=false")
+    assert {tuple(one["spec"]["policyTypes"]) for one in found.values()} == {("Ingress",)}
+    assert not any("egress" in one["spec"] for one in found.values())
+
+
+def policies(*arguments: str) -> dict[str, dict[str, Any]]:
+    rendered = [one for one in yaml.safe_load_all(render(*arguments)) if one]
+    return {one["metadata"]["name"]: one for one in rendered if one["kind"] == "NetworkPolicy"}
 
 
 def test_the_api_server_accepts_all_of_it_in_a_dry_run(kubeconfig: Path) -> None:

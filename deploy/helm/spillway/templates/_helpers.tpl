@@ -5,7 +5,7 @@ app.kubernetes.io/component: {{ .name }}
 {{- end }}
 
 {{- define "spillway.image" -}}
-{{ .Values.image.repository }}:{{ .Values.image.tag | default .Chart.AppVersion }}
+{{ .Values.image.repository }}:{{ .Values.image.tag | default .Chart.AppVersion }}{{ with .Values.image.digest }}@{{ . }}{{ end }}
 {{- end }}
 
 {{- /* What every pod of ours has, whatever it runs. */}}
