@@ -1,6 +1,7 @@
 """What the simulation's checks say of a few records, where a seed that shows it would be rare."""
 
 import asyncio
+import json
 import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -18,7 +19,7 @@ from spillway_local.in_process import FLEET_ID
 
 sys.path.insert(0, str(Path(__file__).parent))
 from spillway_simulation.brownfield import DEPLOYMENTS, NAMESPACE, by_hand, plant
-from spillway_simulation.oracle import Oracle
+from spillway_simulation.oracle import Known, Oracle
 from spillway_simulation.ownership import SENT, TOLD_SECONDS
 from spillway_simulation.script import Found
 from spillway_simulation.seeds import DAYS, KEPT, script_of
@@ -95,6 +96,15 @@ async def test_an_orphan_in_a_cluster_that_was_lost_is_written_by_nobody(judged:
     SENT.set(asyncio.get_running_loop().time() + TOLD_SECONDS + 1)
     judged.oracle.ownership.wrote(MEMBER, KEY, before, None, adopted=False)
     assert "an orphan was written or deleted" in judged.oracle.violations[0]
+
+
+def test_a_part_whose_roll_waits_is_of_the_template_that_it_bears() -> None:
+    """Also once the check has forgotten when the template changed; a part of the newest one is of the newest."""
+    earlier, newest = (json.dumps(json.loads(deployment(NAME, NAMESPACE, 2, cpu=cpu))) for cpu in ("500m", "1500m"))
+    known = Known(objects={1: earlier, 2: newest}, cpu=1500, cpus=[(10.0, 500)])
+    waits, rolled = (Part(MEMBER, Generation(0, 1), 2, 0, 2, False, template_generation=n) for n in (1, 2))
+    assert known.cpu_least_in(waits, 200.0) == 500
+    assert known.cpu_least_in(rolled, 200.0) == 1500
 
 
 def test_a_kept_seed_is_the_story_of_its_day() -> None:

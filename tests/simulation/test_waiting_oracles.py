@@ -1,6 +1,7 @@
 """What the checks of freezes, take-backs and needs say of a few records, each beside one that they let pass."""
 
 import asyncio
+import json
 import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -14,12 +15,16 @@ from spillway.events import BrakeReleased, BrakeSet, CapacityNeeded, PlacementDe
 from spillway.events_lending import CAUSE_NEED, NodeRecalled
 from spillway.lending_marks import LENDING
 from spillway.model import Generation, Part
+from spillway_local.fleet_plan import deployment
 from spillway_local.in_process import FLEET_ID
 
 sys.path.insert(0, str(Path(__file__).parent))
 from spillway_simulation import brake_oracle, need_oracle, take_backs
 from spillway_simulation.brake_oracle import BrakeOracle
-from spillway_simulation.brownfield import NAMESPACE, plant, scale_by_hand
+from spillway_simulation.brownfield import DEPLOYMENTS, NAMESPACE, by_hand, plant, scale_by_hand
+from spillway_simulation.convergence import room_beside_rolls
+from spillway_simulation.lending_script import MINE
+from spillway_simulation.members import room_for
 from spillway_simulation.need_oracle import NeedOracle
 from spillway_simulation.script import Found
 from spillway_simulation.sights import Sights
@@ -150,3 +155,32 @@ async def test_nothing_is_lent_or_recalled_for_a_need_in_a_freeze(judges: Judges
     assert ["recalled for a need, and it is frozen" in judges.said[0], "taken to be lent" in judges.said[1]] == [
         True
     ] * 2
+
+
+def mine(member: SimCluster, replicas: int) -> None:
+    """Pods of a core each, of the cluster's own."""
+    made = json.loads(deployment(MINE, MINE, replicas, cpu="1000m", memory="64Mi"))
+    by_hand(member, "POST", "/api/v1/namespaces", {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": MINE}})
+    by_hand(member, "POST", f"/apis/apps/v1/namespaces/{MINE}/deployments", made)
+
+
+@pytest.mark.parametrize(("own_pods", "grows_to", "room"), [(2, 1000, 0), (1, 1000, 1), (2, 250, 1)])
+async def test_a_roll_that_own_pods_stopped_holds_what_its_old_pod_lacks(
+    own_pods: int, grows_to: int, room: int
+) -> None:
+    """750m are free. Nothing is held where no own pod waits for a node, nor where nothing rolls."""
+    async with SimCluster(MEMBER) as member:
+        member.add_nodes([NodeSpec("own-1-n", 1, 2000)])
+        plant(member, Found(NAME, 250, ((MEMBER, 1),), FLEET_ID))
+        mine(member, 1)
+        await asyncio.sleep(1)
+        member.tick()
+        by_hand(
+            member, "PATCH", f"/apis/apps/v1/namespaces/{MINE}/deployments/{MINE}", {"spec": {"replicas": own_pods}}
+        )
+        container = json.loads(deployment(NAME, NAMESPACE, 1, cpu=f"{grows_to}m", memory="64Mi"))["spec"]["template"]
+        by_hand(member, "PATCH", f"{DEPLOYMENTS}/{NAME}", {"spec": {"template": container}})
+        await asyncio.sleep(1)
+        member.tick()
+        assert room_for(member, 500) == 1
+        assert room_beside_rolls(member, [NAME], 500) == room

@@ -3,7 +3,8 @@
 import json
 import re
 import sys
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator
 
 from planner.service import Planner
 from propagator.core.live import LABEL_WORKLOAD
@@ -79,7 +80,9 @@ def _of_user(world: World, planner: Planner, user: User) -> Iterator[str]:
     if placement.unplaced and not stands:  # Else parts take more of their earlier template alone.
         # Once a rollout is stopped, parts grow by the template that they have.
         cpu = max([known.cpu, *(was for _, was in known.cpus if declared.rollout_stopped_in)])
-        room = {name: members.room_for(world.clusters[name], cpu) for name in _takes(world, planner, known)}
+        others = [name for _, name in world.oracle.workloads if name != declared.name]
+        takes = _takes(world, planner, known)
+        room = {name: room_beside_rolls(world.clusters[name], others, cpu) for name in takes}
         if any(room.values()):
             yield f"{user.name}: {placement.unplaced} wait ({placement.waiting_for}) while {room} would take more"
 
@@ -132,6 +135,32 @@ def _crowded(world: World, placement: PlacementDecided) -> bool:
         for part in placement.parts
         for pod in members.pods_of(world.clusters[part.cluster], MINE, MINE)
     )
+
+
+def room_beside_rolls(cluster: SimCluster, others: Iterable[str], cpu: int) -> int:
+    """How many more pods of so much cpu a cluster takes, less what rolls of others hold that its own pods stopped.
+
+    Such a roll holds what P4 and P5 say: for each old pod that runs the difference to a new one, and its surge, unless
+    that fits nowhere by itself. Where none of the cluster's own pods waits for a node a roll goes on: nothing is held.
+    """
+    fits = members.room_by_node(cluster, cpu)
+    if all(members.is_bound(pod) for pod in members.pods_of(cluster, MINE, MINE)):
+        return sum(fits)
+    held = Counter(more for name in others for more in _held_by_roll(cluster, name))
+    binding = {more: count for more, count in held.items() if members.room_for(cluster, more) >= count}
+    lost = sum(count * min(-(-more // cpu), max(fits, default=0)) for more, count in binding.items())
+    return max(0, sum(fits) - lost)
+
+
+def _held_by_roll(cluster: SimCluster, name: str) -> Iterator[int]:
+    """Of a workload with a new pod that waits beside old ones: the cpu that each old one lacks, and each that waits."""
+    found = cluster.get("deployments", name, NAMESPACE)
+    pods = members.pods_of(cluster, NAMESPACE, name)
+    new = members.cpu_of(found) if found is not None else 0
+    waiting = [new for pod in pods if not members.is_bound(pod) and members.cpu_of_pod(pod["spec"]) == new]
+    old = [new - members.cpu_of_pod(pod["spec"]) for pod in pods if members.is_bound(pod)]
+    if waiting and any(old):
+        yield from (*waiting, *(more for more in old if more > 0))
 
 
 def _has_room_to_roll(cluster: SimCluster, name: str, cpu: int, surge: int) -> bool:

@@ -56,6 +56,11 @@ def _takes(record: NodeRecord) -> bool:
 
 def room_for(cluster: SimCluster, cpu: int, without: Iterable[Object] = ()) -> int:
     """How many more pods of so much cpu its nodes would take now, or without some that run there."""
+    return sum(room_by_node(cluster, cpu, without))
+
+
+def room_by_node(cluster: SimCluster, cpu: int, without: Iterable[Object] = ()) -> list[int]:
+    """The same of each of its nodes."""
     records = {
         name: max(0, record.free.get("cpu", 0))
         for name, record in cluster.machine.table.record_by_name.items()
@@ -65,7 +70,7 @@ def room_for(cluster: SimCluster, cpu: int, without: Iterable[Object] = ()) -> i
         node = pod["spec"].get("nodeName")
         if node in records:
             records[node] += cpu_of_pod(pod["spec"])
-    return sum(free // cpu for free in records.values())
+    return [free // cpu for free in records.values()]
 
 
 def pods_of(cluster: SimCluster, namespace: str, name: str) -> list[Object]:

@@ -80,6 +80,11 @@ class Known:
         """Of the templates that may still have pods, the least that one asks for."""
         return min([self.cpu, *(cpu for until, cpu in self.cpus if until >= since)])
 
+    def cpu_least_in(self, part: Part, since: float) -> int:
+        """A part whose roll waits bears an earlier template, for as long as it waits: its replicas are of that one."""
+        borne, least = self.objects.get(part.template_generation, ""), self.cpu_least(since)
+        return min(least, members.cpu_of(json.loads(borne))) if borne else least
+
 
 class Oracle:
     """Hears everything, keeps what it needs to judge it, and a hash of it all: the same seed gives the same trace."""
@@ -289,7 +294,7 @@ class Oracle:
         if self._disturbed.get(cluster, -ROOM_WINDOW_SECONDS) > since:
             return
         promised = sum(
-            part.replicas * known.cpu_least(since)
+            part.replicas * known.cpu_least_in(part, since)
             for known in self.workloads.values()
             if known.placement is not None
             for part in known.placement.parts

@@ -78,6 +78,8 @@ KEPT_LENDING: dict[int, str] = {
 KEPT_REPEATS: dict[int, str] = {
     760003: "fewer replicas waited with the new template that was asked for with them: four ran, three were asked for",
     750017: "an hpa that was cut off, and not active any more, had nothing to write, and answered from what it knew",
+    760138: "none: a roll that the cluster's own pods stopped holds what its old pod lacks, and others wait for it",
+    760252: "none: a roll waited for longer than the check remembers templates, which took old pods for new ones",
 }
 """Since users ask again with their keys, need what is lent, and somebody freezes what is about to wait."""
 
