@@ -1,15 +1,16 @@
 """Whose turn a cluster is: by the group and by the log. Work begins behind its claim, and ends at a higher epoch."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable
-from dataclasses import dataclass, field
+from collections.abc import AsyncIterator, Callable, Hashable, Iterable
+from dataclasses import dataclass, field, replace
 
 import pytest
 
 from spillway.addresses import CAPACITY_CHANGES, CLUSTERS, PENDING, Tombstone
 from spillway.bus import OffsetsWentBack, Position, Record, Traces
-from spillway.events import ClusterJoined, ClusterLeft, Event, PodsScheduled, TurnTaken
+from spillway.events import PHASE_CORDONED, ClusterJoined, ClusterLeft, Event, PodsScheduled, TurnTaken
 from spillway.local_bus import LocalBroker, LocalBus
+from spillway.model import Generation
 from spillway.running.cluster_turns import ClusterTurns, ClusterTurnSettings, Turn, way_to
 from spillway.running.following import TopicReader
 
@@ -106,7 +107,7 @@ class Instance:
     def clusters(self) -> Iterable[str]:
         return self.joined
 
-    def way(self, cluster: str) -> tuple[str, str] | None:
+    def way(self, cluster: str) -> Hashable | None:
         return way_to(self.joined[cluster]) if cluster in self.joined.keys() - self.idle else None
 
     async def caught_up(self) -> None:
@@ -418,6 +419,17 @@ async def test_another_way_to_a_cluster_is_another_turn_once_the_one_before_has_
     assert first.told == ["begun", "cancelled", "ended"]
     assert one.epoch() > first.turn.epoch
     await fleet.join("own-1", credential="other")
+    await asyncio.sleep(5)
+    assert len(one.begun) == 2
+
+
+async def test_who_left_and_joined_again_is_another_cluster_also_where_both_are_read_at_once(fleet: Fleet) -> None:
+    one = await fleet.working("a", "own-1")
+    joined = ClusterJoined("own-1", "", "", "own", "", "", (), (), joined_at=Generation(3, 1))
+    await fleet.say(ClusterLeft("own-1"), joined)
+    await until(lambda: len(one.begun) == 2)
+    assert one.epoch() > one.begun[0].turn.epoch
+    await fleet.say(replace(joined, phase=PHASE_CORDONED))
     await asyncio.sleep(5)
     assert len(one.begun) == 2
 

@@ -52,7 +52,34 @@ def test_all_bound_reserves_nothing() -> None:
 
 ROLLING: dict[str, tuple[Part, WorkloadFacts | None, tuple[tuple[Shape, int], ...]]] = {
     "a template change is decided": (part(10), facts(V1, 10), ((LARGE, 3), (BEYOND, 10))),
-    "two templates live": (part(10), facts(V2, 6, 5, updated=5), ((LARGE, 2), (BEYOND, 11))),
+    "two templates live": (part(10), facts(V2, 6, 5, updated=5), ((LARGE, 2), (BEYOND, 6))),
+    "the same, and the new one's pods are listed first": (
+        part(10),
+        facts(V2, 5, 6, updated=5),
+        ((LARGE, 2), (BEYOND, 6)),
+    ),
+    "the roll stands: one of the new pods has no node": (
+        part(3),
+        facts(V2, 2, 1, spec=3, status=4, updated=3),
+        ((LARGE, 3), (BEYOND, 1)),
+    ),
+    "no new pod has a node yet": (part(3), facts(V2, 3, spec=3, status=4, updated=1), ((LARGE, 3), (BEYOND, 3))),
+    "either may be the new one": (
+        part(4),
+        facts(V2, 1, 2, spec=4, status=5, updated=3),
+        ((LARGE, 4), (SMALL, 1), (BEYOND, 2)),
+    ),
+    "pods are ahead of what the controller says": (
+        part(10),
+        facts(V2, 6, 5, status=11, updated=4),
+        ((LARGE, 2), (BEYOND, 11)),
+    ),
+    "another version than the part's": (part(10), facts(V1, 6, 5, updated=5), ((LARGE, 3), (BEYOND, 11))),
+    "the controller has not seen it": (
+        part(10),
+        facts(V2, 6, 5, updated=5, observed=False),
+        ((LARGE, 3), (BEYOND, 11)),
+    ),
     "one template, but not all updated": (part(10), facts(V2, 10, updated=4), ((LARGE, 3), (BEYOND, 10))),
     "the object is not there yet": (part(10), None, ((LARGE, 10),)),
     "all updated, and a pod of the old template still ends": (
@@ -67,7 +94,7 @@ ROLLING: dict[str, tuple[Part, WorkloadFacts | None, tuple[tuple[Shape, int], ..
 
 @pytest.mark.parametrize(("wanted", "shown", "entries"), ROLLING.values(), ids=ROLLING)
 def test_two_templates(wanted: Part, shown: WorkloadFacts | None, entries: tuple[tuple[Shape, int], ...]) -> None:
-    """Either shape may come, so both are held, the surge too, and counted pods reserve what they may grow by."""
+    """Either shape may come, so both are held, the surge too, and what may be an old pod what it may grow by."""
     assert reserve(wanted, shown, LARGE, (SMALL,), surge=3).entries == entries
 
 

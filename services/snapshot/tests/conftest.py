@@ -262,8 +262,8 @@ class Fleet:
         settings = ClusterApiSettings(request_timeout_seconds=5.0, probe_timeout_seconds=2.0)
         return ClusterApi(SimTransport(self.clusters[joined.cluster]), joined.cluster, settings, random=Random(0))
 
-    def of(self, cluster: str) -> Iterable[Record]:
-        return [record for record in self.said if record.key.split("/")[0] == cluster]
+    def of(self, cluster: str, since: int = 0) -> Iterable[Record]:
+        return [record for record in self.said[since:] if record.key.split("/")[0] == cluster]
 
     def pods(self, cluster: str, workload: str = "default/web") -> list[PodsObserved | None]:
         """What was said of the workload's pods; None is a tombstone."""
@@ -273,9 +273,10 @@ class Fleet:
     def events(self, cluster: str, kind: type) -> list[Any]:
         return [record.event for record in self.of(cluster) if isinstance(record.event, kind)]
 
-    def reader(self, cluster: str) -> Reader:
+    def reader(self, cluster: str, since: int = 0) -> Reader:
+        """since: how many records it was too late for."""
         reader = Reader()
-        for record in self.of(cluster):
+        for record in self.of(cluster, since):
             reader.apply(record.event)
         return reader
 

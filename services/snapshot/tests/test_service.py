@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,7 +13,16 @@ from sim.settings import Faults, NodeSpec
 from snapshot.core.collection import Collection
 from spillway.addresses import CAPACITY, CAPACITY_CHANGES, PENDING, SCALE_POLICIES, Tombstone, workload_address
 from spillway.clusters.api import DEPLOYMENTS, ClusterApi, ClusterApiSettings
-from spillway.events import CapacityChanged, CapacityReported, ClusterLeft, PodsScheduled, PodsUnschedulable, TurnTaken
+from spillway.events import (
+    PHASE_CORDONED,
+    CapacityChanged,
+    CapacityReported,
+    ClusterJoined,
+    ClusterLeft,
+    PodsScheduled,
+    PodsUnschedulable,
+    TurnTaken,
+)
 from spillway.events_scaling import ScalePolicyDeclared
 from spillway.model import Generation
 from spillway.troubles import TroubleCode
@@ -297,6 +307,24 @@ async def test_a_cluster_that_left_leaves_nothing(make_fleet: Any) -> None:
         await fleet.join("own-1")
         await asyncio.sleep(3)
         assert len(fleet.reader("own-1").nodes) == 1
+
+
+async def test_a_cluster_that_left_and_joined_between_two_readings_is_said_whole_again(make_fleet: Any) -> None:
+    """Readers have dropped what they knew of it; a change of its phase is no other cluster."""
+    async with make_fleet() as fleet:
+        await fleet.join("own-1", nodes=1)
+        fleet.start("s1")
+        await asyncio.sleep(5)
+        joined = ClusterJoined("own-1", "own-1", "", "own", "r", "z", (), (), joined_at=Generation(7, 1))
+        left_at = len(fleet.said)
+        await fleet.bus.publish(ClusterLeft("own-1"), joined)
+        await asyncio.sleep(5)
+        assert fleet.claims("own-1") == ["s1", "s1"]
+        reader = fleet.reader("own-1", since=left_at)
+        assert (len(reader.nodes), reader.trouble) == (1, "")
+        await fleet.bus.publish(replace(joined, phase=PHASE_CORDONED))
+        await asyncio.sleep(5)
+        assert fleet.claims("own-1") == ["s1", "s1"]
 
 
 async def test_a_stop_writes_what_is_known_and_leaves(make_fleet: Any) -> None:

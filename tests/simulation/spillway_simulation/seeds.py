@@ -77,6 +77,8 @@ KEPT_LENDING: dict[int, str] = {
 
 KEPT_REPEATS: dict[int, str] = {
     760003: "fewer replicas waited with the new template that was asked for with them: four ran, three were asked for",
+    770565: "a roll that stood held room to grow for its new pods, too, and others waited beside it",
+    771041: "a cluster left and joined again between two readings, and nobody said its capacity again",
     750017: "an hpa that was cut off, and not active any more, had nothing to write, and answered from what it knew",
     760138: "none: a roll that the cluster's own pods stopped holds what its old pod lacks, and others wait for it",
     760252: "none: a roll waited for longer than the check remembers templates, which took old pods for new ones",

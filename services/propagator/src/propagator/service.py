@@ -1,7 +1,7 @@
 """The shell of the propagator: reads the log whole, takes its turns at clusters, tells their workers what was read."""
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Hashable, Iterable
 from json import loads
 
 import structlog
@@ -84,7 +84,7 @@ class Propagator:
     def clusters(self) -> Iterable[str]:
         return self._desired.clusters
 
-    def way(self, cluster: str) -> tuple[str, str] | None:
+    def way(self, cluster: str) -> Hashable | None:
         joined = self._desired.clusters.get(cluster)
         return None if joined is None else way_to(joined)
 

@@ -21,6 +21,7 @@ from spillway.events import (
     TurnTaken,
 )
 from spillway.events_scaling import PodsObserved, ScalePolicyDeclared
+from spillway.model import Generation
 from spillway.running.cluster_turns import ClusterTurns, Turn
 from spillway.running.following import TopicReader
 from spillway.waiting import is_set_within
@@ -83,9 +84,11 @@ class Snapshot:
     def clusters(self) -> Iterable[str]:
         return self._joined
 
-    def way(self, cluster: str) -> bool | None:
-        """A collector goes on when its cluster is reached in another way."""
-        return cluster in self._joined or None
+    def way(self, cluster: str) -> tuple[Generation | None] | None:
+        """A collector goes on when its cluster is reached in another way, and not when it left and joined again:
+        readers have forgotten what was said of it before, and both may have been read at once."""
+        joined = self._joined.get(cluster)
+        return None if joined is None else (joined.joined_at,)
 
     async def caught_up(self) -> None:
         """Also with our own output: a claim that nobody sees would let two owners go on."""

@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Hashable, Iterable
 
 import structlog
 
@@ -87,7 +87,7 @@ class Bridge:
     def clusters(self) -> Iterable[str]:
         return self._state.clusters
 
-    def way(self, cluster: str) -> tuple[str, str] | None:
+    def way(self, cluster: str) -> Hashable | None:
         """Of clusters that lend, or still have lent nodes: of all others nothing is to be decided."""
         joined = self._state.clusters.get(cluster)
         return None if joined is None or not self._state.is_concerned(cluster) else way_to(joined)

@@ -12,6 +12,7 @@ import structlog
 from spillway import metrics
 from spillway.bus import Assignment, Bus, BusUnavailable, OffsetsWentBack
 from spillway.events import ClusterJoined, TurnTaken
+from spillway.model import Generation
 from spillway.settings import setting
 
 CREDENTIALS_FOLDER = Path("credentials")
@@ -303,6 +304,7 @@ class ClusterTurns(Generic[W]):
         metrics.TURNS_HELD.labels(self._service).set(len(self.workers))
 
 
-def way_to(joined: ClusterJoined) -> tuple[str, str]:
-    """How a cluster is reached."""
-    return joined.endpoint, joined.credential
+def way_to(joined: ClusterJoined) -> tuple[str, str, Generation | None]:
+    """How a cluster is reached, and since when it is of the fleet: who left and joined again is another one, also where
+    both were read at once."""
+    return joined.endpoint, joined.credential, joined.joined_at

@@ -45,8 +45,8 @@ def reserve(
 
     While two templates may live, a replica not bound yet may become a pod of either: it is held once in each shape,
     since what does not fit of one may fit of the other. The surge is held too, and is of the new template alone; each
-    counted pod also reserves what the new template asks for beyond the old one. completions: of a Job, how many pods
-    must succeed in all.
+    counted pod that may be of the old one also reserves what the new template asks for beyond it. completions: of a
+    Job, how many pods must succeed in all.
     """
     if facts is None:
         return _of_one_shape(part, max(0, part.ceiling), 0, shape)
@@ -66,12 +66,28 @@ def reserve(
     of_earlier = min(free, max(0, hold - counted))
     entries = [(shape, free)] if free else []
     entries.extend((old, of_earlier) for old in earlier if of_earlier)
-    if counted:
-        grown = [(beyond, counted) for old in rolling_from if (beyond := growth(old, shape)) is not None]
+    if old_pods := counted_of_earlier(part, facts):
+        grown = [(beyond, old_pods) for old in rolling_from if (beyond := growth(old, shape)) is not None]
         entries.extend(grown)
     return Reservation(
         free, new, counted, tuple(entries), tuple((one, new) for one in (shape, *earlier)) if new else ()
     )
+
+
+def counted_of_earlier(part: Part, facts: WorkloadFacts) -> int:
+    """The most of the counted pods that may be of an earlier template while one rolls.
+
+    Pods are counted by their template, and the record does not say which of these is the new one. The object's
+    controller says how many pods there are and how many of them are new, bound or not: any template may be the new one
+    of which no more are counted than are new, while no more of all others are counted than are not. Where none may be,
+    the two were read at different moments, and all count; so they do until the controller has seen this part's object.
+    """
+    by_template = [count for _, count in facts.counted]
+    counted, earlier = sum(by_template), facts.status_replicas - facts.updated_replicas
+    if facts.version != part.version or not facts.observed_current:
+        return counted
+    new = [count for count in (0, *by_template) if count <= facts.updated_replicas and counted - count <= earlier]
+    return counted - min(new, default=0)
 
 
 def _of_one_shape(part: Part, missing: int, counted: int, shape: Shape) -> Reservation:
