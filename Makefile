@@ -1,7 +1,7 @@
 # Every command a developer needs. `make` prints this list.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint types imports docs docs-check unit contract path simulation e2e simulate simulation-ledger test-kube test-secured test-compose test-alerts properties kube helm oracle differential replay scaling scaling-faults modes fuzz audit versions upgrade missing-secret bench chaos up down status clean
+.PHONY: help setup demo test lint types imports docs docs-check unit contract path simulation e2e simulate simulation-ledger test-kube test-secured test-compose test-alerts pin-images properties kube helm oracle differential replay scaling scaling-faults modes fuzz audit versions upgrade missing-secret bench chaos up down status clean
 
 MEMBERS ?= sim
 BUS ?= kafka
@@ -92,6 +92,9 @@ test-secured: setup ## The platform on a Kafka with TLS, users and the rights of
 
 test-compose: kube ## docker compose up on stand-in images, from nothing to the first placement (as root, or with an engine)
 	@SPILLWAY_COMPOSE=1 $(PYTEST) tests/compose
+
+pin-images: setup ## Name compose's images by digests: writes compose/.env, with an engine that reaches the registries (CHECK=1: says what lacks one)
+	@$(RUN) python -m spillway_local.image_digests $(if $(CHECK),--check)
 
 test-alerts: setup ## Each alert and promise by Prometheus' own promtool, which must be there (Debian: prometheus; a minute)
 	@SPILLWAY_ALERTS=1 $(PYTEST) tests/observability/test_promtool.py

@@ -31,12 +31,12 @@ class Engine:
         asked = subprocess.run(("docker", "info"), env=os.environ | self._environment, capture_output=True, check=False)
         return asked.returncode == 0 and b"Server Version" in asked.stdout
 
-    def run_compose(self, files: Sequence[Path], *arguments: str) -> str:
-        """files: the first, and what is put over it. Images by their tags alone: what stands in has other digests."""
+    def run_compose(self, files: Sequence[Path], *arguments: str, digests: Path = TAGS_ALONE) -> str:
+        """files: the first, and what is put over it. digests: in place of a file .env beside the first; without one
+        images go by their tags, since stand-ins have other digests."""
         named = [part for file in files for part in ("-f", str(file))]
-        return run_tool(
-            (*self.compose, "--env-file", str(TAGS_ALONE), *named, *arguments), files[0].parent, self._environment
-        )
+        command = (*self.compose, "--env-file", str(digests), *named, *arguments)
+        return run_tool(command, files[0].parent, self._environment)
 
     @property
     def _environment(self) -> dict[str, str]:
