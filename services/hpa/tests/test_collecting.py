@@ -149,14 +149,41 @@ async def test_what_the_operator_did_not_name_is_not_asked(prometheus: Prometheu
         await until(lambda: len({type(event) for event in log.events}) == 2)
     assert prometheus.asked == {}
     for event in log.events:
-        assert "not among the connections that the operator named, which are none" in event.trouble
+        assert (
+            "not among the connections that the operator named for namespace 'default', which are none" in event.trouble
+        )
+
+
+async def test_whose_series_are_asked_is_the_connections_to_say(prometheus: Prometheus) -> None:
+    """A query of another namespace's series is not asked; one that names none is asked for its own."""
+    forced = 'sum(up{namespace="default"})'
+    prometheus.value(forced, "3")
+    main = PrometheusConnection(prometheus.url, namespace_label="namespace")
+    others = PrometheusConnection("http://127.0.0.1:1", namespaces=("bank",))
+    orders = KafkaConnection(NOBODY.bootstrap_servers, namespaces=("bank",))
+    connections = Connections({"orders": orders}, {"others": others, "main": main})
+    queries = (query(prometheus.url, text) for text in ("sum(up)", 'sum(up{namespace="bank"})'))
+    asks, log = policy("web", *queries, queue("127.0.0.1:1")), Log()
+    async with running(log, connections, asks):
+        await until(lambda: len({getattr(event, "metric", "") for event in log.events}) == 3)
+    refused = "query: namespace of 'bank': expected 'default', or none: it is forced in"
+    unnamed = "bootstrapServers '127.0.0.1:1': not among the connections that the operator named"
+    assert set(prometheus.asked) == {forced}
+    told = {getattr(one, "metric", "queue"): (getattr(one, "value_milli", 0), one.trouble) for one in log.events}
+    assert told == {
+        "s0-prometheus": (3_000, ""),
+        "s1-prometheus": (0, f"prometheus main: {refused}"),
+        "queue": (0, f"kafka: {unnamed} for namespace 'default', which are none"),
+    }
+    said = [text.split(": it is unknown until")[0] for text in unasked(connections, asks)]
+    assert said == [refused, f"{unnamed} for namespace 'default', which are none"]
 
 
 def test_who_declares_it_hears_which_questions_nobody_asks() -> None:
     named = Connections({"local": KafkaConnection(("127.0.0.1:1", "127.0.0.1:2"))}, {})
     policies = policy("web", queue("127.0.0.1:2"), queue("127.0.0.1:3", "u"), query("http://127.0.0.1:4", "up"))
     nobody = "it is unknown until somebody reports it"
-    ours = "not among the connections that the operator named"
+    ours = "not among the connections that the operator named for namespace 'default'"
     assert unasked(named, policies) == (
         f"bootstrapServers '127.0.0.1:3': {ours}, local (127.0.0.1:1,127.0.0.1:2): {nobody}",
         f"serverAddress 'http://127.0.0.1:4': {ours}, which are none: {nobody}",

@@ -14,6 +14,7 @@ import structlog
 
 from hpa.connections import Connections, NoConnection
 from hpa.core.questions import LEAST_MS, LagQuestion, Question, ValueQuestion, questions_of, unreported
+from hpa.core.series import QueryRefused
 from hpa.core.slots import Asker
 from hpa.lag import KafkaLag, LagSettings, LagUnknown
 from hpa.line import Line
@@ -161,7 +162,7 @@ class Collecting:
         partitions: tuple[PartitionBacklog, ...] = ()
         at_ms = self._wall_ms()
         try:
-            connection = self._connections.kafka_of(question.servers)
+            connection = self._connections.kafka_of(question.namespace, question.servers)
             async with self._slot(f"kafka {connection}", question, pace):
                 at_ms = self._wall_ms()
                 partitions = await self._kafka[connection].backlog(question.group, question.topic)
@@ -174,10 +175,11 @@ class Collecting:
         connection, trouble, value = "", "", 0
         at_ms = self._wall_ms()
         try:
-            connection = self._connections.prometheus_of(question.address)
+            connection = self._connections.prometheus_of(question.namespace, question.address)
+            query = self._connections.prometheus[connection].query_of(question.namespace, question.query)
             async with self._slot(f"prometheus {connection}", question, pace):
                 at_ms = self._wall_ms()
-                found = await self._prometheus[connection].value_milli(question.query)
+                found = await self._prometheus[connection].value_milli(query)
             if found is None and not question.empty_is_zero:
                 raise ValueUnknown("the answer is empty")
             value = found or 0
@@ -190,7 +192,7 @@ class Collecting:
 
     def _trouble(self, kind: str, connection: str, error: Exception) -> str:
         """Whatever happens to a question is its own trouble; what nobody foresaw is also told to the operator."""
-        if isinstance(error, NoConnection | LagUnknown | ValueUnknown):
+        if isinstance(error, NoConnection | QueryRefused | LagUnknown | ValueUnknown):
             return _words(kind, connection, error)
         self._log.error("a question failed", kind=kind, connection=connection, exc_info=error)
         return _words(kind, connection, f"{type(error).__name__}: {error}")
@@ -214,10 +216,11 @@ def unasked(connections: Connections, policy: ScalePolicyDeclared) -> tuple[str,
     for question in questions_of(policy, LEAST_MS):
         try:
             if isinstance(question, LagQuestion):
-                connections.kafka_of(question.servers)
+                connections.kafka_of(policy.namespace, question.servers)
             else:
-                connections.prometheus_of(question.address)
-        except NoConnection as error:
+                connection = connections.prometheus_of(policy.namespace, question.address)
+                connections.prometheus[connection].query_of(policy.namespace, question.query)
+        except (NoConnection, QueryRefused) as error:
             found.append(f"{error}: it is unknown until somebody reports it")
     return tuple(found)
 

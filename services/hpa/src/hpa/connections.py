@@ -1,22 +1,27 @@
 """Which queues and which Prometheus servers may be asked: those that the operator named, and no others.
 
-A file, YAML, says them by name. What people's objects name (brokers, a server's address) must be of one of these.
+A file, YAML, says them by name, and the policies of which namespaces may ask each. What people's objects name (brokers,
+a server's address) must be of one of these.
 """
 
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 import yaml
 
+from hpa.core.series import confined
 from spillway.kafka.access import KafkaAccess, KafkaSecurity, Mechanism, Protocol, access_to
 from spillway.settings import OperatorError
 from spillway.yaml_text import read_yaml
 
 NAME: Final = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
+LABEL: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+EVERY: Final = "*"
 ADDRESS: Final = re.compile(r"https?://[^\s/?#@]+(/[^\s?#]*)?")
 
 
@@ -25,7 +30,10 @@ class NoConnection(Exception):
 
 
 class KafkaConnection(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
-    """How a Kafka is reached. Secrets are files, read when it is connected to, so that they can change."""
+    """How a Kafka is reached. Secrets are files, read when it is connected to, so that they can change.
+
+    namespaces: those whose policies may ask it: names, or patterns in which * stands for any text, ? for a character.
+    """
 
     bootstrap_servers: tuple[str, ...]
     security_protocol: Protocol = "PLAINTEXT"
@@ -35,6 +43,7 @@ class KafkaConnection(msgspec.Struct, frozen=True, rename="camel", forbid_unknow
     ca_file: str = ""
     cert_file: str = ""
     key_file: str = ""
+    namespaces: tuple[str, ...] = (EVERY,)
 
     def access(self) -> KafkaAccess:
         """Reads the files. Raises OperatorError that says which one is wrong."""
@@ -51,11 +60,20 @@ class KafkaConnection(msgspec.Struct, frozen=True, rename="camel", forbid_unknow
 
 
 class PrometheusConnection(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
-    """How a Prometheus is reached. address: without /api/v1; the token's file is read for each question."""
+    """How a Prometheus is reached. address: without /api/v1; the token's file is read for each question.
+
+    namespaces: as of a Kafka. namespace_label: forced into every query, with the namespace of its policy; empty: none.
+    """
 
     address: str
     bearer_token_file: str = ""
     ca_file: str = ""
+    namespaces: tuple[str, ...] = (EVERY,)
+    namespace_label: str = ""
+
+    def query_of(self, namespace: str, query: str) -> str:
+        """What is asked for a policy of the namespace. Raises QueryRefused."""
+        return confined(query, self.namespace_label, namespace) if self.namespace_label else query
 
 
 class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -70,22 +88,25 @@ class Connections:
     kafka: Mapping[str, KafkaConnection] = field(default_factory=dict)
     prometheus: Mapping[str, PrometheusConnection] = field(default_factory=dict)
 
-    def kafka_of(self, servers: Sequence[str]) -> str:
-        """The name of a connection that has all these brokers. Raises NoConnection."""
-        for name, connection in self.kafka.items():
+    def kafka_of(self, namespace: str, servers: Sequence[str]) -> str:
+        """The name of the first connection that has all these brokers, for policies of this namespace. Raises
+        NoConnection, which names no connection that they may not use."""
+        usable = {name: one for name, one in self.kafka.items() if _may_use(one.namespaces, namespace)}
+        for name, connection in usable.items():
             if servers and set(servers) <= set(connection.bootstrap_servers):
                 return name
-        named = _named({name: ",".join(connection.bootstrap_servers) for name, connection in self.kafka.items()})
+        named = _named(namespace, {name: ",".join(one.bootstrap_servers) for name, one in usable.items()})
         what = f"bootstrapServers {','.join(servers)!r}"
-        raise NoConnection(f"{what}: not among the connections that the operator named, {named}")
+        raise NoConnection(f"{what}: not among the connections that the operator named {named}")
 
-    def prometheus_of(self, address: str) -> str:
-        """The name of the connection of this address. Raises NoConnection."""
-        for name, connection in self.prometheus.items():
+    def prometheus_of(self, namespace: str, address: str) -> str:
+        """The name of the first connection of this address, for policies of this namespace. Raises NoConnection."""
+        usable = {name: one for name, one in self.prometheus.items() if _may_use(one.namespaces, namespace)}
+        for name, connection in usable.items():
             if connection.address.rstrip("/") == address.rstrip("/"):
                 return name
-        named = _named({name: connection.address for name, connection in self.prometheus.items()})
-        raise NoConnection(f"serverAddress {address!r}: not among the connections that the operator named, {named}")
+        named = _named(namespace, {name: one.address for name, one in usable.items()})
+        raise NoConnection(f"serverAddress {address!r}: not among the connections that the operator named {named}")
 
 
 def read_connections(path: str) -> Connections:
@@ -106,9 +127,22 @@ def read_connections(path: str) -> Connections:
     for name, prometheus in found.prometheus.items():
         if not ADDRESS.fullmatch(prometheus.address):
             raise OperatorError(f"connections {path}: prometheus.{name}.address: expected http://host:port or https")
+        label = prometheus.namespace_label
+        if label and not LABEL.fullmatch(label):
+            raise OperatorError(f"connections {path}: prometheus.{name}.namespaceLabel: {label!r}: expected a label")
+    for kind, named in (("kafka", found.kafka), ("prometheus", found.prometheus)):
+        for name, one in named.items():
+            if not one.namespaces or not all(one.namespaces):
+                expected = 'expected names or patterns, at least one; "*" for all'
+                raise OperatorError(f"connections {path}: {kind}.{name}.namespaces: {expected}")
     return Connections(found.kafka, found.prometheus)
 
 
-def _named(address_by_name: Mapping[str, str]) -> str:
+def _may_use(patterns: Sequence[str], namespace: str) -> bool:
+    return any(fnmatchcase(namespace, pattern) for pattern in patterns)
+
+
+def _named(namespace: str, address_by_name: Mapping[str, str]) -> str:
     """With the addresses: a trigger must write them, not the name."""
-    return ", ".join(f"{name} ({address})" for name, address in address_by_name.items()) or "which are none"
+    named = ", ".join(f"{name} ({address})" for name, address in address_by_name.items())
+    return f"for namespace {namespace!r}, {named or 'which are none'}"

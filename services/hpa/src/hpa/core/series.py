@@ -1,0 +1,147 @@
+"""Whose series a query may ask: a label that is forced into every selector of it, as prom-label-proxy does. Pure.
+
+The query is parsed, printed anew with the label in each selector, and parsed once more: what does not then have the
+label in each selector is refused. The parser is a library's, and takes what Prometheus takes.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+from itertools import pairwise
+from typing import Final
+
+import promql_parser as promql
+
+QUERY_CHARACTERS_MAX: Final = 4_000
+QUERY_WORDS_MAX: Final = 400
+"""Words, signs and texts: the parser's time grows with the square of them, and is some 10 ms for so many."""
+
+_WORDS: Final = re.compile(r"""(?P<text>"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*'|`[^`]*`)|\w+|\S|\s+""", re.DOTALL)
+_PRINTED: Final = re.compile(r"""(?P<text>"-(?P<number>[0-9]+)-")|{}|{|[^"{]+|.""", re.DOTALL)
+"""Of a printed query: a text's number, and the brackets that each selector has, and no other part."""
+
+Matcher = tuple[str, str, str]
+"""Label, how it is compared, with which text."""
+
+_EQUAL: Final = str(promql.MatchOp.Equal)
+_NOT_EQUAL: Final = str(promql.MatchOp.NotEqual)
+
+_AT: Final = re.compile(r"start|end|[0-9]{1,12}")
+
+
+class QueryRefused(Exception):
+    """A query that may not be asked as it is; says why."""
+
+
+def confined(query: str, label: str, value: str) -> str:
+    """The query, which sees none but series that have this value of the label. Raises QueryRefused.
+
+    value: has no character that a text of PromQL would escape; names of namespaces have none.
+    """
+    forced, refusal = _looked_at(query, label, value)
+    if refusal:
+        raise QueryRefused(refusal)
+    return forced
+
+
+@lru_cache(maxsize=10_000)
+def _looked_at(query: str, label: str, value: str) -> tuple[str, str]:
+    """The query as it may be asked, or why not: either is found once for each query, however often that is asked."""
+    try:
+        return _confined(query, label, value), ""
+    except QueryRefused as refused:
+        return "", str(refused)
+
+
+def _confined(query: str, label: str, value: str) -> str:
+    words = _words(query)
+    before = [_checked(selector, label, value) for selector in _selectors(_parsed(query))]
+    forced = _forced(words, f'{label}="{value}"')
+    added = label, _EQUAL, value
+    after = [_matchers(selector) for selector in _selectors(_parsed(forced))]
+    if sorted(after) != sorted(sorted({*one, added}) for one in before):
+        raise QueryRefused(f"query: {label}={value!r} cannot be made part of each selector: expected plain PromQL")
+    return forced
+
+
+def _words(query: str) -> list[tuple[str, bool]]:
+    """With whether each is a text. Raises QueryRefused for too many, and for a comment."""
+    if len(query) > QUERY_CHARACTERS_MAX:
+        raise QueryRefused(f"query: {len(query)} characters: expected at most {QUERY_CHARACTERS_MAX}")
+    words = [(found[0], found["text"] is not None) for found in _WORDS.finditer(query)]
+    many = sum(not word.isspace() for word, _ in words)
+    if many > QUERY_WORDS_MAX:
+        raise QueryRefused(f"query: {many} words and signs: expected at most {QUERY_WORDS_MAX}")
+    if ("#", False) in words:
+        raise QueryRefused("query: a comment: expected none")
+    solid = [word for word, _ in words if not word.isspace()]
+    for sign, after in pairwise(solid):
+        if sign == "@" and not _AT.fullmatch(after):  # Of others the library panics, and says so at length.
+            raise QueryRefused(f"query: @ {after[:100]}: expected a time in seconds, start() or end()")
+    return words
+
+
+def _forced(words: Sequence[tuple[str, bool]], matcher: str) -> str:
+    """Texts are numbers while it is printed: the library prints brackets of every selector, and escapes nothing."""
+    texts = [word for word, is_text in words if is_text]
+    numbers = iter(range(len(texts)))
+    numbered = _parsed("".join(f'"-{next(numbers)}-"' if is_text else word for word, is_text in words))
+    printed = str(numbered)
+    if _parsed(printed).prettify() != numbered.prettify():  # It has two printers: neither may leave anything out.
+        raise QueryRefused("query: it cannot be printed again as it is: expected plain PromQL")
+    parts = []
+    for found in _PRINTED.finditer(printed):
+        if found["text"]:
+            parts.append(texts[int(found["number"])])
+        else:
+            parts.append({"{}": f"{{{matcher}}}", "{": f"{{{matcher},"}.get(found[0], found[0]))
+    return "".join(parts)
+
+
+def _parsed(query: str) -> promql.Expr:
+    try:
+        return promql.parse(query)
+    except (KeyboardInterrupt, SystemExit):
+        raise
+    except BaseException as error:  # What the library did not foresee is no Exception.
+        raise QueryRefused(f"query: {str(error)[:200]}: expected PromQL") from None
+
+
+def _selectors(asked: promql.Expr) -> Iterator[promql.VectorSelector]:
+    """In no order. A kind of expression that is not known here is refused, for it could have selectors."""
+    waiting: list[object] = [asked]
+    while waiting:
+        match waiting.pop():
+            case promql.VectorSelector() as found:
+                yield found
+            case promql.MatrixSelector() as found:
+                waiting.append(found.vector_selector)
+            case promql.BinaryExpr() as found:
+                waiting.extend((found.lhs, found.rhs))
+            case promql.AggregateExpr() as found:
+                waiting.extend((found.expr,) if found.param is None else (found.expr, found.param))
+            case promql.Call() as found:
+                waiting.extend(found.args)
+            case promql.SubqueryExpr() | promql.ParenExpr() | promql.UnaryExpr() as found:
+                waiting.append(found.expr)
+            case promql.NumberLiteral() | promql.StringLiteral():
+                pass
+            case other:
+                raise QueryRefused(f"query: {type(other).__name__}: expected plain PromQL")
+
+
+def _checked(selector: promql.VectorSelector, label: str, value: str) -> list[Matcher]:
+    """Its matchers. Raises QueryRefused for one that could only be empty, which reads like a value of 0."""
+    found = _matchers(selector)
+    for name, how, wanted in found:
+        if name == label and (how, wanted == value) in ((_EQUAL, False), (_NOT_EQUAL, True)):
+            raise QueryRefused(f"query: {label} of {wanted[:100]!r}: expected {value!r}, or none: it is forced in")
+    return found
+
+
+def _matchers(selector: promql.VectorSelector) -> list[Matcher]:
+    if selector.matchers.or_matchers:
+        raise QueryRefused("query: `or` inside a selector: expected plain PromQL")
+    name = [("__name__", _EQUAL, selector.name)] if selector.name else []
+    found = ((one.name, str(one.op), one.value) for one in selector.matchers.matchers)
+    return sorted({*name, *found})

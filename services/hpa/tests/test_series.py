@@ -1,0 +1,72 @@
+"""A label that is forced into every selector of a query: what is asked, and what is refused."""
+
+import pytest
+
+from hpa.core.series import QUERY_CHARACTERS_MAX, QUERY_WORDS_MAX, QueryRefused, confined
+
+L = 'namespace="shop"'
+FORCED = (
+    pytest.param("a", f"a{{{L}}}", id="a name"),
+    pytest.param('a{x="1",y=~"{.}"}', f'a{{{L},x="1",y=~"{{.}}"}}', id="matchers, and brackets in a text"),
+    pytest.param('{__name__=~".+"}', f'{{{L},__name__=~".+"}}', id="any name"),
+    pytest.param('{"my.metric"}', f'{{{L},__name__="my.metric"}}', id="a name in quotes"),
+    pytest.param("rate(a[5m] offset 1h)", f"rate(a{{{L}}}[5m] offset 1h)", id="a range"),
+    pytest.param("max_over_time(a[1h:1m])", f"max_over_time(a{{{L}}}[1h:1m])", id="a subquery"),
+    pytest.param("sum by (x)(a) / on (x) b", f"sum by (x)(a{{{L}}}) / on (x) b{{{L}}}", id="labels are no names"),
+    pytest.param("topk(scalar(k), a)", f"topk(scalar(k{{{L}}}), a{{{L}}})", id="a parameter"),
+    pytest.param('info(a, {x="1"})', f'info(a{{{L}}}, {{{L},x="1"}})', id="what info adds"),
+    pytest.param("a @ 1700000000 + a @ end()", f"a{{{L}}} @ 1700000000.000 + a{{{L}}} @ end()", id="at a time"),
+    pytest.param("-(a and b unless c)", f"-(a{{{L}}} and b{{{L}}} unless c{{{L}}})", id="sets"),
+    pytest.param(
+        'label_replace(a, "namespace", "{}", "x", "(.*)")',
+        f'label_replace(a{{{L}}}, "namespace", "{{}}", "x", "(.*)")',
+        id="another label's text as this one's: of its own series",
+    ),
+    pytest.param(r'a{x=~"5\\d"}', rf'a{{{L},x=~"5\\d"}}', id="escapes stay"),
+    pytest.param("a{x='\" } + bank{y=\"'}", f"a{{{L},x='\" }} + bank{{y=\"'}}", id="quotes in a text end nothing"),
+    pytest.param('a{x="-0-"}', f'a{{{L},x="-0-"}}', id="what texts are while it is printed"),
+    pytest.param('a{namespace="shop"}', f'a{{{L},namespace="shop"}}', id="its own namespace"),
+    pytest.param('a{namespace=~"bank|.*"}', f'a{{{L},namespace=~"bank|.*"}}', id="both must hold"),
+    pytest.param("1 + 2", "1 + 2", id="no series"),
+)
+
+
+@pytest.mark.parametrize(("query", "expected"), FORCED)
+def test_each_selector_gets_the_label(query: str, expected: str) -> None:
+    """But for its blanks."""
+    assert confined(query, "namespace", "shop").split() == expected.split()
+
+
+REFUSED = (
+    pytest.param('sum(a{namespace="bank"})', "namespace of 'bank': expected 'shop', or none", id="another namespace"),
+    pytest.param('a{"namespace"="bank"}', "namespace of 'bank'", id="quoted"),
+    pytest.param('a{namespace!="shop"}', "namespace of 'shop'", id="not its own"),
+    pytest.param('a{x="1" or namespace="bank"}', "`or` inside a selector", id="alternatives"),
+    pytest.param('a{x="1"} # }', "a comment", id="a comment"),
+    pytest.param("a @ NaN", "@ NaN: expected a time", id="no time"),
+    pytest.param("a @1e308", "@ 1e308: expected a time", id="a time that never comes"),
+    pytest.param("sum(a", "expected PromQL", id="no query"),
+    pytest.param("", "expected PromQL", id="empty"),
+    pytest.param("a default b", "expected PromQL", id="of another language"),
+    pytest.param("a" * (QUERY_CHARACTERS_MAX + 1), "4001 characters: expected at most 4000", id="too long"),
+    pytest.param("(" * 5 + "a+" * 200 + "a", "406 words and signs: expected at most 400", id="too much"),
+    pytest.param("a{x=`'`}" + "{}" * 3, "expected PromQL", id="brackets of nothing"),
+)
+
+
+@pytest.mark.parametrize(("query", "words"), REFUSED)
+def test_what_cannot_be_confined_is_refused_and_says_why(query: str, words: str) -> None:
+    with pytest.raises(QueryRefused) as refused:
+        confined(query, "namespace", "shop")
+    assert words in str(refused.value)
+
+
+@pytest.mark.parametrize("query", ["a+" * (QUERY_WORDS_MAX // 2 - 1) + "a", "(" * 199 + "a" + ")" * 199])
+def test_as_much_as_may_be_is_confined(query: str) -> None:
+    assert L in confined(query, "namespace", "shop")
+
+
+def test_a_value_that_would_end_its_text_is_refused() -> None:
+    for value in ('shop"', 'shop"} or a{x="', "shop\\"):
+        with pytest.raises(QueryRefused):
+            confined("a", "namespace", value)
