@@ -1,0 +1,127 @@
+"""Which topics bear what users declare: values of variables, ConfigMaps, names of Secrets. docs/security.md names them.
+
+Each is planted in all that services can be given, and looked for in every record, also in what is packed inside.
+"""
+
+import asyncio
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from spillway.addresses import TOPICS, Topic
+from spillway.api import AdoptRequest, ApplyRequest, DeleteRequest, GetRequest
+from spillway.api_scaling import DeclarePolicyRequest
+from spillway.clusters.api import DEPLOYMENTS, NAMESPACES, SECRETS
+from spillway_local.fleet_plan import deployment
+from spillway_local.in_process import InProcess, in_process
+
+from .member_work import ALL_SERVICES, FLEET, POOL
+from .platform_steps import NAMESPACE, join, until
+from .what_is_told import Listener
+
+VALUE, SETTING, NAME, TRIGGER = "va1ue-of-a-variable", "va1ue-of-a-configmap", "name-of-a-s3cret", "query-of-a-trigg3r"
+LACKING = f"{NAME}-that-is-lacking"
+PLANTED: Final = {"values": VALUE, "ConfigMaps": SETTING, "names of Secrets": NAME, "policies": TRIGGER}
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "security.md"
+
+
+def web(name: str, secret: str, mark: str) -> str:
+    manifest = json.loads(deployment(name, NAMESPACE, 2))
+    manifest["spec"]["template"]["metadata"]["annotations"] = {"mark": mark}
+    manifest["spec"]["template"]["spec"]["containers"][0]["env"] = [
+        {"name": "INLINE", "value": VALUE},
+        {"name": "REFERRED", "valueFrom": {"secretKeyRef": {"name": secret, "key": "key"}}},
+    ]
+    return json.dumps(manifest)
+
+
+def by_trigger() -> str:
+    prometheus = {"serverAddress": "http://prometheus:9090", "query": TRIGGER, "threshold": "5"}
+    spec = {"scaleTargetRef": {"name": "web"}, "triggers": [{"type": "prometheus", "metadata": prometheus}]}
+    metadata = {"name": "web", "namespace": NAMESPACE}
+    kind = {"apiVersion": "keda.sh/v1alpha1", "kind": "ScaledObject"}
+    return json.dumps(kind | {"metadata": metadata, "spec": spec})
+
+
+async def plant(platform: InProcess) -> None:
+    """Applied twice, so that a template rolls; adopted; lacking a Secret; scaled by a policy; deleted."""
+    planner = platform.planner()
+    for name in platform.members:
+        await platform.api(name).create(NAMESPACES, {"metadata": {"name": NAMESPACE}})
+        secret: dict[str, Any] = {"metadata": {"name": NAME, "namespace": NAMESPACE}, "data": {"key": "eA=="}}
+        await platform.api(name).create(SECRETS, secret)
+    metadata = {"name": "web-settings", "namespace": NAMESPACE}
+    settings = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {"colour": SETTING}}
+    for mark in ("blue", "green"):
+        await planner.apply(ApplyRequest((json.dumps(settings), web("web", NAME, mark)), idempotency_key=mark))
+        await until(lambda: runs(platform, "web"), f"web runs, {mark}", 120)
+    await platform.hpa().declare_policy(DeclarePolicyRequest(by_trigger()))
+    await platform.api(POOL).create(DEPLOYMENTS, json.loads(web("old", NAME, "blue")))
+    await planner.adopt(AdoptRequest(NAMESPACE, "old", "deployment", (POOL,)))
+    await until(lambda: runs(platform, "old"), "old is taken over", 120)
+    await planner.apply(ApplyRequest((web("lacking", LACKING, "blue"),)))
+
+    async def is_said() -> bool:
+        found = await planner.get(GetRequest(NAMESPACE, "lacking"))
+        return any(one.name == LACKING for status in found.statuses for one in status.missing)
+
+    await until(is_said, "the missing Secret is named", 120)
+    await asyncio.sleep(90)  # In virtual time: what reserves nothing any more after a minute is decided anew.
+    await planner.delete(DeleteRequest(NAMESPACE, "lacking"))
+    await asyncio.sleep(5)
+
+
+async def runs(platform: InProcess, name: str) -> bool:
+    found = await platform.planner().get(GetRequest(NAMESPACE, name))
+    return sum(status.available for status in found.statuses if status.current) >= 2
+
+
+class ByTopic(Listener):
+    def texts_of(self, topic: Topic) -> Iterator[str]:
+        whole = self._read_to
+        self._read_to = {place: offset for place, offset in whole.items() if place[0] == topic.name}
+        yield from self.new_texts()
+        self._read_to = whole
+
+
+@pytest.mark.looptime
+async def test_docs_name_every_topic_that_bears_what_users_declare() -> None:
+    async with in_process(FLEET, ()) as platform:
+        listener = ByTopic(platform.broker)
+        for name in ALL_SERVICES:
+            platform.start(name)
+        await join(platform)
+        await until(lambda: platform.hpa().is_active, "hpa is active", 60)
+        await plant(platform)
+        told = {topic.name: " ".join(listener.texts_of(topic)) for topic in TOPICS}
+    found = {name: {what for what, planted in PLANTED.items() if planted in text} for name, text in told.items()}
+    found["spillway.dead-letters.v1"] = set(PLANTED)  # A record that cannot be read is there whole, whatever it is.
+    bearing = {name: bears for name, bears in found.items() if bears}
+    assert bearing == documented()
+
+
+def rows() -> dict[str, tuple[str, str]]:
+    """By topic, what of it stands there and who reads it."""
+    section = PAGE.read_text().partition("### Topics that bear")[2].partition("\n### ")[0]
+    found = re.findall(r"^\| `([a-z-]+)` \| ([^|]*) \| [^|]* \| ([^|]*) \|$", section, re.MULTILINE)
+    return {f"spillway.{topic}.v1": (what, readers) for topic, what, readers in found}
+
+
+def documented() -> dict[str, set[str]]:
+    same, found = "", dict[str, set[str]]()
+    for topic, (what, _) in rows().items():
+        same = same if what == "the same" else what
+        found[topic] = {planted for planted in PLANTED if planted in same}
+    return found
+
+
+def test_docs_name_who_reads_each_of_these_topics() -> None:
+    """As deploy/kafka/acls.sh grants it: the command's user reads all."""
+    readers = {topic.name: set(topic.readers) - {"operators"} for topic in TOPICS}
+    assert rows()
+    for topic, (_, said) in rows().items():
+        assert set(re.findall(r"`([a-z-]+)`", said)) == readers[topic] | {"cli"}, topic
