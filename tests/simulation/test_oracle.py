@@ -12,7 +12,15 @@ import pytest
 from planner.core.manifests.policy import DEFAULT_POLICY
 from sim.cluster import SimCluster
 from spillway.dead_letters import outgoing
-from spillway.events import PHASE_ACTIVE, PHASE_LOST, ClusterJoined, Event, PlacementDecided, WorkloadDeclared
+from spillway.events import (
+    PHASE_ACTIVE,
+    PHASE_LOST,
+    ClusterJoined,
+    Event,
+    PlacementDecided,
+    PodsUnschedulable,
+    WorkloadDeclared,
+)
 from spillway.model import Generation, Part
 from spillway_local.fleet_plan import deployment
 from spillway_local.in_process import FLEET_ID
@@ -96,6 +104,12 @@ async def test_an_orphan_in_a_cluster_that_was_lost_is_written_by_nobody(judged:
     SENT.set(asyncio.get_running_loop().time() + TOLD_SECONDS + 1)
     judged.oracle.ownership.wrote(MEMBER, KEY, before, None, adopted=False)
     assert "an orphan was written or deleted" in judged.oracle.violations[0]
+
+
+async def test_pods_that_are_said_to_wait_are_seen_then(judged: Judged) -> None:
+    """They may be gone by the next look, and whoever read of them recalls nodes for them."""
+    judged.told(PodsUnschedulable(MEMBER, f"ReplicaSet/{NAMESPACE}/{NAME}-1", 2, 9, "", 3, ""))
+    assert judged.oracle.sights.waited_since(MEMBER, KEY, 0.0) == len(judged.member.objects("pods", NAMESPACE)) > 0
 
 
 def test_a_part_whose_roll_waits_is_of_the_template_that_it_bears() -> None:

@@ -13,18 +13,20 @@ from sim.cluster import SimCluster
 from sim.settings import NodeSpec, Taint
 from spillway.events import BrakeReleased, BrakeSet, CapacityNeeded, PlacementDecided
 from spillway.events_lending import CAUSE_NEED, NodeRecalled
-from spillway.lending_marks import LENDING
+from spillway.lending_marks import LENDING, LOAN
 from spillway.model import Generation, Part
 from spillway_local.fleet_plan import deployment
 from spillway_local.in_process import FLEET_ID
 
 sys.path.insert(0, str(Path(__file__).parent))
 from spillway_simulation import brake_oracle, need_oracle, take_backs
+from spillway_simulation.beliefs import waits_for_config
 from spillway_simulation.brake_oracle import BrakeOracle
 from spillway_simulation.brownfield import DEPLOYMENTS, NAMESPACE, by_hand, plant, scale_by_hand
-from spillway_simulation.convergence import room_beside_rolls
+from spillway_simulation.convergence import room_beside_rolls, stands_half_done
+from spillway_simulation.dependencies import naming
 from spillway_simulation.lending_script import MINE
-from spillway_simulation.members import room_for
+from spillway_simulation.members import pods_of, room_for
 from spillway_simulation.need_oracle import NeedOracle
 from spillway_simulation.script import Found
 from spillway_simulation.sights import Sights
@@ -77,10 +79,10 @@ def placed(kept: int, leaving: int = 0, version: Generation = PLANTED) -> Placem
     return PlacementDecided(NAMESPACE, NAME, version, 1, (part,), 0, "")
 
 
-def recall(replicas: int) -> NodeRecalled:
+def recall(replicas: int, node: str = NODE) -> NodeRecalled:
     whom = (f"{MEMBER}/{NAMESPACE}/{NAME}",)
     return NodeRecalled(
-        MEMBER, NODE, Generation(1, 1), Generation(1, 1), CAUSE_NEED, whom, 1, 0, "", "", 0, (replicas,)
+        MEMBER, node, Generation(1, 1), Generation(1, 1), CAUSE_NEED, whom, 1, 0, "", "", 0, (replicas,)
     )
 
 
@@ -142,6 +144,21 @@ async def test_no_more_is_recalled_than_is_needed_or_waits(
     assert [text.partition("recalled for ")[2] for text in judges.said] == ([] if is_well else said)
 
 
+@pytest.mark.parametrize("cordoned", [True, False])
+async def test_a_recalled_node_that_somebody_cordons_serves_nobody(judges: Judges, cordoned: bool) -> None:
+    """So another one is recalled for the same pods."""
+    judges.member.taint(NODE, Taint(LENDING, "lent"))
+    loan = {"metadata": {"annotations": {LOAN: str(Generation(1, 1))}}}
+    by_hand(judges.member, "PATCH", f"/api/v1/nodes/{NODE}", loan)
+    judges.member.cordon(NODE, unschedulable=cordoned)
+    scale_by_hand(judges.member, NAME, 4)
+    await judges.look()
+    judges.needs.on_event(recall(2))
+    judges.needs.on_event(recall(2, "own-1-n1"))
+    said = ["4, 0 were needed, and 2 pods waited"]
+    assert [text.partition("recalled for ")[2] for text in judges.said] == ([] if cordoned else said)
+
+
 async def test_nothing_is_lent_or_recalled_for_a_need_in_a_freeze(judges: Judges) -> None:
     scale_by_hand(judges.member, NAME, 4)
     await judges.look()
@@ -164,23 +181,61 @@ def mine(member: SimCluster, replicas: int) -> None:
     by_hand(member, "POST", f"/apis/apps/v1/namespaces/{MINE}/deployments", made)
 
 
+async def roll_beside(member: SimCluster, own_pods: int, grows_to: int) -> None:
+    """A pod of 250m on a node of two cores, then pods of the cluster's own; then its template asks for so much."""
+    member.add_nodes([NodeSpec("own-1-n", 1, 2000)])
+    plant(member, Found(NAME, 250, ((MEMBER, 1),), FLEET_ID))
+    mine(member, 1)
+    await asyncio.sleep(1)
+    member.tick()
+    by_hand(member, "PATCH", f"/apis/apps/v1/namespaces/{MINE}/deployments/{MINE}", {"spec": {"replicas": own_pods}})
+    container = json.loads(deployment(NAME, NAMESPACE, 1, cpu=f"{grows_to}m", memory="64Mi"))["spec"]["template"]
+    by_hand(member, "PATCH", f"{DEPLOYMENTS}/{NAME}", {"spec": {"template": container}})
+    await asyncio.sleep(1)
+    member.tick()
+
+
 @pytest.mark.parametrize(("own_pods", "grows_to", "room"), [(2, 1000, 0), (1, 1000, 1), (2, 250, 1)])
 async def test_a_roll_that_own_pods_stopped_holds_what_its_old_pod_lacks(
     own_pods: int, grows_to: int, room: int
 ) -> None:
     """750m are free. Nothing is held where no own pod waits for a node, nor where nothing rolls."""
     async with SimCluster(MEMBER) as member:
-        member.add_nodes([NodeSpec("own-1-n", 1, 2000)])
-        plant(member, Found(NAME, 250, ((MEMBER, 1),), FLEET_ID))
-        mine(member, 1)
-        await asyncio.sleep(1)
-        member.tick()
-        by_hand(
-            member, "PATCH", f"/apis/apps/v1/namespaces/{MINE}/deployments/{MINE}", {"spec": {"replicas": own_pods}}
-        )
-        container = json.loads(deployment(NAME, NAMESPACE, 1, cpu=f"{grows_to}m", memory="64Mi"))["spec"]["template"]
-        by_hand(member, "PATCH", f"{DEPLOYMENTS}/{NAME}", {"spec": {"template": container}})
-        await asyncio.sleep(1)
-        member.tick()
+        await roll_beside(member, own_pods, grows_to)
         assert room_for(member, 500) == 1
         assert room_beside_rolls(member, [NAME], 500) == room
+
+
+@pytest.mark.parametrize(("own_pods", "grows_to", "stands"), [(2, 1000, True), (1, 500, False), (2, 250, False)])
+async def test_a_roll_stands_half_done_where_no_node_takes_its_waiting_pod(
+    own_pods: int, grows_to: int, stands: bool
+) -> None:
+    """750m are free. Nor does it stand once a node is there that would take the pod."""
+    async with SimCluster(MEMBER) as member:
+        await roll_beside(member, own_pods, grows_to)
+        assert stands_half_done(member, NAME) == stands
+        member.add_nodes([NodeSpec("own-1-late-", 1, 2000)])
+        assert not stands_half_done(member, NAME)
+
+
+async def test_a_pod_waits_for_what_it_mounts_for_as_long_as_that_is_missing() -> None:
+    """Its reason, ContainerCreating, says no more than that it begins."""
+    config = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c", "namespace": NAMESPACE}}
+    places = f"/api/v1/namespaces/{NAMESPACE}/configmaps"
+    namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}
+    manifest = json.loads(naming(deployment(NAME, NAMESPACE, 1, cpu="250m", memory="64Mi"), (("ConfigMap", "c"),)))
+    async with SimCluster(MEMBER) as member:
+        member.add_nodes([NodeSpec("own-1-n", 1, 2000)])
+        by_hand(member, "POST", "/api/v1/namespaces", namespace)
+        by_hand(member, "POST", DEPLOYMENTS, manifest)
+        await asyncio.sleep(1)
+        member.tick()
+        (pod,) = pods_of(member, NAMESPACE, NAME)
+        assert waits_for_config(member, pod)
+        by_hand(member, "POST", places, config)
+        assert not waits_for_config(member, pod)
+        await asyncio.sleep(60)
+        member.tick()
+        by_hand(member, "DELETE", f"{places}/c")
+        (pod,) = pods_of(member, NAMESPACE, NAME)
+        assert not waits_for_config(member, pod), "it runs"

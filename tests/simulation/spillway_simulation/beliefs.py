@@ -10,7 +10,8 @@ from planner.core.subject import Moment
 from planner.core.workload import Workload
 from planner.service import Planner
 from sim.cluster import SimCluster
-from sim.core.pod_config import CONFIG_ERROR
+from sim.core.kinds import Object
+from sim.core.pod_config import lacking, needed_by
 from sim.core.pods import is_ready
 from spillway.api import ExplainedCluster, ExplainReply, ExplainRequest, RequestError
 from spillway.events import PHASE_ACTIVE
@@ -80,7 +81,8 @@ def _of_part(planner: Planner, cluster: SimCluster, workload: Workload, part: Pa
         return
     status: Mapping[str, Any] = found.get("status") or {}
     pods = members.pods_of(cluster, *workload.key)
-    ready, bound, waiting = (sum(map(how, pods)) for how in (is_ready, members.is_bound, _waits_for_config))
+    ready, bound = (sum(map(how, pods)) for how in (is_ready, members.is_bound))
+    waiting = sum(waits_for_config(cluster, pod) for pod in pods)
     if ready != status.get("readyReplicas", 0) or ready + waiting != bound:
         yield f"{where}: {ready} of {bound} bound pods are ready, its object says {status.get('readyReplicas', 0)}"
     if said is None:
@@ -95,10 +97,14 @@ def _of_part(planner: Planner, cluster: SimCluster, workload: Workload, part: Pa
         yield f"{where}: {counted} pods are counted, {bound} are bound, {ready} are ready ({facts})"
 
 
-def _waits_for_config(pod: Mapping[str, Any]) -> bool:
-    """Whether its node lets it wait for a Secret or a ConfigMap, which went after its object was there."""
-    statuses = pod["status"].get("containerStatuses") or ()
-    return any(one["state"].get("waiting", {}).get("reason") == CONFIG_ERROR for one in statuses)
+def waits_for_config(cluster: SimCluster, pod: Object) -> bool:
+    """Whether its node lets it wait for a Secret or a ConfigMap, which went after its object was there and still is
+    not. Its reason alone says less: with what it mounts missing it is ContainerCreating, as any pod that begins.
+    """
+    if is_ready(pod) or not members.is_bound(pod):
+        return False
+    needed = needed_by(pod["spec"])
+    return bool(lacking(lambda plural, key: cluster.get(plural, key[1], key[0]), pod["metadata"]["namespace"], needed))
 
 
 def _of_explanation(world: World, planner: Planner, workload: Workload, user: User) -> Iterator[str]:

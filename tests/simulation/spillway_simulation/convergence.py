@@ -23,6 +23,8 @@ from spillway_simulation.world import World
 SURGE = re.compile(r"(\d+) surge pods? in (\S+)")
 TIERS = ("own", "cloud")
 """Those of a policy that names none."""
+BEGUN = re.compile(r"waits for (\S+)$")
+"""A roll that has begun waits for its cluster, and says no more of it."""
 ELSEWHERE = re.compile(r"(\d+) replicas? that no longer fit in (\S+)")
 
 
@@ -125,7 +127,15 @@ def _stands(world: World, planner: Planner, known: Known) -> bool:
         takes = {other: more for other, more in _takes(world, planner, known).items() if other != cluster}
         room = {other: min(more, members.room_for(world.clusters[other], known.cpu)) for other, more in takes.items()}
         rolls |= sum(room.values()) >= int(count)
-    return bool(surges or others) and not rolls
+    begun = [cluster for cluster in BEGUN.findall(text) if cluster in world.clusters]
+    rolls |= any(not stands_half_done(world.clusters[cluster], name) for cluster in begun)
+    return bool(surges or others or begun) and not rolls
+
+
+def stands_half_done(cluster: SimCluster, name: str) -> bool:
+    """Whether a roll that has begun there waits for pods without a node, and no node would take any of those now."""
+    waiting = [pod for pod in members.pods_of(cluster, NAMESPACE, name) if not members.is_bound(pod)]
+    return bool(waiting) and not any(members.room_for(cluster, members.cpu_of_pod(pod["spec"])) for pod in waiting)
 
 
 def _crowded(world: World, placement: PlacementDecided) -> bool:

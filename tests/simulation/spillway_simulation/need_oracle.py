@@ -48,12 +48,15 @@ class NeedOracle:
         self._promised_in, self._unplaced = promised_in, unplaced
         self._said: dict[Place, list[tuple[float, int]]] = defaultdict(list)
         self._recalled: dict[Real, tuple[float, NodeRecalled]] = {}
+        self._cordoned: dict[Real, float] = {}
+        """When a node was seen cordoned last."""
         self._marked: dict[str, list[tuple[float, tuple[int, ...]]]] = defaultdict(list)
         self.seen: dict[str, int] = {}
 
     def look(self, now: float) -> None:
         """At the nodes that bear the mark of lending, now and then."""
         for name, cluster in self._clusters.items():
+            self._note_cordoned(name, cluster, now)
             seen = self._marked[name]
             seen.append((now, _marked_cpus(cluster)))
             self._marked[name] = [one for one in seen if one[0] >= now - HEARD_SECONDS]
@@ -114,11 +117,24 @@ class NeedOracle:
         if not recall.wanted_by:
             self._violated(f"{owner}/{recall.node}: recalled for a need, and nobody's")
         self._recalled.pop((owner, recall.node), None)
-        others = [(at, one) for real, (at, one) in self._recalled.items() if real[0] == owner and self._goes_on(one)]
+        self._note_cordoned(owner, self._clusters[owner], now)
+        others = [
+            (at, one)
+            for real, (at, one) in self._recalled.items()
+            if real[0] == owner
+            and self._goes_on(one)
+            and self._cordoned.get(real, -HEARD_SECONDS) < now - HEARD_SECONDS
+        ]
         self._recalled[owner, recall.node] = now, recall
         going = [*others, (now, recall)]
         for name in recall.wanted_by:
             self._judge(owner, name, going)
+
+    def _note_cordoned(self, name: str, cluster: SimCluster, now: float) -> None:
+        """What comes back cordoned takes nobody's pods: for those another node may be recalled."""
+        for node, record in cluster.machine.table.record_by_name.items():
+            if record.unschedulable:
+                self._cordoned[name, node] = now
 
     def _judge(self, owner: str, name: str, going: list[tuple[float, NodeRecalled]]) -> None:
         """name: a workload, as in NodeRecalled.wanted_by. going: all open recalls of that cluster, with this one."""

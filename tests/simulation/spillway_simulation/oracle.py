@@ -18,6 +18,7 @@ from spillway.addresses import (
     DEAD_LETTERS,
     DECISIONS,
     LENDING,
+    PENDING,
     PLACEMENTS,
     RECALLS,
     TURNS_PLANNER,
@@ -149,6 +150,8 @@ class Oracle:
                 self.violated(f"a dead letter from {source}: {record.address.key}")
             if topic in (CLUSTERS, TURNS_PLANNER, WORKLOADS, PLACEMENTS, DECISIONS):
                 self._on_own(record, placements, source)
+            if topic is PENDING:  # Who waits when this is said may be gone by the next look.
+                self.sights.look(asyncio.get_running_loop().time())
             if topic in SCALING:
                 self.scaling.on_record(record, source)
             if topic is BRAKES and record.value is not None:

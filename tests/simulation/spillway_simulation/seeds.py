@@ -78,6 +78,10 @@ KEPT_LENDING: dict[int, str] = {
 KEPT_REPEATS: dict[int, str] = {
     760003: "fewer replicas waited with the new template that was asked for with them: four ran, three were asked for",
     770565: "a roll that stood held room to grow for its new pods, too, and others waited beside it",
+    770129: "none: pods that wait for a ConfigMap that they mount are bound, and not ready, as of a Secret",
+    770360: "none: a roll that had begun had no room to go on, and the check took it for one that goes on",
+    770811: "none: a node was recalled for pods, somebody cordoned it, and another one was recalled for the same pods",
+    770894: "none: pods waited for less than the time between two looks of the check, and had a node recalled",
     771041: "a cluster left and joined again between two readings, and nobody said its capacity again",
     750017: "an hpa that was cut off, and not active any more, had nothing to write, and answered from what it knew",
     760138: "none: a roll that the cluster's own pods stopped holds what its old pod lacks, and others wait for it",
