@@ -9,9 +9,17 @@ from typing import NamedTuple
 
 import pytest
 
+from planner.core.manifests.policy import DEFAULT_POLICY
 from sim.cluster import SimCluster
 from sim.settings import NodeSpec, Taint
-from spillway.events import BrakeReleased, BrakeSet, CapacityNeeded, PlacementDecided
+from spillway.events import (
+    BrakeReleased,
+    BrakeSet,
+    CapacityNeeded,
+    DecisionRecorded,
+    PlacementDecided,
+    WorkloadDeclared,
+)
 from spillway.events_lending import CAUSE_NEED, NodeRecalled
 from spillway.lending_marks import LENDING, LOAN
 from spillway.model import Generation, Part
@@ -19,7 +27,7 @@ from spillway_local.fleet_plan import deployment
 from spillway_local.in_process import FLEET_ID
 
 sys.path.insert(0, str(Path(__file__).parent))
-from spillway_simulation import brake_oracle, need_oracle, take_backs
+from spillway_simulation import brake_oracle, need_oracle, removals, take_backs
 from spillway_simulation.beliefs import waits_for_config
 from spillway_simulation.brake_oracle import BrakeOracle
 from spillway_simulation.brownfield import DEPLOYMENTS, NAMESPACE, by_hand, plant, scale_by_hand
@@ -106,6 +114,21 @@ async def test_what_runs_is_not_taken_back(judges: Judges) -> None:
     assert judges.said == []
     judges.take_backs.placed(TAKE_BACK, placed(3), placed(1, 2))
     assert "2 of 3 taken back, and 2 ran there all the time" in judges.said[0]
+
+
+@pytest.mark.parametrize(("heard_seconds", "said"), [(-1.0, ["2 run there"]), (3600.0, [])])
+async def test_what_runs_is_not_lowered_for_what_is_missing_once_the_planner_could_hear_of_it(
+    judges: Judges, monkeypatch: pytest.MonkeyPatch, heard_seconds: float, said: list[str]
+) -> None:
+    monkeypatch.setattr(removals, "HEARD_SECONDS", heard_seconds)
+    later, runs = Generation(0, 2), judges.sights.bound_since
+    judge = removals.Removals({MEMBER: judges.member}, judges.said.append, lambda _: False, lambda *_: False, runs)
+    manifest = deployment(NAME, NAMESPACE, 2, cpu="1000m", memory="64Mi").encode()
+    declared = WorkloadDeclared(NAMESPACE, NAME, "Deployment", 1, 1, manifest, 2, DEFAULT_POLICY, (), (), (), False)
+    judge.placed(None, placed(2), declared)
+    judge.decided(DecisionRecorded(NAMESPACE, NAME, later, 0, "DependencyMissing", 2, 2, (), (), "", ""))
+    judge.placed(placed(2), placed(0, version=later), declared)
+    assert [one.rsplit(": ", 1)[1] for one in judges.said] == said
 
 
 async def test_what_its_cluster_has_not_heard_of_is_not_taken_back(judges: Judges) -> None:

@@ -98,14 +98,15 @@ class Oracle:
         self.hands: set[tuple[str, str]] = set()
         """Objects of ours, (cluster, name), that somebody scaled or deleted by hand."""
         self.ownership = Ownership(clusters, self.violated)
+        self.sights, self.brakes = Sights(clusters), BrakeOracle(self.violated)
         self.removals = Removals(
             clusters,
             self.violated,
             lambda since: max(self._disturbed.values(), default=-1) > since,
             self.ownership.is_orphaned,
+            self.sights.bound_since,
         )
         self.scaling = ScalingOracle(self.violated, was_told)
-        self.sights, self.brakes = Sights(clusters), BrakeOracle(self.violated)
         self.take_backs = TakeBacks(clusters, self.sights, self.violated, self.ownership.is_orphan)
         self.needs = NeedOracle(
             clusters, self.sights, self.brakes, self.violated, self._cpu_least, self._promised_in, self._unplaced

@@ -67,7 +67,7 @@ class Trail:
 class Removals:
     """disturbed_since(time): whether hands or nodes changed what runs anywhere since then. lost: declared Lost now.
 
-    is_orphaned: whether an orphan of a name is in a cluster.
+    is_orphaned: whether an orphan of a name is in a cluster. bound_since(cluster, key, time): pods bound since then.
     """
 
     def __init__(
@@ -76,11 +76,13 @@ class Removals:
         violated: Callable[[str], None],
         disturbed_since: Callable[[float], bool],
         is_orphaned: Callable[[str, Key], bool],
+        bound_since: Callable[[str, Key, float], int],
     ) -> None:
         self._clusters = clusters
         self._violated = violated
         self._disturbed_since = disturbed_since
         self._is_orphaned = is_orphaned
+        self._bound_since = bound_since
         self._trails: dict[Key, Trail] = {}
         self.lost: set[str] = set()
 
@@ -136,7 +138,9 @@ class Removals:
                 rolls = was.template_generation != part.template_generation
                 return "" if fewer or rolls else "no fewer were asked for, and no new template"
             case "DependencyMissing":
-                runs = len([pod for pod in self._pods(was.cluster, declared) if members.is_bound(pod)])
+                # What is missing may be made, and pods be bound, while the planner has not heard of it yet.
+                told = asyncio.get_running_loop().time() - HEARD_SECONDS
+                runs = self._bound_since(was.cluster, (declared.namespace, declared.name), told)
                 return "" if runs <= part.replicas else f"{runs} run there"
             case "Lost":
                 return "what is given up is listed no more, and never told to go"
@@ -144,9 +148,6 @@ class Removals:
                 left = was.replicas_leaving - part.replicas_leaving
                 return "" if left == was.replicas - part.replicas else f"{left} have left"
         return "that may not lower it"
-
-    def _pods(self, cluster: str, declared: WorkloadDeclared) -> list[Object]:
-        return members.pods_of(self._clusters[cluster], declared.namespace, declared.name)
 
     def written(
         self, cluster: str, key: Key, found: Object, available: int, written: Generation, replicas: int
