@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hpa.core.slots import Asker, Slots
-from hpa.line import Line
+from hpa.slot_queue import SlotQueue
 
 SLOW_SECONDS, FAST_SECONDS = 5.0, 0.1
 
@@ -170,14 +170,14 @@ def test_no_policys_slow_questions_keep_another_policys_waiting(slow: list[Polic
     assert len(fast) > 30
 
 
-# ── The line ────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── The queue ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 async def test_a_slot_is_free_again_however_its_question_ends() -> None:
-    line, running = Line(1, 1.0), list[str]()
+    queue, running = SlotQueue(1, 1.0), list[str]()
 
     async def ask(name: str, ends: asyncio.Event) -> None:
-        async with line.slot(Asker("a", name, is_slow=False)):
+        async with queue.slot(Asker("a", name, is_slow=False)):
             running.append(name)
             await ends.wait()
             if name == "fails":
@@ -209,14 +209,14 @@ async def test_a_slot_is_free_again_however_its_question_ends() -> None:
 
 
 async def test_who_goes_away_as_its_turn_comes_gives_the_slot_on() -> None:
-    line = Line(1, 1.0)
+    queue = SlotQueue(1, 1.0)
     first, second, third = (Asker("a", name, is_slow=False) for name in "xyz")
 
     async def ask(one: Asker) -> str:
-        async with line.slot(one):
+        async with queue.slot(one):
             return one.name
 
-    async with line.slot(first):
+    async with queue.slot(first):
         waiting, last = asyncio.create_task(ask(second)), asyncio.create_task(ask(third))
         await asyncio.sleep(0)
     waiting.cancel()  # It was given the slot, and has not run since.

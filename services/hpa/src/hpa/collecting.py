@@ -17,8 +17,8 @@ from hpa.core.questions import LEAST_MS, LagQuestion, Question, ValueQuestion, q
 from hpa.core.series import QueryRefused
 from hpa.core.slots import Asker
 from hpa.lag import KafkaLag, LagSettings, LagUnknown
-from hpa.line import Line
 from hpa.prometheus import Prometheus, PrometheusSettings, ValueUnknown
+from hpa.slot_queue import SlotQueue
 from spillway import metrics, tracing
 from spillway.bus import BusUnavailable
 from spillway.events_scaling import BacklogObserved, LoadObserved, PartitionBacklog, ScalePolicyDeclared
@@ -79,7 +79,7 @@ class Collecting:
         query = PrometheusSettings(settings.answer_seconds, settings.answer_bytes_max, settings.at_once)
         self._kafka = {name: KafkaLag(one, lag) for name, one in connections.kafka.items()}
         self._prometheus = {name: Prometheus(one, query) for name, one in connections.prometheus.items()}
-        self._lines: dict[str, Line] = {}
+        self._slot_queues: dict[str, SlotQueue] = {}
         self._questions: dict[tuple[str, str], tuple[Question, ...]] = {}
         self._asking: dict[Question, asyncio.Task[None]] = {}
         self._tasks: asyncio.TaskGroup | None = None
@@ -200,9 +200,9 @@ class Collecting:
     @asynccontextmanager
     async def _slot(self, connection: str, question: Question, pace: _Pace) -> AsyncIterator[None]:
         loop, bounds = asyncio.get_running_loop(), self._settings
-        if connection not in self._lines:
-            self._lines[connection] = Line(bounds.at_once, bounds.slow_part)
-        async with self._lines[connection].slot(Asker(question.namespace, question.name, pace.is_slow)):
+        if connection not in self._slot_queues:
+            self._slot_queues[connection] = SlotQueue(bounds.at_once, bounds.slow_part)
+        async with self._slot_queues[connection].slot(Asker(question.namespace, question.name, pace.is_slow)):
             since = loop.time()
             try:
                 yield

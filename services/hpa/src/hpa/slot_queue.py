@@ -1,4 +1,4 @@
-"""The line before one connection: who waits for a slot in it, and who has one (core/slots.py decides)."""
+"""The queue of one connection: questions wait in it for a slot (core/slots.py decides which one is next)."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from hpa.core.slots import Asker, Slots
 
 
-class Line:
+class SlotQueue:
     """most: questions at one time. slow_part: of these the part that slow ones may take; one at the least."""
 
     def __init__(self, most: int, slow_part: float) -> None:
@@ -16,7 +16,7 @@ class Line:
 
     @asynccontextmanager
     async def slot(self, one: Asker) -> AsyncIterator[None]:
-        """A slot is this one's inside."""
+        """Waits for a slot; it is held inside the block."""
         turn = self._waiting[one] = asyncio.get_running_loop().create_future()
         self._slots.wait(one)
         self._go_on()
