@@ -22,13 +22,7 @@ Page = tuple[Iterable[tuple[str, str]], str]
 @asynccontextmanager
 async def workload_named(client: PlannerClient, namespace: str, name: str) -> AsyncIterator[None]:
     """Around calls that ask for one workload: NOT_FOUND says which other namespaces have one of its name."""
-
-    async def page(token: str) -> Page:
-        reply = await client.list(ListRequest("", PAGE_SIZE, token))
-        found = ((one.placement.namespace, one.placement.name) for one in reply.workloads)
-        return found, reply.next_page_token
-
-    async with _said_where(page, namespace, name):
+    async with _said_where(_workloads(client), namespace, name):
         yield
 
 
@@ -41,17 +35,21 @@ async def policy_named(client: ScalingClient, namespace: str, name: str) -> Asyn
 
 async def workloads_elsewhere(client: PlannerClient, namespace: str) -> str:
     """For people, of a namespace without workloads: where there are some; empty where that is not known."""
-
-    async def page(token: str) -> Page:
-        reply = await client.list(ListRequest("", PAGE_SIZE, token))
-        return ((one.placement.namespace, "") for one in reply.workloads), reply.next_page_token
-
-    return _some_in((await _names_by_namespace(page)).keys() - {namespace})
+    return _some_in((await _names_by_namespace(_workloads(client))).keys() - {namespace})
 
 
 async def policies_elsewhere(client: ScalingClient, namespace: str) -> str:
     """The same of scale policies."""
     return _some_in((await _names_by_namespace(_policies(client))).keys() - {namespace})
+
+
+def _workloads(client: PlannerClient) -> Callable[[str], Awaitable[Page]]:
+    async def page(token: str) -> Page:
+        reply = await client.list(ListRequest("", PAGE_SIZE, token))
+        found = ((one.placement.namespace, one.placement.name) for one in reply.workloads)
+        return found, reply.next_page_token
+
+    return page
 
 
 def _policies(client: ScalingClient) -> Callable[[str], Awaitable[Page]]:
