@@ -9,6 +9,7 @@ from planner.core.feasibility.room import Room
 from planner.core.rules import Rules
 from planner.core.state import PlannerState
 from planner.core.subject import Moment
+from spillway.addresses import Tombstone
 from spillway.columns import NO_NODES, columns_of
 from spillway.events import CapacityChanged, CapacityReported, ClusterJoined
 from spillway.feasibility.nodes import ClusterNodes
@@ -200,6 +201,15 @@ class Fleet:
         """All that stands in the log has been read behind what was said of clusters."""
         words = self.state.statuses()
         self.state.owners.prove({(one.namespace, one.name, one.cluster): one for one in words})
+
+
+def keep(fleet: Fleet, events: Iterable[Any]) -> None:
+    """Applies events and tombstones to the planner's state, as its own transactions do."""
+    for event in events:
+        if isinstance(event, Tombstone):
+            fleet.state.apply_tombstone(event.address.topic.name, event.address.key)
+        else:
+            fleet.state.apply(event, fleet.now)
 
 
 def room(certain: int, possible: int | None = None, when_empty: bool = True) -> Room:

@@ -30,7 +30,7 @@ from spillway.kubernetes.manifest_text import MANIFEST_BYTES_MAX
 from spillway.kubernetes.pod_shape import shape_of, template_digest
 from spillway.model import Shape, Toleration
 
-from .builders import Fleet, container, deployment, facts, node, policy, template, texts
+from .builders import Fleet, container, deployment, facts, keep, node, policy, template, texts
 
 WEB = template(container(cpu="1"))
 DIGEST = template_digest(WEB, "default")
@@ -49,11 +49,6 @@ def admitted(
 
 
 def say(fleet: Fleet, *events: Any) -> None:
-    for event in events:
-        fleet.state.apply(event, fleet.now)
-
-
-def keep(fleet: Fleet, events: Any) -> None:
     for event in events:
         fleet.state.apply(event, fleet.now)
 

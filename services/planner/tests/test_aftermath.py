@@ -23,15 +23,10 @@ from spillway.feasibility import cluster_view
 from spillway.feasibility.fit import fit
 from spillway.model import Generation
 
-from .builders import Fleet, cluster, container, deployment, facts, group, node, policy, template, texts
+from .builders import Fleet, cluster, container, deployment, facts, group, keep, node, policy, template, texts
 from .member import observed
 
 WEB = ("default", "web")
-
-
-def keep(fleet: Fleet, events: Any) -> None:
-    for event in events:
-        fleet.state.apply(event, fleet.now)
 
 
 def apply(fleet: Fleet, replicas: int, name: str = "web", **spec: Any) -> None:

@@ -1,7 +1,5 @@
 """What a second name of an API server has goes over to the first when the second is emptied, or leaves."""
 
-from typing import Any
-
 import pytest
 
 from planner.core.moving import duplicates, moves
@@ -10,7 +8,7 @@ from spillway.api import ApplyRequest, DeleteRequest, JoinClusterRequest, ScaleR
 from spillway.events import PHASE_ACTIVE, PHASE_CORDONED, PHASE_DRAINING, PHASE_LEAVING, PHASE_LOST, BrakeSet
 from spillway.model import Part
 
-from .builders import Fleet, deployment, node, policy, statefulset, template, texts
+from .builders import Fleet, deployment, keep, node, policy, statefulset, template, texts
 
 
 @pytest.fixture
@@ -29,11 +27,6 @@ def fleet() -> Fleet:
     fleet.beat("z-first")
     assert fleet.state.clusters["a-twin"].twin_of == "z-first"
     return fleet
-
-
-def keep(fleet: Fleet, events: Any) -> None:
-    for event in events:
-        fleet.state.apply(event, fleet.now)
 
 
 def parts(fleet: Fleet, name: str = "web") -> dict[str, Part]:

@@ -7,7 +7,6 @@ import pytest
 
 from planner.core.moving.left_there import LEFT_SHOWN, left_in
 from planner.core.requests import answers, braking, decisions, membership
-from spillway.addresses import Tombstone
 from spillway.api import ApplyRequest, DeleteRequest, FreezeRequest, LeaveClusterRequest, WorkloadLeft
 from spillway.events import (
     PHASE_ACTIVE,
@@ -20,17 +19,9 @@ from spillway.events import (
     WorkloadObserved,
 )
 
-from .builders import Fleet, deployment, node, statefulset, texts
+from .builders import Fleet, deployment, keep, node, statefulset, texts
 
 KEPT_BY = "on hold: the object is being deleted, and kept by its finalizers: evil/forever"
-
-
-def keep(fleet: Fleet, events: Any) -> None:
-    for event in events:
-        if isinstance(event, Tombstone):
-            fleet.state.apply_tombstone(event.address.topic.name, event.address.key)
-        else:
-            fleet.state.apply(event, fleet.now)
 
 
 @pytest.fixture

@@ -43,7 +43,7 @@ from spillway.model import NODE_LENT, Generation, PodSelector, PodTerm, Taint
 from spillway.rpc.callers import Caller
 from spillway.troubles import TroubleCode
 
-from .builders import Fleet, cluster, deployment, group, node, policy, shape, texts
+from .builders import Fleet, cluster, deployment, group, keep, node, policy, shape, texts
 
 
 @pytest.fixture
@@ -52,14 +52,6 @@ def fleet() -> Fleet:
     fleet = Fleet(own_1=[node("a", 12_000)], own_2=[node("b", 12_000)])
     keep(fleet, decisions.apply(fleet.state, ApplyRequest(texts(deployment(20))), fleet.moment()).events)
     return fleet
-
-
-def keep(fleet: Fleet, events: Any) -> None:
-    for event in events:
-        if isinstance(event, Tombstone):
-            fleet.state.apply_tombstone(event.address.topic.name, event.address.key)
-        else:
-            fleet.state.apply(event, fleet.now)
 
 
 def refused(action: Callable[[], object], code: str, text: str = "") -> None:

@@ -14,7 +14,7 @@ from spillway.api import ApplyRequest, RequestError
 from spillway.lending_marks import LENT_CLUSTER, LENT_NODE, POOL_TAINT, SUPPLY_CLASS, virtual_node_name
 from spillway.model import NODE_LENT, NODE_OWNED, NODE_RECALLED, NodeRow, Policy, Taint
 
-from .builders import Fleet, cluster, deployment, facts, node, policy, template, texts
+from .builders import Fleet, cluster, deployment, facts, keep, node, policy, template, texts
 
 KEY = ("default", "web")
 TOLERANT = [{"key": POOL_TAINT, "operator": "Exists"}]
@@ -24,11 +24,6 @@ def apply(fleet: Fleet, replicas: int, **spec: Any) -> None:
     pod = template(tolerations=TOLERANT)
     request = ApplyRequest(texts(deployment(replicas, pod=pod), policy(**spec)))
     keep(fleet, decisions.apply(fleet.state, request, fleet.moment()).events)
-
-
-def keep(fleet: Fleet, events: Any) -> None:
-    for event in events:
-        fleet.state.apply(event, fleet.now)
 
 
 def placed(fleet: Fleet) -> dict[str, int]:
