@@ -161,6 +161,17 @@ class Fleet:
         await until(lambda: one.standby.is_active)
         return one
 
+    async def overtaken(self, one: Brakes) -> tuple[Brakes, Callable[[], None]]:
+        """one is cut off from the log, and its successor has frozen z. Returns the successor, and what lets one hear
+        that its session is over."""
+        second = self.start("b")
+        await until(lambda: second.told and second.told[-1] == (True, ""))
+        one.bus.unavailable = True
+        hear = self.broker.expire(one.bus)
+        await until(lambda: second.standby.is_active)
+        await second.freeze("z")
+        return second, hear
+
 
 @pytest.fixture
 async def fleet() -> AsyncIterator[Fleet]:
@@ -288,12 +299,7 @@ async def test_who_is_cut_off_and_overtaken_never_answers_as_active_beside_its_s
     fleet: Fleet,
 ) -> None:
     one = await fleet.active("a")
-    second = fleet.start("b")
-    await until(lambda: second.told and second.told[-1] == (True, ""))
-    one.bus.unavailable = True
-    hear = fleet.broker.expire(one.bus)
-    await until(lambda: second.standby.is_active)
-    await second.freeze("z")
+    second, hear = await fleet.overtaken(one)
     await asyncio.sleep(BOUNDS.turn_proven_seconds + BOUNDS.turn_asked_seconds)
     assert await one.read() == ([], False)
     assert await second.read() == (["z"], True)
@@ -320,12 +326,7 @@ async def test_who_is_cut_off_answers_nothing_that_changes_nothing_and_refuses_n
     """Nothing to write, so no transaction fails; and its successor has decided otherwise."""
     one = await fleet.active("a")
     await one.freeze("x")
-    second = fleet.start("b")
-    await until(lambda: second.told and second.told[-1] == (True, ""))
-    one.bus.unavailable = True
-    hear = fleet.broker.expire(one.bus)
-    await until(lambda: second.standby.is_active)
-    await second.freeze("z")
+    _, hear = await fleet.overtaken(one)
     refused = [await refusal(one.freeze_again(scope)) for scope in ("x", "z")]
     assert [error.code for error in refused] == ["UNAVAILABLE", "UNAVAILABLE"]
     asked = [asyncio.create_task(one.freeze_again(scope)) for scope in ("x", "z")]
