@@ -77,7 +77,7 @@ def test_a_command_in_a_checkout_means_the_fleet_that_was_started_there(
 
 @pytest.fixture
 def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A checkout; the command is called in a folder of it that is deeper."""
+    """The root of a checkout. The test runs the command in a folder below that root."""
     (tmp_path / "checkout" / ".git").mkdir(parents=True)
     below = tmp_path / "checkout" / "services" / "planner"
     below.mkdir(parents=True)

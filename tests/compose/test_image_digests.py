@@ -103,7 +103,7 @@ def test_what_was_built_here_has_no_digest() -> None:
 
 @contextmanager
 def registry(folder: Path) -> Iterator[str]:
-    """host:port of Debian's docker-registry, on loopback, gone at the end."""
+    """host:port of a docker-registry (Debian's package) that runs on loopback until the test ends."""
     program = ensure_program("docker-registry", ("docker-registry",), "leave `make test-compose` out.")
     with socket.create_server(("127.0.0.1", 0)) as probe:
         place = f"127.0.0.1:{probe.getsockname()[1]}"

@@ -120,7 +120,7 @@ def documented() -> dict[str, set[str]]:
 
 
 def test_docs_name_who_reads_each_of_these_topics() -> None:
-    """As deploy/kafka/acls.sh grants it: the command's user reads all."""
+    """Who may read the topic, from deploy/kafka/acls.sh. The Kafka user of the command may read every topic."""
     readers = {topic.name: set(topic.readers) - {"operators"} for topic in TOPICS}
     assert rows()
     for topic, (_, said) in rows().items():

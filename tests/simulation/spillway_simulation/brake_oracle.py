@@ -16,7 +16,7 @@ Key = tuple[str, str]
 
 
 class BrakeOracle:
-    """Hears of brakes, and of each placement with its cause."""
+    """Judges placements while a freeze holds. Call it with each brake event, and with each placement and its cause."""
 
     def __init__(self, violated: Callable[[str], None]) -> None:
         self._violated = violated

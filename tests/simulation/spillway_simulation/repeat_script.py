@@ -1,4 +1,4 @@
-"""What a seed says of keys that are used again, needs for what is lent, and freezes of what waits, drawn first."""
+"""Three additions to a seed's script: users repeat their request keys, need lent nodes, and freeze what waits."""
 
 from dataclasses import replace
 from random import Random
@@ -42,7 +42,7 @@ def with_needs(script: Script) -> Script:
 
 
 def with_freezes(script: Script) -> Script:
-    """In half of the seeds something waits for long, and in most of them somebody freezes it.
+    """In half of the seeds a workload waits for a long time. In most of these seeds, somebody then freezes it.
 
     Drawn from a stream of its own.
     """

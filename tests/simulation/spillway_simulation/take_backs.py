@@ -19,7 +19,7 @@ Key = tuple[str, str]
 
 
 class TakeBacks:
-    """Hears of each placement with its cause, and looks at what runs when replicas are taken back."""
+    """Judges take-backs by the pods that run then. Call it with each placement and its cause."""
 
     def __init__(
         self,

@@ -5,7 +5,7 @@ from typing import Literal
 UnreachableReason = Literal[
     "credential", "unauthorized", "forbidden", "timeout", "connection", "garbage", "server", "closed", "absent"
 ]
-"""credential: ours cannot be used, so the cluster was not asked. unauthorized: it was, and does not know us (401)."""
+"""credential: we could not use our credential, so the cluster was not asked. unauthorized: the cluster answered 401."""
 
 
 class ClusterUnreachable(Exception):

@@ -99,7 +99,7 @@ CALLER: ContextVar[Caller] = ContextVar("caller", default=LOCAL_CALLER)
 
 
 def name_of_caller() -> str:
-    """Of the request being answered; empty where nobody is asked who they are, and where we ask ourselves."""
+    """The caller whose request is being answered. Empty for our own requests, and where no callers are named."""
     caller = CALLER.get()
     return "" if caller is LOCAL_CALLER else caller.name
 

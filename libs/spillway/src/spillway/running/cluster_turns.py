@@ -305,6 +305,6 @@ class ClusterTurns(Generic[W]):
 
 
 def way_to(joined: ClusterJoined) -> tuple[str, str, Generation | None]:
-    """How a cluster is reached, and since when it is of the fleet: who left and joined again is another one, also where
-    both were read at once."""
+    """How a cluster is reached, and when it joined. A cluster that left and joined again counts as a new one, also when
+    both records are read at once."""
     return joined.endpoint, joined.credential, joined.joined_at

@@ -129,7 +129,7 @@ class Decisions:
         return len(self.answers) + len(self.refusals)
 
     def join(self, other: "Decisions") -> None:
-        """Its answers go out with these."""
+        """Adds the answers and refusals of another step to this one's."""
         self.answers.extend(other.answers)
         self.refusals.extend(other.refusals)
 
@@ -165,9 +165,9 @@ class RequestQueue:
         """By what they are about. Those before the last one are asked by nobody any more."""
 
     def check_room(self, requests: int, caller: str = "") -> None:
-        """Raises RequestError RESOURCE_EXHAUSTED unless so many more of this caller may wait."""
+        """Raises RequestError RESOURCE_EXHAUSTED unless the queue has room for so many more requests of this caller."""
         waiting, most = len(self._waiting), self._settings.requests_waiting_max
-        own = sum(one.caller == caller for one in self._waiting)
+        own = sum(one.caller == caller for one in self._waiting) if caller else 0
         if waiting + requests > most:
             text = f"{waiting} requests wait already; {self.retry}"
         elif caller and not leaves_room(own, waiting, requests, most, self._settings.requests_for_each_free):
@@ -332,7 +332,7 @@ def leaves_room(own: int, waiting: int, asked: int, most: int, for_each_free: fl
 
 
 _Level = tuple[bool, int]
-"""Of a run: those that were not passed over for long come later, then those of a lower priority."""
+"""How urgent a run is, lowest first: whether it was not passed over for long, then its priority, negated."""
 
 
 def _turns(runs: Sequence[Sequence[Waiting[Any]]], levels: Sequence[_Level]) -> list[int]:

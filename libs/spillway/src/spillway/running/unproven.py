@@ -1,4 +1,4 @@
-"""Answers that no write stands behind: they go out once it is known that the turn was not over when they were made."""
+"""Answers of steps that write nothing. They go out once the log has shown that the turn still held at the decision."""
 
 import asyncio
 
@@ -22,7 +22,7 @@ class UnprovenAnswers:
         """What was kept before the proof was asked for that is under way."""
 
     def keep(self, decided: Decisions) -> None:
-        """Until a proof that is asked for from now on. Where too many wait they get UNAVAILABLE."""
+        """Keeps answers until a proof that is asked for later. When too many wait, these get UNAVAILABLE."""
         if not decided.size:
             return
         if self._size + decided.size > self._waiting_max:
