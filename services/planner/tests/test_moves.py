@@ -114,10 +114,12 @@ class Members:
             rows = [node("a", self.cores[cluster] * 1000, used=running * 1000)]
             self.fleet.change(cluster, rows, shown=shown, facts_removed=gone)
 
-    def observe(self, part: Part, running: int) -> None:
+    def observe(self, part: Part, running: int, updated: int | None = None) -> None:
+        """updated: of the newest template; all but for a roll."""
         self.sequence += 1
         state = STATE_ABSENT if part.removing else STATE_PRESENT
-        numbers = (part.replicas, part.replicas, part.replicas, running, running)
+        newest = part.replicas if updated is None else updated
+        numbers = (part.replicas, part.replicas, newest, running, running)
         event = WorkloadObserved(*WEB, part.cluster, 1, self.sequence, part.version, state, "", *numbers)
         self.state.apply(event, self.fleet.now)
 
@@ -620,6 +622,22 @@ def test_what_does_not_run_in_a_drained_cluster_leaves_only_with_the_others(memb
     assert members.parts() == {"own-1": (0, 0, 6), "own-2": (6, 0, 0)}
     members.ready["own-2"] = 2
     members.settle()
+    assert members.parts() == {"own-1": (0, 0, 4), "own-2": (6, 0, 0)}
+
+
+def test_what_rolls_leaves_at_once_only_as_far_as_a_record_shows_that_it_has_not_bound(members: Members) -> None:
+    """A record without the object, as while a watch is silent, counts no pod: all run there all the same."""
+    members.ready["own-2"] = 0
+    members.phase("own-1", PHASE_DRAINING)
+    members.settle()
+    part = members.state.workloads[WEB].parts["own-1"]
+    members.observe(part, 6, updated=0)
+    members.fleet.change("own-1", [node("a", 6000, used=6000)], facts_removed=(WEB,))
+    members.pass_time(60)
+    assert members.parts() == {"own-1": (0, 0, 6), "own-2": (6, 0, 0)}
+    shown = facts(part.version, 4, spec=6, status=6)
+    members.fleet.change("own-1", [node("a", 6000, used=4000)], shown=(shown,))
+    members.pass_time(60)
     assert members.parts() == {"own-1": (0, 0, 4), "own-2": (6, 0, 0)}
 
 

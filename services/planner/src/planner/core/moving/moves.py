@@ -16,6 +16,7 @@ from planner.core.moving.allowance import (
 )
 from planner.core.moving.misplaced import find_all, for_minima, ruled_out
 from planner.core.moving.reasons import counts_to_move, held_by, is_back, reasons
+from planner.core.moving.shares import is_done_there
 from planner.core.requests.remembering import without_old
 from planner.core.requests.transfer import is_in_transfer
 from planner.core.rollout.outlook import stopped_in
@@ -257,8 +258,9 @@ def _may_go(state: PlannerState, workload: Workload, now: float, brakes: Allowan
 
 
 def _unbound_for_long(state: PlannerState, workload: Workload, part: Part, now: float) -> int:
+    """Of a part that its cluster's record shows as decided: of any other it is only not known yet what has bound."""
     timer = state.timers.get((workload.key, part.cluster))
-    if timer is None or now - timer.since < state.rules.take_back_after:
+    if timer is None or not is_done_there(state, workload, part) or now - timer.since < state.rules.take_back_after:
         return 0
     return min(timer.unbound, state.unbound(workload, part))
 
