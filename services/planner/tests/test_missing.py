@@ -139,6 +139,44 @@ def test_what_is_known_to_lack_it_comes_last_in_its_tier_from_the_start() -> Non
     assert world.kept() == {"own-1": 2, "own-2": 4}, "never before an earlier tier"
 
 
+@pytest.mark.parametrize("told", [True, False], ids=["by its template", "by its part alone"])
+def test_a_minimum_where_it_is_missing_keeps_nobody_from_the_cluster_of_the_tier_that_has_it(told: bool) -> None:
+    """As a minimum without room does. Once it is there the minimum is filled, out of what is above the others'."""
+    world = MissingWorld(own_1=4, own_2=8, cloud_1=8)
+    world.apply(SHOP, 0)
+    world.members["own-2"].has = True
+    world.apply(WEB, 6, WITH_KEY, limits=[{"cluster": "own-1", "min": 2}])
+    for name in world.members if told else ():
+        world.tell_of_template(name)
+    world.run(90)
+    placement, decided = world.workload().placement, len(world.causes)
+    assert placement is not None
+    assert (world.kept(), placement.unplaced) == ({"own-2": 6}, 0)
+    assert placement.waiting_for == (
+        "room for 2 replicas that the minimum of own-1 lacks (Secret default/key is missing there)"
+    )
+    assert world.workload().parts["own-1"].missing == (KEY,)
+    assert world.taken() == 6
+    world.run(300)
+    assert len(world.causes) == decided, "nothing is decided again"
+    world.members["own-1"].has = True
+    world.run(60)
+    assert world.kept() == {"own-1": 2, "own-2": 4}
+    assert world.workload().parts["own-1"].missing == ()
+    assert world.taken() == 6
+
+
+def test_a_minimum_where_it_is_missing_waits_there_when_no_other_of_the_tier_has_it(world: MissingWorld) -> None:
+    """It goes to no later tier, whose clusters lack nothing."""
+    world.apply(WEB, 6, WITH_KEY, limits=[{"cluster": "own-2", "min": 2}])
+    world.members["cloud-1"].has = True
+    world.run(90)
+    assert (world.kept(), world.workload().unplaced) == ({}, 6)
+    world.members["own-2"].has = True
+    world.run(90)
+    assert (world.kept(), world.workload().unplaced) == ({"own-2": 4}, 2)
+
+
 def test_what_goes_beyond_the_room_of_those_that_lack_it_goes_to_the_next_tier() -> None:
     world = MissingWorld(own_1=4, cloud_1=8)
     world.members["cloud-1"].has = True

@@ -75,10 +75,13 @@ def waited_for(
     """By cluster, what replicas wait for there since the cluster lacks it: such a cluster is listed, also with none.
 
     before: the parts so far. decided: what is decided now, by cluster. A cluster where replicas wait after the minute,
-    and which was not listed, is listed from now on: so it says when what it lacks is there.
+    and which was not listed, is listed from now on: so it says when what it lacks is there. Where all have a place,
+    only a cluster that lacks of its minimum for that is: by nothing else would it be known there.
     """
-    if subject.known is None or not division.unplaced or subject.declared.deleting:
+    if subject.known is None or subject.declared.deleting or not (division.unplaced or division.waits_in):
         return {}
+    if not division.unplaced:
+        before, decided = (), {name: named for name, named in decided.items() if name in division.waits_in}
     if not template_that_waited(subject, decided):
         return dict(decided)
     lacking = lacking_in(state, subject)

@@ -413,7 +413,7 @@ def _decide(
             parts.append(part if by_name == part.replicas_by_name else replace(part, replicas_by_name=by_name))
     texts = (
         division.waiting_for(),
-        "" if division.missing else after_room(state, subject, parts),
+        "" if division.missing or not division.unplaced else after_room(state, subject, parts),
         held_text(state, known, parts, moment.now, barred_by(division)),
         _rollout_waits_for(state, subject, parts, moment),
     )

@@ -81,7 +81,8 @@ def divide_workload(situation: Situation) -> Division:
         uncertain=min(growth.uncertain, unplaced),
         lent=growth.lent,
         missing=_by_what(situation, growth.missing),
-        waits_in={name: count for name, count in growth.missing.items() if count},
+        waits_in=_minima_that_wait(situation, growth, lacking)
+        | {name: count for name, count in growth.missing.items() if count},
         to_leave=sum(over.values()) - sum(min(over.get(name, 0), count) for name, count in taken.items()),
         inputs=Inputs(situation, tiers, replicas, situation.fixed if to_go else frozenset()),
         fits_nowhere=not fits_somewhere(situation, tiers),
@@ -166,7 +167,6 @@ def _grow(
             if more > 0:
                 growth.free[name] = more
                 wanted -= more
-            wanted -= _await_missing(situation, tier, limits, growth, (name,), min(wanted, lacks - max(0, more)))
     for tier, names in lacking_last(situation, tiers):
         if not wanted:
             break
@@ -359,6 +359,18 @@ def _fill_minima(
             if left > 0:
                 lacking[name] = left
     return lacking
+
+
+def _minima_that_wait(situation: Situation, growth: _Growth, lacking: Mapping[str, int]) -> dict[str, int]:
+    """Of what minima lack, as much as waits for what their clusters lack, and for no room there.
+
+    Its replicas run elsewhere meanwhile, as those of a minimum without room do.
+    """
+    if not situation.await_missing:
+        return {}
+    names = (name for name in lacking if name in situation.missing and name not in growth.closed)
+    waits = {name: min(lacking[name], situation.room(name, False).certain) for name in names}
+    return {name: count for name, count in waits.items() if count > 0}
 
 
 def _grown_above(situation: Situation, limits: Mapping[str, ClusterLimit], growth: _Growth, cluster: str) -> int:
