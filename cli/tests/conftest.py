@@ -58,6 +58,8 @@ class FakePlanner:
         self.exported: list[api.ExportReply] = []
         self.orphans: tuple[api.Orphan, ...] = ()
         self.recoveries = 0
+        self.warnings: tuple[str, ...] = ()
+        """Of every placement."""
         self.scaled_by = ""
         """Of every workload."""
         self.explained: api.ExplainedCluster | None = None
@@ -315,6 +317,7 @@ class FakePlanner:
             deleting=(namespace, name) in self.deleting,
             stale=False,
             scaled_by=self.scaled_by,
+            warnings=self.warnings,
         )
 
     def _workload(self, namespace: str, name: str, history: int = 0) -> api.WorkloadReply:

@@ -119,3 +119,11 @@ def test_many_workloads_go_in_one_batch_and_each_is_answered(spillway: Any, writ
     assert "refused, FAILED_PRECONDITION:" in lines[2]
     assert "(document 2): no room" in lines[2]
     assert (result.exit_code, "1 workload of 3 refused" in result.stderr) == (1, True)
+
+
+def test_what_one_of_many_workloads_is_warned_of_is_said_with_its_name(spillway: Any, write: Write) -> None:
+    spillway.planner.warnings = ("DependencyMissing: Secret shop/key, missing in own-1",)
+    texts = [json.loads(workload(name, replicas=4).text) for name in ("web", "api")]
+    said = spillway("apply", "-f", write("all.json", "\n---\n".join(map(json.dumps, texts)))).stderr.splitlines()
+    warning = "DependencyMissing: Secret shop/key, missing in own-1"
+    assert [line for line in said if warning in line] == [f"warning: shop/{name}: {warning}" for name in ("web", "api")]

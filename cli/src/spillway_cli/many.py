@@ -27,15 +27,19 @@ async def apply_all(client: PlannerClient, groups: Sequence[Group], output: Form
         reply = await client.plan_batch(api.PlanBatchRequest(items))
         named = zip(batch, reply.answers, strict=True)
         answers += [replace(answer, error=place_names(answer.error, group.documents)) for group, answer in named]
+    placed = [answer.placement for answer in answers if answer.placement is not None]
     if output is Format.table:
         console().print(tables.batch([group.key for group in groups], answers))
     else:
         print_machine(api.PlanBatchReply(tuple(answers)), output)
+    if output is Format.table:
+        for placement in placed:
+            for warning in placement.warnings:
+                say(f"warning: {placement.namespace}/{placement.name}: {warning}")
     refused = sum(answer.placement is None for answer in answers)
     if refused:
         say(f"{counted(refused, 'workload')} of {len(answers)} refused")
         return Code.FAILED
-    placed = [answer.placement for answer in answers if answer.placement is not None]
     deadline = time.monotonic() + seconds
     for placement in placed if seconds else ():
         await until_ready(client, placement, max(0.1, deadline - time.monotonic()), say_waits())

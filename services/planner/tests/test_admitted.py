@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from planner.core import closing, placing
 from planner.core.explaining import explanation
-from planner.core.feasibility.admitted import AdmittedShapes
+from planner.core.feasibility.admitted import NOT_ASKED_YET, AdmittedShapes
 from planner.core.moving import aftermath
 from planner.core.requests import asking, decisions
 from planner.core.requests.answers import capacity
@@ -322,7 +322,7 @@ WARNED = {
     "nobody holds the cluster": ([], ()),
     "not known yet": (
         [TurnTaken("propagator", "a", "p")],
-        ("a: planned as declared: what pods of this template become there is not known yet",),
+        (f"a: {NOT_ASKED_YET}",),
     ),
     "known": ([admitted("a", with_cpu(1500))], ()),
     "no right": (

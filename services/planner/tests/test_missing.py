@@ -8,7 +8,7 @@ from planner.core.explaining.explanation import MISSING as BOUND
 from planner.core.moving.allowance import Everything
 from planner.core.requests import decisions
 from planner.core.requests.answers import workload_reply
-from spillway.api import ApplyRequest, DeleteRequest, ExplainRequest, RequestError
+from spillway.api import ApplyRequest, DeleteRequest, ExplainRequest, PlacementReply, RequestError, ScaleRequest
 from spillway.events import PHASE_DRAINING, PHASE_LEAVING, ShapeAdmitted
 from spillway.feasibility.cluster_view import WorkloadKey
 from spillway.model import ObjectReference
@@ -175,6 +175,33 @@ def test_a_minimum_where_it_is_missing_waits_there_when_no_other_of_the_tier_has
     world.members["own-2"].has = True
     world.run(90)
     assert (world.kept(), world.workload().unplaced) == ({"own-2": 4}, 2)
+def test_what_is_known_to_be_missing_is_said_in_the_answer_with_object_and_clusters() -> None:
+    """Of the clusters that get replicas alone; what a cluster was not asked yet is not said of it."""
+    world = MissingWorld(own_1=4, own_2=4, cloud_1=8)
+    first = answered(world, 0)
+    assert (first.warnings, [part.missing for part in first.parts]) == ((), [])
+    for name in ("own-1", "cloud-1"):
+        world.tell_of_template(name)
+    reply = answered(world, 6)
+    (said,) = reply.warnings
+    assert said.startswith("DependencyMissing: Secret default/key, missing in own-1: no new pod starts there before ")
+    assert {part.cluster: part.missing for part in reply.parts} == {"own-1": (KEY,), "own-2": ()}
+    world.tell_of_template("own-2")
+    state, moment = world.fleet.state, world.fleet.moment()
+    scaled = decisions.scale(state, ScaleRequest(*WEB, 7), moment).reply
+    assert [text.partition(": no new")[0] for text in scaled.warnings] == [f"DependencyMissing: {MISSING}"]
+    for name in world.members:
+        world.members[name].has = True
+        world.tell_of_template(name)
+    assert answered(world, 6).warnings == ()
+
+
+def answered(world: MissingWorld, replicas: int) -> PlacementReply:
+    """What an Apply of web is answered; it is kept."""
+    request = ApplyRequest(texts(deployment(replicas, "web", WITH_KEY)))
+    decided = decisions.apply(world.fleet.state, request, world.fleet.moment())
+    world.keep(decided.events)
+    return decided.reply
 
 
 def test_what_goes_beyond_the_room_of_those_that_lack_it_goes_to_the_next_tier() -> None:

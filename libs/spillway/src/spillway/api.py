@@ -247,7 +247,8 @@ class ListBrakesRequest:
 class PlacedPart:
     """replicas: all that the cluster is to run; replicas_lost and replicas_leaving of them do not count as placed.
 
-    missing: what the template names and the cluster lacks, for which replicas wait that it would have.
+    missing: what the template names and the cluster lacks, as far as it has said: no new pod starts there, and replicas
+    wait that it would have.
     """
 
     cluster: str

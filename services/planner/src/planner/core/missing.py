@@ -12,7 +12,7 @@ from planner.core.manifests.templates import is_newest
 from planner.core.state import PlannerState
 from planner.core.subject import Subject
 from planner.core.workload import Workload, said_missing
-from spillway.events import STATE_ABSENT, WorkloadDeclared
+from spillway.events import STATE_ABSENT, STATE_DEPENDENCY_MISSING, WorkloadDeclared
 from spillway.model import ObjectReference, Part
 from spillway.texts import object_name
 
@@ -92,6 +92,18 @@ def waited_for(
 def texts(missing: Mapping[str, Missing]) -> dict[str, str]:
     """By cluster, for people."""
     return {cluster: ", ".join(map(object_name, named)) for cluster, named in missing.items()}
+
+
+def warnings(lacking: Mapping[str, Missing], parts: Iterable[Part]) -> tuple[str, ...]:
+    """For people, as soon as it is known, what clusters lack that were given replicas. lacking: by cluster."""
+    clusters: dict[str, list[str]] = {}
+    used = {part.cluster: lacking.get(part.cluster, ()) for part in parts if part.replicas and not part.removing}
+    for cluster, what in sorted(texts(used).items()):
+        clusters.setdefault(what, []).append(cluster)
+    clusters.pop("", None)
+    then = "no new pod starts there before it is made; `spillway explain` and `spillway apply --wait` say when it is"
+    named = sorted(clusters.items())[: words.NAMED_MAX]
+    return tuple(f"{STATE_DEPENDENCY_MISSING}: {words.missing_in(what, where)}: {then}" for what, where in named)
 
 
 def after_room(state: PlannerState, subject: Subject, parts: Iterable[Part]) -> str:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from dataclasses import replace
+from typing import Final
 
 from planner.core.explaining.witness import shown
 from spillway.events import SHAPE_ADMITTED, SHAPE_FORBIDDEN, SHAPE_REFUSED, ShapeAdmitted
@@ -208,6 +209,12 @@ def elsewhere(
 # ── For people ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
+NOT_ASKED_YET: Final = (
+    "planned as declared: what pods of this template become there is not known yet, nor whether all that it names is "
+    "there; `spillway explain` says it once the cluster has answered, `spillway apply --wait` while it waits"
+)
+
+
 def planned_without(shapes: AdmittedShapes, digest: str, clusters: Iterable[str]) -> tuple[str, ...]:
     """Why replicas were planned as their template says where nobody knows what pods of it become."""
     silent, found = [], dict[str, list[str]]()
@@ -223,7 +230,7 @@ def planned_without(shapes: AdmittedShapes, digest: str, clusters: Iterable[str]
         elif said.state != SHAPE_ADMITTED:
             found.setdefault(f"planned as declared: it could not be asked: {said.message}", []).append(cluster)
     if silent:
-        found["planned as declared: what pods of this template become there is not known yet"] = silent
+        found[NOT_ASKED_YET] = silent
     return tuple(f"{', '.join(names)}: {why}" for why, names in found.items())
 
 

@@ -1,7 +1,7 @@
 """From a request to events: what is declared, where its replicas go, and the record of why. Changes no state itself."""
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 
 from planner.core import placing
 from planner.core.closing import orphans_to_settle
@@ -13,6 +13,8 @@ from planner.core.manifests.kinds import JOB
 from planner.core.manifests.policy import TIERS_BY_WORK
 from planner.core.manifests.request import Declaration, check_replicas, read_manifests
 from planner.core.manifests.templates import read_template
+from planner.core.missing import Missing, lacking_in
+from planner.core.missing import warnings as missing_warnings
 from planner.core.moving.allowance import CAUSE_MIGRATE
 from planner.core.placing import Placed
 from planner.core.requests import declaring, membership, migrating, transfer
@@ -57,13 +59,15 @@ class Decided:
 
 @dataclass(frozen=True, slots=True)
 class Unanswered:
-    """What was decided on a request, before its answer is part of the declaration."""
+    """What was decided on a request, before its answer is part of the declaration. lacking: by cluster, what it lacks
+    of what the newest template names, as far as clusters have said."""
 
     declared: WorkloadDeclared
     dependencies: tuple[DependencyDeclared, ...]
     placed: Placed
     unmodelled: tuple[str, ...]
     warnings: tuple[str, ...] = ()
+    lacking: Mapping[str, Missing] = field(default_factory=dict)
 
 
 def apply(state: PlannerState, request: ApplyRequest, moment: Moment) -> Decided:
@@ -74,7 +78,7 @@ def apply(state: PlannerState, request: ApplyRequest, moment: Moment) -> Decided
     answer = remembered_answer(state.rules, state.workloads.get(key), request.idempotency_key, digest, moment)
     if answer is not None:
         return Decided((), answer)
-    declared, placed = _placed(state, declaration, moment)
+    declared, placed, lacking = _placed(state, declaration, moment)
     dependencies = declaring.dependencies(declaration, declared)
     used = [part.cluster for part in placed.placement.parts if part.replicas]
     unmodelled, unknown = known_of(state.admitted, declaration.shape, used)
@@ -87,18 +91,20 @@ def apply(state: PlannerState, request: ApplyRequest, moment: Moment) -> Decided
         *unknown,
         *orphans_to_settle(state, key, declaration.kind, listed),
     )
-    decided = Unanswered(declared, dependencies, placed, unmodelled, warnings)
+    decided = Unanswered(declared, dependencies, placed, unmodelled, warnings, lacking)
     return answer_with(state, decided, request.idempotency_key, digest, moment)
 
 
 def would_use(state: PlannerState, declaration: Declaration, moment: Moment) -> frozenset[str]:
     """The clusters that its replicas would go to as things are. As apply where that refuses it, or cannot decide."""
-    _, placed = _placed(state, declaration, moment)
+    _, placed, _ = _placed(state, declaration, moment)
     return frozenset(part.cluster for part in placed.placement.parts if part.replicas and not part.removing)
 
 
-def _placed(state: PlannerState, declaration: Declaration, moment: Moment) -> tuple[WorkloadDeclared, Placed]:
-    """What is declared, before its answer is part of it, and where its replicas go."""
+def _placed(
+    state: PlannerState, declaration: Declaration, moment: Moment
+) -> tuple[WorkloadDeclared, Placed, Mapping[str, Missing]]:
+    """What is declared, before its answer is part of it; where its replicas go; and Unanswered.lacking."""
     known = state.workloads.get((declaration.namespace, declaration.name))
     if known is not None and known.declared.deleting and known.parts:
         raise RequestError("FAILED_PRECONDITION", f"workload {'/'.join(known.key)}: Deleting: {_still_there(known)}")
@@ -112,7 +118,7 @@ def _placed(state: PlannerState, declaration: Declaration, moment: Moment) -> tu
     subject = Subject(declared, read_template(declared.manifest, declared.namespace), known)
     placed = _waited(declared, moment, lambda settled: placing.roll(state, subject, moment, "Apply", settled=settled))
     _refuse_what_cannot_be(declared, placed.division, moment)
-    return declaring.with_templates(declared, known, placed.placement.parts), placed
+    return declaring.with_templates(declared, known, placed.placement.parts), placed, lacking_in(state, subject)
 
 
 def scale(state: PlannerState, request: ScaleRequest, moment: Moment) -> Decided:
@@ -143,7 +149,8 @@ def scale(state: PlannerState, request: ScaleRequest, moment: Moment) -> Decided
     placed = _waited(declared, moment, lambda settled: placing.place(state, subject, moment, "Scale", settled=settled))
     _refuse_part(declared, placed.division, moment)
     declared = declaring.with_templates(declared, known, placed.placement.parts)
-    decided = Unanswered(declared, (), placed, unmodelled_of(state, known, placed.placement.parts))
+    unmodelled = unmodelled_of(state, known, placed.placement.parts)
+    decided = Unanswered(declared, (), placed, unmodelled, lacking=lacking_in(state, subject))
     return answer_with(state, decided, request.idempotency_key, digest, moment)
 
 
@@ -261,7 +268,9 @@ def answer_with(state: PlannerState, decided: Unanswered, key: str, digest: str,
     """Adds the answer to the declaration, so that it is in the log with what it answers."""
     declared, placed = decided.declared, decided.placed
     reply = placement_reply(state, declared, placed.placement, placed.division, decided.unmodelled)
-    reply = replace(reply, warnings=decided.warnings)
+    missing = missing_warnings(decided.lacking, placed.placement.parts)
+    parts = tuple(replace(part, missing=decided.lacking.get(part.cluster, part.missing)) for part in reply.parts)
+    reply = replace(reply, parts=parts, warnings=(*missing, *decided.warnings))
     declared = with_answer(state.rules, declared, key, digest, reply, moment)
     known = state.workloads.get((declared.namespace, declared.name))
     if known is not None and known.declared == declared and not placed.events:
