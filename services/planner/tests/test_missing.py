@@ -175,6 +175,8 @@ def test_a_minimum_where_it_is_missing_waits_there_when_no_other_of_the_tier_has
     world.members["own-2"].has = True
     world.run(90)
     assert (world.kept(), world.workload().unplaced) == ({"own-2": 4}, 2)
+
+
 def test_what_is_known_to_be_missing_is_said_in_the_answer_with_object_and_clusters() -> None:
     """Of the clusters that get replicas alone; what a cluster was not asked yet is not said of it."""
     world = MissingWorld(own_1=4, own_2=4, cloud_1=8)
