@@ -70,6 +70,21 @@ def test_pods_that_came_and_went_before_a_take_over_are_gone() -> None:
     assert list(made.state.inputs[KEY].clusters.by_name) == ["own-1"]
 
 
+def test_a_tombstone_in_the_millisecond_of_two_values_is_decided_on_after_both() -> None:
+    """The second value is decided on a millisecond later than it bears; the time of a state never goes back."""
+    shares = [{"supplyClass": one, "percent": 50} for one in ("idle", "cloud")]
+    made = begun(own(minReplicas=0, maxReplicas=5, headroom=shares), replicas=2)
+    made.say(pods("own-1", [500, 500], at(20)))
+    for supply_class in ("idle", "cloud"):
+        made.say(load("headroom", 0, at(30), series=supply_class, trouble="unknown"))
+    before_ms = made.state.scaled[KEY].remembered.at_ms
+    assert before_ms > at(30)
+    made.forget_pods("own-1")
+    made.until(at(31))
+    assert made.states_ms == sorted(made.states_ms)
+    assert made.states_ms[-1] > before_ms
+
+
 OBJECT = {
     "type": "Object",
     "object": {

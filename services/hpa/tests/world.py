@@ -8,7 +8,7 @@ from hpa.core.heard.heard import Heard
 from hpa.core.requests.answers import explain
 from hpa.core.rules import Rules
 from hpa.core.state import HpaState
-from spillway.addresses import WORKLOADS, Tombstone, address_of, workload_address
+from spillway.addresses import WORKLOADS, Tombstone, address_of, pods_address, workload_address
 from spillway.events import Event, WorkloadDeclared
 from spillway.events_scaling import (
     BacklogObserved,
@@ -21,6 +21,7 @@ from spillway.events_scaling import (
     PodsObserved,
     ScaleDecided,
     ScalePolicyDeclared,
+    ScaleStateChanged,
 )
 from spillway.model import Generation, Policy
 
@@ -184,6 +185,15 @@ class World:
 
     def gone(self) -> None:
         self._written(self.state.hear(self._append(Tombstone(workload_address(WORKLOADS, *KEY))), self.now_ms))
+
+    def forget_pods(self, cluster: str) -> None:
+        """Of this workload none runs there any more."""
+        self._written(self.state.hear(self._append(Tombstone(pods_address(*KEY, cluster))), self.now_ms))
+
+    @property
+    def states_ms(self) -> list[int]:
+        """The times of its states, in the log's order."""
+        return [one.event.at_ms for one in self.log if isinstance(one.event, ScaleStateChanged)]
 
     def until(self, at_ms: int) -> None:
         """Time passes; what is due is decided."""

@@ -449,8 +449,10 @@ class HpaState:
         return at_ms < now_ms - self.rules.missed_ms
 
     def _put_off(self, scaled: Scaled, now_ms: int) -> None:
-        scaled.due = Due(now_ms, "what was heard late")
-        heapq.heappush(self._dues, (now_ms, scaled.key))
+        """To now, or after the last decision: of inputs of one millisecond each is decided on one later."""
+        due_ms = max(now_ms, scaled.remembered.at_ms + 1)
+        scaled.due = Due(due_ms, "what was heard late")
+        heapq.heappush(self._dues, (due_ms, scaled.key))
         self._unwritten[scaled.key] = None
 
     def _catch_up(self, scaled: Scaled, at_ms: int, now_ms: int) -> list[Event]:
