@@ -71,9 +71,12 @@ class DependencyOracle:
         return {"waited for missing": len(self._waited)}
 
     def _note_wait(self, owner: str, workload: Workload, now: float) -> None:
-        """Since when a workload's newest template has no minute left: a decision said so of one of its parts."""
+        """Since when a workload's newest template has no minute left: a decision said so of one of its parts.
+
+        What is declared again after its deletion has a minute of its own, whatever its template.
+        """
         place, template = (owner, workload.key), workload.shape.template
-        if place in self._over and self._over[place][0] != template:
+        if place in self._over and (self._over[place][0] != template or workload.declared.deleting):
             del self._over[place]
         if any(part.missing and is_newest(part, workload.declared) for part in workload.parts.values()):
             self._over.setdefault(place, (template, now))

@@ -84,6 +84,7 @@ KEPT_REPEATS: dict[int, str] = {
     770894: "none: pods waited for less than the time between two looks of the check, and had a node recalled",
     780174: "none: what was missing was made and pods were bound, and the planner had not heard of it yet",
     803075: "values of one millisecond were decided on, and then a tombstone one millisecond before them",
+    790150: "none: a workload was declared again after its deletion, and had a minute of its own for what is missing",
     771167: "a roll where the watches were silent: pods that no record showed were let go as if none had bound",
     771199: "a minimum where the Secret was missing kept a replica from a cluster of the tier that had it",
     771041: "a cluster left and joined again between two readings, and nobody said its capacity again",
