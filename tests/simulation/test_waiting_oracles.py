@@ -116,6 +116,15 @@ async def test_what_runs_is_not_taken_back(judges: Judges) -> None:
     assert "2 of 3 taken back, and 2 ran there all the time" in judges.said[0]
 
 
+async def test_what_runs_may_be_taken_back_where_nobody_could_hear_of_it(judges: Judges) -> None:
+    scale_by_hand(judges.member, NAME, 3)
+    await judges.look()
+    judges.take_backs.placed("Apply", None, placed(3))
+    judges.sights.note_versions_back(MEMBER, asyncio.get_running_loop().time())
+    judges.take_backs.placed(TAKE_BACK, placed(3), placed(1, 2))
+    assert judges.said == []
+
+
 @pytest.mark.parametrize(("heard_seconds", "said"), [(-1.0, ["2 run there"]), (3600.0, [])])
 async def test_what_runs_is_not_lowered_for_what_is_missing_once_the_planner_could_hear_of_it(
     judges: Judges, monkeypatch: pytest.MonkeyPatch, heard_seconds: float, said: list[str]

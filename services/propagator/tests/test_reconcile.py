@@ -316,15 +316,15 @@ ROWS = {
         History(V, corrections=(0.0, 1.0, 2.0), right=4),
         said("DependencyMissing", "Secret shop/web-key"),
     ),
-    "older, missing reference is no new one": (
+    "older, the same template, its number alone changes": (
         PLAIN,
-        Live(workload(version=OLDER), template_refers_to=frozenset({SECRET})),
+        Live(written(OLDER, 2)),
         History(),
-        APPLY,
+        ALONE_ASKED,
     ),
-    "older without pods, references are new to it": (
+    "older without pods, the same template": (
         PLAIN,
-        Live(workload(version=OLDER, replicas=0), template_refers_to=frozenset({SECRET})),
+        Live(written(OLDER, 0)),
         History(),
         Look(frozenset({SECRET})),
     ),

@@ -165,6 +165,7 @@ class FaultInjector:
 
     async def _versions_back(self, fault: Fault) -> None:
         self._world.clusters[fault.on].begin_versions_again()
+        self._world.oracle.sights.note_versions_back(fault.on, self._world.loop.time())
 
     async def _quota(self, fault: Fault) -> None:
         cluster, name = self._world.clusters[fault.on], f"few-{fault.number}"

@@ -23,6 +23,7 @@ from spillway_simulation import members
 from spillway_simulation.brownfield import NAMESPACE
 from spillway_simulation.oracle import Known
 from spillway_simulation.scaling_script import HEADROOM, PARTITIONS, PolicyStep, Scaled
+from spillway_simulation.sights import SILENT_WATCH_SECONDS
 from spillway_simulation.users import answered
 from spillway_simulation.world import World
 
@@ -33,8 +34,6 @@ RESTS_AFTER_SECONDS = 45.0
 """So long after the last fault a loop may still decide: a window, a window of samples and an initialization of pods."""
 HEADROOM_RESTS_AFTER_SECONDS = 300.0
 """The same where one follows what is idle: each fall waits for pods' grace, and makes room that others may wait for."""
-SILENT_WATCH_SECONDS = 100.0
-"""So long nobody may know what changes in a member whose versions began again: its watches from before say nothing."""
 RESTING_SECONDS = 40.0
 """So long it is watched then: more than two windows."""
 

@@ -7,6 +7,9 @@ from sim.cluster import SimCluster
 from sim.core.kinds import Object
 from spillway_simulation.lending_state import ENDED, table
 
+SILENT_WATCH_SECONDS = 100.0
+"""So long nobody may know what changes in a member whose versions began again: its watches from before say nothing."""
+
 Key = tuple[str, str]
 """Namespace and name of the Deployment, which its pods bear as their label app."""
 
@@ -18,6 +21,14 @@ class Sights:
         self._clusters = clusters
         self._bound_at: dict[str, dict[str, float]] = defaultdict(dict)
         self._waited_at: dict[tuple[str, Key], dict[str, float]] = defaultdict(dict)
+        self._silent_until: dict[str, float] = {}
+
+    def note_versions_back(self, cluster: str, now: float) -> None:
+        self._silent_until[cluster] = now + SILENT_WATCH_SECONDS
+
+    def may_be_silent(self, cluster: str, now: float) -> bool:
+        """Whether the watches of a collector may say nothing of what changes there."""
+        return now < self._silent_until.get(cluster, now)
 
     def look(self, now: float) -> None:
         for name, cluster in self._clusters.items():

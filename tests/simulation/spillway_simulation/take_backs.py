@@ -55,7 +55,8 @@ class TakeBacks:
         if found is not None and (not members.is_ours(found) or self._is_orphan(was.cluster, found)):
             return  # Another's object has the name: its pods are none of the part's.
         ran = self._sights.bound_since(was.cluster, key, now - WAITS_SECONDS)
-        if taken > max(0, was.replicas - ran) and not self._rolls(was.cluster, key):
+        told = not self._sights.may_be_silent(was.cluster, now)
+        if told and taken > max(0, was.replicas - ran) and not self._rolls(was.cluster, key):
             self._violated(f"{name}: {taken} of {was.replicas} taken back, and {ran} ran there all the time")
         if found is not None and members.version_of(found) < was.version:
             self._violated(f"{name}: {taken} taken back, and the object has not heard of that part yet")

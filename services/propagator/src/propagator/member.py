@@ -36,7 +36,7 @@ from propagator.core.live import (
     replicas_managers,
     workload_from_manifest,
 )
-from propagator.core.manifests import Manifest, template_references
+from propagator.core.manifests import Manifest
 from propagator.namespaces import Namespaces
 from spillway import metrics
 from spillway.clusters.api import (
@@ -283,12 +283,11 @@ class Member:
 
 def _with_workload(live: Live, manifest: Manifest | None) -> Live:
     if manifest is None:
-        return replace(live, workload=None, template_refers_to=frozenset(), spec=None, managed=(), replicas_managers=())
+        return replace(live, workload=None, spec=None, managed=(), replicas_managers=())
     kind = str(manifest.get("kind", DEPLOYMENT))
     return replace(
         live,
         workload=workload_from_manifest(manifest),
-        template_refers_to=template_references(manifest),
         spec=declared_form(manifest, kind, KINDS[kind].api_version)["spec"],
         managed=tuple(manifest["metadata"].get("managedFields") or ()),
         replicas_managers=replicas_managers(manifest),

@@ -88,15 +88,13 @@ class LiveDependency:
 class Live:
     """looked: whether a thing exists, for each that has been looked up.
 
-    read: from the cluster for this purpose, not from a watch of labelled objects; only then are known
-    template_refers_to: what the present template refers to; spec: the object's without replicas; managed: its
-    managedFields; and replicas_managers: the field managers of spec.replicas. rivals: who else sets the replicas, None
-    before a look.
+    read: from the cluster for this purpose, not from a watch of labelled objects; only then are known spec: the
+    object's without replicas; managed: its managedFields; and replicas_managers: the field managers of spec.replicas.
+    rivals: who else sets the replicas, None before a look.
     """
 
     workload: LiveWorkload | None = None
     dependencies: Mapping[Reference, LiveDependency] = field(default_factory=dict)
-    template_refers_to: frozenset[Reference] = frozenset()
     looked: Mapping[Reference, bool] = field(default_factory=dict)
     read: bool = False
     spec: Mapping[str, Any] | None = None

@@ -329,7 +329,7 @@ def _workload(wanted: Wanted, live: Live, history: History, now: float, rules: R
     if len(corrections) >= rules.corrections_max and (corrects or fought):
         oldest = corrections[0] if corrections else now
         return _contested(live, rules, oldest + rules.window_seconds - now)
-    if not corrects:
+    if not corrects and not (alone and found.spec_replicas > 0):
         blocked = _missing_references(wanted, live)
         if blocked is not None:
             fewer = _fewer(part, found, history, len(corrections) < rules.corrections_max)
@@ -354,7 +354,7 @@ def _namespace(wanted: Wanted, live: Live, rules: Rules) -> Action | None:
 
 
 def _missing_references(wanted: Wanted, live: Live) -> Action | None:
-    """What the new template needs and the present one, if it has pods, does not; without pods nothing is needed.
+    """What the template needs, and is not there; without replicas nothing is needed.
 
     Of a part that has no replicas for want of something it is looked for all the same: they come once it is there.
     """
@@ -362,8 +362,6 @@ def _missing_references(wanted: Wanted, live: Live) -> Action | None:
     if wanted.part.replicas == 0 and not wanted.part.missing:
         return None
     needed = references(wanted.declaration, wanted.part)
-    if live.workload is not None and live.workload.spec_replicas > 0:
-        needed -= live.template_refers_to
     unknown = needed - live.looked.keys()
     if unknown:
         return Look(unknown)
