@@ -148,15 +148,16 @@ def _crowded(world: World, placement: PlacementDecided) -> bool:
 
 
 def room_beside_rolls(cluster: SimCluster, others: Iterable[str], cpu: int) -> int:
-    """How many more pods of so much cpu a cluster takes, less what rolls of others hold that its own pods stopped.
+    """How many more pods of so much cpu a cluster takes, less what rolls of others hold that stand.
 
     Such a roll holds what P4 and P5 say: for each old pod that runs the difference to a new one, and its surge, unless
-    that fits nowhere by itself. Where none of the cluster's own pods waits for a node a roll goes on: nothing is held.
+    that fits nowhere by itself. It stands where the cluster's own pods wait for a node, or where no node would take a
+    pod of it that waits; any other goes on, and nothing is held.
     """
     fits = members.room_by_node(cluster, cpu)
-    if all(members.is_bound(pod) for pod in members.pods_of(cluster, MINE, MINE)):
-        return sum(fits)
-    held = Counter(more for name in others for more in _held_by_roll(cluster, name))
+    crowded = any(not members.is_bound(pod) for pod in members.pods_of(cluster, MINE, MINE))
+    standing = [name for name in others if crowded or stands_half_done(cluster, name)]
+    held = Counter(more for name in standing for more in _held_by_roll(cluster, name))
     binding = {more: count for more, count in held.items() if members.room_for(cluster, more) >= count}
     lost = sum(count * min(-(-more // cpu), max(fits, default=0)) for more, count in binding.items())
     return max(0, sum(fits) - lost)
