@@ -87,6 +87,7 @@ KEPT_REPEATS: dict[int, str] = {
     790150: "none: a workload was declared again after its deletion, and had a minute of its own for what is missing",
     800712: "a new template was given to a cluster that lacked what it names, as the template before it had named it",
     780116: "none: a pod came to run where watches said nothing, for versions had begun again, and was taken back",
+    790300: "left: a larger template came while another one rolled; it stands, and holds what its old pod lacks",
     800310: "none: a roll stood, as replicas that were to leave stay, and held what its old pod lacks",
     771167: "a roll where the watches were silent: pods that no record showed were let go as if none had bound",
     771199: "a minimum where the Secret was missing kept a replica from a cluster of the tier that had it",
