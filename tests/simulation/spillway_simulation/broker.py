@@ -13,11 +13,11 @@ from spillway_simulation.loop import OWNER
 
 SETTINGS = LocalSettings(partitions_cluster=3, partitions_workload=2, idle_batch_seconds=2.0)
 
-Observe = Callable[[Sequence[Outgoing], str], None]
+Observe = Callable[[Sequence[Outgoing], str, Sequence[Position]], None]
 
 
 class SimBroker(LocalBroker):
-    """Who reads is known by the context that reads. observe(records, source) hears of everything that was appended."""
+    """Who reads is known by the context that reads. observe(records, source, positions) hears all that was appended."""
 
     def __init__(self, random: Random, observe: Observe) -> None:
         super().__init__(SETTINGS)
@@ -56,7 +56,7 @@ class SimBroker(LocalBroker):
         if failure is False:
             raise BusUnavailable("a fault was asked for")
         positions = super().append(records, fleet, source, marked)
-        self._observe(records, source)
+        self._observe(records, source, positions)
         if failure:
             raise BusUnavailable("a fault was asked for, after the write")
         return positions

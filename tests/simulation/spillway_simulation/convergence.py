@@ -12,6 +12,7 @@ from sim.cluster import SimCluster
 from spillway.events import PHASE_ACTIVE, STATE_ORPHANED, PlacementDecided
 from spillway.model import ClusterSelector, Part
 from spillway_simulation import members
+from spillway_simulation.beliefs import waits_for_config
 from spillway_simulation.brownfield import NAMESPACE, changed
 from spillway_simulation.brownfield_script import LOST, LOST_AND_BACK
 from spillway_simulation.dependencies import lacks, unresolved
@@ -71,7 +72,10 @@ def _of_user(world: World, planner: Planner, user: User) -> Iterator[str]:
     if lacking:
         yield from unresolved(world, planner, known, expected.needs)
     stands = _stands(world, planner, known) or _crowded(world, placement) or bool(lacking)
+    wait = {name for name in lacking if _waits_for_what_went(world.clusters[name], user.name)}
     for part in placement.parts:
+        if part.replicas_leaving and wait - {part.cluster}:
+            continue  # They leave once those that replace them are ready, and these wait for what is missing.
         if part.cluster in lacking:
             yield from _of_what_is_there(world.clusters[part.cluster], user, part)
             continue
@@ -87,6 +91,11 @@ def _of_user(world: World, planner: Planner, user: User) -> Iterator[str]:
         room = {name: room_beside_rolls(world.clusters[name], others, cpu) for name in takes}
         if any(room.values()):
             yield f"{user.name}: {placement.unplaced} wait ({placement.waiting_for}) while {room} would take more"
+
+
+def _waits_for_what_went(cluster: SimCluster, name: str) -> bool:
+    """Whether a pod there waits on its node for what was deleted after its template had been there."""
+    return any(waits_for_config(cluster, pod) for pod in members.pods_of(cluster, NAMESPACE, name))
 
 
 def _may_have_been_given_up(world: World, name: str) -> bool:

@@ -39,13 +39,14 @@ from spillway.wire import decode
 from spillway_simulation import members
 from spillway_simulation.brake_oracle import BrakeOracle
 from spillway_simulation.lending_oracle import LendingOracle
+from spillway_simulation.log_oracle import LogOracle
 from spillway_simulation.need_oracle import NeedOracle
 from spillway_simulation.ownership import Ownership
 from spillway_simulation.read_oracle import ReadOracle
 from spillway_simulation.removals import Removals, available_of
 from spillway_simulation.scaling_oracle import SCALING, ScalingOracle, Told
 from spillway_simulation.sights import Sights
-from spillway_simulation.take_backs import TakeBacks
+from spillway_simulation.take_backs import TAKE_BACK, TakeBacks
 
 DEPLOYMENT_PATH = re.compile(r"^/apis/apps/v1/namespaces/([^/]+)/deployments/([^/]+)$")
 NODE_PATH = re.compile(r"^/api/v1/nodes/([^/]+)(?:/status)?$")
@@ -107,6 +108,7 @@ class Oracle:
             self.sights.bound_since,
         )
         self.scaling = ScalingOracle(self.violated, was_told)
+        self.log = LogOracle(self.violated)
         self.take_backs = TakeBacks(clusters, self.sights, self.violated, self.ownership.is_orphan)
         self.needs = NeedOracle(
             clusters, self.sights, self.brakes, self.violated, self._cpu_least, self._promised_in, self._unplaced
@@ -238,6 +240,7 @@ class Oracle:
         self.brakes.placed(cause, known.placement, placement)
         self.take_backs.placed(cause, known.placement, placement)
         self.removals.placed(known.placement, placement, declared)
+        self._note_growth(key, known, placement, cause)
         for cluster in (before.keys() - {part.cluster for part in placement.parts}) & self.removals.lost:
             self.ownership.given_up(cluster, key, max(known.parts[cluster], default=NO_GENERATION))
         known.placement, known.generation = placement, placement.generation
@@ -245,6 +248,17 @@ class Oracle:
             was = before.get(part.cluster)
             if not part.removing and part.replicas > (was.replicas if was else 0):
                 self._check_room(name, part.cluster)
+
+    def _note_growth(self, key: Key, known: Known, placement: PlacementDecided, cause: str) -> None:
+        before = {part.cluster: part for part in known.placement.parts} if known.placement else {}
+        if cause == TAKE_BACK:
+            kept = {part.cluster: part.replicas_kept for part in placement.parts}
+            for cluster in (one.cluster for one in before.values() if one.replicas_kept > kept.get(one.cluster, 0)):
+                self.log.taken_back(key, cluster, known.cpu)
+        for part in placement.parts:
+            was = before.get(part.cluster)
+            if part.replicas > (was.replicas if was is not None else 0) and not (part.removing or part.adopting):
+                self.log.grown(key, part, known.cpu)
 
     def _on_part(self, name: str, known: Known, part: Part, before: Part | None, template: int) -> None:
         """template: the number of the newest one."""
@@ -343,6 +357,8 @@ class Oracle:
         """seen: the object before and after it, and how many of its pods were available before."""
         before, after, available = seen
         body, known, adopted = json.loads(request.body or b"{}"), self.workloads.get(key), False
+        if request.method != "DELETE" and before is not None and not body["metadata"].get("resourceVersion"):
+            self.violated(f"{'/'.join(key)} in {cluster}: {request.method} without the version that was seen")
         if request.method == "DELETE":
             self._on_delete(cluster, key, before, available)
         elif before is not None and after is not None and "spec" not in body:

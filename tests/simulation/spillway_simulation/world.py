@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from contextvars import Context
 from dataclasses import dataclass, replace
 from random import Random
@@ -19,6 +19,7 @@ from planner.settings import PlannerSettings
 from sim.cluster import SimCluster
 from sim.settings import NodeSpec
 from sim.settings import Settings as SimSettings
+from spillway.bus import Outgoing, Position
 from spillway.clusters.api import ClusterApi, ClusterApiSettings, ClusterUnreachable
 from spillway.events import ClusterJoined
 from spillway.store import MemoryStore
@@ -29,6 +30,7 @@ from spillway_simulation.brownfield import NAMESPACE, TAKES_OVER, look_of, plant
 from spillway_simulation.dependency_oracle import DependencyOracle
 from spillway_simulation.lending_oracle import IN_FLIGHT_SECONDS, LendingOracle, counted_twice
 from spillway_simulation.lending_script import POOL
+from spillway_simulation.log_oracle import AGE_MAX_SECONDS
 from spillway_simulation.loop import VirtualLoop
 from spillway_simulation.network import Network, SimulatedTransport
 from spillway_simulation.oracle import Oracle
@@ -49,7 +51,7 @@ PLANNER = PlannerSettings(
     tick_seconds=0.5,
     hold_max_seconds=60.0,
     hold_not_owned_max_seconds=60.0,
-    capacity_age_max_seconds=12.0,
+    capacity_age_max_seconds=AGE_MAX_SECONDS,
     confirmation_kept_seconds=10.0,
     home_after_seconds=15.0,
     headroom_seconds=2.0,
@@ -139,7 +141,7 @@ class World:
         if script.is_read:
             self.oracle.reads = ReadOracle(self.oracle.violated)
         self.store = MemoryStore()
-        self.broker = SimBroker(Random(f"{script.seed}/log"), self.oracle.on_records)
+        self.broker = SimBroker(Random(f"{script.seed}/log"), self._on_records)
         self.network = Network(Random(f"{script.seed}/network"), loop.context_of(""))
         self.platform = SimulatedPlatform(self.broker, self.store, self.clusters, PLANNER, SNAPSHOT, PROPAGATOR, HPA)
         if script.dependencies is not None:
@@ -160,6 +162,10 @@ class World:
             self._plant(cluster)
             cluster.start()
         self.oracle.note_room()
+
+    def _on_records(self, records: Sequence[Outgoing], source: str, positions: Sequence[Position]) -> None:
+        self.oracle.log.on_records(records, positions, source)
+        self.oracle.on_records(records, source)
 
     def _plant(self, cluster: SimCluster) -> None:
         """What it has before anything is asked; of what nobody takes over it is known how it looks."""

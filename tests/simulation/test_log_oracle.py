@@ -1,0 +1,184 @@
+"""What the check of the log says of a few records, each of which breaks one of its rules."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from hpa.core.sizing.composing import Due
+from hpa.core.stored import Stored, stored_bytes
+from spillway.bus import Position
+from spillway.dead_letters import outgoing
+from spillway.events import CapacityChanged, CapacityReported, Event, PlacementDecided, TurnTaken, WorkloadObserved
+from spillway.events_scaling import ScaleDecided, ScaleStateChanged
+from spillway.model import Generation, Part
+
+sys.path.insert(0, str(Path(__file__).parent))
+from spillway_simulation import log_oracle
+from spillway_simulation.log_oracle import LogOracle
+
+CLUSTER, KEY = "own-1", ("shop", "web")
+SNAPSHOT, PLANNER, PROPAGATOR, HPA = (
+    "spillway/snapshot-1",
+    "spillway/planner-1",
+    "spillway/propagator-1",
+    "spillway/hpa-1",
+)
+PART = Part(CLUSTER, Generation(0, 2), 2, 0, 2, False)
+
+
+class Log:
+    """A log of one partition for each topic, with the claims of one instance of each service at offset 0."""
+
+    def __init__(self) -> None:
+        self.said: list[str] = []
+        self.oracle = LogOracle(self.said.append)
+        self._ends: dict[str, int] = {}
+        self.wrote(SNAPSHOT, TurnTaken("snapshot", CLUSTER, "snapshot-1"))
+        self.wrote(PROPAGATOR, TurnTaken("propagator", CLUSTER, "propagator-1"))
+        self.wrote(PLANNER, TurnTaken("planner", "", "planner-1"))
+
+    def wrote(self, source: str, *events: Event) -> None:
+        """One transaction."""
+        records = [outgoing(event) for event in events]
+        positions = [Position(one.address.topic.name, 0, self._next(one.address.topic.name)) for one in records]
+        self.oracle.on_records(records, positions, source)
+
+    def _next(self, topic: str) -> int:
+        self._ends[topic] = self._ends.get(topic, -1) + 1
+        return self._ends[topic]
+
+
+def change(sequence: int, epoch: int = 0, age_ms: int = 100) -> CapacityChanged:
+    return CapacityChanged(CLUSTER, epoch, 0, sequence, age_ms, b"", (), (), (), "")
+
+
+def whole(sequence: int, as_of_offset: int) -> CapacityReported:
+    return CapacityReported(CLUSTER, 0, 0, 1, sequence, as_of_offset, b"", ())
+
+
+def status(epoch: int) -> WorkloadObserved:
+    return WorkloadObserved(*KEY, CLUSTER, epoch, 1, PART.version, "Present", "", 2, 2, 2, 2, 2)
+
+
+def placed(epoch: int) -> PlacementDecided:
+    return PlacementDecided(*KEY, Generation(epoch, 1), 1, (PART,), 0, "")
+
+
+def state(at_ms: int, due_ms: int = 0, offset: int = 5) -> ScaleStateChanged:
+    due = Due(due_ms, "a window opens") if due_ms else None
+    positions = (("spillway.load.v1/0", offset),)
+    return ScaleStateChanged(
+        *KEY, Generation(1, at_ms), Generation(1, 1), at_ms, positions, stored_bytes(Stored(due=due))
+    )
+
+
+SIZE = ScaleDecided(*KEY, Generation(1, 9), "web", "ScalePolicy", 3, 2, 1000, "")
+
+
+async def test_records_that_keep_the_rules_are_not_complained_of() -> None:
+    log = Log()
+    log.wrote(SNAPSHOT, change(1), change(2))
+    log.wrote(SNAPSHOT, whole(2, 3))
+    log.wrote(SNAPSHOT, change(3))
+    log.wrote(PROPAGATOR, status(0))
+    log.wrote(PLANNER, placed(0))
+    log.wrote(HPA, state(1000, due_ms=2000), SIZE)
+    log.wrote(HPA, state(2000))
+    log.oracle.grown(KEY, PART, 500)
+    assert log.said == []
+
+
+@pytest.mark.parametrize(
+    ("source", "event", "said"),
+    [
+        pytest.param(SNAPSHOT, change(1, epoch=1), "the epoch 1, which nobody claimed there", id="change"),
+        pytest.param(PROPAGATOR, status(1), "the epoch 1, which nobody claimed there", id="status"),
+        pytest.param(PLANNER, placed(1), "the epoch 1, which nobody claimed there", id="placement"),
+        pytest.param("spillway/snapshot-2", change(1), f"the epoch 0, which {SNAPSHOT} claimed", id="another's"),
+    ],
+)
+async def test_an_epoch_is_the_offset_of_its_owners_claim(source: str, event: Event, said: str) -> None:
+    log = Log()
+    log.wrote(source, event)
+    assert [said in sentence for sentence in log.said] == [True]
+
+
+async def test_a_whole_block_is_as_of_its_last_change() -> None:
+    log = Log()
+    log.wrote(SNAPSHOT, change(1), change(2))
+    log.wrote(SNAPSHOT, whole(1, 2))
+    assert "said to be as of change 1, after 2" in log.said[0]
+
+
+async def test_nobody_goes_on_behind_a_change_that_a_whole_block_does_not_hold() -> None:
+    log = Log()
+    log.wrote(SNAPSHOT, change(1))
+    log.wrote(SNAPSHOT, whole(1, 3))
+    log.wrote(SNAPSHOT, change(2))
+    assert "goes on behind change 2" in log.said[0]
+
+
+async def test_a_silent_cluster_is_known_as_it_was_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(log_oracle, "SAID_SECONDS", -1.0)
+    log = Log()
+    log.oracle.silent(CLUSTER, begins=True)
+    log.wrote(SNAPSHOT, change(1, age_ms=-1))
+    assert log.said == [], "nothing is known of it"
+    log.wrote(SNAPSHOT, change(2, age_ms=0))
+    assert "said to be known as it was 0 ms ago" in log.said[0]
+    log.oracle.silent(CLUSTER, begins=False)
+    log.wrote(SNAPSHOT, change(3, age_ms=0))
+    assert len(log.said) == 1
+
+
+async def test_nothing_is_placed_on_what_is_old() -> None:
+    log = Log()
+    log.wrote(SNAPSHOT, change(1, age_ms=60_000))
+    log.wrote(SNAPSHOT, change(2, age_ms=-1))
+    log.oracle.grown(KEY, PART, 500)
+    assert "what is known of it was" in log.said[0]
+
+
+async def test_nothing_is_placed_where_some_were_just_taken_back() -> None:
+    log = Log()
+    log.wrote(SNAPSHOT, change(1))
+    log.oracle.taken_back(KEY, CLUSTER, 500)
+    log.oracle.grown(KEY, PART, 250)
+    assert log.said == [], "another shape"
+    log.oracle.grown(KEY, PART, 500)
+    assert "after some were taken back" in log.said[0]
+    log.wrote(PLANNER, TurnTaken("planner", "", "planner-1"))
+    log.oracle.grown(KEY, PART, 500)
+    assert len(log.said) == 1, "who takes over knows of no hold"
+
+
+async def test_a_size_is_decided_with_its_state() -> None:
+    log = Log()
+    log.wrote(HPA, SIZE)
+    assert "its state is in no record beside it" in log.said[0]
+
+
+async def test_what_is_due_is_decided_as_of_then() -> None:
+    log = Log()
+    log.wrote(HPA, state(1000, due_ms=2000))
+    log.wrote(HPA, state(3000, offset=6))
+    assert log.said == [], "something was read"
+    log.wrote(HPA, state(4000, due_ms=5000, offset=7))
+    log.wrote(HPA, state(5200, offset=7))
+    assert "decided as of 5200 ms, and it was due at 5000 ms" in log.said[0]
+
+
+async def test_nothing_is_decided_twice_on_what_was_read() -> None:
+    log = Log()
+    log.wrote(HPA, state(1000))
+    log.wrote(HPA, state(1001))
+    assert log.said == [], "of one millisecond"
+    log.wrote(HPA, state(2000))
+    assert "nothing new was read" in log.said[0]
+
+
+async def test_a_state_says_what_it_has_read() -> None:
+    log = Log()
+    log.wrote(HPA, ScaleStateChanged(*KEY, Generation(1, 1), Generation(1, 1), 1000, (), b""))
+    assert "does not say what it has read" in log.said[0]
