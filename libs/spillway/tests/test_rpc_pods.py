@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from spillway.api import ApplyRequest, BatchItem, PlanBatchRequest, RequestError, ScaleRequest
+from spillway.api import AdoptRequest, ApplyRequest, BatchItem, PlanBatchRequest, RequestError, ScaleRequest
 from spillway.kubernetes.pod_security import ANY, BASELINE, RESTRICTED
 from spillway.reasons import PODS_NOT_ALLOWED
 from spillway.rpc.callers import Caller, callers_of
@@ -146,3 +146,28 @@ async def test_many_violations_are_counted_and_three_are_named() -> None:
 def test_what_the_file_may_not_say_is_refused(field: str) -> None:
     with pytest.raises(Exception, match=field):
         caller(SHOP, **{field: "privileged"})
+
+
+@pytest.mark.parametrize(
+    ("text", "code", "refused"),
+    [
+        (policy(0), "", ""),
+        (policy(1_000_000_000), "PERMISSION_DENIED", "policy: caller 'shop' may not have this: spec.priority"),
+        (service(externalIPs=["10.96.0.10"]), "PERMISSION_DENIED", "policy: caller 'shop' may not have this: spec.ext"),
+        (policy(0).replace("shop", "bank"), "PERMISSION_DENIED", "bank"),
+        (policy(0) + " " * 1_000_000, "INVALID_ARGUMENT", "policy"),
+        ("kind: PlacementPolicy\nx: [" + "a," * 6_000 + "]\n", "INVALID_ARGUMENT", "values"),
+    ],
+    ids=["its own", "a high priority", "another kind", "another namespace", "too long", "too many values"],
+)
+async def test_the_policy_of_an_adoption_is_looked_at_as_any_manifest(
+    reading: ManifestReading, text: str, code: str, refused: str
+) -> None:
+    request = AdoptRequest("shop", "web", "deployment", ("own-1",), text)
+    try:
+        assert (await reading.checked(caller(SHOP), "adopt", request)).namespace == "shop"
+        found = RequestError("", "")
+    except RequestError as error:
+        found = error
+    assert found.code == code
+    assert refused in found.text

@@ -138,6 +138,14 @@ def test_what_runs_becomes_the_placement_and_nothing_is_held_for_it() -> None:
     assert code(lambda: adopting.ask(own.state, other, own.moment()))[0] == "INVALID_ARGUMENT"
 
 
+def test_nothing_but_a_policy_comes_along() -> None:
+    """A ConfigMap or a Service of the caller's would be made in the members without the checks of an Apply."""
+    own = fleet()
+    service = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "web"}, "spec": {}}
+    with pytest.raises(RequestError, match=r"policy\.kind: 'Service': expected PlacementPolicy or PropagationPolicy"):
+        adopt(own, request=replace(REQUEST, policy=texts(service)[0]))
+
+
 def test_a_policy_comes_along() -> None:
     own = fleet()
     spec = policy(tiers=[{"name": "one", "clusters": {"names": ["own-1"]}}])

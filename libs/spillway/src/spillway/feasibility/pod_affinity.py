@@ -67,11 +67,15 @@ def filter_by_spread(shape: Shape, nodes: ClusterNodes, verdict: Verdict) -> Ite
     keyed = nodes.live
     for spread in shape.spread:
         keyed = keyed & (nodes.domains(spread.key) != NO_DOMAIN)
+    counting: dict[tuple[bool, bool], Bools] = {}  # What many constraints ask alike is looked at once.
     for spread in shape.spread:
         verdict.out(nodes.domains(spread.key) == NO_DOMAIN, f"no label {spread.key}, over which it spreads")
         if not spread.selector.requirements:
             continue  # The scheduler counts no pod then, and one more is never too many.
-        ceiling = _ceiling(spread, shape, nodes, keyed)
+        honors = (spread.honor_affinity, spread.honor_taints)
+        if honors not in counting:
+            counting[honors] = _counting(spread, shape, nodes, keyed)
+        ceiling = _ceiling(spread, shape, nodes, counting[honors])
         if spread.others_only:
             height = ceiling.lowest
             full = ceiling.present > height
@@ -80,12 +84,18 @@ def filter_by_spread(shape: Shape, nodes: ClusterNodes, verdict: Verdict) -> Ite
             yield f"spread over {spread.key}", ceiling
 
 
-def _ceiling(spread: Spread, shape: Shape, nodes: ClusterNodes, keyed: Bools) -> Ceiling:
-    counting = Verdict(keyed)
+def _counting(spread: Spread, shape: Shape, nodes: ClusterNodes, keyed: Bools) -> Bools:
+    """[rows]: the nodes whose pods a constraint counts. Alike for all that honor the same."""
+    verdict = Verdict(keyed)
     if spread.honor_affinity:
-        filter_by_labels(shape, nodes, counting)
+        filter_by_labels(shape, nodes, verdict)
     if spread.honor_taints:
-        filter_by_taints(shape, nodes, counting)
+        filter_by_taints(shape, nodes, verdict)
+    return verdict.open
+
+
+def _ceiling(spread: Spread, shape: Shape, nodes: ClusterNodes, counting: Bools) -> Ceiling:
+    """counting: the nodes whose pods it counts."""
     requirements = spread.selector.requirements
     tables = nodes.pods.matching(
         (shape.namespace,),
@@ -93,9 +103,9 @@ def _ceiling(spread: Spread, shape: Shape, nodes: ClusterNodes, keyed: Bools) ->
     )
     domains = nodes.domains(spread.key)
     size = int(domains.max(initial=NO_DOMAIN)) + 1
-    counted = np.bincount(domains[counting.open], minlength=size) > 0
+    counted = np.bincount(domains[counting], minlength=size) > 0
     pods = nodes.pods.counts(tables, len(domains))
-    present = np.bincount(domains[counting.open], pods[counting.open], minlength=size).astype(np.int64)
+    present = np.bincount(domains[counting], pods[counting], minlength=size).astype(np.int64)
     few = int(np.count_nonzero(counted)) < spread.min_domains
     return Ceiling(domains, present, spread.max_skew, None if few else counted)
 

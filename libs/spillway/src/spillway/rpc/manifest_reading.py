@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from spillway import metrics
-from spillway.api import PlanBatchRequest, RequestError
+from spillway.api import AdoptRequest, PlanBatchRequest, RequestError
 from spillway.api_scaling import DeclarePolicyRequest
 from spillway.kubernetes.manifest_text import MANIFEST_BYTES_MAX, check_size, read_once
 from spillway.kubernetes.pod_security import ANY
@@ -97,6 +97,8 @@ def _manifests(request: Any) -> list[tuple[str, str]]:
         return [pair for item in request.items for pair in _manifests(item.apply)]
     if isinstance(request, DeclarePolicyRequest):
         return [("manifest", request.manifest)]
+    if isinstance(request, AdoptRequest):
+        return [("policy", request.policy)] if request.policy else []
     return [(f"manifests[{index}]", text) for index, text in enumerate(getattr(request, "manifests", ()))]
 
 
@@ -106,4 +108,6 @@ def _each_read(request: Any, read: Callable[[str], str]) -> Any:
         return PlanBatchRequest(tuple(items))
     if isinstance(request, DeclarePolicyRequest):
         return replace(request, manifest=read(request.manifest))
+    if isinstance(request, AdoptRequest):
+        return replace(request, policy=read(request.policy))
     return replace(request, manifests=tuple(map(read, request.manifests)))

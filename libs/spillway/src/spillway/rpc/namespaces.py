@@ -1,6 +1,6 @@
 """Which namespaces a request is about, and whether its caller may use them."""
 
-from spillway.api import ExplainRequest, FreezeRequest, PlanBatchRequest, RequestError, UnfreezeRequest
+from spillway.api import AdoptRequest, ExplainRequest, FreezeRequest, PlanBatchRequest, RequestError, UnfreezeRequest
 from spillway.api_scaling import DeclarePolicyRequest, ReportRequest
 from spillway.kubernetes.manifest_text import read_object
 from spillway.rpc.callers import Caller
@@ -39,6 +39,8 @@ def check_namespaces(caller: Caller, verb: str, request: object) -> None:
         caller.require(verb, request.namespace or DEFAULT_NAMESPACE)
     if manifests is None:
         caller.require(verb, _namespace_asked(request))
+        if isinstance(request, AdoptRequest) and (namespace := _namespace_of_policy(request)):
+            caller.require(verb, namespace)
         return
     for index, manifest in enumerate(manifests):
         if namespace := _namespace_of(manifest, f"manifests[{index}]"):
@@ -57,6 +59,10 @@ def _namespace_asked(request: object) -> str:
         return read_scope(request.scope).namespace
     namespace: str = getattr(request, "namespace", "")
     return namespace
+
+
+def _namespace_of_policy(request: AdoptRequest) -> str:
+    return _namespace_of(request.policy, "policy") if request.policy else ""
 
 
 def _namespace_of(manifest: str, where: str) -> str:

@@ -20,6 +20,7 @@ from planner.core.manifests.kinds import (
 )
 from planner.core.manifests.policy import REPLICAS_MAX
 from planner.core.manifests.templates import KEPT_CHARACTERS_MAX, READ_KEPT_MAX, checked_template
+from planner.core.manifests.terms import check_terms
 from spillway.api import RequestError, invalid
 from spillway.kubernetes.manifest_text import LABEL_NAME, NAME, canonical, check_name, read_object
 from spillway.kubernetes.pod_shape import convert, matches_labels, selector_of, shape_of
@@ -166,6 +167,7 @@ def _declaration(workload: dict[str, Any], dependencies: Iterable[dict[str, Any]
     elif kind.name != JOB:
         _check_strategy(spec)
     manifest = _as_declared(workload, namespace)
+    check_terms(spec["template"]["spec"], f"{kind.name}.spec.template.spec")
     pods = checked_template(manifest, namespace)
     return Declaration(
         kind=kind.name,

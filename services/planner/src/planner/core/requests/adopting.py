@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from planner.core.closing import DEPLOYMENT, keep_commands
 from planner.core.division.situation import Division
 from planner.core.manifests.policy import clusters_of_tiers
-from planner.core.manifests.request import read_manifests
+from planner.core.manifests.request import POLICY_KINDS, read_manifests
 from planner.core.placing import Placed, needed_events
 from planner.core.recording import CODE_VERSION
 from planner.core.requests import declaring
@@ -34,7 +34,7 @@ from spillway.events import (
 )
 from spillway.feasibility.cluster_view import NEVER, WorkloadKey
 from spillway.kubernetes.live_objects import first_difference
-from spillway.kubernetes.manifest_text import LABEL_NAME, check_name
+from spillway.kubernetes.manifest_text import LABEL_NAME, check_name, read_object
 from spillway.model import STRATEGY_DUPLICATED, ClusterInput, Part, Policy
 from spillway.texts import counted
 
@@ -81,6 +81,7 @@ def decide(state: PlannerState, request: AdoptRequest, found: Mapping[str, Workl
         "",
     )
     first = found[min(found)]
+    _refuse_other_kinds(request.policy)
     texts = (*texts_of(first), *((request.policy,) if request.policy else ()))
     waits = None if known is None or is_gone(known) else known
     kept = waits.declared.policy if waits is not None and not request.policy else None
@@ -169,6 +170,13 @@ def _to_be_scaled(state: PlannerState, declared: WorkloadDeclared) -> Iterator[s
     scaled_by = state.scalings.scaled_by(declared)
     if scaled_by:
         yield f"scaled by {scaled_by}: what it decides from now on counts, nothing that it decided before"
+
+
+def _refuse_other_kinds(policy: str) -> None:
+    """What goes along with a workload is found where it runs; a caller brings none with its policy."""
+    kind = read_object(policy, "policy")["kind"] if policy else POLICY_KINDS[0]
+    if kind not in POLICY_KINDS:
+        raise invalid("policy.kind", kind, " or ".join(POLICY_KINDS))
 
 
 def _refuse_copies(policy: Policy) -> None:
