@@ -1,5 +1,6 @@
 """What the check of the log says of a few records, each of which breaks one of its rules."""
 
+import asyncio
 import sys
 from pathlib import Path
 
@@ -146,6 +147,8 @@ async def test_nothing_is_placed_where_some_were_just_taken_back() -> None:
     log.oracle.taken_back(KEY, CLUSTER, 500)
     log.oracle.grown(KEY, PART, 250)
     assert log.said == [], "another shape"
+    log.oracle.grown(KEY, PART, 500, bound_at=asyncio.get_running_loop().time())
+    assert log.said == [], "a pod was bound since"
     log.oracle.grown(KEY, PART, 500)
     assert "after some were taken back" in log.said[0]
     log.wrote(PLANNER, TurnTaken("planner", "", "planner-1"))

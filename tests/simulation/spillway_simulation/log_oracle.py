@@ -95,14 +95,18 @@ class LogOracle:
         else:
             self._silent.pop(cluster, None)
 
-    def grown(self, key: Key, part: Part, cpu: int) -> None:
-        """More replicas were decided in a cluster than before. cpu: of one replica, in millicores."""
+    def grown(self, key: Key, part: Part, cpu: int, bound_at: float = -1.0) -> None:
+        """More replicas were decided in a cluster than before. cpu: of one replica, in millicores.
+
+        bound_at: when the last pod was bound there, which ends a hold.
+        """
         where, now = f"{'/'.join(key)} in {part.cluster}", _now()
         age = now - self._known_at.get(part.cluster, now)
         if age > AGE_MAX_SECONDS + SLACK_SECONDS:
             self._violated(f"{where}: more was placed there, and what is known of it was {age:.1f} s old")
         at, asked = self._taken_back.get((key, part.cluster), (now - HOLD_SECONDS, 0))
-        if asked == cpu and now < at + HOLD_SECONDS - SLACK_SECONDS and not part.replicas_by_name:
+        held = asked == cpu and now < at + HOLD_SECONDS - SLACK_SECONDS and bound_at < at - SLACK_SECONDS
+        if held and not part.replicas_by_name:
             self._violated(f"{where}: more was placed there {now - at:.1f} s after some were taken back")
 
     def taken_back(self, key: Key, cluster: str, cpu: int) -> None:

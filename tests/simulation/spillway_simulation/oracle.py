@@ -258,7 +258,7 @@ class Oracle:
         for part in placement.parts:
             was = before.get(part.cluster)
             if part.replicas > (was.replicas if was is not None else 0) and not (part.removing or part.adopting):
-                self.log.grown(key, part, known.cpu)
+                self.log.grown(key, part, known.cpu, self.sights.last_bound(part.cluster))
 
     def _on_part(self, name: str, known: Known, part: Part, before: Part | None, template: int) -> None:
         """template: the number of the newest one."""

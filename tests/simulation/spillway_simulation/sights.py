@@ -47,6 +47,10 @@ class Sights:
             for whose, pod in _pods(self._clusters[cluster])
         )
 
+    def last_bound(self, cluster: str) -> float:
+        """When a pod was seen bound there first, of those that were seen at all; below 0: never."""
+        return max(self._bound_at[cluster].values(), default=-1.0)
+
     def waited_since(self, cluster: str, key: Key, at: float) -> int:
         """Pods that had no node at that time or later, each once."""
         return sum(last >= at for last in self._waited_at[cluster, key].values())
