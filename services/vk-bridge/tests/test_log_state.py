@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from spillway.addresses import LENDING_RULES
+from spillway.addresses import LENDING, LENDING_RULES
 from spillway.events import PHASE_ACTIVE, PHASE_LEAVING, ClusterJoined, ClusterLeft, Event
 from spillway.events_lending import LendingDeclared, LendingRule, NodeLent, NodeReturned
 from spillway.model import Generation
@@ -22,6 +22,20 @@ def test_of_a_loan_the_later_word_counts_and_none_of_a_lower_epoch() -> None:
     state.apply(replace(LENT, sequence=2, loan=Generation(7, 2)))
     state.apply(replace(LENT, sequence=1))
     assert state.loan("own-1", "n1") == Generation(7, 2)
+
+
+def test_what_holds_is_to_be_said_again_behind_a_word_of_a_lower_epoch() -> None:
+    """Else it goes with compaction, and who starts then takes a node that was returned for lent."""
+    late = replace(LENT, epoch=6, sequence=9)
+    state = told(RETURNED)
+    assert not state.disputed("own-1")
+    state.apply(late)
+    assert state.disputed("own-1") == {"n1"}
+    state.apply(replace(RETURNED, epoch=8, sequence=1))
+    assert not state.disputed("own-1")
+    state.apply(late)
+    state.forget(LENDING.name, "own-1/n1")
+    assert not state.disputed("own-1")
 
 
 # ── Until when a cluster is worked on ───────────────────────────────────────────────────────────────────────────────

@@ -133,6 +133,8 @@ class OwnerWorker:
 
     async def run(self) -> None:
         log.info("cluster taken", cluster=self.cluster, epoch=self.epoch)
+        for node in sorted(self._state.disputed(self.cluster)):
+            self.contradict(node)  # While nobody had the turn nobody could.
         try:
             async with asyncio.TaskGroup() as group:
                 for work in (self._watch.run, self._records.run, self._review, self._resync, self._tend_copies):
@@ -205,9 +207,9 @@ class OwnerWorker:
         )
 
     def contradict(self, node: str) -> None:
-        """Somebody whose turn is over said something of its loan."""
+        """Somebody whose turn is over said something of its loan: what holds is said again, whoever said it before."""
         said = self._state.loans.get(self.cluster, {}).get(node)
-        if said is not None and said.epoch == self.epoch and self._records.waiting(node) is None:
+        if said is not None and self._records.waiting(node) is None:
             number = self.next_generation()
             self._records.say(replace(said, epoch=number.epoch, sequence=number.sequence))
 

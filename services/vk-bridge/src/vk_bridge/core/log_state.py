@@ -1,6 +1,6 @@
 """What the log tells a bridge: how clusters lend, what is recalled, who waits, and which loans stand."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 
 from spillway.addresses import (
     BRAKES,
@@ -54,6 +54,8 @@ class LogState:
         self._needed: dict[str, dict[tuple[str, str], CapacityNeeded]] = {}
         self._manifests: dict[tuple[str, str], bytes] = {}
         self._lending_changes: dict[str, int] = {}
+        self._disputed: dict[str, set[str]] = {}
+        """By cluster, nodes of whose loan the log's last record is of a turn that was over by then."""
         self._swept: dict[str, int] = {}
         """By cluster, how many changes had been told when it was seen to hold nothing of pools' pods."""
 
@@ -62,14 +64,20 @@ class LogState:
     def is_concerned(self, cluster: str) -> bool:
         """Whether a bridge has anything to do there.
 
-        It is declared, also as paused, has loans, may hold what pools' pods needed, or left something in a pool.
+        It is declared, also as paused, has loans, may hold what pools' pods needed, or left something in a pool; or of a
+        node of it is to be said again what holds.
         """
         return (
             cluster in self.declared
             or self._has_loans(cluster)
             or self.is_to_sweep(cluster)
             or any(True for _ in self.left_behind(cluster))
+            or bool(self.disputed(cluster))
         )
+
+    def disputed(self, cluster: str) -> Set[str]:
+        """Nodes of which what holds is to be said again: somebody whose turn was over has said something since."""
+        return self._disputed.get(cluster, frozenset())
 
     def lends_nothing(self, cluster: str) -> bool:
         """Whether nothing is lent there, nor is to be: what pools' pods needed there, nobody needs again."""
@@ -207,6 +215,7 @@ class LogState:
             self.declared.pop(key, None)
         elif topic == LENDING.name:
             self.loans.get(first, {}).pop(rest, None)
+            self._disputed.get(first, set()).discard(rest)
         elif topic == RECALLS.name:
             self.recalls.get(first, {}).pop(rest, None)
         elif topic == PENDING.name:
@@ -231,6 +240,9 @@ class LogState:
             if known != event:  # A bridge takes its own record in twice.
                 self._count_change(event.cluster)
             loans[event.node] = event
+            self._disputed.get(event.cluster, set()).discard(event.node)
+        elif event.epoch < known.epoch:
+            self._disputed.setdefault(event.cluster, set()).add(event.node)
 
     def _recall(self, event: NodeRecalled | RecallSettled) -> None:
         recalls = self.recalls.setdefault(event.cluster, {})
