@@ -162,16 +162,6 @@ async def test_a_size_is_decided_with_its_state() -> None:
     assert "its state is in no record beside it" in log.said[0]
 
 
-async def test_what_is_due_is_decided_as_of_then() -> None:
-    log = Log()
-    log.wrote(HPA, state(1000, due_ms=2000))
-    log.wrote(HPA, state(3000, offset=6))
-    assert log.said == [], "something was read"
-    log.wrote(HPA, state(4000, due_ms=5000, offset=7))
-    log.wrote(HPA, state(5200, offset=7))
-    assert "decided as of 5200 ms, and it was due at 5000 ms" in log.said[0]
-
-
 async def test_nothing_is_decided_twice_on_what_was_read() -> None:
     log = Log()
     log.wrote(HPA, state(1000))
@@ -179,6 +169,9 @@ async def test_nothing_is_decided_twice_on_what_was_read() -> None:
     assert log.said == [], "of one millisecond"
     log.wrote(HPA, state(2000))
     assert "nothing new was read" in log.said[0]
+    log.wrote(HPA, state(3000, offset=6), state(4000, due_ms=5000, offset=7))
+    log.wrote(HPA, state(5000, offset=7))
+    assert len(log.said) == 1, "something was read, or it was due"
 
 
 async def test_a_state_says_what_it_has_read() -> None:

@@ -162,13 +162,11 @@ class LogOracle:
         self._wholes[block] = Whole(event.sequence, event.as_of_offset)
 
     def _on_state(self, key: str, event: ScaleStateChanged) -> None:
-        """What nothing new was read for is decided when it was due, and not when somebody came to look."""
+        """Where nothing new was read nothing is decided anew, but for what was due."""
         stored, before = read_stored(event.state), self._states.get(key)
         due_ms = stored.due.at_ms if stored.due is not None else 0
         state = self._states[key] = State(event.positions, event.policy_generation, event.at_ms, due_ms)
         alike = before is not None and (before.positions, before.policy) == (state.positions, state.policy)
-        if before is not None and alike and 0 < before.due_ms < state.at_ms - DUE_SLACK_MS:
-            self._violated(f"{key}: decided as of {state.at_ms} ms, and it was due at {before.due_ms} ms")
         if alike and before is not None and not before.due_ms and state.at_ms > before.at_ms + DUE_SLACK_MS:
             self._violated(f"{key}: decided as of {state.at_ms} ms, and nothing new was read, nor was it due")
         if not event.positions:

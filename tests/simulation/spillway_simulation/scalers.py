@@ -30,8 +30,8 @@ from spillway_simulation.world import World
 CPU_TARGET_PERCENT = 60
 COOLDOWN_SECONDS = 6
 TOLERANCE = 0.1
-RESTS_AFTER_SECONDS = 45.0
-"""So long after the last fault a loop may still decide: a window, a window of samples and an initialization of pods."""
+RESTS_AFTER_SECONDS = 60.0
+"""So long after the last fault a loop may still decide: three steps down, each after a window and one of samples."""
 HEADROOM_RESTS_AFTER_SECONDS = 300.0
 """The same where one follows what is idle: each fall waits for pods' grace, and makes room that others may wait for."""
 RESTING_SECONDS = 40.0

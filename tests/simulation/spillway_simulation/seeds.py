@@ -90,6 +90,7 @@ KEPT_REPEATS: dict[int, str] = {
     790300: "left: a larger template came while another one rolled; it stands, and holds what its old pod lacks",
     800310: "none: a roll stood, as replicas that were to leave stay, and held what its old pod lacks",
     820033: "none: a move waited for a pod that waits for a Secret which was deleted after its template was there",
+    822201: "a bridge whose turn was over said that a node is lent, where nobody had a turn to answer any more",
     771167: "a roll where the watches were silent: pods that no record showed were let go as if none had bound",
     771199: "a minimum where the Secret was missing kept a replica from a cluster of the tier that had it",
     771041: "a cluster left and joined again between two readings, and nobody said its capacity again",
