@@ -64,8 +64,8 @@ class LogState:
     def is_concerned(self, cluster: str) -> bool:
         """Whether a bridge has anything to do there.
 
-        It is declared, also as paused, has loans, may hold what pools' pods needed, or left something in a pool; or of a
-        node of it is to be said again what holds.
+        It is declared, also as paused, has loans, may hold what pools' pods needed, or left something in a pool, or
+        what holds of one of its nodes is to be said again.
         """
         return (
             cluster in self.declared
