@@ -15,7 +15,7 @@ from .spillway_mutants.catalogue import FOLDER, Mutant
 from .spillway_mutants.judging import Unjudged, failed_tests, judged_by_seed, judged_by_tests
 from .spillway_mutants.ledger import GOING, KILLED, SEEDS, SURVIVES, TESTS, TIMEOUT, Row
 from .spillway_mutants.places import differing
-from .spillway_mutants.run import OTHER_SEEDS, Asked, Run, chosen_of, score
+from .spillway_mutants.run import FIRST_SEED, OTHER_SEEDS, Asked, Run, chosen_of, score
 from .spillway_mutants.workbench import Limits, NotRun, Ran, SeedRan, Workbench
 
 CORE = "libs/one/src/one_of_mutants/core.py"
@@ -292,6 +292,35 @@ def test_seeds_that_do_not_meet_a_mutant_count_and_are_not_run(simulated: Path) 
     meeting = every - 2
     said = f"{every} seeds, {meeting} meet it, {meeting} go otherwise"
     assert by_seeds(simulated, large, seeds=every + 1)["large"] == (SURVIVES, said)
+
+
+def test_fewer_seeds_do_not_stand_for_more(simulated: Path) -> None:
+    """Also where the code is another one by now. And a seed that noticed it is run, however few are asked for."""
+    large = mutant("large", "return max(first, second)", "return max(first, second) + 1")
+    far = FIRST_SEED + OTHER_SEEDS - 1
+    at_one = mutant("at one", "return max(first, second)", f"return 4 if first != {far} else 0")
+    new = replace(large, id="new")
+    nine = (SURVIVES, "9 seeds, 9 meet it, 9 go otherwise")
+    assert by_seeds(simulated, large, seeds=9)["large"] == nine
+    book = simulated.parent / "ledger.tsv"
+    ledger.append(Row("at one", SEEDS, KILLED, f"seed {far}: as it was", at_one.digest, "0", "abc"), book)
+    (simulated / "tests/simulation/spillway_simulation/one_more.py").write_text("")
+    asked = Run(Asked(SEEDS, (), 1, 2, again=False), (at_one, large, new), LIMITS, simulated, book)
+    assert [one.id for one in asked.todo(SEEDS)] == ["new", "at one"]
+    assert by_seeds(simulated, at_one, large, seeds=2) == {
+        "at one": (KILLED, f"seed {far}: it is too small"),
+        "large": nine,
+    }
+    assert by_seeds(simulated, large, seeds=8, again=True)["large"] == nine
+    assert by_seeds(simulated, large, seeds=10)["large"] == (SURVIVES, "10 seeds, 10 meet it, 10 go otherwise")
+
+
+def test_a_seed_that_noticed_it_once_and_not_now_is_none_of_those_asked_for(simulated: Path) -> None:
+    large = mutant("large", "return max(first, second)", "return max(first, second) + 1")
+    seed = FIRST_SEED + OTHER_SEEDS - 1
+    book = simulated.parent / "ledger.tsv"
+    ledger.append(Row("large", SEEDS, KILLED, f"seed {seed}: as it was", large.digest, "0", "abc"), book)
+    assert by_seeds(simulated, large, seeds=4)["large"] == (SURVIVES, "4 seeds, 4 meet it, 4 go otherwise")
 
 
 # ── The ledger ──────────────────────────────────────────────────────────────────────────────────────────────────────

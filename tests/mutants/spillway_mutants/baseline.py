@@ -31,6 +31,10 @@ class Baseline:
         usable = [seed for seed in self._pool if seed not in set(self.failing)]
         return sorted(usable, key=lambda seed: -self._times(mutant, seed) / self._ran[seed].records)[:count]
 
+    def would_run(self, mutant: str, seed: int) -> bool:
+        """Whether it is in the pool, holds without a mutant, and meets this one."""
+        return seed in self._pool and seed not in self.failing and self.meets(mutant, seed)
+
     def meets(self, mutant: str, seed: int) -> bool:
         return self._times(mutant, seed) > 0
 

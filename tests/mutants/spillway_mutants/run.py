@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import math
 import queue
 import re
 import sys
@@ -81,11 +82,23 @@ class Run:
         for mutant in self._chosen:
             known = self.row(mutant, stage)  # Asked for in any case: as of now.
             row = None if self._asked.again else known
-            if stage == SEEDS and (mutant.seeds_cannot or self._is_broken(mutant)):
+            if stage == SEEDS and (mutant.seeds_cannot or self._is_broken(mutant) or self._has_more_seeds(mutant)):
                 continue
             if row is None or row.by in self._flaws or self._wants_more(row):
                 found.append(mutant)
+        if stage == SEEDS:
+            return sorted(found, key=lambda mutant: _seeds_of(self._last(mutant, SEEDS)))
         return sorted(found, key=lambda mutant: any(_needs_kafka(test) for test in mutant.tests))
+
+    def _last(self, mutant: Mutant, stage: str) -> Row | None:
+        """What is known of it as it is, of whatever code."""
+        row = self._known.get((mutant.id, stage))
+        return row if row is not None and row.change == mutant.digest else None
+
+    def _has_more_seeds(self, mutant: Mutant) -> bool:
+        """Fewer say less: what more seeds did not notice, if of earlier code, is judged again by as many."""
+        row = self._last(mutant, SEEDS)
+        return row is not None and row.result not in NOTICED and _numbers(row)[0] > self._asked.seeds
 
     def _is_broken(self, mutant: Mutant) -> bool:
         row = self._known.get((mutant.id, TESTS))
@@ -100,6 +113,9 @@ class Run:
     def stage(self, stage: str) -> None:
         todo = self.todo(stage)
         print(f"{stage}: {len(todo)} of {len(self._chosen)} mutants are to be judged", flush=True)
+        kept = sum(map(self._has_more_seeds, self._chosen)) if stage == SEEDS else 0
+        if kept:
+            print(f"{kept} were judged by more than {self._asked.seeds} seeds, and are not judged by fewer", flush=True)
         if not todo:
             return
         waiting: queue.SimpleQueue[Mutant] = queue.SimpleQueue()
@@ -172,15 +188,16 @@ class Run:
         _, done, others = _numbers(row) if row is not None else (0, 0, 0)
         chosen = without.chosen(mutant.id, self._asked.seeds)
         meeting = [seed for seed in chosen if without.meets(mutant.id, seed)]
-        last = _seed_of(self._known.get((mutant.id, SEEDS)))
-        meeting = [*(seed for seed in meeting if seed == last), *(seed for seed in meeting if seed != last)]
-        for number, ran in enumerate(_ran(bench, mutant, meeting[done:]), done + 1):
-            others += ran.digest != without.digest(ran.seed)
+        last = [seed for seed in _noticed_by(self._last(mutant, SEEDS)) if without.would_run(mutant.id, seed)]
+        order = [*last, *(seed for seed in meeting if seed not in last)][done:]
+        begin = done + 1 - len(set(last) - set(meeting))  # One that noticed it is run beside those that are asked for.
+        for number, ran in enumerate(_ran(bench, mutant, order), begin):
             seen = judged_by_seed(ran)
             if seen is not None:
                 self._note(mutant, SEEDS, *seen)
                 return
-            if number % SEEDS_A_LINE == 0:
+            others += number > 0 and ran.digest != without.digest(ran.seed)
+            if number and number % SEEDS_A_LINE == 0:
                 self._note(mutant, SEEDS, GOING, _seeds_text(number, number, others))
         self._note(mutant, SEEDS, SURVIVES, _seeds_text(len(chosen), len(meeting), others))
 
@@ -237,10 +254,15 @@ def _seeds_text(seeds: int, meeting: int, others: int) -> str:
     return f"{seeds} seeds, {meeting} meet it, {others} go otherwise"
 
 
-def _seed_of(row: Row | None) -> int | None:
-    """The one that noticed it the last time."""
+def _noticed_by(row: Row | None) -> list[int]:
+    """The seed that noticed it the last time, if one did."""
     found = re.match(r"seed (\d+)", row.by) if row is not None else None
-    return int(found[1]) if found else None
+    return [int(found[1])] if found else []
+
+
+def _seeds_of(row: Row | None) -> float:
+    """How many seeds are known not to notice it; of those that were noticed more than all: they can wait the longest."""
+    return math.inf if row is not None and row.result in NOTICED else _numbers(row)[0] if row is not None else 0
 
 
 def _numbers(row: Row) -> tuple[int, int, int]:
