@@ -421,6 +421,8 @@ async def test_another_way_to_a_cluster_is_another_turn_once_the_one_before_has_
     await fleet.join("own-1", credential="other")
     await asyncio.sleep(5)
     assert len(one.begun) == 2
+    await fleet.say(ClusterJoined("own-1", "other", "https://[::1]:6443", "own", "", "", (), ()))
+    await until(lambda: len(one.begun) == 3)
 
 
 async def test_who_left_and_joined_again_is_another_cluster_also_where_both_are_read_at_once(fleet: Fleet) -> None:

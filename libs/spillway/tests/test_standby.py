@@ -723,6 +723,16 @@ async def test_a_bug_in_a_decision_that_changes_nothing_by_itself_costs_its_requ
     assert [[event.scope for event in events if isinstance(event, BrakeSet)] for events in state] == [["a"], ["b"]]
 
 
+async def test_who_asks_for_what_no_record_holds_is_told_so_with_the_answers_of_the_step() -> None:
+    """Which wait for the log: the state that it was decided in may be out of date."""
+    queue = RequestQueue(BOUNDS, "ask again")
+    waiting = queue.put(lambda generation: ([BrakeSet("a", "", "", 2**70)], "a"), "freeze")
+    decided = queue.decide(lambda: Generation(1, 1), apply=lambda events: None)
+    assert (waiting.answer.done(), decided.events, decided.size) == (False, [], 1)
+    decided.answer()
+    assert (await refusal(queue.answered(waiting))).code == "INTERNAL"
+
+
 async def test_a_bug_that_may_have_left_half_in_the_state_ends_the_turn_and_the_log_is_read_again(
     fleet: Fleet,
 ) -> None:

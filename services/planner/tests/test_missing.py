@@ -166,6 +166,22 @@ def test_a_minimum_where_it_is_missing_keeps_nobody_from_the_cluster_of_the_tier
     assert world.taken() == 6
 
 
+def test_once_all_have_a_place_only_the_cluster_of_a_minimum_stays_listed_for_what_is_missing() -> None:
+    world = MissingWorld(own_1=4, own_2=4, own_3=8)
+    world.apply(SHOP, 8, limits=[{"cluster": name, "max": 0} for name in ("own-1", "own-2")])
+    world.apply(WEB, 6, WITH_KEY, limits=[{"cluster": "own-1", "min": 2}])
+    world.run(90)
+    listed = {name: part.missing for name, part in world.workload().parts.items()}
+    assert (listed, world.workload().unplaced) == ({"own-1": (KEY,), "own-2": (KEY,)}, 6)
+    world.members["own-3"].has = True
+    world.tell_of_template("own-3")
+    world.scale(SHOP, 0)
+    world.run(90)
+    assert (world.kept(), world.workload().unplaced) == ({"own-3": 6}, 0)
+    waits = {name: part.missing for name, part in world.workload().parts.items() if part.missing}
+    assert waits == {"own-1": (KEY,)}
+
+
 def test_a_minimum_where_it_is_missing_waits_there_when_no_other_of_the_tier_has_it(world: MissingWorld) -> None:
     """It goes to no later tier, whose clusters lack nothing."""
     world.apply(WEB, 6, WITH_KEY, limits=[{"cluster": "own-2", "min": 2}])

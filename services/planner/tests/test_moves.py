@@ -637,6 +637,8 @@ def test_what_rolls_leaves_at_once_only_as_far_as_a_record_shows_that_it_has_not
     assert members.parts() == {"own-1": (0, 0, 6), "own-2": (6, 0, 0)}
     shown = facts(part.version, 4, spec=6, status=6)
     members.fleet.change("own-1", [node("a", 6000, used=4000)], shown=(shown,))
+    members.pass_time(10)
+    assert members.parts() == {"own-1": (0, 0, 6), "own-2": (6, 0, 0)}, "they may bind in a moment"
     members.pass_time(60)
     assert members.parts() == {"own-1": (0, 0, 4), "own-2": (6, 0, 0)}
 

@@ -1,6 +1,7 @@
 """Tiers in order up, in reverse down, moving as few replicas as it can."""
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -51,6 +52,7 @@ def decide(
     tiers: tuple[Tier, ...] = OWN_FIRST,
     settled: bool = False,
     clusters: tuple[ClusterJoined, ...] = FLEET,
+    **more: Any,
 ) -> Division:
     have = {name: entry if isinstance(entry, Held) else Held(entry, 0, 0) for name, entry in (held or {}).items()}
     return divide_workload(
@@ -63,6 +65,7 @@ def decide(
             settled,
             dict.fromkeys("abcd", 5),
             by_name=True,
+            **more,
         )
     )
 
@@ -166,6 +169,26 @@ def test_of_very_many_clusters_some_are_named_and_the_others_counted() -> None:
     assert "room for 1984 replicas that the minima of 992 clusters more lack" in text
     assert "1984 for nodes that 992 clusters more have lent" in text
     assert len(text) < 30_000
+
+
+WAITS = {"missing": {"a": "Secret shop/key"}, "await_missing": True}
+MINIMA_THAT_WAIT: dict[str, tuple[int, dict[str, Any], dict[str, int]]] = {
+    "it lacks nothing but what is missing": (9, WAITS, {"a": 2}),
+    "it has room for one": (1, WAITS, {"a": 1}),
+    "it has no room either": (0, WAITS, {}),
+    "what is kept there goes elsewhere": (9, WAITS | {"reasons": {"a": CAUSE_DRAIN}}, {}),
+    "nobody waits for it yet": (1, WAITS | {"await_missing": False}, {}),
+    "it is missing elsewhere": (1, WAITS | {"missing": {"c": "Secret shop/key"}}, {}),
+}
+
+
+@pytest.mark.parametrize(("there", "more", "waits"), MINIMA_THAT_WAIT.values(), ids=MINIMA_THAT_WAIT)
+def test_of_a_minimum_only_what_lacks_nothing_else_waits_for_what_is_missing(
+    there: int, more: dict[str, Any], waits: dict[str, int]
+) -> None:
+    found = decide(6, rooms({"a": there, "b": 20}), limits=(ClusterLimit("a", 2, -1),), **more)
+    assert (found.unplaced, set(found.lacking)) == (0, {"a"})
+    assert found.waits_in == waits
 
 
 def test_missing_replicas_come_before_those_that_should_leave() -> None:

@@ -490,6 +490,16 @@ def test_what_was_scaled_down_gets_its_new_template_once_that_lacks_nothing() ->
     assert (history.written, history.right, history.corrections) == (False, 4, ())
 
 
+def test_somebody_s_replicas_are_put_right_three_times_in_a_window_also_while_a_template_waits() -> None:
+    history, corrections = History(), []
+    there = Live(workload(version=OLDER, replicas=6), looked={SECRET: False})
+    for second in range(0, 900, 15):
+        action = next_action(PLAIN, there, history, float(second), RULES)
+        history = after(history, PLAIN, there, action, float(second), RULES)
+        corrections += [second] if isinstance(action, ScaleDown) and action.corrects else []
+    assert corrections == [15, 30, 45, 615, 630, 645]
+
+
 def test_a_new_owner_leaves_what_was_contested() -> None:
     status = WorkloadObserved("shop", "web", "own-1", 7, 1, V, "ReplicasContested", "", 9, 9, 9, 9, 9)
     assert isinstance(next_action(PLAIN, Live(workload(replicas=9)), seeded(status, 0.0, RULES), 599.0, RULES), Report)

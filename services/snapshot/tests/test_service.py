@@ -327,6 +327,17 @@ async def test_a_cluster_that_left_and_joined_between_two_readings_is_said_whole
         assert fleet.claims("own-1") == ["s1", "s1"]
 
 
+async def test_a_cluster_that_is_reached_in_another_way_is_the_same_cluster(make_fleet: Any) -> None:
+    """What is known of it, and for how long its nodes have been idle, stays known."""
+    async with make_fleet() as fleet:
+        await fleet.join("own-1", nodes=1)
+        fleet.start("s1")
+        await asyncio.sleep(5)
+        await fleet.bus.publish(ClusterJoined("own-1", "another", "https://[::1]:6443", "own", "r", "z", (), ()))
+        await asyncio.sleep(5)
+        assert fleet.claims("own-1") == ["s1"]
+
+
 async def test_a_stop_writes_what_is_known_and_leaves(make_fleet: Any) -> None:
     async with make_fleet() as fleet:
         cluster = await fleet.join("own-1")
