@@ -261,7 +261,7 @@ def _noticed_by(row: Row | None) -> list[int]:
 
 
 def _seeds_of(row: Row | None) -> float:
-    """How many seeds are known not to notice it; of those that were noticed more than all: they can wait the longest."""
+    """How many seeds are known not to notice it; what was noticed counts as more than all: it can wait the longest."""
     return math.inf if row is not None and row.result in NOTICED else _numbers(row)[0] if row is not None else 0
 
 
