@@ -6,8 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from hpa.core.sizing.composing import Due
-from hpa.core.stored import Stored, stored_bytes
 from spillway.bus import Position
 from spillway.dead_letters import outgoing
 from spillway.events import CapacityChanged, CapacityReported, Event, PlacementDecided, TurnTaken, WorkloadObserved
@@ -66,12 +64,9 @@ def placed(epoch: int) -> PlacementDecided:
     return PlacementDecided(*KEY, Generation(epoch, 1), 1, (PART,), 0, "")
 
 
-def state(at_ms: int, due_ms: int = 0, offset: int = 5) -> ScaleStateChanged:
-    due = Due(due_ms, "a window opens") if due_ms else None
-    positions = (("spillway.load.v1/0", offset),)
-    return ScaleStateChanged(
-        *KEY, Generation(1, at_ms), Generation(1, 1), at_ms, positions, stored_bytes(Stored(due=due))
-    )
+def state(at_ms: int) -> ScaleStateChanged:
+    positions = (("spillway.load.v1/0", 5),)
+    return ScaleStateChanged(*KEY, Generation(1, at_ms), Generation(1, 1), at_ms, positions, b"")
 
 
 SIZE = ScaleDecided(*KEY, Generation(1, 9), "web", "ScalePolicy", 3, 2, 1000, "")
@@ -84,8 +79,7 @@ async def test_records_that_keep_the_rules_are_not_complained_of() -> None:
     log.wrote(SNAPSHOT, change(3))
     log.wrote(PROPAGATOR, status(0))
     log.wrote(PLANNER, placed(0))
-    log.wrote(HPA, state(1000, due_ms=2000), SIZE)
-    log.wrote(HPA, state(2000))
+    log.wrote(HPA, state(1000), SIZE)
     log.oracle.grown(KEY, PART, 500)
     assert log.said == []
 
@@ -160,18 +154,6 @@ async def test_a_size_is_decided_with_its_state() -> None:
     log = Log()
     log.wrote(HPA, SIZE)
     assert "its state is in no record beside it" in log.said[0]
-
-
-async def test_nothing_is_decided_twice_on_what_was_read() -> None:
-    log = Log()
-    log.wrote(HPA, state(1000))
-    log.wrote(HPA, state(1001))
-    assert log.said == [], "of one millisecond"
-    log.wrote(HPA, state(2000))
-    assert "nothing new was read" in log.said[0]
-    log.wrote(HPA, state(3000, offset=6), state(4000, due_ms=5000, offset=7))
-    log.wrote(HPA, state(5000, offset=7))
-    assert len(log.said) == 1, "something was read, or it was due"
 
 
 async def test_a_state_says_what_it_has_read() -> None:

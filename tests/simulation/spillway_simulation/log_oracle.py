@@ -8,7 +8,6 @@ import math
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from hpa.core.stored import read_stored
 from planner.settings import PlannerSettings
 from spillway.addresses import (
     CAPACITY,
@@ -29,7 +28,7 @@ from spillway.events import (
     WorkloadObserved,
 )
 from spillway.events_scaling import ScaleStateChanged
-from spillway.model import Generation, Part
+from spillway.model import Part
 from spillway.wire import decode
 
 JUDGED = frozenset((CAPACITY, CAPACITY_CHANGES, PLACEMENTS, SCALE_STATE, TURNS_PLANNER, WORKLOAD_STATUS))
@@ -38,8 +37,6 @@ HOLD_SECONDS = PlannerSettings().hold_min_seconds
 """As the scripts' planners have it."""
 SLACK_SECONDS = 1.0
 """What may pass between a decision and its record."""
-DUE_SLACK_MS = 100
-"""Of what comes in one millisecond each is decided on one later."""
 SAID_SECONDS = 5.0
 """The same between an age that a collector says and its record."""
 
@@ -55,15 +52,6 @@ class Whole(NamedTuple):
     as_of_offset: int
 
 
-class State(NamedTuple):
-    """Of a size's newest state: what it has read, by whose policy, and when it is due."""
-
-    positions: tuple[tuple[str, int], ...]
-    policy: Generation
-    at_ms: int
-    due_ms: int
-
-
 class LogOracle:
     """Call on_records with all that is appended, in order."""
 
@@ -74,7 +62,6 @@ class LogOracle:
         self._wholes: dict[Block, Whole] = {}
         self._known_at: dict[str, float] = {}
         self._silent: dict[str, float] = {}
-        self._states: dict[str, State] = {}
         self._taken_back: dict[tuple[Key, str], tuple[float, int]] = {}
 
     def on_records(self, records: Sequence[Outgoing], positions: Sequence[Position], source: str) -> None:
@@ -162,13 +149,6 @@ class LogOracle:
         self._wholes[block] = Whole(event.sequence, event.as_of_offset)
 
     def _on_state(self, key: str, event: ScaleStateChanged) -> None:
-        """Where nothing new was read nothing is decided anew, but for what was due."""
-        stored, before = read_stored(event.state), self._states.get(key)
-        due_ms = stored.due.at_ms if stored.due is not None else 0
-        state = self._states[key] = State(event.positions, event.policy_generation, event.at_ms, due_ms)
-        alike = before is not None and (before.positions, before.policy) == (state.positions, state.policy)
-        if alike and before is not None and not before.due_ms and state.at_ms > before.at_ms + DUE_SLACK_MS:
-            self._violated(f"{key}: decided as of {state.at_ms} ms, and nothing new was read, nor was it due")
         if not event.positions:
             self._violated(f"{key}: a state that does not say what it has read")
 
