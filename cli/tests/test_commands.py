@@ -292,7 +292,10 @@ def test_join_says_whether_the_credential_lets_us_in(
 ) -> None:
     monkeypatch.setattr(waiting, "POLL_SECONDS", 0.01)
     spillway.planner.heard = heard
-    result = spillway("cluster", "join", "own-9", "--credential", "nosuch", "--timeout", "0.2")
+    ends_by_time = "within 0.2 s" in said
+    result = spillway(
+        "cluster", "join", "own-9", "--credential", "nosuch", "--timeout", "0.2" if ends_by_time else "60"
+    )
     assert (result.exit_code, result.stderr) == (code, said)
     is_in_the_fleet = "has not joined" not in said
     assert ("own-9" in result.stdout, "own-9" in spillway.planner.clusters) == (is_in_the_fleet, is_in_the_fleet)
