@@ -1,6 +1,5 @@
-"""What the check of the log says of a few records, each of which breaks one of its rules."""
+"""Each rule of the log's check, broken by a few records."""
 
-import asyncio
 import sys
 from pathlib import Path
 
@@ -52,7 +51,7 @@ def change(sequence: int, epoch: int = 0, age_ms: int = 100) -> CapacityChanged:
     return CapacityChanged(CLUSTER, epoch, 0, sequence, age_ms, b"", (), (), (), "")
 
 
-def whole(sequence: int, as_of_offset: int) -> CapacityReported:
+def full_block(sequence: int, as_of_offset: int) -> CapacityReported:
     return CapacityReported(CLUSTER, 0, 0, 1, sequence, as_of_offset, b"", ())
 
 
@@ -75,12 +74,12 @@ SIZE = ScaleDecided(*KEY, Generation(1, 9), "web", "ScalePolicy", 3, 2, 1000, ""
 async def test_records_that_keep_the_rules_are_not_complained_of() -> None:
     log = Log()
     log.wrote(SNAPSHOT, change(1), change(2))
-    log.wrote(SNAPSHOT, whole(2, 3))
+    log.wrote(SNAPSHOT, full_block(2, 3))
     log.wrote(SNAPSHOT, change(3))
     log.wrote(PROPAGATOR, status(0))
     log.wrote(PLANNER, placed(0))
     log.wrote(HPA, state(1000), SIZE)
-    log.oracle.grown(KEY, PART, 500)
+    log.oracle.grown(KEY, CLUSTER)
     assert log.said == []
 
 
@@ -99,17 +98,17 @@ async def test_an_epoch_is_the_offset_of_its_owners_claim(source: str, event: Ev
     assert [said in sentence for sentence in log.said] == [True]
 
 
-async def test_a_whole_block_is_as_of_its_last_change() -> None:
+async def test_a_full_block_is_as_of_its_last_change() -> None:
     log = Log()
     log.wrote(SNAPSHOT, change(1), change(2))
-    log.wrote(SNAPSHOT, whole(1, 2))
+    log.wrote(SNAPSHOT, full_block(1, 2))
     assert "said to be as of change 1, after 2" in log.said[0]
 
 
-async def test_nobody_goes_on_behind_a_change_that_a_whole_block_does_not_hold() -> None:
+async def test_nobody_goes_on_behind_a_change_that_a_full_block_does_not_contain() -> None:
     log = Log()
     log.wrote(SNAPSHOT, change(1))
-    log.wrote(SNAPSHOT, whole(1, 3))
+    log.wrote(SNAPSHOT, full_block(1, 3))
     log.wrote(SNAPSHOT, change(2))
     assert "goes on behind change 2" in log.said[0]
 
@@ -117,12 +116,12 @@ async def test_nobody_goes_on_behind_a_change_that_a_whole_block_does_not_hold()
 async def test_a_silent_cluster_is_known_as_it_was_before(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(log_oracle, "SAID_SECONDS", -1.0)
     log = Log()
-    log.oracle.silent(CLUSTER, begins=True)
+    log.oracle.note_silent(CLUSTER, is_silent=True)
     log.wrote(SNAPSHOT, change(1, age_ms=-1))
     assert log.said == [], "nothing is known of it"
     log.wrote(SNAPSHOT, change(2, age_ms=0))
     assert "said to be known as it was 0 ms ago" in log.said[0]
-    log.oracle.silent(CLUSTER, begins=False)
+    log.oracle.note_silent(CLUSTER, is_silent=False)
     log.wrote(SNAPSHOT, change(3, age_ms=0))
     assert len(log.said) == 1
 
@@ -131,23 +130,8 @@ async def test_nothing_is_placed_on_what_is_old() -> None:
     log = Log()
     log.wrote(SNAPSHOT, change(1, age_ms=60_000))
     log.wrote(SNAPSHOT, change(2, age_ms=-1))
-    log.oracle.grown(KEY, PART, 500)
+    log.oracle.grown(KEY, CLUSTER)
     assert "what is known of it was" in log.said[0]
-
-
-async def test_nothing_is_placed_where_some_were_just_taken_back() -> None:
-    log = Log()
-    log.wrote(SNAPSHOT, change(1))
-    log.oracle.taken_back(KEY, CLUSTER, 500)
-    log.oracle.grown(KEY, PART, 250)
-    assert log.said == [], "another shape"
-    log.oracle.grown(KEY, PART, 500, bound_at=asyncio.get_running_loop().time())
-    assert log.said == [], "a pod was bound since"
-    log.oracle.grown(KEY, PART, 500)
-    assert "after some were taken back" in log.said[0]
-    log.wrote(PLANNER, TurnTaken("planner", "", "planner-1"))
-    log.oracle.grown(KEY, PART, 500)
-    assert len(log.said) == 1, "who takes over knows of no hold"
 
 
 async def test_a_size_is_decided_with_its_state() -> None:

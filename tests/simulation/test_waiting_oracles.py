@@ -116,6 +116,29 @@ async def test_what_runs_is_not_taken_back(judges: Judges) -> None:
     assert "2 of 3 taken back, and 2 ran there all the time" in judges.said[0]
 
 
+async def test_nothing_is_placed_where_some_were_just_taken_back(
+    judges: Judges, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(take_backs, "SLACK_SECONDS", 0.0)
+    scale_by_hand(judges.member, NAME, 4)
+    await judges.look()
+    judges.take_backs.placed("Apply", None, placed(4), 500)
+    judges.take_backs.placed(TAKE_BACK, placed(4), placed(2), 500)
+    judges.take_backs.placed("Apply", placed(2), placed(3), 250)
+    assert judges.said == [], "another shape"
+    judges.take_backs.placed("Apply", placed(2), placed(3), 500)
+    assert "after some were taken back" in judges.said[0]
+    judges.take_backs.turn_taken()
+    judges.take_backs.placed("Apply", placed(2), placed(3), 500)
+    assert len(judges.said) == 1, "who takes over knows of no hold"
+    judges.take_backs.placed(TAKE_BACK, placed(4), placed(2), 500)
+    judges.member.add_nodes([NodeSpec("own-1-late-", 1, 2000)])
+    judges.member.tick()
+    await judges.look()
+    judges.take_backs.placed("Apply", placed(2), placed(3), 500)
+    assert len(judges.said) == 1, "a pod was bound since"
+
+
 async def test_what_runs_may_be_taken_back_where_nobody_could_hear_of_it(judges: Judges) -> None:
     scale_by_hand(judges.member, NAME, 3)
     await judges.look()

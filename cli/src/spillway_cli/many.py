@@ -30,12 +30,11 @@ async def apply_all(client: PlannerClient, groups: Sequence[Group], output: Form
     placed = [answer.placement for answer in answers if answer.placement is not None]
     if output is Format.table:
         console().print(tables.batch([group.key for group in groups], answers))
-    else:
-        print_machine(api.PlanBatchReply(tuple(answers)), output)
-    if output is Format.table:
         for placement in placed:
             for warning in placement.warnings:
                 say(f"warning: {placement.namespace}/{placement.name}: {warning}")
+    else:
+        print_machine(api.PlanBatchReply(tuple(answers)), output)
     refused = sum(answer.placement is None for answer in answers)
     if refused:
         say(f"{counted(refused, 'workload')} of {len(answers)} refused")

@@ -15,6 +15,7 @@ from spillway.kubernetes import manifest_text
 from spillway.kubernetes.manifest_text import MANIFEST_BYTES_MAX, ReadManifest, read_object, read_once
 from spillway.rpc import manifest_reading
 from spillway.rpc.callers import Caller
+from spillway.rpc.manifest_fields import manifests_of
 from spillway.rpc.manifest_reading import READ_AT_ONCE_CHARACTERS, ManifestReading
 from spillway.yaml_text import ValueBudget
 
@@ -57,7 +58,7 @@ REQUESTS = {
 
 
 def texts_of(request: Any) -> list[str]:
-    return [text for _, text in manifest_reading._manifests(request)]
+    return [text for _, text in manifests_of(request)]
 
 
 @pytest.mark.parametrize("verb", REQUESTS)

@@ -187,12 +187,12 @@ class World:
         self._written(self.state.hear(self._append(Tombstone(workload_address(WORKLOADS, *KEY))), self.now_ms))
 
     def forget_pods(self, cluster: str) -> None:
-        """Of this workload none runs there any more."""
+        """A tombstone: no pod of the workload runs in this cluster any more."""
         self._written(self.state.hear(self._append(Tombstone(pods_address(*KEY, cluster))), self.now_ms))
 
     @property
     def states_ms(self) -> list[int]:
-        """The times of its states, in the log's order."""
+        """The times of the states that were written, in the order of the log."""
         return [one.event.at_ms for one in self.log if isinstance(one.event, ScaleStateChanged)]
 
     def until(self, at_ms: int) -> None:

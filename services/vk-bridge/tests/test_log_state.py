@@ -24,18 +24,18 @@ def test_of_a_loan_the_later_word_counts_and_none_of_a_lower_epoch() -> None:
     assert state.loan("own-1", "n1") == Generation(7, 2)
 
 
-def test_what_holds_is_to_be_said_again_behind_a_word_of_a_lower_epoch() -> None:
-    """Else it goes with compaction, and who starts then takes a node that was returned for lent."""
+def test_a_loan_record_is_to_be_written_again_behind_one_of_an_older_epoch() -> None:
+    """Else compaction removes it, and a bridge that starts then takes a node that was returned for lent."""
     late = replace(LENT, epoch=6, sequence=9)
     state = told(RETURNED)
-    assert not state.disputed("own-1")
+    assert not state.stale_last("own-1")
     state.apply(late)
-    assert state.disputed("own-1") == {"n1"}
+    assert state.stale_last("own-1") == {"n1"}
     state.apply(replace(RETURNED, epoch=8, sequence=1))
-    assert not state.disputed("own-1")
+    assert not state.stale_last("own-1")
     state.apply(late)
     state.forget(LENDING.name, "own-1/n1")
-    assert not state.disputed("own-1")
+    assert not state.stale_last("own-1")
 
 
 # ── Until when a cluster is worked on ───────────────────────────────────────────────────────────────────────────────

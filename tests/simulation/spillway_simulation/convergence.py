@@ -75,7 +75,7 @@ def _of_user(world: World, planner: Planner, user: User) -> Iterator[str]:
     wait = {name for name in lacking if _waits_for_what_went(world.clusters[name], user.name)}
     for part in placement.parts:
         if part.replicas_leaving and wait - {part.cluster}:
-            continue  # They leave once those that replace them are ready, and these wait for what is missing.
+            continue  # They leave when their replacements are ready, and the replacements wait for a missing object.
         if part.cluster in lacking:
             yield from _of_what_is_there(world.clusters[part.cluster], user, part)
             continue
@@ -94,7 +94,7 @@ def _of_user(world: World, planner: Planner, user: User) -> Iterator[str]:
 
 
 def _waits_for_what_went(cluster: SimCluster, name: str) -> bool:
-    """Whether a pod there waits on its node for what was deleted after its template had been there."""
+    """Whether a bound pod of the workload waits there for an object that was deleted after its template was written."""
     return any(waits_for_config(cluster, pod) for pod in members.pods_of(cluster, NAMESPACE, name))
 
 
@@ -157,11 +157,11 @@ def _crowded(world: World, placement: PlacementDecided) -> bool:
 
 
 def room_beside_rolls(cluster: SimCluster, others: Iterable[str], cpu: int) -> int:
-    """How many more pods of so much cpu a cluster takes, less what rolls of others hold that stand.
+    """How many more pods of this size a cluster takes, less the room that stuck rollouts of other workloads hold.
 
-    Such a roll holds what P4 and P5 say: for each old pod that runs the difference to a new one, and its surge, unless
-    that fits nowhere by itself. It stands where the cluster's own pods wait for a node, or where no node would take a
-    pod of it that waits; any other goes on, and nothing is held.
+    A stuck rollout holds what P4 and P5 say: for each old pod that runs the difference to a new one, and its surge
+    pod, unless that fits on no node. A rollout is stuck where the cluster's own pods wait for a node, or where no node
+    would take its waiting pod. Any other rollout goes on and holds nothing.
     """
     fits = members.room_by_node(cluster, cpu)
     crowded = any(not members.is_bound(pod) for pod in members.pods_of(cluster, MINE, MINE))

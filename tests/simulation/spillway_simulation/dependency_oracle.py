@@ -71,9 +71,9 @@ class DependencyOracle:
         return {"waited for missing": len(self._waited)}
 
     def _note_wait(self, owner: str, workload: Workload, now: float) -> None:
-        """Since when a workload's newest template has no minute left: a decision said so of one of its parts.
+        """Notes when the minute of a workload's newest template was over: a decision said so of one of its parts.
 
-        What is declared again after its deletion has a minute of its own, whatever its template.
+        A workload that is declared again after its deletion has a new minute, also with the same template.
         """
         place, template = (owner, workload.key), workload.shape.template
         if place in self._over and (self._over[place][0] != template or workload.declared.deleting):

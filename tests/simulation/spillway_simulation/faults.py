@@ -149,7 +149,7 @@ class FaultInjector:
                 latency_seconds=2.0 if has("slow") else 0.0,
             )
         )
-        self._world.oracle.log.silent(member, begins=has("silent"))
+        self._world.oracle.log.note_silent(member, is_silent=has("silent"))
 
     _silent = _slow = _unauthorized = _garbage = _stall_list = _member_fault
 

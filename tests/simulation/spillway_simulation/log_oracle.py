@@ -1,6 +1,6 @@
-"""What the log shows of its own rules: whose turn a record is of, what a whole block holds, how old capacity may be.
+"""Rules that the log alone shows: which epoch a record has, what a full block contains, how old capacity may be.
 
-Nothing here asks a service: records, their offsets and the time at which they were appended are all that it needs.
+It reads records, their offsets and the times at which they were appended, and asks no service.
 """
 
 import asyncio
@@ -8,7 +8,6 @@ import math
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from planner.settings import PlannerSettings
 from spillway.addresses import (
     CAPACITY,
     CAPACITY_CHANGES,
@@ -28,41 +27,38 @@ from spillway.events import (
     WorkloadObserved,
 )
 from spillway.events_scaling import ScaleStateChanged
-from spillway.model import Part
 from spillway.wire import decode
 
 JUDGED = frozenset((CAPACITY, CAPACITY_CHANGES, PLACEMENTS, SCALE_STATE, TURNS_PLANNER, WORKLOAD_STATUS))
 AGE_MAX_SECONDS = 12.0
-HOLD_SECONDS = PlannerSettings().hold_min_seconds
-"""As the scripts' planners have it."""
+"""capacity_age_max_seconds of the scripts' planners."""
 SLACK_SECONDS = 1.0
-"""What may pass between a decision and its record."""
+"""Seconds that may pass between a decision and its record."""
 SAID_SECONDS = 5.0
-"""The same between an age that a collector says and its record."""
+"""Seconds that may pass between a collector's measuring of an age and its record."""
 
 Key = tuple[str, str]
 Block = tuple[str, int, int]
 """Cluster, epoch and index."""
 
 
-class Whole(NamedTuple):
-    """A whole block: the last change that it contains, and from where its readers go on."""
+class FullBlock(NamedTuple):
+    """The last change that a full block contains, and the offset at which its readers continue."""
 
     sequence: int
     as_of_offset: int
 
 
 class LogOracle:
-    """Call on_records with all that is appended, in order."""
+    """Call on_records with all records that are appended, in the order of the log."""
 
     def __init__(self, violated: Callable[[str], None]) -> None:
         self._violated = violated
         self._claims: dict[tuple[str, str], dict[int, str]] = {}
         self._changes: dict[Block, int] = {}
-        self._wholes: dict[Block, Whole] = {}
+        self._full_blocks: dict[Block, FullBlock] = {}
         self._known_at: dict[str, float] = {}
         self._silent: dict[str, float] = {}
-        self._taken_back: dict[tuple[Key, str], tuple[float, int]] = {}
 
     def on_records(self, records: Sequence[Outgoing], positions: Sequence[Position], source: str) -> None:
         """positions: of each record. source: the instance that wrote them."""
@@ -75,42 +71,30 @@ class LogOracle:
             if record.address.topic is SCALE and record.value is not None and record.address.key not in stated:
                 self._violated(f"{record.address.key}: a size was decided, and its state is in no record beside it")
 
-    def silent(self, cluster: str, *, begins: bool) -> None:
-        """Its API answers nothing any more, or does again."""
-        if begins:
+    def note_silent(self, cluster: str, *, is_silent: bool) -> None:
+        """is_silent: whether the API of the cluster answers nothing from now on."""
+        if is_silent:
             self._silent.setdefault(cluster, _now())
         else:
             self._silent.pop(cluster, None)
 
-    def grown(self, key: Key, part: Part, cpu: int, bound_at: float = -1.0) -> None:
-        """More replicas were decided in a cluster than before. cpu: of one replica, in millicores.
-
-        bound_at: when the last pod was bound there, which ends a hold.
-        """
-        where, now = f"{'/'.join(key)} in {part.cluster}", _now()
-        age = now - self._known_at.get(part.cluster, now)
+    def grown(self, key: Key, cluster: str) -> None:
+        """To be called when a placement gives a cluster more replicas than it had."""
+        age = _now() - self._known_at.get(cluster, _now())
         if age > AGE_MAX_SECONDS + SLACK_SECONDS:
+            where = f"{'/'.join(key)} in {cluster}"
             self._violated(f"{where}: more was placed there, and what is known of it was {age:.1f} s old")
-        at, asked = self._taken_back.get((key, part.cluster), (now - HOLD_SECONDS, 0))
-        held = asked == cpu and now < at + HOLD_SECONDS - SLACK_SECONDS and bound_at < at - SLACK_SECONDS
-        if held and not part.replicas_by_name:
-            self._violated(f"{where}: more was placed there {now - at:.1f} s after some were taken back")
-
-    def taken_back(self, key: Key, cluster: str, cpu: int) -> None:
-        self._taken_back[key, cluster] = (_now(), cpu)
 
     def _on_event(self, event: object, key: str, position: Position, source: str) -> None:
         match event:
             case TurnTaken():
                 self._claims.setdefault((position.topic, key), {})[position.offset] = source
-                if position.topic == TURNS_PLANNER.name:
-                    self._taken_back.clear()  # Who takes over knows of no hold.
             case CapacityChanged():
                 self._is_of_turn(CAPACITY_CHANGES, event.cluster, event.epoch, source)
                 self._on_change(event, position.offset)
             case CapacityReported():
                 self._is_of_turn(CAPACITY_CHANGES, event.cluster, event.epoch, source)
-                self._on_whole(event)
+                self._on_full_block(event)
             case WorkloadObserved():
                 self._is_of_turn(WORKLOAD_STATUS, event.cluster, event.epoch, source)
             case PlacementDecided():
@@ -119,7 +103,7 @@ class LogOracle:
                 self._on_state(key, event)
 
     def _is_of_turn(self, topic: Topic, key: str, epoch: int, source: str) -> None:
-        """An epoch is the offset of its claim, and its records are its owner's."""
+        """An epoch is the offset of a claim. Only the instance that wrote the claim writes records of that epoch."""
         owner = self._claims.get((topic.name, key), {}).get(epoch)
         if owner != source:
             whose = f"which {owner} claimed" if owner is not None else "which nobody claimed there"
@@ -128,10 +112,10 @@ class LogOracle:
     def _on_change(self, event: CapacityChanged, offset: int) -> None:
         block = (event.cluster, event.epoch, event.index)
         self._changes[block] = event.sequence
-        whole = self._wholes.get(block)
-        if whole is not None and offset < whole.as_of_offset and event.sequence > whole.sequence:
+        full = self._full_blocks.get(block)
+        if full is not None and offset < full.as_of_offset and event.sequence > full.sequence:
             self._violated(f"{event.cluster}: who reads block {event.index} goes on behind change {event.sequence}")
-        if event.age_ms >= 0:  # Else it knows nothing yet, and what was known before it holds.
+        if event.age_ms >= 0:  # A collector that begins knows no age; what the one before it said still holds.
             newest = self._known_at.get(event.cluster, -math.inf)
             self._known_at[event.cluster] = max(newest, _now() - event.age_ms / 1000)
         since = self._silent.get(event.cluster)
@@ -139,14 +123,14 @@ class LogOracle:
             silent = f"silent for {_now() - since:.1f} s"
             self._violated(f"{event.cluster}: {silent}, and said to be known as it was {event.age_ms} ms ago")
 
-    def _on_whole(self, event: CapacityReported) -> None:
+    def _on_full_block(self, event: CapacityReported) -> None:
         block = (event.cluster, event.epoch, event.index)
         newest = self._changes.get(block, 0)
         if event.sequence < newest:
             self._violated(
                 f"{event.cluster}: block {event.index} is said to be as of change {event.sequence}, after {newest}"
             )
-        self._wholes[block] = Whole(event.sequence, event.as_of_offset)
+        self._full_blocks[block] = FullBlock(event.sequence, event.as_of_offset)
 
     def _on_state(self, key: str, event: ScaleStateChanged) -> None:
         if not event.positions:

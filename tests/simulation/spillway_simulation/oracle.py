@@ -46,7 +46,7 @@ from spillway_simulation.read_oracle import ReadOracle
 from spillway_simulation.removals import Removals, available_of
 from spillway_simulation.scaling_oracle import SCALING, ScalingOracle, Told
 from spillway_simulation.sights import Sights
-from spillway_simulation.take_backs import TAKE_BACK, TakeBacks
+from spillway_simulation.take_backs import TakeBacks
 
 DEPLOYMENT_PATH = re.compile(r"^/apis/apps/v1/namespaces/([^/]+)/deployments/([^/]+)$")
 NODE_PATH = re.compile(r"^/api/v1/nodes/([^/]+)(?:/status)?$")
@@ -192,6 +192,7 @@ class Oracle:
         match decode(record.address.topic.name, record.kind, record.value):
             case TurnTaken():
                 self.epoch += 1
+                self.take_backs.turn_taken()
                 if self.reads is not None and record.address.topic is TURNS_PLANNER:
                     self.reads.turn_taken(source)
             case WorkloadDeclared() as declared:
@@ -238,9 +239,8 @@ class Oracle:
             self._on_part(name, known, part, before.get(part.cluster), declared.template_generation)
         cause = self.removals.cause_of(placement)
         self.brakes.placed(cause, known.placement, placement)
-        self.take_backs.placed(cause, known.placement, placement)
+        self.take_backs.placed(cause, known.placement, placement, known.cpu)
         self.removals.placed(known.placement, placement, declared)
-        self._note_growth(key, known, placement, cause)
         for cluster in (before.keys() - {part.cluster for part in placement.parts}) & self.removals.lost:
             self.ownership.given_up(cluster, key, max(known.parts[cluster], default=NO_GENERATION))
         known.placement, known.generation = placement, placement.generation
@@ -248,17 +248,8 @@ class Oracle:
             was = before.get(part.cluster)
             if not part.removing and part.replicas > (was.replicas if was else 0):
                 self._check_room(name, part.cluster)
-
-    def _note_growth(self, key: Key, known: Known, placement: PlacementDecided, cause: str) -> None:
-        before = {part.cluster: part for part in known.placement.parts} if known.placement else {}
-        if cause == TAKE_BACK:
-            kept = {part.cluster: part.replicas_kept for part in placement.parts}
-            for cluster in (one.cluster for one in before.values() if one.replicas_kept > kept.get(one.cluster, 0)):
-                self.log.taken_back(key, cluster, known.cpu)
-        for part in placement.parts:
-            was = before.get(part.cluster)
-            if part.replicas > (was.replicas if was is not None else 0) and not (part.removing or part.adopting):
-                self.log.grown(key, part, known.cpu, self.sights.last_bound(part.cluster))
+                if not part.adopting:
+                    self.log.grown(key, part.cluster)
 
     def _on_part(self, name: str, known: Known, part: Part, before: Part | None, template: int) -> None:
         """template: the number of the newest one."""
@@ -357,7 +348,7 @@ class Oracle:
         """seen: the object before and after it, and how many of its pods were available before."""
         before, after, available = seen
         body, known, adopted = json.loads(request.body or b"{}"), self.workloads.get(key), False
-        if request.method != "DELETE" and before is not None and not body["metadata"].get("resourceVersion"):
+        if request.method != "DELETE" and before is not None and not body.get("metadata", {}).get("resourceVersion"):
             self.violated(f"{'/'.join(key)} in {cluster}: {request.method} without the version that was seen")
         if request.method == "DELETE":
             self._on_delete(cluster, key, before, available)

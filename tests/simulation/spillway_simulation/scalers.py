@@ -31,7 +31,7 @@ CPU_TARGET_PERCENT = 60
 COOLDOWN_SECONDS = 6
 TOLERANCE = 0.1
 RESTS_AFTER_SECONDS = 60.0
-"""So long after the last fault a loop may still decide: three steps down, each after a window and one of samples."""
+"""A control loop may still decide for so long after the last fault: three steps down, each after two windows."""
 HEADROOM_RESTS_AFTER_SECONDS = 300.0
 """The same where one follows what is idle: each fall waits for pods' grace, and makes room that others may wait for."""
 RESTING_SECONDS = 40.0

@@ -8,7 +8,7 @@ from sim.core.kinds import Object
 from spillway_simulation.lending_state import ENDED, table
 
 SILENT_WATCH_SECONDS = 100.0
-"""So long nobody may know what changes in a member whose versions began again: its watches from before say nothing."""
+"""Where resource versions begin again, watches that are open say nothing for so long. Then collectors list anew."""
 
 Key = tuple[str, str]
 """Namespace and name of the Deployment, which its pods bear as their label app."""
@@ -27,7 +27,7 @@ class Sights:
         self._silent_until[cluster] = now + SILENT_WATCH_SECONDS
 
     def may_be_silent(self, cluster: str, now: float) -> bool:
-        """Whether the watches of a collector may say nothing of what changes there."""
+        """Whether open watches of this cluster may miss what changes, since its resource versions began again."""
         return now < self._silent_until.get(cluster, now)
 
     def look(self, now: float) -> None:
@@ -48,7 +48,7 @@ class Sights:
         )
 
     def last_bound(self, cluster: str) -> float:
-        """When a pod was seen bound there first, of those that were seen at all; below 0: never."""
+        """The time at which a pod was last newly seen as bound in this cluster; below 0: none ever was."""
         return max(self._bound_at[cluster].values(), default=-1.0)
 
     def waited_since(self, cluster: str, key: Key, at: float) -> int:

@@ -1,4 +1,6 @@
-"""What is taken back (P6) are replicas that had no node for their whole time, in clusters that were told of them."""
+"""What is taken back (P6) are replicas that had no node for their whole time, in clusters that were told of them. The
+cluster gets no more of their shape for a while.
+"""
 
 import asyncio
 from collections.abc import Callable, Mapping
@@ -13,7 +15,10 @@ from spillway_simulation.sights import Sights
 
 TAKE_BACK = "TakeBack"
 WAITS_SECONDS = PlannerSettings().take_back_after_seconds
-"""As the scripts' planners have it."""
+HOLD_SECONDS = PlannerSettings().hold_min_seconds
+"""As the scripts' planners have them."""
+SLACK_SECONDS = 1.0
+"""What may pass between a decision and its record, and until a pod that was bound is seen."""
 
 Key = tuple[str, str]
 
@@ -31,10 +36,15 @@ class TakeBacks:
         self._clusters, self._sights = clusters, sights
         self._violated, self._is_orphan = violated, is_orphan
         self._said_at: dict[tuple[Key, str, Generation], float] = {}
+        self._taken_at: dict[tuple[Key, str], tuple[float, int]] = {}
         self.seen = 0
 
-    def placed(self, cause: str, before: PlacementDecided | None, placement: PlacementDecided) -> None:
-        """To be told of each placement in the order of the log, with why it was made."""
+    def turn_taken(self) -> None:
+        """Another planner has the turn. It knows of no hold."""
+        self._taken_at.clear()
+
+    def placed(self, cause: str, before: PlacementDecided | None, placement: PlacementDecided, cpu: int = 0) -> None:
+        """To be told of each placement in the order of the log, with why it was made. cpu: millicores of a replica."""
         now, key = asyncio.get_running_loop().time(), (placement.namespace, placement.name)
         parts = {part.cluster: part for part in placement.parts}
         for was in before.parts if before is not None and cause == TAKE_BACK else ():
@@ -43,7 +53,11 @@ class TakeBacks:
             if taken > 0:
                 self.seen += 1
                 self._judge(key, was, taken, now)
+                self._taken_at[key, was.cluster] = now, cpu
+        replicas = {part.cluster: part.replicas for part in before.parts} if before is not None else {}
         for part in placement.parts:
+            if part.replicas > replicas.get(part.cluster, 0) and not (part.removing or part.adopting):
+                self._judge_growth(key, part, cpu, now)
             self._said_at.setdefault((key, part.cluster, part.version), now)
 
     def _judge(self, key: Key, was: Part, taken: int, now: float) -> None:
@@ -60,6 +74,14 @@ class TakeBacks:
             self._violated(f"{name}: {taken} of {was.replicas} taken back, and {ran} ran there all the time")
         if found is not None and members.version_of(found) < was.version:
             self._violated(f"{name}: {taken} taken back, and the object has not heard of that part yet")
+
+    def _judge_growth(self, key: Key, part: Part, cpu: int, now: float) -> None:
+        """A pod that was bound in the cluster since ends the hold; a person who names the cluster passes over it."""
+        at, held_cpu = self._taken_at.get((key, part.cluster), (now - HOLD_SECONDS, 0))
+        held = held_cpu == cpu and now < at + HOLD_SECONDS - SLACK_SECONDS
+        if held and self._sights.last_bound(part.cluster) < at - SLACK_SECONDS and not part.replicas_by_name:
+            where = f"{'/'.join(key)} in {part.cluster}"
+            self._violated(f"{where}: more was placed there {now - at:.1f} s after some were taken back")
 
     def _rolls(self, cluster: str, key: Key) -> bool:
         """Whether pods of two templates are there: some are surge."""

@@ -133,8 +133,8 @@ class OwnerWorker:
 
     async def run(self) -> None:
         log.info("cluster taken", cluster=self.cluster, epoch=self.epoch)
-        for node in sorted(self._state.disputed(self.cluster)):
-            self.contradict(node)  # While nobody had the turn nobody could.
+        for node in sorted(self._state.stale_last(self.cluster)):
+            self.contradict(node)  # No bridge had the turn when the stale record came.
         try:
             async with asyncio.TaskGroup() as group:
                 for work in (self._watch.run, self._records.run, self._review, self._resync, self._tend_copies):
@@ -207,7 +207,7 @@ class OwnerWorker:
         )
 
     def contradict(self, node: str) -> None:
-        """Somebody whose turn is over said something of its loan: what holds is said again, whoever said it before."""
+        """A bridge whose turn is over wrote of this loan. Writes the record that holds again, also another bridge's."""
         said = self._state.loans.get(self.cluster, {}).get(node)
         if said is not None and self._records.waiting(node) is None:
             number = self.next_generation()

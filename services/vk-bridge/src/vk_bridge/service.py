@@ -140,10 +140,10 @@ class Bridge:
                 worker.touch_all()  # What was lent to it comes back.
 
     def _note_loan(self, event: NodeLent | NodeReturned) -> None:
-        """What holds is said again behind a record of a turn that was over."""
+        """Where the record comes from a turn that was over, the record that holds is written again."""
         self.turns.note(event.cluster, event.epoch)
         worker = self.turns.workers.get(event.cluster)
-        if worker is not None and event.node in self._state.disputed(event.cluster):
+        if worker is not None and event.node in self._state.stale_last(event.cluster):
             worker.contradict(event.node)
 
     async def _forget_left(self) -> None:

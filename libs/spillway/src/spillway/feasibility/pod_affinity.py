@@ -67,7 +67,7 @@ def filter_by_spread(shape: Shape, nodes: ClusterNodes, verdict: Verdict) -> Ite
     keyed = nodes.live
     for spread in shape.spread:
         keyed = keyed & (nodes.domains(spread.key) != NO_DOMAIN)
-    counting: dict[tuple[bool, bool], Bools] = {}  # What many constraints ask alike is looked at once.
+    counting: dict[tuple[bool, bool], Bools] = {}  # Constraints that honor the same count the same nodes.
     for spread in shape.spread:
         verdict.out(nodes.domains(spread.key) == NO_DOMAIN, f"no label {spread.key}, over which it spreads")
         if not spread.selector.requirements:
@@ -85,7 +85,7 @@ def filter_by_spread(shape: Shape, nodes: ClusterNodes, verdict: Verdict) -> Ite
 
 
 def _counting(spread: Spread, shape: Shape, nodes: ClusterNodes, keyed: Bools) -> Bools:
-    """[rows]: the nodes whose pods a constraint counts. Alike for all that honor the same."""
+    """[rows]: the nodes whose pods a constraint counts. It depends on honor_affinity and honor_taints alone."""
     verdict = Verdict(keyed)
     if spread.honor_affinity:
         filter_by_labels(shape, nodes, verdict)

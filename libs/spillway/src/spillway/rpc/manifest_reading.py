@@ -6,18 +6,17 @@ what was read is carried on as JSON (kubernetes/manifest_text.py, ReadManifest).
 """
 
 import asyncio
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Final
 
 from spillway import metrics
-from spillway.api import AdoptRequest, PlanBatchRequest, RequestError
-from spillway.api_scaling import DeclarePolicyRequest
+from spillway.api import PlanBatchRequest, RequestError
 from spillway.kubernetes.manifest_text import MANIFEST_BYTES_MAX, check_size, read_once
 from spillway.kubernetes.pod_security import ANY
 from spillway.reasons import TOO_MANY_RUN
 from spillway.rpc.callers import Caller
+from spillway.rpc.manifest_fields import manifests_of, with_manifests
 from spillway.rpc.namespaces import check_namespaces
 from spillway.rpc.pods import bounds_pods, check_pods
 from spillway.yaml_text import ValueBudget
@@ -55,7 +54,7 @@ class ManifestReading:
 
     async def checked(self, caller: Caller, verb: str, request: Any) -> Any:
         """The request, its manifests read where they are long. Raises RequestError for what the caller may not ask."""
-        texts = _manifests(request)
+        texts = manifests_of(request)
         if not isinstance(request, PlanBatchRequest):  # Of a batch each item is refused for itself.
             for where, text in texts:
                 check_size(text, where)
@@ -84,30 +83,8 @@ class ManifestReading:
         def read(text: str) -> str:
             return text if len(text) > MANIFEST_BYTES_MAX else read_once(text, budget)
 
-        if _manifests(request):
-            request = _each_read(request, read)
+        if manifests_of(request):
+            request = with_manifests(request, read)
         check_namespaces(caller, verb, request)
         check_pods(caller, verb, request, self._pod_security)
         return request
-
-
-def _manifests(request: Any) -> list[tuple[str, str]]:
-    """Each manifest with the name of its field."""
-    if isinstance(request, PlanBatchRequest):
-        return [pair for item in request.items for pair in _manifests(item.apply)]
-    if isinstance(request, DeclarePolicyRequest):
-        return [("manifest", request.manifest)]
-    if isinstance(request, AdoptRequest):
-        return [("policy", request.policy)] if request.policy else []
-    return [(f"manifests[{index}]", text) for index, text in enumerate(getattr(request, "manifests", ()))]
-
-
-def _each_read(request: Any, read: Callable[[str], str]) -> Any:
-    if isinstance(request, PlanBatchRequest):
-        items = (replace(item, apply=item.apply and _each_read(item.apply, read)) for item in request.items)
-        return PlanBatchRequest(tuple(items))
-    if isinstance(request, DeclarePolicyRequest):
-        return replace(request, manifest=read(request.manifest))
-    if isinstance(request, AdoptRequest):
-        return replace(request, policy=read(request.policy))
-    return replace(request, manifests=tuple(map(read, request.manifests)))

@@ -1,9 +1,10 @@
 """Which namespaces a request is about, and whether its caller may use them."""
 
-from spillway.api import AdoptRequest, ExplainRequest, FreezeRequest, PlanBatchRequest, RequestError, UnfreezeRequest
+from spillway.api import ExplainRequest, FreezeRequest, PlanBatchRequest, RequestError, UnfreezeRequest
 from spillway.api_scaling import DeclarePolicyRequest, ReportRequest
 from spillway.kubernetes.manifest_text import read_object
 from spillway.rpc.callers import Caller
+from spillway.rpc.manifest_fields import manifests_of
 from spillway.scopes import read_scope
 
 CLUSTER_WIDE_VERBS = frozenset({"list_clusters"})
@@ -34,16 +35,12 @@ def check_namespaces(caller: Caller, verb: str, request: object) -> None:
         for namespace in {reported.namespace for reports in (request.loads, request.backlogs) for reported in reports}:
             caller.require(verb, namespace or DEFAULT_NAMESPACE)
         return
-    manifests: tuple[str, ...] | None = getattr(request, "manifests", None)
     if isinstance(request, ExplainRequest) and (request.name or not request.manifests):
         caller.require(verb, request.namespace or DEFAULT_NAMESPACE)
-    if manifests is None:
+    if getattr(request, "manifests", None) is None:
         caller.require(verb, _namespace_asked(request))
-        if isinstance(request, AdoptRequest) and (namespace := _namespace_of_policy(request)):
-            caller.require(verb, namespace)
-        return
-    for index, manifest in enumerate(manifests):
-        if namespace := _namespace_of(manifest, f"manifests[{index}]"):
+    for where, manifest in manifests_of(request):
+        if namespace := _namespace_of(manifest, where):
             caller.require(verb, namespace)
 
 
@@ -59,10 +56,6 @@ def _namespace_asked(request: object) -> str:
         return read_scope(request.scope).namespace
     namespace: str = getattr(request, "namespace", "")
     return namespace
-
-
-def _namespace_of_policy(request: AdoptRequest) -> str:
-    return _namespace_of(request.policy, "policy") if request.policy else ""
 
 
 def _namespace_of(manifest: str, where: str) -> str:

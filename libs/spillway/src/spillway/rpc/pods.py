@@ -8,14 +8,15 @@ from collections.abc import Iterator
 from fnmatch import fnmatchcase
 from typing import Any, Final
 
-from spillway.api import AdoptRequest, PlanBatchRequest, RequestError
+from spillway.api import PlanBatchRequest, RequestError
 from spillway.kubernetes.manifest_text import read_object
 from spillway.kubernetes.pod_security import ANY, LEVELS, violations
 from spillway.reasons import PODS_NOT_ALLOWED
 from spillway.rpc.callers import Caller
+from spillway.rpc.manifest_fields import manifests_of
 from spillway.texts import violation_text
 
-PLACING_VERBS: Final = frozenset({"apply", "plan"})
+PLACING_VERBS: Final = frozenset({"adopt", "apply", "plan"})
 NAMED_MAX: Final = 3
 """Violations in one refusal."""
 SYSTEM_PRIORITY: Final = "system-"
@@ -43,19 +44,12 @@ def check_pods(caller: Caller, verb: str, request: Any, floor: str) -> None:
             if item.apply is not None:
                 check_pods(caller, "apply", item.apply, floor)
         return
-    for where, manifest in _manifests(verb, request):
+    if verb not in PLACING_VERBS:
+        return
+    for where, manifest in manifests_of(request):
         for wrong in _wrong_with(caller, read_object(manifest, where), floor):
             text = f"{where}: caller {caller.name!r} may not have this: {wrong}"
             raise RequestError("PERMISSION_DENIED", text, PODS_NOT_ALLOWED)
-
-
-def _manifests(verb: str, request: Any) -> list[tuple[str, str]]:
-    """Each manifest that may become something in a member, or a policy, with the name of its field."""
-    if isinstance(request, AdoptRequest):
-        return [("policy", request.policy)] if request.policy else []
-    if verb not in PLACING_VERBS:
-        return []
-    return [(f"manifests[{index}]", manifest) for index, manifest in enumerate(request.manifests)]
 
 
 def _wrong_with(caller: Caller, manifest: dict[str, Any], floor: str) -> Iterator[str]:

@@ -449,7 +449,9 @@ class HpaState:
         return at_ms < now_ms - self.rules.missed_ms
 
     def _put_off(self, scaled: Scaled, now_ms: int) -> None:
-        """To now, or after the last decision: of inputs of one millisecond each is decided on one later."""
+        """Decides at once, but at least a millisecond after the last decision, so that the time of a state never goes
+        back.
+        """
         due_ms = max(now_ms, scaled.remembered.at_ms + 1)
         scaled.due = Due(due_ms, "what was heard late")
         heapq.heappush(self._dues, (due_ms, scaled.key))

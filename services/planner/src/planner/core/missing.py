@@ -75,8 +75,8 @@ def waited_for(
     """By cluster, what replicas wait for there since the cluster lacks it: such a cluster is listed, also with none.
 
     before: the parts so far. decided: what is decided now, by cluster. A cluster where replicas wait after the minute,
-    and which was not listed, is listed from now on: so it says when what it lacks is there. Where all have a place,
-    only a cluster that lacks of its minimum for that is: by nothing else would it be known there.
+    and which was not listed, is listed from now on: so its propagator says when the object is there. Where all replicas
+    have a place, a cluster is listed only if its minimum waits for the object: nothing else would tell of it.
     """
     if subject.known is None or subject.declared.deleting or not (division.unplaced or division.waits_in):
         return {}
@@ -95,25 +95,29 @@ def texts(missing: Mapping[str, Missing]) -> dict[str, str]:
 
 
 def warnings(lacking: Mapping[str, Missing], parts: Iterable[Part]) -> tuple[str, ...]:
-    """For people, as soon as it is known, what clusters lack that were given replicas. lacking: by cluster."""
-    clusters: dict[str, list[str]] = {}
-    used = {part.cluster: lacking.get(part.cluster, ()) for part in parts if part.replicas and not part.removing}
-    for cluster, what in sorted(texts(used).items()):
-        clusters.setdefault(what, []).append(cluster)
-    clusters.pop("", None)
+    """Texts for people: what the clusters that got replicas lack, and which clusters lack it.
+
+    lacking: by cluster, what it lacks. parts: the placement's.
+    """
+    used = {part.cluster for part in parts if part.replicas and not part.removing}
     then = "no new pod starts there before it is made; `spillway explain` and `spillway apply --wait` say when it is"
-    named = sorted(clusters.items())[: words.NAMED_MAX]
-    return tuple(f"{STATE_DEPENDENCY_MISSING}: {words.missing_in(what, where)}: {then}" for what, where in named)
+    named = _missing_in({cluster: lacking[cluster] for cluster in used & lacking.keys()})[: words.NAMED_MAX]
+    return tuple(f"{STATE_DEPENDENCY_MISSING}: {text}: {then}" for text in named)
 
 
 def after_room(state: PlannerState, subject: Subject, parts: Iterable[Part]) -> str:
-    """For people, what replicas that wait for room wait for then: it is missing where they were to be, too."""
+    """Text for people: the replicas that wait for room will then wait for these objects, which clusters lack."""
     if not any(part.missing for part in parts):
         return ""
+    return "; ".join(f"and then {text}" for text in _missing_in(lacking_in(state, subject)))
+
+
+def _missing_in(lacking: Mapping[str, Missing]) -> list[str]:
+    """Texts for people: one for clusters that lack the same objects, in the order of the objects' names."""
     clusters: dict[str, list[str]] = {}
-    for cluster, what in sorted(texts(lacking_in(state, subject)).items()):
+    for cluster, what in sorted(texts(lacking).items()):
         clusters.setdefault(what, []).append(cluster)
-    return "; ".join(f"and then {words.missing_in(what, where)}" for what, where in sorted(clusters.items()))
+    return [words.missing_in(what, where) for what, where in sorted(clusters.items())]
 
 
 def _told(workload: Workload, part: Part) -> Missing | None:

@@ -54,8 +54,8 @@ class LogState:
         self._needed: dict[str, dict[tuple[str, str], CapacityNeeded]] = {}
         self._manifests: dict[tuple[str, str], bytes] = {}
         self._lending_changes: dict[str, int] = {}
-        self._disputed: dict[str, set[str]] = {}
-        """By cluster, nodes of whose loan the log's last record is of a turn that was over by then."""
+        self._stale_last: dict[str, set[str]] = {}
+        """By cluster, the nodes whose last loan record in the log has an older epoch than the record that holds."""
         self._swept: dict[str, int] = {}
         """By cluster, how many changes had been told when it was seen to hold nothing of pools' pods."""
 
@@ -64,20 +64,20 @@ class LogState:
     def is_concerned(self, cluster: str) -> bool:
         """Whether a bridge has anything to do there.
 
-        It is declared, also as paused, has loans, may hold what pools' pods needed, or left something in a pool, or
-        what holds of one of its nodes is to be said again.
+        It is declared, also as paused, has loans, may hold what pools' pods needed, or left something in a pool; or a
+        loan record of it must be written again.
         """
         return (
             cluster in self.declared
             or self._has_loans(cluster)
             or self.is_to_sweep(cluster)
             or any(True for _ in self.left_behind(cluster))
-            or bool(self.disputed(cluster))
+            or bool(self.stale_last(cluster))
         )
 
-    def disputed(self, cluster: str) -> Set[str]:
-        """Nodes of which what holds is to be said again: somebody whose turn was over has said something since."""
-        return self._disputed.get(cluster, frozenset())
+    def stale_last(self, cluster: str) -> Set[str]:
+        """Nodes whose loan record must be written again: a bridge whose turn was over has written behind it."""
+        return self._stale_last.get(cluster, frozenset())
 
     def lends_nothing(self, cluster: str) -> bool:
         """Whether nothing is lent there, nor is to be: what pools' pods needed there, nobody needs again."""
@@ -215,7 +215,7 @@ class LogState:
             self.declared.pop(key, None)
         elif topic == LENDING.name:
             self.loans.get(first, {}).pop(rest, None)
-            self._disputed.get(first, set()).discard(rest)
+            self._stale_last.get(first, set()).discard(rest)
         elif topic == RECALLS.name:
             self.recalls.get(first, {}).pop(rest, None)
         elif topic == PENDING.name:
@@ -240,9 +240,9 @@ class LogState:
             if known != event:  # A bridge takes its own record in twice.
                 self._count_change(event.cluster)
             loans[event.node] = event
-            self._disputed.get(event.cluster, set()).discard(event.node)
+            self._stale_last.get(event.cluster, set()).discard(event.node)
         elif event.epoch < known.epoch:
-            self._disputed.setdefault(event.cluster, set()).add(event.node)
+            self._stale_last.setdefault(event.cluster, set()).add(event.node)
 
     def _recall(self, event: NodeRecalled | RecallSettled) -> None:
         recalls = self.recalls.setdefault(event.cluster, {})

@@ -362,9 +362,9 @@ def _fill_minima(
 
 
 def _minima_that_wait(situation: Situation, growth: _Growth, lacking: Mapping[str, int]) -> dict[str, int]:
-    """Of what minima lack, as much as waits for what their clusters lack, and for no room there.
+    """By cluster, how many replicas its minimum lacks because an object is missing there, and not for want of room.
 
-    Its replicas run elsewhere meanwhile, as those of a minimum without room do.
+    These replicas run in other clusters meanwhile, as those of a minimum without room do.
     """
     if not situation.await_missing:
         return {}

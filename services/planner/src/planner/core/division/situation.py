@@ -79,7 +79,8 @@ class Division:
     """Kept replicas, and new of them, by cluster, clusters that end with none included.
 
     uncertain of unplaced wait for binds; lent: by cluster, so many for nodes that it has lent; missing: by what it
-    lacks, so many for that; waits_in: the same by cluster, and what a minimum lacks for that, though it runs elsewhere.
+    lacks, so many for that; waits_in: the same by cluster, with the replicas that a minimum lacks for that and that run
+    elsewhere.
     moved: by cluster, what others took from it, which is not cut before they run.
     kept_again: by cluster, of what was leaving there. to_leave: what the policy rules out and nobody took; stays: the
     same of what is to go for another reason; lacking: what a minimum lacks. held_back: what might move and may not yet.

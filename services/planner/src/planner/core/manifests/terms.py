@@ -1,7 +1,7 @@
-"""How much a pod template may say of where its pods go. Each of it is looked at in each cluster, in one step of the
-planner: without bounds one request would hold up all others for minutes.
+"""Bounds for what a pod template says of nodes and of other pods: affinity, spread, tolerations.
 
-The API server has no such bounds but the size of an object; the scheduler looks at one pod at a time.
+The planner compares each term with each cluster in one step. Without bounds one request would hold up all others.
+Kubernetes bounds only the size of an object: its scheduler looks at one pod at a time.
 """
 
 from collections.abc import Iterator, Mapping
@@ -13,22 +13,23 @@ from spillway.kubernetes.pod_shape import convert
 from spillway.kubernetes.scheduling_spec import Affinity, Expression, LabelSelector, SchedulingSpec
 
 TERMS_MAX: Final = 100
-"""Of each list: tolerations, spread constraints, terms of node affinity, and of both kinds of pod affinity."""
+"""Entries of each list: tolerations, spread constraints, terms of node affinity and of each kind of pod affinity."""
 LABELS_MAX: Final = 1_000
-"""Labels and expressions in all of these."""
+"""Labels and expressions, in all lists together and in nodeSelector."""
 VALUES_MAX: Final = 10_000
-"""Values in all expressions: a pod may be kept to nodes by their names."""
+"""Values in all expressions. So many, because a template may name each node that its pods may run on."""
 REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
 
 
 def check_terms(spec: Mapping[str, Any], where: str) -> None:
-    """spec: a pod's. Raises RequestError INVALID_ARGUMENT that names the field, how much it has, and the bound."""
+    """spec: of a pod. Raises RequestError INVALID_ARGUMENT that names the field, its count and the bound."""
     scheduling = convert(spec, SchedulingSpec, where)
     for field, count in _lists(scheduling):
         if count > TERMS_MAX:
             raise invalid(f"{where}.{field}", f"{count} entries", f"at most {TERMS_MAX}")
     expressions = list(_expressions(scheduling))
-    labels = len(expressions) + len(scheduling.node_selector) + sum(map(_matched, _selectors(scheduling)))
+    matched = sum(len(selector.match_labels) for selector in _selectors(scheduling))
+    labels = len(expressions) + len(scheduling.node_selector) + matched
     values = sum(len(entry.values) for entry in expressions)
     for count, most, what in ((labels, LABELS_MAX, "labels and expressions"), (values, VALUES_MAX, "values")):
         if count > most:
@@ -51,10 +52,6 @@ def _selectors(scheduling: SchedulingSpec) -> Iterator[LabelSelector]:
     given = chain.from_iterable((term.label_selector, term.namespace_selector) for term in pods)
     spread = (constraint.label_selector for constraint in scheduling.topology_spread_constraints)
     return (selector for selector in chain(given, spread) if selector is not None)
-
-
-def _matched(selector: LabelSelector) -> int:
-    return len(selector.match_labels)
 
 
 def _expressions(scheduling: SchedulingSpec) -> Iterator[Expression]:

@@ -258,7 +258,8 @@ def _may_go(state: PlannerState, workload: Workload, now: float, brakes: Allowan
 
 
 def _unbound_for_long(state: PlannerState, workload: Workload, part: Part, now: float) -> int:
-    """Of a part that its cluster's record shows as decided: of any other it is only not known yet what has bound."""
+    """How many replicas of the part have not bound for take_back_after. 0 while no record shows the part as decided: it
+    is not known then which of them have bound."""
     timer = state.timers.get((workload.key, part.cluster))
     if timer is None or not is_done_there(state, workload, part) or now - timer.since < state.rules.take_back_after:
         return 0

@@ -173,7 +173,7 @@ def _to_be_scaled(state: PlannerState, declared: WorkloadDeclared) -> Iterator[s
 
 
 def _refuse_other_kinds(policy: str) -> None:
-    """What goes along with a workload is found where it runs; a caller brings none with its policy."""
+    """The ConfigMaps and Services of the workload are found in its cluster. A caller brings only a policy."""
     kind = read_object(policy, "policy")["kind"] if policy else POLICY_KINDS[0]
     if kind not in POLICY_KINDS:
         raise invalid("policy.kind", kind, " or ".join(POLICY_KINDS))

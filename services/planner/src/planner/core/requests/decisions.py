@@ -59,8 +59,10 @@ class Decided:
 
 @dataclass(frozen=True, slots=True)
 class Unanswered:
-    """What was decided on a request, before its answer is part of the declaration. lacking: by cluster, what it lacks
-    of what the newest template names, as far as clusters have said."""
+    """What was decided on a request, before its answer is part of the declaration.
+
+    lacking: by cluster, the objects that the newest template names and the cluster lacks, as far as clusters have said.
+    """
 
     declared: WorkloadDeclared
     dependencies: tuple[DependencyDeclared, ...]
@@ -78,7 +80,7 @@ def apply(state: PlannerState, request: ApplyRequest, moment: Moment) -> Decided
     answer = remembered_answer(state.rules, state.workloads.get(key), request.idempotency_key, digest, moment)
     if answer is not None:
         return Decided((), answer)
-    declared, placed, lacking = _placed(state, declaration, moment)
+    declared, placed, subject = _placed(state, declaration, moment)
     dependencies = declaring.dependencies(declaration, declared)
     used = [part.cluster for part in placed.placement.parts if part.replicas]
     unmodelled, unknown = known_of(state.admitted, declaration.shape, used)
@@ -91,7 +93,7 @@ def apply(state: PlannerState, request: ApplyRequest, moment: Moment) -> Decided
         *unknown,
         *orphans_to_settle(state, key, declaration.kind, listed),
     )
-    decided = Unanswered(declared, dependencies, placed, unmodelled, warnings, lacking)
+    decided = Unanswered(declared, dependencies, placed, unmodelled, warnings, lacking_in(state, subject))
     return answer_with(state, decided, request.idempotency_key, digest, moment)
 
 
@@ -101,10 +103,8 @@ def would_use(state: PlannerState, declaration: Declaration, moment: Moment) -> 
     return frozenset(part.cluster for part in placed.placement.parts if part.replicas and not part.removing)
 
 
-def _placed(
-    state: PlannerState, declaration: Declaration, moment: Moment
-) -> tuple[WorkloadDeclared, Placed, Mapping[str, Missing]]:
-    """What is declared, before its answer is part of it; where its replicas go; and Unanswered.lacking."""
+def _placed(state: PlannerState, declaration: Declaration, moment: Moment) -> tuple[WorkloadDeclared, Placed, Subject]:
+    """What is declared, before its answer is part of it; where its replicas go; and what was decided about."""
     known = state.workloads.get((declaration.namespace, declaration.name))
     if known is not None and known.declared.deleting and known.parts:
         raise RequestError("FAILED_PRECONDITION", f"workload {'/'.join(known.key)}: Deleting: {_still_there(known)}")
@@ -118,7 +118,7 @@ def _placed(
     subject = Subject(declared, read_template(declared.manifest, declared.namespace), known)
     placed = _waited(declared, moment, lambda settled: placing.roll(state, subject, moment, "Apply", settled=settled))
     _refuse_what_cannot_be(declared, placed.division, moment)
-    return declaring.with_templates(declared, known, placed.placement.parts), placed, lacking_in(state, subject)
+    return declaring.with_templates(declared, known, placed.placement.parts), placed, subject
 
 
 def scale(state: PlannerState, request: ScaleRequest, moment: Moment) -> Decided:
