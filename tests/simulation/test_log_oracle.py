@@ -1,5 +1,6 @@
 """Each rule of the log's check, broken by a few records."""
 
+import asyncio
 import sys
 from pathlib import Path
 
@@ -130,6 +131,22 @@ async def test_nothing_is_placed_on_what_is_old() -> None:
     log = Log()
     log.wrote(SNAPSHOT, change(1, age_ms=60_000))
     log.wrote(SNAPSHOT, change(2, age_ms=-1))
+    log.oracle.grown(KEY, CLUSTER)
+    assert "what is known of it was" in log.said[0]
+
+
+async def test_a_decision_that_waited_for_the_log_is_judged_by_when_it_may_have_been_made(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    log = Log()
+    log.wrote(SNAPSHOT, change(1, age_ms=5_000))
+    log.oracle.note_log_away(is_away=True)
+    monkeypatch.setattr(log_oracle, "AGE_MAX_SECONDS", 5.0)
+    await asyncio.sleep(10)
+    log.oracle.note_log_away(is_away=False)
+    log.oracle.grown(KEY, CLUSTER)
+    assert log.said == []
+    await asyncio.sleep(log_oracle.WRITTEN_SECONDS)
     log.oracle.grown(KEY, CLUSTER)
     assert "what is known of it was" in log.said[0]
 

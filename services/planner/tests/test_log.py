@@ -11,11 +11,12 @@ from planner.core.requests import decisions
 from planner.core.rules import Rules
 from planner.core.state import PlannerState
 from planner.log import Intake, follower_into
-from spillway.addresses import WORKLOADS, Tombstone, capacity_address
+from spillway.addresses import CAPACITY_CHANGES, WORKLOADS, Tombstone, capacity_address
 from spillway.api import ApplyRequest
 from spillway.bus import Batch, Offsets, Record
 from spillway.columns import columns_of
 from spillway.events import CapacityReported, WorkloadDeclared
+from spillway.feasibility.cluster_view import NEVER
 from spillway.local_bus import LocalBroker, LocalBus
 from spillway.model import Policy, Strategy
 from spillway.running.following import Follower
@@ -32,7 +33,8 @@ class Start(Intake):
     """A start of which is noted from where it reads changes. bus: of one cluster, `a`."""
 
     def __init__(self) -> None:
-        super().__init__(PlannerState(Rules()), lambda: 1.0, lambda records, positions: None)
+        super().__init__(PlannerState(Rules()), lambda: self.clock, lambda records, positions: None)
+        self.clock = 1.0
         self.changes_from: list[int] = []
 
     def starts(self, ends: Offsets) -> Offsets:
@@ -91,6 +93,22 @@ async def test_of_blocks_of_two_epochs_neither_is_in_effect_and_changes_are_read
     await bus.publish(*(changed("a", 0, epoch=2) for _ in range(5)))
     start = await started(bus)
     assert (nodes(start), start.changes_from) == (set(), [3])
+
+
+@pytest.mark.parametrize(
+    ("read_up_to", "live", "age_seconds"),
+    [(11.0, True, 9.1), (20.0, True, 0.1), (NEVER, True, None), (20.0, False, None)],
+    ids=["the planner was frozen", "all was read a moment ago", "not known to have been at the end", "a start"],
+)
+async def test_a_change_is_older_by_the_time_for_which_nobody_read_it(
+    bus: LocalBus, read_up_to: float, live: bool, age_seconds: float | None
+) -> None:
+    await bus.publish(cluster("a"), block(0, "n1"))
+    start = await started(bus)
+    start.clock, start.read_up_to = 20.0, read_up_to
+    start.take(Record(CAPACITY_CHANGES.name, 0, 1, "a", changed("a", 1, epoch=1, age_ms=100)), live)
+    found = start.state.view("a").age_seconds(20.0)
+    assert found == (age_seconds and pytest.approx(age_seconds))
 
 
 async def test_what_is_left_of_a_cluster_that_left_is_not_looked_at(bus: LocalBus) -> None:

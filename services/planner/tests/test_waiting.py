@@ -58,6 +58,17 @@ def test_a_higher_priority_is_due_first_then_who_has_waited_longest() -> None:
     assert waiting.due(2) == [SECOND, third]
 
 
+def test_when_a_brake_goes_all_are_due_for_whom_there_is_room() -> None:
+    """Seed 850930: a frozen cluster took none, and its room did not grow when it was released."""
+    waiting = listed(FIRST)
+    waiting.put(SECOND, Shape("shop", (("cpu", 9000), ("pods", 1))))
+    waiting.look(lambda _cluster, shape: rooms(4 if shape == SHAPE else 0), 99)
+    for key in (FIRST, SECOND):
+        waiting.done(key)
+    waiting.retry_hopeful()
+    assert waiting.due(9) == [FIRST]
+
+
 def test_a_look_is_bounded_and_the_next_one_begins_where_it_ended() -> None:
     """It ends with a whole cluster; one that was touched again meanwhile comes after those that wait for their look."""
     waiting, looked_at = WaitingList(), list[str]()

@@ -102,9 +102,11 @@ class FaultInjector:
         broker = self._world.broker
         self._away["log"] += 1
         broker.unavailable = True
+        self._world.oracle.log.note_log_away(is_away=True)
         await asyncio.sleep(fault.seconds)
         self._away["log"] -= 1
         broker.unavailable = self._away["log"] > 0
+        self._world.oracle.log.note_log_away(is_away=broker.unavailable)
 
     async def _write_unknown(self, fault: Fault) -> None:
         self._world.broker.fail_next_write(written=fault.steps % 2 == 0)

@@ -34,6 +34,8 @@ AGE_MAX_SECONDS = 12.0
 """capacity_age_max_seconds of the scripts' planners."""
 SLACK_SECONDS = 1.0
 """Seconds that may pass between a decision and its record."""
+WRITTEN_SECONDS = 5.0
+"""Seconds after which a write that waited for the log has ended, once the log can be reached again."""
 SAID_SECONDS = 5.0
 """Seconds that may pass between a collector's measuring of an age and its record."""
 
@@ -59,6 +61,8 @@ class LogOracle:
         self._full_blocks: dict[Block, FullBlock] = {}
         self._known_at: dict[str, float] = {}
         self._silent: dict[str, float] = {}
+        self._away_from = math.inf
+        self._away_to = -math.inf
 
     def on_records(self, records: Sequence[Outgoing], positions: Sequence[Position], source: str) -> None:
         """positions: of each record. source: the instance that wrote them."""
@@ -78,9 +82,19 @@ class LogOracle:
         else:
             self._silent.pop(cluster, None)
 
+    def note_log_away(self, *, is_away: bool) -> None:
+        """is_away: whether nobody reaches the log from now on."""
+        if is_away:
+            self._away_from = min(self._away_from, _now()) if self._away_to == math.inf else _now()
+        self._away_to = math.inf if is_away else _now()
+
+    def _decided_at(self) -> float:
+        """The earliest time at which what is written now may have been decided."""
+        return self._away_from if _now() < self._away_to + WRITTEN_SECONDS else _now()
+
     def grown(self, key: Key, cluster: str) -> None:
         """To be called when a placement gives a cluster more replicas than it had."""
-        age = _now() - self._known_at.get(cluster, _now())
+        age = self._decided_at() - self._known_at.get(cluster, _now())
         if age > AGE_MAX_SECONDS + SLACK_SECONDS:
             where = f"{'/'.join(key)} in {cluster}"
             self._violated(f"{where}: more was placed there, and what is known of it was {age:.1f} s old")

@@ -1,6 +1,7 @@
 """The log into the planner's state: whole topics, then each capacity stream from where its blocks stand."""
 
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 
 from planner.core.manifests.templates import BadDeclaration
 from planner.core.state import PlannerState
@@ -49,7 +50,10 @@ WATCHED = (WORKLOADS, PLACEMENTS, WORKLOAD_STATUS)
 
 
 class Intake:
-    """The log's records into one state. While this planner writes, its own are not read back into it."""
+    """The log's records into one state. While this planner writes, its own are not read back into it.
+
+    read_up_to: when the topic of capacity's changes was last known to have been read to its end, by the clock.
+    """
 
     def __init__(
         self,
@@ -59,6 +63,7 @@ class Intake:
     ) -> None:
         self.state = state
         self.writing = False
+        self.read_up_to: float = NEVER
         self._clock = clock
         self._on_records = on_records
         self._blocks = CapacityStarts()
@@ -77,8 +82,9 @@ class Intake:
     def _take(self, record: Record, live: bool) -> None:
         metrics.EVENTS_APPLIED.labels(record.topic).inc()
         event = record.event
-        # Nobody knows how long ago changes were written that are read to catch up, so they make no cluster fresh.
-        now = self._clock() if live or record.topic != CAPACITY_CHANGES.name else NEVER
+        now = self._clock()
+        if isinstance(event, CapacityChanged):
+            event, now = self._with_time_in_log(event, now, live)
         if event is None:
             self.state.apply_tombstone(record.topic, record.key, record.offset)
         elif isinstance(event, CapacityReported | CapacityChanged):
@@ -88,6 +94,17 @@ class Intake:
         else:
             check_decidable(event)
             self.state.apply(event, now, record.offset)
+
+    def _with_time_in_log(self, event: CapacityChanged, now: float, live: bool) -> tuple[CapacityChanged, float]:
+        """A change is older than its collector says by the time for which it stood in the log: at most since the log
+        was last read to its end. A planner that was frozen or cut off reads late.
+
+        Nobody knows how long ago changes were written that are read to catch up, so they make no cluster fresh.
+        """
+        if not live or self.read_up_to == NEVER:
+            return event, NEVER
+        unread_ms = round((now - self.read_up_to) * 1000)
+        return (replace(event, age_ms=event.age_ms + unread_ms) if event.age_ms >= 0 else event), now
 
     async def taken(self, batch: Batch, positions: Offsets) -> None:
         if batch.records:

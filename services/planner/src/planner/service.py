@@ -33,7 +33,7 @@ from planner.questions import Questions
 from planner.settings import PlannerSettings
 from planner.watches import CurrentState, Watches
 from spillway import api, metrics, reasons, tracing
-from spillway.addresses import SCALE, WORKLOAD_STATUS, Tombstone
+from spillway.addresses import CAPACITY_CHANGES, SCALE, WORKLOAD_STATUS, Tombstone
 from spillway.api import RequestError
 from spillway.bus import Bus, BusUnavailable, Offsets, Record
 from spillway.events import DecisionRecorded, PlacementDecided
@@ -69,7 +69,9 @@ class Planner:
         self._intake = Intake(self.state, clocks.steady, self._on_records)
         self._watches = Watches(bus, settings.watches_max, settings.watch_events_waiting_max)
         self._questions = Questions(bus)
-        role = Role("planner", RETRY, metrics.PLANNER_ACTIVE, (self._questions.run,), (self._prove_words,))
+        role = Role(
+            "planner", RETRY, metrics.PLANNER_ACTIVE, (self._questions.run, self._note_reading), (self._prove_words,)
+        )
         self.standby = Standby(bus, role, instance, settings, self)
         self._adoptions = Adoptions(
             self._questions, self._ask, lambda: bus.fleet, settings.find_seconds, settings.recover_events_max
@@ -140,6 +142,15 @@ class Planner:
                 with suppress(BusUnavailable):  # Then nothing is proven, and they are asked about again.
                     await self._follower.caught_up(WORKLOAD_STATUS)
                     self.state.owners.prove(asked)
+
+    async def _note_reading(self) -> None:
+        """Notes again and again up to when all changes of capacity have been read."""
+        while True:
+            asked_at = self._clocks.steady()
+            with suppress(BusUnavailable):  # Then what is read next may have been there since the last time.
+                await self._follower.caught_up(CAPACITY_CHANGES)
+                self._intake.read_up_to = asked_at
+            await asyncio.sleep(self._settings.turn_asked_seconds)
 
     async def _hear_clusters(self) -> None:
         """A start reads capacity of unknown age; the first heartbeats tell it, and decisions wait for them."""

@@ -124,22 +124,23 @@ class PlannerState:
             case BrakeSet() | BrakeReleased() | ConfirmationAsked() | ConfirmationGiven():
                 self.brakes.apply(event, offset)
                 self.rollouts.retry_all()
+                self.waiting.retry_hopeful()
             case ScalePolicyDeclared() | ScaleDecided():
                 self.scalings.apply(event)
                 self._scale_changed((event.namespace, event.name))
 
     def apply_tombstone(self, topic: str, key: str, offset: int = -1) -> None:
         """Of this key of a compacted topic nothing is known any more."""
+        namespace, _, name = key.partition("/")
         if topic == WORKLOADS.name:
-            namespace, _, name = key.partition("/")
             self.forget((namespace, name))
         elif topic == CLUSTERS.name:
             self._leave(key)
         elif topic == BRAKES.name:
             self.brakes.forget(key, offset)
             self.rollouts.retry_all()
+            self.waiting.retry_hopeful()
         elif topic in (SCALE_POLICIES.name, SCALE.name):
-            namespace, _, name = key.partition("/")
             self.scalings.forget(topic, (namespace, name))
             self._scale_changed((namespace, name))
         elif topic == SHAPES.name:

@@ -101,6 +101,10 @@ class WaitingList:
             self._due[key] = None
             self._anyway.add(key)
 
+    def retry_hopeful(self) -> None:
+        """All are due for whom some cluster has room: a brake may have kept them from it, and the room did not grow."""
+        self._due.update(dict.fromkeys(self._shapes))
+
     def retry_template(self, digest: str) -> None:
         """What a cluster lacked of it may be there: that is no room that came up."""
         for key in [key for key, shape in self._shapes.items() if shape.template == digest]:
