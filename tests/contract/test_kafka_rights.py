@@ -84,6 +84,13 @@ def test_each_topic_is_written_by_its_emitters_alone(tmp_path: Path) -> None:
         assert writers == {anyone.get(emitter, emitter) for emitter in emitters}, topic.name
 
 
+@pytest.mark.parametrize("service", SERVICES)
+def test_each_topic_is_read_by_its_readers_alone(service: str, tmp_path: Path) -> None:
+    """Whose log it is and each service's own turns are read, too."""
+    read = of_role(granted(tmp_path, "f-1"), service, "Read")
+    assert read == {topic.name for topic in TOPICS if service in topic.readers}
+
+
 @pytest.mark.parametrize(
     ("role", "operation", "kind", "names"),
     [
@@ -202,6 +209,46 @@ async def test_nobody_writes_what_is_anothers(kafka: SecuredKafka, role: str) ->
                 continue
             with pytest.raises(NotAllowed, match=f"user 'spillway-{role}' may not .*: see deploy/kafka/acls.sh"):
                 await opened.publish(any_event(topic))
+
+
+@pytest.mark.kafka
+@pytest.mark.parametrize("role", [*SERVICES, "publisher"])
+async def test_nobody_reads_what_is_not_for_it(kafka: SecuredKafka, role: str, tmp_path: Path) -> None:
+    """Every topic that the role has no right to read, side by side; each refusal names the topic."""
+    readable = of_role(granted(tmp_path, kafka.fleet), role, "Read")
+    async with asyncio.timeout(DEADLINE_SECONDS), bus(kafka, role) as opened:
+
+        async def refused(topic: Topic) -> None:
+            with pytest.raises(NotAllowed, match=f"'spillway-{role}' may not read topic {topic.name}:"):
+                await read_to_the_end(opened, [topic])
+
+        others = [topic for topic in TOPICS if topic.name not in readable]
+        assert others
+        await asyncio.gather(*map(refused, others))
+
+
+@pytest.mark.kafka
+@pytest.mark.parametrize("role", [role for role in ROLES if role != "topics"])
+async def test_nobody_takes_anothers_turn(kafka: SecuredKafka, role: str) -> None:
+    """Neither a turn of a service that stands by, nor one at the clusters, nor the writer that fences."""
+    async with asyncio.timeout(DEADLINE_SECONDS), bus(kafka, role, SPILLWAY_KAFKA_START_SECONDS="3") as opened:
+
+        async def stands_by(service: str) -> None:
+            with pytest.raises(NotAllowed, match=f"may not use group {kafka.fleet}.{service}.standby:"):
+                async with opened.standby_turn(service, "a") as turn:
+                    await turn.wait()
+
+        async def shares(service: str) -> None:
+            with pytest.raises(NotAllowed, match=f"may not use group {kafka.fleet}.{service}:"):
+                async with opened.cluster_turns(service, "a") as turns:
+                    await anext(turns)
+
+        async def fences(service: str) -> None:
+            with pytest.raises(NotAllowed, match=f"may not use transactional id {kafka.fleet}.{service}:"):
+                await opened.started_producer(transactional_id=f"{kafka.fleet}.{service}")
+
+        tries = [try_of(service) for service in STANDBYS if service != role for try_of in (stands_by, fences)]
+        await asyncio.gather(*tries, *(shares(service) for service in SHARERS if service != role))
 
 
 @pytest.mark.kafka
