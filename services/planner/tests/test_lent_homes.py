@@ -29,7 +29,7 @@ def overflowed(lent: int, cores: int = 8, replicas: int = 12, **spec: Any) -> Ho
 
 
 def test_it_needs_the_nodes_and_goes_home_once_they_are_back() -> None:
-    """Two of twelve replicas are the margin. The need stands until there is room, and is over then."""
+    """Two of twelve replicas are the margin. The need stands until they have gone: the nodes would be lent again."""
     world = overflowed(16)
     assert world.needed() == {"own-1": 6}
     world.run(AFTER + 10)
@@ -37,7 +37,7 @@ def test_it_needs_the_nodes_and_goes_home_once_they_are_back() -> None:
     del world.lent["own-1"]
     world.cores("own-1", 24)
     world.run(3)
-    assert world.needed() == {}
+    assert world.needed() == {"own-1": 6}
     world.run(AFTER + 10)
     assert (world.kept(), world.needed()) == ({"own-1": 12}, {})
     assert world.fewest == 12
@@ -64,7 +64,33 @@ def test_what_is_free_at_home_is_in_the_number_since_who_recalls_counts_it_first
     assert world.needed() == {"own-1": 6}
     world.cores("own-1", 14)
     world.run(3)
-    assert world.needed() == {}, "free room is enough"
+    assert world.needed() == {"own-1": 6}, "free room is enough: it is kept until they have gone"
+    world.run(AFTER + 10)
+    assert (world.kept(), world.needed()) == ({"own-1": 12}, {})
+
+
+def test_a_need_whose_room_nobody_uses_ends() -> None:
+    """Its nodes may be lent again: what keeps the replicas away is none of the bridge's business."""
+    world = overflowed(16, home_moves_per_minute=0.001)
+    del world.lent["own-1"]
+    world.cores("own-1", 24)
+    world.run(2 * AFTER)
+    assert (world.kept(), world.needed()) == ({"own-1": 8, "cloud-1": 4}, {"own-1": 6})
+    world.run(20)
+    assert world.needed() == {}
+    world.run(20)
+    assert world.needed() == {}, "and does not begin again while the room is there"
+
+
+def test_what_others_take_of_the_room_that_came_is_needed_no_more() -> None:
+    world = overflowed(16)
+    del world.lent["own-1"]
+    world.cores("own-1", 12)
+    world.run(3)
+    assert world.needed() == {"own-1": 4}
+    world.cores("own-1", 8)
+    world.run(3)
+    assert world.needed() == {}
 
 
 @pytest.mark.parametrize(
