@@ -195,6 +195,21 @@ async def served(kind: str, folder: Path, **settings: Any) -> AsyncIterator[Door
 
 
 KINDS = ("open", "token", "tls", "mtls")
+SERVE = """
+import asyncio, json, sys
+from spillway.rpc.services import RpcServer, RpcSettings
+
+class Nothing:
+    def leader(self):
+        return ""
+
+async def serve():
+    async with RpcServer(Nothing(), RpcSettings(**json.loads(sys.argv[1]))) as server:
+        print(server.address.rpartition(":")[2], flush=True)
+        await asyncio.to_thread(sys.stdin.read)
+
+asyncio.run(serve())
+"""
 
 
 @pytest.fixture(params=KINDS)
@@ -275,6 +290,29 @@ async def test_metadata_that_are_no_text_fill_no_log(tmp_path: Path, caplog: pyt
         await answered(reader)
         writer.close()
     assert not [record for record in caplog.records if "encoding" in record.getMessage()]
+
+
+async def test_a_handshake_without_a_certificate_fills_no_log(tmp_path: Path) -> None:
+    """gRPC's core writes to the process' own standard error, past every logger; so the server is one of its own."""
+    async with served("mtls", tmp_path) as door:
+        certificates = {"tls_certificate": "server.pem", "tls_key": "server.key", "client_ca": "authority.pem"}
+        settings = {name: str(tmp_path / file) for name, file in certificates.items()}
+        tls = door.tls
+    pipe = asyncio.subprocess.PIPE
+    serving = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", SERVE, json.dumps({"port": 0, **settings}), stdin=pipe, stdout=pipe, stderr=pipe
+    )
+    assert serving.stdout is not None
+    async with asyncio.timeout(SECONDS):
+        port = int(await serving.stdout.readline())
+        for _ in range(3):
+            with suppress(OSError):
+                reader, writer = await asyncio.open_connection("localhost", port, ssl=tls, family=socket.AF_INET)
+                writer.write(greeting())
+                await closed(reader)
+                writer.close()
+        _, said = await serving.communicate(b"")
+    assert (serving.returncode, said) == (0, b"")
 
 
 # ── What a stranger may have ────────────────────────────────────────────────────────────────────────────────────────

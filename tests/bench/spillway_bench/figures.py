@@ -131,6 +131,8 @@ KINDS: tuple[Kind, ...] = (
     Kind("hpa_memory_mb", "MB", None, "the same process before"),
     Kind("front_call_p50_ms", "ms", None, "the same answer by grpcio's own asyncio server, TLS too"),
     Kind("flooded_call_p99_ms", "ms", 500, "the same calls without the flood"),
+    Kind("flooded_by_tokens_p99_ms", "ms", 500, "the same calls without the flood"),
+    Kind("flooded_mutual_tls_p99_ms", "ms", 500, "the same calls without the flood"),
     Kind("metric_to_scale_p50_ms", "ms", None, _RELAY),
     Kind("metric_to_scale_p99_ms", "ms", 1000, _RELAY),
     Kind("metric_to_scale_light_p50_ms", "ms", None, _RELAY),

@@ -28,7 +28,12 @@ PLANNING = (
 )
 SCALING = ("hpa_decisions_per_second", "hpa_records_per_second", "hpa_memory_mb")
 BATCHING = ("batched_plan_us", "batched_plan_unlike_us", "batched_plan_100_clusters_us")
-STRANGERS = ("front_call_p50_ms", "flooded_call_p99_ms")
+STRANGERS = (
+    "front_call_p50_ms",
+    "flooded_call_p99_ms",
+    "flooded_by_tokens_p99_ms",
+    "flooded_mutual_tls_p99_ms",
+)
 FIGURES_BY_MODULE: Mapping[str, tuple[str, ...]] = {
     "planning": PLANNING,
     "batching": BATCHING,

@@ -1,4 +1,5 @@
-"""What our gRPC front costs a call, and what calls take while strangers send paths that are no text, over TLS.
+"""What our gRPC front costs a call over TLS, and what calls take while strangers call: with paths that are no text,
+with tokens that nobody has, and without the client certificate that is asked for.
 
 A server of ours, grpcio's own, and the crowd are a process each.
 """
@@ -12,7 +13,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -22,13 +23,20 @@ from grpc import aio
 
 from spillway import api
 from spillway.rpc.services import PlannerClient, RpcServer, RpcSettings
+from spillway_local.kafka_security import Authority
 from spillway_local.member_credentials import ensure_certificate
 
 from .calls import at_rate, one_by_one
 
 BAD_PER_SECOND = 100.0
 GOOD_PER_SECOND = 20.0
-TOKEN = "bench"
+TOKEN = CALLER = "bench"
+BAD_PATHS, BAD_TOKENS, NO_CERTIFICATE = "paths", "tokens", "no-certificate"
+FIGURE_BY_FLOOD = {
+    BAD_PATHS: "flooded_call_p99_ms",
+    BAD_TOKENS: "flooded_by_tokens_p99_ms",
+    NO_CERTIFICATE: "flooded_mutual_tls_p99_ms",
+}
 PATH = "/spillway.v1.Planner/ListClusters"
 _MS = 1000.0
 
@@ -43,10 +51,11 @@ class Nothing:
         return api.ListClustersReply((), False)
 
 
-async def serve(folder: Path) -> None:
-    """Ours: TLS and tokens."""
+async def serve(folder: Path, client_ca: str = "") -> None:
+    """Ours: TLS and tokens; with client_ca, a file, certificates instead of tokens."""
     certificate, key = str(folder / "tls.pem"), str(folder / "tls.key")
-    settings = RpcSettings(port=0, tls_certificate=certificate, tls_key=key, callers=str(folder / "callers.json"))
+    callers = str(folder / ("callers-mutual.json" if client_ca else "callers.json"))
+    settings = RpcSettings(port=0, tls_certificate=certificate, tls_key=key, callers=callers, client_ca=client_ca)
     async with RpcServer(Nothing(), settings) as server:  # type: ignore[arg-type]
         print(server.address.rpartition(":")[2], flush=True)
         await asyncio.to_thread(sys.stdin.read)
@@ -68,21 +77,25 @@ async def serve_bare(folder: Path) -> None:
     await server.stop(None)
 
 
-def _bad_call() -> bytes:
+def _bad_call(flood: str) -> bytes:
+    """A whole call, from the first byte of the connection on."""
+
     def frame(kind: int, flags: int, stream: int, payload: bytes) -> bytes:
         return len(payload).to_bytes(3, "big") + bytes([kind, flags]) + stream.to_bytes(4, "big") + payload
 
-    fields = [(b":method", b"POST"), (b":scheme", b"https"), (b":path", b"/\xff\xfe"), (b":authority", b"x")]
-    fields += [(b"te", b"trailers"), (b"content-type", b"application/grpc")]
+    path = PATH.encode() if flood == BAD_TOKENS else b"/\xff\xfe"
+    fields = [(b":method", b"POST"), (b":scheme", b"https"), (b":path", path), (b":authority", b"x")]
+    fields += [(b"te", b"trailers"), (b"content-type", b"application/grpc"), (b"authorization", b"Bearer guessed")]
     block = b"".join(b"\x00" + bytes([len(name)]) + name + bytes([len(value)]) + value for name, value in fields)
-    return b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + frame(4, 0, 0, b"") + frame(1, 5, 1, block)
+    begins = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + frame(4, 0, 0, b"")
+    return begins + frame(1, 4, 1, block) + frame(0, 1, 1, bytes(5))
 
 
-async def crowd(folder: Path, port: int) -> None:
+async def crowd(folder: Path, port: int, flood: str) -> None:
     """Until its input ends; then it says how many connections it made."""
     tls = ssl.create_default_context(cafile=str(folder / "tls.pem"))
     tls.set_alpn_protocols(["h2"])
-    bad, made, running = _bad_call(), 0, set[asyncio.Task[None]]()
+    bad, made, running = _bad_call(flood), 0, set[asyncio.Task[None]]()
 
     async def one() -> None:
         nonlocal made
@@ -125,12 +138,12 @@ def _p99(seconds: list[float]) -> float:
     return _MS * sorted(seconds)[max(0, round(0.99 * len(seconds)) - 1)]
 
 
-async def calls_take(folder: Path, port: int, count: int) -> float:
+async def calls_take(folder: Path, port: int, count: int, who: Mapping[str, Any]) -> float:
     """Milliseconds, p99: each over a connection of its own; one that fails ends the measurement."""
-    asked = {"ca": str(folder / "tls.pem"), "token": TOKEN, "retry_seconds": 0.0}
+    asked = {"ca": str(folder / "tls.pem"), "retry_seconds": 0.0, **who}
 
     async def call(_: int) -> None:
-        async with PlannerClient([f"localhost:{port}"], **asked) as client:  # type: ignore[arg-type]
+        async with PlannerClient([f"localhost:{port}"], **asked) as client:
             await client.list_clusters(api.ListClustersRequest())
 
     return _p99(await at_rate(GOOD_PER_SECOND, count, call))
@@ -153,36 +166,47 @@ def _say(name: str, value: float, baseline: float) -> None:
 async def measure(folder: Path, rounds: int) -> None:
     ensure_certificate(folder / "tls.pem", folder / "tls.key", "localhost")
     digest = hashlib.sha256(TOKEN.encode()).hexdigest()
-    caller = {"name": "bench", "token_sha256": digest, "verbs": ["*"], "requests_per_second": 1e6}
-    (folder / "callers.json").write_text(json.dumps({"callers": [caller]}))
+    caller = {"name": CALLER, "verbs": ["*"], "requests_per_second": 1e6}
+    (folder / "callers.json").write_text(json.dumps({"callers": [{**caller, "token_sha256": digest}]}))
+    (folder / "callers-mutual.json").write_text(json.dumps({"callers": [caller]}))
+    authority = Authority(folder / "clients")
+    identity = tuple(map(str, authority.issue(CALLER)))
     with process("--serve", str(folder)) as ours, process("--bare", str(folder)) as bare:
         port, bare_port = int(_first_line(ours)), int(_first_line(bare))
         taken = [
             (await a_call_takes(folder, port, 100), await a_call_takes(folder, bare_port, 100)) for _ in range(rounds)
         ]
         _say("front_call_p50_ms", *(statistics.median(column) for column in zip(*taken, strict=True)))
-        quiet = await calls_take(folder, port, 30 * rounds)
-        with process("--crowd", str(folder), str(port)) as flood:
-            flooded = await calls_take(folder, port, 30 * rounds)
-            made = int(flood.communicate(timeout=30)[0])
-        seconds = 30 * rounds / GOOD_PER_SECOND
-        if made < BAD_PER_SECOND * seconds / 2:
-            raise RuntimeError(f"the crowd made {made} connections in {seconds:.0f} s: too few to say anything")
-        _say("flooded_call_p99_ms", flooded, quiet)
+        for flood in (BAD_PATHS, BAD_TOKENS):
+            await _calls_take_in(flood, folder, port, 30 * rounds, {"token": TOKEN})
+    with process("--serve", str(folder), "--client-ca", str(authority.certificate)) as mutual:
+        await _calls_take_in(NO_CERTIFICATE, folder, int(_first_line(mutual)), 30 * rounds, {"identity": identity})
+
+
+async def _calls_take_in(flood: str, folder: Path, port: int, count: int, who: Mapping[str, Any]) -> None:
+    quiet = await calls_take(folder, port, count, who)
+    with process("--crowd", str(folder), str(port), flood) as strangers:
+        flooded = await calls_take(folder, port, count, who)
+        made = int(strangers.communicate(timeout=30)[0])
+    seconds = count / GOOD_PER_SECOND
+    if made < BAD_PER_SECOND * seconds / 2:
+        raise RuntimeError(f"the crowd made {made} connections in {seconds:.0f} s: too few to say anything")
+    _say(FIGURE_BY_FLOOD[flood], flooded, quiet)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true")
-    for kind, count in (("--serve", 1), ("--bare", 1), ("--crowd", 2)):
+    for kind, count in (("--serve", 1), ("--bare", 1), ("--crowd", 3)):
         parser.add_argument(kind, nargs=count)
+    parser.add_argument("--client-ca", default="")
     asked = parser.parse_args()
     if asked.serve:
-        asyncio.run(serve(Path(asked.serve[0])))
+        asyncio.run(serve(Path(asked.serve[0]), asked.client_ca))
     elif asked.bare:
         asyncio.run(serve_bare(Path(asked.bare[0])))
     elif asked.crowd:
-        asyncio.run(crowd(Path(asked.crowd[0]), int(asked.crowd[1])))
+        asyncio.run(crowd(Path(asked.crowd[0]), int(asked.crowd[1]), asked.crowd[2]))
     else:
         with tempfile.TemporaryDirectory() as folder:
             asyncio.run(measure(Path(folder), 4 if asked.quick else 20))
