@@ -127,6 +127,17 @@ async def test_a_silent_cluster_is_known_as_it_was_before(monkeypatch: pytest.Mo
     assert len(log.said) == 1
 
 
+async def test_what_a_collector_says_after_its_turn_is_nobodys_age(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(log_oracle, "SAID_SECONDS", -1.0)
+    log = Log()
+    log.oracle.note_silent(CLUSTER, is_silent=True)
+    log.wrote("spillway/snapshot-2", TurnTaken("snapshot", CLUSTER, "snapshot-2"))
+    log.wrote(SNAPSHOT, change(2, age_ms=0))
+    assert log.said == []
+    log.wrote("spillway/snapshot-2", change(1, epoch=1, age_ms=0))
+    assert len(log.said) == 1
+
+
 async def test_nothing_is_placed_on_what_is_old() -> None:
     log = Log()
     log.wrote(SNAPSHOT, change(1, age_ms=60_000))

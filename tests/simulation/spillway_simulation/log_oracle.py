@@ -129,6 +129,8 @@ class LogOracle:
         full = self._full_blocks.get(block)
         if full is not None and offset < full.as_of_offset and event.sequence > full.sequence:
             self._violated(f"{event.cluster}: who reads block {event.index} goes on behind change {event.sequence}")
+        if event.epoch < max(self._claims.get((CAPACITY_CHANGES.name, event.cluster), {0: ""})):
+            return  # Nobody takes the age of a collector that woke up after its turn.
         if event.age_ms >= 0:  # A collector that begins knows no age; what the one before it said still holds.
             newest = self._known_at.get(event.cluster, -math.inf)
             self._known_at[event.cluster] = max(newest, _now() - event.age_ms / 1000)
