@@ -138,6 +138,15 @@ def test_what_runs_becomes_the_placement_and_nothing_is_held_for_it() -> None:
     assert code(lambda: adopting.ask(own.state, other, own.moment()))[0] == "INVALID_ARGUMENT"
 
 
+def test_an_adoption_that_was_carried_out_is_answered_again_though_its_clusters_are_silent_by_then() -> None:
+    own = fleet()
+    decided = adopt(own)
+    own.now += 100
+    assert adopting.ask(own.state, REQUEST, own.moment()) == replace(decided.reply, inputs=())
+    other = replace(REQUEST, idempotency_key="other")
+    assert code(lambda: adopting.ask(own.state, other, own.moment()))[0] == "FAILED_PRECONDITION"
+
+
 def test_nothing_but_a_policy_comes_along() -> None:
     """A ConfigMap or a Service of the caller's would be made in the members without the checks of an Apply."""
     own = fleet()

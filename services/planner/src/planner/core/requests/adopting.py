@@ -55,11 +55,11 @@ class Running:
 def ask(state: PlannerState, request: AdoptRequest, moment: Moment) -> AdoptionAsked | PlacementReply:
     """What to ask of the clusters, or the answer that this request was given before. RequestError when it is wrong."""
     key = _checked_key(request)
-    clusters = _checked_clusters(state, request.clusters, moment)
     known = state.workloads.get(key)
     remembered = remembered_answer(state.rules, known, request.idempotency_key, _digest(request), moment)
-    if remembered is not None:
+    if remembered is not None:  # Whatever became of its clusters since: it was carried out.
         return remembered
+    clusters = _checked_clusters(state, request.clusters, moment)
     _refuse_known(known, clusters)
     return AdoptionAsked(moment.generation, *key, clusters, "")
 
