@@ -160,6 +160,16 @@ def _certificate(folder: Path, name: str, issuer: tuple[Any, Any] | None = None)
     return certificate, key
 
 
+def _certificates(folder: Path) -> ssl.SSLContext:
+    """Writes those of an authority, a server and the caller alice; returns the context of a stranger, who has none."""
+    authority = _certificate(folder, "authority")
+    for name in ("server", "alice"):
+        _certificate(folder, name, authority)
+    tls = ssl.create_default_context(cafile=str(folder / "authority.pem"))
+    tls.set_alpn_protocols(["h2"])
+    return tls
+
+
 def _callers(folder: Path) -> str:
     file = folder / "callers.json"
     digest = hashlib.sha256(TOKEN.encode()).hexdigest()
@@ -179,13 +189,9 @@ async def served(kind: str, folder: Path, **settings: Any) -> AsyncIterator[Door
     if kind in ("token", "tls"):
         options["token"] = TOKEN
     if kind in ("tls", "mtls"):
-        authority = _certificate(folder, "authority")
-        for name in ("server", "alice"):
-            _certificate(folder, name, authority)
+        tls = _certificates(folder)
         found |= {"tls_certificate": str(folder / "server.pem"), "tls_key": str(folder / "server.key")}
         options["ca"] = str(folder / "authority.pem")
-        tls = ssl.create_default_context(cafile=options["ca"])
-        tls.set_alpn_protocols(["h2"])
     if kind == "mtls":
         found["client_ca"] = options["ca"]
         options["identity"] = (str(folder / "alice.pem"), str(folder / "alice.key"))
@@ -294,24 +300,27 @@ async def test_metadata_that_are_no_text_fill_no_log(tmp_path: Path, caplog: pyt
 
 async def test_a_handshake_without_a_certificate_fills_no_log(tmp_path: Path) -> None:
     """gRPC's core writes to the process' own standard error, past every logger; so the server is one of its own."""
-    async with served("mtls", tmp_path) as door:
-        certificates = {"tls_certificate": "server.pem", "tls_key": "server.key", "client_ca": "authority.pem"}
-        settings = {name: str(tmp_path / file) for name, file in certificates.items()}
-        tls = door.tls
+    tls = _certificates(tmp_path)
+    certificates = {"tls_certificate": "server.pem", "tls_key": "server.key", "client_ca": "authority.pem"}
+    settings = {name: str(tmp_path / file) for name, file in certificates.items()}
     pipe = asyncio.subprocess.PIPE
     serving = await asyncio.create_subprocess_exec(
         sys.executable, "-c", SERVE, json.dumps({"port": 0, **settings}), stdin=pipe, stdout=pipe, stderr=pipe
     )
     assert serving.stdout is not None
-    async with asyncio.timeout(SECONDS):
-        port = int(await serving.stdout.readline())
-        for _ in range(3):
-            with suppress(OSError):
-                reader, writer = await asyncio.open_connection("localhost", port, ssl=tls, family=socket.AF_INET)
-                writer.write(greeting())
-                await closed(reader)
-                writer.close()
-        _, said = await serving.communicate(b"")
+    try:
+        async with asyncio.timeout(SECONDS):
+            port = int(await serving.stdout.readline())
+            for _ in range(3):
+                with suppress(OSError):
+                    reader, writer = await asyncio.open_connection("localhost", port, ssl=tls, family=socket.AF_INET)
+                    writer.write(greeting())
+                    await closed(reader)
+                    writer.close()
+            _, said = await serving.communicate(b"")
+    finally:
+        if serving.returncode is None:
+            serving.kill()
     assert (serving.returncode, said) == (0, b"")
 
 

@@ -96,16 +96,16 @@ async def test_of_blocks_of_two_epochs_neither_is_in_effect_and_changes_are_read
 
 
 @pytest.mark.parametrize(
-    ("read_up_to", "live", "age_seconds"),
+    ("caught_up_at", "live", "age_seconds"),
     [(11.0, True, 9.1), (20.0, True, 0.1), (NEVER, True, None), (20.0, False, None)],
     ids=["the planner was frozen", "all was read a moment ago", "not known to have been at the end", "a start"],
 )
 async def test_a_change_is_older_by_the_time_for_which_nobody_read_it(
-    bus: LocalBus, read_up_to: float, live: bool, age_seconds: float | None
+    bus: LocalBus, caught_up_at: float, live: bool, age_seconds: float | None
 ) -> None:
     await bus.publish(cluster("a"), block(0, "n1"))
     start = await started(bus)
-    start.clock, start.read_up_to = 20.0, read_up_to
+    start.clock, start.caught_up_at = 20.0, caught_up_at
     start.take(Record(CAPACITY_CHANGES.name, 0, 1, "a", changed("a", 1, epoch=1, age_ms=100)), live)
     found = start.state.view("a").age_seconds(20.0)
     assert found == (age_seconds and pytest.approx(age_seconds))

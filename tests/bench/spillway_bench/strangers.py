@@ -30,7 +30,8 @@ from .calls import at_rate, one_by_one
 
 BAD_PER_SECOND = 100.0
 GOOD_PER_SECOND = 20.0
-TOKEN = CALLER = "bench"
+TOKEN = "bench"
+CALLER = "bench"
 BAD_PATHS, BAD_TOKENS, NO_CERTIFICATE = "paths", "tokens", "no-certificate"
 FIGURE_BY_FLOOD = {
     BAD_PATHS: "flooded_call_p99_ms",
@@ -52,7 +53,7 @@ class Nothing:
 
 
 async def serve(folder: Path, client_ca: str = "") -> None:
-    """Ours: TLS and tokens; with client_ca, a file, certificates instead of tokens."""
+    """Our gRPC server over TLS. Its callers have tokens or, where client_ca (a file) is given, client certificates."""
     certificate, key = str(folder / "tls.pem"), str(folder / "tls.key")
     callers = str(folder / ("callers-mutual.json" if client_ca else "callers.json"))
     settings = RpcSettings(port=0, tls_certificate=certificate, tls_key=key, callers=callers, client_ca=client_ca)
@@ -78,7 +79,7 @@ async def serve_bare(folder: Path) -> None:
 
 
 def _bad_call(flood: str) -> bytes:
-    """A whole call, from the first byte of the connection on."""
+    """The bytes of a connection with one call that the server refuses."""
 
     def frame(kind: int, flags: int, stream: int, payload: bytes) -> bytes:
         return len(payload).to_bytes(3, "big") + bytes([kind, flags]) + stream.to_bytes(4, "big") + payload

@@ -146,7 +146,7 @@ def _taken(intake: Any, records: Iterable[Record], live: bool, *unfit: type[Exce
 def _planner(given: Stream) -> bool:
     """Afterwards what it knows is exported, which looks at all of it."""
     intake = PlannerIntake(PlannerState(Rules()), lambda: NOW, lambda records, offsets: None)
-    intake.read_up_to = NOW
+    intake.caught_up_at = NOW
     _taken(intake, BEFORE, True)
     records = _records(given)
     fit = _taken(intake, records, True, BadDeclaration, Unreadable)

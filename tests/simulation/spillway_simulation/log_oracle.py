@@ -35,9 +35,9 @@ AGE_MAX_SECONDS = 12.0
 SLACK_SECONDS = 1.0
 """Seconds that may pass between a decision and its record."""
 WRITTEN_SECONDS = 5.0
-"""Seconds after which a write that waited for the log has ended, once the log can be reached again."""
+"""A write that waited for the log has ended so many seconds after the log can be reached again."""
 SAID_SECONDS = 5.0
-"""Seconds that may pass between a collector's measuring of an age and its record."""
+"""Seconds that may pass from the time when a collector measures an age to the time of its record."""
 
 Key = tuple[str, str]
 Block = tuple[str, int, int]
@@ -84,12 +84,12 @@ class LogOracle:
 
     def note_log_away(self, *, is_away: bool) -> None:
         """is_away: whether nobody reaches the log from now on."""
-        if is_away:
-            self._away_from = min(self._away_from, _now()) if self._away_to == math.inf else _now()
+        if is_away and self._away_to < math.inf:
+            self._away_from = _now()
         self._away_to = math.inf if is_away else _now()
 
     def _decided_at(self) -> float:
-        """The earliest time at which what is written now may have been decided."""
+        """The earliest time at which a decision that is written now may have been made."""
         return self._away_from if _now() < self._away_to + WRITTEN_SECONDS else _now()
 
     def grown(self, key: Key, cluster: str) -> None:
@@ -129,8 +129,8 @@ class LogOracle:
         full = self._full_blocks.get(block)
         if full is not None and offset < full.as_of_offset and event.sequence > full.sequence:
             self._violated(f"{event.cluster}: who reads block {event.index} goes on behind change {event.sequence}")
-        if event.epoch < max(self._claims.get((CAPACITY_CHANGES.name, event.cluster), {0: ""})):
-            return  # Nobody takes the age of a collector that woke up after its turn.
+        if event.epoch < max(self._claims.get((CAPACITY_CHANGES.name, event.cluster), ()), default=0):
+            return  # A collector woke up after its turn: readers do not use its age.
         if event.age_ms >= 0:  # A collector that begins knows no age; what the one before it said still holds.
             newest = self._known_at.get(event.cluster, -math.inf)
             self._known_at[event.cluster] = max(newest, _now() - event.age_ms / 1000)

@@ -117,8 +117,6 @@ class User:
         expected.taken_over = ask.verb == "adopt"
         if ask.verb == "migrate":
             return
-        if not expected.exists and ask.verb == "scale":  # Adopted after all, by a try whose answer was lost.
-            self._is_taken_over()
         if ask.verb in ("delete", "release"):
             expected.exists, expected.replicas = False, 0
             return

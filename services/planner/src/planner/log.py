@@ -52,7 +52,7 @@ WATCHED = (WORKLOADS, PLACEMENTS, WORKLOAD_STATUS)
 class Intake:
     """The log's records into one state. While this planner writes, its own are not read back into it.
 
-    read_up_to: when the topic of capacity's changes was last known to have been read to its end, by the clock.
+    caught_up_at: the clock's time at the last proof that capacity-changes had been read to its end.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class Intake:
     ) -> None:
         self.state = state
         self.writing = False
-        self.read_up_to: float = NEVER
+        self.caught_up_at: float = NEVER
         self._clock = clock
         self._on_records = on_records
         self._blocks = CapacityStarts()
@@ -96,14 +96,14 @@ class Intake:
             self.state.apply(event, now, record.offset)
 
     def _with_time_in_log(self, event: CapacityChanged, now: float, live: bool) -> tuple[CapacityChanged, float]:
-        """A change is older than its collector says by the time for which it stood in the log: at most since the log
-        was last read to its end. A planner that was frozen or cut off reads late.
+        """The change with its age as of now, and the time to take it in at; NEVER: it makes no cluster fresh.
 
-        Nobody knows how long ago changes were written that are read to catch up, so they make no cluster fresh.
+        A planner that was frozen or cut off reads late. So the time for which the change may have been in the log
+        counts, too: the time since the planner had last caught up. Of what is read at a start that time is not known.
         """
-        if not live or self.read_up_to == NEVER:
+        if not live or self.caught_up_at == NEVER:
             return event, NEVER
-        unread_ms = round((now - self.read_up_to) * 1000)
+        unread_ms = round((now - self.caught_up_at) * 1000)
         return (replace(event, age_ms=event.age_ms + unread_ms) if event.age_ms >= 0 else event), now
 
     async def taken(self, batch: Batch, positions: Offsets) -> None:

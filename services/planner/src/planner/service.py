@@ -70,7 +70,7 @@ class Planner:
         self._watches = Watches(bus, settings.watches_max, settings.watch_events_waiting_max)
         self._questions = Questions(bus)
         role = Role(
-            "planner", RETRY, metrics.PLANNER_ACTIVE, (self._questions.run, self._note_reading), (self._prove_words,)
+            "planner", RETRY, metrics.PLANNER_ACTIVE, (self._questions.run, self._note_caught_up), (self._prove_words,)
         )
         self.standby = Standby(bus, role, instance, settings, self)
         self._adoptions = Adoptions(
@@ -143,13 +143,13 @@ class Planner:
                     await self._follower.caught_up(WORKLOAD_STATUS)
                     self.state.owners.prove(asked)
 
-    async def _note_reading(self) -> None:
-        """Notes again and again up to when all changes of capacity have been read."""
+    async def _note_caught_up(self) -> None:
+        """Proves again and again that all changes of capacity have been read, and notes the time of each proof."""
         while True:
             asked_at = self._clocks.steady()
-            with suppress(BusUnavailable):  # Then what is read next may have been there since the last time.
+            with suppress(BusUnavailable):  # Then what is read next may have been in the log since the last proof.
                 await self._follower.caught_up(CAPACITY_CHANGES)
-                self._intake.read_up_to = asked_at
+                self._intake.caught_up_at = asked_at
             await asyncio.sleep(self._settings.turn_asked_seconds)
 
     async def _hear_clusters(self) -> None:

@@ -2,5 +2,5 @@
 
 import os
 
-# Its core writes a line for each handshake that fails, whoever fails it: a stranger would fill the disk with them.
+# The core library of gRPC writes a line to standard error for each failed TLS handshake. Strangers could fill the disk.
 os.environ.setdefault("GRPC_VERBOSITY", "ERROR")

@@ -24,9 +24,10 @@ LOOKED_AT_MAX = 50
 something each is looked at once in n / 50 looks, rounded up, however often others change.
 """
 
-LATE_SECONDS = 10.0
-"""For how long beyond twice `home_after` a need is kept whose room has come: capacity is heard late, moves have a
-budget. Else the nodes would be lent again before anybody could go home."""
+UNUSED_SECONDS = 10.0
+"""A need is kept for twice `home_after` and so many seconds after its nodes came back. Without that the nodes would be
+lent again before any replica went home: capacity is heard late, and moves have a budget.
+"""
 
 Overflowed = Mapping[WorkloadKey, tuple[Overflow, ...]]
 
@@ -39,8 +40,8 @@ class LentHomes:
         self._found_of: dict[WorkloadKey, object] = {}
         self._waiting: dict[WorkloadKey, None] = {}
         """Whose need may be another one, the longest first."""
-        self._came_at: dict[WorkloadKey, dict[str, float]] = {}
-        """By home, since when there is room for a need that is said."""
+        self._room_since: dict[WorkloadKey, dict[str, float]] = {}
+        """By home cluster: the time at which nodes were back for a need that is in the log."""
         self._looked_at: float | None = None
 
     def step(self, state: PlannerState, overflowed: Overflowed, moment: Moment) -> list[CapacityNeeded]:
@@ -52,8 +53,9 @@ class LentHomes:
         concerned = dict(_concerned(state, overflowed, lending))
         for key in self._next(state, concerned, moment):
             workload, entries = state.workloads[key], concerned[key]
-            free = _free(state, workload, entries, moment.now)
-            needs = _needs(state, workload, entries, free, lending, moment.now)
+            going = _going(state, workload, entries)
+            free = _free(state, workload, going, moment.now)
+            needs = _needs(state, workload, going, free, lending, moment.now)
             workload.home_needs = {**self._kept(state, key, free, needs, moment.now), **needs}
         found = (key for key in concerned if key in self._found_of)
         return [event for key in found for event in _unsaid(state, state.workloads[key], moment)]
@@ -61,28 +63,29 @@ class LentHomes:
     def _kept(
         self, state: PlannerState, key: WorkloadKey, free: Mapping[str, int], needs: Mapping[str, int], now: float
     ) -> Mapping[str, int]:
-        """Needs that are said, and whose room has come: they stay until the replicas that are to use it went home."""
-        said = {home: one.replicas_lent for home, one in state.needed.get(key, {}).items()}
+        """By home cluster: needs that are in the log and whose nodes are back. They stay until the replicas went home,
+        or until their time is over.
+        """
+        said = {home: one.replicas_lent for home, one in state.needed.get(key, {}).items() if one.replicas_lent}
         kept = {home: min(most, free[home]) for home, most in said.items() if home not in needs and free.get(home)}
-        before = self._came_at.pop(key, {})
-        if came_at := {home: before.get(home, now) for home, room in kept.items() if room}:
-            self._came_at[key] = came_at
-        over = self._over(state, key, now)
-        return {home: room for home, room in kept.items() if home not in over}
+        before = self._room_since.get(key, {})
+        self._room_since[key] = {home: before.get(home, now) for home in kept}
+        unused = self._unused(state, key, now)
+        return {home: room for home, room in kept.items() if home not in unused}
 
-    def _over(self, state: PlannerState, key: WorkloadKey, now: float) -> frozenset[str]:
-        """Homes whose room nobody used within the time for it."""
-        most = 2 * state.rules.home_after + LATE_SECONDS
-        return frozenset(home for home, at in self._came_at.get(key, {}).items() if now - at >= most)
+    def _unused(self, state: PlannerState, key: WorkloadKey, now: float) -> frozenset[str]:
+        """Home clusters whose nodes are back for so long that the need ends, though replicas did not go there."""
+        most = 2 * state.rules.home_after + UNUSED_SECONDS
+        return frozenset(home for home, at in self._room_since.get(key, {}).items() if now - at >= most)
 
     def _next(self, state: PlannerState, concerned: Overflowed, moment: Moment) -> list[WorkloadKey]:
         """Whose turn it is. Who changes again is looked at after all that wait by then."""
         begins = not (self._found_of or self._waiting)
         figures = {
-            key: (_figures(state, state.workloads[key], of, moment.now), self._over(state, key, moment.now))
+            key: (_figures(state, state.workloads[key], of, moment.now), self._unused(state, key, moment.now))
             for key, of in concerned.items()
         }
-        self._came_at = {key: at for key, at in self._came_at.items() if key in concerned}
+        self._room_since = {key: since for key, since in self._room_since.items() if key in concerned}
         self._found_of = {key: of for key, of in self._found_of.items() if key in concerned}
         changed = [key for key, of in figures.items() if self._found_of.get(key) != of]
         if begins:
@@ -128,7 +131,7 @@ def _figures(state: PlannerState, workload: Workload, entries: tuple[Overflow, .
 
 
 def _going(state: PlannerState, workload: Workload, entries: Iterable[Overflow]) -> list[Overflow]:
-    """What no brake holds there, of who goes home at all."""
+    """The overflow that may go home: none of a workload that never does, and none that a brake holds."""
     rules, policy = state.rules, workload.declared.policy
     never_go = not (rules.moves_per_minute and rules.home_moves_per_minute)
     if workload.unplaced or never_go or policy.work in TIERS_BY_WORK:
@@ -136,23 +139,26 @@ def _going(state: PlannerState, workload: Workload, entries: Iterable[Overflow])
     return [entry for entry in entries if not state.brakes.frozen(entry.cluster, workload.key)]
 
 
-def _free(state: PlannerState, workload: Workload, entries: Iterable[Overflow], now: float) -> Mapping[str, int]:
-    """By home that no brake holds, how many could go there now; in the order of the homes' tiers."""
-    homes = _homes(state, _going(state, workload, entries))
-    return {home: room_now(state, workload, home, now) for home in homes if not state.brakes.frozen(home, workload.key)}
+def _free(state: PlannerState, workload: Workload, going: Iterable[Overflow], now: float) -> Mapping[str, int]:
+    """By home cluster that no brake holds: how many replicas could go there now. In the order of the tiers."""
+    homes = (home for home in _homes(state, going) if not state.brakes.frozen(home, workload.key))
+    return {home: room_now(state, workload, home, now) for home in homes}
 
 
 def _needs(
     state: PlannerState,
     workload: Workload,
-    entries: Iterable[Overflow],
+    going: Iterable[Overflow],
     free: Mapping[str, int],
     lending: frozenset[str],
     now: float,
 ) -> Mapping[str, int]:
-    """By home, for how many there is to be room, where lent nodes bring some of it. free: as of _free."""
+    """By home cluster: how many replicas need room there, where lent nodes would give some of it once they are back.
+
+    going: as of _going. free: as of _free.
+    """
     key, margin = workload.key, margin_of(state, workload)
-    count = sum(entry.replicas for entry in _going(state, workload, entries))
+    count = sum(entry.replicas for entry in going)
     limits = {limit.cluster: limit for limit in workload.declared.policy.limits}
     lent = {}
     for home in (home for home in free if home in lending):

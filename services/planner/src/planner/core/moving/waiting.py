@@ -102,7 +102,7 @@ class WaitingList:
             self._anyway.add(key)
 
     def retry_hopeful(self) -> None:
-        """All are due for whom some cluster has room: a brake may have kept them from it, and the room did not grow."""
+        """Every workload for which a cluster has room is due. A brake may have kept it out while no room grew."""
         self._due.update(dict.fromkeys(self._shapes))
 
     def retry_template(self, digest: str) -> None:
