@@ -415,6 +415,21 @@ async def test_a_pool_that_joins_again_and_is_lent_to_again_keeps_its_new_virtua
     await always(lambda: (fleet.is_open(), fleet.pooled()) == (True, RUNS_TWICE), 60)
 
 
+@on_fleet()
+async def test_a_pool_that_joins_again_within_the_in_flight_time_has_its_virtual_node_looked_for(
+    fleet: LendingFleet,
+) -> None:
+    """Seed 855408: that it has none was remembered from the time at which it was not in the fleet."""
+    await works(fleet)
+    fleet.clusters[POOL].set_faults(Faults(silent=True))
+    await fleet.bus.publish(ClusterLeft(POOL))
+    await until(lambda: fleet.taint() == "recalled" and not fleet.real())
+    fleet.clusters[POOL].set_faults(Faults(latency_seconds=3.0))  # Its first list is late.
+    await fleet.join(POOL)
+    await until(lambda: fleet.taint() == "")
+    assert fleet.virtual() is None
+
+
 async def loses_the_pool_when_a_virtual_node_was_just_made(fleet: LendingFleet) -> None:
     """The pool keeps a closed one, of which nobody can read that it is there."""
 

@@ -8,16 +8,19 @@ from vk_bridge.core.loan import Manifest
 from vk_bridge.core.owner_mirror import WatchedPod
 from vk_bridge.listing import Part
 from vk_bridge.node_reader import Found, Reading
-from vk_bridge.pools import BoundPod
+from vk_bridge.pools import BoundPod, Pool
 
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """A node at rest. node, virtual: as they were read last. uids: of all that was there then, and of each part of it.
+    """A node at rest. node, virtual: as they were read last, virtual from pool; None: that was not in the fleet.
+
+    uids: of all that was there then, and of each part of it.
 
     seen: (uid, version) of all that was read, or answered to what was written, until it came to rest.
     """
 
+    pool: Pool | None
     node: Manifest | None
     virtual: Manifest | None
     uids: frozenset[str]
@@ -54,7 +57,8 @@ class LastRead:
         seen, told = self._seen.pop(node), self._told.pop(node)
         if rested is not None and rested.both_read:
             found = rested.found
-            self._rested[node] = Known(found.node, found.virtual, frozenset(found.versions()), _parts(found), seen)
+            uids = frozenset(found.versions())
+            self._rested[node] = Known(rested.pool, found.node, found.virtual, uids, _parts(found), seen)
         return [change for change in told if self.is_news(node, change)]
 
     def forget(self, node: str) -> None:

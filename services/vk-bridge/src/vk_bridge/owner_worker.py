@@ -400,11 +400,11 @@ class OwnerWorker:
     async def _read(self, name: str, known: Known | None = None) -> Reading:
         """Of the pool that the register names; where that is another than was thought, once more.
 
-        known: the nodes are as they were; only pods are read.
+        known: the nodes are as they were; only pods are read, unless the pool has joined, left or joined anew since.
         """
         pool_name = self._wishes.pool_of(name)
         pool = self._pool(pool_name)
-        if known is not None:
+        if known is not None and known.pool is pool:
             return await self._reader.read_pods(
                 name, pool_name, pool, (known.node, known.virtual), self._wishes.standing
             )
