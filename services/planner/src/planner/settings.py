@@ -36,6 +36,12 @@ class PlannerSettings(StandbySettings):
     lent_silence_seconds: float = setting(
         600.0, "a cluster whose lent nodes did not move meanwhile is not waited for again for so long, seconds", least=0
     )
+    roll_stands_seconds: float = setting(
+        60.0,
+        "a template that asks for more waits for the roll under way in its cluster, unless that is no further for so "
+        "long, seconds",
+        least=0,
+    )
     hold_min_seconds: float = setting(15.0, "first pause of a shape in a cluster after a take-back, seconds", least=0)
     hold_max_seconds: float = setting(300.0, "longest such pause; each one doubles, seconds", least=0)
     hold_not_owned_max_seconds: float = setting(
@@ -145,6 +151,7 @@ class PlannerSettings(StandbySettings):
             missing_after=self.missing_after_seconds,
             lent_wait=self.lent_wait_seconds,
             lent_silence=self.lent_silence_seconds,
+            roll_stands=self.roll_stands_seconds,
             hold_min=self.hold_min_seconds,
             hold_max=self.hold_max_seconds,
             hold_not_owned_max=self.hold_not_owned_max_seconds,

@@ -148,6 +148,12 @@ class ClusterNodes:
                 rest.requested[self.resources[name]] -= amount * counts
         return rest
 
+    def ending(self, namespace: str, labels: Mapping[str, str]) -> int:
+        """How many pods with these labels are being deleted, and still take their place."""
+        wanted = set(labels.items())
+        found = self.pods.matching((namespace,), lambda table: table.terminating and wanted <= set(table.labels))
+        return int(self.pods.counts(found, len(self.block)).sum())
+
     def copied(self) -> "ClusterNodes":
         """The same, to be changed apart."""
         other = copy(self)

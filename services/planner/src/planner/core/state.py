@@ -330,7 +330,7 @@ class PlannerState:
         return self.clusters[cluster].revision, self._promises.revision(cluster)
 
     def refit(self, workload: Workload, part: Part, shape: Shape) -> int | None:
-        """How many replicas of a new shape a cluster certainly takes once all pods of the old one are gone.
+        """How many replicas of a new shape a cluster certainly takes once all pods of the part, of one size, are gone.
 
         None when that cannot be known: nobody may lose running replicas to a guess.
         """
@@ -338,7 +338,7 @@ class PlannerState:
         shape, own = self.shape_in(cluster, shape), self.shape_in(cluster, borne.shape)
         view = self.clusters.get(cluster)
         facts = view.facts.get(workload.key) if view is not None else None
-        if view is None or facts is None or len(facts.counted) > 1 or shape.host_ports:
+        if view is None or facts is None or shape.host_ports:
             return None
         counted = sum(count for _, count in facts.counted)
         nodes = view.nodes.without(workload.declared.namespace, borne.labels, own.requests, counted)

@@ -109,6 +109,7 @@ def _note_time(state: PlannerState, now: float) -> None:
     for name, view in state.clusters.items():
         if view.lost_seconds(now, age_max) is not None:
             state.rollouts.touch(name)
+    state.rollouts.retry_standing(now, state.rules.roll_stands)
 
 
 def _need(state: PlannerState, cluster: str, hold: Hold) -> str:
@@ -258,6 +259,7 @@ def roll_on(state: PlannerState, workload: Workload, moment: Moment) -> Step:
     placed = placing.roll(state, subject_of(workload), moment, "Rollout", settled=workload.settled)
     waits = outlook(state, workload, workload, moment.now)
     state.rollouts.wait_for(workload.key, waits.waits_on)
+    state.rollouts.note_under_way(workload.key, waits.under_way, moment.now)
     if not placed.events:
         return Step(workload.key, (), "Rollout")
     declared = declaring.with_templates(workload.declared, workload, placed.placement.parts)

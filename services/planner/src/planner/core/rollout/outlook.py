@@ -5,13 +5,15 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from planner.core.division.placement import most_of
+from planner.core.feasibility.reservation import is_rolling
 from planner.core.manifests.policy import clusters_of_tiers
 from planner.core.manifests.templates import Template, copies_of_newest, is_newest, template_number, wider
 from planner.core.moving.reasons import is_lost, moves_by_itself
-from planner.core.moving.shares import is_done_there
+from planner.core.moving.shares import facts_of, is_done_there
+from planner.core.rollout.rollout_list import Figures
 from planner.core.rollout.turns import Standing, Turn, next_turn
 from planner.core.state import PlannerState
-from planner.core.workload import Workload
+from planner.core.workload import Workload, refused_there
 from spillway.events import WorkloadDeclared
 from spillway.model import Part, Shape
 from spillway.texts import counted
@@ -21,12 +23,14 @@ from spillway.texts import counted
 class Outlook:
     """begins: the cluster that gets the newest template now. waits_on: those that it waits for, for whatever.
 
-    waiting_for: for people, why no cluster begins; empty when one does, or when nothing is left to do.
+    waiting_for: for people, why no cluster begins; empty when one does, or when nothing is left to do. under_way: how
+    far the change before is for whose end it waits, or waited until that stood; None when there is none.
     """
 
     begins: str
     waits_on: tuple[str, ...]
     waiting_for: str
+    under_way: Figures | None = None
 
 
 class Newest(Protocol):
@@ -114,6 +118,7 @@ def _named(clusters: list[str]) -> str:
 def _first_with_room(state: PlannerState, workload: Workload, newest: Newest, turn: Turn, now: float) -> Outlook:
     """Who has no room to roll keeps nobody else waiting; a brake, or silence, is for people to look at first."""
     missing: dict[str, _Lack] = {}
+    under_way: Figures | None = None
     for cluster in turn.candidates:
         part = workload.parts[cluster]
         frozen = state.brakes.why_frozen(cluster, workload.key)
@@ -123,6 +128,11 @@ def _first_with_room(state: PlannerState, workload: Workload, newest: Newest, tu
             return Outlook("", (*missing, cluster), turn.text(f"waits for {cluster} to be fresh"))
         if _asks_for_more(state, workload, part, newest.template) and not is_done_there(state, workload, part):
             return Outlook("", (*missing, cluster), turn.text(f"waits for {cluster} to show what runs there"))
+        before = _change_before(state, workload, part, newest, now)
+        if before is not None and not state.rollouts.stands(workload.key, before, now, state.rules.roll_stands):
+            text = turn.text(f"waits for the change before to end in {cluster}")
+            return Outlook("", (*missing, cluster), text, before)
+        under_way = before or under_way
         lack = _room_lacked(state, workload, part, newest, now)
         if lack is None:
             return Outlook(cluster, (), "")
@@ -132,7 +142,7 @@ def _first_with_room(state: PlannerState, workload: Workload, newest: Newest, tu
         named.append(f"in {counted(len(missing) - NAMED_MAX, 'more cluster')}")
     elsewhere = any(lack.elsewhere for lack in missing.values())
     waits_on = tuple(dict.fromkeys((*missing, *state.clusters))) if elsewhere else tuple(missing)
-    return Outlook("", waits_on, turn.text(f"waits for room for {' and '.join(named)}"))
+    return Outlook("", waits_on, turn.text(f"waits for room for {' and '.join(named)}"), under_way)
 
 
 def stopped_in(workload: Workload, declared: WorkloadDeclared, parts: Iterable[Part]) -> str:
@@ -198,10 +208,10 @@ def keeps(state: PlannerState, workload: Workload, part: Part, template: Templat
     unavailable, the surge must fit beside them. So it must beside those that come on top, or the roll stands for ever.
     """
     old, new = _old_and_new(state, workload, part, template)
-    most = state.refit(workload, part, new) if old != new else None
+    most = _refit(state, workload, part, new) if old != new else None
     if most is None:
         return part.replicas, most
-    with_surge = state.refit(workload, part, wider(new, (old,))) or 0
+    with_surge = _refit(state, workload, part, wider(new, (old,))) or 0
     rolls = (
         count
         for count in range(most, -1, -1)
@@ -211,6 +221,45 @@ def keeps(state: PlannerState, workload: Workload, part: Part, template: Templat
     if most >= part.replicas:
         return part.replicas, max(fits, part.replicas)
     return fits, fits
+
+
+def _refit(state: PlannerState, workload: Workload, part: Part, shape: Shape) -> int | None:
+    """state.refit; None while pods of several sizes may run there, for no record says which node has which."""
+    return state.refit(workload, part, shape) if _is_of_one_size(state, workload, part) else None
+
+
+def _is_of_one_size(state: PlannerState, workload: Workload, part: Part) -> bool:
+    """Whether all pods of the part ask for what the template asks for that it bears, as far as that is known."""
+    facts, earlier = facts_of(state, workload.key, part.cluster), workload.declared.rolling_from
+    if facts is None:
+        return True
+    if not is_rolling(part, facts, earlier):
+        return len(facts.counted) <= 1
+    own = state.shape_in(part.cluster, workload.template_of(part).shape).requests
+    return all(state.shape_in(part.cluster, shape).requests == own for shape in earlier)
+
+
+def _change_before(state: PlannerState, workload: Workload, part: Part, newest: Newest, now: float) -> Figures | None:
+    """How far a change before is there on whose end it depends whether a template that asks for more has room.
+
+    While pods of several sizes run, or some are being deleted, it is not known what they leave free. None where no
+    change is under way, or all pods of the newest template fit beside all that may be there now. Where the API refused
+    the object, nobody rolls it.
+    """
+    view, facts = state.clusters.get(part.cluster), facts_of(state, workload.key, part.cluster)
+    if view is None or facts is None or refused_there(workload, part) is not None:
+        return None
+    if not _asks_for_more(state, workload, part, newest.template):
+        return None
+    ending = view.nodes.ending(workload.declared.namespace, workload.template_of(part).labels)
+    if not ending and _is_of_one_size(state, workload, part):
+        return None
+    at_once = part.replicas + newest.template.surge_of(part.replicas) + state.unbound(workload, part)
+    old, new = _old_and_new(state, workload, part, newest.template)
+    widest = wider(new, (old, *(state.shape_in(part.cluster, one) for one in workload.declared.rolling_from)))
+    if state.room_without(part.cluster, widest, now, workload.key).certain >= at_once:
+        return None
+    return Figures(part.cluster, facts.version, facts.counted, facts.status_replicas, facts.updated_replicas, ending)
 
 
 def _old_and_new(state: PlannerState, workload: Workload, part: Part, template: Template) -> tuple[Shape, Shape]:
@@ -261,7 +310,7 @@ def _surge_lacked(state: PlannerState, workload: Workload, part: Part, newest: N
         return surge
     if beside >= replicas or not _asks_for_more(state, workload, part, template):
         return 0
-    places = state.refit(workload, part, wider(new, (old,)))
+    places = _refit(state, workload, part, wider(new, (old,)))
     return 0 if places is None or places >= replicas + surge else surge
 
 

@@ -1,8 +1,26 @@
 """Workloads whose newest template has not reached every cluster, and which of them have a reason to be looked at."""
 
 from collections.abc import Iterator
+from typing import NamedTuple
+
+from spillway.model import Generation
 
 WorkloadKey = tuple[str, str]
+
+
+class Figures(NamedTuple):
+    """How far a change is that is under way in a cluster: an earlier roll, or fewer replicas.
+
+    counted: bound pods by template hash. pods: of the object's status. ending: those that are being deleted. Without
+    those that are ready: a pod that crashes again and again is ready from time to time.
+    """
+
+    cluster: str
+    version: Generation
+    counted: tuple[tuple[str, int], ...]
+    pods: int
+    updated: int
+    ending: int
 
 
 class RolloutList:
@@ -12,6 +30,9 @@ class RolloutList:
         self._waits_on: dict[WorkloadKey, tuple[str, ...]] = {}
         self._keys_by_cluster: dict[str, dict[WorkloadKey, None]] = {}
         self._due: dict[WorkloadKey, None] = {}
+        self._under_way: dict[WorkloadKey, tuple[Figures, float]] = {}
+        """Of those that wait for the end of an earlier change: how far it is, and since when."""
+        self._standing: set[WorkloadKey] = set()
 
     def __iter__(self) -> Iterator[WorkloadKey]:
         return iter(self._waits_on)
@@ -32,6 +53,7 @@ class RolloutList:
         self.wait_for(key, ())
         self._waits_on.pop(key, None)
         self._due.pop(key, None)
+        self._note_end(key)
 
     def retry(self, key: WorkloadKey) -> None:
         if key in self._waits_on:
@@ -45,6 +67,31 @@ class RolloutList:
         """Room may have come up in them, or they may be lost."""
         for cluster in clusters if self._keys_by_cluster else ():
             self._due.update(self._keys_by_cluster.get(cluster, ()))
+
+    def note_under_way(self, key: WorkloadKey, figures: Figures | None, now: float) -> None:
+        """It was looked at. figures: of the change that it waits for, or waited for until that stood; None: of none."""
+        known = self._under_way.get(key)
+        if figures is None or key not in self._waits_on:
+            self._note_end(key)
+        elif known is None or known[0] != figures:
+            self._under_way[key] = figures, now
+            self._standing.discard(key)
+
+    def _note_end(self, key: WorkloadKey) -> None:
+        self._under_way.pop(key, None)
+        self._standing.discard(key)
+
+    def stands(self, key: WorkloadKey, figures: Figures, now: float, seconds: float) -> bool:
+        """Whether the change has been no further than that for so long."""
+        known = self._under_way.get(key)
+        return known is not None and known[0] == figures and now - known[1] >= seconds
+
+    def retry_standing(self, now: float, seconds: float) -> None:
+        """Those that wait for a change which stands by now; each once."""
+        for key, (_, since) in self._under_way.items():
+            if key not in self._standing and now - since >= seconds:
+                self._standing.add(key)
+                self.retry(key)
 
     def wait_for(self, key: WorkloadKey, clusters: tuple[str, ...]) -> None:
         """It was looked at. clusters: that it waits for, for room or to be available; none when for something else."""

@@ -1,0 +1,140 @@
+"""A template that asks for more waits for the change before it, while that decides whether there is room (README)."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from planner.core.moving import aftermath
+from spillway.events import STATE_REFUSED
+from spillway.model import PodTable
+
+from .builders import Fleet, facts, node
+from .test_rollout import WEB, ask, numbers, parts, rolling_update, show, tick, waiting_for, web
+
+STEP = rolling_update(1, 0)
+WAITS = "rollout 0 of 1 cluster: waits for the change before to end in own-1"
+LACKS = "rollout 0 of 1 cluster: waits for room for 1 surge pod in own-1"
+STANDS_SECONDS = 60.0
+
+
+def bound(fleet: Fleet, *counted: int, used: int, cpu: int = 6000, ending: int = 0, **more: Any) -> None:
+    """own-1 has one node, with so many pods by template; used: what they request, those that are ending as well."""
+    labels = (("app", "web"),)
+    pods = [(PodTable("default", labels), sum(counted))]
+    if ending:
+        pods.append((PodTable("default", labels, terminating=True), ending))
+    row = replace(node("a", cpu, used=used), pods=tuple(pods))
+    fleet.change("own-1", [row], shown=(facts(parts(fleet)["own-1"].version, *counted, **more),))
+    show(fleet, "own-1", more.get("updated"))
+
+
+def runs(replicas: int = 4, cpu: int = 6000) -> Fleet:
+    """All replicas run in own-1, 500m each."""
+    fleet = Fleet(own_1=[node("a", cpu)])
+    ask(fleet, web("app:1", replicas, cpu="500m", **STEP))
+    bound(fleet, replicas, used=replicas * 500, cpu=cpu)
+    return fleet
+
+
+def halfway(cpu: int = 6000, second: str = "1") -> Fleet:
+    """Two of four pods are of the second template."""
+    fleet = runs(cpu=cpu)
+    ask(fleet, web("app:2", 4, cpu=second, **STEP))
+    assert numbers(fleet) == {"own-1": 2}
+    bound(fleet, 2, 2, used=1000 + (2000 if second == "1" else 1000), cpu=cpu, updated=2)
+    return fleet
+
+
+def passes(fleet: Fleet, seconds: float) -> None:
+    """Time in which the cluster is heard of, and the planner looks each second."""
+    for _ in range(round(seconds)):
+        fleet.now += 1
+        fleet.beat()
+        aftermath.watch(fleet.state, fleet.now)
+        tick(fleet)
+
+
+def test_it_waits_for_the_roll_under_way_and_is_judged_by_what_that_leaves() -> None:
+    """Seed 790300: it began in the middle, and stood half done for ever."""
+    fleet = halfway()
+    reply = ask(fleet, web("app:3", 4, cpu="1500m", **STEP))
+    assert (reply.waiting_for, numbers(fleet)) == (WAITS, {"own-1": 2})
+    tick(fleet)
+    bound(fleet, 4, used=4000)
+    tick(fleet)
+    assert (waiting_for(fleet), numbers(fleet)) == (LACKS, {"own-1": 2})
+    bound(fleet, 4, used=4000, cpu=7500)
+    tick(fleet)
+    assert numbers(fleet) == {"own-1": 3}
+
+
+def test_it_waits_for_pods_that_are_being_deleted() -> None:
+    """Seed 851454: one replica fewer, and a larger template right after it, which stood half done."""
+    fleet = runs(replicas=5)
+    ask(fleet, web("app:1", 4, cpu="500m", **STEP))
+    bound(fleet, 4, used=2500, ending=1)
+    ask(fleet, web("app:2", 4, cpu="1500m", **STEP))
+    assert (waiting_for(fleet), numbers(fleet)) == (WAITS, {"own-1": 1})
+    tick(fleet)
+    bound(fleet, 4, used=2000)
+    tick(fleet)
+    assert (waiting_for(fleet), numbers(fleet)) == (LACKS, {"own-1": 1})
+
+
+def test_a_roll_that_stands_is_replaced() -> None:
+    fleet = halfway()
+    ask(fleet, web("app:3", 4, cpu="1500m", **STEP))
+    passes(fleet, STANDS_SECONDS - 1)
+    assert numbers(fleet) == {"own-1": 2}
+    bound(fleet, 1, 3, used=3500, updated=3)
+    passes(fleet, STANDS_SECONDS - 1)
+    assert (waiting_for(fleet), numbers(fleet)) == (WAITS, {"own-1": 2})
+    passes(fleet, 2)
+    assert numbers(fleet) == {"own-1": 3}
+
+
+def test_one_that_stands_is_not_waited_for_again_while_room_is_missing() -> None:
+    fleet = runs(replicas=5)
+    ask(fleet, web("app:1", 4, cpu="500m", **STEP))
+    bound(fleet, 4, used=6000, ending=1)
+    ask(fleet, web("app:2", 4, cpu="1500m", **STEP))
+    passes(fleet, STANDS_SECONDS + 1)
+    assert waiting_for(fleet) == LACKS
+    tick(fleet)
+    assert fleet.state.rollouts.due(9) == []
+    fleet.state.rollouts.retry(WEB)
+    tick(fleet)
+    assert waiting_for(fleet) == LACKS
+
+
+AT_ONCE = {
+    "all of the new ones fit beside what is there": (halfway, {"cpu": 10_500}, "1500m"),
+    "it asks for no more than the one that rolls": (halfway, {}, "1"),
+    "all pods there ask for the same, and the new ones have room": (halfway, {"cpu": 7500, "second": "500m"}, "1500m"),
+}
+
+
+@pytest.mark.parametrize(("begin", "given", "cpu"), AT_ONCE.values(), ids=AT_ONCE)
+def test_it_waits_for_no_roll_whose_end_decides_nothing(begin: Any, given: dict[str, Any], cpu: str) -> None:
+    fleet = begin(**given)
+    ask(fleet, web("app:3", 4, cpu=cpu, **STEP))
+    assert numbers(fleet) == {"own-1": 3}
+
+
+def test_where_all_pods_ask_for_the_same_it_is_known_in_the_middle_that_room_is_missing() -> None:
+    fleet = halfway(second="500m")
+    ask(fleet, web("app:3", 4, cpu="1500m", **STEP))
+    assert (waiting_for(fleet), numbers(fleet)) == (LACKS, {"own-1": 2})
+
+
+def test_nobody_rolls_what_the_api_refused() -> None:
+    fleet = runs()
+    ask(fleet, web("app:2", 4, cpu="1", **STEP))
+    ran = parts(fleet)["own-1"].version
+    fleet.change("own-1", shown=(facts(ran._replace(sequence=ran.sequence - 1), 4),))
+    show(fleet, "own-1")
+    refused = replace(fleet.state.workloads[WEB].statuses["own-1"], state=STATE_REFUSED, sequence=99)
+    fleet.state.apply(refused, fleet.now)
+    ask(fleet, web("app:3", 4, cpu="1500m", **STEP))
+    assert numbers(fleet) == {"own-1": 3}
