@@ -138,3 +138,16 @@ def test_nobody_rolls_what_the_api_refused() -> None:
     fleet.state.apply(refused, fleet.now)
     ask(fleet, web("app:3", 4, cpu="1500m", **STEP))
     assert numbers(fleet) == {"own-1": 3}
+
+
+def test_of_what_was_never_there_as_many_stay_as_fit() -> None:
+    """Seed 856998: the API let none of them in; all eight got the larger template, and a place that was not there."""
+    update = rolling_update("25%", "25%")
+    fleet = Fleet(own_1=[node("a", 4000)], cloud_1=[node("c", 100_000)])
+    ask(fleet, web("app:1", 8, cpu="500m", **update))
+    show(fleet, "own-1")
+    nothing = {"spec_replicas": 0, "replicas": 0, "updated": 0, "ready": 0, "available": 0}
+    refused = replace(fleet.state.workloads[WEB].statuses["own-1"], state=STATE_REFUSED, sequence=99, **nothing)
+    fleet.state.apply(refused, fleet.now)
+    ask(fleet, web("app:2", 8, cpu="1500m", **update))
+    assert {name: part.replicas_kept for name, part in parts(fleet).items()} == {"own-1": 1, "cloud-1": 7}

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from planner.service import Planner
 from propagator.core.live import LABEL_WORKLOAD
 from sim.cluster import SimCluster
-from spillway.events import PHASE_ACTIVE, STATE_ORPHANED, PlacementDecided
+from spillway.events import PHASE_ACTIVE, STATE_DEPENDENCY_MISSING, STATE_ORPHANED, PlacementDecided
 from spillway.model import ClusterSelector, Part
 from spillway_simulation import members
 from spillway_simulation.beliefs import waits_for_config
@@ -88,7 +88,8 @@ def _of_user(world: World, planner: Planner, user: User) -> Iterator[str]:
         cpu = max([known.cpu, *(was for _, was in known.cpus if declared.rollout_stopped_in)])
         others = [name for _, name in world.oracle.workloads if name != declared.name]
         takes = _takes(world, planner, known)
-        room = {name: room_beside_rolls(world.clusters[name], others, cpu) for name in takes}
+        held = {name: _surge_that_waits(planner, name, declared.name) for name in takes}
+        room = {name: room_beside_rolls(world.clusters[name], others, cpu, held[name]) for name in takes}
         if any(room.values()):
             yield f"{user.name}: {placement.unplaced} wait ({placement.waiting_for}) while {room} would take more"
 
@@ -156,8 +157,21 @@ def _crowded(world: World, placement: PlacementDecided) -> bool:
     )
 
 
-def room_beside_rolls(cluster: SimCluster, others: Iterable[str], cpu: int) -> int:
+def _surge_that_waits(planner: Planner, cluster: str, name: str) -> Iterator[int]:
+    """The cpu of each surge pod that is held there for templates of other workloads, which lack something (ADR 26)."""
+    for (_, other), workload in planner.state.workloads.items():
+        said, part = workload.statuses.get(cluster), workload.parts.get(cluster)
+        if other == name or part is None or said is None or said.state != STATE_DEPENDENCY_MISSING:
+            continue
+        template = workload.template_of(part)
+        surge = min(planner.state.reservation(workload.key, cluster).free, template.surge_of(part.replicas))
+        yield from [dict(template.shape.requests)["cpu"]] * surge
+
+
+def room_beside_rolls(cluster: SimCluster, others: Iterable[str], cpu: int, held_besides: Iterable[int] = ()) -> int:
     """How many more pods of this size a cluster takes, less the room that stuck rollouts of other workloads hold.
+
+    held_besides: the cpu of each pod that is held besides.
 
     A stuck rollout holds what P4 and P5 say: for each old pod that runs the difference to a new one, and its surge
     pod, unless that fits on no node. A rollout is stuck where the cluster's own pods wait for a node, or where no node
@@ -166,7 +180,7 @@ def room_beside_rolls(cluster: SimCluster, others: Iterable[str], cpu: int) -> i
     fits = members.room_by_node(cluster, cpu)
     crowded = any(not members.is_bound(pod) for pod in members.pods_of(cluster, MINE, MINE))
     standing = [name for name in others if crowded or stands_half_done(cluster, name)]
-    held = Counter(more for name in standing for more in _held_by_roll(cluster, name))
+    held = Counter((*held_besides, *(more for name in standing for more in _held_by_roll(cluster, name))))
     binding = {more: count for more, count in held.items() if members.room_for(cluster, more) >= count}
     lost = sum(count * min(-(-more // cpu), max(fits, default=0)) for more, count in binding.items())
     return max(0, sum(fits) - lost)

@@ -63,7 +63,8 @@ class FaultInjector:
         try:
             async with asyncio.timeout(10):
                 await reached.wait()
-        except TimeoutError:
+        except TimeoutError:  # Such as of one that is frozen: killed once it wakes, it would never be started again.
+            world.loop.forget_action(process.owner, act)
             return False
         return True
 

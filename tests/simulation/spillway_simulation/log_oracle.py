@@ -36,6 +36,8 @@ SLACK_SECONDS = 1.0
 """Seconds that may pass between a decision and its record."""
 WRITTEN_SECONDS = 5.0
 """A write that waited for the log has ended so many seconds after the log can be reached again."""
+WOKEN_SECONDS = 1.0
+"""A planner that wakes up has written within so many seconds what it had decided before it froze."""
 SAID_SECONDS = 5.0
 """Seconds that may pass from the time when a collector measures an age to the time of its record."""
 
@@ -63,6 +65,8 @@ class LogOracle:
         self._silent: dict[str, float] = {}
         self._away_from = math.inf
         self._away_to = -math.inf
+        self._frozen_from = math.inf
+        self._frozen_to = -math.inf
 
     def on_records(self, records: Sequence[Outgoing], positions: Sequence[Position], source: str) -> None:
         """positions: of each record. source: the instance that wrote them."""
@@ -88,9 +92,14 @@ class LogOracle:
             self._away_from = _now()
         self._away_to = math.inf if is_away else _now()
 
+    def note_planner_frozen(self, since: float) -> None:
+        """A planner wakes up that did nothing since then. What it had decided before it writes now."""
+        self._frozen_from, self._frozen_to = since, _now()
+
     def _decided_at(self) -> float:
         """The earliest time at which a decision that is written now may have been made."""
-        return self._away_from if _now() < self._away_to + WRITTEN_SECONDS else _now()
+        away = self._away_from if _now() < self._away_to + WRITTEN_SECONDS else _now()
+        return min(away, self._frozen_from) if _now() < self._frozen_to + WOKEN_SECONDS else away
 
     def grown(self, key: Key, cluster: str) -> None:
         """To be called when a placement gives a cluster more replicas than it had."""

@@ -85,6 +85,11 @@ class VirtualLoop(asyncio.BaseEventLoop):
         """action happens before the callback of owner that comes after so many."""
         self._countdowns[owner] = (steps, action)
 
+    def forget_action(self, owner: str, action: Callable[[], None]) -> None:
+        """It does not happen any more."""
+        if owner in self._countdowns and self._countdowns[owner][1] is action:
+            del self._countdowns[owner]
+
     def revive_all(self) -> None:
         """For the end alone: everything may run, so that it can be cancelled."""
         self._dead.clear()

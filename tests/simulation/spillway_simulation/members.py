@@ -73,6 +73,11 @@ def room_by_node(cluster: SimCluster, cpu: int, without: Iterable[Object] = ()) 
     return [free // cpu for free in records.values()]
 
 
+def cpu_free_at_most(cluster: SimCluster) -> int:
+    """On any one node."""
+    return max((record.free.get("cpu", 0) for record in cluster.machine.table.record_by_name.values()), default=0)
+
+
 def pods_of(cluster: SimCluster, namespace: str, name: str) -> list[Object]:
     """The pods of a Deployment that are not ending."""
     return [

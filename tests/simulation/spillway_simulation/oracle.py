@@ -238,6 +238,7 @@ class Oracle:
         for part in placement.parts:
             self._on_part(name, known, part, before.get(part.cluster), declared.template_generation)
         cause = self.removals.cause_of(placement)
+        self.sights.look(asyncio.get_running_loop().time())  # A pod may be bound and gone between two looks.
         self.brakes.placed(cause, known.placement, placement)
         self.take_backs.placed(cause, known.placement, placement, known.cpu)
         self.removals.placed(known.placement, placement, declared)
@@ -298,6 +299,21 @@ class Oracle:
         """Somebody's hands, or its nodes, change where pods are: what was promised may now fit nowhere, and be left."""
         self._disturbed[cluster] = asyncio.get_running_loop().time()
 
+    def _cpu_without_place(self, name: str, cluster: str, since: float) -> int:
+        """Promised to other workloads, not bound, and larger than what is left on any node: that keeps no room (P5).
+
+        It had room once. Then a roll moved pods between nodes, or what somebody removed left a hole that is too small.
+        """
+        member, free, found = self._clusters[cluster], members.cpu_free_at_most(self._clusters[cluster]), 0
+        for (namespace, other), known in self.workloads.items():
+            parts = known.placement.parts if known.placement is not None else ()
+            for part in parts if f"{namespace}/{other}" != name else ():
+                cpu = known.cpu_least_in(part, since) if part.cluster == cluster and not part.removing else 0
+                if cpu > free:
+                    bound = sum(members.is_bound(pod) for pod in members.pods_of(member, namespace, other))
+                    found += cpu * max(0, part.replicas - bound)
+        return found
+
     def _check_room(self, name: str, cluster: str) -> None:
         since = asyncio.get_running_loop().time() - ROOM_WINDOW_SECONDS
         if self._disturbed.get(cluster, -ROOM_WINDOW_SECONDS) > since:
@@ -310,7 +326,7 @@ class Oracle:
             if part.cluster == cluster and not part.removing
         )
         there = max((cpu for _, cpu in self._room.get(cluster, ())), default=0)
-        if promised > there:
+        if promised > there and promised - self._cpu_without_place(name, cluster, since) > there:
             self.violated(f"{name}: {promised}m of cpu is promised in {cluster}, which never had more than {there}m")
 
     # ── The members ─────────────────────────────────────────────────────────────────────────────────────────────

@@ -236,12 +236,14 @@ class World:
         process.frozen += 1
         self.loop.freeze(process.owner)
         self.loop.call_later(SESSION_SECONDS, self._expire_if, process, lambda: process.frozen > 0)
-        self.loop.call_later(seconds, self._wake, process)
+        self.loop.call_later(seconds, self._wake, process, self.loop.time())
 
-    def _wake(self, process: Process) -> None:
+    def _wake(self, process: Process, since: float) -> None:
         process.frozen -= 1
         if process.frozen == 0 and not process.is_over:
             self.oracle.note(f"wake {process.owner}")
+            if process.name.startswith("planner"):
+                self.oracle.log.note_planner_frozen(since)
             self.loop.wake(process.owner)
             self._tell(process)
             self.woken(process)

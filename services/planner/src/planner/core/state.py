@@ -338,9 +338,9 @@ class PlannerState:
         shape, own = self.shape_in(cluster, shape), self.shape_in(cluster, borne.shape)
         view = self.clusters.get(cluster)
         facts = view.facts.get(workload.key) if view is not None else None
-        if view is None or facts is None or shape.host_ports:
+        if view is None or shape.host_ports:
             return None
-        counted = sum(count for _, count in facts.counted)
+        counted = sum(count for _, count in facts.counted) if facts is not None else 0
         nodes = view.nodes.without(workload.declared.namespace, borne.labels, own.requests, counted)
         if nodes is None or (own != borne.shape and (nodes.requested < 0).any()):  # Some were made before it was so.
             return None

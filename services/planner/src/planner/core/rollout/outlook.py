@@ -10,6 +10,7 @@ from planner.core.manifests.policy import clusters_of_tiers
 from planner.core.manifests.templates import Template, copies_of_newest, is_newest, template_number, wider
 from planner.core.moving.reasons import is_lost, moves_by_itself
 from planner.core.moving.shares import facts_of, is_done_there
+from planner.core.reserving import shows_found
 from planner.core.rollout.rollout_list import Figures
 from planner.core.rollout.turns import Standing, Turn, next_turn
 from planner.core.state import PlannerState
@@ -224,8 +225,20 @@ def keeps(state: PlannerState, workload: Workload, part: Part, template: Templat
 
 
 def _refit(state: PlannerState, workload: Workload, part: Part, shape: Shape) -> int | None:
-    """state.refit; None while pods of several sizes may run there, for no record says which node has which."""
+    """state.refit; None while pods of several sizes may run there, for no record says which node has which.
+
+    None, too, while nobody knows what runs there: no record shows the object, and its cluster did not say that it has
+    none.
+    """
+    if facts_of(state, workload.key, part.cluster) is None and not _has_nothing(workload, part):
+        return None
     return state.refit(workload, part, shape) if _is_of_one_size(state, workload, part) else None
+
+
+def _has_nothing(workload: Workload, part: Part) -> bool:
+    """Whether its cluster said of this very part that the API did not let it in, and that no object is there."""
+    said = refused_there(workload, part)
+    return said is not None and shows_found(said, None, workload.template_of(part))
 
 
 def _is_of_one_size(state: PlannerState, workload: Workload, part: Part) -> bool:
