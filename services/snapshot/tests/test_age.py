@@ -124,3 +124,45 @@ def test_a_difference_that_goes_away_is_forgotten() -> None:
     for second, pods in ((1, 6), (3, 6), (5, 6), (7, 5), (9, 5), (11, 6), (13, 6), (15, 6), (17, 5)):
         probe(age, float(second), pods=pods)
         assert age.to_relist(float(second)) == []
+
+
+def versioned(age: Age, started_at: float, version: int | None) -> None:
+    age.probe_started(started_at)
+    age.probe_answered(started_at, {"nodes": 3, "pods": 5}, False, started_at + 0.1, version)
+
+
+def test_all_is_listed_again_where_versions_began_again() -> None:
+    """Seed 858180: watches said nothing for a while, and then went on behind what they had never told."""
+    age = listed_age()
+    versioned(age, 1.0, 700)
+    versioned(age, 3.0, 700)
+    assert age.to_relist(4.0) == []
+    versioned(age, 5.0, 20)
+    assert age.age_ms(5.0) == 2000
+    assert age.to_relist(5.5) == list(SOURCES)
+    for source in SOURCES:
+        age.relisting(source)
+    versioned(age, 7.0, 25)
+    assert age.to_relist(7.5) == []
+    assert age.age_ms(7.0) == 4000
+    for source in SOURCES:
+        age.heard(source, {"nodes": 3, "pods": 5}.get(source, 0), 8.0, listed=True)
+    versioned(age, 9.0, 30)
+    assert age.age_ms(9.0) == 0
+
+
+def test_versions_of_another_api_server_are_no_versions_that_began_again() -> None:
+    age = listed_age()
+    versioned(age, 1.0, 700)
+    age.connecting()
+    for source in SOURCES:
+        age.heard(source, {"nodes": 3, "pods": 5}.get(source, 0), 2.0, listed=True)
+    versioned(age, 3.0, 20)
+    assert (age.to_relist(4.0), age.age_ms(3.0)) == ([], 0)
+
+
+def test_a_version_that_is_no_number_says_nothing() -> None:
+    age = listed_age()
+    for second, version in enumerate((700, None, 700), start=1):
+        versioned(age, float(second), version)
+    assert (age.to_relist(4.0), age.age_ms(3.0)) == ([], 0)

@@ -224,7 +224,7 @@ class Collector:
             started_at = loop.time()
             self.core.age.probe_started(started_at)
             for kind in self.core.to_relist(started_at):
-                self._log.warning("a count differs: listing again", kind=kind.plural)
+                self._log.warning("what is known differs from the cluster: listing again", kind=kind.plural)
                 self._streams[kind].cancel()
                 self._start_stream(tasks, api, kind)
             try:
@@ -234,7 +234,7 @@ class Collector:
                 self.core.age.probe_failed(_trouble(error, "probe: "))
                 pause_seconds = min(2 * pause_seconds, self._settings.probe_longest_seconds)
             else:
-                self.core.probe_answered(probe.started_at, probe.nodes, probe.pods, loop.time())
+                self.core.probe_answered(probe.started_at, probe.nodes, probe.pods, loop.time(), probe.version)
                 pause_seconds = self._settings.probe_seconds
             self._heard.set()
             await asyncio.sleep(max(0.0, started_at + pause_seconds - loop.time()))

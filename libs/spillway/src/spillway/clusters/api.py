@@ -93,9 +93,12 @@ MERGE_PATCH: Final = "application/merge-patch+json"
 
 @dataclass(frozen=True, slots=True)
 class Probe:
+    """version: that the pods were counted as of; None where it is no number."""
+
     nodes: int
     pods: int
     started_at: float  # the loop's clock, before the first of the two requests
+    version: int | None = None
 
 
 class ClusterApi(Requests):
@@ -135,7 +138,8 @@ class ClusterApi(Requests):
     async def probe(self) -> Probe:
         """Counts by quorum reads, so that an answer proves what the store holds, not what a cache remembers."""
         started_at = asyncio.get_running_loop().time()
-        return Probe(await self._count(NODES), await self._count(PODS), started_at)
+        (nodes, _), (pods, version) = await self._count(NODES), await self._count(PODS)
+        return Probe(nodes, pods, started_at, int(version) if version.isdecimal() else None)
 
     async def get(self, kind: Kind, namespace: str, name: str) -> Manifest | None:
         """A quorum read: never older than a write that was answered before it."""
@@ -299,13 +303,15 @@ class ClusterApi(Requests):
         for transport in {id(one): one for one in transports}.values():
             await transport.close()
 
-    async def _count(self, kind: Kind) -> int:
+    async def _count(self, kind: Kind) -> tuple[int, str]:
+        """And the version that this is as of."""
         call = self._probe_transport.request("GET", kind.path(), {"limit": "1"})
         response = await self._bounded(call, self.settings.probe_timeout_seconds)
-        total = self.decoded(answers.RAW_PAGE, self.read(response)).total()
+        page = self.decoded(answers.RAW_PAGE, self.read(response))
+        total = page.total()
         if total is None:
             raise ClusterUnreachable(self.name, "garbage", f"a page of {kind.plural} without remainingItemCount")
-        return total
+        return total, page.metadata.resource_version
 
 
 def connect(

@@ -1,5 +1,6 @@
 """How old our knowledge of a cluster is: the watermark, and why it stands still (P3). README.md has the state table."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -41,6 +42,8 @@ class Age:
         self._connection_failure = NO_TROUBLE
         self._probe_failure = NO_TROUBLE
         self._answer: _Answer | None = None
+        self._version: int | None = None
+        """The highest that a probe was as of."""
         self._unwritable = NO_TROUBLE
 
     # ── What is heard ───────────────────────────────────────────────────────────────────────────────────────────
@@ -65,7 +68,7 @@ class Age:
 
     def connecting(self) -> None:
         """Streams begin again with a list; until then nothing is current."""
-        self._answer = None
+        self._answer, self._version = None, None
         for state in self._sources.values():
             state.listed, state.failure, state.unread, state.differs_since = False, NO_TROUBLE, "", None
 
@@ -89,9 +92,22 @@ class Age:
         for state in self._sources.values():
             state.low = state.high = state.count
 
-    def probe_answered(self, started_at: float, counts: Mapping[str, int], doubtful: bool, now: float) -> None:
-        """doubtful: what the cluster lists is not believed yet, so that no answer makes us more current."""
+    def probe_answered(
+        self, started_at: float, counts: Mapping[str, int], doubtful: bool, now: float, version: int | None = None
+    ) -> None:
+        """doubtful: what the cluster lists is not believed yet, so that no answer makes us more current.
+
+        version: that the counts are as of, by a quorum read; None where it is no number. Below that of a probe before,
+        the versions of the API server began again, as with etcd from a backup. Its open watches say nothing until the
+        versions have come to where they were, and nothing of what happened until then: all is listed again.
+        """
         self._probe_failure, self._connection_failure = NO_TROUBLE, NO_TROUBLE
+        if version is not None:
+            before, self._version = self._version, version
+            if before is not None and version < before:
+                for state in self._sources.values():
+                    state.differs_since = -math.inf
+                return
         if not self.streams_current(now):
             return
         self._answer = _Answer(dict(counts))
@@ -112,7 +128,7 @@ class Age:
     # ── What follows from it ────────────────────────────────────────────────────────────────────────────────────
 
     def to_relist(self, now: float) -> list[str]:
-        """Sources whose count has differed from the cluster's for too long."""
+        """Sources whose count has differed from the cluster's for too long, or all, as their versions began again."""
         longest = self._settings.count_differs_seconds
         return [
             name

@@ -94,13 +94,14 @@ class Collection:
         else:
             self.age.failed(kind.plural, why)
 
-    def probe_answered(self, started_at: float, nodes: int, pods: int, now: float) -> None:
+    def probe_answered(self, started_at: float, nodes: int, pods: int, now: float, version: int | None = None) -> None:
+        """version: that the cluster's objects were counted as of."""
         self.state.nodes.probed(nodes, now)
         doubtful = self.state.nodes.doubt is not None
-        self.age.probe_answered(started_at, {NODES.plural: nodes, PODS.plural: pods}, doubtful, now)
+        self.age.probe_answered(started_at, {NODES.plural: nodes, PODS.plural: pods}, doubtful, now, version)
 
     def to_relist(self, now: float) -> list[Kind]:
-        """Streams to begin again, since a count differs from ours."""
+        """Streams to begin again, since a count differs from ours, or versions began again."""
         kinds = [KIND_BY_PLURAL[plural] for plural in self.age.to_relist(now)]
         for kind in kinds:
             self.age.relisting(kind.plural)
