@@ -1,16 +1,26 @@
 """The whole platform on a Kafka that asks who one is, each service with the rights of its role and no others."""
 
 from collections.abc import AsyncIterator
+from contextlib import suppress
+from random import Random
+from typing import Final
 
 import pytest
+from aiokafka.errors import MessageSizeTooLargeError
+from spillway_fuzz.records import forged
 
-from spillway.addresses import DEAD_LETTERS
+from spillway.addresses import DEAD_LETTERS, EVENTS_BY_TOPIC, TOPICS
+from spillway.api import ApplyRequest
 from spillway.kafka.bus import KafkaBus
+from spillway_local.fleet_plan import deployment
 from spillway_local.story import Story
 from tests.contract.bus_harness import whole
 
 from .conftest import SecuredStack
-from .running import Platform, opened
+from .running import KINDS, NAMESPACE, Platform, opened
+
+FORGED_OF_EACH: Final = 500
+"""Records of each kind of event."""
 
 
 @pytest.fixture
@@ -33,3 +43,27 @@ async def test_the_story_ends_right_and_no_log_has_a_password(secured: Platform,
     assert [name for name, text in logs.items() if any(word in text for word in words)] == []
     ended = [name for name, text in logs.items() if "cannot run" in text or "Traceback" in text]
     assert ended == []
+
+
+async def test_what_the_user_of_publishers_may_forge_stops_no_service(
+    secured: Platform, secured_stack: SecuredStack
+) -> None:
+    """Of all users it has the fewest rights. Valid and senseless records, broken ones, of other keys and fleets."""
+    pids = {f"{kind}-1": secured.pid(f"{kind}-1") for kind in KINDS}
+    chance, written = Random(21), 0
+    async with KafkaBus(secured_stack.kafka.settings("publisher"), "", "forger") as bus:
+        producer = await bus.started_producer()
+        try:
+            for topic in (one for one in TOPICS if one.is_open):
+                for kind in EVENTS_BY_TOPIC[topic.name] * FORGED_OF_EACH:
+                    key, headers, value = forged(kind, bus.fleet, chance)
+                    with suppress(MessageSizeTooLargeError):  # The broker would refuse it.
+                        await producer.send_and_wait(topic.name, value, key, partition=0, headers=headers)
+                        written += 1
+        finally:
+            await producer.stop()
+    assert written > FORGED_OF_EACH
+    await secured.planner.apply(ApplyRequest((deployment("after", NAMESPACE, 20),)))
+    await secured.running("after", 20)
+    await secured.all_ready()
+    assert {name: secured.pid(name) for name in pids} == pids

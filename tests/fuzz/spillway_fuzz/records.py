@@ -84,6 +84,16 @@ def _record(kind: type, chance: Random) -> Input:
     return topic, key, name, fleet, value
 
 
+def forged(kind: type, fleet: str, chance: Random) -> tuple[bytes, list[tuple[str, bytes]], bytes | None]:
+    """Key, headers and value of a record as somebody writes it to this fleet's log, on the topic of its kind."""
+    if chance.random() < 0.05:
+        _, key, name, of, _ = _tombstone(chance)
+        value = None
+    else:
+        _, key, name, of, value = _record(kind, chance)
+    return key, [("fleet", fleet.encode() if of == FLEET.encode() else of), ("ce_type", name)], value
+
+
 def _key_of(topic: str, name: str, value: bytes) -> bytes:
     """Under which it would be believed; empty where it is unreadable."""
     try:

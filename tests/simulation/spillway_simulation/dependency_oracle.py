@@ -40,13 +40,13 @@ class DependencyOracle:
         self._since: dict[Place, tuple[PlannerState, str, float]] = {}
         self._told: set[Place] = set()
         self._waited: set[tuple[Key, str]] = set()
-        self._over: dict[tuple[str, Key], tuple[str, float]] = {}
+        self._over: dict[tuple[str, Key], tuple[PlannerState, str, float]] = {}
 
     def look(self, owner: str, planner: Planner, now: float, *, is_well: bool) -> None:
         """is_well: whether nothing goes wrong with the planner and the log now, so that time may be judged."""
         for workload in planner.state.workloads.values():
             self._waited |= {(workload.key, part.cluster) for part in workload.parts.values() if part.missing}
-            self._note_wait(owner, workload, now)
+            self._note_wait(owner, planner.state, workload, now)
             taken = taken_of(planner.state, workload)
             if taken.reserved + taken.counted > taken.replicas:
                 self._tell(
@@ -70,21 +70,23 @@ class DependencyOracle:
         """In how many places replicas were decided to wait for something that is missing."""
         return {"waited for missing": len(self._waited)}
 
-    def _note_wait(self, owner: str, workload: Workload, now: float) -> None:
+    def _note_wait(self, owner: str, state: PlannerState, workload: Workload, now: float) -> None:
         """Notes when the minute of a workload's newest template was over: a decision said so of one of its parts.
 
-        A workload that is declared again after its deletion has a new minute, also with the same template.
+        A workload that is declared again after its deletion has a new minute, also with the same template. So it has
+        where a planner drops its state, with a decision that it could not write.
         """
         place, template = (owner, workload.key), workload.shape.template
-        if place in self._over and (self._over[place][0] != template or workload.declared.deleting):
+        known = self._over.get(place)
+        if known is not None and (known[0] is not state or known[1] != template or workload.declared.deleting):
             del self._over[place]
         if any(part.missing and is_newest(part, workload.declared) for part in workload.parts.values()):
-            self._over.setdefault(place, (template, now))
+            self._over.setdefault(place, (state, template, now))
 
     def _over_since(self, place: Place, newest: bool) -> float:
         """From when on nothing may be reserved for what is missing there: its template has waited its minute."""
         over = self._over.get((place[0], place[1])) if newest else None
-        return max(over[1], self._since[place][2]) if over is not None else math.inf
+        return max(over[2], self._since[place][2]) if over is not None else math.inf
 
     def _tell(self, place: Place, sentence: str) -> None:
         """Once of each place."""
