@@ -296,3 +296,16 @@ def test_who_collected_before_speaks_of_no_pods_of_which_nobody_spoke() -> None:
     view.apply_pending(PodsUnschedulable("a", "default/web", 7, 5, "default/web", 3, "cpu"))
     view.apply_pending(PodsUnschedulable("a", "default/api", 6, 9, "default/api", 9, "of an owner that woke"))
     assert list(view.pending) == ["default/web"]
+
+
+def test_behind_the_claim_of_another_collector_the_one_before_says_nothing(stream: Stream) -> None:
+    """Seed 856637: a collector woke up after its turn, and wrote an age of before it froze."""
+    stream.now += 60
+    stream.view.apply_claim(stream.view.epoch + 5)
+    stream.change(2, node("m", 8000))
+    assert (stream.total(), stream.view.age_seconds(stream.now)) == (4, 60)
+
+
+def test_a_claim_takes_nothing_from_what_was_said_before_it(stream: Stream) -> None:
+    stream.view.apply_claim(stream.view.epoch + 5)
+    assert (stream.total(), stream.trouble()) == (4, "")

@@ -24,6 +24,7 @@ from spillway.events import (
     TurnTaken,
 )
 from spillway.events_scaling import ScalePolicyDeclared
+from spillway.local_bus import LocalBus
 from spillway.model import Generation
 from spillway.troubles import TroubleCode
 
@@ -420,6 +421,30 @@ async def test_heartbeats_tell_the_age_every_two_seconds(make_fleet: Any) -> Non
         beats = fleet.events("own-1", CapacityChanged)[before:]
         assert 9 <= len(beats) <= 11
         assert all(beat.index == 0 and not beat.columns and 0 <= beat.age_ms < 2_500 for beat in beats)
+
+
+async def test_after_records_that_were_late_the_age_is_said_at_once(
+    make_fleet: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Seed 856637: they bore the age of before a freeze, and readers went by that until the next heartbeat."""
+    async with make_fleet() as fleet:
+        await fleet.join("own-1")
+        fleet.start("s1")
+        await asyncio.sleep(5)
+        publish, waits = LocalBus.publish, [1.8]
+
+        async def late(bus: LocalBus, *records: Any, **named: Any) -> Any:
+            await asyncio.sleep(waits.pop() if waits else 0.0)
+            return await publish(bus, *records, **named)
+
+        count = len(fleet.events("own-1", CapacityChanged))
+        monkeypatch.setattr(LocalBus, "publish", late)
+        async with asyncio.timeout(10):
+            while len(fleet.events("own-1", CapacityChanged)) == count:
+                await asyncio.sleep(0.01)
+        await asyncio.sleep(0.05)
+        of_before, of_now = fleet.events("own-1", CapacityChanged)[count:]
+        assert of_now.age_ms != of_before.age_ms
 
 
 async def declare_policy(fleet: Any, name: str = "web") -> None:

@@ -91,6 +91,7 @@ KEPT_REPEATS: dict[int, str] = {
     851454: "a larger template came while a deleted pod was ending; its roll stood half done",
     855408: "a pool that was given up joined again as a node waited for requests in flight: its virtual node was open",
     840002: "none: a roll moved pods to other nodes, and a replica that was promised fitted on none any more",
+    856637: "a collector woke up after its turn and told an age of before, as the new one had said nothing yet",
     856998: "a larger template was given to replicas that were never let in, without a look at the room",
     857063: "none: a pod was bound and gone between two looks of the check, and ended a pause",
     858180: "versions began again, and a watch went on behind what it had never told",

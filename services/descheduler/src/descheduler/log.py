@@ -56,7 +56,8 @@ class Intake:
     def take(self, record: Record, live: bool) -> None:
         """Raises Unreadable."""
         event = record.event
-        if isinstance(event, TurnTaken) or (self.writing and record.topic in OWN):
+        of_a_turn = isinstance(event, TurnTaken) and event.service != "snapshot"
+        if of_a_turn or (self.writing and record.topic in OWN):
             return
         trace = tracing.carried(record.headers) if self.writing else ()
         with tracing.process(record.topic, "descheduler", {"messaging.kafka.message.key": record.key}, trace):
@@ -74,7 +75,7 @@ class Intake:
             if isinstance(event, CapacityReported) and not live:
                 self._blocks.note(event, record.partition)
         else:
-            self.state.apply(event)
+            self.state.apply(event, offset=record.offset)
 
     async def taken(self, batch: Batch, positions: Offsets) -> None:
         """Nothing waits for a batch: what changed is looked at in the next step."""

@@ -307,7 +307,8 @@ class Collector:
 
     async def _write(self) -> None:
         loop, started_ns = asyncio.get_running_loop(), tracing.clock_ns()
-        records = self.core.records(loop.time(), self._around.wall_ms())
+        taken_at = loop.time()
+        records = self.core.records(taken_at, self._around.wall_ms())
         if not records:
             return
         try:
@@ -322,6 +323,8 @@ class Collector:
             return
         self._unwritable_keys.written(records)
         self.core.acknowledged(records, (position.offset for position in positions))
+        if loop.time() - taken_at > self._settings.late_seconds:
+            self.core.was_late()
         counters.written(records)
         counters.observed(self.core, loop.time())
 

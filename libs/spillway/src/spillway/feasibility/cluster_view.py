@@ -60,6 +60,8 @@ class ClusterView:
         self.name = name
         self.joined: ClusterJoined | None = None
         self.epoch = -1
+        self._claimed = -1
+        """The epoch of the newest turn at the cluster, which may not have said anything yet."""
         self.nodes = ClusterNodes()
         self.facts: dict[WorkloadKey, WorkloadFacts] = {}
         self.quotas: dict[str, tuple[Quota, ...]] = {}
@@ -182,6 +184,10 @@ class ClusterView:
         self.joined = event
         self.revision += 1
 
+    def apply_claim(self, epoch: int) -> None:
+        """A collector takes its turn: what one before it says behind that is dropped (docs/turns.md)."""
+        self._claimed = max(self._claimed, epoch)
+
     def apply_reported(self, event: CapacityReported, columns: NodeColumns) -> set[WorkloadKey]:
         """A full block. Returns the workloads whose facts may have changed."""
         if event.epoch < self.epoch:
@@ -202,7 +208,7 @@ class ClusterView:
 
         now NEVER: a record of unknown age, from before this reader began; it makes nothing fresh.
         """
-        if event.epoch < self.epoch:
+        if event.epoch < max(self.epoch, self._claimed):
             return set()
         self.offset = offset
         if event.epoch > self.epoch:

@@ -16,6 +16,7 @@ from spillway.events import (
     Event,
     PodsScheduled,
     PodsUnschedulable,
+    TurnTaken,
     WorkloadDeclared,
 )
 from spillway.events_lending import (
@@ -107,6 +108,8 @@ class DeschedulerState:
             case CapacityReported() | CapacityChanged():
                 assert columns is not None
                 self._capacity(event, now, offset, columns)
+            case TurnTaken(service="snapshot") if event.cluster in self.views:
+                self.views[event.cluster].apply_claim(offset)
             case PodsUnschedulable() | PodsScheduled():
                 self.view(event.cluster).apply_pending(event)
                 self.dirty.add(event.cluster)

@@ -152,8 +152,7 @@ class PlannerState:
 
     def forget(self, key: WorkloadKey) -> None:
         """A tombstone of a workload: nothing of it is known any more."""
-        workload = self.workloads.pop(key, None)
-        if workload is not None:
+        if (workload := self.workloads.pop(key, None)) is not None:
             self._list_no_more(key, workload.parts)
         self.waiting.drop(key)
         self._scale_changed(key)
@@ -173,8 +172,7 @@ class PlannerState:
     def _forget_status(self, namespace: str, name: str, cluster: str) -> None:
         key = (namespace, name)
         known = self.statuses_of(key)
-        gone = known.pop(cluster, None)
-        if gone is not None and bars(gone):
+        if (gone := known.pop(cluster, None)) is not None and bars(gone):
             self._orphan_changed(cluster, key)
         if not known:
             self._early_statuses.pop(key, None)
@@ -375,7 +373,7 @@ class PlannerState:
             needs[event.cluster] = event
 
     def _hear(self, event: TurnTaken | ShapeAdmitted, offset: int) -> None:
-        """Of a propagator: that it holds a cluster, and what that makes of a template's pods."""
+        """That a propagator or a collector holds a cluster, and what that makes of a template's pods."""
         if isinstance(event, ShapeAdmitted):
             self._hear_epoch(event.cluster, event.epoch)
             if self.admitted.apply(event):
@@ -383,6 +381,8 @@ class PlannerState:
         elif event.service == "propagator":
             self._hear_epoch(event.cluster, offset)
             self.admitted.claimed(event.cluster)
+        elif event.service == "snapshot" and event.cluster in self.clusters:
+            self.clusters[event.cluster].apply_claim(offset)
 
     def _hear_epoch(self, cluster: str, epoch: int) -> None:
         for key in held_again(self, cluster) if self.owners.heard(cluster, epoch) else ():

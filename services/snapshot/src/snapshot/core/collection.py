@@ -1,5 +1,6 @@
 """One cluster, from what is heard of it to the records that are due: joins state, age, stream and pending."""
 
+import math
 from collections.abc import Collection as Many
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
@@ -170,6 +171,10 @@ class Collection:
     def _news_of(self, sign: Sign) -> bool:
         """Other trouble or rights than were said last, or an age for the first time: readers wait for either."""
         return (sign.trouble, sign.unread, sign.age_ms == NEVER_MS) != self._said_sign
+
+    def was_late(self) -> None:
+        """Records waited for the log, or with their process: their age is that of before, and the right one is due."""
+        self._heartbeat_at = -math.inf
 
     def records(self, now: float, wall_ms: int) -> list[Record]:
         """What is due, in the order in which it is to be written. Changes before the whole block that has them.
