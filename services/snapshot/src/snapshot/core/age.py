@@ -43,7 +43,7 @@ class Age:
         self._probe_failure = NO_TROUBLE
         self._answer: _Answer | None = None
         self._version: int | None = None
-        """The highest that a probe was as of."""
+        """That the last probe was as of."""
         self._unwritable = NO_TROUBLE
 
     # ── What is heard ───────────────────────────────────────────────────────────────────────────────────────────
