@@ -35,9 +35,9 @@ AGE_MAX_SECONDS = 12.0
 SLACK_SECONDS = 1.0
 """Seconds that may pass between a decision and its record."""
 WRITTEN_SECONDS = 5.0
-"""A write that waited for the log has ended so many seconds after the log can be reached again."""
+"""Once the log can be reached again, a write that waited for it ends within so many seconds."""
 WOKEN_SECONDS = 1.0
-"""A planner that wakes up has written within so many seconds what it had decided before it froze."""
+"""A planner that wakes up writes within so many seconds what it had decided before it froze."""
 SAID_SECONDS = 5.0
 """Seconds that may pass from the time when a collector measures an age to the time of its record."""
 

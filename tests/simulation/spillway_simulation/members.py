@@ -74,7 +74,7 @@ def room_by_node(cluster: SimCluster, cpu: int, without: Iterable[Object] = ()) 
 
 
 def cpu_free_at_most(cluster: SimCluster) -> int:
-    """On any one node."""
+    """The most cpu that is free on any one node."""
     return max((record.free.get("cpu", 0) for record in cluster.machine.table.record_by_name.values()), default=0)
 
 

@@ -5,7 +5,7 @@ import hashlib
 import json
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from sim.cluster import SimCluster
@@ -283,13 +283,14 @@ class Oracle:
         known = self.workloads.get(key)
         return known.placement.unplaced if known is not None and known.placement is not None else 0
 
+    def _parts_in(self, cluster: str) -> Iterator[tuple[Key, Known, Part]]:
+        for key, known in self.workloads.items():
+            for part in known.placement.parts if known.placement is not None else ():
+                if part.cluster == cluster and not part.removing:
+                    yield key, known, part
+
     def _promised_in(self, cluster: str) -> dict[Key, int]:
-        parts = (
-            (key, part)
-            for key, known in self.workloads.items()
-            for part in (known.placement.parts if known.placement is not None else ())
-        )
-        return {key: part.replicas for key, part in parts if part.cluster == cluster and not part.removing}
+        return {key: part.replicas for key, _, part in self._parts_in(cluster)}
 
     def _cpu_least(self, key: Key, since: float) -> int:
         known = self.workloads.get(key)
@@ -300,31 +301,24 @@ class Oracle:
         self._disturbed[cluster] = asyncio.get_running_loop().time()
 
     def _cpu_without_place(self, name: str, cluster: str, since: float) -> int:
-        """Promised to other workloads, not bound, and larger than what is left on any node: that keeps no room (P5).
+        """What unbound replicas of other workloads ask for that fit on no node any more: they keep no room (P5).
 
-        It had room once. Then a roll moved pods between nodes, or what somebody removed left a hole that is too small.
+        They had room once. Then a roll moved pods between nodes, or removed pods left a hole that is too small.
         """
-        member, free, found = self._clusters[cluster], members.cpu_free_at_most(self._clusters[cluster]), 0
-        for (namespace, other), known in self.workloads.items():
-            parts = known.placement.parts if known.placement is not None else ()
-            for part in parts if f"{namespace}/{other}" != name else ():
-                cpu = known.cpu_least_in(part, since) if part.cluster == cluster and not part.removing else 0
-                if cpu > free:
-                    bound = sum(members.is_bound(pod) for pod in members.pods_of(member, namespace, other))
-                    found += cpu * max(0, part.replicas - bound)
+        member, found = self._clusters[cluster], 0
+        free = members.cpu_free_at_most(member)
+        for key, known, part in self._parts_in(cluster):
+            cpu = known.cpu_least_in(part, since)
+            if "/".join(key) != name and cpu > free:
+                bound = sum(members.is_bound(pod) for pod in members.pods_of(member, *key))
+                found += cpu * max(0, part.replicas - bound)
         return found
 
     def _check_room(self, name: str, cluster: str) -> None:
         since = asyncio.get_running_loop().time() - ROOM_WINDOW_SECONDS
         if self._disturbed.get(cluster, -ROOM_WINDOW_SECONDS) > since:
             return
-        promised = sum(
-            part.replicas * known.cpu_least_in(part, since)
-            for known in self.workloads.values()
-            if known.placement is not None
-            for part in known.placement.parts
-            if part.cluster == cluster and not part.removing
-        )
+        promised = sum(part.replicas * known.cpu_least_in(part, since) for _, known, part in self._parts_in(cluster))
         there = max((cpu for _, cpu in self._room.get(cluster, ())), default=0)
         if promised > there and promised - self._cpu_without_place(name, cluster, since) > there:
             self.violated(f"{name}: {promised}m of cpu is promised in {cluster}, which never had more than {there}m")

@@ -242,7 +242,7 @@ class World:
         process.frozen -= 1
         if process.frozen == 0 and not process.is_over:
             self.oracle.note(f"wake {process.owner}")
-            if process.name.startswith("planner"):
+            if isinstance(process.running.service, Planner):
                 self.oracle.log.note_planner_frozen(since)
             self.loop.wake(process.owner)
             self._tell(process)

@@ -56,8 +56,8 @@ class Intake:
     def take(self, record: Record, live: bool) -> None:
         """Raises Unreadable."""
         event = record.event
-        of_a_turn = isinstance(event, TurnTaken) and event.service != "snapshot"
-        if of_a_turn or (self.writing and record.topic in OWN):
+        other_claim = isinstance(event, TurnTaken) and event.service != "snapshot"
+        if other_claim or (self.writing and record.topic in OWN):
             return
         trace = tracing.carried(record.headers) if self.writing else ()
         with tracing.process(record.topic, "descheduler", {"messaging.kafka.message.key": record.key}, trace):

@@ -38,8 +38,8 @@ class PlannerSettings(StandbySettings):
     )
     roll_stands_seconds: float = setting(
         60.0,
-        "a template that asks for more waits for the roll under way in its cluster, unless that is no further for so "
-        "long, seconds",
+        "a template that asks for more waits for an earlier change in its cluster (a roll, a scale-in), but no longer "
+        "once that made no progress for so long, seconds",
         least=0,
     )
     hold_min_seconds: float = setting(15.0, "first pause of a shape in a cluster after a take-back, seconds", least=0)

@@ -324,7 +324,7 @@ class Collector:
         self._unwritable_keys.written(records)
         self.core.acknowledged(records, (position.offset for position in positions))
         if loop.time() - taken_at > self._settings.late_seconds:
-            self.core.was_late()
+            self.core.say_age_again()
         counters.written(records)
         counters.observed(self.core, loop.time())
 

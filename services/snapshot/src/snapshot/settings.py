@@ -21,7 +21,7 @@ class Settings(ClusterTurnSettings):
     gather_seconds: float = setting(0.1, "seconds that changes are gathered before they are said")
     heartbeat_seconds: float = setting(2.0, "seconds between records of block 0, so that readers know the age")
     late_seconds: float = setting(
-        1.0, "records that took longer to be written are followed at once by one with the age as it is then, seconds"
+        1.0, "records that took longer than this to be written are followed at once by a heartbeat, seconds"
     )
     probe_seconds: float = setting(2.0, "seconds between starts of probes")
     probe_longest_seconds: float = setting(10.0, "longest pause, in seconds, between probes that fail")

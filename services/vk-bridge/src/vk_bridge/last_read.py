@@ -13,10 +13,10 @@ from vk_bridge.pools import BoundPod, Pool
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """A node at rest. node, virtual: as they were read last, virtual from pool; None: that was not in the fleet.
+    """A node at rest: the node and its virtual node as they were read last.
 
-    uids: of all that was there then, and of each part of it.
-
+    pool: from which the virtual node was read; None: the pool was not in the fleet. uids: of all that was there then,
+    parts: of each part of it.
     seen: (uid, version) of all that was read, or answered to what was written, until it came to rest.
     """
 

@@ -400,7 +400,7 @@ class OwnerWorker:
     async def _read(self, name: str, known: Known | None = None) -> Reading:
         """Of the pool that the register names; where that is another than was thought, once more.
 
-        known: the nodes are as they were; only pods are read, unless the pool has joined, left or joined anew since.
+        known: the nodes are as they were, so that only pods are read, unless the pool has joined or left since.
         """
         pool_name = self._wishes.pool_of(name)
         pool = self._pool(pool_name)

@@ -93,7 +93,7 @@ MERGE_PATCH: Final = "application/merge-patch+json"
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """version: that the pods were counted as of; None where it is no number."""
+    """How many nodes and pods a cluster has. version: resourceVersion of the list of pods; None: it is no number."""
 
     nodes: int
     pods: int
@@ -304,7 +304,7 @@ class ClusterApi(Requests):
             await transport.close()
 
     async def _count(self, kind: Kind) -> tuple[int, str]:
-        """And the version that this is as of."""
+        """How many objects there are, and the resourceVersion of that list."""
         call = self._probe_transport.request("GET", kind.path(), {"limit": "1"})
         response = await self._bounded(call, self.settings.probe_timeout_seconds)
         page = self.decoded(answers.RAW_PAGE, self.read(response))

@@ -61,7 +61,7 @@ class ClusterView:
         self.joined: ClusterJoined | None = None
         self.epoch = -1
         self._claimed = -1
-        """The epoch of the newest turn at the cluster, which may not have said anything yet."""
+        """The epoch of the newest claim of the cluster. No record of that epoch may have come yet."""
         self.nodes = ClusterNodes()
         self.facts: dict[WorkloadKey, WorkloadFacts] = {}
         self.quotas: dict[str, tuple[Quota, ...]] = {}
@@ -185,7 +185,7 @@ class ClusterView:
         self.revision += 1
 
     def apply_claim(self, epoch: int) -> None:
-        """A collector takes its turn: what one before it says behind that is dropped (docs/turns.md)."""
+        """A collector claims the cluster: later changes of earlier collectors are dropped (docs/turns.md)."""
         self._claimed = max(self._claimed, epoch)
 
     def apply_reported(self, event: CapacityReported, columns: NodeColumns) -> set[WorkloadKey]:

@@ -148,8 +148,8 @@ class ClusterNodes:
                 rest.requested[self.resources[name]] -= amount * counts
         return rest
 
-    def ending(self, namespace: str, labels: Mapping[str, str]) -> int:
-        """How many pods with these labels are being deleted, and still take their place."""
+    def terminating(self, namespace: str, labels: Mapping[str, str]) -> int:
+        """How many pods with these labels are terminating: their requests still count."""
         wanted = set(labels.items())
         found = self.pods.matching((namespace,), lambda table: table.terminating and wanted <= set(table.labels))
         return int(self.pods.counts(found, len(self.block)).sum())

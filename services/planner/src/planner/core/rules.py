@@ -13,8 +13,8 @@ class Rules:
     else's object has the name, for hold_max, doubling to hold_not_owned_max. missing_after: the same for want of
     something that its template names: then it waits for that, and reserves nothing. lent_wait: who
     waits for lent nodes goes to a later tier then; where none of them moved meanwhile nobody waits for
-    lent_silence. roll_stands: a roll that is no further for so long is not waited for by a larger template.
-    forget_after: tombstones of what was deleted. key_kept, keys_kept_max, answers_bytes_max:
+    lent_silence. roll_stands: a template that asks for more waits no longer for an earlier change that stood for so
+    long. forget_after: tombstones of what was deleted. key_kept, keys_kept_max, answers_bytes_max:
     idempotency keys with their answers. replans_max: waiting workloads tried in one step. looks_max: rooms of
     waiting shapes looked at in one step, after which it looks at no other cluster. moves_per_minute: replicas that
     move though nobody asked for it by name. confirm_over_fraction of the fleet's replicas, confirm_over_replicas in

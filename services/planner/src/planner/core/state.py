@@ -328,9 +328,9 @@ class PlannerState:
         return self.clusters[cluster].revision, self._promises.revision(cluster)
 
     def refit(self, workload: Workload, part: Part, shape: Shape) -> int | None:
-        """How many replicas of a new shape a cluster certainly takes once all pods of the part, of one size, are gone.
+        """How many replicas of a new shape a cluster certainly takes once the part's pods, all of one size, are gone.
 
-        None when that cannot be known: nobody may lose running replicas to a guess.
+        None when that cannot be known: nobody may lose running replicas to a guess. Without facts none runs there.
         """
         cluster, borne = part.cluster, workload.template_of(part)
         shape, own = self.shape_in(cluster, shape), self.shape_in(cluster, borne.shape)
@@ -373,7 +373,7 @@ class PlannerState:
             needs[event.cluster] = event
 
     def _hear(self, event: TurnTaken | ShapeAdmitted, offset: int) -> None:
-        """That a propagator or a collector holds a cluster, and what that makes of a template's pods."""
+        """A propagator or a collector claims a cluster, or a cluster tells what it makes of a template's pods."""
         if isinstance(event, ShapeAdmitted):
             self._hear_epoch(event.cluster, event.epoch)
             if self.admitted.apply(event):

@@ -43,7 +43,7 @@ class Age:
         self._probe_failure = NO_TROUBLE
         self._answer: _Answer | None = None
         self._version: int | None = None
-        """That the last probe was as of."""
+        """resourceVersion of the last probe."""
         self._unwritable = NO_TROUBLE
 
     # ── What is heard ───────────────────────────────────────────────────────────────────────────────────────────
@@ -97,9 +97,9 @@ class Age:
     ) -> None:
         """doubtful: what the cluster lists is not believed yet, so that no answer makes us more current.
 
-        version: that the counts are as of, by a quorum read; None where it is no number. Below that of a probe before,
-        the versions of the API server began again, as with etcd from a backup. Its open watches say nothing until the
-        versions have come to where they were, and nothing of what happened until then: all is listed again.
+        version: resourceVersion of the counts, by a quorum read; None where it is no number. If it is lower than that
+        of the probe before, etcd was restored from a backup. Open watches tell nothing until the resourceVersions are
+        where they were, and never what happened until then. So all is listed again.
         """
         self._probe_failure, self._connection_failure = NO_TROUBLE, NO_TROUBLE
         if version is not None:
@@ -128,7 +128,7 @@ class Age:
     # ── What follows from it ────────────────────────────────────────────────────────────────────────────────────
 
     def to_relist(self, now: float) -> list[str]:
-        """Sources whose count has differed from the cluster's for too long, or all, as their versions began again."""
+        """Sources whose count has differed from the cluster's for too long; all, where resourceVersions went back."""
         longest = self._settings.count_differs_seconds
         return [
             name

@@ -96,13 +96,13 @@ class Collection:
             self.age.failed(kind.plural, why)
 
     def probe_answered(self, started_at: float, nodes: int, pods: int, now: float, version: int | None = None) -> None:
-        """version: that the cluster's objects were counted as of."""
+        """version: as in Age."""
         self.state.nodes.probed(nodes, now)
         doubtful = self.state.nodes.doubt is not None
         self.age.probe_answered(started_at, {NODES.plural: nodes, PODS.plural: pods}, doubtful, now, version)
 
     def to_relist(self, now: float) -> list[Kind]:
-        """Streams to begin again, since a count differs from ours, or versions began again."""
+        """Streams to begin again: a count differs from ours, or resourceVersions went back."""
         kinds = [KIND_BY_PLURAL[plural] for plural in self.age.to_relist(now)]
         for kind in kinds:
             self.age.relisting(kind.plural)
@@ -172,8 +172,8 @@ class Collection:
         """Other trouble or rights than were said last, or an age for the first time: readers wait for either."""
         return (sign.trouble, sign.unread, sign.age_ms == NEVER_MS) != self._said_sign
 
-    def was_late(self) -> None:
-        """Records waited for the log, or with their process: their age is that of before, and the right one is due."""
+    def say_age_again(self) -> None:
+        """The last records were written late, so the age in them is too small. A heartbeat is due at once."""
         self._heartbeat_at = -math.inf
 
     def records(self, now: float, wall_ms: int) -> list[Record]:

@@ -140,7 +140,7 @@ def _going(state: PlannerState, workload: Workload, entries: Iterable[Overflow])
 
 
 def _free(state: PlannerState, workload: Workload, going: Iterable[Overflow], now: float) -> Mapping[str, int]:
-    """By home cluster that no brake holds: how many replicas could go there now. In the order of the tiers."""
+    """How many replicas could go now to each home cluster that no brake holds, in the order of the tiers."""
     homes = (home for home in _homes(state, going) if not state.brakes.frozen(home, workload.key))
     return {home: room_now(state, workload, home, now) for home in homes}
 

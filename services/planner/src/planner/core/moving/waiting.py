@@ -102,7 +102,7 @@ class WaitingList:
             self._anyway.add(key)
 
     def retry_hopeful(self) -> None:
-        """Every workload for which a cluster has room is due. A brake may have kept it out while no room grew."""
+        """Every workload for which some cluster has room is due: a brake may have kept its replicas from there."""
         self._due.update(dict.fromkeys(self._shapes))
 
     def retry_template(self, digest: str) -> None:

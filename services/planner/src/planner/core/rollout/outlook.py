@@ -24,8 +24,8 @@ from spillway.texts import counted
 class Outlook:
     """begins: the cluster that gets the newest template now. waits_on: those that it waits for, for whatever.
 
-    waiting_for: for people, why no cluster begins; empty when one does, or when nothing is left to do. under_way: how
-    far the change before is for whose end it waits, or waited until that stood; None when there is none.
+    waiting_for: for people, why no cluster begins; empty when one does, or when nothing is left to do. under_way:
+    how far the earlier change is for whose end it waits, or waited until that stood; None when there is none.
     """
 
     begins: str
@@ -127,13 +127,14 @@ def _first_with_room(state: PlannerState, workload: Workload, newest: Newest, tu
             return Outlook("", tuple(missing), turn.text(frozen))
         if state.clusters[cluster].not_fresh(now, state.rules.capacity_age_max):
             return Outlook("", (*missing, cluster), turn.text(f"waits for {cluster} to be fresh"))
-        if _asks_for_more(state, workload, part, newest.template) and not is_done_there(state, workload, part):
+        asks_for_more = _asks_for_more(state, workload, part, newest.template)
+        if asks_for_more and not is_done_there(state, workload, part):
             return Outlook("", (*missing, cluster), turn.text(f"waits for {cluster} to show what runs there"))
-        before = _change_before(state, workload, part, newest, now)
-        if before is not None and not state.rollouts.stands(workload.key, before, now, state.rules.roll_stands):
-            text = turn.text(f"waits for the change before to end in {cluster}")
-            return Outlook("", (*missing, cluster), text, before)
-        under_way = before or under_way
+        earlier = _earlier_change(state, workload, part, newest, now) if asks_for_more else None
+        if earlier is not None and not state.rollouts.stands(workload.key, earlier, now, state.rules.roll_stands):
+            text = turn.text(f"waits for the earlier change in {cluster} to end")
+            return Outlook("", (*missing, cluster), text, earlier)
+        under_way = earlier or under_way
         lack = _room_lacked(state, workload, part, newest, now)
         if lack is None:
             return Outlook(cluster, (), "")
@@ -225,10 +226,10 @@ def keeps(state: PlannerState, workload: Workload, part: Part, template: Templat
 
 
 def _refit(state: PlannerState, workload: Workload, part: Part, shape: Shape) -> int | None:
-    """state.refit; None while pods of several sizes may run there, for no record says which node has which.
+    """How many replicas of a shape the cluster certainly takes once the part's pods are gone; None: not known.
 
-    None, too, while nobody knows what runs there: no record shows the object, and its cluster did not say that it has
-    none.
+    It is not known while pods of several sizes may run there, since no record says which node has which. Nor is it
+    where no record shows the object, unless the cluster said that it has none.
     """
     if facts_of(state, workload.key, part.cluster) is None and not _has_nothing(workload, part):
         return None
@@ -236,13 +237,13 @@ def _refit(state: PlannerState, workload: Workload, part: Part, shape: Shape) ->
 
 
 def _has_nothing(workload: Workload, part: Part) -> bool:
-    """Whether its cluster said of this very part that the API did not let it in, and that no object is there."""
+    """Whether the cluster said of this version of the part that its API refused it, and that it has no object."""
     said = refused_there(workload, part)
     return said is not None and shows_found(said, None, workload.template_of(part))
 
 
 def _is_of_one_size(state: PlannerState, workload: Workload, part: Part) -> bool:
-    """Whether all pods of the part ask for what the template asks for that it bears, as far as that is known."""
+    """Whether all pods of the part have the requests of the template that the part bears, as far as that is known."""
     facts, earlier = facts_of(state, workload.key, part.cluster), workload.declared.rolling_from
     if facts is None:
         return True
@@ -252,27 +253,27 @@ def _is_of_one_size(state: PlannerState, workload: Workload, part: Part) -> bool
     return all(state.shape_in(part.cluster, shape).requests == own for shape in earlier)
 
 
-def _change_before(state: PlannerState, workload: Workload, part: Part, newest: Newest, now: float) -> Figures | None:
-    """How far a change before is there on whose end it depends whether a template that asks for more has room.
+def _earlier_change(state: PlannerState, workload: Workload, part: Part, newest: Newest, now: float) -> Figures | None:
+    """How far an earlier change of the part is, if a newest template that asks for more has to wait for its end.
 
-    While pods of several sizes run, or some are being deleted, it is not known what they leave free. None where no
-    change is under way, or all pods of the newest template fit beside all that may be there now. Where the API refused
-    the object, nobody rolls it.
+    While pods of several sizes run, or some are terminating, it is not known how many larger pods will have room. None
+    where no change is under way, where the API refused the object, so that nothing rolls, and where all pods of the
+    newest template fit beside all that may be there now.
     """
     view, facts = state.clusters.get(part.cluster), facts_of(state, workload.key, part.cluster)
     if view is None or facts is None or refused_there(workload, part) is not None:
         return None
-    if not _asks_for_more(state, workload, part, newest.template):
-        return None
-    ending = view.nodes.ending(workload.declared.namespace, workload.template_of(part).labels)
-    if not ending and _is_of_one_size(state, workload, part):
+    terminating = view.nodes.terminating(workload.declared.namespace, workload.template_of(part).labels)
+    if not terminating and _is_of_one_size(state, workload, part):
         return None
     at_once = part.replicas + newest.template.surge_of(part.replicas) + state.unbound(workload, part)
     old, new = _old_and_new(state, workload, part, newest.template)
     widest = wider(new, (old, *(state.shape_in(part.cluster, one) for one in workload.declared.rolling_from)))
     if state.room_without(part.cluster, widest, now, workload.key).certain >= at_once:
         return None
-    return Figures(part.cluster, facts.version, facts.counted, facts.status_replicas, facts.updated_replicas, ending)
+    return Figures(
+        part.cluster, facts.version, facts.counted, facts.status_replicas, facts.updated_replicas, terminating
+    )
 
 
 def _old_and_new(state: PlannerState, workload: Workload, part: Part, template: Template) -> tuple[Shape, Shape]:

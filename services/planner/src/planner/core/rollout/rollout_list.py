@@ -9,10 +9,10 @@ WorkloadKey = tuple[str, str]
 
 
 class Figures(NamedTuple):
-    """How far a change is that is under way in a cluster: an earlier roll, or fewer replicas.
+    """How far an earlier change in a cluster is: a roll, or a scale-in.
 
-    counted: bound pods by template hash. pods: of the object's status. ending: those that are being deleted. Without
-    those that are ready: a pod that crashes again and again is ready from time to time.
+    counted: bound pods by template hash. pods, updated: of the object's status. terminating: pods. Ready pods are no
+    progress: a pod that crashes again and again is ready from time to time.
     """
 
     cluster: str
@@ -20,7 +20,7 @@ class Figures(NamedTuple):
     counted: tuple[tuple[str, int], ...]
     pods: int
     updated: int
-    ending: int
+    terminating: int
 
 
 class RolloutList:
@@ -30,9 +30,9 @@ class RolloutList:
         self._waits_on: dict[WorkloadKey, tuple[str, ...]] = {}
         self._keys_by_cluster: dict[str, dict[WorkloadKey, None]] = {}
         self._due: dict[WorkloadKey, None] = {}
-        self._under_way: dict[WorkloadKey, tuple[Figures, float]] = {}
-        """Of those that wait for the end of an earlier change: how far it is, and since when."""
-        self._standing: set[WorkloadKey] = set()
+        self._under_way: dict[WorkloadKey, tuple[Figures, float, bool]] = {}
+        """Of those that wait for the end of an earlier change: how far it is, since when, and whether it was seen to
+        stand."""
 
     def __iter__(self) -> Iterator[WorkloadKey]:
         return iter(self._waits_on)
@@ -53,7 +53,7 @@ class RolloutList:
         self.wait_for(key, ())
         self._waits_on.pop(key, None)
         self._due.pop(key, None)
-        self._note_end(key)
+        self._under_way.pop(key, None)
 
     def retry(self, key: WorkloadKey) -> None:
         if key in self._waits_on:
@@ -72,14 +72,9 @@ class RolloutList:
         """It was looked at. figures: of the change that it waits for, or waited for until that stood; None: of none."""
         known = self._under_way.get(key)
         if figures is None or key not in self._waits_on:
-            self._note_end(key)
+            self._under_way.pop(key, None)
         elif known is None or known[0] != figures:
-            self._under_way[key] = figures, now
-            self._standing.discard(key)
-
-    def _note_end(self, key: WorkloadKey) -> None:
-        self._under_way.pop(key, None)
-        self._standing.discard(key)
+            self._under_way[key] = figures, now, False
 
     def stands(self, key: WorkloadKey, figures: Figures, now: float, seconds: float) -> bool:
         """Whether the change has been no further than that for so long."""
@@ -87,10 +82,10 @@ class RolloutList:
         return known is not None and known[0] == figures and now - known[1] >= seconds
 
     def retry_standing(self, now: float, seconds: float) -> None:
-        """Those that wait for a change which stands by now; each once."""
-        for key, (_, since) in self._under_way.items():
-            if key not in self._standing and now - since >= seconds:
-                self._standing.add(key)
+        """A workload whose earlier change stands is due, once."""
+        for key, (figures, since, seen) in self._under_way.items():
+            if not seen and now - since >= seconds:
+                self._under_way[key] = figures, since, True
                 self.retry(key)
 
     def wait_for(self, key: WorkloadKey, clusters: tuple[str, ...]) -> None:

@@ -1,4 +1,4 @@
-"""A template that asks for more waits for the change before it, while that decides whether there is room (README)."""
+"""A template that asks for more waits for an earlier change, while that decides whether there is room (README)."""
 
 from dataclasses import replace
 from typing import Any
@@ -13,17 +13,17 @@ from .builders import Fleet, facts, node
 from .test_rollout import WEB, ask, numbers, parts, rolling_update, show, tick, waiting_for, web
 
 STEP = rolling_update(1, 0)
-WAITS = "rollout 0 of 1 cluster: waits for the change before to end in own-1"
+WAITS = "rollout 0 of 1 cluster: waits for the earlier change in own-1 to end"
 LACKS = "rollout 0 of 1 cluster: waits for room for 1 surge pod in own-1"
 STANDS_SECONDS = 60.0
 
 
-def bound(fleet: Fleet, *counted: int, used: int, cpu: int = 6000, ending: int = 0, **more: Any) -> None:
-    """own-1 has one node, with so many pods by template; used: what they request, those that are ending as well."""
+def bound(fleet: Fleet, *counted: int, used: int, cpu: int = 6000, terminating: int = 0, **more: Any) -> None:
+    """own-1 has one node with so many pods by template. used: requests in millicores, of terminating pods, too."""
     labels = (("app", "web"),)
     pods = [(PodTable("default", labels), sum(counted))]
-    if ending:
-        pods.append((PodTable("default", labels, terminating=True), ending))
+    if terminating:
+        pods.append((PodTable("default", labels, terminating=True), terminating))
     row = replace(node("a", cpu, used=used), pods=tuple(pods))
     fleet.change("own-1", [row], shown=(facts(parts(fleet)["own-1"].version, *counted, **more),))
     show(fleet, "own-1", more.get("updated"))
@@ -43,6 +43,15 @@ def halfway(cpu: int = 6000, second: str = "1") -> Fleet:
     ask(fleet, web("app:2", 4, cpu=second, **STEP))
     assert numbers(fleet) == {"own-1": 2}
     bound(fleet, 2, 2, used=1000 + (2000 if second == "1" else 1000), cpu=cpu, updated=2)
+    return fleet
+
+
+def shrinking(used: int) -> Fleet:
+    """Four replicas of 500m, and a fifth that terminates; then a template of 1500m is applied."""
+    fleet = runs(replicas=5)
+    ask(fleet, web("app:1", 4, cpu="500m", **STEP))
+    bound(fleet, 4, used=used, terminating=1)
+    ask(fleet, web("app:2", 4, cpu="1500m", **STEP))
     return fleet
 
 
@@ -69,12 +78,9 @@ def test_it_waits_for_the_roll_under_way_and_is_judged_by_what_that_leaves() -> 
     assert numbers(fleet) == {"own-1": 3}
 
 
-def test_it_waits_for_pods_that_are_being_deleted() -> None:
-    """Seed 851454: one replica fewer, and a larger template right after it, which stood half done."""
-    fleet = runs(replicas=5)
-    ask(fleet, web("app:1", 4, cpu="500m", **STEP))
-    bound(fleet, 4, used=2500, ending=1)
-    ask(fleet, web("app:2", 4, cpu="1500m", **STEP))
+def test_it_waits_for_pods_that_are_terminating() -> None:
+    """Seed 851454: a scale-in, and right after it a larger template whose roll stood half done."""
+    fleet = shrinking(used=2500)
     assert (waiting_for(fleet), numbers(fleet)) == (WAITS, {"own-1": 1})
     tick(fleet)
     bound(fleet, 4, used=2000)
@@ -95,10 +101,7 @@ def test_a_roll_that_stands_is_replaced() -> None:
 
 
 def test_one_that_stands_is_not_waited_for_again_while_room_is_missing() -> None:
-    fleet = runs(replicas=5)
-    ask(fleet, web("app:1", 4, cpu="500m", **STEP))
-    bound(fleet, 4, used=6000, ending=1)
-    ask(fleet, web("app:2", 4, cpu="1500m", **STEP))
+    fleet = shrinking(used=6000)
     passes(fleet, STANDS_SECONDS + 1)
     assert waiting_for(fleet) == LACKS
     tick(fleet)
@@ -141,7 +144,7 @@ def test_nobody_rolls_what_the_api_refused() -> None:
 
 
 def test_of_what_was_never_there_as_many_stay_as_fit() -> None:
-    """Seed 856998: the API let none of them in; all eight got the larger template, and a place that was not there."""
+    """Seed 856998: the API refused all eight replicas. They got the larger template, for which there was no room."""
     update = rolling_update("25%", "25%")
     fleet = Fleet(own_1=[node("a", 4000)], cloud_1=[node("c", 100_000)])
     ask(fleet, web("app:1", 8, cpu="500m", **update))
