@@ -16,7 +16,7 @@ from spillway.events_lending import NodeReturned
 from vk_bridge.service import Bridge
 
 from .lending_fleet import FLEET, OWN, POOL, LendingFleet, always, on_fleet, until
-from .test_pods import OURS, copies, needs_secret, put_secret, run_alone
+from .test_pods import OURS, VIRTUAL, copies, needs_secret, put_secret, run_alone
 
 pytestmark = pytest.mark.looptime
 LONG = {"copy_unused_seconds": 86_400.0}
@@ -246,5 +246,20 @@ async def test_what_pods_of_a_node_that_is_gone_referred_to_is_used_no_longer_wh
     """Nobody reads that node again, so its last reading must not count."""
     await runs_with_a_secret(fleet, copy_unused_seconds=20.0, copies_seconds=5.0)
     fleet.clusters[OWN].remove_node("n0")
+    await until(lambda: is_back(fleet))
+    await until(lambda: copies(fleet) == [], 120)
+
+
+@on_fleet(nodes=2)
+async def test_a_look_that_reads_while_the_return_is_acknowledged_counts_no_pods_of_that_node(
+    fleet: LendingFleet,
+) -> None:
+    """Nobody reads the node again, so what that look read must not count."""
+    late = {"copy_unused_seconds": 20.0, "copies_seconds": 5.0, "gather_seconds": 0.7}
+    bridge = await runs_with_a_secret(fleet, **late)
+    fleet.clusters[OWN].remove_node("n0")
+    await until(lambda: fleet.clusters[POOL].get("nodes", VIRTUAL) is None)
+    fleet.clusters[OWN].set_faults(Faults(latency_seconds=1.0))
+    bridge.turns.workers[OWN].touch("n0")
     await until(lambda: is_back(fleet))
     await until(lambda: copies(fleet) == [], 120)

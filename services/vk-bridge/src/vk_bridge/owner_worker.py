@@ -418,7 +418,9 @@ class OwnerWorker:
         """What is to be written now, and when something is due without it."""
         name, sight = reading.name, reading.sight
         self._book.see(reading)
-        if sight.pool_read:
+        if not self._concerns_us(name):  # It was acknowledged as returned since it was read.
+            self._copies.refer_no_more(name)
+        elif sight.pool_read:
             self._copies.refer(name, reading.side, reading.pool_pods.values())
         since = self._sights.see(name, sight.node, sight.read_at) if sight.owner_read else sight.read_at
         pool_joined, log_away = reading.pool is not None, self._records.is_log_away()
