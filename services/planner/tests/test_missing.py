@@ -8,7 +8,15 @@ from planner.core.explaining.explanation import MISSING as BOUND
 from planner.core.moving.allowance import Everything
 from planner.core.requests import decisions
 from planner.core.requests.answers import workload_reply
-from spillway.api import ApplyRequest, DeleteRequest, ExplainRequest, PlacementReply, RequestError, ScaleRequest
+from spillway.api import (
+    ApplyRequest,
+    DeleteRequest,
+    ExplainRequest,
+    MigrateRequest,
+    PlacementReply,
+    RequestError,
+    ScaleRequest,
+)
 from spillway.events import PHASE_DRAINING, PHASE_LEAVING, ShapeAdmitted
 from spillway.feasibility.cluster_view import WorkloadKey
 from spillway.model import ObjectReference
@@ -458,3 +466,24 @@ def test_a_template_that_comes_back_after_another_has_a_minute_of_its_own(world:
     world.run(10)
     world.apply(WEB, 6, WITH_KEY)
     assert sum(world.kept().values()) == 6
+
+
+def test_replicas_that_stay_since_those_that_were_to_replace_them_lack_something_wait_for_nothing() -> None:
+    """All have a place again, so no text names the object, and no cluster is listed for it."""
+    world = MissingWorld(own_1=4, cloud_1=8)
+    world.members["cloud-1"].has = True
+    world.apply(SHOP, 4)
+    world.run(2 * TICK)
+    world.apply(WEB, 2, WITH_KEY)
+    world.run(2 * TICK)
+    assert world.kept() == {"cloud-1": 2}
+    world.scale(SHOP, 0)
+    world.run(2 * TICK)
+    request = MigrateRequest(*WEB, from_cluster="cloud-1", to_cluster="own-1", replicas=2)
+    world.keep(decisions.migrate(world.fleet.state, request, world.fleet.moment()).events)
+    assert world.kept() == {"own-1": 2}
+    world.run(120)
+    assert world.kept() == {"cloud-1": 2}
+    workload = world.workload()
+    assert (workload.unplaced, workload.placement and workload.placement.waiting_for) == (0, "")
+    assert [part.cluster for part in workload.parts.values() if part.missing] == []

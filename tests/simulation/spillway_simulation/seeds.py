@@ -103,6 +103,8 @@ KEPT_REPEATS: dict[int, str] = {
     771041: "a cluster left and joined again between two readings, and nobody said its capacity again",
     750017: "an hpa that was cut off, and not active any more, had nothing to write, and answered from what it knew",
     760138: "none: a roll that the cluster's own pods stopped holds what its old pod lacks, and others wait for it",
+    863116: "what was read of a lent node that had vanished, while its return was acknowledged, was in use for ever",
+    862820: "replicas that were to move stayed, and clusters that lack what they name were listed as waited for",
     760252: "none: a roll waited for longer than the check remembers templates, which took old pods for new ones",
 }
 """Since users ask again with their keys, need what is lent, and somebody freezes what is about to wait."""

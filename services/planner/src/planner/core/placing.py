@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from planner.core.division.dividing import How, divide
+from planner.core.division.placement import first_of
 from planner.core.division.situation import Division, Held
 from planner.core.division.whole import is_whole
 from planner.core.division.words import without_figures
@@ -301,7 +302,8 @@ def take_over(state: PlannerState, workload: Workload, held: Mapping[str, Held],
 
 def _stay_after_all(workload: Workload, held: Mapping[str, Held], division: Division) -> Division:
     """What leaves is kept where it is when those that were to replace it have lost their place and have no other:
-    it would go otherwise, though nobody asked for fewer. Not what is not bound: that was taken back from there.
+    it would go otherwise, though nobody asked for fewer. Not what is not bound: that was taken back from there. Those
+    that stay wait for nothing, also not for what is missing where the others were to go.
     """
     left = max(0, division.unplaced - workload.unplaced)
     replicas, kept_again = dict(division.replicas), dict(division.kept_again)
@@ -313,7 +315,17 @@ def _stay_after_all(workload: Workload, held: Mapping[str, Held], division: Divi
             left -= count
     unplaced = division.unplaced - (sum(replicas.values()) - sum(division.replicas.values()))
     uncertain = min(division.uncertain, unplaced)
-    return replace(division, replicas=replicas, kept_again=kept_again, unplaced=unplaced, uncertain=uncertain)
+    missing = first_of(division.missing, unplaced - uncertain)
+    minima = {name: count for name, count in division.waits_in.items() if name in division.lacking}
+    return replace(
+        division,
+        replicas=replicas,
+        kept_again=kept_again,
+        unplaced=unplaced,
+        uncertain=uncertain,
+        missing=missing,
+        waits_in=division.waits_in if unplaced else minima,
+    )
 
 
 def let_leave(state: PlannerState, workload: Workload, counts: Mapping[str, int], moment: Moment) -> Placed:
