@@ -317,15 +317,8 @@ def _stay_after_all(workload: Workload, held: Mapping[str, Held], division: Divi
     uncertain = min(division.uncertain, unplaced)
     missing = first_of(division.missing, unplaced - uncertain)
     minima = {name: count for name, count in division.waits_in.items() if name in division.lacking}
-    return replace(
-        division,
-        replicas=replicas,
-        kept_again=kept_again,
-        unplaced=unplaced,
-        uncertain=uncertain,
-        missing=missing,
-        waits_in=division.waits_in if unplaced else minima,
-    )
+    stayed = replace(division, replicas=replicas, kept_again=kept_again, unplaced=unplaced, uncertain=uncertain)
+    return replace(stayed, missing=missing, waits_in=division.waits_in if unplaced else minima)
 
 
 def let_leave(state: PlannerState, workload: Workload, counts: Mapping[str, int], moment: Moment) -> Placed:
