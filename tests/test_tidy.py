@@ -50,6 +50,18 @@ def test_modules_are_small_and_say_what_they_are(path: Path) -> None:
     assert long == []
 
 
+def test_no_test_builds_the_member_binary_unasked() -> None:
+    """Where it is not built the fixture kube_binary skips the test: a build lasts longer than a test may."""
+    builds = re.compile(r"\bensure_kube_binary\b")
+    modules = [path for path in ROOT.glob("**/test_*.py") if ".venv" not in path.parts and path != Path(__file__)]
+    unasked = [
+        str(path.relative_to(ROOT))
+        for path in modules
+        if builds.search(text := path.read_text()) and "SPILLWAY_KUBE" not in text
+    ]
+    assert unasked == ["local/tests/test_kube_binary.py"], "it looks at the function itself"
+
+
 @pytest.mark.parametrize("service", SERVICES)
 def test_every_service_has_the_same_parts(service: str) -> None:
     """settings.py, core/, service.py, __main__.py and a README."""

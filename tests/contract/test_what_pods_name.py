@@ -22,7 +22,6 @@ from spillway.clusters.api import (
     Refused,
 )
 from spillway.kubernetes.objects import AnyObject
-from spillway_local.kube_binary import ensure_kube_binary
 from spillway_local.member_nodes import NodeSpec
 from spillway_local.members import KubeMembers, MemberSpec
 from spillway_local.programs import running_stages
@@ -37,6 +36,7 @@ from tests.contract.cluster_harness import (
     sim_over_http,
 )
 
+pytest_plugins = ["spillway_local.pytest_infra"]
 WHOLE_REPLICASETS = Kind("apps", "v1", "replicasets", AnyObject)
 """Spillway itself reads their metadata alone."""
 ACCOUNTS = Kind("", "v1", "serviceaccounts", AnyObject)
@@ -65,12 +65,12 @@ NAMED: dict[str, tuple[Kind, str, str, dict[str, Any]]] = {
 
 
 @pytest.fixture(scope="module")
-def strict_member(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+def strict_member(kube_binary: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """kubeconfig of a real member whose API server asks for accounts, and its kubelets for Secrets and ConfigMaps."""
     folder = tmp_path_factory.mktemp("strict")
     spec = MemberSpec("strict", (NodeSpec(3, "node", 8_000, 32 * 2**30),), accounts=True, kubelets_ask=True)
     ports = session_ports(folder, [spec.name])
-    members = KubeMembers(folder, folder / "credentials", (spec,), ports, ensure_kube_binary())
+    members = KubeMembers(folder, folder / "credentials", (spec,), ports, kube_binary)
     with running_stages(members.stages(), folder / "logs"):
         (member,) = members.members()
         yield member.kubeconfig

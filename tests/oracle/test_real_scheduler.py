@@ -2,10 +2,10 @@
 
 from collections import Counter
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
-from spillway_local.kube_binary import ensure_kube_binary
 from spillway_local.members import KubeMembers, MemberSpec
 from spillway_local.ports import PortBook, session_port
 from spillway_local.programs import Stage, running_stages
@@ -32,12 +32,12 @@ def chosen() -> list[tuple[Case, Truth]]:
 
 
 @pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealCluster]:
+def cluster(kube_binary: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealCluster]:
     folder = tmp_path_factory.mktemp("scheduler")
     ports = PortBook(folder / "ports.json")
     ports.port("etcd", session_port(count=2), count=2)
     ports.port("member/real", session_port())
-    members = KubeMembers(folder, folder / "credentials", (MemberSpec("real"),), ports, ensure_kube_binary())
+    members = KubeMembers(folder, folder / "credentials", (MemberSpec("real"),), ports, kube_binary)
     etcd, api_servers, _ = members.stages()
     (member,) = members.members()
     scheduler, *_ = member.controllers()

@@ -75,17 +75,22 @@ def redis_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 @pytest.fixture(scope="session")
-def kube_members(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Path]]:
-    """Kubeconfig by name of two real members with three nodes each; SPILLWAY_KUBE=1 builds their binary first."""
+def kube_binary() -> Path:
+    """The member binary. A test is skipped where it is not built; SPILLWAY_KUBE=1 builds it first."""
     if not is_kube_binary_built() and os.environ.get("SPILLWAY_KUBE") != "1":
         pytest.skip("the member binary is not built: `make kube`, or set SPILLWAY_KUBE=1 (4 to 13 minutes)")
     try:
-        binary = ensure_kube_binary()
+        return ensure_kube_binary()
     except MissingTool as missing:
         pytest.skip(str(missing))
+
+
+@pytest.fixture(scope="session")
+def kube_members(kube_binary: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Path]]:
+    """Kubeconfig by name of two real members with three nodes each."""
     folder = tmp_path_factory.mktemp("members")
     specs = tuple(MemberSpec(name, (_nodes_of(name),)) for name in _MEMBER_NAMES)
-    members = KubeMembers(folder, folder / "credentials", specs, session_ports(folder, _MEMBER_NAMES), binary)
+    members = KubeMembers(folder, folder / "credentials", specs, session_ports(folder, _MEMBER_NAMES), kube_binary)
     with running_stages(members.stages(), folder / "logs"):
         yield {member.name: member.kubeconfig for member in members.members()}
 
