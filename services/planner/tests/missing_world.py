@@ -223,19 +223,19 @@ class MissingWorld:
         known = member.objects.get(key)
         if part.removing:
             member.objects.pop(key, None)
-            self._say(name, key, part.version, STATE_ABSENT)
+            self.say(name, key, part.version, STATE_ABSENT)
             return
         has_pods = known is not None and known.replicas > 0
         wanted = key == WEB and not has_pods and (part.replicas > 0 or bool(part.missing))
         if wanted and not member.has:
             shown = known.replicas if known is not None else 0
-            self._say(name, key, part.version, STATE_DEPENDENCY_MISSING, shown, (KEY,))
+            self.say(name, key, part.version, STATE_DEPENDENCY_MISSING, shown, (KEY,))
             return
         known = member.objects.setdefault(key, Object(NO_GENERATION))
         known.scale(part.version, part.replicas)
-        self._say(name, key, part.version, STATE_PRESENT, known.replicas)
+        self.say(name, key, part.version, STATE_PRESENT, known.replicas)
 
-    def _say(
+    def say(
         self,
         name: str,
         key: Key,

@@ -17,12 +17,12 @@ from spillway.api import (
     RequestError,
     ScaleRequest,
 )
-from spillway.events import PHASE_DRAINING, PHASE_LEAVING, ShapeAdmitted
+from spillway.events import PHASE_DRAINING, PHASE_LEAVING, STATE_PRESENT, ShapeAdmitted
 from spillway.feasibility.cluster_view import WorkloadKey
-from spillway.model import ObjectReference
+from spillway.model import NO_GENERATION, ObjectReference
 
 from .builders import deployment, job, statefulset, template, texts
-from .missing_world import KEY, SHOP, TICK, WEB, WITH_KEY, MissingWorld
+from .missing_world import KEY, SHOP, TICK, WEB, WITH_KEY, MissingWorld, Object
 from .test_explaining import explained
 
 MISSING = "Secret default/key, missing in own-1, own-2"
@@ -420,6 +420,25 @@ def test_who_waits_reserves_nowhere_else_when_one_of_its_clusters_gets_what_was_
     world.members["own-1"].has = True
     world.run(30)
     assert sum(world.kept().values()) == 6
+    assert world.workload().unplaced == 0
+
+
+def test_a_status_of_an_earlier_version_ends_no_wait_and_hides_no_end_of_one(world: MissingWorld) -> None:
+    """A propagator whose watch is late says of an object that it has just written first how that was before."""
+    world.run(90)
+    parts = {name: world.workload().parts[name] for name in ("own-1", "own-2")}
+    for name, part in parts.items():
+        world.members[name].has = True
+        world.members[name].objects[WEB] = Object(part.version)
+        world.report(name)
+        world.say(name, WEB, NO_GENERATION, STATE_PRESENT)
+    for _ in range(3):
+        world.fleet.now += TICK
+        world.step()
+    assert world.workload().unplaced == 6
+    for name, part in parts.items():
+        world.say(name, WEB, part.version, STATE_PRESENT)
+    world.step()
     assert world.workload().unplaced == 0
 
 

@@ -22,7 +22,7 @@ from planner.core.rollout.turns import waits_for_room
 from planner.core.rules import Rules
 from planner.core.scalings import Scalings
 from planner.core.timers import Timer
-from planner.core.workload import Workload, gives_way, is_orphan, read_workload, tells_of_missing, templates_of
+from planner.core.workload import Workload, gives_way, is_orphan, may_tell_of_missing, read_workload, templates_of
 from spillway.addresses import BRAKES, CLUSTERS, SCALE, SCALE_POLICIES, SHAPES, WORKLOAD_STATUS, WORKLOADS
 from spillway.events import (
     PHASE_LOST,
@@ -470,7 +470,7 @@ class PlannerState:
             return
         known[event.cluster] = event
         self._hear_epoch(event.cluster, event.epoch)
-        if tells_of_missing(before) or tells_of_missing(event):
+        if may_tell_of_missing(workload, before, event):
             self.waiting.retry(key)
         if bars(event) != (before is not None and bars(before)):
             self._orphan_changed(event.cluster, key)

@@ -159,8 +159,13 @@ def said_missing(part: Part, said: WorkloadObserved | None) -> tuple[ObjectRefer
     return said.missing or UNNAMED
 
 
-def tells_of_missing(said: WorkloadObserved | None) -> bool:
-    return said is not None and said.state == STATE_DEPENDENCY_MISSING
+def may_tell_of_missing(workload: Workload | None, before: WorkloadObserved | None, said: WorkloadObserved) -> bool:
+    """Whether a wait for what a cluster lacks may begin or end with a status. It may where one of both tells of it, and
+    with each status where the part waits: of these only one that is of the part's version counts.
+    """
+    part = workload.parts.get(said.cluster) if workload is not None else None
+    waits = part is not None and bool(part.missing)
+    return waits or any(one is not None and one.state == STATE_DEPENDENCY_MISSING for one in (before, said))
 
 
 def templates_of(declared: WorkloadDeclared) -> tuple[object, ...]:
