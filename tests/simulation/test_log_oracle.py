@@ -8,7 +8,16 @@ import pytest
 
 from spillway.bus import Position
 from spillway.dead_letters import outgoing
-from spillway.events import CapacityChanged, CapacityReported, Event, PlacementDecided, TurnTaken, WorkloadObserved
+from spillway.events import (
+    CapacityChanged,
+    CapacityReported,
+    ClusterJoined,
+    ClusterLeft,
+    Event,
+    PlacementDecided,
+    TurnTaken,
+    WorkloadObserved,
+)
 from spillway.events_scaling import ScaleDecided, ScaleStateChanged
 from spillway.model import Generation, Part
 
@@ -135,6 +144,18 @@ async def test_what_a_collector_says_after_its_turn_is_nobodys_age(monkeypatch: 
     log.wrote(SNAPSHOT, change(2, age_ms=0))
     assert log.said == []
     log.wrote("spillway/snapshot-2", change(1, epoch=1, age_ms=0))
+    assert len(log.said) == 1
+
+
+async def test_what_is_said_of_a_cluster_that_has_left_is_nobodys_age(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(log_oracle, "SAID_SECONDS", -1.0)
+    log = Log()
+    log.oracle.note_silent(CLUSTER, is_silent=True)
+    log.wrote(PLANNER, ClusterLeft(CLUSTER))
+    log.wrote(SNAPSHOT, change(1, age_ms=0))
+    assert log.said == []
+    log.wrote(PLANNER, ClusterJoined(CLUSTER, CLUSTER, "", "own", "", "", (), (), "Active"))
+    log.wrote(SNAPSHOT, change(2, age_ms=0))
     assert len(log.said) == 1
 
 

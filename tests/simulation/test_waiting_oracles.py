@@ -75,7 +75,8 @@ async def judges(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Judges]:
         needs = NeedOracle(
             clusters, sights, brakes, said.append, lambda _key, _since: 1000, lambda _cluster: {KEY: 2}, lambda _key: 1
         )
-        judge = TakeBacks(clusters, sights, said.append, lambda _cluster, _found: False)
+        decided_at = asyncio.get_running_loop().time
+        judge = TakeBacks(clusters, sights, said.append, lambda _cluster, _found: False, decided_at)
         judges = Judges(member, sights, brakes, judge, needs, said)
         await judges.look()
         assert sights.bound_since(MEMBER, KEY, asyncio.get_running_loop().time()) == 2
@@ -137,6 +138,18 @@ async def test_nothing_is_placed_where_some_were_just_taken_back(
     await judges.look()
     judges.take_backs.placed("Apply", placed(2), placed(3), 500)
     assert len(judges.said) == 1, "a pod was bound since"
+
+
+async def test_a_pause_begins_when_the_take_back_was_decided(judges: Judges, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its record may have waited for the log."""
+    scale_by_hand(judges.member, NAME, 4)
+    await judges.look()
+    decided_at = asyncio.get_running_loop().time() - take_backs.HOLD_SECONDS
+    monkeypatch.setattr(judges.take_backs, "_decided_at", lambda: decided_at)
+    judges.take_backs.placed("Apply", None, placed(4), 500)
+    judges.take_backs.placed(TAKE_BACK, placed(4), placed(2), 500)
+    judges.take_backs.placed("Apply", placed(2), placed(3), 500)
+    assert judges.said == []
 
 
 async def test_what_runs_may_be_taken_back_where_nobody_could_hear_of_it(judges: Judges) -> None:

@@ -11,6 +11,7 @@ from typing import NamedTuple
 from spillway.addresses import (
     CAPACITY,
     CAPACITY_CHANGES,
+    CLUSTERS,
     PLACEMENTS,
     SCALE,
     SCALE_STATE,
@@ -22,6 +23,8 @@ from spillway.bus import Outgoing, Position
 from spillway.events import (
     CapacityChanged,
     CapacityReported,
+    ClusterJoined,
+    ClusterLeft,
     PlacementDecided,
     TurnTaken,
     WorkloadObserved,
@@ -29,7 +32,7 @@ from spillway.events import (
 from spillway.events_scaling import ScaleStateChanged
 from spillway.wire import decode
 
-JUDGED = frozenset((CAPACITY, CAPACITY_CHANGES, PLACEMENTS, SCALE_STATE, TURNS_PLANNER, WORKLOAD_STATUS))
+JUDGED = frozenset((CAPACITY, CAPACITY_CHANGES, CLUSTERS, PLACEMENTS, SCALE_STATE, TURNS_PLANNER, WORKLOAD_STATUS))
 AGE_MAX_SECONDS = 12.0
 """capacity_age_max_seconds of the scripts' planners."""
 SLACK_SECONDS = 1.0
@@ -63,6 +66,7 @@ class LogOracle:
         self._full_blocks: dict[Block, FullBlock] = {}
         self._known_at: dict[str, float] = {}
         self._silent: dict[str, float] = {}
+        self._left: set[str] = set()
         self._away_from = math.inf
         self._away_to = -math.inf
         self._frozen_from = math.inf
@@ -96,14 +100,14 @@ class LogOracle:
         """A planner wakes up that did nothing since then. What it had decided before it writes now."""
         self._frozen_from, self._frozen_to = since, _now()
 
-    def _decided_at(self) -> float:
+    def decided_at(self) -> float:
         """The earliest time at which a decision that is written now may have been made."""
         away = self._away_from if _now() < self._away_to + WRITTEN_SECONDS else _now()
         return min(away, self._frozen_from) if _now() < self._frozen_to + WOKEN_SECONDS else away
 
     def grown(self, key: Key, cluster: str) -> None:
         """To be called when a placement gives a cluster more replicas than it had."""
-        age = self._decided_at() - self._known_at.get(cluster, _now())
+        age = self.decided_at() - self._known_at.get(cluster, _now())
         if age > AGE_MAX_SECONDS + SLACK_SECONDS:
             where = f"{'/'.join(key)} in {cluster}"
             self._violated(f"{where}: more was placed there, and what is known of it was {age:.1f} s old")
@@ -112,6 +116,10 @@ class LogOracle:
         match event:
             case TurnTaken():
                 self._claims.setdefault((position.topic, key), {})[position.offset] = source
+            case ClusterJoined():
+                self._left.discard(event.cluster)
+            case ClusterLeft():
+                self._left.add(event.cluster)
             case CapacityChanged():
                 self._is_of_turn(CAPACITY_CHANGES, event.cluster, event.epoch, source)
                 self._on_change(event, position.offset)
@@ -140,6 +148,8 @@ class LogOracle:
             self._violated(f"{event.cluster}: who reads block {event.index} goes on behind change {event.sequence}")
         if event.epoch < max(self._claims.get((CAPACITY_CHANGES.name, event.cluster), ()), default=0):
             return  # A collector woke up after its turn: readers do not use its age.
+        if event.cluster in self._left:
+            return  # A collector woke up after its cluster had left the fleet: readers know no such cluster.
         if event.age_ms >= 0:  # A collector that begins knows no age; what the one before it said still holds.
             newest = self._known_at.get(event.cluster, -math.inf)
             self._known_at[event.cluster] = max(newest, _now() - event.age_ms / 1000)

@@ -109,7 +109,7 @@ class Oracle:
         )
         self.scaling = ScalingOracle(self.violated, was_told)
         self.log = LogOracle(self.violated)
-        self.take_backs = TakeBacks(clusters, self.sights, self.violated, self.ownership.is_orphan)
+        self.take_backs = TakeBacks(clusters, self.sights, self.violated, self.ownership.is_orphan, self.log.decided_at)
         self.needs = NeedOracle(
             clusters, self.sights, self.brakes, self.violated, self._cpu_least, self._promised_in, self._unplaced
         )

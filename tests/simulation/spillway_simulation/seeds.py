@@ -104,6 +104,9 @@ KEPT_REPEATS: dict[int, str] = {
     750017: "an hpa that was cut off, and not active any more, had nothing to write, and answered from what it knew",
     760138: "none: a roll that the cluster's own pods stopped holds what its old pod lacks, and others wait for it",
     863116: "what was read of a lent node that had vanished, while its return was acknowledged, was in use for ever",
+    864834: "a status of an earlier version came first, and the one that ends the wait for a PriorityClass was no news",
+    865032: "none: a take-back waited for the log, and the pause had begun when it was decided",
+    865321: "none: a collector woke up after its cluster had left the fleet, and told an age of before",
     862820: "replicas that were to move stayed, and clusters that lack what they name were listed as waited for",
     760252: "none: a roll waited for longer than the check remembers templates, which took old pods for new ones",
 }

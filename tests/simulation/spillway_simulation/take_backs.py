@@ -32,9 +32,11 @@ class TakeBacks:
         sights: Sights,
         violated: Callable[[str], None],
         is_orphan: Callable[[str, Object], bool],
+        decided_at: Callable[[], float],
     ) -> None:
+        """decided_at: the earliest time at which what is written now may have been decided."""
         self._clusters, self._sights = clusters, sights
-        self._violated, self._is_orphan = violated, is_orphan
+        self._violated, self._is_orphan, self._decided_at = violated, is_orphan, decided_at
         self._said_at: dict[tuple[Key, str, Generation], float] = {}
         self._taken_at: dict[tuple[Key, str], tuple[float, int]] = {}
         self.seen = 0
@@ -53,7 +55,7 @@ class TakeBacks:
             if taken > 0:
                 self.seen += 1
                 self._judge(key, was, taken, now)
-                self._taken_at[key, was.cluster] = now, cpu
+                self._taken_at[key, was.cluster] = self._decided_at(), cpu
         replicas = {part.cluster: part.replicas for part in before.parts} if before is not None else {}
         for part in placement.parts:
             if part.replicas > replicas.get(part.cluster, 0) and not (part.removing or part.adopting):
