@@ -10,9 +10,8 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sim.pods_by_level import CASES, Case, within_restricted
 from spillway.kubernetes.pod_security import ANY, BASELINE, LEVELS, RESTRICTED, violations
-
-from .pods_by_level import CASES, Case, within_restricted
 
 SAMPLES = "k8s.io/pod-security-admission@v0.36.1/test/testdata"
 """Of a module that Go keeps once `make kube` or `make oracle` has built something that needs it."""

@@ -6,13 +6,12 @@ from typing import Any
 
 import pytest
 
+from sim.pods_by_level import within_restricted
 from spillway.api import AdoptRequest, ApplyRequest, BatchItem, PlanBatchRequest, RequestError, ScaleRequest
 from spillway.kubernetes.pod_security import ANY, BASELINE, RESTRICTED
 from spillway.reasons import PODS_NOT_ALLOWED
 from spillway.rpc.callers import Caller, callers_of
 from spillway.rpc.manifest_reading import READ_AT_ONCE_CHARACTERS, ManifestReading
-
-from .pods_by_level import within_restricted
 
 SHOP = {"name": "shop", "verbs": ["*"], "namespaces": ["shop"]}
 ROOT = {"name": "root", "verbs": ["*"]}

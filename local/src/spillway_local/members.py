@@ -45,6 +45,7 @@ class MemberSpec:
 
     accounts: no pod is let in whose service account is not there, as API servers do unless they are told not to.
     kubelets_ask: no container is started whose ConfigMap or Secret is not there; kwok alone starts all.
+    privileged: containers may be, as in clusters that kubeadm makes; else the API server itself lets none in.
     """
 
     name: str
@@ -52,6 +53,7 @@ class MemberSpec:
     rbac: bool = False
     accounts: bool = False
     kubelets_ask: bool = False
+    privileged: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +107,7 @@ class KubeMember:
             "max-requests-inflight": 0,
             "max-mutating-requests-inflight": 0,
             "profiling": "false",
+            "allow-privileged": "true" if self.spec.privileged else "false",
         }
         if not self.spec.accounts:
             flags["disable-admission-plugins"] = "ServiceAccount"

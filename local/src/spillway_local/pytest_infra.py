@@ -23,6 +23,7 @@ from spillway_local.kafka_server import PORTS_PER_NODE, KafkaServer
 from spillway_local.kube_binary import ensure_kube_binary, is_kube_binary_built
 from spillway_local.member_nodes import NodeSpec
 from spillway_local.members import KubeMembers, MemberSpec
+from spillway_local.pod_gate import PodGate
 from spillway_local.ports import FIRST_EPHEMERAL_PORT, PortBook, session_port
 from spillway_local.programs import Stage, running_stages
 from spillway_local.redis_server import RedisServer
@@ -93,6 +94,20 @@ def kube_members(kube_binary: Path, tmp_path_factory: pytest.TempPathFactory) ->
     members = KubeMembers(folder, folder / "credentials", specs, session_ports(folder, _MEMBER_NAMES), kube_binary)
     with running_stages(members.stages(), folder / "logs"):
         yield {member.name: member.kubeconfig for member in members.members()}
+
+
+@pytest.fixture(scope="session")
+def pod_gate(kube_binary: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[PodGate]:
+    """A real member without nodes, asked by dry runs which pods it lets in at each level of Pod Security."""
+    folder = tmp_path_factory.mktemp("podsecurity")
+    name = _MEMBER_NAMES[0]
+    ports = session_ports(folder, (name,))
+    members = KubeMembers(folder, folder / "credentials", (MemberSpec(name, privileged=True),), ports, kube_binary)
+    with running_stages(members.stages(), folder / "logs"):
+        (member,) = members.members()
+        gate = PodGate(kube_binary, member.kubeconfig)
+        gate.open()
+        yield gate
 
 
 def _parts_choice() -> str:

@@ -1,0 +1,65 @@
+"""What a real API server says of pods, by dry runs, where it holds them to a level of Pod Security: for tests."""
+
+import json
+import os
+import re
+import subprocess
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from spillway.kubernetes.pod_security import ANY, ENFORCE_LABEL, LEVELS
+
+_WHOLE: Final = 'jsonpath={@}{"\\n"}'
+_WORDS: Final = re.compile(r'[Pp]ods? "([^"]+)" is (?:forbidden|invalid): (.*)')
+
+
+@dataclass(frozen=True, slots=True)
+class Tried:
+    """let_in: pods as the API server would keep them. refused: its words of others; but of what is no pod at all."""
+
+    let_in: dict[str, dict[str, Any]]
+    refused: dict[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class PodGate:
+    """One member, with a namespace for each level that bears its name."""
+
+    binary: Path
+    kubeconfig: Path
+
+    def open(self) -> None:
+        """Make the namespaces; that of `any` bears no label."""
+        for level in LEVELS:
+            labels = {} if level == ANY else {ENFORCE_LABEL: level}
+            metadata = {"name": level, "labels": labels}
+            self._kubectl({"apiVersion": "v1", "kind": "Namespace", "metadata": metadata}, "create").check_returncode()
+
+    def tried(self, pods: Mapping[str, Mapping[str, Any]], level: str) -> Tried:
+        """pods: by what they are called in the answer, any text. Of their metadata labels and annotations are sent."""
+        called = {f"pod-{index}": name for index, name in enumerate(pods)}
+        items = [
+            {"apiVersion": "v1", "kind": "Pod", "metadata": _metadata(pods[name], sent), "spec": pods[name]["spec"]}
+            for sent, name in called.items()
+        ]
+        listed = {"apiVersion": "v1", "kind": "List", "items": items}
+        # As services write: else kubectl looks at the fields first, and sends none where one pod has others.
+        tries = ("create", "--validate=ignore", "--dry-run=server")
+        done = self._kubectl(listed, *tries, "-o", _WHOLE, "--namespace", level)
+        kept = [json.loads(line) for line in done.stdout.splitlines()]
+        let_in = {called[pod["metadata"]["name"]]: pod for pod in kept}
+        return Tried(let_in, {called[sent]: words for sent, words in _WORDS.findall(done.stderr)})
+
+    def _kubectl(self, given: Mapping[str, Any], *arguments: str) -> subprocess.CompletedProcess[str]:
+        command = (str(self.binary), "kubectl", *arguments, "-f", "-")
+        environment = {**os.environ, "KUBECONFIG": str(self.kubeconfig)}
+        return subprocess.run(
+            command, input=json.dumps(given), capture_output=True, text=True, check=False, env=environment
+        )
+
+
+def _metadata(pod: Mapping[str, Any], name: str) -> dict[str, Any]:
+    kept = {key: pod["metadata"][key] for key in ("labels", "annotations") if key in pod["metadata"]}
+    return {"name": name, **kept}
