@@ -1,5 +1,7 @@
 """KEDA's triggers, formulas and executor, and ours on the same."""
 
+from collections.abc import Iterable
+
 from scaling import Json, ms
 
 from hpa.core.cron import InvalidCron
@@ -21,7 +23,7 @@ def kafka_metadata_of(given: Json) -> Json:
         "brokers": list(found.brokers),
         "topic": found.topic,
         "offset_reset_policy": found.offset_reset,
-        "partition_limitation": None if found.partitions is None else list(found.partitions),
+        "partition_limitation": None if found.partitions is None else expanded(found.partitions),
         "allow_idle_consumers": found.allow_idle,
         "ensure_even_distribution_of_partitions": found.even,
         "exclude_persistent_lag": found.exclude_persistent,
@@ -44,9 +46,13 @@ def kafka_numbers(given: Json, expected: Json) -> bool:
     return answer | {"observed": observed} == expected
 
 
+def expanded(ranges: Iterable[kafka_metadata.Range]) -> list[int]:
+    return [number for first, last in ranges for number in range(first, last + 1)]
+
+
 def partitions_of(given: Json) -> Json:
     try:
-        return {"error": False, "partitions": list(kafka_metadata.read_partitions(given["text"]))}
+        return {"error": False, "partitions": expanded(kafka_metadata.read_partitions(given["text"]))}
     except kafka_metadata.InvalidTrigger:
         return {"error": True}
 
@@ -54,7 +60,7 @@ def partitions_of(given: Json) -> Json:
 def selected(given: Json) -> Json:
     trigger = kafka_metadata.read_kafka_trigger(given["metadata"])
     rows = [kafka.PartitionOffsets(trigger.topic, number, 1, 0) for number in given["existing_partitions"]]
-    chosen = [row.partition for row in kafka.selected(trigger, rows)]
+    chosen = [row.partition for row in rows if trigger.means(row.topic, row.partition)]
     return {"partitions": {trigger.topic: chosen}}
 
 
@@ -74,7 +80,7 @@ def trigger_of(given: Json) -> kafka.KafkaTrigger:
         lag_threshold=given.get("lag_threshold", 10),
         activation_lag_threshold=given.get("activation_lag_threshold", 0),
         offset_reset=given["offset_reset_policy"],
-        partitions=None if limitation is None else tuple(limitation),
+        partitions=None if limitation is None else tuple((number, number) for number in sorted(limitation)),
         allow_idle=given.get("allow_idle_consumers", False),
         limit_to_lagging=given.get("limit_to_partitions_with_lag", False),
         even=given.get("ensure_even_distribution_of_partitions", False),

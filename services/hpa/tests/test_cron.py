@@ -18,6 +18,7 @@ from hpa.core.cron import Cron, InvalidCron, next_after, parse_cron, parse_zone
         pytest.param("0 0 * * 7", "expected 0 to 6", id="Sunday is 0"),
         pytest.param("5-1 * * * *", "in rising order", id="a range that falls"),
         pytest.param("*/0 * * * *", "steps of at least 1", id="no step"),
+        pytest.param("0," * 100 + "0 * * * *", "209 characters: expected at most 200", id="too long"),
         pytest.param("0 0 L * *", "expected a number", id="last day"),
     ],
 )

@@ -1,5 +1,7 @@
 """What KEDA's vectors leave open: what cannot be read, what is said of it, and when a cooldown is over."""
 
+from itertools import pairwise
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -10,7 +12,7 @@ from hpa.core.keda.fallback import SCALING_MODIFIERS, Fallback
 from hpa.core.keda.formula import compile_formula, composite_milli
 from hpa.core.keda.functions import FUNCTIONS, ExpressionFailed
 from hpa.core.keda.kafka import KafkaTrigger, PartitionOffsets, group_lag
-from hpa.core.keda.kafka_metadata import InvalidTrigger, read_kafka_trigger, read_partitions
+from hpa.core.keda.kafka_metadata import InvalidTrigger, merged, read_kafka_trigger, read_partitions
 
 MILLI = st.sampled_from([0, 1, 1000]) | st.integers(0, 2**63 - 1)
 
@@ -115,6 +117,9 @@ def test_no_text_does_more_than_give_a_number_be_refused_or_fail(text: str, a: i
         ({"lagThreshold": "0"}, "lagThreshold '0': expected a number of at least 1"),
         ({"offsetResetPolicy": "none"}, "offsetResetPolicy 'none': expected latest or earliest"),
         ({"partitionLimitation": "0-2147483647"}, "expected at most 100000 partitions"),
+        ({"partitionLimitation": ",".join(["1"] * 1001)}, "2001 characters, 1001 ranges: expected at most 20000 "),
+        ({"partitionLimitation": "1" * 20_001}, "20001 characters, 1 ranges: expected at most 20000 characters"),
+        ({"bootstrapServers": ",".join(["b"] * 101)}, "101 brokers: expected at most 100"),
         ({"allowIdleConsumers": "yes"}, "allowIdleConsumers 'yes': expected true or false"),
     ],
 )
@@ -125,11 +130,20 @@ def test_a_trigger_that_cannot_be_read_says_field_value_and_what_was_expected(
         read_kafka_trigger({"bootstrapServers": "b:1", "consumerGroup": "g", "topic": "t"} | metadata)
 
 
-@given(st.lists(st.tuples(st.integers(0, 50), st.integers(0, 9)), min_size=1, max_size=9).map(tuple))
-def test_a_list_of_partitions_is_read_as_it_was_written(ranges: tuple[tuple[int, int], ...]) -> None:
-    text = ",".join(f"{first}-{first + more}" if more else str(first) for first, more in ranges)
-    expected = [number for first, more in ranges for number in range(first, first + more + 1)]
-    assert list(read_partitions(text)) == expected
+@given(st.lists(st.tuples(st.integers(0, 50), st.integers(-1, 9)), min_size=1, max_size=9).map(tuple))
+def test_a_list_of_partitions_means_what_it_says(ranges: tuple[tuple[int, int], ...]) -> None:
+    text = ",".join(f"{first}-{max(0, first + more)}" if more else str(first) for first, more in ranges)
+    expected = {number for first, more in ranges for number in range(first, max(0, first + more) + 1)}
+    trigger = KafkaTrigger("g", topic="t", partitions=merged(read_partitions(text)))
+    assert {number for number in range(-1, 70) if trigger.means("t", number)} == expected
+    assert not any(trigger.means("other", number) for number in range(70))
+    assert all(last + 1 < first for (_, last), (first, _) in pairwise(trigger.partitions or ())), "merged and rising"
+
+
+def test_wide_ranges_of_partitions_are_kept_as_they_are_written() -> None:
+    """30 of them in 241 characters took 250 MB as numbers."""
+    ranges = [(start, start + 99_999) for start in range(0, 30 * 200_000, 200_000)]
+    assert read_partitions(",".join(f"{first}-{last}" for first, last in ranges)) == tuple(ranges)
 
 
 @given(

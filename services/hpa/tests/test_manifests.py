@@ -150,6 +150,18 @@ def test_a_wrong_autoscaler_is_refused_with_field_value_and_what_was_expected(
     assert said in refused.value.text
 
 
+def test_a_queue_has_a_few_triggers_and_no_more() -> None:
+    """Each of them looks at all partitions that are reported."""
+    manifest = yaml.safe_load(SCALED)
+    kafka = manifest["spec"]["triggers"][0]
+    manifest["spec"]["triggers"] = [{**kafka, "name": f"lag-{number}"} for number in range(8)]
+    assert len(read_scaled_object(manifest).triggers) == 8
+    manifest["spec"]["triggers"].append({**kafka, "name": "lag-8"})
+    with pytest.raises(RequestError, match="at most 8 triggers of one group and topic") as refused:
+        read_scaled_object(manifest)
+    assert "spec.triggers[8].metadata" in refused.value.text
+
+
 SCALED = """
 apiVersion: keda.sh/v1alpha1
 kind: ScaledObject

@@ -21,6 +21,8 @@ NEXTS_KEPT: Final = 4_096
 """Of all lines together: what was found from the beginning of a day or an hour, which every later look shares."""
 MONTHS: Final = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
 WEEKDAYS: Final = ("sun", "mon", "tue", "wed", "thu", "fri", "sat")
+LINE_MAX: Final = 200
+"""Characters of a line."""
 EXPECTED: Final = "five fields: minute hour day-of-month month day-of-week"
 
 
@@ -69,6 +71,8 @@ FIELDS: Final = (
 @lru_cache(maxsize=4096)
 def parse_cron(line: str) -> Cron:
     """The line's fields. Raises InvalidCron."""
+    if len(line) > LINE_MAX:
+        raise InvalidCron(f"cron {line[:LINE_MAX]!r}…: {len(line)} characters: expected at most {LINE_MAX}")
     parts = line.split()
     if len(parts) != len(FIELDS):
         raise InvalidCron(f"cron {line!r}: expected {EXPECTED}")

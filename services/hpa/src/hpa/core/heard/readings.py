@@ -10,7 +10,7 @@ from hpa.core.cron import InvalidCron
 from hpa.core.heard.cluster_pods import NEVER
 from hpa.core.heard.inputs import Inputs, Load, pod_loads
 from hpa.core.keda.cron_trigger import CronTrigger, activity
-from hpa.core.keda.kafka import KafkaTrigger, PartitionOffsets, group_lag, selected
+from hpa.core.keda.kafka import KafkaTrigger, PartitionOffsets, lag_of
 from hpa.core.kubernetes.pods import PodKey, Sample
 from hpa.core.kubernetes.policy import EXTERNAL, OBJECT, PODS, Metric
 from hpa.core.kubernetes.proposals import PodReading, Reading, SeriesReading, TotalsReading, Unavailable, rule_of
@@ -170,17 +170,18 @@ def read_kafka(trigger: KafkaTrigger, inputs: Inputs, moment: Moment) -> Read:
         since = backlog.failing_ms or backlog.at_ms + age_max
         read = Read(Unavailable(why), KAFKA, oldest_ms=backlog.at_ms, failing_ms=since, trouble=why)
         return _failed(read, backlog.failures)
-    rows = [
+    chosen = [
         PartitionOffsets(topic, partition, None if latest < 0 else latest, None if committed < 0 else committed)
         for topic, partition, latest, committed in backlog.rows
+        if trigger.means(topic, partition)
     ]
-    chosen = selected(trigger, rows)
     endless = [f"{row.topic}/{row.partition}" for row in chosen if row.latest is None]
     if endless:
         why = f"{len(endless)} partitions whose end is not known, the first is {endless[0]}"
         read = Read(Unavailable(why), KAFKA, oldest_ms=backlog.at_ms, failing_ms=backlog.endless_ms, trouble=why)
         return _failed(read, backlog.failures)
-    lag = group_lag(trigger, rows, {(topic, partition): place for topic, partition, place in backlog.committed})
+    compared = backlog.committed if trigger.exclude_persistent else ()
+    lag = lag_of(chosen, trigger, {(topic, partition): place for topic, partition, place in compared})
     detail = f"true lag {lag.true} in {len(chosen)} partitions"
     milli = lag.metric_milli
     due = backlog.at_ms + age_max + 1

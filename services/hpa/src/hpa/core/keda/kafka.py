@@ -4,12 +4,13 @@ Source: pkg/scalers/kafka_scaler.go (getLagForPartition, getTotalLag, FindFactor
 Lags are records. The true lag is always answered beside what KEDA publishes.
 """
 
+from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from typing import Final
 
 from msgspec import Struct
 
-from hpa.core.kubernetes.go_numbers import quotient
+from hpa.core.kubernetes.go_numbers import INT32_MAX, quotient
 
 LATEST: Final = "latest"
 EARLIEST: Final = "earliest"
@@ -18,10 +19,11 @@ EARLIEST: Final = "earliest"
 class KafkaTrigger(Struct, frozen=True):
     """A group's lag against a threshold per replica. topic "": all topics that the group has offsets of.
 
-    partitions None: all. allow_idle: no cap at the number of partitions. limit_to_lagging: the cap counts partitions
-    with lag only. even: replicas are a divisor of the partitions. exclude_persistent: partitions whose offset stands
-    still count for activity only. zero_on_invalid: a partition without an offset has no lag. exact: ours, not KEDA's:
-    the cap is one threshold for each partition, and not up to one record less than one more.
+    partitions: ranges (first, last), merged and rising; None: all. allow_idle: no cap at the number of partitions.
+    limit_to_lagging: the cap counts partitions with lag only. even: replicas are a divisor of the partitions.
+    exclude_persistent: partitions whose offset stands still count for activity only. zero_on_invalid: a partition
+    without an offset has no lag. exact: ours, not KEDA's: the cap is one threshold for each partition, and not up to
+    one record less than one more.
     """
 
     group: str
@@ -30,7 +32,7 @@ class KafkaTrigger(Struct, frozen=True):
     lag_threshold: int = 10
     activation_lag_threshold: int = 0
     offset_reset: str = LATEST
-    partitions: tuple[int, ...] | None = None
+    partitions: tuple[tuple[int, int], ...] | None = None
     allow_idle: bool = False
     limit_to_lagging: bool = False
     even: bool = False
@@ -38,6 +40,13 @@ class KafkaTrigger(Struct, frozen=True):
     zero_on_invalid: bool = False
     full_metadata: bool = True
     exact: bool = False
+
+    def means(self, topic: str, partition: int) -> bool:
+        """Whether the trigger counts the lag of a partition."""
+        if not self.topic or self.partitions is None:
+            return not self.topic or topic == self.topic
+        at = bisect_right(self.partitions, (partition, INT32_MAX)) - 1
+        return topic == self.topic and at >= 0 and partition <= self.partitions[at][1]
 
 
 class PartitionOffsets(Struct, frozen=True):
@@ -70,8 +79,12 @@ class Lag(Struct, frozen=True):
 
 
 def group_lag(trigger: KafkaTrigger, rows: Sequence[PartitionOffsets], before: Committed) -> Lag:
-    """The lag of all selected partitions. before: what the last poll remembered."""
-    chosen = selected(trigger, rows)
+    """The lag of all partitions that the trigger means. before: what the last poll remembered."""
+    return lag_of([row for row in rows if trigger.means(row.topic, row.partition)], trigger, before)
+
+
+def lag_of(chosen: Sequence[PartitionOffsets], trigger: KafkaTrigger, before: Committed) -> Lag:
+    """The same of partitions that the trigger means, all of them."""
     lags = [(row, *partition_lag(trigger, row, before)) for row in chosen]
     total = sum(lag for _, lag, _ in lags)
     true = sum(with_persistent for _, _, with_persistent in lags)
@@ -82,17 +95,6 @@ def group_lag(trigger: KafkaTrigger, rows: Sequence[PartitionOffsets], before: C
         known = (row for row in chosen if row.committed is not None and row.latest is not None)
         committed |= {(row.topic, row.partition): row.committed for row in known if row.committed is not None}
     return Lag(capped(trigger, total, answered, lagging), true, true > trigger.activation_lag_threshold, committed)
-
-
-def selected(trigger: KafkaTrigger, rows: Sequence[PartitionOffsets]) -> list[PartitionOffsets]:
-    """The partitions that the trigger means, of those that there are."""
-    if not trigger.topic:
-        return list(rows)
-    return [
-        row
-        for row in rows
-        if row.topic == trigger.topic and (trigger.partitions is None or row.partition in trigger.partitions)
-    ]
 
 
 def partition_lag(trigger: KafkaTrigger, row: PartitionOffsets, before: Committed) -> tuple[int, int]:

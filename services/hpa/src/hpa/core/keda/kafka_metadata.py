@@ -4,7 +4,7 @@ Source: pkg/scalers/kafka_scaler.go (parseKafkaMetadata) and pkg/scalers/scalers
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 from hpa.core.keda.kafka import EARLIEST, LATEST, KafkaTrigger
@@ -18,6 +18,15 @@ BOOLEANS: Final = {
 NUMBER: Final = re.compile(r"[+-]?[0-9]+", re.ASCII)
 VERSION: Final = re.compile(r"[0-9]+\.[0-9]+\.[0-9]+", re.ASCII)
 PARTITIONS_MAX: Final = 100_000
+"""Of one range of a partitionLimitation."""
+RANGES_MAX: Final = 1_000
+LIMITATION_MAX: Final = 20_000
+"""Characters."""
+BROKERS_MAX: Final = 100
+
+
+Range = tuple[int, int]
+"""First and last."""
 
 
 class InvalidTrigger(ValueError):
@@ -36,12 +45,12 @@ def read_kafka_trigger(metadata: Mapping[str, str]) -> KafkaTrigger:
         raise InvalidTrigger(f"version {version!r}: expected three numbers, as 1.0.0")
     trigger = KafkaTrigger(
         group=_needed(metadata, "consumerGroup"),
-        brokers=tuple(broker.strip() for broker in _needed(metadata, "bootstrapServers").split(",")),
+        brokers=_brokers(_needed(metadata, "bootstrapServers")),
         topic=topic,
         lag_threshold=_number(metadata, "lagThreshold", 10, least=1),
         activation_lag_threshold=_number(metadata, "activationLagThreshold", 0, least=0),
         offset_reset=reset,
-        partitions=read_partitions(limitation) if topic and limitation else None,
+        partitions=merged(read_partitions(limitation)) if topic and limitation else None,
         allow_idle=_boolean(metadata, "allowIdleConsumers"),
         limit_to_lagging=_boolean(metadata, "limitToPartitionsWithLag"),
         even=_boolean(metadata, "ensureEvenDistributionOfPartitions"),
@@ -68,16 +77,44 @@ def _check_together(trigger: KafkaTrigger) -> None:
             raise InvalidTrigger(f"topic: missing; expected one with {name}")
 
 
-def read_partitions(text: str) -> tuple[int, ...]:
-    """Numbers and ranges, as 1,3,10-20; a range that falls is empty. Raises InvalidTrigger."""
-    found: list[int] = []
+def _brokers(text: str) -> tuple[str, ...]:
+    count = text.count(",") + 1
+    if count > BROKERS_MAX:
+        raise InvalidTrigger(f"bootstrapServers: {count} brokers: expected at most {BROKERS_MAX}")
+    return tuple(broker.strip() for broker in text.split(","))
+
+
+def read_partitions(text: str) -> tuple[Range, ...]:
+    """Numbers and ranges, as 1,3,10-20, as they were written; a range that falls is empty, and left out.
+
+    They are never expanded: a few characters would be as many numbers as a process has memory for.
+    Raises InvalidTrigger.
+    """
+    if len(text) > LIMITATION_MAX or text.count(",") >= RANGES_MAX:
+        what = f"{len(text)} characters, {text.count(',') + 1} ranges"
+        raise InvalidTrigger(
+            f"partitionLimitation: {what}: expected at most {LIMITATION_MAX} characters and {RANGES_MAX} ranges"
+        )
+    found: list[Range] = []
     for part in text.split(","):
         ends = [_partition(end, text) for end in part.split("-")]
         if len(ends) > 2:
             raise InvalidTrigger(f"partitionLimitation {text!r}: expected at most one dash in {part!r}")
         if ends[-1] - ends[0] >= PARTITIONS_MAX:
             raise InvalidTrigger(f"partitionLimitation {text!r}: expected at most {PARTITIONS_MAX} partitions")
-        found += range(ends[0], ends[-1] + 1)
+        if ends[0] <= ends[-1]:
+            found.append((ends[0], ends[-1]))
+    return tuple(found)
+
+
+def merged(ranges: Iterable[Range]) -> tuple[Range, ...]:
+    """Rising, with a gap between any two."""
+    found: list[Range] = []
+    for first, last in sorted(ranges):
+        if found and first <= found[-1][1] + 1:
+            found[-1] = found[-1][0], max(last, found[-1][1])
+        else:
+            found.append((first, last))
     return tuple(found)
 
 

@@ -62,6 +62,7 @@ from spillway.kubernetes.pod_shape import convert
 API_VERSION: Final = "keda.sh/v1alpha1"
 KIND: Final = "ScaledObject"
 TRIGGERS_MAX: Final = 64
+TRIGGERS_OF_A_QUEUE_MAX: Final = 8
 SECONDS_MAX: Final = 7 * 24 * 3600
 FALLBACK_BEHAVIORS: Final = {
     name: name for name in ("", STATIC, CURRENT, CURRENT_IF_HIGHER, CURRENT_IF_LOWER, SCALING_MODIFIERS)
@@ -278,23 +279,24 @@ def _triggers(spec: ScaledObjectSpec, where: str) -> tuple[list[NamedTrigger], l
             source, name, target_milli = _READERS[trigger.type](trigger.metadata, index)
         except (InvalidTrigger, InvalidCron) as error:
             raise RequestError("INVALID_ARGUMENT", f"{path}.metadata.{error}") from None
-        _check_brokers(source, named, path)
+        _check_queue(source, named, path)
         kind = chosen(trigger.metric_type or "AverageValue", METRIC_TYPES, f"{path}.metricType")
         named.append(NamedTrigger(trigger.name, name, source))
         metrics.append(Metric(EXTERNAL, name, Target(kind, target_milli)))
     return named, metrics
 
 
-def _check_brokers(
-    source: KafkaTrigger | CronTrigger | PrometheusTrigger, named: list[NamedTrigger], where: str
-) -> None:
-    """Backlogs are told apart by group and topic alone."""
+def _check_queue(source: KafkaTrigger | CronTrigger | PrometheusTrigger, named: list[NamedTrigger], where: str) -> None:
+    """Backlogs are told apart by group and topic alone, and each trigger looks at all partitions of its own."""
     if not isinstance(source, KafkaTrigger):
         return
-    for one in named:
-        other = one.source
-        alike = isinstance(other, KafkaTrigger) and (other.group, other.topic) == (source.group, source.topic)
-        if isinstance(other, KafkaTrigger) and alike and set(other.brokers) != set(source.brokers):
+    kafka = [one.source for one in named if isinstance(one.source, KafkaTrigger)]
+    alike = [one for one in kafka if (one.group, one.topic) == (source.group, source.topic)]
+    if len(alike) >= TRIGGERS_OF_A_QUEUE_MAX:
+        expected = f"at most {TRIGGERS_OF_A_QUEUE_MAX} triggers of one group and topic"
+        raise invalid(f"{where}.metadata", f"{source.group}, topic {source.topic!r}", expected)
+    for other in alike:
+        if set(other.brokers) != set(source.brokers):
             expected = (
                 f"{','.join(other.brokers)}, as of the other trigger of {source.group} and topic {source.topic!r}"
             )

@@ -7,7 +7,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from hpa.core.heard.readings import Read, read_kafka, read_one
-from hpa.core.keda.kafka import PartitionOffsets, partition_lag, selected
+from hpa.core.keda.kafka import PartitionOffsets, partition_lag
 from hpa.core.kubernetes.behavior import TOO_FEW_REPLICAS, TOO_MANY_REPLICAS
 from hpa.core.kubernetes.pods import ready_running
 from hpa.core.kubernetes.proposals import SeriesReading, Unavailable
@@ -143,7 +143,7 @@ def _seen(case: Case, drain: Drain) -> Seen:
         PartitionOffsets(topic, partition, None if latest < 0 else latest, None if committed < 0 else committed)
         for topic, partition, latest, committed in sorted(backlog.rows)
     ]
-    found, chosen = [], selected(drain.queue, rows)
+    found, chosen = [], [row for row in rows if drain.queue.means(row.topic, row.partition)]
     for row in chosen:
         if row.latest is not None:
             waited_ms = max(0, backlog.at_ms - (since[row.topic, row.partition] or backlog.at_ms))
