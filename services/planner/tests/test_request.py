@@ -288,6 +288,22 @@ BAD: dict[str, tuple[tuple[dict[str, Any], ...], str]] = {
         (deployment(), policy(tiers=[{"name": "a", "split": "Weighted", "weights": [{"weight": 0}]}])),
         "PlacementPolicy.spec.tiers[0].weights[0].weight: 0: expected 1 to 1000000",
     ),
+    "more names of clusters than are looked for": (
+        (deployment(), policy(tiers=[{"name": n, "clusters": {"excluded": ["x"] * 1001}} for n in ("a", "b")])),
+        "PlacementPolicy.spec: names, tiers, regions, zones, labels and exclusions of clusters: 2002: expected at most",
+    ),
+    "more names of clusters in weights": (
+        (
+            deployment(),
+            policy(
+                strategy={
+                    "name": "KarmadaStaticWeight",
+                    "weights": [{"weight": 1, "clusters": {"regions": ["x"] * 1001}}] * 2,
+                }
+            ),
+        ),
+        "PlacementPolicy.spec: names, tiers, regions, zones, labels and exclusions of clusters: 2002: expected at most",
+    ),
     "a strategy that is none": (
         (deployment(), policy(strategy={"name": "Karmada"})),
         "PlacementPolicy.spec.strategy.name: 'Karmada': expected one of Duplicated, KarmadaStaticWeight, Karmada",

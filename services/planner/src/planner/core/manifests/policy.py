@@ -1,8 +1,9 @@
 """Reads a PlacementPolicy, and says which clusters a tier means."""
 
 import re
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from functools import lru_cache
+from types import MappingProxyType
 from typing import Any
 
 import msgspec
@@ -67,6 +68,8 @@ OVERFLOW_STAYS = "Stay"
 
 TIERS_MAX = 16
 LIMITS_MAX = 1000
+SELECTOR_ENTRIES_MAX = 2000
+"""Of all selectors of a policy together: each cluster is looked for in their lists."""
 REPLICAS_MAX = 100_000
 PRIORITY_MAX = 1_000_000_000
 LOSS_SECONDS_MIN = 30
@@ -130,6 +133,9 @@ def policy_of(manifest: dict[str, Any]) -> Policy:
         raise invalid(f"{KIND}.spec.tiers", len(spec.tiers), f"at most {TIERS_MAX}")
     if len(spec.limits) > LIMITS_MAX:
         raise invalid(f"{KIND}.spec.limits", len(spec.limits), f"at most {LIMITS_MAX}")
+    if (entries := sum(one.entries for one in _selectors(spec))) > SELECTOR_ENTRIES_MAX:
+        where = f"{KIND}.spec: names, tiers, regions, zones, labels and exclusions of clusters"
+        raise invalid(where, entries, f"at most {SELECTOR_ENTRIES_MAX} in all")
     if spec.unplaceable not in (UNPLACEABLE_WAIT, UNPLACEABLE_REFUSE):
         raise invalid(f"{KIND}.spec.unplaceable", spec.unplaceable, f"{UNPLACEABLE_WAIT} or {UNPLACEABLE_REFUSE}")
     if spec.rollout not in (ROLLOUT_ONE, ROLLOUT_ALL):
@@ -154,6 +160,14 @@ def policy_of(manifest: dict[str, Any]) -> Policy:
     return Policy(
         tiers, limits, spec.unplaceable, loss_seconds, rollout_all, chosen, spec.priority, overflow_stays, spec.work
     )
+
+
+def _selectors(spec: PolicySpec) -> Iterator[SelectorSpec]:
+    for tier in spec.tiers:
+        yield tier.clusters
+        yield from (entry.clusters for entry in tier.weights)
+    if spec.strategy is not None:
+        yield from (entry.clusters for entry in spec.strategy.weights)
 
 
 def _tiers_of_work(spec: PolicySpec) -> tuple[Tier, ...]:
@@ -258,8 +272,15 @@ def clusters_of_tiers(tiers: tuple[Tier, ...], clusters: Clusters) -> TierCluste
 
 def weights_of(tier: Tier, names: Collection[str], clusters: Iterable[ClusterJoined]) -> dict[str, int]:
     """By cluster of a tier, where its split goes by weights, or by the places of node groups; else empty."""
+    wanted = frozenset(names)
     if tier.split in SPLITS_OF_NODE_GROUPS:
-        return places(tier.split, (cluster for cluster in clusters if cluster.cluster in names))
+        return places(tier.split, (cluster for cluster in clusters if cluster.cluster in wanted))
     if not tier.weights:
         return {}
-    return {cluster.cluster: weight_of(tier.weights, cluster) for cluster in clusters if cluster.cluster in names}
+    known = _weights_by_cluster(tier.weights, clusters if isinstance(clusters, Clusters) else Clusters(clusters))
+    return {cluster: weight for cluster, weight in known.items() if cluster in wanted}
+
+
+@lru_cache(maxsize=TIERS_KEPT_MAX)
+def _weights_by_cluster(weights: tuple[ClusterWeight, ...], clusters: Clusters) -> Mapping[str, int]:
+    return MappingProxyType({cluster.cluster: weight_of(weights, cluster) for cluster in clusters})

@@ -52,6 +52,14 @@ class SelectorSpec(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_f
     excluded: tuple[str, ...] = ()
     supply_classes: tuple[str, ...] = ()
 
+    @property
+    def entries(self) -> int:
+        """In all its lists."""
+        lists = (self.names, self.tiers, self.regions, self.zones, self.excluded, self.supply_classes)
+        labels = self.label_selector
+        values = sum(1 + len(expression.values) for expression in labels.match_expressions)
+        return sum(map(len, lists)) + len(labels.match_labels) + values
+
 
 class WeightSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     weight: int
