@@ -2,10 +2,11 @@
 
 import asyncio
 import hashlib
+from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from grpc import aio
@@ -26,7 +27,7 @@ from spillway.rpc.services import (
     RpcServer,
     RpcSettings,
 )
-from spillway.rpc.shares import Shares
+from spillway.rpc.shares import Share, Shares
 from spillway.settings import OperatorError
 
 
@@ -370,8 +371,59 @@ async def test_one_callers_watches_leave_room_for_anothers(tmp_path: Path) -> No
         await until(let_in, "there is room again")
 
 
+class Explaining(Planner):
+    """Explanations end when may_end is set."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.may_end, self.under_way = asyncio.Event(), Counter[str]()
+
+    async def explain(self, request: api.ExplainRequest) -> api.ExplainReply:
+        self.under_way[request.namespace] += 1
+        try:
+            await self.may_end.wait()
+        finally:
+            self.under_way[request.namespace] -= 1
+        raise RequestError("NOT_FOUND", "no such workload")
+
+
+@pytest.mark.parametrize("known", [True, False], ids=["callers are known", "everybody is one caller"])
+async def test_one_callers_explanations_wait_for_each_other_and_nobody_elses(tmp_path: Path, known: bool) -> None:
+    file, planner = tmp_path / "callers.yaml", Explaining()
+    written(file, shop="shop-*", bank="*")
+    bounds = RpcSettings(port=0, computations_caller_max=2, stop_seconds=0.1)
+    settings = replace(bounds, callers=str(file)) if known else bounds
+    async with (
+        RpcServer(planner, settings) as server,  # type: ignore[arg-type]
+        PlannerClient([server.address], token="shop", retry_seconds=0.1) as shop,
+        PlannerClient([server.address], token="bank", retry_seconds=0.1) as bank,
+    ):
+
+        def asked(client: PlannerClient, namespace: str, seconds: float) -> "asyncio.Task[api.ExplainReply]":
+            return asyncio.create_task(client.explain(api.ExplainRequest(namespace, "web"), seconds))
+
+        given_up = [asked(shop, "shop-eu", 1) for _ in range(3)]
+        await asyncio.wait(given_up)
+        refused = [cast(RequestError, one.exception()).code for one in given_up]
+        assert refused == ["DEADLINE_EXCEEDED"] * 3
+        explanations = [asked(shop, "shop-eu", 30) for _ in range(5)]
+        other = asked(bank, "bank", 30)
+        allowed = 2 if known else 5
+
+        async def under_way() -> bool:
+            return planner.under_way == Counter({"shop-eu": allowed, "bank": 1})
+
+        await until(under_way, "a share of each caller is under way")
+        assert await answered(shop) == "NOT_FOUND", "what is not computed waits for nothing"
+        assert planner.under_way["shop-eu"] == allowed
+        planner.may_end.set()
+        await asyncio.wait([*explanations, other])
+        ended = [cast(RequestError, one.exception()).code for one in (*explanations, other)]
+        assert ended == ["NOT_FOUND"] * 6
+
+
 def test_a_share_is_free_again_however_a_call_ends() -> None:
-    shares, caller = Shares(1, 1), Caller("shop")
+    shares, caller = Shares(Share(calls=1, watches=1, computations=1)), Caller("shop")
 
     def fail() -> None:
         with shares.taken(caller, "get", streams=False), shares.taken(caller, "watch", streams=True):

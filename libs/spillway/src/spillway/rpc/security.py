@@ -71,6 +71,9 @@ class RpcSettings:
     concurrent_requests_caller_max: Annotated[int, Meta(ge=1)] = setting(
         500, "calls answered at the same time, of one caller"
     )
+    computations_caller_max: Annotated[int, Meta(ge=1)] = setting(
+        8, "explanations, plans and capacities computed at the same time for one caller; its others wait"
+    )
     watches_max: Annotated[int, Meta(ge=1)] = setting(200, "watches at the same time, all callers")
     watches_caller_max: Annotated[int, Meta(ge=1)] = setting(100, "watches at the same time, of one caller")
     connections_max: Annotated[int, Meta(ge=1)] = setting(
@@ -168,12 +171,13 @@ class Gate:
         """Whether it may still do exactly what it could when it was let in."""
         return self._file is None or self.callers.knows(caller)
 
-    def share_of_a_caller(self) -> tuple[int, int]:
-        """Calls and watches that one may have at one time: all of them where everybody is the same caller."""
+    def share_of_a_caller(self) -> tuple[int, int, int]:
+        """Calls, watches and computations that one may have at one time: all of them where everybody is one caller."""
         settings = self._settings
         if self.is_open:
-            return settings.concurrent_requests_max, settings.watches_max
-        return settings.concurrent_requests_caller_max, settings.watches_caller_max
+            return settings.concurrent_requests_max, settings.watches_max, settings.concurrent_requests_max
+        of_one = settings.concurrent_requests_caller_max, settings.watches_caller_max
+        return *of_one, settings.computations_caller_max
 
     def connections_of_an_address(self) -> int:
         """That there may be at one time: all of them where everybody is the same caller."""

@@ -34,7 +34,7 @@ from spillway.rpc.security import (
     is_loopback,
     read_file,
 )
-from spillway.rpc.shares import Shares
+from spillway.rpc.shares import Share, Shares
 from spillway.rpc.verbs import LendingApi, LendingVerbs, PlannerApi, ScalingApi, ScalingVerbs, Verbs
 from spillway.settings import OperatorError
 from spillway.version import VERSION
@@ -103,7 +103,7 @@ class RpcServer:
     ) -> None:
         self._fleet = fleet
         self._gate = Gate(settings, time.monotonic)
-        self._shares = Shares(*self._gate.share_of_a_caller())
+        self._shares = Shares(Share(*self._gate.share_of_a_caller()))
         of_callers = settings.manifest_values_max, settings.manifests_waiting_max
         self._reading = ManifestReading(*of_callers, settings.pod_security)
         self._answers = answers
@@ -288,7 +288,7 @@ class RpcServer:
         asked = context.time_remaining()
         seconds = most if asked is None else min(most, asked)
         try:
-            async with asyncio.timeout(seconds) as bound:
+            async with asyncio.timeout(seconds) as bound, self._shares.computing(CALLER.get(), call.verb):
                 reply = await getattr(self._answers, call.verb)(request)
         except TimeoutError:
             if not bound.expired():

@@ -1,26 +1,45 @@
-"""How many calls and watches each caller may have at one time, so that one caller leaves room for the others."""
+"""What of a server each caller may have at one time, so that one caller leaves room for the others: calls and watches,
+and what is computed for it.
+"""
 
+import asyncio
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from typing import Final, NamedTuple
+from weakref import WeakValueDictionary
 
 from spillway import metrics
 from spillway.api import RequestError
 from spillway.reasons import TOO_MANY_RUN, TOO_MANY_WATCHES
 from spillway.rpc.callers import Caller
 
+COMPUTED: Final = frozenset(("capacity", "explain", "plan"))
+"""Verbs that are answered by a computation over all clusters, on the loop that answers everybody."""
+
+
+class Share(NamedTuple):
+    """Of one caller, at one time. Calls and watches beyond it are refused; computations beyond it wait for one of the
+    caller's own to end.
+    """
+
+    calls: int
+    watches: int
+    computations: int
+
 
 class Shares:
-    """calls_max, watches_max: of one caller."""
-
-    def __init__(self, calls_max: int, watches_max: int) -> None:
-        self._most = {False: calls_max, True: watches_max}
+    def __init__(self, share: Share) -> None:
+        """share: of each caller."""
+        self._share = share
         self._running = Counter[tuple[str, bool]]()
+        self._computing: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
+        """By caller. What nobody waits for or holds goes by itself."""
 
     @contextmanager
     def taken(self, caller: Caller, verb: str, streams: bool) -> Iterator[None]:
         """While a call or a watch of the caller runs. Raises RESOURCE_EXHAUSTED where it has its share already."""
-        place, most = (caller.name, streams), self._most[streams]
+        place, most = (caller.name, streams), self._share.watches if streams else self._share.calls
         if self._running[place] >= most:
             metrics.REQUESTS_DENIED.labels("share").inc()
             text = f"{verb}: {most} of caller {caller.name!r} are running: expected at most {most} of one caller"
@@ -32,3 +51,15 @@ class Shares:
             self._running[place] -= 1
             if not self._running[place]:
                 del self._running[place]
+
+    @asynccontextmanager
+    async def computing(self, caller: Caller, verb: str) -> AsyncIterator[None]:
+        """While something is computed for the caller; waits for its share, first come, first served."""
+        if verb not in COMPUTED:
+            yield
+            return
+        room = self._computing.get(caller.name)
+        if room is None:
+            room = self._computing[caller.name] = asyncio.Semaphore(self._share.computations)
+        async with room:
+            yield
