@@ -55,6 +55,25 @@ def test_a_full_block_alone_has_no_age() -> None:
     assert (stream.total(), stream.trouble()) == (4, "no capacity heard yet")
 
 
+@pytest.mark.parametrize(
+    ("code", "said"),
+    [
+        (TroubleCode.UNREACHABLE, "the cluster does not answer"),
+        (TroubleCode.NOT_ALLOWED, "no credential that the cluster accepts, or a right is missing"),
+        (TroubleCode.UNWRITABLE, "no record holds what the cluster has"),
+        (TroubleCode.NODES_DOUBTED, "the cluster lists far fewer nodes than before"),
+        (99, "the cluster cannot be followed"),
+    ],
+)
+def test_why_a_cluster_is_not_fresh_names_no_file_and_no_address(code: int, said: str) -> None:
+    stream = Stream()
+    stream.full(node("n"))
+    detail = "probe: connection: GET https://10.1.2.3:6443/api: /etc/spillway/own-1.kubeconfig"
+    stream.change(1, age_ms=-1, trouble=detail, trouble_code=code)
+    assert stream.trouble() == f"no capacity heard yet ({said})"
+    assert stream.view.trouble == detail, "for those who may see it"
+
+
 def test_a_heartbeat_makes_it_fresh(stream: Stream) -> None:
     assert stream.trouble() == ""
     assert stream.view.age_seconds(stream.now) == 0

@@ -181,6 +181,18 @@ async def test_who_cannot_be_asked_is_named_and_asked_again(fleet: Any, fault: F
 
 
 @on_fleet
+async def test_what_callers_read_of_an_unreachable_cluster_has_no_detail(fleet: Any) -> None:
+    """That may name a file of ours, or the cluster's address."""
+    await fleet.declare()
+    await fleet.start()
+    await asyncio.sleep(5)
+    fleet.clusters["own-1"].set_faults(Faults(garbage=True))
+    await fleet.planner.publish(asked("own-1"))
+    await asyncio.sleep(1)
+    assert [event.message for event in fleet.shapes("own-1")] == ["cluster own-1 is unreachable (garbage)"]
+
+
+@on_fleet
 async def test_a_refusal_is_said_once_in_the_clusters_words(fleet: Any) -> None:
     manifest = manifest_of("web")
     manifest["spec"]["template"] = BOXED

@@ -22,6 +22,14 @@ class TroubleCode(IntEnum):
 SIGNS_OF_LOSS: Final = frozenset((TroubleCode.UNREACHABLE, TroubleCode.NODES_DOUBTED))
 """Troubles that may mean that the cluster is gone. After the others it runs on, whatever we can read of it."""
 
+TEXTS_FOR_CALLERS: Final[dict[int, str]] = {
+    TroubleCode.UNREACHABLE: "the cluster does not answer",
+    TroubleCode.NOT_ALLOWED: "no credential that the cluster accepts, or a right is missing",
+    TroubleCode.UNWRITABLE: "no record holds what the cluster has",
+    TroubleCode.NODES_DOUBTED: "the cluster lists far fewer nodes than before",
+}
+"""What everybody may read of a trouble. Its own text may name our files and the cluster's address."""
+
 _NOT_ALLOWED_REASONS: Final = frozenset(("credential", "unauthorized", "forbidden"))
 """Of ClusterUnreachable."""
 
@@ -39,6 +47,11 @@ NO_TROUBLE: Final = Trouble()
 def code_of_reason(reason: str) -> TroubleCode:
     """reason: of a ClusterUnreachable."""
     return TroubleCode.NOT_ALLOWED if reason in _NOT_ALLOWED_REASONS else TroubleCode.UNREACHABLE
+
+
+def text_for_callers(code: int) -> str:
+    """code: of a record, perhaps one of a newer version."""
+    return TEXTS_FOR_CALLERS.get(code, "the cluster cannot be followed")
 
 
 def code_of_record(code: int, text: str) -> int:

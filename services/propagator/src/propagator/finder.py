@@ -65,7 +65,8 @@ class Finder:
                 return await self._of_fleet(asked)
             return [await self._of_name(asked, target)]
         except ClusterUnreachable as error:
-            return [answer(asked, target, FOUND_REFUSED, str(error))]
+            log.warning("adoption not answered", cluster=self._cluster, asked=asked.name, error=str(error))
+            return [answer(asked, target, FOUND_REFUSED, error.text_for_callers)]
 
     async def _of_name(self, asked: AdoptionAsked, target: Target) -> WorkloadFound:
         found = await self._api.get(DEPLOYMENTS, target.namespace, target.name)

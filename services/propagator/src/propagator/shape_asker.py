@@ -146,7 +146,11 @@ class ShapeAsker:
                 self._namespaces.note_missing(template.namespace)
             state = outcome_of_refusal(refused.status, refused.message)
             return state, words_of_refusal(refused.message, template.name), None
-        except (ClusterUnreachable, Conflict, TimeoutError) as error:
+        except ClusterUnreachable as error:
+            metrics.OPERATIONS.labels("dry-run", "unreachable").inc()
+            log.info("dry run not answered", cluster=self._cluster, template=template.digest, error=str(error))
+            return SHAPE_UNASKED, error.text_for_callers, None
+        except (Conflict, TimeoutError) as error:
             metrics.OPERATIONS.labels("dry-run", "unreachable").inc()
             return SHAPE_UNASKED, str(error) or f"no answer within {self._settings.shape_timeout_seconds} s", None
         metrics.OPERATIONS.labels("dry-run", "done").inc()

@@ -17,6 +17,11 @@ class ClusterUnreachable(Exception):
         self.reason = reason
         self.detail = detail
 
+    @property
+    def text_for_callers(self) -> str:
+        """Without the detail, which may name our files and the cluster's address: that is for the log."""
+        return f"cluster {self.cluster} is unreachable ({self.reason})"
+
 
 class Conflict(Exception):
     """409: the object exists already, or is not the version that the caller saw. Read again and compare."""

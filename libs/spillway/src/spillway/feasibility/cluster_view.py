@@ -21,7 +21,7 @@ from spillway.feasibility.fit import Fit, fit
 from spillway.feasibility.nodes import ClusterNodes
 from spillway.feasibility.volumes import NO_CLAIMS, NamespaceClaims, claims_of
 from spillway.model import LabelSet, NamespaceFacts, NodeColumns, NodeGroup, Quota, Shape, WorkloadFacts
-from spillway.troubles import SIGNS_OF_LOSS, TroubleCode, code_of_record
+from spillway.troubles import SIGNS_OF_LOSS, TroubleCode, code_of_record, text_for_callers
 
 WorkloadKey = tuple[str, str]
 FITS_KEPT_MAX = 32
@@ -73,6 +73,7 @@ class ClusterView:
         self.api_server = ""
         self.twin_of = ""
         self.trouble = ""
+        self.trouble_for_callers = ""
         self.trouble_code: int = TroubleCode.UNSPECIFIED
         self.unread = ""
         self.age_ms = NEVER
@@ -100,7 +101,7 @@ class ClusterView:
 
     def not_fresh(self, now: float, age_max_seconds: float) -> str:
         """Why nothing new may be placed here; empty when it may."""
-        why = f" ({self.trouble})" if self.trouble else ""
+        why = f" ({self.trouble_for_callers})" if self.trouble_for_callers else ""
         age = self.age_seconds(now)
         if self.epoch < 0 or age is None:
             return f"no capacity heard yet{why}"
@@ -240,6 +241,7 @@ class ClusterView:
         if event.index != 0:
             return
         self.trouble, self.trouble_code = event.trouble, code_of_record(event.trouble_code, event.trouble)
+        self.trouble_for_callers = text_for_callers(self.trouble_code) if event.trouble else ""
         if self.unread != event.unread:
             self.unread = event.unread
             self.claims_revision += 1

@@ -83,6 +83,7 @@ class Simulation:
         assert view.joined is not None
         view.age_ms = view.heard_at = NEVER
         view.trouble, view.trouble_code = "supposed to be gone", TroubleCode.UNREACHABLE
+        view.trouble_for_callers = view.trouble
         self.state.apply(replace(view.joined, phase=PHASE_LOST), self._now)
 
     def add_nodes(self, cluster: str, like: str, count: int) -> None:
