@@ -57,6 +57,10 @@ ALERTS: dict[str, tuple[tuple[Series, ...], tuple[Series, ...]]] = {
         (growing("spillway_scale_failed_total", 1 / 60, instance="a"),),
         (flat("spillway_scale_failed_total", 3, instance="a"),),
     ),
+    "SpillwayDecisionFails": (
+        (growing("spillway_decisions_failed_total", 1 / 60, instance="a"),),
+        (flat("spillway_decisions_failed_total", 3, instance="a"),),
+    ),
     "SpillwayNoActiveDescheduler": (
         (flat("spillway_descheduler_active", 0, instance="a"),),
         (flat("spillway_descheduler_active", 1, instance="a"),),

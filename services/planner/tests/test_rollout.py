@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from planner.core.explaining import explanation
-from planner.core.manifests.templates import template_number
+from planner.core.manifests.templates import read_template, template_number
 from planner.core.moving import aftermath, moves
 from planner.core.moving.allowance import Everything
 from planner.core.requests import answers, autoscaling, decisions
@@ -777,6 +777,25 @@ def test_a_larger_template_waits_for_a_cluster_to_show_what_runs_there() -> None
     fleet.state.apply(refused, fleet.now)
     tick(fleet)
     assert numbers(fleet) == {"own-1": 2}
+
+
+@pytest.mark.parametrize("surge", [5000, "9999%", 2**63, 10**400])
+@pytest.mark.parametrize(
+    ("cpu", "room"),
+    [("1", "4 surge pods"), ("2", "3 replicas that no longer fit"), ("3", "4 replicas that no longer fit")],
+)
+def test_a_surge_is_never_more_than_the_replicas(surge: int | str, cpu: str, room: str) -> None:
+    """A Deployment's controller makes no more new pods than these. The planner ended where no count of them went in."""
+    fleet = Fleet(own_1=[node("a", 4000)])
+    ask(fleet, web("app:1", 4, **rolling_update(1, 1)))
+    bind(fleet, "own-1", "a", 4000, 1000)
+    show(fleet, "own-1")
+    ask(fleet, web("app:2", 4, cpu=cpu, **rolling_update(surge, 0)))
+    for _ in range(3):
+        tick(fleet)
+    asked = fleet.state.workloads[WEB].declared
+    assert read_template(asked.manifest, "default").surge_of(4) == 4
+    assert waiting_for(fleet) == f"rollout 0 of 1 cluster: waits for room for {room} in own-1"
 
 
 def test_with_fewer_replicas_in_the_same_apply_a_roll_needs_room_for_its_surge() -> None:

@@ -20,6 +20,7 @@ from typing import Any, NoReturn
 
 import structlog
 
+from spillway import metrics
 from spillway_simulation.beliefs import untrue
 from spillway_simulation.convergence import clash, missing
 from spillway_simulation.dependencies import Hands
@@ -58,8 +59,11 @@ def run_seed(seed: int, trace: bool = False, logs: bool = False) -> Outcome:
     _set_logs(loop if logs else None)
     gc.disable()
     try:
+        failed_before = metrics.DECISIONS_FAILED._value.get()
         world, converged_after = loop.run_until_complete(_judged(script, loop, trace))
         oracle = world.oracle
+        if metrics.DECISIONS_FAILED._value.get() != failed_before:
+            oracle.violated("a planner met a bug in a decision that nobody asked for")
         outcome = Outcome(
             seed,
             tuple(oracle.violations),

@@ -98,6 +98,10 @@ PODS_UNSCHEDULABLE: Final = Gauge(
 DECISIONS: Final = Counter(
     "spillway_decisions", "Placements decided, by cause (apply, scale, take-back, capacity …)", ["cause"]
 )
+DECISIONS_FAILED: Final = Counter(
+    "spillway_decisions_failed",
+    "Decisions that an error in the planner itself stopped: the workload keeps its replicas",
+)
 DECISION_SECONDS: Final = Histogram(
     "spillway_decision_seconds", "Time of the core for one decision", buckets=(0.0001, 0.00025, *_FAST)
 )

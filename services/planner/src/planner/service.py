@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 
 import structlog
 
@@ -26,6 +27,7 @@ from planner.core.requests.queueing import ANY, FIRST, Place, place_of
 from planner.core.state import PlannerState
 from planner.core.subject import Moment
 from planner.explanations import Explanations
+from planner.failed_decisions import FailedDecisions
 from planner.gauges import capacity_ages, hide, show_brakes, show_state
 from planner.log import Intake, follower_into
 from planner.projection import Projection, Store
@@ -82,6 +84,7 @@ class Planner:
         self._scaled_by = tracing.Origins[WorkloadKey]()
         self._homing, self._lent_homes = Homing(), LentHomes()
         self._headrooms = Headrooms(settings.pace())
+        self._failed = FailedDecisions(clocks.steady, settings.failed_pause_seconds)
         self._patience = Patience(
             settings.rules(), settings.request_seconds, settings.asked_again_seconds, settings.requests_waiting_max
         )
@@ -185,7 +188,9 @@ class Planner:
             return []
         undecided, events = self.standby.requests.has_put_off, list[Written]()
         for workload in aftermath.next_waiting(state, self._clocks.steady(), undecided, lowest):
-            events.extend(self._apply(aftermath.try_again(state, workload, self._moment(turn), state.brakes).events))
+            moment = self._moment(turn)
+            again = partial(aftermath.try_again, state, workload, moment, state.brakes)
+            events.extend(self._apply(self._failed.events_of(workload.key, again)))
         return events
 
     def written(self, events: Sequence[Written]) -> None:
@@ -223,30 +228,37 @@ class Planner:
         state = self.state
         events: list[Written] = []
         asked_again = self.standby.requests.ask_again()
+        for key in filter(state.workloads.__contains__, self._failed.ended()):
+            state.waiting.retry(key)
+            state.rollouts.retry(key)
         aftermath.watch(state, self._clocks.steady())
         events.extend(self._move(turn))
         for workload, counts in list(aftermath.take_backs(state, self._moment(turn), state.brakes)):
             moment = self._moment(turn)
             aftermath.hold(state, workload, counts, moment.now)
-            placed = placing.take_back(state, workload, counts, moment)
-            log.info("replicas taken back", workload="/".join(workload.key), replicas=counts)
-            for cluster, count in counts.items():
+            taken = self._failed.events_of(workload.key, partial(placing.take_back, state, workload, counts, moment))
+            if taken:
+                log.info("replicas taken back", workload="/".join(workload.key), replicas=counts)
+            for cluster, count in counts.items() if taken else ():
                 metrics.TAKE_BACKS.labels(cluster).inc(count)
-            events.extend(self._apply(placed.events))
+            events.extend(self._apply(taken))
         for workload, counts, missing in list(aftermath.lack_what_they_need(state, self._moment(turn), state.brakes)):
-            placed = placing.await_missing(state, workload, counts, missing, self._moment(turn))
+            waits = partial(placing.await_missing, state, workload, counts, missing, self._moment(turn))
             log.info("replicas wait for what is missing", workload="/".join(workload.key), replicas=counts)
-            events.extend(self._apply(placed.events))
+            events.extend(self._apply(self._failed.events_of(workload.key, waits)))
         for workload in aftermath.next_waiting(state, self._clocks.steady(), asked_again > 0):
-            events.extend(self._apply(aftermath.try_again(state, workload, self._moment(turn), state.brakes).events))
+            again = partial(aftermath.try_again, state, workload, self._moment(turn), state.brakes)
+            events.extend(self._apply(self._failed.events_of(workload.key, again)))
         for key in state.rollouts.due(state.rules.replans_max):
-            events.extend(self._apply(aftermath.roll_on(state, state.workloads[key], self._moment(turn)).events))
+            on = partial(aftermath.roll_on, state, state.workloads[key], self._moment(turn))
+            events.extend(self._apply(self._failed.events_of(key, on)))
         for workload in self._homing.due(state, self._clocks.steady()):
             events.extend(self._moved(self._homing.next_step(state, workload, self._moment(turn), state.brakes)))
         events.extend(self._apply(self._lent_homes.step(state, self._homing.overflowed, self._moment(turn))))
         events.extend(self._apply(aftermath.needs_met(state, self._moment(turn))))
         for key in list(state.leaving):
-            events.extend(self._apply(aftermath.settle(state, key, self._moment(turn)).events))
+            settled = partial(aftermath.settle, state, key, self._moment(turn))
+            events.extend(self._apply(self._failed.events_of(key, settled)))
         events.extend(self._apply(moves.left(state)))
         events.extend(self._headrooms.step(state, self._moment(turn)))
         show_state(state)

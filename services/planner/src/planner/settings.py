@@ -100,6 +100,9 @@ class PlannerSettings(StandbySettings):
     scales_in_group_max: int = setting(
         20, "decisions of scale policies declared in one step, after its requests", least=1
     )
+    failed_pause_seconds: float = setting(
+        60.0, "how long nothing is decided by itself for a workload whose decision met a bug of the planner's", least=0
+    )
     batch_items_max: int = setting(500, "Apply and Scale of one PlanBatch, decided and written together", least=1)
     find_seconds: float = setting(
         6.0, "how long clusters may take to say what runs there, before adopting, seconds", least=0

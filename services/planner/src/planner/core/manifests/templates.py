@@ -22,10 +22,11 @@ read whole to find templates never seen; then clusters are asked about each, and
 
 
 def pods_of_surge(surge: int | str, replicas: int) -> int:
-    """maxSurge in pods: a percentage is rounded up, as the Deployment controller does."""
-    if isinstance(surge, int):
-        return surge
-    return -(-replicas * int(surge.rstrip("%")) // 100)
+    """maxSurge in pods: a percentage is rounded up, as the Deployment controller does. Never more than the replicas: of
+    these it makes new pods, and no more of them, however large maxSurge is.
+    """
+    wanted = surge if isinstance(surge, int) else -(-replicas * int(surge.rstrip("%")) // 100)
+    return min(wanted, replicas)
 
 
 def _pods_of_unavailable(unavailable: int | str, replicas: int) -> int:

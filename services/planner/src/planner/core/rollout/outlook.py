@@ -219,7 +219,7 @@ def keeps(state: PlannerState, workload: Workload, part: Part, template: Templat
         for count in range(most, -1, -1)
         if template.may_go_without_surge(count) or count + template.surge_of(count) <= with_surge
     )
-    fits = next(rolls)
+    fits = next(rolls, 0)
     if most >= part.replicas:
         return part.replicas, max(fits, part.replicas)
     return fits, fits
