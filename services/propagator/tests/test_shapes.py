@@ -317,6 +317,22 @@ async def test_what_a_template_names_and_a_cluster_lacks_is_said_with_what_becom
     assert [(event.state, event.missing) for event in fleet.shapes("own-2")] == [(SHAPE_ADMITTED, ())]
 
 
+@pytest.mark.parametrize("namespace", ["default", "gone"])
+async def test_of_what_names_too_much_no_more_than_the_bound_is_asked_and_said(fleet: Any, namespace: str) -> None:
+    """As of a template in the log from before requests were bounded. gone: a namespace that is known to be missing."""
+    template = needing(volumes=[{"name": f"v{n}", "configMap": {"name": f"c-{n:03}"}} for n in range(600)])
+    async with fleet:
+        await fleet.start()
+        await asyncio.sleep(5)
+        before = fleet.transports["own-1"].reads
+        await fleet.planner.publish(asked("own-1", namespace=namespace, template=TEMPLATE))
+        await asyncio.sleep(0.4)
+        await fleet.planner.publish(asked("own-1", namespace=namespace, template=template))
+        await asyncio.sleep(2)
+        assert [one.name for one in fleet.shapes("own-1")[-1].missing] == [f"c-{n:03}" for n in range(500)]
+        assert fleet.transports["own-1"].reads - before == (500 if namespace == "default" else 0)
+
+
 @on_fleet
 async def test_what_admission_lacks_is_missing_and_no_refusal_of_the_template(fleet: Any) -> None:
     """Its pods are refused for that alone: what they become there is not known before it is there."""

@@ -106,7 +106,7 @@ class ClusterWorker:
             shared.clock,
             self._reach.answered,
             self._namespaces,
-            shared.settings.namespace_pod_security,
+            shared.settings,
         )
         self._mirror = Mirror(cluster)
         self._queue = WorkQueue[Target]()

@@ -1,8 +1,9 @@
 """Reads and writes for one workload in one cluster: carries out an Action and gives what is there afterwards."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from dataclasses import replace
+from itertools import chain, islice
 from typing import Final, TypeVar
 
 import structlog
@@ -38,6 +39,7 @@ from propagator.core.live import (
 )
 from propagator.core.manifests import Manifest
 from propagator.namespaces import Namespaces
+from propagator.settings import Settings
 from spillway import metrics
 from spillway.clusters.api import (
     CONFIG_MAPS,
@@ -91,22 +93,22 @@ class Member:
         clock: Callable[[], float],
         answered: Callable[[], None],
         namespaces: Namespaces,
-        pod_security: str = ANY,
+        settings: Settings,
     ) -> None:
         self._api = api
         self._fleet = fleet
         self._clock = clock
         self._answered = answered
         self.namespaces = namespaces
-        self._pod_security = pod_security
+        self._settings = settings
+        self._not_looked_for: set[Target] = set()
 
     async def read(self, target: Target, references: Iterable[Reference], kind: str = DEPLOYMENT) -> Live:
         """The workload's object and these dependencies, whoever's they are, from the store and not from a cache."""
         names = sorted(references)
-        manifests = await asyncio.gather(
-            self._get(KINDS[kind].served, target.namespace, target.name),
-            *(self._get(KIND_BY_NAME[ref.kind], target.namespace, ref.name) for ref in names),
-        )
+        workload = self._get(KINDS[kind].served, target.namespace, target.name)
+        dependencies = (self._get(KIND_BY_NAME[ref.kind], target.namespace, ref.name) for ref in names)
+        manifests = await self._few_at_once(chain((workload,), dependencies))
         return _with_workload(
             Live(
                 read=True,
@@ -124,7 +126,7 @@ class Member:
         there = KINDS[live.workload.kind].served if live.workload is not None else KINDS[DEPLOYMENT].served
         match action:
             case Look(references):
-                return live.with_looked(await self.look(target.namespace, references))
+                return live.with_looked(await self.look(target, references))
             case LookForRivals():
                 return replace(live, rivals=await self._rivals(target, live))
             case ReadAfresh(of_kind):
@@ -162,11 +164,24 @@ class Member:
                 found = await self._get(kind, target.namespace, reference.name)
                 return live.with_dependency(reference, dependency_from_manifest(found) if found else None)
 
-    async def look(self, namespace: str, references: frozenset[Reference]) -> dict[Reference, bool]:
-        """Whether each of these is there; namespace: of those that are in one."""
+    async def look(self, target: Target, references: frozenset[Reference]) -> dict[Reference, bool]:
+        """Whether each of these is there. What is beyond references_max is taken as there, and told once in a turn:
+        who names thousands of things gets pods that wait for them, and nobody else waits."""
         names = sorted(references)
-        found = await asyncio.gather(*(self._exists(namespace, reference) for reference in names))
-        return dict(zip(names, found, strict=True))
+        asked, beyond = names[: self._settings.references_max], names[self._settings.references_max :]
+        if beyond and target not in self._not_looked_for:
+            self._not_looked_for.add(target)
+            about = {"cluster": self._api.name, "workload": f"{target.namespace}/{target.name}"}
+            log.warning("taken as there: too many to be looked for", **about, count=len(beyond), first=str(beyond[0]))
+        found = await self._few_at_once(self._exists(target.namespace, reference) for reference in asked)
+        return {**dict(zip(asked, found, strict=True)), **dict.fromkeys(beyond, True)}
+
+    async def _few_at_once(self, calls: Iterator[Awaitable[T]]) -> list[T]:
+        """Their answers, in order. What comes after one that fails is not asked at all."""
+        answers: list[T] = []
+        while few := tuple(islice(calls, self._settings.references_at_once)):
+            answers += await asyncio.gather(*few)
+        return answers
 
     async def _rivals(self, target: Target, live: Live) -> tuple[str, ...]:
         """For people: autoscalers of the object, and field managers of its replicas that are not we."""
@@ -217,7 +232,8 @@ class Member:
 
     async def _ensure_namespace(self, name: str) -> None:
         """A new one enforces Pod Security; one that is there is somebody else's to label."""
-        enforced = {} if self._pod_security == ANY else {ENFORCE_LABEL: self._pod_security}
+        level = self._settings.namespace_pod_security
+        enforced = {} if level == ANY else {ENFORCE_LABEL: level}
         manifest: Manifest = {
             "apiVersion": "v1",
             "kind": "Namespace",

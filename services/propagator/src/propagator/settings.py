@@ -29,6 +29,12 @@ class Settings(ClusterTurnSettings):
     )
     objects_at_once: int = setting(8, "objects of one cluster that are worked on at the same time")
     objects_at_once_overall: int = setting(256, "the same for all clusters of this instance")
+    references_at_once: int = setting(
+        8, "things that one template names, or that go along with one workload, asked for at the same time", least=1
+    )
+    references_max: int = setting(
+        500, "things that one template names and that are looked for; what is beyond is taken as there", least=1
+    )
     steps_max: int = setting(50, "actions and repeated reads in one go at one object")
     retry_first_seconds: float = setting(1.0, "seconds until what was refused or is not ours is tried again; doubles")
     retry_longest_seconds: float = setting(60.0, "longest of these pauses, seconds")

@@ -164,11 +164,13 @@ class ShapeAsker:
         if self._reach.failing:
             return None
         if self._namespaces.lacks(template.namespace):
-            looked = {one: one.kind in IN_NO_NAMESPACE for one in references}
+            named = sorted(references)[: self._settings.references_max]
+            looked = {one: one.kind in IN_NO_NAMESPACE for one in named}
         else:
             try:
                 async with asyncio.timeout(self._settings.shape_timeout_seconds):
-                    looked = await self._member.look(template.namespace, references)
+                    target = Target(self._cluster, template.namespace, template.name)
+                    looked = await self._member.look(target, references)
             except (ClusterUnreachable, Refused, TimeoutError):
                 return None
         return tuple(one.within(template.namespace) for one in sorted(looked) if not looked[one])
