@@ -11,7 +11,9 @@ NUMBER_CHARACTERS_MAX: Final = 100
 MERGED_MAX: Final = 10_000
 """Entries of one mapping with all that it merges (<<): merges of merges double with every line."""
 NODES_MAX: Final = 500_000
-"""Values of one document, keys included: each costs some 8 µs and 200 bytes, and may be written in three bytes."""
+"""Values of one document, keys included, and entries that are merged: each costs some 8 µs and 200 bytes, and may be
+written in three bytes, a merged one in less.
+"""
 
 _NUMBERS: Final = ("tag:yaml.org,2002:int", "tag:yaml.org,2002:float")
 
@@ -25,9 +27,9 @@ class ValueBudget:
     def __init__(self, most: int) -> None:
         self._most = self._left = most
 
-    def take_one(self) -> None:
-        """Raises yaml.YAMLError where none is left."""
-        self._left -= 1
+    def take(self, values: int = 1) -> None:
+        """Raises yaml.YAMLError where so many are not left."""
+        self._left -= values
         if self._left < 0:
             raise yaml.YAMLError(f"more than {self._most} values")
 
@@ -35,7 +37,7 @@ class ValueBudget:
 class BoundedLoader(_SAFE):  # type: ignore[misc]
     """Dates stay text, as Kubernetes reads them. Raises yaml.YAMLError beyond the bounds. libyaml's composer calls
     itself in C for every level, so that 30,000 brackets would end the process. budget: of its documents together;
-    NODES_MAX where none is given, as yaml.load_all gives none.
+    NODES_MAX where none is given, as yaml.load_all gives none. merged_max: entries that all its mappings merge.
     """
 
     yaml_implicit_resolvers: ClassVar[dict[str, Any]] = {
@@ -43,9 +45,10 @@ class BoundedLoader(_SAFE):  # type: ignore[misc]
         for letter, resolvers in _SAFE.yaml_implicit_resolvers.items()
     }
 
-    def __init__(self, stream: str | bytes, budget: ValueBudget | None = None) -> None:
+    def __init__(self, stream: str | bytes, budget: ValueBudget | None = None, merged_max: int = NODES_MAX) -> None:
         super().__init__(stream)
-        self._depth = 0
+        self._depth = self._flattening = self._merged = 0
+        self._merged_max = merged_max
         self._budget = ValueBudget(NODES_MAX) if budget is None else budget
 
     def descend_resolver(self, node: Any, index: Any) -> None:
@@ -53,15 +56,29 @@ class BoundedLoader(_SAFE):  # type: ignore[misc]
         self._depth += 1
         if self._depth > DEPTH_MAX:
             raise yaml.YAMLError(f"nested deeper than {DEPTH_MAX}")
-        self._budget.take_one()
+        self._budget.take()
 
     def ascend_resolver(self) -> None:
         self._depth -= 1
 
     def flatten_mapping(self, node: Any) -> None:
-        super().flatten_mapping(node)
+        """Of a mapping that is made, and within that of each one that it merges: as often as it is merged."""
+        self._flattening += 1
+        try:
+            super().flatten_mapping(node)
+        finally:
+            self._flattening -= 1
+        if self._flattening:
+            self._take_merged(len(node.value))
         if len(node.value) > MERGED_MAX and node.value[0][0].start_mark.index < node.start_mark.index:
             raise yaml.YAMLError(f"{len(node.value)} entries are merged: expected at most {MERGED_MAX}")
+
+    def _take_merged(self, entries: int) -> None:
+        """Before they are copied. One without entries costs as much as one with an entry."""
+        self._merged += max(1, entries)
+        if self._merged > self._merged_max:
+            raise yaml.YAMLError(f"{self._merged} entries are merged in all: expected at most {self._merged_max}")
+        self._budget.take(max(1, entries))
 
     def construct_object(self, node: Any, deep: bool = False) -> Any:
         if node.tag in _NUMBERS and len(node.value) > NUMBER_CHARACTERS_MAX:
@@ -77,10 +94,10 @@ def read_yaml(text: str | bytes) -> Any:
     return read_counted(text, ValueBudget(NODES_MAX))
 
 
-def read_counted(text: str | bytes, budget: ValueBudget) -> Any:
+def read_counted(text: str | bytes, budget: ValueBudget, merged_max: int = NODES_MAX) -> Any:
     """As read_yaml. Its values are taken from the budget, also those of a document that cannot be read."""
     try:
-        loader = BoundedLoader(text, budget)
+        loader = BoundedLoader(text, budget, merged_max)
         try:
             return loader.get_single_data()
         finally:

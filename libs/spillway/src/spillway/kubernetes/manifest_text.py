@@ -76,11 +76,17 @@ def _is_json(text: str) -> bool:
 
 def _parsed(text: str, budget: ValueBudget) -> Any:
     """What it says. Values of YAML are taken from the budget; what reading JSON costs is bounded by its bytes."""
+    size = len(text.encode())
     try:
-        parsed = json.loads(text, object_pairs_hook=_without_repeats) if _is_json(text) else read_counted(text, budget)
+        if _is_json(text):
+            parsed = json.loads(text, object_pairs_hook=_without_repeats)
+        else:
+            parsed = read_counted(
+                text, budget, merged_max=size
+            )  # Their values would be more than _check_extent allows.
     except (ValueError, yaml.YAMLError, RecursionError) as error:
         raise _Unreadable(f"neither JSON nor YAML: {str(error)[:200]}") from None
-    _check_extent(parsed, len(text.encode()))
+    _check_extent(parsed, size)
     return parsed
 
 
