@@ -6,11 +6,13 @@ import pytest
 import yaml
 
 from spillway.api import RequestError
-from spillway.kubernetes.manifest_text import read_object, read_once
+from spillway.kubernetes import manifest_text
+from spillway.kubernetes.manifest_text import MANIFEST_BYTES_MAX, read_object, read_once
 from spillway.yaml_text import (
     DEPTH_MAX,
     MERGED_MAX,
     NUMBER_CHARACTERS_MAX,
+    REPEATED_BYTES_MAX,
     BoundedLoader,
     ValueBudget,
     read_counted,
@@ -92,6 +94,69 @@ def test_merges_as_people_write_them_are_read() -> None:
     assert [(one["name"], one["stdin"], one["tty"]) for one in read["y"]] == [
         (f"worker-{n}", False, True) for n in range(10)
     ]
+
+
+def repeating(named: str, times: int) -> str:
+    return f"kind: A\nx: &a {named}\ny: [{', '.join(['*a'] * times)}]\n"
+
+
+LONG = "x" * 4_000
+REPEATED = {
+    "a text": repeating(f"'{LONG}'", 300),
+    "a text of two bytes a character": repeating(f"'{'é' * 2_000}'", 300),
+    "a key": repeating(f"{{? {LONG} : 1}}", 300),
+    "numbers": repeating("9" * 100, 14_000),
+    "a text in pairs": f"kind: A\nx: &a '{LONG}'\ny: !!pairs [{', '.join(['k: *a'] * 300)}]\n",
+    "a text in an ordered mapping": f"kind: A\nx: &a '{LONG}'\ny: !!omap [{', '.join(['k: *a'] * 300)}]\n",
+    "a key of a set": repeating(f"!!set {{{LONG}}}", 300),
+    "bytes": repeating(f"!!binary {'AAAA' * 1_400}", 300),
+    "a text that mappings merge": f"kind: A\nx: &a {{t: {LONG}}}\ny: [{', '.join(['{<<: *a}'] * 300)}]\n",
+}
+
+
+@pytest.mark.parametrize("text", REPEATED.values(), ids=REPEATED)
+def test_what_aliases_repeat_is_no_more_than_a_manifest_may_have(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Some 7 kB, or 56 of numbers, that would say 1.2 MB or more: refused before any of it is written as JSON."""
+
+    def refuse(*_: object) -> str:
+        raise AssertionError("it is written as JSON")
+
+    monkeypatch.setattr(manifest_text, "_json_of", refuse)
+    said = f"more than {MANIFEST_BYTES_MAX} bytes with what its aliases repeat"
+    assert read_once(text, ValueBudget(100_000)).trouble == said
+    with pytest.raises(RequestError) as refused:
+        read_object(text, "manifests[0]")
+    assert refused.value.text == f"manifests[0]: {said}"
+
+
+TYPES = {"pairs": "k: *a{n}, k: *a{n}", "omap": "k: *a{n}, l: *a{n}"}
+
+
+@pytest.mark.parametrize("tag", TYPES)
+def test_pairs_of_pairs_are_refused(tag: str) -> None:
+    """1 kB that would say 2 ** 40 texts: it kept a thread for ever, and the interpreter with it."""
+    lines = (f"a{n}: &a{n} !!{tag} [{TYPES[tag].format(n=n - 1)}]" for n in range(1, 40))
+    with pytest.raises(RequestError, match=r"manifests\[0\]: (nested deeper|aliases that repeat more than)"):
+        read_object("\n".join(("kind: A", "a0: &a0 x", *lines)), "manifests[0]")
+
+
+def test_what_aliases_repeat_in_all_manifests_of_a_request_is_bounded_together() -> None:
+    """Each of them says 600 kB."""
+    budget, text = ValueBudget(100_000), repeating(f"'{LONG}'", 150)
+    assert read_once(text, budget).json
+    repeated = len("kindAxy") + 151 * len(LONG) - len(text)
+    said = (
+        f"{repeated} bytes that its aliases repeat: expected at most {REPEATED_BYTES_MAX} in all that is read together"
+    )
+    assert read_once(text, budget).trouble == said
+    assert read_once(repeating("'x'", 100), budget).json, "what is left is for others"
+
+
+def test_up_to_a_manifests_bytes_what_is_written_and_repeated_is_read() -> None:
+    plain = f"kind: A\nx: {'x' * (MANIFEST_BYTES_MAX - 11)}"
+    assert read_object(read_once(plain, ValueBudget(10)), "m")["kind"] == "A"
+    texts = MANIFEST_BYTES_MAX // len(LONG) - 1
+    assert len(read_object(read_once(repeating(LONG, texts), ValueBudget(10)), "m")["y"]) == texts
 
 
 def test_a_date_is_text_as_kubernetes_reads_it() -> None:

@@ -1,6 +1,7 @@
 """What an Apply's manifests say, and every way in which they can be wrong."""
 
 import json
+import sys
 from typing import Any
 
 import pytest
@@ -10,7 +11,9 @@ from planner.core.manifests.policy import DEFAULT_POLICY
 from planner.core.manifests.request import Declaration, read_manifests
 from planner.core.manifests.templates import KEPT_CHARACTERS_MAX, pods_of_surge
 from spillway.api import RequestError
+from spillway.kubernetes.manifest_text import read_once
 from spillway.model import SPLIT_PACK, ClusterLimit
+from spillway.yaml_text import ValueBudget
 
 from .builders import container, deployment, policy, statefulset, template, texts
 
@@ -443,6 +446,29 @@ def test_what_was_read_is_kept_unless_it_is_large_or_wrong() -> None:
     for _ in range(2):
         with pytest.raises(RequestError, match="manifests"):
             read_manifests((*small, *small))
+
+
+@pytest.mark.parametrize("once", [False, True], ids=["as it was asked", "as it was read once"])
+@pytest.mark.parametrize("repeated", ["'{}'", "{{? '{}' : x}}"], ids=["a text", "a key"])
+def test_what_aliases_make_large_is_read_each_time(repeated: str, once: bool) -> None:
+    """4 kB that say 40: what is kept is bounded by what it says, and not by how short it was said."""
+    said = repeated.format("x" * 4_000)
+    manifest = deployment() | {"status": "SAID"}
+    text = yaml.safe_dump(manifest).replace("SAID", f"[&a {said}, {', '.join(['*a'] * 9)}]")
+    assert len(text) < KEPT_CHARACTERS_MAX // 2
+    asked = (read_once(text, ValueBudget(1_000)) if once else text,)
+    assert read_manifests(asked) == read_manifests((text.replace(", *a" * 9, ""),))
+    assert read_manifests(asked) is not read_manifests(asked)
+
+
+def test_what_was_read_once_is_kept_by_its_text_alone() -> None:
+    """Its JSON, which may be many times its text, is not kept with what it says."""
+    text = yaml.safe_dump(deployment(3, "kept-by-text"))
+    once = read_once(text, ValueBudget(1_000))
+    said = read_manifests((once,))
+    assert read_manifests((text,)) is said
+    another = read_once(text, ValueBudget(1_000))
+    assert sys.getrefcount(once) == sys.getrefcount(another), "nobody has it but this test"
 
 
 def test_yaml_says_the_same_as_json() -> None:

@@ -14,6 +14,10 @@ NODES_MAX: Final = 500_000
 """Values of one document, keys included, and entries that are merged: each costs some 8 µs and 200 bytes, and may be
 written in three bytes, a merged one in less.
 """
+REPEATED_BYTES_MAX: Final = 900 * 1024
+"""Of texts and keys beyond those written out, for one or several documents together: an alias of three bytes may stand
+for a long text.
+"""
 
 _NUMBERS: Final = ("tag:yaml.org,2002:int", "tag:yaml.org,2002:float")
 
@@ -22,16 +26,24 @@ _SAFE: Final[Any] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 class ValueBudget:
-    """How many values may still be read of one or several documents together."""
+    """How many values may still be read of one or several documents together, and bytes that aliases repeat."""
 
     def __init__(self, most: int) -> None:
         self._most = self._left = most
+        self._repeated_left = REPEATED_BYTES_MAX
 
     def take(self, values: int = 1) -> None:
         """Raises yaml.YAMLError where so many are not left."""
         self._left -= values
         if self._left < 0:
             raise yaml.YAMLError(f"more than {self._most} values")
+
+    def takes_repeated(self, count: int) -> bool:
+        """Whether so many bytes are left; then they are taken."""
+        if count > self._repeated_left:
+            return False
+        self._repeated_left -= count
+        return True
 
 
 class BoundedLoader(_SAFE):  # type: ignore[misc]

@@ -2,12 +2,13 @@
 
 import json
 import re
+from collections.abc import Iterator
 from typing import Any, Final
 
 import yaml
 
 from spillway.api import RequestError, invalid
-from spillway.yaml_text import NODES_MAX, ValueBudget, read_counted
+from spillway.yaml_text import NODES_MAX, REPEATED_BYTES_MAX, ValueBudget, read_counted
 
 MANIFEST_BYTES_MAX: Final = 900 * 1024
 """Bound on each object, so that a record stays under 1 MiB."""
@@ -81,12 +82,14 @@ def _parsed(text: str, budget: ValueBudget) -> Any:
         if _is_json(text):
             parsed = json.loads(text, object_pairs_hook=_without_repeats)
         else:
-            parsed = read_counted(
-                text, budget, merged_max=size
-            )  # Their values would be more than _check_extent allows.
+            # More entries would be more values than _check_extent lets in, which is called when they are made.
+            parsed = read_counted(text, budget, merged_max=size)
     except (ValueError, yaml.YAMLError, RecursionError) as error:
         raise _Unreadable(f"neither JSON nor YAML: {str(error)[:200]}") from None
-    _check_extent(parsed, size)
+    repeated = max(0, _check_extent(parsed, size) - size)
+    if not budget.takes_repeated(repeated):
+        expected = f"expected at most {REPEATED_BYTES_MAX} in all that is read together"
+        raise _Unreadable(f"{repeated} bytes that its aliases repeat: {expected}")
     return parsed
 
 
@@ -121,20 +124,46 @@ def canonical(value: object) -> bytes:
         raise RequestError("INVALID_ARGUMENT", f"manifests: not representable as JSON: {error}") from None
 
 
-def _check_extent(parsed: object, size: int) -> None:
-    """Refuses what is nested too deep, and YAML that is far larger when its aliases are followed."""
-    values, waiting = 0, [(parsed, 0)]
-    while waiting:
-        value, depth = waiting.pop()
-        values += 1
+def said_bytes(value: object) -> int:
+    """Of its texts and keys, each as often as an alias says it. For what read_object gave, whose extent is bounded."""
+    return sum(_own_bytes(inner) for inner, _ in _walked(value))
+
+
+def _check_extent(parsed: object, size: int) -> int:
+    """Its said_bytes. Refuses what is nested too deep, and YAML that is far larger when its aliases are followed."""
+    said = 0
+    for values, (value, depth) in enumerate(_walked(parsed), 1):
+        said += _own_bytes(value)
         if depth > DEPTH_MAX:
             raise _Unreadable(f"nested deeper than {DEPTH_MAX}")
         if values > size + 1:  # Every value that is written out takes a byte.
             raise _Unreadable("aliases that repeat more than the text has bytes")
+        if said > MANIFEST_BYTES_MAX:
+            raise _Unreadable(f"more than {MANIFEST_BYTES_MAX} bytes with what its aliases repeat")
+    return said
+
+
+def _walked(parsed: object) -> Iterator[tuple[object, int]]:
+    """Each value and how deep it is, as often as an alias says it. Tuples and sets are YAML's !!pairs and !!set."""
+    waiting = [(parsed, 0)]
+    while waiting:
+        value, depth = waiting.pop()
+        yield value, depth
         if isinstance(value, dict):
             waiting.extend((inner, depth + 1) for inner in value.values())
-        elif isinstance(value, list):
+        elif isinstance(value, list | tuple | set):
             waiting.extend((inner, depth + 1) for inner in value)
+
+
+def _own_bytes(value: object) -> int:
+    """Of a text, of a mapping its keys. Of a number a little less than it is written with."""
+    if isinstance(value, str):
+        return len(value) if value.isascii() else len(value.encode(errors="surrogatepass"))
+    if isinstance(value, int):
+        return value.bit_length() // 4
+    if isinstance(value, bytes):
+        return len(value)
+    return sum(map(_own_bytes, value)) if isinstance(value, dict) else 0
 
 
 def _check_characters(parsed: object, where: str) -> None:

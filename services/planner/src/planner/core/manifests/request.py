@@ -22,7 +22,7 @@ from planner.core.manifests.policy import REPLICAS_MAX
 from planner.core.manifests.templates import KEPT_CHARACTERS_MAX, READ_KEPT_MAX, checked_template
 from planner.core.manifests.terms import check_terms
 from spillway.api import RequestError, invalid
-from spillway.kubernetes.manifest_text import LABEL_NAME, NAME, canonical, check_name, read_object
+from spillway.kubernetes.manifest_text import LABEL_NAME, NAME, canonical, check_name, read_object, said_bytes
 from spillway.kubernetes.pod_shape import convert, matches_labels, selector_of, shape_of
 from spillway.kubernetes.scheduling_spec import LabelSelector
 from spillway.model import Policy, Shape
@@ -95,12 +95,32 @@ class Declaration:
 
 def read_manifests(texts: Sequence[str]) -> Declaration:
     """The declaration in an Apply's manifests. Raises RequestError INVALID_ARGUMENT that names what is wrong."""
-    small = sum(map(len, texts)) <= KEPT_CHARACTERS_MAX
-    return _read_kept(tuple(texts)) if small else _read(texts)
-
-
-def _read(texts: Sequence[str]) -> Declaration:
+    if sum(map(len, texts)) > KEPT_CHARACTERS_MAX:
+        return _read(_objects(texts))
+    kept = _kept(tuple(map(str, texts)))  # Not as ReadManifest, which bears its JSON.
+    if kept.declaration is not None:
+        return kept.declaration
     objects = _objects(texts)
+    small = sum(map(said_bytes, objects)) <= KEPT_CHARACTERS_MAX  # Aliases of YAML say a long text many times.
+    declaration = _read(objects)
+    if small:
+        kept.declaration = declaration
+    return declaration
+
+
+@dataclass(slots=True)
+class _Kept:
+    """What some texts say; None where they are wrong, or say more than is kept."""
+
+    declaration: Declaration | None = None
+
+
+@lru_cache(maxsize=READ_KEPT_MAX)
+def _kept(_: tuple[str, ...]) -> _Kept:
+    return _Kept()
+
+
+def _read(objects: Sequence[dict[str, Any]]) -> Declaration:
     policy_manifests = [entry for entry in objects if entry.get("kind") in POLICY_KINDS]
     if len(policy_manifests) > 1:
         raise invalid("manifests", f"{len(policy_manifests)} {policies.KIND}", f"at most one {policies.KIND}")
@@ -114,9 +134,6 @@ def _read(texts: Sequence[str]) -> Declaration:
     dropped = [warning for manifest in (workload, *dependencies) for warning in _drop_finalizers(manifest)]
     declaration = _declaration(workload, dependencies, read.policy)
     return replace(declaration, warnings=(*read.warnings, *dropped), policy_words=read.words)
-
-
-_read_kept = lru_cache(maxsize=READ_KEPT_MAX)(_read)
 
 
 def _policy(manifests: Sequence[dict[str, Any]], workload: dict[str, Any]) -> propagation.Read:

@@ -16,8 +16,9 @@ from spillway.model import Part, Shape
 
 READ_KEPT_MAX = 512
 KEPT_CHARACTERS_MAX = 16_384
-"""Of so many requests and manifests that were read last, and of none that is larger, what they say is kept. A batch is
-read whole to find templates never seen; then clusters are asked about each, and at last it is decided on, and declared.
+"""Of so many requests and manifests that were read last, and of none that is larger or says more by aliases, what they
+say is kept. A batch is read whole to find templates never seen; then clusters are asked about each, and at last it is
+decided on, and declared.
 """
 
 
