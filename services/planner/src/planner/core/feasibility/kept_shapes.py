@@ -3,8 +3,10 @@
 Only shapes whose fit on a node depends on that node alone are numbered: what looks at other pods is worked out anew.
 """
 
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import lru_cache
+from itertools import chain
 
 import numpy as np
 import numpy.typing as npt
@@ -15,8 +17,19 @@ SHAPES_MAX = 4096
 """Of more, all are forgotten, and those that are asked about come back."""
 RESERVED_MAX = 3 * SHAPES_MAX // 4
 """Of those that are reserved: the rest is for others that are asked about, until all are forgotten again."""
+RESOURCES_MAX = 256
+"""Names of resources, for each of which all shapes have a column. Shapes that ask for others beside these are not kept:
+to forget all in their favour would have everybody's counted anew, as often as anybody asks for names of his own.
+"""
+REASONS_MAX = 1_024
+"""Texts, for each of which there is a count beside all shapes in all clusters; with these many there are, shapes that
+bring another demand are not kept either: each node selector is a text.
+"""
+CHARACTERS_MAX = 32_768
+"""In what a shape says of nodes, each text with some more for itself. Shapes that say more are not kept: 4,096 are."""
 KINDS_WITH_BITS = 63
 """Of more, all others share the last bit, which is never taken away."""
+_TEXT_ITSELF = 50
 NEW = -1
 OPEN = -1
 ABSENT = -2
@@ -31,19 +44,19 @@ class KeptShapes:
     is asked about one shape is beside each other in both.
     demands: what the filters look at, by number; demand: [numbers], that of each shape. kinds: (demand, resources that
     are asked for), which together say on what nodes a shape may ever be; kind: [numbers], bit: of that kind. reasons:
-    texts by number.
+    texts by number. All of them, names of resources and reasons as well, are of the shapes since the last forgetting.
     forgotten: how often all numbers became void.
     """
 
     def __init__(self) -> None:
         self.forgotten = 0
+        self._begin()
+
+    def _begin(self) -> None:
         self.reasons: list[str] = []
         self.resources: dict[str, int] = {}
         self.resource_reason: Int64s = np.zeros(0, np.int64)
         self._reason_ids: dict[str, int] = {}
-        self._begin()
-
-    def _begin(self) -> None:
         self.shapes: list[Shape] = []
         self.demands: list[Shape] = []
         self.kinds: list[tuple[int, tuple[str, ...]]] = []
@@ -67,15 +80,22 @@ class KeptShapes:
         if known != NEW:
             self._last = shape, known
             return known
+        if is_heavy(shape):
+            return None
         if len(self._ids) >= SHAPES_MAX:
             self._begin()
             self.forgotten += 1
-        number = self._ids[shape] = self._add(shape) if is_local(shape) else None
+        number = self._ids[shape] = self._add(shape) if is_local(shape) and self._has_columns(shape) else None
         return number
 
     def has_place(self, shape: Shape) -> bool:
         """Whether asking for its number makes no other void."""
         return shape in self._ids or len(self._ids) < SHAPES_MAX
+
+    def _has_columns(self, shape: Shape) -> bool:
+        if len(self.reasons) >= REASONS_MAX and _demand_key(shape) not in self._demand_ids:
+            return False
+        return len(self.resources.keys() | {name for name, _ in shape.requests}) <= RESOURCES_MAX
 
     def reason(self, text: str) -> int:
         known = self._reason_ids.get(text)
@@ -92,13 +112,7 @@ class KeptShapes:
     def _add(self, shape: Shape) -> int:
         number = len(self.shapes)
         self.shapes.append(shape)
-        for name, _ in shape.requests:
-            if name not in self.resources:
-                self.resources[name] = len(self.resources)
-                self.resource_reason = np.append(self.resource_reason, self.reason(name))
-        wide = max(self.requests.shape[1], len(self.resources))
-        if wide > self.requests.shape[1]:
-            self.requests = np.pad(self.requests, ((0, 0), (0, wide - self.requests.shape[1])))
+        self._name_columns(shape)
         for name, amount in shape.requests:
             self.requests[number, self.resources[name]] = amount
         self.demand[number] = self._demand(shape)
@@ -110,6 +124,17 @@ class KeptShapes:
         self.losses[number, :number] = self.costs[:number, number] = of_others
         return number
 
+    def _name_columns(self, shape: Shape) -> None:
+        new = [name for name, _ in shape.requests if name not in self.resources]
+        if not new:
+            return
+        self.resources |= {name: column for column, name in enumerate(new, len(self.resources))}
+        self.resource_reason = np.append(self.resource_reason, [self.reason(name) for name in new])
+        before = self.requests
+        if len(self.resources) > before.shape[1]:
+            self.requests = np.zeros((len(before), 2 * len(self.resources)), np.int64)
+            self.requests[: len(self.shapes), : before.shape[1]] = before[: len(self.shapes)]
+
     def _kind(self, demand: int, names: tuple[str, ...]) -> int:
         known = self._kind_ids.get((demand, names))
         if known is None:
@@ -118,7 +143,7 @@ class KeptShapes:
         return known
 
     def _demand(self, shape: Shape) -> int:
-        key = (shape.node_selector, shape.node_terms, shape.tolerations, shape.volume_limits)
+        key = _demand_key(shape)
         known = self._demand_ids.get(key)
         if known is None:
             known = self._demand_ids[key] = len(self.demands)
@@ -131,6 +156,10 @@ def bit_of_kind(kind: Int64s) -> npt.NDArray[np.uint64]:
     return bits
 
 
+def _demand_key(shape: Shape) -> object:
+    return shape.node_selector, shape.node_terms, shape.tolerations, shape.volume_limits
+
+
 def is_local(shape: Shape) -> bool:
     """Whether its fit on a node depends on that node's amounts, labels, taints and state alone."""
     terms = (*shape.node_terms, *(term for limit in shape.volume_limits for term in limit.terms))
@@ -141,6 +170,29 @@ def is_local(shape: Shape) -> bool:
     asks = bool(shape.requests) and all(amount > 0 for _, amount in shape.requests)
     looks = shape.apart or shape.near or shape.spread or shape.host_ports or shape.node_name
     return in_order and asks and not (named or looks)
+
+
+def is_heavy(shape: Shape) -> bool:
+    """Whether it says more of nodes than is kept."""
+    left = CHARACTERS_MAX
+    for text in _texts(shape):
+        left -= len(text) + _TEXT_ITSELF
+        if left < 0:
+            return True
+    return False
+
+
+def _texts(shape: Shape) -> Iterator[str]:
+    yield from chain.from_iterable(shape.node_selector)
+    for toleration in shape.tolerations:
+        yield toleration.key
+        yield toleration.value
+    for term in (*shape.node_terms, *(term for limit in shape.volume_limits for term in limit.terms)):
+        for entry in (*term.labels, *term.fields):
+            yield entry.key
+            yield from entry.values
+    yield from shape.volume_claims
+    yield from (name for name, _ in shape.requests)
 
 
 @lru_cache(maxsize=SHAPES_MAX)
