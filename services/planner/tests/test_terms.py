@@ -1,4 +1,4 @@
-"""How much a template may say of where its pods go: each list at its bound, and one above."""
+"""How much a template may say of where its pods go: each list and each text at its bound, and one above."""
 
 from collections.abc import Callable
 from typing import Any
@@ -8,6 +8,7 @@ import pytest
 from planner.core.manifests.request import read_manifests
 from planner.core.manifests.terms import LABELS_MAX, REQUIRED, TERMS_MAX, VALUES_MAX
 from spillway.api import RequestError
+from spillway.kubernetes.label_text import KEY_LENGTH_MAX, LABEL_LENGTH_MAX
 
 from .builders import deployment, texts
 
@@ -46,6 +47,13 @@ def pod_terms(kind: str) -> Callable[[int], Spec]:
     return lambda count: {"affinity": {kind: {REQUIRED: [term] * count}}}
 
 
+def namespaces(count: int) -> Spec:
+    """With as many label keys, so that neither is above by itself."""
+    named, keys = [f"n{number}" for number in range(count // 2)], [f"k{number}" for number in range(count // 2)]
+    term = {"topologyKey": "zone", "namespaces": named[1:], "matchLabelKeys": [*keys, *["k"] * (count % 2)]}
+    return {"affinity": {"podAffinity": {REQUIRED: [term]}}}
+
+
 def labels(count: int) -> Spec:
     return {"nodeSelector": {f"k{number}": "a" for number in range(count)}}
 
@@ -61,6 +69,7 @@ def labels(count: int) -> Spec:
         pytest.param(expressions, LABELS_MAX, "", id="expressions"),
         pytest.param(labels, LABELS_MAX, "", id="labels"),
         pytest.param(values, VALUES_MAX, "", id="values"),
+        pytest.param(namespaces, VALUES_MAX, "", id="namespaces and label keys"),
     ],
 )
 def test_as_much_as_the_bound_may_be_said(spec: Callable[[int], Spec], most: int, field: str) -> None:
@@ -74,3 +83,99 @@ def test_as_much_as_the_bound_may_be_said(spec: Callable[[int], Spec], most: int
         read_manifests(manifest(most + 1))
     assert caught.value.code == "INVALID_ARGUMENT"
     assert caught.value.text.startswith(f"Deployment.spec.template.spec{field}: '{most + 1} ")
+
+
+def selector(place: Callable[[Spec], Spec]) -> tuple[Callable[[str], Spec], Callable[[str], Spec]]:
+    """By the key of one label, and by its value."""
+    return (lambda text: place({"matchLabels": {text: "a"}}), lambda text: place({"matchLabels": {"k": text}}))
+
+
+def of_spread(label_selector: Spec) -> Spec:
+    return {
+        "topologySpreadConstraints": [spread(1)["topologySpreadConstraints"][0] | {"labelSelector": label_selector}]
+    }
+
+
+def of_pods(label_selector: Spec, field: str = "labelSelector") -> Spec:
+    return {"affinity": {"podAffinity": {REQUIRED: [{"topologyKey": "zone", field: label_selector}]}}}
+
+
+def of_term(**fields: Any) -> Spec:
+    term = {"topologyKey": "zone", "labelSelector": {"matchLabels": {"app": "other"}}} | fields
+    return {"affinity": {"podAntiAffinity": {REQUIRED: [term]}}}
+
+
+def node_name(text: str) -> Spec:
+    term = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [text]}]}
+    return {"affinity": {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": [term]}}}}
+
+
+def any_of_pods(*values: str) -> Spec:
+    return of_pods({"matchExpressions": [{"key": "k", "operator": "In", "values": list(values)}]})
+
+
+NODES = f"affinity.nodeAffinity.{REQUIRED}.nodeSelectorTerms[0]"
+PODS, ANTI = f"affinity.podAffinity.{REQUIRED}[0]", f"affinity.podAntiAffinity.{REQUIRED}[0]"
+OF_SPREAD, OF_PODS = selector(of_spread), selector(of_pods)
+KEY, VALUE = KEY_LENGTH_MAX, LABEL_LENGTH_MAX
+
+
+@pytest.mark.parametrize(
+    ("spec", "most", "field"),
+    [
+        pytest.param(lambda text: {"nodeSelector": {text: "a"}}, KEY, "nodeSelector", id="selector's key"),
+        pytest.param(lambda text: {"nodeSelector": {"k": text}}, VALUE, "nodeSelector.k", id="selector's value"),
+        pytest.param(
+            lambda text: {"tolerations": [{"key": text, "operator": "Exists"}]},
+            KEY,
+            "tolerations[0].key",
+            id="toleration's key",
+        ),
+        pytest.param(
+            lambda text: {"tolerations": [{"key": "k", "value": text}]},
+            VALUE,
+            "tolerations[0].value",
+            id="toleration's value",
+        ),
+        pytest.param(
+            lambda text: of_nodes([{"key": text, "operator": "Exists"}]),
+            KEY,
+            f"{NODES}.matchExpressions.key",
+            id="expression's key",
+        ),
+        pytest.param(
+            lambda text: of_nodes([{"key": "k", "operator": "In", "values": ["a", text]}]),
+            VALUE,
+            f"{NODES}.matchExpressions.values",
+            id="expression's value",
+        ),
+        pytest.param(node_name, 253, f"{NODES}.matchFields.values", id="node's name"),
+        pytest.param(OF_PODS[0], KEY, f"{PODS}.labelSelector.matchLabels", id="pods' key"),
+        pytest.param(OF_PODS[1], VALUE, f"{PODS}.labelSelector.matchLabels.k", id="pods' value"),
+        pytest.param(any_of_pods, VALUE, f"{PODS}.labelSelector.matchExpressions.values", id="pods' expression"),
+        pytest.param(
+            lambda text: of_pods({"matchLabels": {"k": text}}, "namespaceSelector"),
+            VALUE,
+            f"{PODS}.namespaceSelector.matchLabels.k",
+            id="namespaces' value",
+        ),
+        pytest.param(OF_SPREAD[0], KEY, "topologySpreadConstraints[0].labelSelector.matchLabels", id="spread's key"),
+        pytest.param(
+            OF_SPREAD[1], VALUE, "topologySpreadConstraints[0].labelSelector.matchLabels.k", id="spread's value"
+        ),
+        pytest.param(lambda text: of_term(topologyKey=text), KEY, f"{ANTI}.topologyKey", id="topology key"),
+        pytest.param(lambda text: of_term(namespaces=[text]), VALUE, f"{ANTI}.namespaces", id="namespace"),
+        pytest.param(lambda text: of_term(matchLabelKeys=[text]), KEY, f"{ANTI}.matchLabelKeys", id="label key"),
+    ],
+)
+def test_a_label_is_as_long_as_kubernetes_lets_it_be(spec: Callable[[str], Spec], most: int, field: str) -> None:
+    def manifest(length: int) -> tuple[str, ...]:
+        made = deployment(2)
+        made["spec"]["template"]["spec"].update(spec("x" * length))
+        return texts(made)
+
+    read_manifests(manifest(most))
+    with pytest.raises(RequestError, match=f"expected at most {most} characters, not {most + 1}$") as caught:
+        read_manifests(manifest(most + 1))
+    assert caught.value.code == "INVALID_ARGUMENT"
+    assert caught.value.text.startswith(f"Deployment.spec.template.spec.{field}: 'xxx")

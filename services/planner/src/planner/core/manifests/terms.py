@@ -1,39 +1,68 @@
 """Bounds for what a pod template says of nodes and of other pods: affinity, spread, tolerations.
 
+They hold for requests alone: what is in a log is read as it is.
 The planner compares each term with each cluster in one step. Without bounds one request would hold up all others.
 Kubernetes bounds only the size of an object: its scheduler looks at one pod at a time.
+How long labels may be is Kubernetes' own bound: an API server refuses longer ones.
 """
 
 from collections.abc import Iterator, Mapping
-from itertools import chain
 from typing import Any, Final
 
 from spillway.api import invalid
+from spillway.kubernetes.label_text import KEY_LENGTH_MAX, LABEL_LENGTH_MAX
 from spillway.kubernetes.pod_shape import convert
-from spillway.kubernetes.scheduling_spec import Affinity, Expression, LabelSelector, SchedulingSpec
+from spillway.kubernetes.scheduling_spec import (
+    Affinity,
+    Expression,
+    LabelSelector,
+    PodAffinity,
+    SchedulingSpec,
+    SpreadConstraint,
+)
 
 TERMS_MAX: Final = 100
 """Entries of each list: tolerations, spread constraints, terms of node affinity and of each kind of pod affinity."""
 LABELS_MAX: Final = 1_000
 """Labels and expressions, in all lists together and in nodeSelector."""
 VALUES_MAX: Final = 10_000
-"""Values in all expressions. So many, because a template may name each node that its pods may run on."""
+"""Values in all expressions, and namespaces and label keys of terms. So many, because a template may name each node
+that its pods may run on.
+"""
+NODE_NAME_LENGTH_MAX: Final = 253
 REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
 
 
+Text = tuple[str, str, int]
+"""A field, what it says, and how many characters that may have."""
+
+
 def check_terms(spec: Mapping[str, Any], where: str) -> None:
-    """spec: of a pod. Raises RequestError INVALID_ARGUMENT that names the field, its count and the bound."""
+    """spec: of a pod. Raises RequestError INVALID_ARGUMENT that names the field, its count or value, and the bound."""
     scheduling = convert(spec, SchedulingSpec, where)
     for field, count in _lists(scheduling):
         if count > TERMS_MAX:
             raise invalid(f"{where}.{field}", f"{count} entries", f"at most {TERMS_MAX}")
-    expressions = list(_expressions(scheduling))
-    matched = sum(len(selector.match_labels) for selector in _selectors(scheduling))
+    expressions = [entry for _, entry in _expressions(scheduling)]
+    matched = sum(len(selector.match_labels) for _, selector in _selectors(scheduling))
     labels = len(expressions) + len(scheduling.node_selector) + matched
-    values = sum(len(entry.values) for entry in expressions)
+    values = sum(len(entry.values) for entry in expressions) + sum(1 for _ in _of_terms(scheduling))
     for count, most, what in ((labels, LABELS_MAX, "labels and expressions"), (values, VALUES_MAX, "values")):
         if count > most:
             raise invalid(where, f"{count} {what} in node selector, affinity and spread", f"at most {most}")
+    for field, text, most in _texts(scheduling):
+        check_length(text, f"{where}.{field}", most)
+
+
+def check_length(text: str, where: str, most: int) -> None:
+    if len(text) > most:
+        raise invalid(where, text, f"at most {most} characters, not {len(text)}")
+
+
+def label_texts(labels: Mapping[str, str], field: str) -> Iterator[Text]:
+    for key, value in labels.items():
+        yield field, key, KEY_LENGTH_MAX
+        yield f"{field}.{key}", value, LABEL_LENGTH_MAX
 
 
 def _lists(scheduling: SchedulingSpec) -> Iterator[tuple[str, int]]:
@@ -43,24 +72,67 @@ def _lists(scheduling: SchedulingSpec) -> Iterator[tuple[str, int]]:
     if affinity.node_affinity.required is not None:
         terms = affinity.node_affinity.required.node_selector_terms
         yield f"affinity.nodeAffinity.{REQUIRED}.nodeSelectorTerms", len(terms)
-    yield f"affinity.podAffinity.{REQUIRED}", len(affinity.pod_affinity.required)
-    yield f"affinity.podAntiAffinity.{REQUIRED}", len(affinity.pod_anti_affinity.required)
+    for field, kind in _pod_affinities(affinity):
+        yield field, len(kind.required)
 
 
-def _selectors(scheduling: SchedulingSpec) -> Iterator[LabelSelector]:
-    pods = chain(scheduling.affinity.pod_affinity.required, scheduling.affinity.pod_anti_affinity.required)
-    given = chain.from_iterable((term.label_selector, term.namespace_selector) for term in pods)
-    spread = (constraint.label_selector for constraint in scheduling.topology_spread_constraints)
-    return (selector for selector in chain(given, spread) if selector is not None)
+def _texts(scheduling: SchedulingSpec) -> Iterator[Text]:
+    yield from label_texts(scheduling.node_selector, "nodeSelector")
+    for index, toleration in enumerate(scheduling.tolerations):
+        yield f"tolerations[{index}].key", toleration.key, KEY_LENGTH_MAX
+        yield f"tolerations[{index}].value", toleration.value, LABEL_LENGTH_MAX
+    for field, selector in _selectors(scheduling):
+        yield from label_texts(selector.match_labels, f"{field}.matchLabels")
+    for field, entry in _expressions(scheduling):
+        most = NODE_NAME_LENGTH_MAX if field.endswith(".matchFields") else LABEL_LENGTH_MAX
+        yield f"{field}.key", entry.key, KEY_LENGTH_MAX
+        yield from ((f"{field}.values", value, most) for value in entry.values)
+    yield from _of_terms(scheduling)
 
 
-def _expressions(scheduling: SchedulingSpec) -> Iterator[Expression]:
-    for selector in _selectors(scheduling):
-        yield from selector.match_expressions
-    yield from _of_nodes(scheduling.affinity)
+def _pod_affinities(affinity: Affinity) -> tuple[tuple[str, PodAffinity], ...]:
+    return (
+        (f"affinity.podAffinity.{REQUIRED}", affinity.pod_affinity),
+        (f"affinity.podAntiAffinity.{REQUIRED}", affinity.pod_anti_affinity),
+    )
 
 
-def _of_nodes(affinity: Affinity) -> Iterator[Expression]:
-    required = affinity.node_affinity.required
-    for term in required.node_selector_terms if required is not None else ():
-        yield from chain(term.match_expressions, term.match_fields)
+def _spread(scheduling: SchedulingSpec) -> Iterator[tuple[str, SpreadConstraint]]:
+    for index, constraint in enumerate(scheduling.topology_spread_constraints):
+        yield f"topologySpreadConstraints[{index}]", constraint
+
+
+def _of_terms(scheduling: SchedulingSpec) -> Iterator[Text]:
+    """Keys and namespaces in terms, beside their selectors."""
+    for field, kind in _pod_affinities(scheduling.affinity):
+        for index, term in enumerate(kind.required):
+            at = f"{field}[{index}]"
+            yield f"{at}.topologyKey", term.topology_key, KEY_LENGTH_MAX
+            yield from ((f"{at}.namespaces", name, LABEL_LENGTH_MAX) for name in term.namespaces)
+            yield from ((f"{at}.matchLabelKeys", key, KEY_LENGTH_MAX) for key in term.match_label_keys)
+            yield from ((f"{at}.mismatchLabelKeys", key, KEY_LENGTH_MAX) for key in term.mismatch_label_keys)
+    for at, constraint in _spread(scheduling):
+        yield f"{at}.topologyKey", constraint.topology_key, KEY_LENGTH_MAX
+        yield from ((f"{at}.matchLabelKeys", key, KEY_LENGTH_MAX) for key in constraint.match_label_keys)
+
+
+def _selectors(scheduling: SchedulingSpec) -> Iterator[tuple[str, LabelSelector]]:
+    for field, kind in _pod_affinities(scheduling.affinity):
+        for index, term in enumerate(kind.required):
+            if term.label_selector is not None:
+                yield f"{field}[{index}].labelSelector", term.label_selector
+            if term.namespace_selector is not None:
+                yield f"{field}[{index}].namespaceSelector", term.namespace_selector
+    for at, constraint in _spread(scheduling):
+        if constraint.label_selector is not None:
+            yield f"{at}.labelSelector", constraint.label_selector
+
+
+def _expressions(scheduling: SchedulingSpec) -> Iterator[tuple[str, Expression]]:
+    for field, selector in _selectors(scheduling):
+        yield from ((f"{field}.matchExpressions", entry) for entry in selector.match_expressions)
+    required = scheduling.affinity.node_affinity.required
+    for index, term in enumerate(required.node_selector_terms if required is not None else ()):
+        at = f"affinity.nodeAffinity.{REQUIRED}.nodeSelectorTerms[{index}]"
+        yield from ((f"{at}.matchExpressions", entry) for entry in term.match_expressions)
+        yield from ((f"{at}.matchFields", entry) for entry in term.match_fields)
