@@ -19,6 +19,7 @@ from planner.core.manifests.kinds import (
     rolls_with,
 )
 from planner.core.manifests.policy import REPLICAS_MAX
+from planner.core.manifests.sizes import check_sizes
 from planner.core.manifests.templates import KEPT_CHARACTERS_MAX, READ_KEPT_MAX, checked_template
 from planner.core.manifests.terms import check_terms
 from spillway.api import RequestError, invalid
@@ -273,6 +274,7 @@ def _check_template(spec: Mapping[str, Any], kind: str) -> None:
     if not isinstance(template.get("metadata") or {}, dict):
         raise invalid(f"{where}.metadata", template["metadata"], "an object")
     _known(template["spec"], POD_SPEC, f"{where}.spec")
+    check_sizes(spec, kind)
     for field_name in ("containers", "initContainers"):
         for index, container in enumerate(_list(template["spec"], field_name, where)):
             path = f"{where}.spec.{field_name}[{index}]"

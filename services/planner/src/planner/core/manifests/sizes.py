@@ -1,0 +1,165 @@
+"""Bounds for how much a pod template holds: containers, variables, volumes, what it refers to, names of resources.
+
+They hold for requests alone: what is in a log is read as it is. A template is read in one step, and again at each
+decision; what it refers to is asked for at clusters, object by object; and of each resource all shapes have a column.
+Lists are counted before anything is looked at one by one.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import chain
+from typing import Any, Final
+
+from planner.core.manifests.terms import LABELS_MAX, check_length, label_texts
+from spillway.api import invalid
+from spillway.kubernetes.label_text import KEY_LENGTH_MAX
+
+OF_POD: Final = {
+    "containers": 200,
+    "initContainers": 200,
+    "ephemeralContainers": 200,
+    "volumes": 500,
+    "resourceClaims": 200,
+    "schedulingGates": 200,
+    "readinessGates": 200,
+    "imagePullSecrets": 200,
+    "hostAliases": 1_000,
+}
+"""Entries of each list of a pod."""
+OF_CONTAINER: Final = {"volumeMounts": 500, "volumeDevices": 500, "resizePolicy": 100}
+"""Entries of each list of each container."""
+OF_ALL_CONTAINERS: Final = {("env", "envFrom"): 1_000, ("ports",): 1_000}
+"""Entries of these lists of all containers together."""
+SOURCES_MAX: Final = 1_000
+"""Sources of all projected volumes together."""
+CLAIM_TEMPLATES_MAX: Final = 500
+RESOURCES_MAX: Final = 64
+"""Names of resources that a pod asks for or is limited in."""
+REFERENCES_MAX: Final = 200
+"""Objects that a template names, also where it can do without them."""
+NAME_LENGTH_MAX: Final = 253
+NAMES: Final = ("nodeName", "priorityClassName", "runtimeClassName", "schedulerName", "serviceAccountName")
+
+CONTAINERS: Final = ("containers", "initContainers", "ephemeralContainers")
+
+
+def check_sizes(spec: Mapping[str, Any], kind: str) -> None:
+    """spec: of a workload, with a template that has a spec. Raises RequestError INVALID_ARGUMENT that names the field,
+    its count or value, and the bound. What is of another form than it should be is for others to refuse.
+    """
+    where, template = f"{kind}.spec.template", spec["template"]
+    pod = template["spec"]
+    _check_count(spec, "volumeClaimTemplates", CLAIM_TEMPLATES_MAX, f"{kind}.spec")
+    _check_labels(spec, kind)
+    for field, most in OF_POD.items():
+        _check_count(pod, field, most, f"{where}.spec")
+    _check_containers(pod, f"{where}.spec")
+    sources = sum(len(_list(_object(volume.get("projected")), "sources")) for volume in _objects(pod, "volumes"))
+    if sources > SOURCES_MAX:
+        raise invalid(f"{where}.spec.volumes.projected.sources", f"{sources} entries", f"at most {SOURCES_MAX}")
+    for field in NAMES:
+        if isinstance(pod.get(field), str):
+            check_length(pod[field], f"{where}.spec.{field}", NAME_LENGTH_MAX)
+    _check_resources(pod, f"{where}.spec")
+    _check_references(pod, f"{where}.spec")
+
+
+def _check_labels(spec: Mapping[str, Any], kind: str) -> None:
+    selector, metadata = _object(spec.get("selector")), _object(spec["template"].get("metadata"))
+    _check_count(selector, "matchExpressions", LABELS_MAX, f"{kind}.spec.selector")
+    for labels, field in (
+        (_object(metadata.get("labels")), f"{kind}.spec.template.metadata.labels"),
+        (_object(selector.get("matchLabels")), f"{kind}.spec.selector.matchLabels"),
+    ):
+        if len(labels) > LABELS_MAX:
+            raise invalid(field, f"{len(labels)} entries", f"at most {LABELS_MAX}")
+        for at, text, most in label_texts(labels, field):
+            if isinstance(text, str):
+                check_length(text, at, most)
+
+
+def _check_containers(pod: Mapping[str, Any], where: str) -> None:
+    for kind in CONTAINERS:
+        for index, container in enumerate(_list(pod, kind)):
+            for field, most in OF_CONTAINER.items():
+                _check_count(_object(container), field, most, f"{where}.{kind}[{index}]")
+    for fields, most in OF_ALL_CONTAINERS.items():
+        count = sum(len(_list(container, field)) for container in _containers(pod) for field in fields)
+        if count > most:
+            named = f"{where}.containers.{' and '.join(fields)}"
+            raise invalid(named, f"{count} entries in all containers", f"at most {most}")
+    for container in _containers(pod):
+        for port in _objects(container, "ports"):
+            for field in ("hostIP", "protocol"):
+                if isinstance(port.get(field), str):
+                    check_length(port[field], f"{where}.containers.ports.{field}", NAME_LENGTH_MAX)
+
+
+def _check_resources(pod: Mapping[str, Any], where: str) -> None:
+    owners = [pod, *_containers(pod)]
+    named = [
+        _object(_object(owner.get("resources")).get(field)) for owner in owners for field in ("requests", "limits")
+    ]
+    names = {name for name in chain(*named, _object(pod.get("overhead"))) if isinstance(name, str)}
+    if len(names) > RESOURCES_MAX:
+        raise invalid(f"{where}.containers.resources", f"{len(names)} names of resources", f"at most {RESOURCES_MAX}")
+    for name in sorted(names):
+        check_length(name, f"{where}.containers.resources", KEY_LENGTH_MAX)
+
+
+def _check_references(pod: Mapping[str, Any], where: str) -> None:
+    found = set(_references(pod))
+    if len(found) > REFERENCES_MAX:
+        what = f"{len(found)} ConfigMaps, Secrets, claims, accounts and classes"
+        raise invalid(where, what, f"at most {REFERENCES_MAX}")
+    for kind, name in sorted(found):
+        check_length(name, f"{where}: the name of a {kind}", NAME_LENGTH_MAX)
+
+
+def _references(pod: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """(kind, name) of what the propagator asks clusters for (its core/manifests), and of what is optional."""
+    for container in _containers(pod):
+        for source in _objects(container, "envFrom"):
+            yield from _named("ConfigMap", source.get("configMapRef"))
+            yield from _named("Secret", source.get("secretRef"))
+        for variable in _objects(container, "env"):
+            source = _object(variable.get("valueFrom"))
+            yield from _named("ConfigMap", source.get("configMapKeyRef"))
+            yield from _named("Secret", source.get("secretKeyRef"))
+    for volume in _objects(pod, "volumes"):
+        yield from _named("PersistentVolumeClaim", volume.get("persistentVolumeClaim"), "claimName")
+        yield from _named("Secret", volume.get("secret"), "secretName")
+        for source in (volume, *_objects(_object(volume.get("projected")), "sources")):
+            yield from _named("ConfigMap", source.get("configMap"))
+            yield from _named("Secret", source.get("secret"))
+    yield from _named("ServiceAccount", pod, "serviceAccountName")
+    yield from _named("PriorityClass", pod, "priorityClassName")
+    yield from _named("RuntimeClass", pod, "runtimeClassName")
+
+
+def _named(kind: str, selector: object, field: str = "name") -> Iterator[tuple[str, str]]:
+    name = _object(selector).get(field)
+    if isinstance(name, str) and name:
+        yield kind, name
+
+
+def _check_count(holder: Mapping[str, Any], field: str, most: int, where: str) -> None:
+    count = len(_list(holder, field))
+    if count > most:
+        raise invalid(f"{where}.{field}", f"{count} entries", f"at most {most}")
+
+
+def _containers(pod: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    return chain.from_iterable(_objects(pod, kind) for kind in CONTAINERS)
+
+
+def _objects(holder: Mapping[str, Any], field: str) -> Iterable[Mapping[str, Any]]:
+    return (entry for entry in _list(holder, field) if isinstance(entry, dict))
+
+
+def _list(holder: Mapping[str, Any], field: str) -> list[Any]:
+    value = holder.get(field)
+    return value if isinstance(value, list) else []
+
+
+def _object(value: object) -> Mapping[str, Any]:
+    return value if isinstance(value, dict) else {}

@@ -1,0 +1,185 @@
+"""How much a pod template may hold: each list at its bound, and one above."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from planner.core.manifests.request import read_manifests
+from planner.core.manifests.sizes import (
+    CLAIM_TEMPLATES_MAX,
+    NAME_LENGTH_MAX,
+    OF_ALL_CONTAINERS,
+    OF_CONTAINER,
+    OF_POD,
+    REFERENCES_MAX,
+    RESOURCES_MAX,
+    SOURCES_MAX,
+)
+from planner.core.manifests.templates import read_template
+from planner.core.manifests.terms import LABELS_MAX
+from spillway.api import RequestError
+from spillway.kubernetes.label_text import KEY_LENGTH_MAX
+from spillway.kubernetes.manifest_text import canonical
+
+from .builders import deployment, statefulset, texts
+
+Manifest = dict[str, Any]
+Make = Callable[[int], Manifest]
+POD = "Deployment.spec.template.spec"
+
+
+def of_pod(**spec: Any) -> Manifest:
+    made = deployment(2)
+    made["spec"]["template"]["spec"].update(spec)
+    return made
+
+
+def of_container(**fields: Any) -> Manifest:
+    return of_pod(containers=[{"name": "a", "image": "b"} | fields])
+
+
+def pod_list(field: str) -> Make:
+    entry = {"image": "b"} if field.lower().endswith("containers") else {"emptyDir": {}} if field == "volumes" else {}
+    return lambda count: of_pod(**{field: [entry | {"name": f"n{number}"} for number in range(count)]})
+
+
+def container_list(field: str) -> Make:
+    return lambda count: of_container(**{field: [{"name": f"n{number}"} for number in range(count)]})
+
+
+def in_two_containers(*lists: str) -> Make:
+    """Half of them in each, which no bound for one container would notice."""
+
+    def make(count: int) -> Manifest:
+        entries = [{"name": f"n{number}", "containerPort": 80} for number in range(count)]
+        first = {"name": "a", "image": "b", lists[0]: entries[: count // 2]}
+        return of_pod(
+            containers=[first], initContainers=[{"name": "c", "image": "b", lists[-1]: entries[count // 2 :]}]
+        )
+
+    return make
+
+
+def sources(count: int) -> Manifest:
+    half = [{"downwardAPI": {}}] * (count // 2)
+    return of_pod(
+        volumes=[
+            {"name": "a", "projected": {"sources": half}},
+            {"name": "b", "projected": {"sources": [*half, *half[: count % 2]]}},
+        ]
+    )
+
+
+def claim_templates(count: int) -> Manifest:
+    return statefulset(1, volumeClaimTemplates=[{"metadata": {"name": f"v{number}"}} for number in range(count)])
+
+
+def labels(count: int) -> Manifest:
+    made = deployment(2)
+    made["spec"]["template"]["metadata"]["labels"] |= {f"l{number}": "a" for number in range(count - 1)}
+    return made
+
+
+def resources(count: int) -> Manifest:
+    """Asked for, limited in and of overhead: each a third."""
+    names = {f"example.com/r{number}": 1 for number in range(count)}
+    thirds = [dict(list(names.items())[start::3]) for start in range(3)]
+    container = {"name": "a", "image": "b", "resources": {"requests": thirds[0], "limits": thirds[1]}}
+    return of_pod(containers=[container], overhead=thirds[2])
+
+
+def references(count: int) -> Manifest:
+    """Of each kind in each of its places, and each twice, which counts once."""
+    names = [f"n{number}" for number in range(count - 3)]
+    makes: list[tuple[str, Callable[[str], Manifest]]] = [
+        ("envFrom", lambda name: {"configMapRef": {"name": name}}),
+        ("envFrom", lambda name: {"secretRef": {"name": name}}),
+        ("env", lambda name: {"name": name, "valueFrom": {"configMapKeyRef": {"name": name, "key": "a"}}}),
+        ("env", lambda name: {"name": name, "valueFrom": {"secretKeyRef": {"name": name, "key": "a"}}}),
+        ("volumes", lambda name: {"name": name, "configMap": {"name": name}}),
+        ("volumes", lambda name: {"name": name, "secret": {"secretName": name}}),
+        ("volumes", lambda name: {"name": name, "persistentVolumeClaim": {"claimName": name}}),
+        ("volumes", lambda name: {"name": name, "projected": {"sources": [{"configMap": {"name": name}}]}}),
+        ("volumes", lambda name: {"name": name, "projected": {"sources": [{"secret": {"name": name}}]}}),
+    ]
+    found: dict[str, list[Manifest]] = {"env": [], "envFrom": [], "volumes": []}
+    for number, name in enumerate(names):
+        field, make = makes[number % len(makes)]
+        found[field] += [make(name), make(name)]
+    volumes, classes = found.pop("volumes"), {"priorityClassName": "p", "runtimeClassName": "r"}
+    containers = [{"name": "a", "image": "b"} | found]
+    return of_pod(containers=containers, volumes=volumes, serviceAccountName="s", **classes)
+
+
+ENV, PORTS = OF_ALL_CONTAINERS
+
+
+@pytest.mark.parametrize(
+    ("make", "most", "field"),
+    [
+        *(pytest.param(pod_list(field), most, f"{POD}.{field}", id=field) for field, most in OF_POD.items()),
+        *(
+            pytest.param(container_list(field), most, f"{POD}.containers[0].{field}", id=field)
+            for field, most in OF_CONTAINER.items()
+        ),
+        pytest.param(in_two_containers(*ENV), OF_ALL_CONTAINERS[ENV], f"{POD}.containers.env and envFrom", id="env"),
+        pytest.param(in_two_containers(*PORTS), OF_ALL_CONTAINERS[PORTS], f"{POD}.containers.ports", id="ports"),
+        pytest.param(sources, SOURCES_MAX, f"{POD}.volumes.projected.sources", id="projected sources"),
+        pytest.param(claim_templates, CLAIM_TEMPLATES_MAX, "StatefulSet.spec.volumeClaimTemplates", id="claims"),
+        pytest.param(labels, LABELS_MAX, "Deployment.spec.template.metadata.labels", id="labels"),
+        pytest.param(resources, RESOURCES_MAX, f"{POD}.containers.resources", id="names of resources"),
+        pytest.param(references, REFERENCES_MAX, POD, id="references"),
+    ],
+)
+def test_a_template_holds_as_much_as_its_bound(make: Make, most: int, field: str) -> None:
+    read_manifests(texts(make(most)))
+    with pytest.raises(RequestError, match=f"expected at most {most}$") as caught:
+        read_manifests(texts(make(most + 1)))
+    assert caught.value.code == "INVALID_ARGUMENT"
+    assert caught.value.text.startswith(f"{field}: '{most + 1} ")
+
+
+def test_what_is_in_a_log_already_is_read_as_before() -> None:
+    """Bounds of requests came after some templates."""
+    template = read_template(canonical(resources(RESOURCES_MAX + 1)), "default")
+    assert len(template.shape.requests) == RESOURCES_MAX + 2, "and its place"
+
+
+def name_of_label(length: int) -> Manifest:
+    made = deployment(2)
+    made["spec"]["template"]["metadata"]["labels"]["k" * length] = "a"
+    return made
+
+
+@pytest.mark.parametrize(
+    ("make", "most", "field"),
+    [
+        pytest.param(name_of_label, KEY_LENGTH_MAX, "Deployment.spec.template.metadata.labels", id="label"),
+        pytest.param(
+            lambda length: of_container(resources={"requests": {"r" * length: 1}}),
+            KEY_LENGTH_MAX,
+            f"{POD}.containers.resources",
+            id="resource",
+        ),
+        pytest.param(
+            lambda length: of_container(envFrom=[{"secretRef": {"name": "s" * length}}]),
+            NAME_LENGTH_MAX,
+            f"{POD}: the name of a Secret",
+            id="reference",
+        ),
+        pytest.param(lambda length: of_pod(nodeName="n" * length), NAME_LENGTH_MAX, f"{POD}.nodeName", id="node"),
+        pytest.param(
+            lambda length: of_container(ports=[{"containerPort": 80, "hostPort": 80, "hostIP": "1" * length}]),
+            NAME_LENGTH_MAX,
+            f"{POD}.containers.ports.hostIP",
+            id="address",
+        ),
+    ],
+)
+def test_names_have_a_bound(make: Make, most: int, field: str) -> None:
+    read_manifests(texts(make(most)))
+    with pytest.raises(RequestError, match=f"expected at most {most} characters, not {most + 1}$") as caught:
+        read_manifests(texts(make(most + 1)))
+    assert caught.value.code == "INVALID_ARGUMENT"
+    assert caught.value.text.startswith(f"{field}: '")
