@@ -15,6 +15,8 @@ from hypothesis import strategies as st
 
 from spillway import api, metrics
 from spillway.api import RequestError
+from spillway.api_scaling import ReportRequest
+from spillway.events_scaling import BacklogObserved, LoadObserved
 from spillway.kubernetes.pod_security import BASELINE
 from spillway.rpc.callers import READING_VERBS, Caller, CallersFile, PodRights, callers_of
 from spillway.rpc.calls import PLANNER, request_bytes
@@ -195,6 +197,17 @@ BATCHES = (
 def test_each_item_of_a_batch_is_a_call_of_the_rate(asked: list[int], expected: list[float]) -> None:
     gate = asking_who(10, 2.0, lambda: 0.0)
     assert [let_in(gate, items) for items in asked] == pytest.approx(expected)
+
+
+def test_each_value_and_backlog_of_a_report_is_a_call_of_the_rate() -> None:
+    gate, caller = asking_who(10, 2.0, lambda: 0.0), Caller("shop")
+    load = LoadObserved("shop", "web", "queue", "", "", "", "", 1, 0, 0, "", "")
+    queue = BacklogObserved("shop", "web", "kafka", "g", "orders", (), 0, "", "")
+    gate.admit(caller, "report", 1)
+    gate.admit_items(caller, ReportRequest((load,)))  # Which is that call.
+    gate.admit_items(caller, ReportRequest((load,) * 6, (queue,) * 4))
+    with pytest.raises(TooManyCalls, match="2 at once, of more than 2 calls a second: try again in 1 s"):
+        gate.admit_items(caller, ReportRequest((load,), (queue,)))
 
 
 @given(

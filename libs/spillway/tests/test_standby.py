@@ -630,6 +630,33 @@ async def test_what_runs_beside_the_service_ends_it_between_two_writes() -> None
 # ── The queue ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
+async def test_between_steps_that_write_nothing_and_leave_something_to_decide_others_are_answered() -> None:
+    made = Brakes(LocalBroker(), "planner-1")
+    steps, answered = 0, 0
+
+    def step(turn: Turn) -> Decisions:
+        nonlocal steps
+        if steps < 100:
+            steps += 1
+            made.standby.requests.asked.set()
+        return Decisions()
+
+    async def answer() -> None:
+        nonlocal answered
+        while steps < 100:
+            answered += 1
+            await asyncio.sleep(0)
+
+    while not made.standby.is_active:
+        await asyncio.sleep(TICK)
+    made.step = step  # type: ignore[method-assign]
+    made.standby.requests.asked.set()
+    async with asyncio.timeout(10):
+        await answer()
+    await made.stop()
+    assert answered > 90
+
+
 async def test_a_group_is_bounded_and_a_batch_is_decided_whole(fleet: Fleet) -> None:
     one = await fleet.active("a")
     requests, batch = one.standby.requests, object()

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
+import hpa.service
 import propagator.settings
 import snapshot.settings
 import vk_bridge.settings
@@ -97,7 +98,9 @@ class InProcess:
         elif kind == "snapshot":
             service = Snapshot(bus, connect, self.snapshot_settings, name, wall_ms=self.wall_ms)
         elif kind == "hpa":
-            service = Hpa(bus, self.hpa_settings, f"{name}@{name}", self.wall_ms, self.asking(name))
+            service = Hpa(
+                bus, self.hpa_settings, f"{name}@{name}", hpa.service.Clocks(self.wall_ms, loop.time), self.asking(name)
+            )
         elif kind == "descheduler":
             service = Descheduler(bus, self.descheduler_settings, f"{name}@{name}", self.wall_ms)
         elif kind == "vk-bridge":

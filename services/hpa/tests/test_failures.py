@@ -10,10 +10,10 @@ from prometheus_client import REGISTRY
 from structlog.testing import capture_logs
 
 from hpa.core.requests.answers import explain
-from hpa.core.scaled import Failed, Scaled
+from hpa.core.scaled import BadPolicy, Failed, Scaled
 from hpa.core.sizing.composing import Case
-from hpa.core.state import BadPolicy, HpaState
-from hpa.service import Hpa
+from hpa.core.state import HpaState
+from hpa.service import Clocks, Hpa
 from hpa.settings import HpaSettings
 from spillway.addresses import LOAD, SCALE_POLICIES
 from spillway.bus import Traces
@@ -120,7 +120,12 @@ def test_a_policy_that_an_error_stops_is_refused_as_one_that_cannot_be_read() ->
 
 
 async def test_what_failed_is_counted_each_time_and_logged_once() -> None:
-    made = Hpa(LocalBus(LocalBroker(), "local-00000001", "spillway/hpa-1"), HpaSettings(), "hpa-1", lambda: 0)
+    made = Hpa(
+        LocalBus(LocalBroker(), "local-00000001", "spillway/hpa-1"),
+        HpaSettings(),
+        "hpa-1",
+        Clocks(lambda: 0, lambda: 0.0),
+    )
     made.state.failed += [Failed(KEY, "the trace", again=False), Failed(KEY, "the trace", again=True)]
     made.state.failed.append(Failed(KEY, "its trace", again=False, topic=LOAD.name))
     before = REGISTRY.get_sample_value("spillway_scale_failed_total") or 0
@@ -137,7 +142,12 @@ async def test_what_failed_is_counted_each_time_and_logged_once() -> None:
 def test_a_decision_and_the_state_behind_it_are_written_together() -> None:
     """Else a crash between them decides the same again, or forgets that it did."""
     world = begun(hpa([external("queue", "10")]), replicas=1)
-    made = Hpa(LocalBus(LocalBroker(), "local-00000001", "spillway/hpa-1"), HpaSettings(), "hpa-1", lambda: at(10))
+    made = Hpa(
+        LocalBus(LocalBroker(), "local-00000001", "spillway/hpa-1"),
+        HpaSettings(),
+        "hpa-1",
+        Clocks(lambda: at(10), lambda: 0.0),
+    )
     made._state, made._has_begun = world.state, True
     made._heard.append(world._append(load("queue", 40, at(10))))
     written = made.step(Turn(NoWriter())).events

@@ -9,7 +9,8 @@ from hpa.core.heard.heard import Heard
 from hpa.core.requests import declaring
 from hpa.core.requests.answers import explain, find, list_policies, policy_reply
 from hpa.core.requests.reporting import accepted
-from hpa.core.state import BadPolicy, HpaState
+from hpa.core.scaled import BadPolicy
+from hpa.core.state import HpaState
 from spillway.addresses import SCALE_POLICIES, Tombstone
 from spillway.api import RequestError
 from spillway.api_scaling import DeclarePolicyRequest, DeletePolicyRequest, GetPolicyRequest, ListPoliciesRequest

@@ -1,26 +1,31 @@
 """What is due together, or left from before a turn, is decided on in slices: no decision depends on their size."""
 
+import json
 from collections import defaultdict
 from dataclasses import replace
-from itertools import count
+from itertools import count, cycle
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from hpa.core.heard.heard import Heard
+from hpa.core.requests import declaring
 from hpa.core.rules import Rules
 from hpa.core.state import ALL, HpaState
-from hpa.service import Hpa
+from hpa.service import Clocks, Hpa
 from hpa.settings import HpaSettings
-from spillway.addresses import LOAD, address_of
+from spillway.addresses import LOAD, address_of, pods_address
+from spillway.api import RequestError
+from spillway.api_scaling import DeclarePolicyRequest
 from spillway.events import Event
 from spillway.events_scaling import LoadObserved, ScaleDecided, ScalePolicyDeclared, ScaleStateChanged
 from spillway.local_bus import LocalBroker, LocalBus
 from spillway.model import Generation
 from spillway.running.standby import Turn
 
-from .world import KAFKA, at, begun, declared, external, hpa, load, own, scaled_object
+from .world import KAFKA, KEY, at, begun, cpu_at, declared, external, hpa, load, own, pods, scaled_object
 
 RULES = Rules(missed_ms=10**9)
 """What was missed is decided on as things are when its slice comes."""
@@ -32,6 +37,7 @@ POLICIES = [
     own(minReplicas=1, calendar=[WINDOW | {"floor": 9}]),
     scaled_object([KAFKA], minReplicaCount=1),
 ]
+POLICIES_OF_PODS = hpa([external("queue", "10"), cpu_at(50)])
 
 
 class Process:
@@ -71,6 +77,11 @@ class Process:
         offset = sum(1 for one in self.log if one.topic == address.topic.name)
         self.log.append(Heard(address.topic.name, 0, offset, address.key, event))
         return self.log[-1]
+
+    def append_gone(self, cluster: str) -> None:
+        address = pods_address(*KEY, cluster)
+        offset = sum(1 for one in self.log if one.topic == address.topic.name)
+        self.log.append(Heard(address.topic.name, 0, offset, address.key, None))
 
     def _write(self, events: list[Event]) -> None:
         for event in (*events, *self.state.unwritten()):
@@ -181,7 +192,7 @@ async def test_what_is_new_is_decided_on_between_slices_of_what_is_due() -> None
     """Ten thousand workloads whose values came together are due together."""
     bus = LocalBus(LocalBroker(), "local-00000001", "spillway/hpa-1")
     clock = [at(0)]
-    made = Hpa(bus, HpaSettings(dues_in_group_max=2), "hpa-1", lambda: clock[0])
+    made = Hpa(bus, HpaSettings(dues_in_group_max=2), "hpa-1", Clocks(lambda: clock[0], lambda: 0.0))
     async with bus.standby_turn("hpa", "hpa-1") as waiting:
         turn = Turn(await waiting.wait())
         made.state.read_whole()
@@ -213,3 +224,145 @@ async def test_what_is_new_is_decided_on_between_slices_of_what_is_due() -> None
 def _record(event: Event, offset: int) -> Heard:
     address = address_of(event)
     return Heard(address.topic.name, 0, offset, address.key, event)
+
+
+# ── Bounded by time ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class Slow:
+    """Steady seconds of which each look takes so much."""
+
+    def __init__(self, seconds: float) -> None:
+        self.now, self.seconds = 0.0, seconds
+
+    def __call__(self) -> float:
+        self.now += self.seconds
+        return self.now
+
+
+def said_once(number: int) -> LoadObserved:
+    return load("queue", 10 * number, at(number / 100))
+
+
+async def test_records_that_take_long_are_decided_on_in_steps_each_of_which_writes_how_far_it_came() -> None:
+    """Else their step takes longer than a transaction may, and whoever has the next turn begins with them again."""
+    bus = LocalBus(LocalBroker(), "local-00000001", "spillway/hpa-1")
+    made = Hpa(bus, HpaSettings(step_seconds=0.25), "hpa-1", Clocks(lambda: at(10), Slow(0.1)))
+    world = begun(POLICIES[0])
+    made._state, made._has_begun = world.state, True
+    await made._hear([_record(said_once(number), number) for number in range(1, 10)], {})
+    reached = []
+    while made._heard:
+        made.standby.requests.asked.clear()
+        decided = made.step(Turn(NoWriter()))
+        (written,) = [one for one in decided.events if isinstance(one, ScaleStateChanged)]
+        reached.append(dict(written.positions)[f"{LOAD.name}/0"])
+        assert made.standby.requests.asked.is_set() == bool(made._heard)
+    assert reached == [4, 7, 10]
+    at_once = begun(POLICIES[0])
+    for number in range(1, 10):
+        at_once.state.hear(_record(said_once(number), number), at(10))
+    assert made.state.decided[KEY].replicas == at_once.state.decided[KEY].replicas > 1
+
+
+async def test_what_a_turn_before_left_of_one_workload_is_decided_on_in_steps_and_before_what_is_new_of_it() -> None:
+    log = [*begun(POLICIES[0]).log, *(_record(said_once(number), number) for number in range(1, 8))]
+    state = Process(ALL, log).state
+    bus = LocalBus(LocalBroker(), "local-00000001", "spillway/hpa-1")
+    made = Hpa(bus, HpaSettings(step_seconds=0.05), "hpa-1", Clocks(lambda: at(10), Slow(0.1)))
+    made._state = state
+    await made._hear([_record(said_once(8), 8)], {})
+    left = []
+    while made._heard:
+        made.step(Turn(NoWriter()))
+        left.append((len(state.scaled[KEY].unseen), len(made._heard)))
+    assert left == [(5, 1), (3, 1), (1, 1), (0, 0)]
+    assert state.inputs[KEY].loads["queue", "", "", "", ""].value_milli == 80_000
+
+
+def test_a_policy_is_not_declared_anew_before_much_that_a_turn_before_left_is_decided_on() -> None:
+    """It would be decided on within the request, all at once."""
+    log = [*begun(POLICIES[0]).log, *(_record(said_once(number), number) for number in range(300))]
+    state = Process(ALL, log).state
+    state.take_turn(lambda: Generation(9, 1), at(10), 0)
+    request = DeclarePolicyRequest(json.dumps(hpa([external("jobs", "10")])))
+    with pytest.raises(RequestError, match="what came before this turn is decided on first") as refused:
+        declaring.declare(state, request, Generation(9, 2), at(10), lambda _: ())
+    assert refused.value.code == "UNAVAILABLE"
+    state.fire(at(10), 250)
+    _, reply = declaring.declare(state, request, Generation(9, 2), at(10), lambda _: ())
+    assert reply.changed
+
+
+LEFT = st.lists(
+    st.tuples(st.sampled_from(["queue", "pods", "gone", "declared"]), st.integers(0, 60), st.integers(0, 20)),
+    min_size=1,
+    max_size=12,
+)
+
+
+@given(left=LEFT, overs=st.lists(st.booleans(), min_size=1, max_size=8), most=st.integers(1, 3))
+def test_no_decision_depends_on_when_the_time_for_what_a_turn_before_left_is_over(
+    left: list[tuple[str, int, int]], overs: list[bool], most: int
+) -> None:
+    whole, sliced = (taking_over(left) for _ in range(2))
+    whole.finish(at(70))
+    asked = cycle([*overs, True])
+    while sliced.state.is_behind:
+        sliced._write(sliced.state.fire(at(70), most, lambda: next(asked)))
+    assert decisions(sliced.log) == decisions(whole.log)
+    assert known_of(sliced) == known_of(whole)
+
+
+def test_what_a_turn_before_left_is_decided_on_by_its_times() -> None:
+    made = taking_over([("pods", 9, 1), ("queue", 5, 1)])
+    made.state.fire(at(9), 1)
+    assert made.state.scaled[KEY].remembered.at_ms == at(5)
+    made.state.fire(at(9), 1)
+    assert made.state.scaled[KEY].remembered.at_ms == at(9)
+
+
+@given(left=LEFT, slices=st.integers(0, 6))
+def test_who_is_killed_within_a_workload_leaves_the_rest_of_it_to_the_next(
+    left: list[tuple[str, int, int]], slices: int
+) -> None:
+    """A state that is written in between says of no record that is still to be decided on that it was."""
+    killed = taking_over(left)
+    for _ in range(slices):
+        killed._write(killed.state.fire(at(70), ALL, lambda: True))
+    scaled = killed.state.scaled[KEY]
+    still = {(one.topic, one.offset) for one in scaled.unseen}
+    after = HpaState(RULES, lambda _: 0)
+    for heard in killed.log:
+        after.follow(heard)
+    after.read_whole()
+    assert still <= {(one.topic, one.offset) for one in after.scaled[KEY].unseen}
+
+
+def known_of(made: Process) -> tuple[object, ...]:
+    """All that decisions go on from; what is written says the same once anything of it is news."""
+    scaled, inputs = made.state.scaled[KEY], made.state.inputs[KEY]
+    return scaled.remembered, scaled.due, inputs.loads, inputs.declared, inputs.clusters.by_name
+
+
+def taking_over(left: list[tuple[str, int, int]]) -> Process:
+    """One that begins its turn with so much of one workload that nobody has decided on."""
+    before = Process(ALL, list(begun(POLICIES_OF_PODS).log))
+    for number, (kind, second, value) in enumerate(left):
+        if kind == "queue":
+            before.append(load("queue", 10 * value, at(second)))
+        elif kind == "pods":
+            before.append(pods(f"c{value % 2}", [50 * value] * 3, at(second), number + 2))
+        elif kind == "gone":
+            before.append_gone(f"c{value % 2}")
+        else:
+            before.append(declared(value + 1))
+    after = Process(ALL, before.log)
+    after.state.take_turn(after._next, at(70), 0)
+    return after
+
+
+class NoWriter:
+    """What a step may know of a writer, which it does not use."""
+
+    epoch = 1

@@ -8,7 +8,8 @@ from typing import Any, Final
 from descheduler.core.state import DeschedulerState
 from descheduler.log import Intake as DeschedulerIntake
 from descheduler.settings import DeschedulerSettings
-from hpa.core.state import BadPolicy, HpaState
+from hpa.core.scaled import BadPolicy
+from hpa.core.state import HpaState
 from hpa.core.stored import Unreadable as UnreadableState
 from hpa.log import Intake as HpaIntake
 from hpa.settings import HpaSettings

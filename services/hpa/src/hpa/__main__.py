@@ -6,12 +6,13 @@ import time
 
 from hpa.collecting import CollectingSettings
 from hpa.connections import read_connections
-from hpa.service import Asking, Hpa
+from hpa.service import Asking, Clocks, Hpa
 from hpa.settings import HpaSettings
 from spillway.kafka.bus import KafkaBus, KafkaSettings
 from spillway.rpc.services import SCALING, RpcServer, RpcSettings
 from spillway.running.process import Process, help_asked, run
 from spillway.running.serving import instance_at, serve
+from spillway.running.steady_clock import steady_seconds
 from spillway.settings import from_environment
 
 PREFIX = "SPILLWAY_HPA_"
@@ -31,7 +32,8 @@ async def main(process: Process) -> None:
     rpc = from_environment(RpcSettings, os.environ, "SPILLWAY_RPC_")
     kafka = from_environment(KafkaSettings, os.environ, "SPILLWAY_KAFKA_")
     async with KafkaBus(kafka, "", f"spillway/hpa/{process.instance}") as bus:
-        hpa = Hpa(bus, settings, instance_at(process, rpc), lambda: time.time_ns() // 1_000_000, asking)
+        clocks = Clocks(lambda: time.time_ns() // 1_000_000, steady_seconds)
+        hpa = Hpa(bus, settings, instance_at(process, rpc), clocks, asking)
         await serve(process, bus, RpcServer(hpa, rpc, SCALING, fleet=bus.fleet), hpa)
 
 

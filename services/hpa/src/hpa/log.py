@@ -3,7 +3,8 @@
 from collections.abc import Awaitable, Callable, Sequence
 
 from hpa.core.heard.heard import INPUTS, Heard
-from hpa.core.state import BadPolicy, HpaState
+from hpa.core.scaled import BadPolicy
+from hpa.core.state import HpaState
 from hpa.core.stored import Unreadable
 from spillway import metrics, tracing
 from spillway.addresses import BACKLOG, LOAD, PODS, SCALE, SCALE_POLICIES, SCALE_STATE, TURNS_HPA, WORKLOADS

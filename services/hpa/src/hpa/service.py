@@ -14,6 +14,7 @@ from hpa.collecting import Collecting, CollectingSettings, unasked
 from hpa.connections import Connections
 from hpa.core.heard.heard import Heard
 from hpa.core.requests import answers, declaring, reporting
+from hpa.core.scaled import IsOver
 from hpa.core.state import HpaState
 from hpa.log import OWN, Intake, follower_into
 from hpa.settings import HpaSettings
@@ -44,18 +45,27 @@ class Asking:
     random: Random = field(default_factory=Random)
 
 
+@dataclass(frozen=True, slots=True)
+class Clocks:
+    """wall_ms: milliseconds of Unix time. steady: seconds that only grow."""
+
+    wall_ms: Callable[[], int]
+    steady: Callable[[], float]
+
+
 class Hpa:
     """Answers spillway.v1.Scaling. Any number of instances follow; the one whose turn it is decides.
 
-    wall_ms: milliseconds of Unix time, to say when something is due, and what is from the future.
+    clocks.wall_ms says when something is due, and what is from the future; clocks.steady, how long a step takes.
     """
 
     def __init__(
-        self, bus: Bus, settings: HpaSettings, instance: str, wall_ms: Callable[[], int], asking: Asking | None = None
+        self, bus: Bus, settings: HpaSettings, instance: str, clocks: Clocks, asking: Asking | None = None
     ) -> None:
         self._bus = bus
         self._settings = settings
-        self._wall_ms = wall_ms
+        self._wall_ms = clocks.wall_ms
+        self._steady = clocks.steady
         self._asking = asking or Asking()
         self._collecting: Collecting | None = None
         self._intake = Intake(self._new_state)
@@ -154,25 +164,37 @@ class Hpa:
     def step(self, turn: Turn) -> Decisions:
         """Decides on what was asked, heard, and due, and on what nobody decided on before this turn.
 
-        Much of the latter two is decided on in slices, between which what is asked and heard is looked at first.
+        Much of it is decided on in slices, between which what is asked and heard is looked at first: a step that took
+        as long as a transaction may would lose the turn, and whoever has it next would lose it by the same records.
         """
         state, decided = self._state, Decisions()
         if not self._has_begun:
             state.take_turn(turn.next_generation, self._wall_ms(), 0)
         self._has_begun = True
         self.standby.requests.decide(turn.next_generation, decided)
-        self._decide_heard(decided)
-        self._add(decided, state.fire(self._wall_ms(), self._settings.dues_in_group_max), tracing.clock_ns())
+        self._decide_heard(decided, self._for_a_while())
+        fired = state.fire(self._wall_ms(), self._settings.dues_in_group_max, self._for_a_while())
+        self._add(decided, fired, tracing.clock_ns())
         if state.is_behind:
             self.standby.requests.asked.set()
         decided.add(state.unwritten())
         return decided
 
-    def _decide_heard(self, decided: Decisions) -> None:
+    def _for_a_while(self) -> IsOver:
+        """Whether step_seconds from now are over."""
+        until = self._steady() + self._settings.step_seconds
+        return lambda: self._steady() >= until
+
+    def _decide_heard(self, decided: Decisions, is_over: IsOver) -> None:
         for _ in range(min(len(self._heard), self._settings.records_in_group_max)):
-            heard, started_ns = self._heard.popleft(), tracing.clock_ns()
+            heard, started_ns = self._heard[0], tracing.clock_ns()
             self._origins.note(heard.workload, heard.trace)
-            self._add(decided, self._state.hear(heard, self._wall_ms()), started_ns)
+            self._add(decided, self._state.see(heard.workload, is_over), started_ns)
+            if self._state.unseen(heard.workload):  # It comes after that.
+                break
+            self._add(decided, self._state.hear(self._heard.popleft(), self._wall_ms()), started_ns)
+            if is_over():
+                break
         self._room.set()
         if self._heard:
             self.standby.requests.asked.set()

@@ -43,6 +43,13 @@ class HpaSettings(StandbySettings):
         100, "decisions that are due, or left from before the turn, made between two looks at what is new", least=1
     )
 
+    step_seconds: float = setting(
+        0.25,
+        "after so long no more of what was heard, and after as long no more of what is due, is decided on before that "
+        "is written, and others are answered",
+        least=0.001,
+    )
+
     def rules(self) -> Rules:
         """The numbers that decisions depend on."""
         return Rules(

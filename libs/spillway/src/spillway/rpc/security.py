@@ -13,6 +13,7 @@ from typing import Annotated
 from msgspec import Meta
 
 from spillway.api import PlanBatchRequest, RequestError
+from spillway.api_scaling import ReportRequest
 from spillway.kubernetes.pod_security import ANY, LEVELS
 from spillway.reasons import TOO_MANY_CALLS
 from spillway.rpc.callers import NOBODY, Caller, Callers, CallersFile
@@ -64,7 +65,7 @@ class RpcSettings:
         ANY, "level of Pod Security that the pods of every caller must be within: any, baseline or restricted"
     )
     requests_per_second: Annotated[float, Meta(gt=0)] = setting(
-        500.0, "calls a second that each caller may make; each item of a PlanBatch is one"
+        500.0, "calls a second that each caller may make; each item of a PlanBatch or a Report is one"
     )
     requests_burst: Annotated[int, Meta(ge=1)] = setting(1000, "calls that a caller may make at once, after a pause")
     concurrent_requests_max: Annotated[int, Meta(ge=1)] = setting(1000, "calls answered at the same time, all callers")
@@ -211,11 +212,13 @@ class Gate:
         self._take(caller, 1, 0)
 
     def admit_items(self, caller: Caller, request: object) -> None:
-        """Of a batch: raises PERMISSION_DENIED for an item's verb, RESOURCE_EXHAUSTED for the rate. Each item counts as
-        a call, the first one as the batch's own, which was let in; not where everybody is the same caller."""
+        """Of a batch or a report: raises PERMISSION_DENIED for an item's verb, RESOURCE_EXHAUSTED for the rate. Each
+        item counts as a call, the first one as the request's own, which was let in; not where everybody is the same
+        caller."""
         check_items(caller, request)
-        if isinstance(request, PlanBatchRequest) and len(request.items) > 1 and not self.is_open:
-            self._take(caller, len(request.items) - 1, 1)
+        items = _items_of(request)
+        if items > 1 and not self.is_open:
+            self._take(caller, items - 1, 1)
 
     def _take(self, caller: Caller, calls: int, taken: int) -> None:
         """taken: calls of the same request that were counted before, and will be again when it is repeated."""
@@ -228,6 +231,12 @@ class Gate:
             what = f"{calls + taken} at once, of " if taken else ""
             text = f"caller {caller.name!r}: {what}more than {rate:g} calls a second: try again in {seconds:.3g} s"
             raise TooManyCalls(text, seconds)
+
+
+def _items_of(request: object) -> int:
+    if isinstance(request, PlanBatchRequest):
+        return len(request.items)
+    return len(request.loads) + len(request.backlogs) if isinstance(request, ReportRequest) else 1
 
 
 class _Bucket:

@@ -286,6 +286,8 @@ class Standby:
                 decided = self._decider.step(turn)
             if not decided.events:  # No transaction says whether it still is this one's turn.
                 self._unproven.keep(decided)
+                if self.requests.asked.is_set():  # The next step begins at once, and nobody was answered yet.
+                    await asyncio.sleep(0)
                 continue
             self._written.clear()
             try:

@@ -53,9 +53,12 @@ class Positions:
     def all_seen(self) -> None:
         self._unseen_from.clear()
 
-    def to_write(self, partition: int) -> dict[str, int]:
-        """The positions for a state that is written now."""
+    def to_write(self, partition: int, unseen: Iterable[Heard] = ()) -> dict[str, int]:
+        """The positions for a state that is written now. unseen: what is still to be decided on of its workload."""
         found = {f"{topic}/{partition}": self._position((topic, partition)) for topic in INPUTS}
+        for heard in unseen:
+            name = f"{heard.topic}/{heard.partition}"
+            found[name] = min(found.get(name, heard.offset), heard.offset)
         self.note(found)
         return found
 

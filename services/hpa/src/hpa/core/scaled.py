@@ -1,6 +1,6 @@
 """A workload with a policy, as hpa knows it: declared, remembered, and not seen yet. Pure."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -9,6 +9,17 @@ from hpa.core.manifests.attached import Attached
 from hpa.core.sizing.composing import NOTHING_REMEMBERED, Due, Remembered, Sized
 from spillway.events_scaling import ScalePolicyDeclared
 from spillway.model import NO_GENERATION, Generation
+
+IsOver = Callable[[], bool]
+"""Whether the time for more decisions is over; asked after each of them, so that one is made in any case."""
+
+
+def never() -> bool:
+    return False
+
+
+class BadPolicy(Exception):
+    """A declared policy that cannot be read; the text says why."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ from hpa.core.manifests.attached import read_attached
 from hpa.core.named import forget_changed, forget_unnamed, is_named, remembered_of
 from hpa.core.positions import Positions
 from hpa.core.rules import Rules
-from hpa.core.scaled import Failed, Refused, Scaled
+from hpa.core.scaled import BadPolicy, Failed, IsOver, Refused, Scaled, never
 from hpa.core.sizing.composing import Case, Due, Sized
 from hpa.core.sizing.sizing import size, trace_of, words_of
 from hpa.core.stored import read_stored, stored_bytes, stored_of
@@ -44,10 +44,6 @@ UNSEEN_LOOK = 1_000
 """So many more records wait of one workload before a standby looks which of them no state needs any more."""
 ALL = 2**62
 """Decisions that are made at once."""
-
-
-class BadPolicy(Exception):
-    """A declared policy that cannot be read; the text says why."""
 
 
 class HpaState:
@@ -224,25 +220,35 @@ class HpaState:
                 heapq.heappush(self._dues, (scaled.due.at_ms, scaled.key))
             if scaled.unseen:
                 self._returned.append(scaled.key)
+                scaled.unseen = in_order(scaled.unseen)
             self.positions.wait_for(scaled.unseen)
-        return self._return(most)[0]
+        return self._return(most, never)[0]
 
     def hear(self, heard: Heard, now_ms: int) -> list[Event]:
         """An input record, in one's turn: what is decided on it. now_ms: the clock, to know the future."""
         self.positions.stand_behind(heard)
         return self._on_input(heard.workload, heard, now_ms) if heard.topic in INPUTS else []
 
-    def fire(self, now_ms: int, most: int = ALL) -> list[Event]:
+    def see(self, key: WorkloadKey, is_over: IsOver) -> list[Event]:
+        """Of a workload what take_turn left, as much as there is time for."""
+        scaled = self.scaled.get(key)
+        return self._see(scaled, ALL, is_over)[0] if scaled is not None and scaled.unseen else []
+
+    def unseen(self, key: WorkloadKey) -> int:
+        """How many records are left of a workload, which come before what is heard of it now."""
+        return len(self.scaled[key].unseen) if key in self.scaled else 0
+
+    def fire(self, now_ms: int, most: int = ALL, is_over: IsOver = never) -> list[Event]:
         """What is due by now_ms, each at its own instant; where that was missed, now.
 
-        Of more than most decisions the rest is made by the next calls. What comes about a workload before finds its
-        rest made first: so but for what was missed, no decision depends on most.
+        Of more than most decisions, or when time is over, the rest is made by the next calls. What comes about a
+        workload before finds its rest made first: so but for what was missed, no decision depends on either.
         """
         self._told_ms = now_ms
-        events, most = self._return(most)
+        events, most = self._return(most, is_over)
         while most > 0 and (scaled := self._next_due()) is not None:
             events += self._evaluate_due(scaled)
-            most -= 1
+            most = 0 if is_over() else most - 1
         return events
 
     @property
@@ -250,25 +256,30 @@ class HpaState:
         """Something is left of what take_turn and fire were to decide."""
         return bool(self._returned) or self._next_due() is not None
 
-    def _return(self, most: int) -> tuple[list[Event], int]:
+    def _return(self, most: int, is_over: IsOver) -> tuple[list[Event], int]:
         """What is decided, and how much may be still."""
         events: list[Event] = []
         while most > 0 and self._returned:
-            scaled = self.scaled.get(self._returned.popleft())
-            if scaled is not None:
-                most -= len(scaled.unseen)
-                events += self._see(scaled)
+            scaled = self.scaled.get(self._returned[0])
+            made, most = self._see(scaled, most, is_over) if scaled is not None and scaled.unseen else ([], most)
+            events += made
+            if scaled is None or not scaled.unseen:
+                self._returned.popleft()
         if not self._returned:
             self.positions.all_seen()
         return events, most
 
-    def _see(self, scaled: Scaled) -> list[Event]:
-        """What the one before has not seen of a workload."""
+    def _see(self, scaled: Scaled, most: int, is_over: IsOver) -> tuple[list[Event], int]:
+        """What the one before has not seen of a workload, and how much may be decided still: 0 once time is over."""
         events: list[Event] = []
-        unseen, scaled.unseen = scaled.unseen, []
-        for heard in in_order(unseen):
+        unseen, scaled.unseen = scaled.unseen, []  # What is decided on finds nothing left before it.
+        for number, heard in enumerate(unseen, 1):
             events += self._on_input(scaled.key, heard, self._turn_ms)
-        return events
+            most = 0 if is_over() else most - 1
+            if most <= 0:
+                scaled.unseen = unseen[number:]
+                break
+        return events, most
 
     def _next_due(self) -> Scaled | None:
         """Who is due first of all by the instant that the clock told last."""
@@ -287,7 +298,7 @@ class HpaState:
 
     def _make_rest(self, scaled: Scaled) -> list[Event]:
         """Of one workload, what take_turn and fire left."""
-        events = self._see(scaled) if scaled.unseen else []
+        events = self._see(scaled, ALL, never)[0] if scaled.unseen else []
         while self._told(scaled):
             events += self._evaluate_due(scaled)
         return events
@@ -502,7 +513,7 @@ class HpaState:
         return (self.current(key), declared.kind, declared.deleting) if declared is not None else (-1, "", False)
 
     def _state_of(self, scaled: Scaled) -> ScaleStateChanged:
-        scaled.positions = self.positions.to_write(self._partition_of("/".join(scaled.key)))
+        scaled.positions = self.positions.to_write(self._partition_of("/".join(scaled.key)), scaled.unseen)
         scaled.generation = self._next()
         stored = stored_of(scaled.remembered, scaled.due, scaled.changed_ms, self._inputs(scaled.key))
         return ScaleStateChanged(

@@ -102,6 +102,7 @@ class Inputs:
 
     loads_from_ms, backlogs_from_ms: of what the policy names, since when it stands for another question than before;
     what was measured earlier answers that one. ahead_ms: clusters whose clock was ahead when they were heard last.
+    Who takes series away puts another dict in the place of loads, or clears it.
     """
 
     declared: Declared | None = None
@@ -111,6 +112,16 @@ class Inputs:
     loads_from_ms: dict[LoadName, int] = field(default_factory=dict)
     backlogs_from_ms: dict[BacklogKey, int] = field(default_factory=dict)
     ahead_ms: dict[str, int] = field(default_factory=dict)
+    _summed: dict[LoadKey, Load] | None = field(default=None, init=False, compare=False, repr=False)
+    """The loads whose names' bytes are kept; another dict's are summed anew when they are asked for."""
+    _names_bytes: int = field(default=0, init=False, compare=False, repr=False)
+
+    @property
+    def names_bytes(self) -> int:
+        """Bytes of the names of all series: names_size(loads), kept as they come and go."""
+        if self._summed is not self.loads or not self.loads:
+            self._summed, self._names_bytes = self.loads, names_size(self.loads)
+        return self._names_bytes
 
     def take_declared(self, declared: Declared | None) -> bool:
         changed, self.declared = declared != self.declared, declared
@@ -156,7 +167,7 @@ class Inputs:
         key = (event.metric, event.object, event.series, event.cluster, event.pod)
         known = self.loads.get(key)
         if known is None:
-            if len(self.loads) >= rules.series_max or names_size((key, *self.loads)) > NAMES_MAX:
+            if len(self.loads) >= rules.series_max or names_size((key,)) + self.names_bytes > NAMES_MAX:
                 return False
             known = Load()
         if event.at_ms < self.loads_from_ms.get(name_of(key), 0):
@@ -168,6 +179,8 @@ class Inputs:
             new = _failed(known, trouble, known.failing_ms or event.at_ms, event.at_ms, polling_ms)
         else:
             new = Load(event.value_milli, event.at_ms, event.window_ms, event.at_ms, source=event.source)
+        if key not in self.loads:
+            self._names_bytes = self.names_bytes + names_size((key,))
         return _put(self.loads, key, known, replace(new, offset=offset))
 
     def take_backlog(self, event: BacklogObserved, offset: int, rules: Rules, polling_ms: int = 0) -> bool:
@@ -197,7 +210,11 @@ class Inputs:
         if len(self.loads) < rules.series_max // 2:
             return
         since = now_ms - rules.forgotten_ms
-        self.loads = {key: load for key, load in self.loads.items() if load.heard_ms > since}
+        old = [key for key, load in self.loads.items() if load.heard_ms <= since]
+        if old:
+            self._names_bytes = self.names_bytes - names_size(old)
+        for key in old:
+            del self.loads[key]
 
     def status_replicas(self, current: int) -> int:
         """Pods that there are, without what a move or a rollout doubles; current where no cluster was heard of."""

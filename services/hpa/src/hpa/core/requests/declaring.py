@@ -21,6 +21,8 @@ from spillway.model import NO_GENERATION, Generation
 Written = Event | Tombstone
 Unasked = Callable[[ScalePolicyDeclared], tuple[str, ...]]
 """What a policy needs to know and hpa does not ask for, for people."""
+UNSEEN_MAX: Final = 100
+"""Records from before the turn that may be decided on within the request that declares a policy anew."""
 NOT_DECLARED: Final = "scaleTargetRef: no workload of that name is declared: it is scaled once it is"
 
 
@@ -46,6 +48,8 @@ def declare(
     if request.plan_only:
         planned = Scaled(replace(event, generation=NO_GENERATION), policy)
         return [], _warned(policy_reply(state, planned, changed=True), warnings)
+    if state.unseen(key) > UNSEEN_MAX:
+        raise RequestError("UNAVAILABLE", f"{'/'.join(key)}: what came before this turn is decided on first; ask again")
     events: list[Written] = []
     for left in [one.key for one in state.attached() if _is_same(one, policy) and one.key != key]:
         state.delete(left)
