@@ -1,4 +1,4 @@
-"""What a real API server says of pods, by dry runs, where it holds them to a level of Pod Security: for tests."""
+"""For tests: which pods a real API server lets in at each level of Pod Security, asked by dry runs."""
 
 import json
 import os
@@ -17,7 +17,7 @@ _WORDS: Final = re.compile(r'[Pp]ods? "([^"]+)" is (?:forbidden|invalid): (.*)')
 
 @dataclass(frozen=True, slots=True)
 class Tried:
-    """let_in: pods as the API server would keep them. refused: its words of others; but of what is no pod at all."""
+    """let_in: the pods, as the API server would keep them. refused: the API server's reason for each other pod."""
 
     let_in: dict[str, dict[str, Any]]
     refused: dict[str, str]
@@ -30,8 +30,8 @@ class PodGate:
     binary: Path
     kubeconfig: Path
 
-    def open(self) -> None:
-        """Make the namespaces; that of `any` bears no label."""
+    def make_namespaces(self) -> None:
+        """One for each level. That of `any` bears no label."""
         for level in LEVELS:
             labels = {} if level == ANY else {ENFORCE_LABEL: level}
             metadata = {"name": level, "labels": labels}

@@ -106,7 +106,7 @@ def pod_gate(kube_binary: Path, tmp_path_factory: pytest.TempPathFactory) -> Ite
     with running_stages(members.stages(), folder / "logs"):
         (member,) = members.members()
         gate = PodGate(kube_binary, member.kubeconfig)
-        gate.open()
+        gate.make_namespaces()
         yield gate
 
 

@@ -230,7 +230,7 @@ def _record(event: Event, offset: int) -> Heard:
 
 
 class Slow:
-    """Steady seconds of which each look takes so much."""
+    """A steady clock on which each reading takes the same number of seconds."""
 
     def __init__(self, seconds: float) -> None:
         self.now, self.seconds = 0.0, seconds

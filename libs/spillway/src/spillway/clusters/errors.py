@@ -19,7 +19,7 @@ class ClusterUnreachable(Exception):
 
     @property
     def text_for_callers(self) -> str:
-        """Without the detail, which may name our files and the cluster's address: that is for the log."""
+        """The reason alone. The detail belongs into the log: it may name a file of ours or the cluster's address."""
         return f"cluster {self.cluster} is unreachable ({self.reason})"
 
 

@@ -15,7 +15,7 @@ from spillway.reasons import TOO_MANY_RUN, TOO_MANY_WATCHES
 from spillway.rpc.callers import Caller
 
 COMPUTED: Final = frozenset(("capacity", "explain", "plan"))
-"""Verbs that are answered by a computation over all clusters, on the loop that answers everybody."""
+"""Verbs whose answer is computed over all clusters. The event loop that computes it answers every other caller, too."""
 
 
 class Share(NamedTuple):

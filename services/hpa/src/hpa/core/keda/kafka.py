@@ -84,7 +84,7 @@ def group_lag(trigger: KafkaTrigger, rows: Sequence[PartitionOffsets], before: C
 
 
 def lag_of(chosen: Sequence[PartitionOffsets], trigger: KafkaTrigger, before: Committed) -> Lag:
-    """The same of partitions that the trigger means, all of them."""
+    """The lag of these partitions. chosen: all partitions that the trigger means, and no other."""
     lags = [(row, *partition_lag(trigger, row, before)) for row in chosen]
     total = sum(lag for _, lag, _ in lags)
     true = sum(with_persistent for _, _, with_persistent in lags)

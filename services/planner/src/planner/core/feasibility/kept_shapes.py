@@ -18,18 +18,19 @@ SHAPES_MAX = 4096
 RESERVED_MAX = 3 * SHAPES_MAX // 4
 """Of those that are reserved: the rest is for others that are asked about, until all are forgotten again."""
 RESOURCES_MAX = 256
-"""Names of resources, for each of which all shapes have a column. Shapes that ask for others beside these are not kept:
-to forget all in their favour would have everybody's counted anew, as often as anybody asks for names of his own.
+"""Names of resources. Each name is a column in an array of all shapes. A shape that asks for one more name is not kept.
+If all shapes were forgotten instead, one caller's new names would have every caller's shapes counted again.
 """
 REASONS_MAX = 1_024
-"""Texts, for each of which there is a count beside all shapes in all clusters; with these many there are, shapes that
-bring another demand are not kept either: each node selector is a text.
+"""Reasons, of which each node selector is one. Each reason has a count for every shape in every cluster. Once there are
+so many, a shape with a new node selector, node affinity or toleration is not kept.
 """
 CHARACTERS_MAX = 32_768
-"""In what a shape says of nodes, each text with some more for itself. Shapes that say more are not kept: 4,096 are."""
+"""Characters of a shape's selectors, tolerations, terms and names. 4,096 shapes are kept, so a longer one is not."""
 KINDS_WITH_BITS = 63
 """Of more, all others share the last bit, which is never taken away."""
 _TEXT_ITSELF = 50
+"""Characters that each text counts for, beside its own: about what the object takes in memory."""
 NEW = -1
 OPEN = -1
 ABSENT = -2
@@ -173,7 +174,7 @@ def is_local(shape: Shape) -> bool:
 
 
 def is_heavy(shape: Shape) -> bool:
-    """Whether it says more of nodes than is kept."""
+    """Whether its texts are longer than CHARACTERS_MAX."""
     left = CHARACTERS_MAX
     for text in _texts(shape):
         left -= len(text) + _TEXT_ITSELF
