@@ -104,26 +104,62 @@ def test_no_file_names_a_registry() -> None:
     assert found == []
 
 
-@pytest.mark.parametrize("forbidden", ["asyncio", "time", "spillway.wire"])
-def test_a_core_that_imports_what_it_must_not_fails_the_check(forbidden: str, tmp_path: Path) -> None:
-    """lint-imports notices an import of IO in a core."""
+CORE = "services/planner/src/planner/core"
+FOLLOWING = "libs/spillway/src/spillway/running/following.py"
+FORBIDDEN = (
+    *(
+        (f"{CORE}/division/votes.py", name)
+        for name in ("asyncio", "pathlib", "tempfile", "time", "urllib", "spillway.wire")
+    ),
+    *((FOLLOWING, name) for name in ("aiohttp", "aiokafka", "grpc", "opentelemetry", "prometheus_client", "redis")),
+    (f"{CORE}/feasibility/quota.py", "planner.core.explaining.witness"),
+    (f"{CORE}/knowledge/holds.py", "planner.core.background.moves"),
+    ("services/hpa/src/hpa/core/rules.py", "hpa.core.sizing"),
+    ("services/snapshot/src/snapshot/core/age.py", "snapshot.core.collection"),
+    ("services/propagator/src/propagator/core/live.py", "propagator.core.reconcile"),
+    ("services/vk-bridge/src/vk_bridge/core/loan.py", "vk_bridge.core.wishes"),
+    ("services/descheduler/src/descheduler/core/rules.py", "descheduler.core.needs"),
+)
+"""Files, and what each must not import."""
+
+
+def test_an_import_that_a_contract_forbids_fails_the_check(tmp_path: Path) -> None:
+    """lint-imports notices each: IO in a core, an outside library past its door, a package above."""
     for folder in ("libs", "services", "cli", "local"):
         ignored = shutil.ignore_patterns("__pycache__", "tests", "kube")
         shutil.copytree(ROOT / folder, tmp_path / folder, ignore=ignored)
     shutil.copy(ROOT / ".importlinter", tmp_path)
-    core = tmp_path / "services" / "planner" / "src" / "planner" / "core" / "division" / "votes.py"
-    core.write_text(core.read_text().replace("import heapq\n", f"import heapq\nimport {forbidden}\n"))
+    for path, name in FORBIDDEN:
+        file = tmp_path / path
+        file.write_text(f"{file.read_text()}\nimport {name}\n")
     found = [str(path) for path in tmp_path.glob("*/*/src")] + [str(path) for path in tmp_path.glob("*/src")]
     result = subprocess.run(
         [Path(sys.executable).with_name("lint-imports"), "--no-cache"],
         cwd=tmp_path,
-        env=os.environ | {"PYTHONPATH": os.pathsep.join(found)},
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(found), "COLUMNS": "200"},
         capture_output=True,
         text=True,
         check=False,
     )
     assert result.returncode != 0
-    assert f"planner.core.division.votes -> {forbidden}" in result.stdout
+    arrows = {(path.partition("src/")[2].removesuffix(".py").replace("/", "."), name) for path, name in FORBIDDEN}
+    assert {arrow for arrow in arrows if " -> ".join(arrow) not in result.stdout} == set()
+
+
+@pytest.mark.parametrize("clock", ["datetime.now(UTC)", "date.today()"])
+def test_a_core_that_asks_a_clock_fails_the_check(clock: str) -> None:
+    """ruff notices a call by its name, in cores alone."""
+    text = f'"""A module."""\n\nfrom datetime import UTC, date, datetime\n\nMOMENTS = (UTC, date, datetime, {clock})\n'
+    for file, is_found in ((f"{CORE}/division/votes.py", True), ("services/planner/src/planner/service.py", False)):
+        result = subprocess.run(
+            [Path(sys.executable).with_name("ruff"), "check", "--select", "TID251", "--stdin-filename", file, "-"],
+            cwd=ROOT,
+            input=text,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert ("TID251" in result.stdout) is is_found
 
 
 # ── Decisions read codes, never sentences ───────────────────────────────────────────────────────────────────────────
@@ -157,8 +193,8 @@ TEXTS_READ = {
         "_rollout_notes": SENTENCE,
     },
     "services/planner/src/planner/core/manifests/policy.py": {"policy_of": LIBRARY},
-    "services/planner/src/planner/core/promised.py": {"_promised_in": SENTENCE},
-    "services/planner/src/planner/core/rollout/turns.py": {"waits_for_room": OWED},
+    "services/planner/src/planner/core/placement/promised.py": {"_promised_in": SENTENCE},
+    "services/planner/src/planner/core/knowledge/turns.py": {"waits_for_room": OWED},
     "services/propagator/src/propagator/core/admission.py": {
         "outcome_of_refusal": KUBERNETES,
         "words_of_refusal": SENTENCE,

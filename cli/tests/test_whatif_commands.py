@@ -10,10 +10,10 @@ import pytest
 from rich.console import Console
 
 from planner import exports
+from planner.core.knowledge.rules import Rules
+from planner.core.knowledge.state import PlannerState
+from planner.core.knowledge.subject import Moment
 from planner.core.requests import decisions
-from planner.core.rules import Rules
-from planner.core.state import PlannerState
-from planner.core.subject import Moment
 from spillway.api import ApplyRequest
 from spillway.columns import NO_NODES, columns_of
 from spillway.events import CapacityChanged, CapacityReported, ClusterJoined, DecisionRecorded

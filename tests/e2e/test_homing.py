@@ -2,7 +2,7 @@
 
 import pytest
 
-from planner.core.moving.allowance import CAUSE_HOME
+from planner.core.knowledge.allowance import CAUSE_HOME
 from spillway.api import ApplyRequest, GetRequest, ScaleRequest
 from spillway_local.fleet_plan import FLEET, deployment
 

@@ -3,7 +3,7 @@
 import looptime  # noqa: F401 - the plugin makes an hour of waiting take milliseconds
 import pytest
 
-from planner.core.division.replaying import replay
+from planner.core.placement.replaying import replay
 from spillway.api import (
     ApplyRequest,
     DeleteRequest,

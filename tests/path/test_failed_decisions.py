@@ -3,11 +3,11 @@
 import looptime  # noqa: F401 - the plugin makes an hour of waiting take milliseconds
 import pytest
 
-from planner.core.moving import aftermath
-from planner.core.moving.aftermath import Step
-from planner.core.state import PlannerState
-from planner.core.subject import Moment
-from planner.core.workload import Workload
+from planner.core.background import aftermath
+from planner.core.background.aftermath import Step
+from planner.core.knowledge.state import PlannerState
+from planner.core.knowledge.subject import Moment
+from planner.core.knowledge.workload import Workload
 from spillway import metrics
 from spillway.api import ApplyRequest, GetRequest, ScaleRequest
 from spillway_local.fleet_plan import deployment

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from prometheus_client import REGISTRY
 
-from planner.core.moving.allowance import CAUSE_HOME
+from planner.core.knowledge.allowance import CAUSE_HOME
 from planner.settings import PlannerSettings
 from spillway.api import GetRequest, ScaleRequest
 from spillway_local.in_process import in_process

@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from planner.core.strategies import karmada, kubeadmiral, webster
-from planner.core.strategies import karmada_selection as selection
-from planner.core.strategies import kubeadmiral_rollout as rollout
+from planner.core.compat import karmada, kubeadmiral, webster
+from planner.core.compat import karmada_selection as selection
+from planner.core.compat import kubeadmiral_rollout as rollout
 
 ROOT = Path(__file__).parents[2]
 FOLDER = next(

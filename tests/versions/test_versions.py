@@ -21,9 +21,9 @@ from descheduler.core.rules import Rules as LendingRules
 from descheduler.core.state import DeschedulerState
 from descheduler.log import WHOLE as DESCHEDULER_TOPICS
 from hpa.core.stored import Stored, read_stored, stored_bytes
+from planner.core.knowledge.rules import Rules
+from planner.core.knowledge.state import PlannerState
 from planner.core.manifests.templates import BadDeclaration
-from planner.core.rules import Rules
-from planner.core.state import PlannerState
 from planner.log import WHOLE as PLANNER_TOPICS
 from spillway.addresses import EVENT_TYPES, EVENTS_BY_TOPIC, TOPICS
 from spillway.columns import NO_NODES

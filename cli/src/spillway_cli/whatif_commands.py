@@ -7,11 +7,11 @@ from typing import Annotated
 import typer
 
 from planner import exports
-from planner.core.division.replaying import NotReplayable, Replayed
-from planner.core.division.replaying import replay as replay_division
 from planner.core.explaining.simulating import Simulation
-from planner.core.recording import CODE_VERSION
-from planner.core.rules import Rules
+from planner.core.knowledge.rules import Rules
+from planner.core.placement.recording import CODE_VERSION
+from planner.core.placement.replaying import NotReplayable, Replayed
+from planner.core.placement.replaying import replay as replay_division
 from spillway import api
 from spillway.events import DecisionRecorded
 from spillway.rpc.services import PlannerClient

@@ -6,8 +6,8 @@ from typing import Any
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from planner.core.division.replaying import Replayed
 from planner.core.explaining.simulating import Simulation
+from planner.core.placement.replaying import Replayed
 from spillway.api import ExportReply
 from spillway.events import DecisionRecorded
 from spillway.texts import counted

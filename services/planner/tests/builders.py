@@ -5,10 +5,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
+from planner.core.background.round import Moments
 from planner.core.feasibility.room import Room
-from planner.core.rules import Rules
-from planner.core.state import PlannerState
-from planner.core.subject import Moment
+from planner.core.knowledge.rules import Rules
+from planner.core.knowledge.state import PlannerState
+from planner.core.knowledge.subject import Moment
 from spillway.addresses import Tombstone
 from spillway.columns import NO_NODES, columns_of
 from spillway.events import CapacityChanged, CapacityReported, ClusterJoined
@@ -196,6 +197,10 @@ class Fleet:
         self.read_on()
         self.sequence += 1
         return Moment(self.now, int(self.now * 1000), Generation(self.epoch, self.sequence))
+
+    def moments(self) -> Moments:
+        """What a round asks for its moments."""
+        return Moments(lambda: self.now, self.moment)
 
     def read_on(self) -> None:
         """All that stands in the log has been read behind what was said of clusters."""

@@ -3,15 +3,13 @@
 from dataclasses import replace
 from typing import Any
 
-from planner.core import placing
-from planner.core.division.replaying import replay
-from planner.core.moving import aftermath, moves
-from planner.core.moving.brakes import Brakes
-from planner.core.moving.homing import Homing
-from planner.core.moving.lent_homes import LentHomes
+from planner.core.background.round import Memory, steps_of_round
+from planner.core.knowledge.brakes import Brakes
+from planner.core.knowledge.rules import Rules
+from planner.core.knowledge.workload import Workload
+from planner.core.placement.replaying import replay
 from planner.core.requests import decisions
-from planner.core.rules import Rules
-from planner.core.workload import Workload
+from planner.settings import PlannerSettings
 from spillway.addresses import Tombstone
 from spillway.api import ApplyRequest, ScaleRequest
 from spillway.events import STATE_ABSENT, STATE_PRESENT, DecisionRecorded, Event, WorkloadObserved
@@ -37,7 +35,7 @@ class HomingWorld:
         self.fleet = Fleet(**{name.replace("-", "_"): [node("a", cores * 1000)] for name, cores in clusters.items()})
         self.fleet.state.rules = rules
         self.fleet.state.brakes = Brakes(rules)
-        self.homing, self.lent_homes = Homing(), LentHomes()
+        self.memory = Memory(PlannerSettings().pace())
         self.lent: dict[str, int] = {}
         self.unready: set[str] = set()
         self.unbound: set[str] = set()
@@ -107,22 +105,8 @@ class HomingWorld:
             self.fleet.state.apply(event, self.fleet.now)
 
     def _step(self) -> None:
-        state, now = self.fleet.state, self.fleet.now
-        aftermath.watch(state, now)
-        wanted = {**moves.wanted(state, now), **self.homing.wanted}
-        self.keep(state.brakes.step(wanted, state.fleet_replicas(), now, int(now * 1000)))
-        for workload in moves.due(state, now, state.brakes):
-            self.keep(moves.next_step(state, workload, self.fleet.moment(), state.brakes).events)
-        for workload, counts in list(aftermath.take_backs(state, self.fleet.moment(), state.brakes)):
-            aftermath.hold(state, workload, counts, now)
-            self.keep(placing.take_back(state, workload, counts, self.fleet.moment()).events)
-        for workload in aftermath.next_waiting(state, now):
-            self.keep(aftermath.try_again(state, workload, self.fleet.moment(), state.brakes).events)
-        for workload in self.homing.due(state, now):
-            self.keep(self.homing.next_step(state, workload, self.fleet.moment(), state.brakes).events)
-        self.keep(tuple(self.lent_homes.step(state, self.homing.overflowed, self.fleet.moment())))
-        for key in list(state.leaving):
-            self.keep(aftermath.settle(state, key, self.fleet.moment()).events)
+        for step in steps_of_round(self.fleet.state, self.memory, self.fleet.moments()):
+            self.keep(tuple(step.events))
 
     def _work(self, cluster: str) -> None:
         """Objects become what is placed, their pods bind and get ready, and one record of this instant says so."""

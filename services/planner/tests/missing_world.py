@@ -7,13 +7,13 @@ Secret is; what has pods keeps them, whatever becomes of it.
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from planner.core import placing
-from planner.core.division.replaying import replay
-from planner.core.moving import aftermath, moves
-from planner.core.moving.allowance import Allowance, Everything
+from planner.core.background import aftermath, moves
+from planner.core.knowledge.allowance import Allowance, Everything
+from planner.core.knowledge.state import PlannerState
+from planner.core.knowledge.workload import Workload
+from planner.core.placement import placing
+from planner.core.placement.replaying import replay
 from planner.core.requests import decisions
-from planner.core.state import PlannerState
-from planner.core.workload import Workload
 from spillway.addresses import Tombstone
 from spillway.api import ApplyRequest, ScaleRequest
 from spillway.events import (

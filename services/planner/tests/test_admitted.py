@@ -9,10 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from planner.core import closing, placing
+from planner.core.background import aftermath
 from planner.core.explaining import explanation
 from planner.core.feasibility.admitted import NOT_ASKED_YET, AdmittedShapes
-from planner.core.moving import aftermath
+from planner.core.knowledge import closing
+from planner.core.placement import placing
 from planner.core.requests import asking, decisions
 from planner.core.requests.answers import capacity
 from spillway.addresses import SHAPES

@@ -8,12 +8,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from planner.core.closing import keep_commands, orphans_to_settle
+from planner.core.background import aftermath, moves
 from planner.core.explaining import explanation
-from planner.core.moving import aftermath, moves
-from planner.core.moving.allowance import Everything
+from planner.core.knowledge.allowance import Everything
+from planner.core.knowledge.closing import keep_commands, orphans_to_settle
+from planner.core.knowledge.workload import is_gone
 from planner.core.requests import adopting, autoscaling, decisions, releasing
-from planner.core.requests.answers import get_workload, is_gone, list_orphans
+from planner.core.requests.answers import get_workload, list_orphans
 from spillway.addresses import WORKLOAD_STATUS, Tombstone
 from spillway.api import (
     AdoptRequest,

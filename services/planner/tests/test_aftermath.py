@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from planner.core import placing
-from planner.core.moving import aftermath, moves
-from planner.core.moving.allowance import Everything
+from planner.core.background import aftermath, moves
+from planner.core.knowledge.allowance import Everything
+from planner.core.placement import placing
 from planner.core.requests import decisions
 from spillway.addresses import Tombstone
 from spillway.api import ApplyRequest, DeleteRequest, RequestError, ScaleRequest

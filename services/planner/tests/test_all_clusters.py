@@ -3,8 +3,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planner.core.all_clusters import Ages, heard_since
-from planner.core.requests.answers import age_ms
+from planner.core.knowledge.ages import age_ms
+from planner.core.knowledge.all_clusters import Ages, heard_since
 from spillway.feasibility.cluster_view import NEVER, ClusterView
 
 from .builders import Fleet, cluster, node

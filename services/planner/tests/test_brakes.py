@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planner.core.moving.allowance import (
+from planner.core.knowledge.allowance import (
     CAUSE_DRAIN,
     CAUSE_FAILOVER,
     CAUSE_LOST,
@@ -17,14 +17,9 @@ from planner.core.moving.allowance import (
     CAUSE_TAKE_BACK,
     Allowance,
 )
-from planner.core.moving.brakes import (
-    CAUSES_CONFIRMED,
-    BrakeEvent,
-    Brakes,
-    Cause,
-)
-from planner.core.rules import Rules
-from planner.core.state import PlannerState
+from planner.core.knowledge.brakes import CAUSES_CONFIRMED, BrakeEvent, Brakes, Cause
+from planner.core.knowledge.rules import Rules
+from planner.core.knowledge.state import PlannerState
 from spillway.addresses import BRAKES, Tombstone, brake_address
 from spillway.events import BrakeReleased, BrakeSet, ConfirmationAsked, ConfirmationGiven
 

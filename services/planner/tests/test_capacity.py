@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
+from planner.core.knowledge.ages import age_ms
+from planner.core.knowledge.timers import Hold
 from planner.core.requests import answers, decisions
-from planner.core.timers import Hold
 from spillway.api import ApplyRequest, CapacityRequest
 from spillway.events import PHASE_CORDONED, SHAPE_ADMITTED, SHAPE_REFUSED, ShapeAdmitted
 from spillway.kubernetes.pod_shape import bare, shape_of, template_digest
@@ -113,7 +114,7 @@ def test_of_all_clusters_it_is_what_each_has_room_for(what: Callable[[Fleet], No
                 room.certain,
                 room.possible,
                 room.limited_by,
-                answers.age_ms(state.clusters[name], fleet.now),
+                age_ms(state.clusters[name], fleet.now),
             )
             for name, groups, room in expected
         ]

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planner.core.strategies import karmada, kubeadmiral, webster
-from planner.core.strategies import karmada_selection as selection
-from planner.core.strategies import kubeadmiral_rollout as rollout
-from planner.core.strategies.karmada import AGGREGATED, DUPLICATED, DYNAMIC_WEIGHT, STATIC_WEIGHT, Candidate, Task
+from planner.core.compat import karmada, kubeadmiral, webster
+from planner.core.compat import karmada_selection as selection
+from planner.core.compat import kubeadmiral_rollout as rollout
+from planner.core.compat.karmada import AGGREGATED, DUPLICATED, DYNAMIC_WEIGHT, STATIC_WEIGHT, Candidate, Task
 
 NAMES = st.sampled_from([f"c{number}" for number in range(12)])
 VOTES = st.dictionaries(NAMES, st.integers(0, 10**6), max_size=12)

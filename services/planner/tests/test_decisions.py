@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from planner.core import placing
-from planner.core.moving import aftermath
+from planner.core.background import aftermath
+from planner.core.knowledge.rules import Rules
+from planner.core.placement import placing
 from planner.core.requests import answers, decisions
 from planner.core.requests.decisions import Decided, Unheard
-from planner.core.rules import Rules
 from spillway.addresses import Tombstone
 from spillway.api import (
     ApplyRequest,

@@ -2,7 +2,7 @@
 
 import pytest
 
-from planner.core.moving import duplicates, moves
+from planner.core.background import duplicates, moves
 from planner.core.requests import decisions, membership
 from spillway.api import ApplyRequest, DeleteRequest, JoinClusterRequest, ScaleRequest
 from spillway.events import PHASE_ACTIVE, PHASE_CORDONED, PHASE_DRAINING, PHASE_LEAVING, PHASE_LOST, BrakeSet

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from planner.core.moving import aftermath
+from planner.core.background import aftermath
 from spillway.events import STATE_REFUSED
 from spillway.model import PodTable
 

@@ -12,8 +12,8 @@ from planner.confined import OTHERS, explanation_seen_by
 from planner.core.explaining import explanation
 from planner.core.explaining.explanation import AGE, BINDS, ENOUGH, HELD, LEAVING, MAXIMUM, PHASE, POLICY, ROOM
 from planner.core.explaining.witness import node_reasons
+from planner.core.knowledge.timers import Hold
 from planner.core.requests import answers, decisions
-from planner.core.timers import Hold
 from spillway.api import (
     ApplyRequest,
     CapacityRequest,

@@ -4,7 +4,7 @@ from math import inf
 
 from prometheus_client import REGISTRY
 
-from planner.core.moving import aftermath
+from planner.core.background import aftermath
 from planner.core.requests import decisions
 from planner.gauges import capacity_ages, hide, show_brakes, show_state
 from spillway.api import ApplyRequest

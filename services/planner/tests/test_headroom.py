@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from planner.core.headroom import Headrooms, Idle, Pace, idle_for
-from planner.core.moving import aftermath
+from planner.core.background import aftermath
+from planner.core.background.headroom import Headrooms, Idle, Pace, idle_for
 from planner.core.requests import autoscaling, decisions, membership
 from spillway.api import ApplyRequest, ScaleRequest, SetClusterPhaseRequest
 from spillway.events_scaling import ScaleDecided, ScalePolicyDeclared

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from planner.core.holds import DECLARED, GONE, TRIED, Holds
-from planner.core.moving import aftermath
+from planner.core.background import aftermath
+from planner.core.knowledge.holds import DECLARED, GONE, TRIED, Holds
+from planner.core.knowledge.timers import Hold
 from planner.core.requests import decisions
-from planner.core.timers import Hold
 from spillway.addresses import Tombstone
 from spillway.api import ApplyRequest, DeleteRequest
 from spillway.events import STATE_ABSENT, ClusterLeft, PodsUnschedulable

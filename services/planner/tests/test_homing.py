@@ -7,14 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from planner.core.background import aftermath, homing
+from planner.core.background.overflow import Overflow, overflow_of
+from planner.core.background.steady import SteadyRoom
+from planner.core.knowledge.allowance import CAUSE_HOME, CAUSE_SETTLED, CAUSE_TAKE_BACK
+from planner.core.knowledge.brakes import Recent
+from planner.core.knowledge.rules import Rules
 from planner.core.manifests.policy import policy_of
-from planner.core.moving import aftermath, homing
-from planner.core.moving.allowance import CAUSE_HOME, CAUSE_SETTLED, CAUSE_TAKE_BACK
-from planner.core.moving.brakes import Recent
-from planner.core.moving.overflow import Overflow, overflow_of
-from planner.core.moving.steady import SteadyRoom
 from planner.core.requests import decisions
-from planner.core.rules import Rules
 from spillway.api import ApplyRequest, MigrateRequest
 from spillway.events import (
     PHASE_ACTIVE,
@@ -222,7 +222,7 @@ def test_who_is_looked_at_are_others_each_time_where_there_are_more() -> None:
     seen = set()
     for _ in range(2):
         world.fleet.now += 1
-        seen |= {workload.key for workload in world.homing.due(world.fleet.state, world.fleet.now)}
+        seen |= {workload.key for workload in world.memory.homing.due(world.fleet.state, world.fleet.now)}
     assert seen == {WEB, ("default", "a"), ("default", "b")}
 
 
@@ -235,7 +235,7 @@ def test_while_somebody_waits_who_may_get_the_room_nobody_goes_home() -> None:
     world.keep((declared, replace(placement, parts=(), unplaced=2)))
     state, now = world.fleet.state, world.fleet.now + 3
     assert [workload.key for workload in aftermath.next_waiting(state, now)] == [("default", "api")]
-    assert world.homing.due(state, now) == []
+    assert world.memory.homing.due(state, now) == []
     world.fleet.now = now
     world.run(3)
     assert (world.kept(("default", "api")), world.kept()) == ({"own-1": 2}, {"own-1": 12})

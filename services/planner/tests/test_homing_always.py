@@ -5,14 +5,14 @@ from collections.abc import Mapping
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from planner.core import placing
-from planner.core.moving import aftermath, moves
-from planner.core.moving.allowance import CAUSE_HOME
-from planner.core.moving.brakes import Brakes
-from planner.core.moving.homing import LOOK_SECONDS, Homing
-from planner.core.moving.overflow import first_tier
-from planner.core.rules import Rules
-from planner.core.workload import Workload
+from planner.core.background import aftermath, moves
+from planner.core.background.homing import LOOK_SECONDS, Homing
+from planner.core.background.overflow import first_tier
+from planner.core.knowledge.allowance import CAUSE_HOME
+from planner.core.knowledge.brakes import Brakes
+from planner.core.knowledge.rules import Rules
+from planner.core.knowledge.workload import Workload
+from planner.core.placement import placing
 from spillway.addresses import Tombstone
 from spillway.events import PHASE_ACTIVE, PHASE_DRAINING, BrakeReleased, BrakeSet, ConfirmationAsked, ConfirmationGiven
 from spillway.model import Part

@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from planner.core.moving.lent_homes import LentHomes
+from planner.core.background.lent_homes import LentHomes
+from planner.core.knowledge.rules import Rules
 from planner.core.requests import decisions
-from planner.core.rules import Rules
 from spillway.api import DeleteRequest
 from spillway.events import PHASE_CORDONED, BrakeReleased, BrakeSet, ClusterLeft
 from spillway.model import NODE_LENT
@@ -142,20 +142,20 @@ def test_deleting_ends_the_need() -> None:
 def test_what_left_since_the_look_needs_nothing() -> None:
     """A home, and then the workload itself, are gone while the last look still names them."""
     world = overflowed(16)
-    state, named = world.fleet.state, world.homing.overflowed
+    state, named = world.fleet.state, world.memory.homing.overflowed
     world.keep((ClusterLeft("own-1"),))
-    world.lent_homes = LentHomes()
-    world.keep(tuple(world.lent_homes.step(state, named, world.fleet.moment())))
+    world.memory.lent_homes = LentHomes()
+    world.keep(tuple(world.memory.lent_homes.step(state, named, world.fleet.moment())))
     assert world.needed() == {}
     del state.workloads[WEB]
     world.fleet.now += 2
-    assert world.lent_homes.step(state, named, world.fleet.moment()) == []
+    assert world.memory.lent_homes.step(state, named, world.fleet.moment()) == []
 
 
 def test_another_turn_finds_the_same() -> None:
     world = overflowed(16)
     said = world.fleet.state.needed[WEB]["own-1"]
-    world.lent_homes = LentHomes()
+    world.memory.lent_homes = LentHomes()
     world.run(3)
     assert world.fleet.state.needed[WEB]["own-1"] is said
     assert world.fleet.state.clusters["own-1"].nodes.state.tolist().count(NODE_LENT) == 1
@@ -193,7 +193,7 @@ def run_unsteadily(world: HomingWorld, seconds: int) -> set[str]:
 def test_each_is_looked_at_in_its_turn_however_often_those_before_it_change() -> None:
     """Two at a look, of five: three looks."""
     world = many_overflowed()
-    world.lent_homes = LentHomes(looked_at_max=2)
+    world.memory.lent_homes = LentHomes(looked_at_max=2)
     assert run_unsteadily(world, 3) == set(NAMES)
     before = {name: world.workload(("default", name)).home_needs for name in NAMES}
     world.lent["own-1"] = 4
@@ -207,7 +207,7 @@ def test_turns_of_one_look_each_begin_at_another_one() -> None:
     world = many_overflowed()
     said: set[str] = set()
     for _ in range(3):
-        world.lent_homes = LentHomes(looked_at_max=2)
+        world.memory.lent_homes = LentHomes(looked_at_max=2)
         world.fleet.state.needed.clear()
         world.fleet.epoch += 1
         said |= run_unsteadily(world, 1)

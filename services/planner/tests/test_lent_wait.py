@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
-from planner.core.division.replaying import replay
-from planner.core.moving import aftermath
+from planner.core.background import aftermath
+from planner.core.knowledge.rules import Rules
+from planner.core.placement.replaying import replay
 from planner.core.requests import braking, decisions
-from planner.core.rules import Rules
 from spillway.api import ApplyRequest, DeleteRequest, FreezeRequest, RequestError, ScaleRequest
 from spillway.api_questions import ExplainRequest
 from spillway.events import CapacityNeeded, DecisionRecorded

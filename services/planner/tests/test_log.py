@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
+from planner.core.knowledge.rules import Rules
+from planner.core.knowledge.state import PlannerState
 from planner.core.manifests.templates import BadDeclaration
 from planner.core.requests import decisions
-from planner.core.rules import Rules
-from planner.core.state import PlannerState
 from planner.log import Intake, follower_into
 from spillway.addresses import CAPACITY_CHANGES, WORKLOADS, Tombstone, capacity_address
 from spillway.api import ApplyRequest

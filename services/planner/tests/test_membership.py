@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from planner.confined import clusters_seen_by
+from planner.core.background import moves
 from planner.core.explaining import exporting
-from planner.core.moving import moves
 from planner.core.requests import answers, braking, decisions, membership, node_list
 from spillway.addresses import Tombstone, brake_address
 from spillway.api import (

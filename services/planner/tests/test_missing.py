@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from planner.core.explaining.explanation import MISSING as BOUND
-from planner.core.moving.allowance import Everything
+from planner.core.knowledge.allowance import Everything
 from planner.core.requests import decisions
 from planner.core.requests.answers import workload_reply
 from spillway.api import (

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from planner.core.moving import aftermath, moves
-from planner.core.moving.allowance import Everything
+from planner.core.background import aftermath, moves
+from planner.core.knowledge.allowance import Everything
 from planner.core.requests import braking, decisions
 from spillway.addresses import Tombstone
 from spillway.api import ApplyRequest, DeleteRequest, ScaleRequest

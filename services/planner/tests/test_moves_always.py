@@ -5,11 +5,11 @@ from dataclasses import dataclass, field, replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from planner.core import placing
-from planner.core.division.replaying import replay
-from planner.core.moving import aftermath, moves
+from planner.core.background import aftermath, moves
+from planner.core.knowledge.workload import Workload
+from planner.core.placement import placing
+from planner.core.placement.replaying import replay
 from planner.core.requests import decisions
-from planner.core.workload import Workload
 from spillway.api import ApplyRequest, ScaleRequest
 from spillway.events import (
     PHASE_ACTIVE,

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from planner.core.division.placement import divide_workload
 from planner.core.division.situation import Division, Held, Situation
 from planner.core.feasibility.room import Room
+from planner.core.manifests.node_group_order import places
 from planner.core.manifests.policy import OWN_FIRST, policy_of
-from planner.core.strategies.node_group_order import places
 from spillway.api import RequestError
 from spillway.events import ClusterJoined
 from spillway.model import SPLIT_CHEAPEST, SPLIT_SOONEST, SPLITS_OF_NODE_GROUPS, NodeGroup, Policy

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planner.core.moving import aftermath, moves
-from planner.core.moving.allowance import Everything
-from planner.core.owners import Owners
+from planner.core.background import aftermath, moves
+from planner.core.knowledge.allowance import Everything
+from planner.core.knowledge.owners import Owners
 from spillway.events import (
     STATE_ABSENT,
     STATE_ENDED,

@@ -2,9 +2,9 @@
 
 from dataclasses import replace
 
+from planner.core.knowledge.rules import Rules
 from planner.core.requests.patience import Patience
 from planner.core.requests.queueing import Place
-from planner.core.rules import Rules
 
 from .builders import Fleet, node
 

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from planner.core.division.placement import divide_workload
 from planner.core.division.situation import Division, Held, Situation
 from planner.core.feasibility.room import Room
+from planner.core.knowledge.allowance import CAUSE_DRAIN
 from planner.core.manifests.policy import OWN_FIRST
-from planner.core.moving.allowance import CAUSE_DRAIN
 from spillway.events import ClusterJoined
 from spillway.model import (
     SPLIT_PACK,

@@ -6,8 +6,8 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from planner.core.rules import Rules
-from planner.core.state import PlannerState
+from planner.core.knowledge.rules import Rules
+from planner.core.knowledge.state import PlannerState
 from planner.projection import HistoryBounds, Projection
 from spillway.bus import Writer
 from spillway.events import DecisionRecorded

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from planner.core.knowledge.rules import Rules
+from planner.core.knowledge.subject import Moment
 from planner.core.requests import autoscaling, decisions
 from planner.core.requests.remembering import PLAIN_BYTES_MAX, remembered_answer, with_answer, without_old
-from planner.core.rules import Rules
-from planner.core.subject import Moment
 from spillway.api import ApplyRequest, PlacementReply, ScaleRequest
 from spillway.dead_letters import outgoing
 from spillway.events import WorkloadDeclared

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from planner.core import placing
-from planner.core.division.replaying import NotReplayable, replay
+from planner.core.placement import placing
+from planner.core.placement.replaying import NotReplayable, replay
 from planner.core.requests import decisions
 from spillway.api import ApplyRequest, DeleteRequest, MigrateRequest, ScaleRequest
 from spillway.events import DecisionRecorded, Event

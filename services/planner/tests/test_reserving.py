@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from planner.core.moving.shares import ceiling_before
-from planner.core.workload import NOT_CREATED
+from planner.core.knowledge.workload import NOT_CREATED
+from planner.core.placement.shares import ceiling_before
 from spillway.events import (
     STATE_ABSENT,
     STATE_NOT_OWNED,

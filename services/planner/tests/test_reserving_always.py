@@ -5,8 +5,8 @@ from dataclasses import dataclass, field, replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from planner.core.moving.shares import ceiling_before
-from planner.core.workload import NOT_CREATED
+from planner.core.knowledge.workload import NOT_CREATED
+from planner.core.placement.shares import ceiling_before
 from spillway.events import STATE_PRESENT, PlacementDecided, TurnTaken, WorkloadObserved
 from spillway.model import Generation, Part
 

@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from planner.core.background import aftermath, moves
 from planner.core.explaining import explanation
+from planner.core.knowledge.allowance import Everything
+from planner.core.knowledge.rollout_list import RolloutList
+from planner.core.knowledge.turns import Standing, figures, next_turn
 from planner.core.manifests.templates import read_template, template_number
-from planner.core.moving import aftermath, moves
-from planner.core.moving.allowance import Everything
 from planner.core.requests import answers, autoscaling, decisions
-from planner.core.rollout.rollout_list import RolloutList
-from planner.core.rollout.turns import Standing, figures, next_turn
 from spillway.addresses import Tombstone
 from spillway.api import (
     ApplyRequest,

@@ -8,14 +8,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from planner import exports
+from planner.core.background import aftermath
 from planner.core.explaining.explanation import explain
 from planner.core.explaining.exporting import events_of
 from planner.core.explaining.simulating import Simulation
+from planner.core.knowledge.rules import Rules
+from planner.core.knowledge.state import PlannerState
 from planner.core.manifests.templates import BadDeclaration
-from planner.core.moving import aftermath
 from planner.core.requests import adopting, answers, autoscaling, braking, decisions, recovering, releasing
-from planner.core.rules import Rules
-from planner.core.state import PlannerState
 from spillway.addresses import SCALE_POLICIES, address_of
 from spillway.api import (
     AdoptRequest,

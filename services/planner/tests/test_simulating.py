@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from planner import exports
 from planner.core.explaining.simulating import Simulation, kept
+from planner.core.knowledge.rules import Rules
+from planner.core.knowledge.state import PlannerState
+from planner.core.knowledge.timers import Hold
 from planner.core.requests import decisions
-from planner.core.rules import Rules
-from planner.core.state import PlannerState
-from planner.core.timers import Hold
 from spillway.api import ApplyRequest, ExportedEvent, ExportReply, RequestError, ScaleRequest
 from spillway.columns import NO_NODES
 from spillway.events import BrakeSet

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from planner.core.strategies.splits import Standing, divide, shrink
+from planner.core.division.splits import Standing, divide, shrink
 from spillway.model import (
     SPLIT_CHEAPEST,
     SPLIT_EVEN,

@@ -6,10 +6,10 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from planner.core.moving import aftermath
+from planner.core.background import aftermath
+from planner.core.knowledge.rules import Rules
+from planner.core.knowledge.state import PlannerState
 from planner.core.requests import answers, decisions
-from planner.core.rules import Rules
-from planner.core.state import PlannerState
 from spillway.api import ApplyRequest, DeleteRequest, ListRequest, RequestError, ScaleRequest
 from spillway.columns import columns_of
 from spillway.events import (

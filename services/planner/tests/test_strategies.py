@@ -6,12 +6,12 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from planner.core.background import aftermath
 from planner.core.division.situation import Division, Held, Situation
 from planner.core.feasibility.room import Room
+from planner.core.knowledge.allowance import CAUSE_DRAIN, CAUSE_FAILOVER
 from planner.core.manifests.policy import ALL_CLUSTERS
-from planner.core.moving import aftermath
-from planner.core.moving.allowance import CAUSE_DRAIN, CAUSE_FAILOVER
-from planner.core.strategies.choice import divider
+from planner.core.placement.choice import divider
 from spillway.events import ClusterJoined
 from spillway.model import (
     STRATEGIES,

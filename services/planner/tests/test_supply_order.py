@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from planner.core import placing
+from planner.core.background.round import Memory, steps_of_round
 from planner.core.manifests.policy import policy_of
-from planner.core.moving import aftermath
 from planner.core.requests import decisions
+from planner.settings import PlannerSettings
 from spillway.api import ApplyRequest, RequestError
 from spillway.lending_marks import LENT_CLUSTER, LENT_NODE, POOL_TAINT, SUPPLY_CLASS, virtual_node_name
 from spillway.model import NODE_LENT, NODE_OWNED, NODE_RECALLED, NodeRow, Policy, Taint
@@ -119,16 +119,13 @@ def bound(fleet: Fleet, count: int) -> None:
 
 
 def pass_time(fleet: Fleet, seconds: int) -> None:
-    """As the planner's turn does it, second by second."""
+    """As the planner does it, second by second."""
+    memory = Memory(PlannerSettings().pace())
     for _ in range(seconds):
         fleet.now += 1
         fleet.beat()
-        aftermath.watch(fleet.state, fleet.now)
-        for workload, counts in list(aftermath.take_backs(fleet.state, fleet.moment())):
-            aftermath.hold(fleet.state, workload, counts, fleet.now)
-            keep(fleet, placing.take_back(fleet.state, workload, counts, fleet.moment()).events)
-        for workload in aftermath.next_waiting(fleet.state, fleet.now):
-            keep(fleet, aftermath.try_again(fleet.state, workload, fleet.moment()).events)
+        for step in steps_of_round(fleet.state, memory, fleet.moments()):
+            keep(fleet, step.events)
 
 
 def recall(fleet: Fleet) -> None:

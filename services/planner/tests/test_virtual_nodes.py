@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from planner.core.moving import moves
+from planner.core.background import moves
 from planner.core.requests.answers import list_clusters
 from spillway.columns import NO_NODES, columns_of
 from spillway.events import PHASE_LEAVING, PHASE_LOST, ClusterLeft

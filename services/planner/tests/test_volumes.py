@@ -5,10 +5,10 @@ from typing import Any
 import pytest
 
 from planner.core.explaining import explanation, exporting
+from planner.core.knowledge.rules import Rules
+from planner.core.knowledge.state import PlannerState
 from planner.core.requests import decisions
 from planner.core.requests.answers import capacity
-from planner.core.rules import Rules
-from planner.core.state import PlannerState
 from spillway.api import ApplyRequest, CapacityRequest, ExplainReply, ExplainRequest, ScaleRequest
 from spillway.columns import NO_NODES
 from spillway.events import CapacityChanged

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from planner.core.feasibility.room import Room
-from planner.core.moving.waiting import Rooms, WaitingList
+from planner.core.knowledge.waiting import Rooms, WaitingList
 from spillway.model import Shape
 
 SHAPE = Shape("shop", (("cpu", 1000), ("pods", 1)))

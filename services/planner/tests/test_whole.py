@@ -6,15 +6,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from planner.core import placing
+from planner.core.background import aftermath, moves
 from planner.core.division.situation import Division, Held, Situation
-from planner.core.division.whole import divide_whole
 from planner.core.feasibility.reservation import reserve
 from planner.core.feasibility.room import Room
+from planner.core.knowledge.allowance import Everything
 from planner.core.manifests.policy import policy_of
 from planner.core.manifests.request import read_manifests
-from planner.core.moving import aftermath, moves
-from planner.core.moving.allowance import Everything
+from planner.core.placement import placing
+from planner.core.placement.whole import divide_whole
 from planner.core.requests import decisions, membership
 from spillway.addresses import Tombstone
 from spillway.api import (

@@ -11,8 +11,8 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from planner.core.knowledge.state import PlannerState
 from planner.core.requests import asking, decisions
-from planner.core.state import PlannerState
 from spillway.addresses import Tombstone
 from spillway.api import ApplyRequest, BatchAnswer, BatchItem, PlanBatchReply, PlanBatchRequest
 from spillway.dead_letters import outgoing

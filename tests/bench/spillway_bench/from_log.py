@@ -12,10 +12,10 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 
+from planner.core.knowledge.rules import Rules
+from planner.core.knowledge.state import PlannerState
 from planner.core.manifests.request import read_manifests
 from planner.core.requests import declaring
-from planner.core.rules import Rules
-from planner.core.state import PlannerState
 from planner.log import WHOLE
 from spillway.addresses import Tombstone
 from spillway.api import CapacityRequest, ListBrakesRequest

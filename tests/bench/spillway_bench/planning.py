@@ -15,14 +15,14 @@ from typing import TypeVar
 
 import numpy as np
 
-from planner.core import placing
 from planner.core.explaining import explanation
+from planner.core.knowledge.rules import Rules
+from planner.core.knowledge.state import PlannerState
+from planner.core.knowledge.subject import Moment, Subject
 from planner.core.manifests.request import read_manifests
 from planner.core.manifests.templates import read_template
+from planner.core.placement import placing
 from planner.core.requests import declaring
-from planner.core.rules import Rules
-from planner.core.state import PlannerState
-from planner.core.subject import Moment, Subject
 from spillway.api import ExplainReply, ExplainRequest
 from spillway.columns import NO_NODES
 from spillway.events import CapacityChanged, CapacityReported, PlacementDecided

@@ -8,8 +8,8 @@ import zstandard
 
 from hpa.core.stored import Unreadable as UnreadableState
 from hpa.core.stored import read_stored
-from planner.core.division.replaying import NotReplayable, read_division
-from planner.core.division.replaying import replay as replay_division
+from planner.core.placement.replaying import NotReplayable, read_division
+from planner.core.placement.replaying import replay as replay_division
 from spillway.addresses import EVENT_TYPES, EVENTS_BY_TOPIC, TOPICS, address_of
 from spillway.columns import columns_of, rows_of
 from spillway.dead_letters import Reading, Stored, outgoing

@@ -13,9 +13,9 @@ from hpa.core.state import HpaState
 from hpa.core.stored import Unreadable as UnreadableState
 from hpa.log import Intake as HpaIntake
 from hpa.settings import HpaSettings
+from planner.core.knowledge.rules import Rules
+from planner.core.knowledge.state import PlannerState
 from planner.core.manifests.templates import BadDeclaration
-from planner.core.rules import Rules
-from planner.core.state import PlannerState
 from planner.exports import export
 from planner.log import Intake as PlannerIntake
 from planner.log import changed_keys

@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 
 from planner.core.explaining import explanation
-from planner.core.subject import Moment
-from planner.core.workload import Workload
+from planner.core.knowledge.subject import Moment
+from planner.core.knowledge.workload import Workload
 from planner.service import Planner
 from sim.cluster import SimCluster
 from sim.core.kinds import Object

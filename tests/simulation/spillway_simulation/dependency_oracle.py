@@ -10,10 +10,10 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from planner.core.feasibility.reservation import carried_out, is_rolling
+from planner.core.knowledge.reserving import shows_found
+from planner.core.knowledge.state import PlannerState
+from planner.core.knowledge.workload import Workload, refused_there, said_missing
 from planner.core.manifests.templates import is_newest
-from planner.core.reserving import shows_found
-from planner.core.state import PlannerState
-from planner.core.workload import Workload, refused_there, said_missing
 from planner.service import Planner
 from spillway.model import Part, WorkloadFacts
 

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 import structlog
 
 from planner.asked import Ask, Decide
+from planner.core.knowledge.state import PlannerState
+from planner.core.knowledge.subject import Moment
 from planner.core.requests import asking
 from planner.core.requests.queueing import place_of
-from planner.core.state import PlannerState
-from planner.core.subject import Moment
 from spillway import metrics
 from spillway.api import ApplyRequest
 from spillway.bus import Record

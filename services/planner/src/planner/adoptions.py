@@ -4,9 +4,9 @@ import asyncio
 from collections.abc import Callable
 
 from planner.asked import Ask
+from planner.core.knowledge.state import PlannerState
+from planner.core.knowledge.subject import Moment
 from planner.core.requests import adopting, recovering
-from planner.core.state import PlannerState
-from planner.core.subject import Moment
 from planner.questions import Inquiry, Questions
 from spillway import api
 from spillway.api import RequestError

@@ -3,9 +3,9 @@
 from collections.abc import Callable, Sequence
 from typing import Protocol, TypeVar
 
+from planner.core.knowledge.state import PlannerState
+from planner.core.knowledge.subject import Moment
 from planner.core.requests.queueing import ANY, Place
-from planner.core.state import PlannerState
-from planner.core.subject import Moment
 from spillway.running.request_queue import Written
 
 T = TypeVar("T")

@@ -4,10 +4,10 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 from planner.confined import explanation_seen_by
-from planner.core.division.replaying import NotReplayable
 from planner.core.explaining import explanation
-from planner.core.state import PlannerState
-from planner.core.subject import Moment
+from planner.core.knowledge.state import PlannerState
+from planner.core.knowledge.subject import Moment
+from planner.core.placement.replaying import NotReplayable
 from spillway.api import ExplainReply, ExplainRequest, RequestError, invalid
 from spillway.events import DecisionRecorded
 from spillway.rpc.security import CALLER

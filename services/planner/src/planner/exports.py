@@ -11,11 +11,11 @@ import msgspec
 
 from planner.core.explaining.exporting import Exported, events_of, held_back, hold_back
 from planner.core.explaining.simulating import rules_without_bounds
+from planner.core.knowledge.rules import Rules
+from planner.core.knowledge.state import PlannerState
+from planner.core.knowledge.workload import check_decidable
 from planner.core.manifests.templates import BadDeclaration
-from planner.core.recording import CODE_VERSION
-from planner.core.rules import Rules
-from planner.core.state import PlannerState
-from planner.core.workload import check_decidable
+from planner.core.placement.recording import CODE_VERSION
 from spillway.addresses import EVENTS_BY_TOPIC
 from spillway.api import ExportedCount, ExportedEvent, ExportReply
 from spillway.events import CapacityChanged, CapacityReported

@@ -2,8 +2,8 @@
 
 from math import inf
 
-from planner.core.moving.brakes import Brakes
-from planner.core.state import PlannerState
+from planner.core.knowledge.brakes import Brakes
+from planner.core.knowledge.state import PlannerState
 from spillway import metrics
 from spillway.scopes import SCOPE_KINDS
 

@@ -3,9 +3,9 @@
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 
+from planner.core.knowledge.state import PlannerState
+from planner.core.knowledge.workload import check_decidable
 from planner.core.manifests.templates import BadDeclaration
-from planner.core.state import PlannerState
-from planner.core.workload import check_decidable
 from spillway import metrics, tracing
 from spillway.addresses import (
     BRAKES,

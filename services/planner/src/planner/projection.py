@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import msgspec
 import structlog
 
+from planner.core.knowledge.state import PlannerState
 from planner.core.requests.answers import workload_reply
-from planner.core.state import PlannerState
 from planner.log import changed_keys
 from spillway.addresses import DECISIONS
 from spillway.bus import Batch, Bus, BusUnavailable, Offsets, Record, reached

@@ -13,19 +13,15 @@ from planner.admissions import Admissions
 from planner.adoptions import Adoptions
 from planner.asked import Decide, T
 from planner.confined import clusters_seen_by
-from planner.core import placing
-from planner.core.all_clusters import heard_since
-from planner.core.headroom import Headrooms
-from planner.core.moving import aftermath, duplicates, moves
-from planner.core.moving.aftermath import Step
-from planner.core.moving.homing import Homing
-from planner.core.moving.lent_homes import LentHomes
+from planner.core.background import aftermath
+from planner.core.background.round import Memory, Moments, RoundStep, StepKind, retry_workloads, steps_of_round
+from planner.core.knowledge.all_clusters import heard_since
+from planner.core.knowledge.state import PlannerState
+from planner.core.knowledge.subject import Moment
 from planner.core.requests import answers, autoscaling, braking, decisions, membership, node_list, releasing
 from planner.core.requests.decisions import Undecided, Unheard
 from planner.core.requests.patience import Asked, Patience
 from planner.core.requests.queueing import ANY, FIRST, Place, place_of
-from planner.core.state import PlannerState
-from planner.core.subject import Moment
 from planner.explanations import Explanations
 from planner.failed_decisions import FailedDecisions
 from planner.gauges import capacity_ages, hide, show_brakes, show_state
@@ -82,8 +78,7 @@ class Planner:
         self._looked_at = 0.0
         self._lowest_asked: int | None = None
         self._scaled_by = tracing.Origins[WorkloadKey]()
-        self._homing, self._lent_homes = Homing(), LentHomes()
-        self._headrooms = Headrooms(settings.pace())
+        self._memory = Memory(settings.pace())
         self._failed = FailedDecisions(clocks.steady, settings.failed_pause_seconds)
         self._patience = Patience(
             settings.rules(), settings.request_seconds, settings.asked_again_seconds, settings.requests_waiting_max
@@ -133,7 +128,7 @@ class Planner:
         await self._hear_clusters()
         self._intake.writing = True
         self._projection.begin()
-        self._homing, self._lent_homes = Homing(), LentHomes()
+        self._memory = Memory(self._settings.pace())
         log.info("turn taken", epoch=turn.epoch, workloads=len(self.state.workloads))
 
     async def _prove_words(self) -> None:
@@ -198,8 +193,7 @@ class Planner:
         self._projection.wrote(events)
 
     def step_down(self) -> None:
-        """The next life has another state, and says again what is idle."""
-        self._headrooms = Headrooms(self._settings.pace())
+        """Gauges show the state of the instance that leads from here on."""
         hide()
 
     def _autoscale(self, turn: Turn, decided: Decisions) -> None:
@@ -225,62 +219,16 @@ class Planner:
 
     def _look_after(self, turn: Turn) -> list[Written]:
         """What follows from the fleet and from time, with no request."""
-        state = self.state
         events: list[Written] = []
-        asked_again = self.standby.requests.ask_again()
-        for key in filter(state.workloads.__contains__, self._failed.ended()):
-            state.waiting.retry(key)
-            state.rollouts.retry(key)
-        aftermath.watch(state, self._clocks.steady())
-        events.extend(self._move(turn))
-        for workload, counts in list(aftermath.take_backs(state, self._moment(turn), state.brakes)):
-            moment = self._moment(turn)
-            aftermath.hold(state, workload, counts, moment.now)
-            taken = self._failed.events_of(workload.key, partial(placing.take_back, state, workload, counts, moment))
-            if taken:
-                log.info("replicas taken back", workload="/".join(workload.key), replicas=counts)
-            for cluster, count in counts.items() if taken else ():
-                metrics.TAKE_BACKS.labels(cluster).inc(count)
-            events.extend(self._apply(taken))
-        for workload, counts, missing in list(aftermath.lack_what_they_need(state, self._moment(turn), state.brakes)):
-            waits = partial(placing.await_missing, state, workload, counts, missing, self._moment(turn))
-            log.info("replicas wait for what is missing", workload="/".join(workload.key), replicas=counts)
-            events.extend(self._apply(self._failed.events_of(workload.key, waits)))
-        for workload in aftermath.next_waiting(state, self._clocks.steady(), asked_again > 0):
-            again = partial(aftermath.try_again, state, workload, self._moment(turn), state.brakes)
-            events.extend(self._apply(self._failed.events_of(workload.key, again)))
-        for key in state.rollouts.due(state.rules.replans_max):
-            on = partial(aftermath.roll_on, state, state.workloads[key], self._moment(turn))
-            events.extend(self._apply(self._failed.events_of(key, on)))
-        for workload in self._homing.due(state, self._clocks.steady()):
-            events.extend(self._moved(self._homing.next_step(state, workload, self._moment(turn), state.brakes)))
-        events.extend(self._apply(self._lent_homes.step(state, self._homing.overflowed, self._moment(turn))))
-        events.extend(self._apply(aftermath.needs_met(state, self._moment(turn))))
-        for key in list(state.leaving):
-            settled = partial(aftermath.settle, state, key, self._moment(turn))
-            events.extend(self._apply(self._failed.events_of(key, settled)))
-        events.extend(self._apply(moves.left(state)))
-        events.extend(self._headrooms.step(state, self._moment(turn)))
-        show_state(state)
-        show_brakes(state.brakes)
+        undecided = self.standby.requests.ask_again() > 0
+        retry_workloads(self.state, self._failed.ended())
+        moments = Moments(self._clocks.steady, lambda: self._moment(turn))
+        for step in steps_of_round(self.state, self._memory, moments, self._failed.events_of, undecided):
+            _tell_of_step(step)
+            events.extend(self._apply(step.events))
+        show_state(self.state)
+        show_brakes(self.state.brakes)
         return events
-
-    def _move(self, turn: Turn) -> list[Written]:
-        """What is to move that nobody asked to move by name, as far as the brakes let it."""
-        state, moment = self.state, self._moment(turn)
-        events = [one for step in duplicates.steps(state, lambda: self._moment(turn)) for one in self._moved(step)]
-        wanted = {**moves.wanted(state, moment.now), **self._homing.wanted}
-        asked = state.brakes.step(wanted, state.fleet_replicas() if wanted else 0, moment.now, moment.wall_ms)
-        events.extend(self._apply(asked))
-        for workload in moves.due(state, moment.now, state.brakes):
-            step = moves.next_step(state, workload, self._moment(turn), state.brakes)
-            events.extend(self._moved(step))
-        return events
-
-    def _moved(self, step: Step) -> Sequence[Written]:
-        if step.events:
-            log.info("replicas moved", workload="/".join(step.key), cause=step.cause)
-        return self._apply(step.events)
 
     def _apply(self, events: Sequence[Written]) -> Sequence[Written]:
         for event in events:
@@ -487,3 +435,19 @@ class Planner:
     def _sent_back(self, asked: Asked, now: float, why: str) -> RequestError:
         self._patience.sent_back(asked, now)
         return RequestError("UNAVAILABLE", f"{why}: {RETRY}", reasons.NOT_DECIDED_YET)
+
+
+def _tell_of_step(step: RoundStep) -> None:
+    """For people, what no request asked for."""
+    if not step.events:
+        return
+    workload, replicas = "/".join(step.key), dict(step.replicas)
+    match step.kind:
+        case StepKind.TAKEN_BACK:
+            log.info("replicas taken back", workload=workload, replicas=replicas)
+            for cluster, count in replicas.items():
+                metrics.TAKE_BACKS.labels(cluster).inc(count)
+        case StepKind.WAITS_FOR_MISSING:
+            log.info("replicas wait for what is missing", workload=workload, replicas=replicas)
+        case StepKind.MOVED | StepKind.MOVED_TO_OTHER_NAME | StepKind.SENT_HOME:
+            log.info("replicas moved", workload=workload, cause=step.cause)

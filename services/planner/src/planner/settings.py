@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
-from planner.core.headroom import Pace
-from planner.core.rules import Rules
+from planner.core.background.headroom import Pace
+from planner.core.knowledge.rules import Rules
 from planner.projection import HistoryBounds
 from spillway.running.standby import StandbySettings
 from spillway.settings import setting

@@ -6,8 +6,9 @@ import json
 import zlib
 from collections.abc import AsyncIterator, Iterable
 
-from planner.core.requests.answers import is_gone, workload_reply
-from planner.core.state import PlannerState
+from planner.core.knowledge.state import PlannerState
+from planner.core.knowledge.workload import is_gone
+from planner.core.requests.answers import workload_reply
 from planner.log import WATCHED, changed_keys
 from spillway.api import RequestError, WatchReply, WatchRequest, invalid
 from spillway.bus import Bus, NoLog, Offsets, OtherFleet, Record, reached

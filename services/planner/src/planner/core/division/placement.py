@@ -6,10 +6,10 @@ from typing import overload
 
 from planner.core.division import words
 from planner.core.division.situation import FROZEN, Division, Situation
+from planner.core.division.splits import BY_ROOM, Standing, divide, shrink
 from planner.core.feasibility.fleet_rooms import FleetRooms
+from planner.core.knowledge.allowance import CAUSE_POLICY
 from planner.core.manifests.policy import Clusters, TierClusters, clusters_of_tiers, weights_of
-from planner.core.moving.allowance import CAUSE_POLICY
-from planner.core.strategies.splits import BY_ROOM, Standing, divide, shrink
 from spillway.model import ClusterInput, ClusterLimit, Tier
 
 

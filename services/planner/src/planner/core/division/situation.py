@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from planner.core.division import words
 from planner.core.feasibility.room import Room
-from planner.core.moving.allowance import CAUSE_FAILOVER, CAUSE_LOST, CAUSE_POLICY
+from planner.core.knowledge.allowance import CAUSE_FAILOVER, CAUSE_LOST, CAUSE_POLICY
 from spillway.events import ClusterJoined
 from spillway.model import ClusterInput, Policy
 from spillway.texts import counted

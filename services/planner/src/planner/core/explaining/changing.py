@@ -7,14 +7,14 @@ for that change. Found by halving: with a little less of the change the answer i
 from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
-from planner.core.division.dividing import How, divide
 from planner.core.division.placement import clusters_by_tier
 from planner.core.division.situation import Division
 from planner.core.explaining.supposing import Supposition, copies_of
-from planner.core.explaining.witness import shown
 from planner.core.feasibility.kept_shapes import is_local
-from planner.core.state import PlannerState
-from planner.core.subject import Moment, Subject
+from planner.core.feasibility.quantities import quantity
+from planner.core.knowledge.state import PlannerState
+from planner.core.knowledge.subject import Moment, Subject
+from planner.core.placement.dividing import How, divide
 from spillway.api import ExplainedChange, ExplainedCluster
 from spillway.columns import columns_of
 from spillway.feasibility.cluster_view import ClusterView, WorkloadKey
@@ -191,7 +191,9 @@ class Changes:
             most=(amount - 1) // step,
             plan=lambda steps: self._with_shape(with_request(self._subject.shape, name, lowered(steps))),
             after=lowered,
-            text=lambda steps: f"a request of {shown(name, lowered(steps))} {name} instead of {shown(name, amount)}",
+            text=lambda steps: (
+                f"a request of {quantity(name, lowered(steps))} {name} instead of {quantity(name, amount)}"
+            ),
         )
 
     def _tolerations(self) -> Iterator[Trial]:

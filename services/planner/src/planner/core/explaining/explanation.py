@@ -6,23 +6,24 @@ What takes long is done in steps, between which others may be served: generators
 from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from planner.core import placing
-from planner.core.closing import ORPHAN_THERE, orphans_to_settle
 from planner.core.division.placement import clusters_by_tier, most_of
-from planner.core.division.replaying import replay
 from planner.core.division.situation import Division, Held, Situation
 from planner.core.explaining.changing import Changes
 from planner.core.explaining.supposing import Indistinguishable
 from planner.core.explaining.witness import TAKES_MORE, explain_node, node_reasons
 from planner.core.feasibility.admitted import REFUSED, differences, known_of
 from planner.core.feasibility.room import Room
+from planner.core.knowledge.closing import ORPHAN_THERE, orphans_to_settle
+from planner.core.knowledge.state import PlannerState
+from planner.core.knowledge.subject import Moment, Subject, subject_of
+from planner.core.knowledge.turns import ROLLOUT
+from planner.core.knowledge.workload import is_gone
 from planner.core.manifests.request import check_replicas, read_manifests
 from planner.core.manifests.templates import read_template
+from planner.core.placement import placing
+from planner.core.placement.replaying import replay
 from planner.core.requests import declaring
-from planner.core.requests.answers import is_gone, placement_reply, reserved_by_workload, uncomputed_in
-from planner.core.rollout.turns import ROLLOUT
-from planner.core.state import PlannerState
-from planner.core.subject import Moment, Subject, subject_of
+from planner.core.requests.answers import placement_reply, reserved_by_workload, uncomputed_in
 from spillway.api import ExplainedCluster, ExplainedNode, ExplainReply, ExplainRequest, NodeReason, RequestError
 from spillway.events import DecisionRecorded, WorkloadDeclared
 from spillway.feasibility.cluster_view import ClusterView, WorkloadKey

@@ -7,9 +7,9 @@ are on their way.
 from collections.abc import Iterator
 from dataclasses import replace
 
-from planner.core.requests.answers import age_ms
-from planner.core.state import PlannerState
-from planner.core.timers import Hold
+from planner.core.knowledge.ages import age_ms
+from planner.core.knowledge.state import PlannerState
+from planner.core.knowledge.timers import Hold
 from spillway.api import HeldBack
 from spillway.columns import NO_NODES
 from spillway.events import CapacityChanged, CapacityReported, Event

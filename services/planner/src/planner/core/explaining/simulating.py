@@ -8,15 +8,15 @@ import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from planner.core.background import aftermath, moves
 from planner.core.explaining.supposing import SUPPOSED_BLOCK
-from planner.core.moving import aftermath, moves
+from planner.core.knowledge.rules import Rules
+from planner.core.knowledge.state import PlannerState
+from planner.core.knowledge.subject import Moment
+from planner.core.knowledge.workload import Workload
 from planner.core.requests import autoscaling, decisions
 from planner.core.requests.answers import placement_reply
 from planner.core.requests.decisions import Undecided
-from planner.core.rules import Rules
-from planner.core.state import PlannerState
-from planner.core.subject import Moment
-from planner.core.workload import Workload
 from spillway.addresses import Tombstone
 from spillway.api import ApplyRequest, PlacementReply, RequestError, invalid
 from spillway.columns import columns_of

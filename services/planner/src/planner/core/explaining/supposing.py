@@ -3,11 +3,11 @@
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
-from planner.core.all_clusters import Ages, Joined, Seen
 from planner.core.feasibility.promises import Promises
-from planner.core.moving.shares import facts_of
-from planner.core.state import PlannerState
-from planner.core.workload import Workload, is_orphan
+from planner.core.knowledge.all_clusters import Ages, Joined, Seen
+from planner.core.knowledge.state import PlannerState
+from planner.core.knowledge.workload import Workload, is_orphan
+from planner.core.placement.shares import facts_of
 from spillway.columns import columns_of
 from spillway.feasibility.cluster_view import ClusterView, WorkloadKey
 from spillway.feasibility.nodes import ClusterNodes

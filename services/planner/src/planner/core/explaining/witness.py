@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from planner.core.feasibility.quantities import quantity
 from spillway.api import ExplainedNode, NodeFilter, NodeReason, RequestError
 from spillway.feasibility.fit import filter_by_ports, fit
 from spillway.feasibility.node_match import (
@@ -202,7 +203,7 @@ def _grouped(nodes: ClusterNodes, lack: _Lack) -> Iterator[NodeReason]:
         least, most = int(lack.amounts[member].min()), int(lack.amounts[member].max())
         example = nodes.names[int(lack.rows[member][np.argmin(lack.amounts[member])])]
         text = _lack_text(lack.resources[0], least)
-        text += f" to {shown(lack.resources[0], most)}" if most > least else ""
+        text += f" to {quantity(lack.resources[0], most)}" if most > least else ""
         yield NodeReason(int(member.sum()), RESOURCES, text + beside, lack.resources[0], least, most, example)
 
 
@@ -228,15 +229,4 @@ def _lacks(shape: Shape, nodes: ClusterNodes, row: int) -> Iterator[tuple[str, i
 
 
 def _lack_text(resource: str, lack: int) -> str:
-    return f"{resource} short by {shown(resource, lack)}"
-
-
-def shown(resource: str, amount: int) -> str:
-    """An amount as manifests have it."""
-    if resource == "cpu":
-        return f"{amount}m" if amount % 1000 else str(amount // 1000)
-    if resource in ("memory", "ephemeral-storage"):
-        for unit, size in (("Gi", 2**30), ("Mi", 2**20), ("Ki", 2**10)):
-            if amount >= size:
-                return f"{amount / size:.4g}{unit}"
-    return str(amount)
+    return f"{resource} short by {quantity(resource, lack)}"

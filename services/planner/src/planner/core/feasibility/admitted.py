@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from dataclasses import replace
 from typing import Final
 
-from planner.core.explaining.witness import shown
+from planner.core.feasibility.quantities import quantity
 from spillway.events import SHAPE_ADMITTED, SHAPE_FORBIDDEN, SHAPE_REFUSED, ShapeAdmitted
 from spillway.model import ObjectReference, PodTraits, Shape
 
@@ -255,7 +255,7 @@ def differences(shapes: AdmittedShapes, shape: Shape, clusters: Iterable[str]) -
 def _difference(shape: Shape, admitted: Shape) -> str:
     was, became = dict(shape.requests), dict(admitted.requests)
     texts = [
-        f"{name} {shown(name, became.get(name, 0))} instead of {shown(name, was.get(name, 0))}"
+        f"{name} {quantity(name, became.get(name, 0))} instead of {quantity(name, was.get(name, 0))}"
         for name in sorted({**was, **became})
         if was.get(name, 0) != became.get(name, 0)
     ]

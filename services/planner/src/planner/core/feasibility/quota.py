@@ -8,7 +8,7 @@ may name it, or the server refuses the pods.
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from planner.core.explaining.witness import shown
+from planner.core.feasibility.quantities import quantity
 from spillway.kubernetes.pod_shape import matches_labels
 from spillway.model import Quota, Requirement, Shape
 
@@ -44,7 +44,7 @@ def allowed(shape: Shape, quotas: Sequence[Quota], reserved: Iterable[tuple[Shap
             left = hard - used.get(name, 0)
             certain = max(0, left - sum(count * usage(other, name) for other, count in others)) // each
             if certain < found.certain:
-                text = f"quota {quota.name} in {shape.namespace}: {name} {shown(_resource(name), max(0, left))} left"
+                text = f"quota {quota.name} in {shape.namespace}: {name} {quantity(_resource(name), max(0, left))} left"
                 found = Allowed(certain, min(found.possible, max(0, left) // each), text)
             found = Allowed(found.certain, min(found.possible, max(0, left) // each), found.limited_by)
     return found

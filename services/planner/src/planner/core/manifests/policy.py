@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from planner.core.manifests.node_group_order import places
 from planner.core.manifests.strategy_spec import (
     SUPPLY_ORDER,
     SelectorSpec,
@@ -18,7 +19,6 @@ from planner.core.manifests.strategy_spec import (
     strategy,
     weights,
 )
-from planner.core.strategies.node_group_order import places
 from spillway.api import RequestError, invalid
 from spillway.events import ClusterJoined
 from spillway.kubernetes.pod_shape import INT32_MAX, matches_labels

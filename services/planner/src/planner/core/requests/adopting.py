@@ -4,20 +4,20 @@ import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from planner.core.closing import DEPLOYMENT, keep_commands
 from planner.core.division.situation import Division
+from planner.core.knowledge.ages import age_ms
+from planner.core.knowledge.closing import DEPLOYMENT, keep_commands
+from planner.core.knowledge.state import PlannerState
+from planner.core.knowledge.subject import Moment
+from planner.core.knowledge.transfer import refuse_in_transfer
+from planner.core.knowledge.workload import Workload, is_gone
 from planner.core.manifests.policy import clusters_of_tiers
 from planner.core.manifests.request import POLICY_KINDS, read_manifests
-from planner.core.placing import Placed, needed_events
-from planner.core.recording import CODE_VERSION
+from planner.core.placement.placing import Placed, needed_events
+from planner.core.placement.recording import CODE_VERSION
 from planner.core.requests import declaring
-from planner.core.requests.answers import age_ms, is_gone
 from planner.core.requests.decisions import Decided, Unanswered, answer_with
 from planner.core.requests.remembering import digest_of, remembered_answer, without_old
-from planner.core.requests.transfer import refuse_in_transfer
-from planner.core.state import PlannerState
-from planner.core.subject import Moment
-from planner.core.workload import Workload
 from spillway.api import AdoptRequest, PlacementReply, RequestError, invalid
 from spillway.events import (
     FOUND,

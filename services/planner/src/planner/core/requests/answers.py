@@ -5,15 +5,16 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
-from planner.core.closing import bars
 from planner.core.division.situation import Division
+from planner.core.knowledge.ages import age_ms
+from planner.core.knowledge.closing import bars
+from planner.core.knowledge.state import PlannerState
+from planner.core.knowledge.transfer import is_in_transfer
+from planner.core.knowledge.turns import ROLLOUT, figures
+from planner.core.knowledge.workload import Workload, is_gone, is_orphan
 from planner.core.manifests.request import read_manifests
-from planner.core.moving.left_there import left_in
-from planner.core.requests.transfer import is_in_transfer
-from planner.core.rollout.outlook import held_by_brakes
-from planner.core.rollout.turns import ROLLOUT, figures
-from planner.core.state import PlannerState
-from planner.core.workload import Workload, is_orphan
+from planner.core.placement.left_there import left_in
+from planner.core.placement.outlook import held_by_brakes
 from spillway.api import (
     CapacityReply,
     CapacityRequest,
@@ -144,11 +145,6 @@ def workload_key(request: GetRequest) -> WorkloadKey:
 def is_declared(state: PlannerState, key: WorkloadKey) -> bool:
     workload = state.workloads.get(key)
     return workload is not None and not is_gone(workload)
-
-
-def is_gone(workload: Workload) -> bool:
-    """Deleted or released, and every cluster said so."""
-    return (workload.declared.deleting or workload.declared.releasing) and not workload.parts
 
 
 def uncomputed_in(state: PlannerState, shape: Shape, clusters: Iterable[str]) -> tuple[str, ...]:
@@ -327,11 +323,6 @@ def _trouble_code(view: ClusterView) -> int:
     if view.trouble:
         return view.trouble_code
     return TroubleCode.NOT_ALLOWED if view.unread and not view.twin else TroubleCode.UNSPECIFIED
-
-
-def age_ms(view: ClusterView, now: float) -> int:
-    age = view.age_seconds(now)
-    return -1 if age is None else round(age * 1000)
 
 
 def _cluster_state(view: ClusterView, now: float, age_max_seconds: float) -> str:

@@ -4,12 +4,12 @@ import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
+from planner.core.knowledge.state import PlannerState
+from planner.core.knowledge.subject import Moment
 from planner.core.manifests.policy import in_tier
 from planner.core.manifests.request import Declaration, read_manifests
 from planner.core.requests import decisions
 from planner.core.requests.decisions import Undecided
-from planner.core.state import PlannerState
-from planner.core.subject import Moment
 from spillway.api import ApplyRequest, RequestError
 from spillway.events import PHASE_ACTIVE, ShapeAsked
 from spillway.kubernetes.manifest_text import MANIFEST_BYTES_MAX

@@ -2,13 +2,13 @@
 
 from dataclasses import replace
 
-from planner.core import placing
-from planner.core.moving.allowance import CAUSE_AUTOSCALE
+from planner.core.knowledge.allowance import CAUSE_AUTOSCALE
+from planner.core.knowledge.state import PlannerState
+from planner.core.knowledge.subject import Moment, Subject
+from planner.core.knowledge.workload import Workload
+from planner.core.placement import placing
 from planner.core.requests import declaring
 from planner.core.requests.remembering import without_old
-from planner.core.state import PlannerState
-from planner.core.subject import Moment, Subject
-from planner.core.workload import Workload
 from spillway.events import Event
 
 

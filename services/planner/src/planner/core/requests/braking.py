@@ -1,10 +1,10 @@
 """Requests on brakes: freeze, unfreeze, confirm; and what is on and what it holds back."""
 
-from planner.core.moving.reasons import counts_to_move, reasons
-from planner.core.requests.answers import is_gone
+from planner.core.knowledge.state import PlannerState
+from planner.core.knowledge.subject import Moment
+from planner.core.knowledge.workload import is_gone
+from planner.core.placement.reasons import counts_to_move, reasons
 from planner.core.requests.checking import check_text
-from planner.core.state import PlannerState
-from planner.core.subject import Moment
 from spillway.api import (
     Brake,
     Confirmation,

@@ -3,26 +3,27 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
-from planner.core import placing
-from planner.core.closing import orphans_to_settle
 from planner.core.division.situation import Division
-from planner.core.division.whole import check_whole
 from planner.core.division.words import limits_of
 from planner.core.feasibility.admitted import known_of
+from planner.core.knowledge import transfer
+from planner.core.knowledge.allowance import CAUSE_MIGRATE
+from planner.core.knowledge.closing import orphans_to_settle
+from planner.core.knowledge.state import PlannerState
+from planner.core.knowledge.subject import Moment, Subject
+from planner.core.knowledge.workload import Workload, is_gone
 from planner.core.manifests.kinds import JOB
 from planner.core.manifests.policy import TIERS_BY_WORK
 from planner.core.manifests.request import Declaration, check_replicas, read_manifests
 from planner.core.manifests.templates import read_template
-from planner.core.missing import Missing, lacking_in
-from planner.core.missing import warnings as missing_warnings
-from planner.core.moving.allowance import CAUSE_MIGRATE
-from planner.core.placing import Placed
-from planner.core.requests import declaring, membership, migrating, transfer
-from planner.core.requests.answers import is_gone, placement_reply, uncomputed_in, unmodelled_of
+from planner.core.placement import placing
+from planner.core.placement.missing import Missing, lacking_in
+from planner.core.placement.missing import warnings as missing_warnings
+from planner.core.placement.placing import Placed
+from planner.core.placement.whole import check_whole
+from planner.core.requests import declaring, membership, migrating
+from planner.core.requests.answers import placement_reply, uncomputed_in, unmodelled_of
 from planner.core.requests.remembering import digest_of, remembered_answer, with_answer
-from planner.core.state import PlannerState
-from planner.core.subject import Moment, Subject
-from planner.core.workload import Workload
 from spillway.api import (
     ApplyRequest,
     DeleteRequest,

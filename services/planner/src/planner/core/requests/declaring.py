@@ -5,14 +5,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from planner.core.feasibility.reservation import is_rolling
+from planner.core.knowledge.state import PlannerState
+from planner.core.knowledge.workload import Workload, is_gone
 from planner.core.manifests.kinds import first_unchangeable, rolls_with
 from planner.core.manifests.policy import selects
 from planner.core.manifests.request import Declaration
 from planner.core.manifests.templates import manifests_borne, template_number
-from planner.core.requests.answers import is_gone
-from planner.core.rollout.outlook import stopped_in
-from planner.core.state import PlannerState
-from planner.core.workload import Workload
+from planner.core.placement.outlook import stopped_in
 from spillway.api import RequestError, invalid
 from spillway.events import DependencyDeclared, WorkloadDeclared
 from spillway.kubernetes.manifest_text import MANIFEST_BYTES_MAX

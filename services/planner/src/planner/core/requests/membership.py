@@ -5,14 +5,15 @@ from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from math import inf
 
+from planner.core.knowledge.allowance import CAUSE_DRAIN
+from planner.core.knowledge.brakes import confirmation_scope
+from planner.core.knowledge.state import PlannerState
+from planner.core.knowledge.subject import Moment
+from planner.core.knowledge.workload import is_gone
 from planner.core.manifests.policy import DEFAULT_POLICY, in_tier
-from planner.core.moving.allowance import CAUSE_DRAIN
-from planner.core.moving.brakes import confirmation_scope
-from planner.core.moving.reasons import moves_by_itself
+from planner.core.placement.reasons import moves_by_itself
 from planner.core.requests import answers
 from planner.core.requests.checking import check_labels, check_text, check_url
-from planner.core.state import PlannerState
-from planner.core.subject import Moment
 from spillway.addresses import Tombstone, brake_address
 from spillway.api import (
     ClusterMovesReply,
@@ -133,7 +134,7 @@ def _meant(tier: str, known: Iterable[str]) -> str:
 
 
 def _policies(state: PlannerState) -> set[Policy]:
-    kept = (workload.declared for workload in state.workloads.values() if not answers.is_gone(workload))
+    kept = (workload.declared for workload in state.workloads.values() if not is_gone(workload))
     return {DEFAULT_POLICY, *(declared.policy for declared in kept)}
 
 

@@ -1,12 +1,12 @@
 """A migration that was asked for by name: which replicas it takes from where, or why it cannot be."""
 
-from planner.core.growth import growth_room
+from planner.core.knowledge.state import PlannerState
+from planner.core.knowledge.workload import Workload
 from planner.core.manifests.policy import selects
 from planner.core.manifests.request import check_replicas
-from planner.core.moving.reasons import moves_by_itself
-from planner.core.moving.shares import held_by_cluster
-from planner.core.state import PlannerState
-from planner.core.workload import Workload
+from planner.core.placement.growth import growth_room
+from planner.core.placement.reasons import moves_by_itself
+from planner.core.placement.shares import held_by_cluster
 from spillway.api import MigrateRequest, RequestError, invalid
 from spillway.events import PHASE_ACTIVE
 from spillway.feasibility.cluster_view import ClusterView

@@ -1,7 +1,8 @@
 """The nodes of a cluster as its capacity stream tells them, by name, a page at a time."""
 
-from planner.core.requests.answers import PAGE_SIZE_DEFAULT, PAGE_SIZE_MAX, age_ms, listed_view
-from planner.core.state import PlannerState
+from planner.core.knowledge.ages import age_ms
+from planner.core.knowledge.state import PlannerState
+from planner.core.requests.answers import PAGE_SIZE_DEFAULT, PAGE_SIZE_MAX, listed_view
 from spillway.api import ListedNode, ListNodesReply, ListNodesRequest, invalid
 from spillway.feasibility.node_match import NOT_READY_KEYS
 from spillway.feasibility.nodes import ClusterNodes

@@ -5,8 +5,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import count
 
+from planner.core.knowledge.rules import Rules
 from planner.core.requests.queueing import Place
-from planner.core.rules import Rules
 from spillway.feasibility.cluster_view import ClusterView, WorkloadKey
 
 ONWARD, ANSWERED = 0.8, 0.95

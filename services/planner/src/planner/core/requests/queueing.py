@@ -2,9 +2,9 @@
 
 from dataclasses import dataclass
 
+from planner.core.knowledge.state import PlannerState
 from planner.core.manifests.policy import PRIORITY_MAX
 from planner.core.manifests.request import read_manifests
-from planner.core.state import PlannerState
 from spillway.api import ApplyRequest, DeleteRequest, MigrateRequest, ReleaseRequest, RequestError, ScaleRequest
 from spillway.feasibility.cluster_view import WorkloadKey
 

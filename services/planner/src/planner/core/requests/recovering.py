@@ -5,11 +5,11 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from planner.core.knowledge.state import PlannerState
+from planner.core.knowledge.subject import Moment
+from planner.core.knowledge.workload import is_gone
 from planner.core.manifests.kinds import WHOLE
 from planner.core.requests.adopting import Running, declared_as_found, refuse_different, texts_of
-from planner.core.requests.answers import is_gone
-from planner.core.state import PlannerState
-from planner.core.subject import Moment
 from spillway.api import RecoveredWorkload, RecoverFleetReply, RecoverFleetRequest, RequestError, invalid
 from spillway.events import FOUND, AdoptionAsked, Event, WorkloadFound
 from spillway.feasibility.cluster_view import WorkloadKey

@@ -3,12 +3,12 @@
 from dataclasses import replace
 
 from planner.core.division.situation import Division
-from planner.core.placing import Placed, needed_events
+from planner.core.knowledge.state import PlannerState
+from planner.core.knowledge.subject import Moment
+from planner.core.knowledge.workload import Workload
+from planner.core.placement.placing import Placed, needed_events
 from planner.core.requests.decisions import Decided, Unanswered, answer_with, existing, refuse_gone
 from planner.core.requests.remembering import digest_of, remembered_answer
-from planner.core.state import PlannerState
-from planner.core.subject import Moment
-from planner.core.workload import Workload
 from spillway.api import ReleaseRequest, RequestError
 from spillway.events import Event, PlacementDecided
 from spillway.model import Part

@@ -7,9 +7,9 @@ from typing import Final
 
 import msgspec
 
-from planner.core.rules import Rules
-from planner.core.subject import Moment
-from planner.core.workload import Workload
+from planner.core.knowledge.rules import Rules
+from planner.core.knowledge.subject import Moment
+from planner.core.knowledge.workload import Workload
 from spillway.api import PlacementReply, invalid
 from spillway.events import WorkloadDeclared
 from spillway.model import Answered

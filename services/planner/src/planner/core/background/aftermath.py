@@ -1,0 +1,346 @@
+"""After the placement (P6): what does not bind is taken back, what waits is tried again, removals are settled."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from planner.core.knowledge.allowance import Allowance, Everything
+from planner.core.knowledge.holds import DECLARED, GONE, TRIED
+from planner.core.knowledge.state import PlannerState
+from planner.core.knowledge.subject import Moment, subject_of
+from planner.core.knowledge.timers import Hold, Timer
+from planner.core.knowledge.waiting import Loans
+from planner.core.knowledge.workload import Workload, gives_way, is_gone, refused_there, said_missing
+from planner.core.manifests.templates import is_newest
+from planner.core.placement import placing
+from planner.core.placement.missing import Missing, has_waited
+from planner.core.placement.outlook import outlook
+from planner.core.placement.shares import facts_of, is_done_there, unbound_kept
+from planner.core.placement.whole import may_be_taken_back
+from planner.core.requests import adopting, declaring
+from planner.core.requests.remembering import without_old
+from spillway.addresses import (
+    PLACEMENTS,
+    WORKLOADS,
+    Tombstone,
+    dependency_address,
+    needed_address,
+    status_address,
+    workload_address,
+)
+from spillway.events import (
+    STATE_ABSENT,
+    STATE_NOT_OWNED,
+    STATE_ORPHANED,
+    STATE_RELEASED,
+    CapacityNeeded,
+    Event,
+    PlacementDecided,
+)
+from spillway.feasibility.cluster_view import WorkloadKey
+from spillway.model import Part, Shape
+
+NO_BRAKES = Everything()
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One workload's events, to be written together; taken_back: replicas by cluster, for the metric."""
+
+    key: WorkloadKey
+    events: tuple[Event | Tombstone, ...]
+    cause: str
+
+
+def watch(state: PlannerState, now: float) -> None:
+    """Starts, restarts and ends the timers of parts with unbound replicas; notes what time alone changed."""
+    places = state.unbound_places()
+    for place in [place for place in state.timers if place not in places]:
+        key, cluster = place
+        version, _ = state.timers.pop(place).version
+        part = state.workloads[key].parts.get(cluster) if key in state.workloads else None
+        if part is not None and part.version == version:  # None has gone: all of them are bound.
+            workload = state.workloads[key]
+            shape = workload.template_of(part).shape
+            state.holds.pop((cluster, state.shape_in(cluster, shape)), None)
+            state.holds.pop((cluster, key), None)
+    for key, cluster in places:
+        workload = state.workloads[key]
+        part = workload.parts[cluster]
+        if part.removing:
+            state.timers.pop((key, cluster), None)
+        else:
+            _watch_part(state, workload, part, now)
+    _note_time(state, now)
+
+
+def _watch_part(state: PlannerState, workload: Workload, part: Part, now: float) -> None:
+    unbound = state.unbound(workload, part)
+    place = (workload.key, part.cluster)
+    version = (part.version, is_done_there(state, workload, part))
+    timer = state.timers.get(place)
+    since = _missing_since(workload, part, timer, now)
+    if timer is None or timer.version != version or unbound < timer.unbound:
+        state.timers[place] = Timer(version, unbound, now, since)
+    else:
+        timer.unbound, timer.missing_since = unbound, since
+
+
+def _missing_since(workload: Workload, part: Part, timer: Timer | None, now: float) -> float | None:
+    """Since when its cluster lacks something that it needs; a change of the part begins no new wait for that."""
+    said, before = workload.statuses.get(part.cluster), timer.missing_since if timer is not None else None
+    if said_missing(part, said):
+        return now if before is None else before
+    return before if said is None or said.version != part.version else None
+
+
+def _note_time(state: PlannerState, now: float) -> None:
+    """Room may come up with no event: a hold is over, a cluster is fresh again."""
+    for cluster, whom in state.holds.look(now, state.rules.hold_max, lambda name, hold: _need(state, name, hold)):
+        state.room_changed(cluster)
+        if not isinstance(whom, Shape):
+            state.waiting.retry(whom)
+    age_max = state.rules.capacity_age_max
+    fresh = frozenset(name for name, view in state.clusters.items() if not view.not_fresh(now, age_max))
+    for cluster in sorted(fresh ^ state.fresh):
+        state.room_changed(cluster)
+        state.to_look_at.update(state.moved)
+    state.fresh = fresh
+    for name, view in state.clusters.items():
+        if view.lost_seconds(now, age_max) is not None:
+            state.rollouts.touch(name)
+    state.rollouts.retry_standing(now, state.rules.roll_stands)
+
+
+def _need(state: PlannerState, cluster: str, hold: Hold) -> str:
+    """What a hold is still remembered for."""
+    workload = state.workloads.get(hold.workload) if hold.workload is not None else None
+    if workload is None or workload.declared.deleting or workload.declared.releasing:
+        return GONE
+    return TRIED if (workload.key, cluster) in state.timers else DECLARED
+
+
+def take_backs(
+    state: PlannerState, moment: Moment, brakes: Allowance = NO_BRAKES
+) -> Iterable[tuple[Workload, dict[str, int]]]:
+    """Workloads with replicas that waited too long for a node, and how many by cluster."""
+    due: dict[WorkloadKey, dict[str, int]] = {}
+    for (key, cluster), timer in state.timers.items():
+        workload = state.workloads[key]
+        part = workload.parts.get(cluster)
+        if part is None or not state.is_fresh(cluster, moment.now):  # None: given up since the timer was looked at.
+            continue
+        if timer.missing_since is not None or not is_done_there(state, workload, part) or brakes.frozen(cluster, key):
+            continue
+        if not may_be_taken_back(workload.declared.kind, state.clusters[cluster].facts.get(key)):
+            continue
+        kept = min(timer.unbound, unbound_kept(state, workload, part))
+        if kept and moment.now - timer.since >= state.rules.take_back_after + _lead_time(state, part):
+            due.setdefault(key, {})[cluster] = kept
+    for key, counts in due.items():
+        yield state.workloads[key], counts
+
+
+def lack_what_they_need(
+    state: PlannerState, moment: Moment, brakes: Allowance = NO_BRAKES
+) -> Iterable[tuple[Workload, dict[str, int], dict[str, Missing]]]:
+    """Workloads with replicas that waited too long for what a cluster lacks: how many by cluster, and for what."""
+    due: dict[WorkloadKey, dict[str, int]] = {}
+    for (key, cluster), timer in state.timers.items():
+        if timer.missing_since is None:
+            continue
+        workload = state.workloads[key]
+        part = workload.parts.get(cluster)
+        if part is None or not said_missing(part, workload.statuses.get(cluster)) or brakes.frozen(cluster, key):
+            continue
+        if not may_be_taken_back(workload.declared.kind, facts_of(state, key, cluster)):
+            continue
+        if moment.now - timer.missing_since >= _waits_for_missing(state, workload, part):
+            due.setdefault(key, {})[cluster] = state.unbound(workload, part)
+    for key, counts in due.items():
+        workload = state.workloads[key]
+        named = {name: said_missing(workload.parts[name], workload.statuses.get(name)) for name in counts}
+        yield workload, counts, named
+
+
+def _waits_for_missing(state: PlannerState, workload: Workload, part: Part) -> float:
+    """For how many seconds replicas are reserved for in a cluster that lacks something. A template that waited once
+    reserves no more: its next cluster may lack it, too, and the one after."""
+    if has_waited(workload) and is_newest(part, workload.declared):
+        return 0.0
+    return state.rules.missing_after + _lead_time(state, part)
+
+
+def _lead_time(state: PlannerState, part: Part) -> float:
+    """Replicas that were promised new nodes are due once the slowest of the node groups could have made them."""
+    view = state.clusters.get(part.cluster)
+    if not part.replicas_new or view is None or view.joined is None:
+        return 0.0
+    return float(max((group.lead_time_seconds for group in view.joined.node_groups), default=0))
+
+
+def hold(state: PlannerState, workload: Workload, clusters: Iterable[str], now: float) -> None:
+    """No more of this in these clusters for a while, each time for twice as long.
+
+    Of the shape where the scheduler found no node; else of the workload alone: what a quota, a foreign object or a
+    missing Secret keeps out says nothing about others. A foreign object is seldom gone soon: it is held for longer.
+    """
+    for cluster in clusters:
+        part = workload.parts[cluster]
+        unschedulable = "/".join(workload.key) in state.clusters[cluster].pending
+        shape = state.shape_in(cluster, workload.template_of(part).shape)
+        whom: Shape | WorkloadKey = shape if unschedulable else workload.key
+        refusal = None if unschedulable else refused_there(workload, part)
+        least, most = state.rules.hold_min, state.rules.hold_max
+        if refusal is not None and refusal.state == STATE_NOT_OWNED:
+            least, most = most, max(most, state.rules.hold_not_owned_max)
+        before = state.holds.get((cluster, whom))
+        seconds = least if before is None else max(least, min(before.seconds * 2, most))
+        why = refusal.message if refusal is not None else ""
+        state.holds[cluster, whom] = Hold(now + seconds, seconds, why=why, workload=workload.key)
+        state.timers.pop((workload.key, cluster), None)
+
+
+def next_waiting(state: PlannerState, now: float, undecided: bool = False, above: int | None = None) -> list[Workload]:
+    """Waiting workloads with a reason to be planned again, a bounded number of them: the longest due first.
+
+    undecided: requests wait for binds. Then these wait on, bind_wait_max at the most: they would take what binds make
+    certain place by place, and the requests would be refused. above: only of priorities higher than this.
+    """
+    if undecided and now - state.waiting.served_at < state.rules.bind_wait_max:
+        return []
+    state.waiting.served_at = now
+    bound_at = max((view.bound_at for view in state.clusters.values()), default=0.0)
+    for key in list(state.waiting.unsettled):
+        if _is_settled(state, state.workloads[key], bound_at, now):
+            del state.waiting.unsettled[key]
+            state.workloads[key].settled = True
+            state.waiting.retry(key)
+    for key, lent in list(state.waiting.for_lent.items()):
+        since = state.workloads[key].lent_since
+        if since is None or now - since >= state.rules.lent_wait:
+            del state.waiting.for_lent[key]
+            state.waiting.retry(key)
+            for cluster, loans in lent.items() if since is not None else ():
+                if loans == _loans(state, cluster):
+                    state.waiting.in_vain(cluster, loans, now + state.rules.lent_silence)
+    state.waiting.look(lambda cluster, shape: state.rooms(cluster, shape, now), state.rules.looks_max)
+    return [state.workloads[key] for key in state.waiting.due(state.rules.replans_max, above)]
+
+
+def _loans(state: PlannerState, cluster: str) -> Loans:
+    view = state.clusters.get(cluster)
+    return view.nodes.loans if view is not None else frozenset()
+
+
+def _is_settled(state: PlannerState, workload: Workload, bound_at: float, now: float) -> bool:
+    """Whether its wait for binds is over."""
+    assert workload.waiting_since is not None
+    quiet = now - max(bound_at, workload.waiting_since) >= state.rules.bind_quiet
+    return quiet or now - workload.waiting_since >= state.rules.bind_wait_max
+
+
+def try_again(state: PlannerState, workload: Workload, moment: Moment, brakes: Allowance = NO_BRAKES) -> Step:
+    """Places what it can of a waiting workload; no events when nothing changed."""
+    if workload.waiting_since is None:
+        workload.waiting_since = moment.now
+    if not workload.settled:
+        state.waiting.unsettled[workload.key] = None
+    state.waiting.tried(workload.key, lambda cluster, shape: state.rooms(cluster, shape, moment.now))
+    placed = placing.place_again(state, workload, moment, brakes)
+    if placed.division.lent and workload.lent_since is None:
+        workload.lent_since = moment.now
+        state.waiting.for_lent[workload.key] = {name: _loans(state, name) for name in placed.division.lent}
+    return Step(workload.key, placed.events, "Waiting")
+
+
+def roll_on(state: PlannerState, workload: Workload, moment: Moment) -> Step:
+    """The next cluster's turn at the newest template, or why there is none; no events when nothing changed."""
+    placed = placing.roll(state, subject_of(workload), moment, "Rollout", settled=workload.settled)
+    waits = outlook(state, workload, workload, moment.now)
+    state.rollouts.wait_for(workload.key, waits.waits_on)
+    state.rollouts.note_under_way(workload.key, waits.under_way, moment.now)
+    if not placed.events:
+        return Step(workload.key, (), "Rollout")
+    declared = declaring.with_templates(workload.declared, workload, placed.placement.parts)
+    changed = (without_old(state.rules, declared, moment),) if declared != workload.declared else ()
+    return Step(workload.key, (*changed, *placed.events), "Rollout")
+
+
+def needs_met(state: PlannerState, moment: Moment) -> tuple[CapacityNeeded, ...]:
+    """CapacityNeeded of replicas that have bound since it was said: it is state, and says what is still needed."""
+    fewer = []
+    places = ((key, cluster, said) for key, needs in state.needed.items() for cluster, said in needs.items())
+    for key, cluster, said in places:
+        if said.replicas_new:
+            needed = state.reservation(key, cluster).new
+            if needed < said.replicas_new:
+                fewer.append(replace(said, replicas_new=needed, generation=moment.generation))
+    return tuple(fewer)
+
+
+def settle(state: PlannerState, key: WorkloadKey, moment: Moment) -> Step:
+    """Follows what is adopted, drops parts that are absent or released; long after the last one, tombstones."""
+    workload = state.workloads[key]
+    followed = adopting.follow(state, workload, moment)
+    if followed:
+        return Step(key, followed, "Adopt")
+    if workload.placement is not None:
+        placement = _without_settled(state, workload, moment)
+        if placement is not None:
+            return Step(key, (placement, *placing.needed_events(state, key, placement, moment, {})), "Removed")
+    if not is_gone(workload):
+        return Step(key, (), "")
+    if workload.gone_at is None:
+        workload.gone_at = moment.now
+    if moment.now - workload.gone_at < state.rules.forget_after:
+        return Step(key, (), "")
+    return Step(key, tuple(_tombstones(state, workload)), "Forgotten")
+
+
+def _without_settled(state: PlannerState, workload: Workload, moment: Moment) -> PlacementDecided | None:
+    """The placement without the parts that their clusters say are absent, released or orphans; None without any such.
+
+    The replicas of those that an orphan is in the way of are to be placed elsewhere.
+    """
+    assert workload.placement is not None
+    kept = tuple(part for part in workload.placement.parts if not _is_absent(state, workload, part, moment.now))
+    if len(kept) == len(workload.placement.parts):
+        return None
+    back = sum(part.replicas_kept for part in workload.parts.values() if _gives_way(state, workload, part))
+    unplaced = workload.placement.unplaced + back
+    return replace(workload.placement, parts=kept, unplaced=unplaced, generation=moment.generation)
+
+
+def _is_absent(state: PlannerState, workload: Workload, part: Part, now: float) -> bool:
+    """Whether its cluster says so of this version: that the object is gone, or that it is not ours any more.
+
+    A cluster that will not return says nothing: what is found there later is an orphan.
+    """
+    if _gives_way(state, workload, part):
+        return True
+    if part.releasing and state.is_lost_for_good(part.cluster, now):
+        return True
+    observed = workload.statuses.get(part.cluster)
+    if observed is None or observed.version != part.version:
+        return False
+    gone = part.removing and observed.state == STATE_ABSENT
+    return (gone or (part.releasing and observed.state == STATE_RELEASED)) and state.owners.settles(observed)
+
+
+def _gives_way(state: PlannerState, workload: Workload, part: Part) -> bool:
+    return gives_way(workload, part) and state.owners.settles(workload.statuses[part.cluster])
+
+
+def _tombstones(state: PlannerState, workload: Workload) -> Iterable[Tombstone]:
+    namespace, name = workload.key
+    for topic in (PLACEMENTS, WORKLOADS):
+        yield Tombstone(workload_address(topic, namespace, name))
+    for dependency in state.dependencies.values():
+        if dependency.workload == f"{namespace}/{name}":
+            yield Tombstone(dependency_address(dependency.workload, dependency.kind, namespace, dependency.name))
+    for cluster in state.needed.get(workload.key, {}):
+        yield Tombstone(needed_address(namespace, name, cluster))
+    for cluster, status in workload.statuses.items():
+        if status.state == STATE_ORPHANED:  # It is there, and its propagator takes that back.
+            continue
+        yield Tombstone(status_address(namespace, name, cluster))

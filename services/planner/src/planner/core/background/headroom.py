@@ -1,0 +1,199 @@
+"""What is idle for work that follows it: in replicas of each such workload, by supply class of the clusters. Pure.
+
+Of a cluster: its certain room and what the workload itself has there, bound or reserved. So its own scaling alters
+nothing of it, and a replica that a move doubles is room and no use. What gives way, or is to be given way to, by
+priority (protocols: Headroom) counts where both may run on the same nodes.
+"""
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+
+from planner.core.background.overflow import first_tier
+from planner.core.knowledge.state import PlannerState
+from planner.core.knowledge.subject import Moment
+from planner.core.knowledge.workload import Workload
+from planner.core.manifests.policy import supply_class
+from planner.core.placement.missing import waits_for_missing
+from spillway.events import PHASE_ACTIVE, PHASE_CORDONED, ClusterJoined
+from spillway.events_scaling import LoadObserved
+from spillway.feasibility.cluster_view import WorkloadKey
+from spillway.model import PodTraits, Shape
+
+METRIC = "headroom"
+SOURCE = "planner"
+GRACE_SECONDS = 30
+"""terminationGracePeriodSeconds where a template has none: Kubernetes' default."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """In seconds. look: between two looks at a workload. repeat: until the same is said again. settle: until what a
+    cluster shows has come here. looks_max: workloads that are looked at in one step."""
+
+    look: float
+    repeat: float
+    settle: float
+    looks_max: int
+
+
+@dataclass(frozen=True, slots=True)
+class Idle:
+    """Replicas that a supply class has for a workload in all; trouble: why that is not known."""
+
+    replicas: int
+    trouble: str = ""
+
+
+def idle_for(state: PlannerState, workload: Workload, now: float) -> dict[str, Idle]:
+    """By supply class of the clusters where its policy lets it run on nodes that exist."""
+    found: dict[str, Idle] = {}
+    clusters = _allowed(state, workload)
+    for joined in clusters:
+        name, before = supply_class(joined), found.get(supply_class(joined), Idle(0))
+        here = _idle_in(state, workload, joined.cluster, now)
+        trouble = before.trouble or here.trouble
+        found[name] = Idle(before.replicas + here.replicas, trouble)
+    for other in state.workloads.values() if state.waiting else ():
+        higher = other.declared.policy.priority > workload.declared.policy.priority
+        if higher and other.key in state.waiting and not waits_for_missing(other):
+            _give_way(found, _replicas_for(other, workload), _classes_of(state, other))
+    return found
+
+
+def _allowed(state: PlannerState, workload: Workload) -> list[ClusterJoined]:
+    policy = workload.declared.policy
+    places = ((first_tier(policy, joined), joined) for joined in state.joined())
+    return [joined for tier, joined in places if tier < len(policy.tiers) and not policy.tiers[tier].node_groups]
+
+
+def _classes_of(state: PlannerState, workload: Workload) -> Iterable[str]:
+    return dict.fromkeys(supply_class(joined) for joined in _allowed(state, workload))
+
+
+def _idle_in(state: PlannerState, workload: Workload, cluster: str, now: float) -> Idle:
+    """Where none are to run any more there is nothing; in a cordoned cluster what runs."""
+    view, part = state.clusters[cluster], workload.parts.get(cluster)
+    if view.phase == PHASE_CORDONED and part is not None and not part.removing:
+        return Idle(part.replicas_kept)
+    if view.phase != PHASE_ACTIVE or view.twin or state.admitted.refusal(cluster, workload.shape):
+        return Idle(0)
+    stale = view.not_fresh(now, state.rules.capacity_age_max)
+    if stale:
+        return Idle(0, f"{cluster}: {stale}")
+    room = state.room_without(cluster, workload.shape, now, workload.key).certain
+    facts = view.facts.get(workload.key)
+    bound = sum(count for _, count in facts.counted) if facts is not None else 0
+    below = sum(_bound(state, other, cluster) for other in _following_below(state, workload))
+    limits = {limit.cluster: limit.replicas_max for limit in workload.declared.policy.limits}
+    most = limits.get(cluster, -1)
+    replicas = room + bound + below
+    return Idle(replicas if most < 0 else min(replicas, most))
+
+
+def _following_below(state: PlannerState, workload: Workload) -> Iterator[Workload]:
+    """Those of a lower priority that follow what is idle too, and so give way, replica for replica at the least."""
+    for key in state.scalings.following:
+        other = state.workloads.get(key)
+        if other is not None and other.declared.policy.priority < workload.declared.policy.priority:
+            mine, theirs = dict(workload.shape.requests), dict(other.shape.requests)
+            if _same_nodes(workload.shape, other.shape) and all(theirs.get(name, 0) >= mine[name] for name in mine):
+                yield other
+
+
+def _bound(state: PlannerState, workload: Workload, cluster: str) -> int:
+    facts = state.clusters[cluster].facts.get(workload.key)
+    return sum(count for _, count in facts.counted) if facts is not None else 0
+
+
+def _replicas_for(waiting: Workload, workload: Workload) -> int:
+    """How many replicas of workload take as much as those that wait; 0 where they would not run on the same nodes."""
+    mine, theirs = dict(workload.shape.requests), dict(waiting.shape.requests)
+    if not _same_nodes(workload.shape, waiting.shape) or any(not mine.get(name) for name in theirs):
+        return 0
+    each = max((-(-amount // mine[name]) for name, amount in theirs.items()), default=0)
+    return waiting.unplaced * each
+
+
+def _give_way(found: dict[str, Idle], replicas: int, classes: Iterable[str]) -> None:
+    for name in classes:
+        idle = found.get(name)
+        if idle is not None and replicas:
+            taken = min(idle.replicas, replicas)
+            found[name], replicas = replace(idle, replicas=idle.replicas - taken), replicas - taken
+
+
+def _same_nodes(one: Shape, other: Shape) -> bool:
+    """Whether two shapes differ in nothing that says on which nodes they may run, and look at no other pods."""
+    bare = [replace(shape, namespace="", requests=(), traits=PodTraits(), template="") for shape in (one, other)]
+    return bare[0] == bare[1] == replace(bare[0], host_ports=(), apart=(), spread=(), near=())
+
+
+# ── Saying it ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@dataclass(slots=True)
+class Said:
+    """Of one workload. replicas: by cluster, as last looked at; shrunk_at: when any of them last fell."""
+
+    looked_at: float
+    shrunk_at: float
+    replicas: Mapping[str, int]
+    idle: dict[str, tuple[Idle, float]] = field(default_factory=dict)
+
+
+class Headrooms:
+    """What was said in this turn, and so what is to be said next. A restart says all of it again."""
+
+    def __init__(self, pace: Pace) -> None:
+        self._pace = pace
+        self._said: dict[WorkloadKey, Said] = {}
+        self._begun_at: float | None = None
+
+    def step(self, state: PlannerState, moment: Moment) -> list[LoadObserved]:
+        """Of workloads whose policy asks for it: what is another number now, or was said too long ago."""
+        now = moment.now
+        if self._begun_at is None:
+            self._begun_at = now
+        for key in [key for key in self._said if key not in state.scalings.following]:
+            del self._said[key]
+        due = [key for key in state.scalings.following if self._is_due(state, key, now)]
+        due.sort(key=lambda key: self._said[key].looked_at if key in self._said else -1.0)
+        found: list[LoadObserved] = []
+        for key in due[: self._pace.looks_max]:
+            found.extend(self._look(state, state.workloads[key], moment))
+        return found
+
+    def _is_due(self, state: PlannerState, key: WorkloadKey, now: float) -> bool:
+        said, workload = self._said.get(key), state.workloads.get(key)
+        if workload is None or workload.declared.deleting:
+            return False
+        return said is None or now - said.looked_at >= self._pace.look
+
+    def _look(self, state: PlannerState, workload: Workload, moment: Moment) -> Iterator[LoadObserved]:
+        now, said = moment.now, self._said.get(workload.key)
+        replicas = {name: part.replicas for name, part in workload.parts.items()}
+        if said is None:
+            assert self._begun_at is not None
+            said = self._said[workload.key] = Said(now, self._begun_at, replicas)
+        if any(replicas.get(name, 0) < count for name, count in said.replicas.items()):
+            said.shrunk_at = now
+        said.replicas, said.looked_at = replicas, now
+        on_its_way = now - said.shrunk_at < _grace_seconds(workload) + self._pace.settle
+        idle = idle_for(state, workload, now)
+        for name in state.scalings.following[workload.key]:
+            here = idle.get(name, Idle(0))
+            before, at = said.idle.get(name, (Idle(0), None))
+            if on_its_way and (at is None or here.replicas < before.replicas):
+                here = before  # What it gave up may still run, and is neither its own nor free.
+            if (on_its_way and at is None) or (at is not None and here == before and now - at < self._pace.repeat):
+                continue
+            said.idle[name] = (here, now)
+            milli, label = here.replicas * 1000, name
+            key = workload.key
+            yield LoadObserved(*key, METRIC, "", label, "", "", milli, moment.wall_ms, 0, SOURCE, here.trouble)
+
+
+def _grace_seconds(workload: Workload) -> int:
+    spec = json.loads(workload.declared.manifest)["spec"].get("template", {}).get("spec", {})
+    return int(spec.get("terminationGracePeriodSeconds", GRACE_SECONDS))

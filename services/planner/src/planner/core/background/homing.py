@@ -1,0 +1,339 @@
+"""Overflow goes home (README, "Overflow goes home"): who does, how many, and what holds the rest."""
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from math import ceil, inf
+
+from planner.core.background.aftermath import NO_BRAKES, Step
+from planner.core.background.overflow import Overflow, overflow_of
+from planner.core.background.steady import SteadyRoom
+from planner.core.division.placement import most_of
+from planner.core.feasibility.reservation import is_rolling
+from planner.core.knowledge.allowance import CAUSE_HOME, Allowance
+from planner.core.knowledge.state import PlannerState
+from planner.core.knowledge.subject import Moment
+from planner.core.knowledge.timers import HoldKey
+from planner.core.knowledge.transfer import is_in_transfer
+from planner.core.knowledge.workload import Workload
+from planner.core.manifests.policy import Clusters, in_tier
+from planner.core.placement import placing
+from planner.core.placement.growth import growth_room
+from planner.core.placement.missing import has_waited, lacks
+from planner.core.placement.reasons import reasons
+from planner.core.placement.shares import facts_of
+from planner.core.placement.whole import is_whole
+from spillway.events import PlacementDecided
+from spillway.feasibility.cluster_view import WorkloadKey
+from spillway.model import Policy, Shape
+
+LOOK_SECONDS = 1.0
+"""How often rooms are looked at: one that went and came back in between counts as having been there."""
+NEW_PLACES_MAX = 100
+"""Places that are watched from one step on. Their rooms are counted in full: a turn that begins on a big fleet has so
+many of them that all at once would hold up who asks for seconds."""
+
+Place = tuple[str, Shape]
+
+
+@dataclass(frozen=True, slots=True)
+class Journey:
+    """So many replicas may go from a cluster to homes, each of which takes at most its room."""
+
+    cluster: str
+    replicas: int
+    rooms: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """The overflow of one workload, by the placement and the policy that it was found in."""
+
+    placement: PlacementDecided | None
+    policy: Policy
+    overflow: tuple[Overflow, ...]
+
+
+@dataclass(slots=True)
+class _Watched:
+    """The room of one shape in one home. as_of: the figures of the cluster that it was computed from.
+
+    Of workloads with equal shapes one stands for all: what labels make of it is looked at when replicas are to go.
+    """
+
+    as_of: object
+    steady: SteadyRoom = field(default_factory=SteadyRoom)
+
+
+class Homing:
+    """What is remembered of overflow and of room at home; forgotten with the turn.
+
+    overflowed: who has overflow, and wanted: by cause and cluster, how many would go home now if nothing held them, as
+    the last look found.
+    """
+
+    def __init__(self) -> None:
+        self.overflowed: Mapping[WorkloadKey, tuple[Overflow, ...]] = {}
+        self.wanted: dict[tuple[str, str], int] = {}
+        self._known: dict[WorkloadKey, _Known] = {}
+        self._joined = Clusters()
+        self._watched: dict[Shape, dict[str, _Watched]] = {}
+        self._to_watch: list[Place] = []
+        self._expected: frozenset[str] = frozenset()
+        self._kept_out: dict[HoldKey, float] = {}
+        """Homes that a hold keeps from one workload alone, and since when not any more, for as long as that counts."""
+        self._looked_at: float | None = None
+        self._passed = 0
+
+    def due(self, state: PlannerState, now: float) -> list[Workload]:
+        """Workloads that may send replicas home, a bounded number of them; none between two looks.
+
+        To be asked in a step after what waits was tried.
+        """
+        if self._looked_at is not None and now - self._looked_at < LOOK_SECONDS:
+            self._watch_more(state, now)
+            return []
+        self._looked_at = now
+        overflowed = self.overflowed = self._overflowed(state)
+        self._look(state, overflowed, now)
+        homes = {home for watched in self._watched.values() for home in watched}
+        self._expected = frozenset(home for home in homes if _is_expected(state, home, now))
+        return self._next_ones(self._wanting(state, overflowed, now), state.rules.replans_max)
+
+    def next_step(self, state: PlannerState, workload: Workload, moment: Moment, brakes: Allowance) -> Step:
+        """What one workload sends home now; no events when nothing."""
+        known = self._known.get(workload.key)
+        current = known is not None and known.placement is workload.placement and _stands(state, workload, moment.now)
+        for entry in known.overflow if known is not None and current else ():
+            if brakes.frozen(entry.cluster, workload.key):
+                continue
+            journey = self._journey(state, workload, entry, moment.now, brakes)
+            allowed = brakes.allow(CAUSE_HOME, entry.cluster, workload.key, journey.replicas)
+            placed = placing.send_home(state, workload, entry.cluster, allowed, journey.rooms, moment)
+            if placed is not None:
+                brakes.spend(CAUSE_HOME, entry.cluster, workload.key, allowed)
+                return Step(workload.key, placed.events, CAUSE_HOME)
+        return Step(workload.key, (), CAUSE_HOME)
+
+    # ── What there is ───────────────────────────────────────────────────────────────────────────────────────────
+
+    def _overflowed(self, state: PlannerState) -> dict[WorkloadKey, tuple[Overflow, ...]]:
+        """Who has overflow, by the newest placements; computed anew only where one is another than before."""
+        joined = state.joined()
+        if joined != self._joined:
+            self._joined, self._known = joined, {}
+        for key in self._known.keys() - state.workloads.keys():
+            del self._known[key]
+        for key, workload in state.workloads.items():
+            known, policy = self._known.get(key), workload.declared.policy
+            if known is None or known.placement is not workload.placement or known.policy is not policy:
+                self._known[key] = _Known(workload.placement, policy, overflow_of(workload, joined))
+        return {key: known.overflow for key, known in self._known.items() if known.overflow}
+
+    def _look(self, state: PlannerState, overflowed: Mapping[WorkloadKey, tuple[Overflow, ...]], now: float) -> None:
+        """Notes the room of every shape that overflows in each of its homes; what nobody watches is forgotten."""
+        places: dict[Shape, dict[str, None]] = {}
+        for key, entries in overflowed.items():
+            for shape, homes in _homes_by_shape(state, state.workloads[key].shape, entries).items():
+                places.setdefault(shape, {}).update(homes)
+        held = _held(state, now)
+        self._note_kept_out(held, state.rules.home_after, now)
+        figures = {
+            home: _figures(state, home, held, now) for home in {home for homes in places.values() for home in homes}
+        }
+        before, self._watched, self._to_watch = self._watched, {shape: {} for shape in places}, []
+        for shape, homes in places.items():
+            known, kept = before.get(shape, {}), self._watched[shape]
+            for home in homes:
+                if home not in known:
+                    self._to_watch.append((home, shape))
+                    continue
+                watched = kept[home] = known[home]
+                if watched.as_of != figures[home]:
+                    watched.as_of = figures[home]
+                    watched.steady.note(state.room(home, shape, False, now).certain, now)
+        self._to_watch.reverse()
+        self._watch_more(state, now)
+
+    def _note_kept_out(self, held: Mapping[str, frozenset[Shape | WorkloadKey]], home_after: float, now: float) -> None:
+        """Room of which a hold let one workload have nothing is watched anew for it, from the first look without."""
+        since = {place: min(before, now) for place, before in self._kept_out.items()}
+        self._kept_out = {place: at for place, at in since.items() if now - at < home_after}
+        alone = ((home, whom) for home in held for whom in held[home] if not isinstance(whom, Shape))
+        self._kept_out.update(dict.fromkeys(alone, inf))
+
+    def _watch_more(self, state: PlannerState, now: float) -> None:
+        held = _held(state, now) if self._to_watch else {}
+        homes_by_shape: dict[Shape, list[str]] = {}
+        for home, shape in [self._to_watch.pop() for _ in range(min(NEW_PLACES_MAX, len(self._to_watch)))]:
+            if home in state.clusters:  # Else it has left since the look.
+                homes_by_shape.setdefault(shape, []).append(home)
+        for shape, homes in homes_by_shape.items():
+            for home, room in state.all_rooms(shape, now).certain_in(tuple(homes), False).items():
+                watched = self._watched[shape][home] = _Watched(_figures(state, home, held, now))
+                watched.steady.note(room, now)
+
+    def _wanting(
+        self, state: PlannerState, overflowed: Mapping[WorkloadKey, tuple[Overflow, ...]], now: float
+    ) -> list[Workload]:
+        """Who has a journey that no brake or confirmation holds; and how many replicas all have, those held too.
+
+        Several may hope for the same room: each is counted on what those before it leave, and who is held comes last.
+        """
+        self.wanted = {}
+        left: defaultdict[str, float] = defaultdict(lambda: 1.0)
+        found: dict[WorkloadKey, Workload] = {}
+        free, held = list[tuple[Workload, Overflow]](), list[tuple[Workload, Overflow]]()
+        for key, those in overflowed.items():
+            workload = state.workloads[key]
+            for entry in those if _stands(state, workload, now) else ():
+                (held if state.brakes.why_held(CAUSE_HOME, entry.cluster, key) else free).append((workload, entry))
+        for may_go, entries in ((True, free), (False, held)):
+            for workload, entry in entries:
+                journey = self._journey(state, workload, entry, now, NO_BRAKES, left)
+                if journey.replicas:
+                    if may_go:
+                        found[workload.key] = workload
+                    cause = (CAUSE_HOME, entry.cluster)
+                    self.wanted[cause] = self.wanted.get(cause, 0) + journey.replicas
+                    _use(left, journey)
+        return list(found.values())
+
+    def _next_ones(self, wanting: list[Workload], most: int) -> list[Workload]:
+        """At most so many, others each time where there are more: the first ones may have reasons that last."""
+        if len(wanting) <= most:
+            return wanting
+        first = self._passed % len(wanting)
+        self._passed = first + most
+        return [*wanting[first:], *wanting[:first]][:most]
+
+    def _journey(
+        self,
+        state: PlannerState,
+        workload: Workload,
+        overflow: Overflow,
+        now: float,
+        brakes: Allowance,
+        left: Mapping[str, float] | None = None,
+    ) -> Journey:
+        """What may go: no more than has fitted for long enough and does now, less the margin.
+
+        left: of each room. Then homes behind those that have room for all are left out: they would get none.
+        """
+        margin = margin_of(state, workload)
+        if not state.is_fresh(overflow.cluster, now):
+            return Journey(overflow.cluster, 0, {})
+        rooms = {}
+        for home in overflow.homes:
+            watched = self._watched.get(state.shape_in(home, workload.shape), {}).get(home)
+            if watched is None or home in self._expected or (home, workload.key) in self._kept_out:
+                continue
+            if brakes.frozen(home, workload.key):
+                continue
+            steady = watched.steady.held(state.rules.home_after, now)
+            room = min(steady, room_now(state, workload, home, now)) if steady else 0
+            rooms[home] = int(room * left[home]) if left is not None else room
+            if left is not None and sum(rooms.values()) >= overflow.replicas + margin:
+                break
+        return Journey(overflow.cluster, max(0, min(overflow.replicas, sum(rooms.values()) - margin)), rooms)
+
+
+def _homes_by_shape(state: PlannerState, shape: Shape, entries: Sequence[Overflow]) -> dict[Shape, dict[str, None]]:
+    """The homes of one workload's overflow, by what its shape is there."""
+    homes = dict.fromkeys(home for entry in entries for home in entry.homes)
+    if not shape.volume_claims and not state.admitted.differing(shape):
+        return {shape: homes}
+    found: dict[Shape, dict[str, None]] = {}
+    for home in homes:
+        found.setdefault(state.shape_in(home, shape), {})[home] = None
+    return found
+
+
+def _stands(state: PlannerState, workload: Workload, now: float) -> bool:
+    """Whether nothing else of the workload is under way: all are placed, none leave, roll or are to move."""
+    key = workload.key
+    if workload.unplaced or key in state.waiting or key in state.misplaced or key in state.rollouts:
+        return False
+    if is_in_transfer(workload) or reasons(state, workload, now):
+        return False
+    rolling_from = workload.declared.rolling_from
+    return not any(
+        part.replicas_leaving or part.removing or is_rolling(part, facts_of(state, key, part.cluster), rolling_from)
+        for part in workload.parts.values()
+    )
+
+
+def margin_of(state: PlannerState, workload: Workload) -> int:
+    """That many replicas more must fit at home than go there."""
+    return max(1, ceil(state.rules.home_margin * workload.declared.replicas))
+
+
+def room_now(state: PlannerState, workload: Workload, home: str, now: float) -> int:
+    """How many more of it a home takes now: by its room, and by the policy's bound."""
+    part = workload.parts.get(home)
+    if (part is not None and part.replicas_lost) or lacks(state, workload, home):
+        return 0
+    limits = {limit.cluster: limit for limit in workload.declared.policy.limits}
+    bound = most_of(limits, home) - (part.replicas_kept if part is not None else 0)
+    room = growth_room(state, home, workload.shapes_in(home), False, now, workload.key)
+    return max(0, min(room.certain, bound))
+
+
+def _is_expected(state: PlannerState, home: str, now: float) -> bool:
+    """Whether somebody who waits may be placed there: what goes home leaves the room to those that run nowhere."""
+    for key in state.waiting.hopeful_in(home):
+        workload = state.workloads[key]
+        joined, policy = state.clusters[home].joined, workload.declared.policy
+        if joined is None or not any(in_tier(tier, joined) for tier in policy.tiers if not tier.node_groups):
+            continue
+        if is_whole(workload.declared.kind) and workload.parts and home not in workload.parts:
+            continue
+        if has_waited(workload) and lacks(state, workload, home):
+            continue
+        part = workload.parts.get(home)
+        limits = {limit.cluster: limit for limit in policy.limits}
+        kept = part.replicas_kept if part is not None else 0
+        least = limits[home].replicas_min if home in limits else 0
+        if kept >= least and _waits_for_minima_alone(state, workload, now):
+            continue
+        if kept < most_of(limits, home) and state.room(home, workload.shape, False, now, key).possible:
+            return True
+    return False
+
+
+def _waits_for_minima_alone(state: PlannerState, workload: Workload, now: float) -> bool:
+    """Whether all of it is placed where it may stay, and it only waits for clusters that lack of their minimum."""
+    policy = workload.declared.policy
+    limits = {limit.cluster: limit for limit in policy.limits}
+    may_stay = all(
+        part.replicas_kept <= most_of(limits, name)
+        and (joined := state.clusters[name].joined) is not None
+        and any(in_tier(tier, joined) for tier in policy.tiers)
+        for name, part in workload.parts.items()
+        if part.replicas_kept and name in state.clusters
+    )
+    return not workload.unplaced and may_stay and not reasons(state, workload, now)
+
+
+def _figures(state: PlannerState, home: str, held: Mapping[str, object], now: float) -> tuple[object, ...]:
+    """Others whenever a room there may be another one. held: by cluster, as _held has it."""
+    view = state.clusters[home]
+    return state.room_revision(home), state.is_fresh(home, now), view.phase, held.get(home)
+
+
+def _held(state: PlannerState, now: float) -> dict[str, frozenset[Shape | WorkloadKey]]:
+    """By cluster, whom a hold is against now."""
+    found: dict[str, set[Shape | WorkloadKey]] = {}
+    for (cluster, whom), hold in state.holds.running():
+        if hold.until > now:
+            found.setdefault(cluster, set()).add(whom)
+    return {cluster: frozenset(held) for cluster, held in found.items()}
+
+
+def _use(left: dict[str, float], journey: Journey) -> None:
+    """Of each room is left what a journey does not take, the first homes first."""
+    rest = journey.replicas
+    for home, room in journey.rooms.items():
+        taken = min(rest, room)
+        rest -= taken
+        left[home] *= 1 - taken / room if room else 1

@@ -1,0 +1,187 @@
+"""Overflow needs what its homes have lent: the cloud is for what own machines do not take (README, docs/adr/0017).
+
+Needed is what lets more of it go home than the homes' free room does, with the margin that homing leaves free. Who
+looks for nodes to recall counts what is free there first, so that is in the number.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from itertools import islice
+
+from planner.core.background.homing import LOOK_SECONDS, margin_of, room_now
+from planner.core.background.overflow import Overflow
+from planner.core.division.placement import most_of
+from planner.core.knowledge.state import PlannerState
+from planner.core.knowledge.subject import Moment
+from planner.core.knowledge.workload import Workload
+from planner.core.manifests.policy import TIERS_BY_WORK
+from spillway.events import CapacityNeeded
+from spillway.feasibility.cluster_view import WorkloadKey
+from spillway.model import NO_GENERATION
+
+LOOKED_AT_MAX = 50
+"""Workloads whose need is found anew at one look; of more it is as it was, until it is their turn: of n that may need
+something each is looked at once in n / 50 looks, rounded up, however often others change.
+"""
+
+UNUSED_SECONDS = 10.0
+"""A need is kept for twice `home_after` and so many seconds after its nodes came back. Without that the nodes would be
+lent again before any replica went home: capacity is heard late, and moves have a budget.
+"""
+
+Overflowed = Mapping[WorkloadKey, tuple[Overflow, ...]]
+
+
+class LentHomes:
+    """What the needs were found of, and who waits to be looked at; forgotten with the turn."""
+
+    def __init__(self, looked_at_max: int = LOOKED_AT_MAX) -> None:
+        self._looked_at_max = looked_at_max
+        self._found_of: dict[WorkloadKey, object] = {}
+        self._waiting: dict[WorkloadKey, None] = {}
+        """Whose need may be another one, the longest first."""
+        self._room_since: dict[WorkloadKey, dict[str, float]] = {}
+        """By home cluster: the time at which nodes were back for a need that is in the log."""
+        self._looked_at: float | None = None
+
+    def step(self, state: PlannerState, overflowed: Overflowed, moment: Moment) -> list[CapacityNeeded]:
+        """What is needed and not said, or said and needed no more; nothing between two looks."""
+        if self._looked_at is not None and moment.now - self._looked_at < LOOK_SECONDS:
+            return []
+        self._looked_at = moment.now
+        lending = frozenset(name for name, view in state.clusters.items() if view.nodes.lends)
+        concerned = dict(_concerned(state, overflowed, lending))
+        for key in self._next(state, concerned, moment):
+            workload, entries = state.workloads[key], concerned[key]
+            going = _going(state, workload, entries)
+            free = _free(state, workload, going, moment.now)
+            needs = _needs(state, workload, going, free, lending, moment.now)
+            workload.home_needs = {**self._kept(state, key, free, needs, moment.now), **needs}
+        found = (key for key in concerned if key in self._found_of)
+        return [event for key in found for event in _unsaid(state, state.workloads[key], moment)]
+
+    def _kept(
+        self, state: PlannerState, key: WorkloadKey, free: Mapping[str, int], needs: Mapping[str, int], now: float
+    ) -> Mapping[str, int]:
+        """By home cluster: needs that are in the log and whose nodes are back. They stay until the replicas went home,
+        or until their time is over.
+        """
+        said = {home: one.replicas_lent for home, one in state.needed.get(key, {}).items() if one.replicas_lent}
+        kept = {home: min(most, free[home]) for home, most in said.items() if home not in needs and free.get(home)}
+        before = self._room_since.get(key, {})
+        self._room_since[key] = {home: before.get(home, now) for home in kept}
+        unused = self._unused(state, key, now)
+        return {home: room for home, room in kept.items() if home not in unused}
+
+    def _unused(self, state: PlannerState, key: WorkloadKey, now: float) -> frozenset[str]:
+        """Home clusters whose nodes are back for so long that the need ends, though replicas did not go there."""
+        most = 2 * state.rules.home_after + UNUSED_SECONDS
+        return frozenset(home for home, at in self._room_since.get(key, {}).items() if now - at >= most)
+
+    def _next(self, state: PlannerState, concerned: Overflowed, moment: Moment) -> list[WorkloadKey]:
+        """Whose turn it is. Who changes again is looked at after all that wait by then."""
+        begins = not (self._found_of or self._waiting)
+        figures = {
+            key: (_figures(state, state.workloads[key], of, moment.now), self._unused(state, key, moment.now))
+            for key, of in concerned.items()
+        }
+        self._room_since = {key: since for key, since in self._room_since.items() if key in concerned}
+        self._found_of = {key: of for key, of in self._found_of.items() if key in concerned}
+        changed = [key for key, of in figures.items() if self._found_of.get(key) != of]
+        if begins:
+            changed = self._from_where_a_turn_begins(changed, moment)
+        self._waiting = dict.fromkeys(key for key in (*self._waiting, *changed) if key in concerned)
+        chosen = list(islice(self._waiting, self._looked_at_max))
+        for key in chosen:
+            del self._waiting[key]
+            self._found_of[key] = figures[key]
+        return chosen
+
+    def _from_where_a_turn_begins(self, keys: Iterable[WorkloadKey], moment: Moment) -> list[WorkloadKey]:
+        """Each turn behind those of the one before, or who is last would wait for a turn that is long enough."""
+        ordered = sorted(keys)
+        first = moment.generation.epoch * self._looked_at_max % max(1, len(ordered))
+        return ordered[first:] + ordered[:first]
+
+
+def _concerned(
+    state: PlannerState, overflowed: Overflowed, lending: frozenset[str]
+) -> Iterator[tuple[WorkloadKey, tuple[Overflow, ...]]]:
+    """Whose homes have lent nodes, and who said or knows that it needs some."""
+    for key, entries in overflowed.items():
+        if key in state.workloads and any(not lending.isdisjoint(entry.homes) for entry in entries):
+            yield key, entries
+    for key, needs in state.needed.items():
+        if key in state.workloads and any(said.replicas_lent for said in needs.values()):
+            entries = overflowed.get(key, ())
+            if all(lending.isdisjoint(entry.homes) for entry in entries):
+                yield key, entries
+
+
+def _homes(state: PlannerState, entries: Iterable[Overflow]) -> list[str]:
+    """In the order of their tiers, without those that have left since the last look."""
+    return [home for home in dict.fromkeys(home for entry in entries for home in entry.homes) if home in state.clusters]
+
+
+def _figures(state: PlannerState, workload: Workload, entries: tuple[Overflow, ...], now: float) -> object:
+    """Others whenever the need may be another one."""
+    homes = _homes(state, entries)
+    rooms = tuple((home, state.room_revision(home), state.is_fresh(home, now)) for home in homes)
+    return workload.placement, workload.declared.policy, state.brakes.revision, rooms
+
+
+def _going(state: PlannerState, workload: Workload, entries: Iterable[Overflow]) -> list[Overflow]:
+    """The overflow that may go home: none of a workload that never does, and none that a brake holds."""
+    rules, policy = state.rules, workload.declared.policy
+    never_go = not (rules.moves_per_minute and rules.home_moves_per_minute)
+    if workload.unplaced or never_go or policy.work in TIERS_BY_WORK:
+        return []
+    return [entry for entry in entries if not state.brakes.frozen(entry.cluster, workload.key)]
+
+
+def _free(state: PlannerState, workload: Workload, going: Iterable[Overflow], now: float) -> Mapping[str, int]:
+    """How many replicas could go now to each home cluster that no brake holds, in the order of the tiers."""
+    homes = (home for home in _homes(state, going) if not state.brakes.frozen(home, workload.key))
+    return {home: room_now(state, workload, home, now) for home in homes}
+
+
+def _needs(
+    state: PlannerState,
+    workload: Workload,
+    going: Iterable[Overflow],
+    free: Mapping[str, int],
+    lending: frozenset[str],
+    now: float,
+) -> Mapping[str, int]:
+    """By home cluster: how many replicas need room there, where lent nodes would give some of it once they are back.
+
+    going: as of _going. free: as of _free.
+    """
+    key, margin = workload.key, margin_of(state, workload)
+    count = sum(entry.replicas for entry in going)
+    limits = {limit.cluster: limit for limit in workload.declared.policy.limits}
+    lent = {}
+    for home in (home for home in free if home in lending):
+        part = workload.parts.get(home)
+        bound = most_of(limits, home) - (part.replicas_kept if part is not None else 0) - free[home]
+        lent[home] = max(0, min(state.room_lent(home, workload.shape, now, key), bound))
+    wanted = min(count + margin, sum(free.values()) + sum(lent.values()))
+    if wanted <= max(margin, sum(free.values())):
+        return {}
+    lacking, needs = wanted - sum(free.values()), {}
+    for home, room in lent.items():
+        if more := min(room, lacking):
+            needs[home] = free[home] + more
+            lacking -= more
+    return needs
+
+
+def _unsaid(state: PlannerState, workload: Workload, moment: Moment) -> Iterator[CapacityNeeded]:
+    """Of a workload of which some have no place, their need is said where they are placed."""
+    if workload.unplaced:
+        return
+    needs, said = workload.home_needs, state.needed.get(workload.key, {})
+    for cluster in sorted(needs.keys() | said.keys()):
+        last = said.get(cluster, CapacityNeeded(*workload.key, cluster, NO_GENERATION, 0, 0))
+        if last.replicas_lent != needs.get(cluster, 0):
+            yield replace(last, replicas_lent=needs.get(cluster, 0), generation=moment.generation)

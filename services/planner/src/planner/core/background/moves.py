@@ -1,0 +1,285 @@
+"""Moves what runs (README, "Moving what runs"): away from lost and draining clusters, back, and out at the end."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from planner.core.background.aftermath import Step
+from planner.core.knowledge.allowance import (
+    CAUSE_DRAIN,
+    CAUSE_FAILOVER,
+    CAUSE_LOST,
+    CAUSE_POLICY,
+    CAUSE_RETURN,
+    CAUSE_SETTLED,
+    Allowance,
+)
+from planner.core.knowledge.state import PlannerState
+from planner.core.knowledge.subject import Moment
+from planner.core.knowledge.transfer import is_in_transfer
+from planner.core.knowledge.workload import Workload
+from planner.core.placement import placing
+from planner.core.placement.misplaced import find_all, for_minima, ruled_out
+from planner.core.placement.outlook import stopped_in
+from planner.core.placement.reasons import counts_to_move, held_by, is_back, reasons
+from planner.core.placement.shares import is_done_there
+from planner.core.requests.remembering import without_old
+from spillway.events import PHASE_LEAVING, PHASE_LOST, ClusterLeft, PlacementDecided, WorkloadObserved
+from spillway.feasibility.cluster_view import ClusterView, WorkloadKey
+from spillway.model import Part
+
+
+def due(state: PlannerState, now: float, brakes: Allowance) -> list[Workload]:
+    """Workloads with a next step to take. Those for which room is all that lacks are due when room comes up."""
+    moved = [state.workloads[key] for key in state.to_look_at]
+    found = {workload.key: None for workload in moved if _may_settle(state, workload, now, brakes)}
+    divisions = 0
+    to_tell = []
+    for key in _perhaps_misplaced(state, now):
+        workload = state.workloads[key]
+        if divisions < state.rules.replans_max and _may_move(state, workload, now, brakes):
+            found[key] = None
+            divisions += 1
+        elif _is_held_otherwise(state, workload, now):
+            to_tell.append(key)
+    found.update((key, None) for key in to_tell[: max(0, state.rules.replans_max - divisions)])
+    return [state.workloads[key] for key in found]
+
+
+def next_step(state: PlannerState, workload: Workload, moment: Moment, brakes: Allowance) -> Step:
+    """The next step of one workload; no events when there is none."""
+    step = _next_step(state, workload, moment, brakes)
+    placement = next((event for event in step.events if isinstance(event, PlacementDecided)), None)
+    if placement is None:
+        return step
+    stopped = stopped_in(workload, workload.declared, placement.parts)
+    if stopped == workload.declared.rollout_stopped_in:
+        return step
+    declared = without_old(state.rules, workload.declared, moment)
+    return replace(step, events=(replace(declared, rollout_stopped_in=stopped), *step.events))
+
+
+def _next_step(state: PlannerState, workload: Workload, moment: Moment, brakes: Allowance) -> Step:
+    lost = _given_up(state, workload, moment.now, brakes)
+    if lost:
+        placed = placing.give_up(state, workload, lost, moment)
+        _spend(brakes, CAUSE_LOST, workload.key, lost)
+        return Step(workload.key, placed.events, CAUSE_LOST)
+    back = {cluster: count for cluster, count in _returned(state, workload, moment.now, brakes).items() if count}
+    if back:
+        placed = placing.bring_back(state, workload, back, moment)
+        _spend(brakes, CAUSE_RETURN, workload.key, back)
+        return Step(workload.key, placed.events, CAUSE_RETURN)
+    gone = _may_go(state, workload, moment.now, brakes)
+    if gone:
+        placed = placing.let_leave(state, workload, gone, moment)
+        return Step(workload.key, placed.events, CAUSE_SETTLED)
+    if workload.declared.deleting:
+        return Step(workload.key, (), "")
+    return Step(workload.key, placing.place_again(state, workload, moment, brakes).events, "")
+
+
+def wanted(state: PlannerState, now: float) -> Mapping[tuple[str, str], int]:
+    """By cause and cluster, how many replicas would move if nothing held them back, whether or not there is room.
+
+    A cause that goes on and has moved all that it could is listed with 0.
+    """
+    found: dict[tuple[str, str], int] = {}
+    find_all(state)
+    for key in state.misplaced:
+        workload = state.workloads[key]
+        over = ruled_out(state, workload)
+        for cluster, why in reasons(state, workload, now).items() if over else ():
+            if why == CAUSE_POLICY:
+                found[why, cluster] = found.get((why, cluster), 0) + over[cluster]
+        for cluster, count in for_minima(state, workload).items():
+            found[CAUSE_POLICY, cluster] = found.get((CAUSE_POLICY, cluster), 0) + count
+    for cluster in _to_leave(state, now):
+        found[_cause_of(state.clusters[cluster]), cluster] = 0
+        for key in state.keys_in(cluster):
+            workload = state.workloads[key]
+            cause = reasons(state, workload, now).get(cluster)
+            if cause and cause != CAUSE_POLICY:
+                kept = workload.parts[cluster].replicas_kept
+                found[cause, cluster] = found.get((cause, cluster), 0) + kept
+    for key in state.moved:
+        for part in state.workloads[key].parts.values():
+            if part.replicas_lost and is_back(state, part.cluster, now):
+                place = (CAUSE_RETURN, part.cluster)
+                found[place] = found.get(place, 0) + part.replicas_lost
+    return found
+
+
+def _cause_of(view: ClusterView) -> str:
+    if view.phase == PHASE_LOST:
+        return CAUSE_LOST
+    return CAUSE_DRAIN if view.hands_over else CAUSE_FAILOVER
+
+
+def left(state: PlannerState) -> tuple[ClusterLeft, ...]:
+    """Clusters that were to leave, and that no placement lists any more; unless lost, nor any loan."""
+    return tuple(
+        ClusterLeft(view.name)
+        for view in state.clusters.values()
+        if (view.phase == PHASE_LOST or (view.phase == PHASE_LEAVING and not _is_in_a_loan(view)))
+        and not any(True for _ in state.keys_in(view.name))
+    )
+
+
+def _is_in_a_loan(view: ClusterView) -> bool:
+    """Whether it has lent nodes, or virtual ones stand in it. One API server is asked under one of its names."""
+    return not view.twin_of and (view.nodes.lends or view.nodes.has_virtual)
+
+
+# ── Who is due ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _to_leave(state: PlannerState, now: float) -> list[str]:
+    """Clusters that replicas may have to leave now."""
+    age_max = state.rules.capacity_age_max
+    return [
+        view.name
+        for view in state.clusters.values()
+        if (view.hands_over and view.phase != PHASE_LOST)
+        or state.is_lost_for_good(view.name, now)
+        or view.lost_seconds(now, age_max) is not None
+    ]
+
+
+def _perhaps_misplaced(state: PlannerState, now: float) -> dict[WorkloadKey, None]:
+    keys = dict(state.misplaced)
+    for cluster in _to_leave(state, now):
+        keys.update((key, None) for key in state.keys_in(cluster))
+    return keys
+
+
+def _may_move(state: PlannerState, workload: Workload, now: float, brakes: Allowance) -> bool:
+    """Whether there is a reason to divide again: one that was not looked at yet, and that no brake stops."""
+    if is_in_transfer(workload):
+        return False
+    if any(state.is_lost_for_good(cluster, now) for cluster in workload.parts):
+        return bool(_given_up(state, workload, now, brakes))
+    why = reasons(state, workload, now)
+    if workload.looked_at == (why, brakes.revision) or workload.declared.deleting:
+        return False
+    key, counts = workload.key, counts_to_move(state, workload, why)
+    minima = for_minima(state, workload)
+    why, counts = {**dict.fromkeys(minima, CAUSE_POLICY), **why}, {**minima, **counts}
+    if not why:
+        return not any(brakes.frozen(cluster, key) for cluster in workload.parts)
+    return any(brakes.allow(why[name], name, key, counts[name]) for name in why)
+
+
+def _is_held_otherwise(state: PlannerState, workload: Workload, now: float) -> bool:
+    """Whether what moves wait for is another brake or confirmation than was said last."""
+    if is_in_transfer(workload) or workload.declared.deleting:
+        return False
+    return workload.held_by != held_by(state, workload, reasons(state, workload, now), now)
+
+
+def _may_settle(state: PlannerState, workload: Workload, now: float, brakes: Allowance) -> bool:
+    """Whether something that moved before may return or go. Looked at again when a status or the freshness changes."""
+    if is_in_transfer(workload):
+        return False
+    if any(_returned(state, workload, now, brakes).values()) or _may_go(state, workload, now, brakes):
+        return True
+    if _is_held_otherwise(state, workload, now):
+        return True
+    held_up = any(
+        (part.replicas_lost and state.is_fresh(part.cluster, now))
+        or (part.replicas_leaving and (workload.key, part.cluster) in state.timers)
+        or brakes.frozen(part.cluster, workload.key)
+        for part in workload.parts.values()
+    )
+    if not held_up:
+        state.to_look_at.pop(workload.key, None)
+    return False
+
+
+# ── Out of clusters that will not return ────────────────────────────────────────────────────────────────────────
+
+
+def _given_up(state: PlannerState, workload: Workload, now: float, brakes: Allowance) -> dict[str, int]:
+    """By cluster, how many kept replicas are given up now; 0 where none is kept and the part itself goes."""
+    found = {}
+    for part in workload.parts.values():
+        view = state.clusters.get(part.cluster)
+        if view is None or view.hands_to or not state.is_lost_for_good(part.cluster, now):
+            continue
+        count = brakes.allow(CAUSE_LOST, part.cluster, workload.key, part.replicas_kept) if part.replicas_kept else 0
+        if count or not part.replicas_kept:  # That nothing is kept there moves nothing: no brake holds it.
+            found[part.cluster] = count
+    return found
+
+
+# ── Back from clusters that were lost ───────────────────────────────────────────────────────────────────────────
+
+
+def _returned(state: PlannerState, workload: Workload, now: float, brakes: Allowance) -> dict[str, int]:
+    """By cluster that is back, how many of the replicas lost there may be counted on again."""
+    return {
+        part.cluster: brakes.allow(CAUSE_RETURN, part.cluster, workload.key, part.replicas_lost)
+        for part in workload.parts.values()
+        if part.replicas_lost and is_back(state, part.cluster, now)
+    }
+
+
+# ── Out once the others are available ───────────────────────────────────────────────────────────────────────────
+
+
+def _may_go(state: PlannerState, workload: Workload, now: float, brakes: Allowance) -> dict[str, int]:
+    """By cluster, how many of those that leave may go: none before as many are available as are kept.
+
+    Of too many, a ReplicaSet removes those that are not ready first, unless templates roll: then only those count that
+    have not bound for so long that they would be taken back. What was said last may be a moment old, and more may be
+    ready by now: so those that are not ready wait as well, while fewer are available.
+    """
+    parts = workload.parts.values()
+    if not any(part.replicas_leaving for part in parts):
+        return {}
+    statuses = {part.cluster: status for part in parts if (status := _status(state, workload, part, now)) is not None}
+    available = sum(_available(part, statuses.get(part.cluster)) for part in parts)
+    spare = available - sum(part.replicas_kept for part in parts)
+    if spare < 0:
+        return {}
+    going = {}
+    for part in parts:
+        status = statuses.get(part.cluster)
+        if not part.replicas_leaving or status is None or brakes.frozen(part.cluster, workload.key):
+            continue
+        rolls = status.updated < status.replicas
+        idle = part.replicas - min(part.replicas, max(status.ready, status.available))
+        if rolls:
+            idle = _unbound_for_long(state, workload, part, now)
+        at_once = min(part.replicas_leaving, idle)
+        running = min(part.replicas_leaving - at_once, spare)
+        spare -= running
+        going[part.cluster] = at_once + running
+    return {cluster: count for cluster, count in going.items() if count}
+
+
+def _unbound_for_long(state: PlannerState, workload: Workload, part: Part, now: float) -> int:
+    """How many replicas of the part have not bound for take_back_after. 0 while no record shows the part as decided: it
+    is not known then which of them have bound."""
+    timer = state.timers.get((workload.key, part.cluster))
+    if timer is None or not is_done_there(state, workload, part) or now - timer.since < state.rules.take_back_after:
+        return 0
+    return min(timer.unbound, state.unbound(workload, part))
+
+
+def _status(state: PlannerState, workload: Workload, part: Part, now: float) -> WorkloadObserved | None:
+    """What a fresh cluster says of its part as it was decided; None when nothing sure is known."""
+    status = workload.statuses.get(part.cluster)
+    if status is None or status.version != part.version or not state.is_fresh(part.cluster, now):
+        return None
+    if not state.owners.is_present(status):  # What is let go for it is gone: the owner of now says it again.
+        return None
+    return status
+
+
+def _available(part: Part, status: WorkloadObserved | None) -> int:
+    return min(part.replicas, status.available) if status is not None else 0
+
+
+def _spend(brakes: Allowance, cause: str, key: WorkloadKey, counts: Mapping[str, int]) -> None:
+    for cluster, count in counts.items():
+        brakes.spend(cause, cluster, key, count)

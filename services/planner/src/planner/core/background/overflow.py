@@ -1,0 +1,60 @@
+"""Overflow: what a workload keeps in a later tier than one that might take it, and the clusters that are its home."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from planner.core.knowledge.workload import Workload
+from planner.core.manifests.policy import in_tier
+from planner.core.placement.reasons import moves_by_itself
+from spillway.events import ClusterJoined
+from spillway.model import Policy
+
+
+@dataclass(frozen=True, slots=True)
+class Overflow:
+    """So many replicas in a cluster may go to its homes: clusters by which earlier tiers place on nodes that exist."""
+
+    cluster: str
+    replicas: int
+    homes: tuple[str, ...]
+
+
+def overflow_of(workload: Workload, clusters: Sequence[ClusterJoined]) -> tuple[Overflow, ...]:
+    """By cluster, the last tier first, whether or not there is room at home. clusters: of the fleet."""
+    declared = workload.declared
+    policy = declared.policy
+    if policy.overflow_stays or policy.strategy is not None or len(policy.tiers) < 2:
+        return ()
+    if declared.deleting or not moves_by_itself(workload):
+        return ()
+    kept = {name: part for name, part in workload.parts.items() if part.replicas_kept}
+    tier_by_cluster = {cluster.cluster: first_tier(policy, cluster) for cluster in clusters}
+    homes = _homes_by_tier(policy, clusters, tier_by_cluster)
+    least = {limit.cluster: limit.replicas_min for limit in policy.limits}
+    found = []
+    for name in sorted(kept, key=lambda name: (-tier_by_cluster.get(name, 0), name)):
+        index, part = tier_by_cluster.get(name, len(policy.tiers)), kept[name]
+        count = part.replicas_kept - max(least.get(name, 0), min(part.replicas_by_name, part.replicas_kept))
+        earlier = tuple(home for tier in range(index) for home in homes.get(tier, ()))
+        if index < len(policy.tiers) and count > 0 and earlier:
+            found.append(Overflow(name, count, earlier))
+    return tuple(found)
+
+
+def first_tier(policy: Policy, cluster: ClusterJoined) -> int:
+    """The first tier that places on a cluster's nodes that exist, else on those it would make; past the last: none."""
+    tiers = [(index, tier) for index, tier in enumerate(policy.tiers) if in_tier(tier, cluster)]
+    return min(tiers, key=lambda entry: (entry[1].node_groups, entry[0]), default=(len(policy.tiers), None))[0]
+
+
+def _homes_by_tier(
+    policy: Policy, clusters: Sequence[ClusterJoined], tier_by_cluster: Mapping[str, int]
+) -> dict[int, list[str]]:
+    """Only up to the first tier of node groups: nobody goes home to a node that is still to be made."""
+    found: dict[int, list[str]] = {}
+    last = next((index for index, tier in enumerate(policy.tiers) if tier.node_groups), len(policy.tiers))
+    for cluster in clusters:
+        index = tier_by_cluster[cluster.cluster]
+        if index < last:
+            found.setdefault(index, []).append(cluster.cluster)
+    return found

@@ -1,0 +1,154 @@
+"""What the planner does with no request, and in which order: the one place that says it.
+
+The leader, simulations and tests all ask for the steps of a round. Each step is decided on the state as the steps
+before have left it, so whoever asks applies the events of a step before asking for the next one.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum, auto
+from functools import partial
+from typing import Protocol
+
+from planner.core.background import aftermath, duplicates, moves
+from planner.core.background.headroom import Headrooms, Pace
+from planner.core.background.homing import Homing
+from planner.core.background.lent_homes import LentHomes
+from planner.core.knowledge.state import PlannerState
+from planner.core.knowledge.subject import Moment
+from planner.core.placement import placing
+from spillway.addresses import Tombstone
+from spillway.events import Event
+from spillway.feasibility.cluster_view import WorkloadKey
+
+
+class StepKind(Enum):
+    """What a step is, in the order of a round; NEEDS comes twice."""
+
+    MOVED_TO_OTHER_NAME = auto()
+    """From a second name of an API server to the first."""
+    BRAKES = auto()
+    """Confirmations that are asked for."""
+    MOVED = auto()
+    TAKEN_BACK = auto()
+    WAITS_FOR_MISSING = auto()
+    TRIED_AGAIN = auto()
+    ROLLED_ON = auto()
+    SENT_HOME = auto()
+    NEEDS = auto()
+    SETTLED = auto()
+    LEFT = auto()
+    HEADROOM = auto()
+
+
+class Decided(Protocol):
+    """What a decision comes to."""
+
+    @property
+    def events(self) -> Sequence[Event | Tombstone]: ...
+
+
+Guard = Callable[[WorkloadKey, Callable[[], Decided]], Sequence[Event | Tombstone]]
+"""Takes a workload's decision and returns its events: where it meets a bug, none (docs/adr/0031)."""
+
+
+@dataclass(frozen=True, slots=True)
+class RoundStep:
+    """One step of a round: events to be applied and written together.
+
+    Attributes:
+        kind: what it is, for logs and counters.
+        events: in their order; empty when nothing changed.
+        key: the workload, where it is one's.
+        cause: why replicas moved, where they did.
+        replicas: by cluster, those that are taken back or wait for what is missing.
+    """
+
+    kind: StepKind
+    events: Sequence[Event | Tombstone]
+    key: WorkloadKey = ("", "")
+    cause: str = ""
+    replicas: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Moments:
+    """now: seconds of a clock that only grows. next: the moment of one more decision, with a generation of its own."""
+
+    now: Callable[[], float]
+    next: Callable[[], Moment]
+
+
+class Memory:
+    """What rounds remember of the rounds before; a leader begins with a new one."""
+
+    def __init__(self, pace: Pace) -> None:
+        """pace: of what is said of headroom."""
+        self.homing = Homing()
+        self.lent_homes = LentHomes()
+        self.headrooms = Headrooms(pace)
+
+
+def unguarded(_: WorkloadKey, decide: Callable[[], Decided]) -> Sequence[Event | Tombstone]:
+    """The guard of tests and simulations: a bug ends them."""
+    return decide().events
+
+
+def retry_workloads(state: PlannerState, keys: Iterable[WorkloadKey]) -> None:
+    """Something may be due for these that was not looked at for a while."""
+    for key in filter(state.workloads.__contains__, keys):
+        state.waiting.retry(key)
+        state.rollouts.retry(key)
+
+
+def steps_of_round(
+    state: PlannerState, memory: Memory, moments: Moments, guard: Guard = unguarded, undecided: bool = False
+) -> Iterator[RoundStep]:
+    """All that follows from the fleet and from time.
+
+    undecided: requests wait for binds, so what else waits may have to wait for them (`aftermath.next_waiting`).
+    """
+    aftermath.watch(state, moments.now())
+    yield from _moves(state, memory, moments)
+    yield from _take_backs(state, moments, guard)
+    for workload in aftermath.next_waiting(state, moments.now(), undecided):
+        again = partial(aftermath.try_again, state, workload, moments.next(), state.brakes)
+        yield RoundStep(StepKind.TRIED_AGAIN, guard(workload.key, again), workload.key)
+    for key in state.rollouts.due(state.rules.replans_max):
+        on = partial(aftermath.roll_on, state, state.workloads[key], moments.next())
+        yield RoundStep(StepKind.ROLLED_ON, guard(key, on), key)
+    for workload in memory.homing.due(state, moments.now()):
+        step = memory.homing.next_step(state, workload, moments.next(), state.brakes)
+        yield RoundStep(StepKind.SENT_HOME, step.events, step.key, step.cause)
+    yield RoundStep(StepKind.NEEDS, memory.lent_homes.step(state, memory.homing.overflowed, moments.next()))
+    yield RoundStep(StepKind.NEEDS, aftermath.needs_met(state, moments.next()))
+    for key in list(state.leaving):
+        settled = partial(aftermath.settle, state, key, moments.next())
+        yield RoundStep(StepKind.SETTLED, guard(key, settled), key)
+    yield RoundStep(StepKind.LEFT, moves.left(state))
+    yield RoundStep(StepKind.HEADROOM, memory.headrooms.step(state, moments.next()))
+
+
+def _moves(state: PlannerState, memory: Memory, moments: Moments) -> Iterator[RoundStep]:
+    """What is to move that nobody asked to move by name, as far as the brakes let it."""
+    moment = moments.next()
+    for step in duplicates.steps(state, moments.next):
+        yield RoundStep(StepKind.MOVED_TO_OTHER_NAME, step.events, step.key, step.cause)
+    wanted = {**moves.wanted(state, moment.now), **memory.homing.wanted}
+    asked = state.brakes.step(wanted, state.fleet_replicas() if wanted else 0, moment.now, moment.wall_ms)
+    yield RoundStep(StepKind.BRAKES, asked)
+    for workload in moves.due(state, moment.now, state.brakes):
+        step = moves.next_step(state, workload, moments.next(), state.brakes)
+        yield RoundStep(StepKind.MOVED, step.events, step.key, step.cause)
+
+
+def _take_backs(state: PlannerState, moments: Moments, guard: Guard) -> Iterator[RoundStep]:
+    """What did not bind is taken back; what lacks an object waits for it and reserves nothing."""
+    for workload, counts in list(aftermath.take_backs(state, moments.next(), state.brakes)):
+        moment = moments.next()
+        aftermath.hold(state, workload, counts, moment.now)
+        taken = guard(workload.key, partial(placing.take_back, state, workload, counts, moment))
+        yield RoundStep(StepKind.TAKEN_BACK, taken, workload.key, replicas=counts)
+    for workload, counts, missing in list(aftermath.lack_what_they_need(state, moments.next(), state.brakes)):
+        waits = partial(placing.await_missing, state, workload, counts, missing, moments.next())
+        yield RoundStep(StepKind.WAITS_FOR_MISSING, guard(workload.key, waits), workload.key, replicas=counts)

@@ -1,0 +1,348 @@
+"""A workload divided by a strategy for its whole policy: Karmada's, KubeAdmiral's, or all replicas in every cluster.
+
+The strategy says what each cluster is to have; here that becomes a step that the platform can stand behind: nothing is
+placed beyond certain room, and what runs leaves only for what replaces it. What has no room is unplaced.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from planner.core.compat import karmada, kubeadmiral
+from planner.core.compat import karmada_selection as selection
+from planner.core.division.placement import Inputs, clusters_by_tier, first_of, fits_somewhere, most_of
+from planner.core.division.situation import Division, Held, Situation
+from planner.core.division.votes import apportion
+from planner.core.knowledge.allowance import CAUSE_FAILOVER
+from planner.core.manifests.policy import TierClusters, weight_of
+from spillway.events import ClusterJoined
+from spillway.model import (
+    STRATEGY_DUPLICATED,
+    STRATEGY_KARMADA_AGGREGATED,
+    STRATEGY_KARMADA_DYNAMIC,
+    STRATEGY_KARMADA_STATIC,
+    ClusterLimit,
+    Strategy,
+)
+
+KARMADA = {
+    STRATEGY_KARMADA_STATIC: karmada.STATIC_WEIGHT,
+    STRATEGY_KARMADA_DYNAMIC: karmada.DYNAMIC_WEIGHT,
+    STRATEGY_KARMADA_AGGREGATED: karmada.AGGREGATED,
+    STRATEGY_DUPLICATED: karmada.DUPLICATED,
+}
+IN_USE = 100
+"""What a cluster scores that has some of the workload already."""
+
+NOTHING = Held(0, 0, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A cluster that may take replicas: those that it has, how many more it certainly takes, the tier it is in."""
+
+    joined: ClusterJoined
+    held: int
+    room: int
+    tier: int
+
+    @property
+    def name(self) -> str:
+        return self.joined.cluster
+
+
+@dataclass(frozen=True, slots=True)
+class _Target:
+    """What each member is to have. why: what kept the strategy from placing any more, for people."""
+
+    replicas: Mapping[str, int]
+    why: str = ""
+
+
+def divide_by_strategy(situation: Situation) -> Division:
+    """Where the replicas go. A strategy that has no answer leaves what is there, or shrinks it in proportion."""
+    strategy = situation.policy.strategy
+    assert strategy is not None, "the policy has no strategy"
+    tiers = clusters_by_tier(situation)
+    members = _members(situation, tiers)
+    outside = {name: held.replicas for name, held in situation.held.items() if name not in members and held.replicas}
+    if strategy.name == STRATEGY_DUPLICATED:
+        target = _duplicated(situation, strategy, members)
+        leaving = {name: count for name, count in outside.items() if situation.reasons.get(name) != CAUSE_FAILOVER}
+        to_go = _to_go(situation, leaving)
+        return _division(situation, tiers, _everywhere(situation, members, to_go, target), to_go, target.why)
+    surplus = sum(held.replicas for held in situation.held.values()) - situation.replicas
+    at_once = first_of(outside, max(0, surplus))
+    outside = {name: count - at_once.get(name, 0) for name, count in outside.items()}
+    to_go = wanted_out = _to_go(situation, outside)
+    stays = sum(outside.values())
+    target = _target(situation, strategy, members, situation.replicas - stays + sum(to_go.values()))
+    if target.why and to_go:
+        to_go, target = _as_far_as_it_goes(situation, strategy, members, stays, to_go)
+    return _division(situation, tiers, _in_all(situation, members, at_once, to_go, target), wanted_out, target.why)
+
+
+def _members(situation: Situation, tiers: TierClusters) -> dict[str, Member]:
+    joined = {cluster.cluster: cluster for cluster in situation.clusters}
+    limits = {limit.cluster: limit for limit in situation.policy.limits}
+    members = {}
+    for index, (_, names) in enumerate(tiers):
+        for name in names:
+            if name not in situation.reasons:
+                held = situation.held.get(name, NOTHING)
+                room = _room(situation, name, held, limits)
+                members[name] = Member(joined[name], held.replicas, room, index)
+    return dict(sorted(members.items()))
+
+
+def _room(situation: Situation, cluster: str, held: Held, limits: Mapping[str, ClusterLimit]) -> int:
+    lacks = situation.await_missing and cluster in situation.missing
+    room = (0 if lacks else situation.room(cluster, False).certain) + held.may_keep
+    return max(0, min(room, most_of(limits, cluster) - held.replicas))
+
+
+def _to_go(situation: Situation, outside: Mapping[str, int]) -> dict[str, int]:
+    """Of what is in clusters that may have none: what may move now, or all when a person asks."""
+    may = {name: min(count, situation.moving.get(name, 0)) for name, count in outside.items()}
+    return {
+        name: count if situation.by_name and name not in situation.reasons else may[name]
+        for name, count in outside.items()
+        if name not in situation.fixed
+    }
+
+
+def _as_far_as_it_goes(
+    situation: Situation, strategy: Strategy, members: Mapping[str, Member], stays: int, to_go: Mapping[str, int]
+) -> tuple[dict[str, int], _Target]:
+    """All or nothing holds for what is asked for, not for what is to leave its cluster: as many go as have a place.
+
+    Where those that are missing have none either, they keep nobody from leaving.
+    """
+    there = stays + sum(member.held for member in members.values())
+    best: tuple[dict[str, int], _Target] | None = None
+    for replicas in (situation.replicas, min(there, situation.replicas)):
+        low, high = 0, sum(to_go.values())
+        while low < high:
+            middle = (low + high + 1) // 2
+            target = _target(situation, strategy, members, replicas - stays + middle)
+            if target.why:
+                high = middle - 1
+            else:
+                low, best = middle, (first_of(to_go, middle), target)
+        if best is not None:
+            return best
+    return {}, _target(situation, strategy, members, situation.replicas - stays)
+
+
+# ── What the strategies answer ──────────────────────────────────────────────────────────────────────────────────
+
+
+def _target(situation: Situation, strategy: Strategy, members: Mapping[str, Member], wanted: int) -> _Target:
+    held = {name: member.held for name, member in members.items()}
+    try:
+        if strategy.name in KARMADA:
+            found = _karmada(situation, strategy, members, wanted)
+        else:
+            found = _kubeadmiral(situation, strategy, members, wanted)
+        return _Target({name: found.get(name, 0) for name in members})
+    except (karmada.Unschedulable, selection.NotSelectable, ValueError) as error:
+        fewer = apportion(wanted, held) if sum(held.values()) > wanted else held
+        return _Target({name: fewer.get(name, 0) for name in members}, f"{strategy.name}: {error}")
+
+
+def _karmada(situation: Situation, strategy: Strategy, members: Mapping[str, Member], wanted: int) -> Mapping[str, int]:
+    if not strategy.alternatives:
+        return _assigned(situation, strategy, list(members.values()), wanted)
+    used = [member.tier for member in members.values() if member.held]
+    tiers = sorted({member.tier for member in members.values()})
+    problem: Exception = ValueError("no clusters to assign replicas to")
+    for tier in tiers[tiers.index(min(used)) if used else 0 :]:
+        try:
+            those = [member for member in members.values() if member.tier == tier]
+            return _assigned(situation, strategy, those, wanted)
+        except (karmada.Unschedulable, selection.NotSelectable) as error:
+            problem = error
+    raise problem
+
+
+def _assigned(situation: Situation, strategy: Strategy, members: Sequence[Member], wanted: int) -> dict[str, int]:
+    """Karmada's order of what was assigned before is that of its last answer; ours is by name."""
+    task = karmada.Task(KARMADA[strategy.name], wanted, situation.identity)
+    if strategy.weights:
+        weights = {member.name: weight_of(strategy.weights, member.joined) for member in members}
+        rules = tuple(karmada.WeightRule((name,), weight) for name, weight in weights.items())
+        task = replace(task, rules=rules)
+    by_name = {member.name: member for member in members}
+    chosen = [by_name[name] for name in _selected(strategy, task.strategy, members, wanted)]
+    candidates = [
+        karmada.Candidate(member.name, member.room, member.room + member.held, member.tier) for member in chosen
+    ]
+    existing = sorted((member.name, member.held) for member in chosen)
+    return karmada.assign(task, candidates, existing, overflow=len({member.tier for member in members}) > 1)
+
+
+def _selected(strategy: Strategy, kind: str, members: Sequence[Member], wanted: int) -> list[str]:
+    spreads = tuple(
+        selection.Spread(entry.by, entry.groups_min, entry.groups_max or len(members)) for entry in strategy.spread
+    )
+    places = [
+        selection.Place(
+            member.name,
+            member.room + member.held,
+            IN_USE if member.held else 0,
+            member.tier,
+            member.joined.region,
+            (member.joined.zone,),
+        )
+        for member in members
+    ]
+    return [place.cluster for place in selection.select(selection.Request(kind, wanted, spreads), places)]
+
+
+def _kubeadmiral(
+    situation: Situation, strategy: Strategy, members: Mapping[str, Member], wanted: int
+) -> Mapping[str, int]:
+    """What certainly fits is a hard bound, so that there is no overflow: what has no room waits with us."""
+    limits = {limit.cluster: limit for limit in situation.policy.limits}
+    preferences = {}
+    for name, member in members.items():
+        limit = limits.get(name, ClusterLimit(name, 0, -1))
+        weight = weight_of(strategy.weights, member.joined) if strategy.weights else 1
+        most = kubeadmiral.UNBOUNDED if limit.replicas_max < 0 else limit.replicas_max
+        if weight or limit.replicas_min:
+            preferences[name] = kubeadmiral.Preference(weight, limit.replicas_min, most)
+    wish = kubeadmiral.Wish(
+        replicas=wanted,
+        clusters=list(members),
+        preferences=preferences,
+        key=situation.identity,
+        existing={name: member.held for name, member in members.items()},
+        limited={name: member.held + member.room for name, member in members.items()},
+        avoid_disruption=strategy.avoid_disruption,
+    )
+    return kubeadmiral.plan(wish).plan
+
+
+def _duplicated(situation: Situation, strategy: Strategy, members: Mapping[str, Member]) -> _Target:
+    """As many as are asked for in every selected cluster; nothing that has replicas is left out by the selection."""
+    try:
+        chosen = _selected(strategy, karmada.DUPLICATED, list(members.values()), situation.replicas)
+        if not chosen:
+            return _Target({}, "no cluster may have any")
+        return _Target(dict.fromkeys(chosen, situation.replicas))
+    except selection.NotSelectable as error:
+        held = (name for name, member in members.items() if member.held)
+        return _Target(dict.fromkeys(held, situation.replicas), f"{strategy.name}: {error}")
+
+
+# ── From there to a step ────────────────────────────────────────────────────────────────────────────────────────
+
+
+@dataclass(frozen=True, slots=True)
+class _Change:
+    """By cluster: more, taken away at once, and leaving once others are available. unplaced: what has no room."""
+
+    more: Mapping[str, int]
+    taken: Mapping[str, int]
+    moved: Mapping[str, int]
+    unplaced: int
+
+
+def _in_all(
+    situation: Situation,
+    members: Mapping[str, Member],
+    at_once: Mapping[str, int],
+    to_go: Mapping[str, int],
+    target: _Target,
+) -> _Change:
+    """A strategy whose replicas add up: what it takes from one cluster leaves as far as others take it.
+
+    What runs moves between clusters that may have it only when a person asked, and no brake holds any of them.
+    """
+    held = sum(entry.replicas for entry in situation.held.values()) - sum(at_once.values())
+    missing = situation.replicas - held
+    more = {name: min(count - members[name].held, members[name].room) for name, count in target.replicas.items()}
+    more = {name: count for name, count in more.items() if count > 0}
+    less = {name: members[name].held - count for name, count in target.replicas.items()}
+    less = {name: count for name, count in less.items() if count > 0}
+    if situation.fixed or not situation.by_name:
+        free = {name: count for name, count in more.items() if name not in situation.fixed}
+        free = first_of(free, max(0, missing) + sum(to_go.values()))
+        held_fast = {name: count for name, count in more.items() if name in situation.fixed}
+        more = free | first_of(held_fast, max(0, missing - sum(free.values())))
+        less = first_of(less, max(0, -missing))
+    taken = first_of(less, max(0, -missing))
+    rest = {name: count - taken.get(name, 0) for name, count in less.items()}
+    leaving = max(0, sum(more.values()) - max(0, missing))
+    moved = first_of(to_go, leaving)
+    for name, count in first_of(rest, leaving - sum(moved.values())).items():
+        moved[name] = moved.get(name, 0) + count
+    for name, count in at_once.items():
+        taken[name] = taken.get(name, 0) + count
+    unplaced = max(0, missing - sum(more.values()))
+    if situation.gently:
+        moved = {name: moved.get(name, 0) + taken.get(name, 0) for name in moved.keys() | taken.keys()}
+        taken = {}
+    return _Change(more, taken, moved, unplaced)
+
+
+def _everywhere(
+    situation: Situation, members: Mapping[str, Member], to_go: Mapping[str, int], target: _Target
+) -> _Change:
+    """Every cluster for itself: no cluster's replicas replace another's. A lost cluster keeps its own."""
+    more, taken = dict[str, int](), dict[str, int]()
+    unplaced = 0 if target.replicas else situation.replicas
+    for name, count in target.replicas.items():
+        lacks = count - members[name].held
+        more[name] = min(max(0, lacks), members[name].room)
+        taken[name] = max(0, -lacks)
+        unplaced += max(0, lacks) - more[name]
+    moved = dict(to_go)
+    for name, member in members.items():
+        if name not in target.replicas and member.held and situation.by_name and name not in situation.fixed:
+            moved[name] = member.held
+        elif name not in target.replicas:
+            taken[name] = max(0, member.held - situation.replicas)
+    for name, held in situation.held.items():
+        if name not in members and name not in moved:
+            taken[name] = max(0, held.replicas - situation.replicas)
+    return _Change(more, taken, moved, unplaced)
+
+
+def _division(
+    situation: Situation, tiers: TierClusters, change: _Change, to_go: Mapping[str, int], why: str
+) -> Division:
+    replicas, new = dict[str, int](), dict[str, int]()
+    for name in dict.fromkeys((*situation.held, *change.more)):
+        held = situation.held.get(name, NOTHING)
+        gone = change.taken.get(name, 0) + change.moved.get(name, 0)
+        replicas[name] = held.replicas + change.more.get(name, 0) - gone
+        new[name] = max(0, held.new - gone)
+    stays = {name: count - change.moved.get(name, 0) for name, count in to_go.items() if name in situation.reasons}
+    over = sum(count for name, count in to_go.items() if name not in situation.reasons)
+    return Division(
+        replicas=replicas,
+        new=new,
+        unplaced=change.unplaced,
+        uncertain=_uncertain(situation, tiers, change.unplaced),
+        to_leave=over - sum(change.moved.get(name, 0) for name in to_go if name not in situation.reasons),
+        inputs=Inputs(situation, tiers, replicas),
+        fits_nowhere=not fits_somewhere(situation, tiers),
+        moved=change.moved,
+        kept_again={
+            name: min(count, situation.held[name].may_keep)
+            for name, count in change.more.items()
+            if name in situation.held and situation.held[name].may_keep
+        },
+        reasons=situation.reasons,
+        stays=stays,
+        whole=why,
+    )
+
+
+def _uncertain(situation: Situation, tiers: TierClusters, unplaced: int) -> int:
+    """Of what has no certain room, what may wait for binds to see whether it has any after all."""
+    if situation.settled or not unplaced:
+        return 0
+    names = {name for _, those in tiers for name in those if name not in situation.reasons}
+    rooms = [situation.room(name, False) for name in names]
+    return min(unplaced, sum(room.possible - room.certain for room in rooms))

@@ -1,0 +1,161 @@
+"""Karmada's assignment of replicas to selected clusters: duplicated, static weight, dynamic weight, aggregated, tiers.
+
+Compatible to the replica, its oddities included (docs/strategies.md): all or nothing, capacity not looked at when
+replicas become fewer, sums that wrap at 32 bits. Source of the rules: Karmada v1.19, read in November 2026.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+
+from planner.core.compat.webster import seats, ties_of
+
+DUPLICATED = "duplicated"
+STATIC_WEIGHT = "static_weight"
+DYNAMIC_WEIGHT = "dynamic_weight"
+AGGREGATED = "aggregated"
+
+Counts = Sequence[tuple[str, int]]
+"""(cluster, replicas) in an order that matters."""
+
+
+class Unschedulable(Exception):
+    """Not enough room: nothing changes at all."""
+
+
+@dataclass(frozen=True, slots=True)
+class WeightRule:
+    """A weight for the clusters named, or for every one."""
+
+    clusters: tuple[str, ...] | None
+    weight: int
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """What is asked for: replicas in all, a strategy, the uid that decides ties.
+
+    fresh: start again, whatever is there. rules: of STATIC_WEIGHT.
+    """
+
+    strategy: str
+    replicas: int
+    uid: str = ""
+    fresh: bool = False
+    rules: tuple[WeightRule, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A selected cluster: capacity more replicas fit, with_existing of this workload in all. tier 0 is filled first."""
+
+    cluster: str
+    capacity: int
+    with_existing: int
+    tier: int = 0
+
+
+def assign(task: Task, candidates: Sequence[Candidate], existing: Counts, *, overflow: bool = False) -> dict[str, int]:
+    """Replicas by cluster, of those that get some. Raises Unschedulable, or ValueError without clusters or a strategy.
+
+    existing: the result before, in its order. overflow: the tiers in order, each as far as it has room.
+    """
+    names = [candidate.cluster for candidate in candidates]
+    if not names:
+        raise ValueError("no clusters to assign replicas to")
+    if task.strategy == DUPLICATED:
+        return duplicated(names, task.replicas)
+    if task.strategy == STATIC_WEIGHT:
+        found = static_weight(names, task.rules, task.replicas, task.uid)
+    elif task.strategy in (DYNAMIC_WEIGHT, AGGREGATED):
+        by_tier = _assign_tiers if overflow else by_capacity
+        found = by_tier(task, candidates, existing)
+    else:
+        raise ValueError(f"strategy {task.strategy!r}: expected one that assigns replicas")
+    return {cluster: count for cluster, count in found.items() if count}
+
+
+def _assign_tiers(task: Task, candidates: Sequence[Candidate], existing: Counts) -> dict[str, int]:
+    found: dict[str, int] = {}
+    left = task.replicas
+    for tier in sorted({candidate.tier for candidate in candidates}):
+        members = [candidate for candidate in candidates if candidate.tier == tier]
+        share = min(left, sum(candidate.with_existing for candidate in members))
+        part = Task(task.strategy, share, task.uid, task.fresh, task.rules)
+        found |= by_capacity(part, members, existing)
+        left -= share
+    if left > 0:
+        raise Unschedulable(f"{left} of {task.replicas} replicas have no room in any tier")
+    return found
+
+
+def duplicated(clusters: Sequence[str], replicas: int) -> dict[str, int]:
+    """All of them in every cluster."""
+    return dict.fromkeys(clusters, replicas)
+
+
+def static_weight(
+    clusters: Sequence[str], rules: Sequence[WeightRule] | None, replicas: int, uid: str
+) -> dict[str, int]:
+    """By fixed weights, the largest of the rules that mean a cluster; what is there and what fits play no part.
+
+    Clusters without a weight get nothing; when none has one, all weigh the same.
+    """
+    weights = {cluster: _weight(cluster, rules or ()) for cluster in clusters}
+    weights = {cluster: weight for cluster, weight in weights.items() if weight > 0} or dict.fromkeys(clusters, 1)
+    return divide_weighted(replicas, weights, {}, uid)
+
+
+def _weight(cluster: str, rules: Sequence[WeightRule]) -> int:
+    meant = (rule.weight for rule in rules if rule.clusters is None or cluster in rule.clusters)
+    return max(meant, default=0)
+
+
+def by_capacity(task: Task, candidates: Sequence[Candidate], existing: Counts) -> dict[str, int]:
+    """Dynamic weight or aggregated: more are added by room, fewer are kept in proportion to what is there."""
+    names = {candidate.cluster for candidate in candidates}
+    kept = {cluster: count for cluster, count in existing if cluster in names}
+    total = sum(kept.values())
+    if task.fresh:
+        weights = [(entry.cluster, entry.capacity + kept.get(entry.cluster, 0)) for entry in candidates]
+        return division_step(task.strategy, task.replicas, _largest_first(weights), {}, task.uid)
+    if total > task.replicas:
+        return division_step(task.strategy, task.replicas, _largest_first(list(kept.items())), {}, task.uid)
+    if total == task.replicas:
+        return kept
+    weights = [(entry.cluster, entry.capacity) for entry in candidates]
+    added = division_step(task.strategy, task.replicas - total, _largest_first(weights), kept, task.uid)
+    return {cluster: kept.get(cluster, 0) + added.get(cluster, 0) for cluster in dict.fromkeys((*added, *kept))}
+
+
+def _largest_first(weights: Counts) -> Counts:
+    return sorted(weights, key=lambda entry: -entry[1])
+
+
+def division_step(
+    strategy: str, replicas: int, weights: Counts, existing: Mapping[str, int], uid: str
+) -> dict[str, int]:
+    """New replicas over weights in their order. Raises Unschedulable when the weights, summed in 32 bits, are fewer.
+
+    Aggregated: of those that hold some first, then of the others, only as many clusters as have room for all.
+    """
+    total = _int32(sum(weight for _, weight in weights))
+    if total < replicas:
+        raise Unschedulable(f"room for {total} of {replicas} replicas")
+    if strategy == AGGREGATED:
+        weights = sorted(weights, key=lambda entry: existing.get(entry[0], 0) <= 0)
+        reached = list(accumulate(weight for _, weight in weights))
+        enough = next((place for place, total in enumerate(reached, 1) if total >= replicas), len(weights))
+        weights = weights[:enough]
+    return divide_weighted(replicas, dict(weights), {}, uid)
+
+
+def divide_weighted(replicas: int, weights: Mapping[str, int], existing: Mapping[str, int], uid: str) -> dict[str, int]:
+    """New replicas added to existing ones by weight. Without any weight nothing is added."""
+    if (not replicas and existing) or not sum(weights.values()):
+        return dict(existing)
+    return seats(replicas, weights, existing, ties_of(uid))
+
+
+def _int32(value: int) -> int:
+    return (value + 2**31) % 2**32 - 2**31

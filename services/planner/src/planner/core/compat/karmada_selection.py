@@ -1,0 +1,285 @@
+"""Karmada's selection: which of the feasible clusters take part, by their order and the spread constraints.
+
+Compatible, its oddities included (docs/strategies.md): the set of regions is chosen without a look at what is needed.
+Source of the rules: Karmada v1.19, read in November 2026; its search for that set looks at every one, ours does not.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from planner.core.compat.karmada import DUPLICATED, STATIC_WEIGHT
+
+BY_CLUSTER = "cluster"
+BY_REGION = "region"
+BY_ZONE = "zone"
+BY_PROVIDER = "provider"
+SCORE_WEIGHT = 1000
+"""What one replica counts in the score of a region, against the score of its clusters."""
+
+
+class NotSelectable(Exception):
+    """The clusters cannot meet the spread constraints."""
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """Of so many groups at least and at most. Selection looks at by BY_CLUSTER and BY_REGION only."""
+
+    by: str
+    min_groups: int
+    max_groups: int
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A feasible cluster. available: replicas of this workload that it takes in all; score: 100 where it has some."""
+
+    cluster: str
+    available: int
+    score: int = 0
+    tier: int = 0
+    region: str = ""
+    zones: tuple[str, ...] = ()
+    provider: str = ""
+
+    def groups(self, by: str) -> tuple[str, ...]:
+        """The names of the groups that it is in: a cluster can be in several zones."""
+        names = {BY_REGION: (self.region,), BY_ZONE: self.zones, BY_PROVIDER: (self.provider,)}[by]
+        return tuple(name for name in names if name)
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """A region, zone or provider: its clusters in their order, and its score."""
+
+    name: str
+    clusters: tuple[Place, ...]
+    score: int
+
+    @property
+    def available(self) -> int:
+        return sum(place.available for place in self.clusters)
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What selection depends on besides the clusters."""
+
+    strategy: str
+    replicas: int
+    spreads: tuple[Spread, ...] = ()
+
+    def spread(self, by: str) -> Spread | None:
+        return next((spread for spread in self.spreads if spread.by == by), None)
+
+
+def select(request: Request, places: Sequence[Place]) -> list[Place]:
+    """The clusters that take part, in the order in which they are used. Raises NotSelectable.
+
+    With static weights the constraints are not looked at.
+    """
+    ordered = in_order(places)
+    if not request.spreads or request.strategy == STATIC_WEIGHT:
+        return ordered
+    if request.spread(BY_REGION) is not None:
+        return select_by_region(request, group(request, ordered, BY_REGION))
+    if request.spread(BY_CLUSTER) is not None:
+        return select_best(request, ordered)
+    raise NotSelectable("spread constraints are supported by cluster and by region only")
+
+
+def in_order(places: Sequence[Place], *, by_available: bool = True) -> list[Place]:
+    """Tier ascending, score descending, room descending, name ascending."""
+    return sorted(
+        places, key=lambda place: (place.tier, -place.score, -place.available if by_available else 0, place.cluster)
+    )
+
+
+# ── By clusters ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def select_best(request: Request, ordered: Sequence[Place]) -> list[Place]:
+    """The first max_groups, some of them exchanged for larger ones where their room is not enough."""
+    spread = request.spread(BY_CLUSTER)
+    if spread is None or request.strategy == STATIC_WEIGHT:
+        return list(ordered)
+    if len(ordered) < spread.min_groups:
+        raise NotSelectable(f"{len(ordered)} clusters: fewer than minGroups {spread.min_groups}")
+    count = min(len(ordered), spread.max_groups)
+    chosen, rest = list(ordered[:count]), list(ordered[count:])
+    if request.strategy == DUPLICATED:
+        return chosen
+    for place in reversed(range(count)):
+        if _available(chosen) >= request.replicas:
+            break
+        best = max(rest, key=lambda other: other.available, default=None)
+        if best is not None and best.available > chosen[place].available:
+            index = rest.index(best)
+            chosen[place], rest[index] = best, chosen[place]
+    if _available(chosen) < request.replicas:
+        raise NotSelectable(f"no {count} clusters have room for {request.replicas} replicas")
+    return chosen
+
+
+def _available(places: Sequence[Place]) -> int:
+    return sum(place.available for place in places)
+
+
+# ── By regions ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def group(request: Request, ordered: Sequence[Place], by: str) -> list[Group]:
+    """Groups by name; none without a spread constraint by that field."""
+    spread = request.spread(by)
+    if spread is None:
+        return []
+    members: dict[str, list[Place]] = {}
+    for place in ordered:
+        for name in place.groups(by):
+            members.setdefault(name, []).append(place)
+    return [
+        Group(name, tuple(members[name]), score_of(request, members[name], spread.min_groups))
+        for name in sorted(members)
+    ]
+
+
+def score_of(request: Request, places: Sequence[Place], min_groups: int) -> int:
+    """Of a group: the replicas that it can take of its share, before what its clusters score."""
+    if request.strategy == DUPLICATED:
+        fitting = [place for place in places if place.available >= request.replicas]
+        return len(fitting) * SCORE_WEIGHT + _mean(fitting, len(fitting)) if fitting else 0
+    share = -(-request.replicas // min_groups) if min_groups else request.replicas
+    by_cluster = request.spread(BY_CLUSTER)
+    least = max(min_groups, by_cluster.min_groups if by_cluster is not None else 0)
+    total = 0
+    for count, place in enumerate(places, 1):
+        total += place.available
+        if count >= least and total >= share:
+            return share * SCORE_WEIGHT + _mean(places[:count], count)
+    if total < share:
+        return total * SCORE_WEIGHT + _mean(places, len(places))
+    return share * SCORE_WEIGHT + _mean(places, len(places))
+
+
+def _mean(places: Sequence[Place], count: int) -> int:
+    return sum(place.score for place in places) // count if count else 0
+
+
+def select_by_region(request: Request, regions: Sequence[Group]) -> list[Place]:
+    """The first cluster of every chosen region, then the best of the others. Raises NotSelectable."""
+    by_region, by_cluster = request.spread(BY_REGION), request.spread(BY_CLUSTER)
+    assert by_region is not None
+    if len(regions) < by_region.min_groups:
+        raise NotSelectable(f"{len(regions)} regions: fewer than minGroups {by_region.min_groups}")
+    sizes = [Size(region.name, len(region.clusters), region.score) for region in regions]
+    least = by_cluster.min_groups if by_cluster is not None else 0
+    names = select_groups(sizes, by_region.min_groups, by_region.max_groups, least)
+    if not names:
+        raise NotSelectable(f"no set of regions has {least} clusters")
+    by_name = {region.name: region for region in regions}
+    chosen = [by_name[name].clusters[0] for name in names]
+    rest = in_order([place for name in names for place in by_name[name].clusters[1:]])
+    most = by_cluster.max_groups if by_cluster is not None else 0
+    count = len(chosen) + len(rest)
+    if most:
+        count = min(count, most)
+    return chosen + rest[: max(0, count - len(chosen))]
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """A region as the search for a set of them sees it."""
+
+    name: str
+    clusters: int
+    score: int
+
+
+Path = tuple[Size, ...]
+Worth = tuple[int, int]
+"""Score and clusters of a set: what makes one better than another."""
+State = tuple[int, int]
+"""Groups that are in a set so far, and their clusters: those alone that it still needs to know of."""
+
+
+def select_groups(groups: Sequence[Size], min_groups: int, max_groups: int, min_clusters: int) -> list[str]:
+    """Names of the best set of groups, best first; empty when there is none.
+
+    Best is the largest score, then the most clusters, then what Karmada's search finds first; of that, the shortest
+    beginning that is a set of its own. Its search looks at every set there is, in the order of `ordered`, depth first,
+    and takes no group more into one that has enough; here the best of them is found without looking at each.
+    """
+    if len(groups) < min_groups:
+        return []
+    if len(groups) == min_groups:
+        winner = _by_score(groups) if sum(group.clusters for group in groups) >= min_clusters else ()
+        return [group.name for group in winner]
+    ordered = sorted(groups, key=lambda group: (group.clusters, -group.score, group.name))
+    search = _Search(ordered, min_groups, max_groups, min_clusters)
+    winner = _by_score(search.best())
+    beginnings = (winner[:count] for count in range(1, len(winner)))
+    return [group.name for group in next(filter(search.is_set, beginnings), winner)]
+
+
+def _by_score(path: Sequence[Size]) -> Path:
+    return tuple(sorted(path, key=lambda group: (-group.score, group.name)))
+
+
+@dataclass(frozen=True, slots=True)
+class _Search:
+    """Sets of groups, each in their order: large enough, and not so without its last one."""
+
+    ordered: Sequence[Size]
+    min_groups: int
+    max_groups: int
+    min_clusters: int
+
+    def is_set(self, path: Path) -> bool:
+        inner = sorted(path, key=self.ordered.index)
+        states = [(count, sum(group.clusters for group in inner[:count])) for count in range(len(inner) + 1)]
+        return len(inner) <= self.max_groups and self._enough(states[-1]) and not self._enough(states[-2])
+
+    def best(self) -> Path:
+        """Of the best sets the first one, depth first; empty when there is none. Sums over groups and clusters."""
+        worths = self._worths()
+        path, state = list[Size](), (0, 0)
+        for index, group in enumerate(self.ordered):
+            if worths[index][state] is None:
+                return ()
+            if self._taking(group, state, worths[index + 1]) == worths[index][state]:
+                path.append(group)
+                state = self._with(group, state)
+                if self._enough(state):
+                    break
+        return tuple(path)
+
+    def _worths(self) -> list[dict[State, Worth | None]]:
+        """By index in the order and what a set has before it: what the best one adds from there on; None: no set."""
+        reached: list[set[State]] = [{(0, 0)}]
+        for group in self.ordered:
+            more = (self._with(group, state) for state in reached[-1])
+            reached.append(reached[-1] | {state for state in more if self._may_grow(state)})
+        worths: list[dict[State, Worth | None]] = [dict.fromkeys(reached[-1])]
+        for group, states in zip(reversed(self.ordered), reversed(reached[:-1]), strict=True):
+            after = worths[-1]
+            worths.append({state: _better(self._taking(group, state, after), after[state]) for state in states})
+        return worths[::-1]
+
+    def _taking(self, group: Size, state: State, after: dict[State, Worth | None]) -> Worth | None:
+        """What a set adds at the most that takes this group."""
+        then = self._with(group, state)
+        rest = (0, 0) if self._enough(then) and then[0] <= self.max_groups else after.get(then)
+        return None if rest is None else (group.score + rest[0], group.clusters + rest[1])
+
+    def _with(self, group: Size, state: State) -> State:
+        return state[0] + 1, min(state[1] + group.clusters, max(self.min_clusters, 0))
+
+    def _enough(self, state: State) -> bool:
+        return state[0] >= max(1, self.min_groups) and state[1] >= self.min_clusters
+
+    def _may_grow(self, state: State) -> bool:
+        return state[0] < self.max_groups and not self._enough(state)
+
+
+def _better(one: Worth | None, other: Worth | None) -> Worth | None:
+    return max((worth for worth in (one, other) if worth is not None), default=None)

@@ -1,0 +1,161 @@
+"""KubeAdmiral's replica planner: weights with minima, maxima, capacities, and clusters disturbed as little as it can.
+
+Compatible to the replica, its oddities included (docs/strategies.md): overflow is counted twice, and may exceed what
+has no place. Source of the rules: KubeAdmiral's planner, read in November 2026.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from planner.core.compat.webster import fnv_1
+
+EVERY_CLUSTER = "*"
+UNBOUNDED = 2**63 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Preference:
+    """For one cluster; at least min replicas, at most max, beyond min in proportion to weight."""
+
+    weight: int
+    min: int = 0
+    max: int = UNBOUNDED
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What is asked for. preferences: by cluster, EVERY_CLUSTER for those without one; who has neither gets nothing.
+
+    key: mixed into the order of clusters of equal weight. estimated: replicas in all that are believed to run in a
+    cluster, what is cut there becomes overflow; limited: a hard bound.
+    """
+
+    replicas: int
+    clusters: Sequence[str]
+    preferences: Mapping[str, Preference]
+    key: str = ""
+    existing: Mapping[str, int] = field(default_factory=dict)
+    estimated: Mapping[str, int] = field(default_factory=dict)
+    limited: Mapping[str, int] = field(default_factory=dict)
+    avoid_disruption: bool = False
+    keep_unschedulable: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """By cluster: replicas that are to run, and more of them that stay there in case they fit."""
+
+    plan: Mapping[str, int]
+    overflow: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    cluster: str
+    preference: Preference
+
+
+def plan(wish: Wish) -> Planned:
+    """The replicas by cluster, all that have a preference included."""
+    entries = _ordered(wish.key, _preferences(wish))
+    desired, overflow, left = _distribute(wish, entries)
+    if not wish.keep_unschedulable and wish.avoid_disruption:
+        trimmed = {cluster: min(count, left) for cluster, count in overflow.items()}
+        overflow = {cluster: count for cluster, count in trimmed.items() if count > 0}
+    if not wish.avoid_disruption:
+        return Planned(desired, overflow)
+    current = {entry.cluster: _current(wish, entry.cluster) for entry in entries}
+    return Planned(_least_disturbed(wish, current, desired), overflow)
+
+
+def _preferences(wish: Wish) -> Iterable[_Entry]:
+    for cluster in wish.clusters:
+        preference = wish.preferences.get(cluster, wish.preferences.get(EVERY_CLUSTER))
+        if preference is not None:
+            yield _Entry(cluster, preference)
+
+
+def _ordered(key: str, entries: Iterable[_Entry]) -> list[_Entry]:
+    return sorted(entries, key=lambda entry: (-entry.preference.weight, fnv_1(entry.cluster + key)))
+
+
+def _current(wish: Wish, cluster: str) -> int:
+    count = wish.existing.get(cluster, 0)
+    return min(count, wish.estimated.get(cluster, count), wish.limited.get(cluster, count))
+
+
+def _distribute(wish: Wish, entries: Sequence[_Entry]) -> tuple[dict[str, int], dict[str, int], int]:
+    """Minima first, then by weight. By cluster what it gets and what its estimated capacity cut, and what is left."""
+    given, overflow, left = dict[str, int](), dict[str, int](), wish.replicas
+    for entry in entries:
+        count = min(entry.preference.min, left)
+        count = min(count, wish.limited.get(entry.cluster, count))
+        fits = min(count, wish.estimated.get(entry.cluster, count))
+        if fits < count:
+            overflow[entry.cluster] = count - fits
+        given[entry.cluster] = fits
+        left -= fits
+    left = _by_weight(wish, entries, given, overflow, left)
+    return given, overflow, left
+
+
+def _by_weight(
+    wish: Wish, entries: Sequence[_Entry], given: dict[str, int], overflow: dict[str, int], left: int
+) -> int:
+    """Adds what is left, loop by loop, each cluster's share rounded up in their order. Returns what has no place."""
+    open_entries = list(entries)
+    placed = True
+    while placed and left > 0:
+        placed, total = False, sum(entry.preference.weight for entry in open_entries)
+        to_share, still_open = left, []
+        if total <= 0:
+            break
+        for entry in open_entries:
+            extra = min(-(-to_share * entry.preference.weight // total), left)
+            before = given.get(entry.cluster, 0)
+            wanted = min(before + extra, entry.preference.max)
+            wanted = min(wanted, wish.limited.get(entry.cluster, wanted))
+            fits = min(wanted, wish.estimated.get(entry.cluster, wanted))
+            if fits < wanted:
+                overflow[entry.cluster] = overflow.get(entry.cluster, 0) + wanted - fits
+            if fits >= before + extra:
+                still_open.append(entry)
+            given[entry.cluster] = fits
+            left -= fits - before
+            placed = placed or fits > before
+        open_entries = still_open
+    return left
+
+
+def _least_disturbed(wish: Wish, current: Mapping[str, int], desired: Mapping[str, int]) -> dict[str, int]:
+    """Only clusters that are to shrink do, or only those that are to grow, by as much as the sums differ."""
+    surplus = sum(current.values()) - sum(desired.values())
+    if not surplus:
+        return dict(current)
+    distance = {cluster: count - desired[cluster] for cluster, count in current.items()}
+    if surplus > 0:
+        entries = [
+            _Entry(cluster, Preference(count, 0, current[cluster])) for cluster, count in distance.items() if count > 0
+        ]
+        taken = _adjust(wish, entries, surplus)
+        return {cluster: count - taken.get(cluster, 0) for cluster, count in current.items()}
+    entries = [
+        _Entry(cluster, Preference(-count, 0, _most_more(wish, cluster, current)))
+        for cluster, count in distance.items()
+        if count < 0
+    ]
+    added = _adjust(wish, entries, -surplus)
+    return {cluster: count + added.get(cluster, 0) for cluster, count in current.items()}
+
+
+def _most_more(wish: Wish, cluster: str, current: Mapping[str, int]) -> int:
+    """The maximum of every cluster's preference is not looked at here: only one of its own is."""
+    own = wish.preferences.get(cluster)
+    return UNBOUNDED if own is None or own.max == UNBOUNDED else own.max - current[cluster]
+
+
+def _adjust(wish: Wish, entries: Iterable[_Entry], count: int) -> dict[str, int]:
+    changed: dict[str, int] = {}
+    bare = replace(wish, estimated={}, limited={})
+    _by_weight(bare, _ordered(wish.key, entries), changed, {}, count)
+    return changed

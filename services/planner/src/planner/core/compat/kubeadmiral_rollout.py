@@ -1,0 +1,232 @@
+"""KubeAdmiral's rollout planner: one maxSurge and one maxUnavailable spent over clusters, as one call of it.
+
+Compatible, its oddities included (docs/strategies.md): a cluster left with neither gets one pod of budget all the same.
+Our own rollouts (knowledge/turns.py, placement/outlook.py) never exceed the budget. Source of the rules: KubeAdmiral's
+rollout planner as it was before its removal in August 2023, read in November 2026.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+TOO_LOW = "desired_total_too_low"
+OUT_OF_BOUNDS = "planned_total_out_of_bounds"
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A cluster in a rollout; all counts in pods.
+
+    desired, replicas: what it is to have, and what its object says now. actual, available: pods that exist, that serve.
+    updated, updated_available: of the newest version, once it has the new template. current_new…: of the newest version
+    of whichever template it has. max_surge, max_unavailable: what its object carries now.
+    """
+
+    cluster: str
+    desired: int
+    replicas: int
+    actual: int
+    available: int
+    updated: int
+    updated_available: int
+    current_new: int
+    current_new_available: int
+    template_updated: bool
+    max_surge: int
+    max_unavailable: int
+
+    @property
+    def updating(self) -> bool:
+        return self.current_new < self.replicas or (self.template_updated and self.updated < self.replicas)
+
+    @property
+    def least_surge(self) -> int:
+        """Pods above its replicas that it may be using already."""
+        there = max(0, self.actual - self.replicas)
+        if not self.updating:
+            return there
+        return max(there, min(self.max_surge, there + self.replicas - self.current_new))
+
+    @property
+    def least_unavailable(self) -> int:
+        """Pods short of its replicas that it may be using already."""
+        there = max(0, self.replicas - self.available)
+        if not self.updating:
+            return there
+        return max(there, min(self.max_unavailable, self.replicas - self.current_new_available))
+
+
+@dataclass(frozen=True, slots=True)
+class Fleet:
+    """The whole rollout: its budgets in pods, the replicas of all clusters together, and the clusters."""
+
+    max_surge: int
+    max_unavailable: int
+    replicas: int
+    targets: Sequence[Target]
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What a cluster is told now. None: the template's own value, and all that it is to have."""
+
+    replicas: int | None = None
+    max_surge: int | None = None
+    max_unavailable: int | None = None
+    only_replicas: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Budgets:
+    surge: int
+    unavailable: int
+
+
+@dataclass(frozen=True, slots=True)
+class Rollout:
+    """steps by cluster, a cluster without one waits; rejected: why there are none at all."""
+
+    steps: Mapping[str, Step]
+    rejected: str | None = None
+
+
+def plan_rollout(fleet: Fleet) -> Rollout:
+    """One round: what each cluster does now."""
+    if is_scaling(fleet):
+        return Rollout({target.cluster: Step() for target in fleet.targets})
+    steps = _Spender(fleet).steps()
+    rejected = _rejection(fleet, steps)
+    return Rollout({} if rejected else steps, rejected)
+
+
+def is_scaling(fleet: Fleet) -> bool:
+    """Whether replicas only grow, or only shrink, and every pod is of the newest version."""
+    grows = any(target.desired > target.replicas for target in fleet.targets)
+    shrinks = any(target.desired < target.replicas for target in fleet.targets)
+    return grows != shrinks and all(
+        target.updated >= target.replicas and not _flips(fleet, target) for target in fleet.targets
+    )
+
+
+def _flips(fleet: Fleet, target: Target) -> bool:
+    """Whether it still rolls by surge alone where the fleet does not."""
+    by_surge = target.max_surge > 0 and target.max_unavailable == 0
+    fleet_by_surge = fleet.max_surge > 0 and fleet.max_unavailable == 0
+    return by_surge and not fleet_by_surge and target.updated_available < target.replicas
+
+
+def budgets(fleet: Fleet) -> Budgets:
+    """What is left to spend, below zero when more is in use than may be."""
+    ahead = sum(target.replicas for target in fleet.targets) - fleet.replicas
+    surge = fleet.max_surge - ahead - sum(target.least_surge for target in fleet.targets)
+    unavailable = fleet.max_unavailable + ahead - sum(target.least_unavailable for target in fleet.targets)
+    return Budgets(surge, unavailable)
+
+
+class _Spender:
+    """Spends the budgets in the planner's order."""
+
+    def __init__(self, fleet: Fleet) -> None:
+        self._fleet = fleet
+        left = budgets(fleet)
+        self._surge, self._unavailable = left.surge, left.unavailable
+        self._steps: dict[str, Step] = {}
+
+    def steps(self) -> dict[str, Step]:
+        targets = sorted(self._fleet.targets, key=lambda target: target.cluster)
+        growing = [target for target in targets if target.desired > target.replicas]
+        shrinking = [target for target in targets if target.desired < target.replicas]
+        same = [target for target in targets if target.desired == target.replicas]
+        for target in growing:
+            self._update(target, target.replicas)
+        for target in shrinking:
+            self._shrink(target)
+        for target in same:
+            self._update(target, None)
+        for target in growing:
+            self._grow(target)
+        for target in shrinking:
+            self._update_shrunk(target)
+        return self._steps
+
+    def _shrink(self, target: Target) -> None:
+        least = 0 if target.updating else target.least_unavailable
+        if self._unavailable <= 0 and least <= 0:
+            return
+        count = min(self._unavailable + least, target.replicas - target.desired)
+        if count < 0:
+            return
+        self._unavailable -= max(0, count - least)
+        self._steps[target.cluster] = Step(target.replicas - count, only_replicas=True)
+
+    def _grow(self, target: Target) -> None:
+        if not target.template_updated and target.replicas:
+            return
+        least = 0 if target.updating else target.least_surge
+        if self._surge <= 0 and least <= 0:
+            return
+        count = min(self._surge + least, target.desired - target.replicas)
+        if count < 0:
+            return
+        self._surge -= max(0, count - least)
+        before = self._steps.get(target.cluster, Step(only_replicas=True))
+        self._steps[target.cluster] = replace(before, replicas=target.replicas + count)
+
+    def _update_shrunk(self, target: Target) -> None:
+        """What was taken away was the unavailable first. Its surge alone is no reason to begin."""
+        step = self._steps.get(target.cluster)
+        to = target.replicas if step is None or step.replicas is None else step.replicas
+        removed = 0 if target.updating else target.replicas - to
+        least = max(0, target.least_unavailable - removed)
+        if least > 0 or not self._is_idle(target):
+            self._spend(target, to, least)
+
+    def _update(self, target: Target, replicas: int | None) -> None:
+        least = target.least_unavailable
+        if least > 0 or target.least_surge > 0 or not self._is_idle(target):
+            self._spend(target, replicas, least)
+
+    def _is_idle(self, target: Target) -> bool:
+        spent = self._surge <= 0 and self._unavailable <= 0
+        return spent and not target.template_updated and not target.updating
+
+    def _spend(self, target: Target, replicas: int | None, least_unavailable: int) -> None:
+        least_surge = target.least_surge
+        surge = self._allot(self._surge, least_surge, target.max_surge, target.replicas - target.updated)
+        short = self._allot(
+            self._unavailable, least_unavailable, target.max_unavailable, target.replicas - target.updated_available
+        )
+        self._surge -= max(0, surge[0] - least_surge)
+        self._unavailable -= max(0, short[0] - least_unavailable)
+        self._steps[target.cluster] = self._settled(target, Step(replicas, surge[1], short[1]))
+
+    @staticmethod
+    def _allot(budget: int, least: int, own: int, to_do: int) -> tuple[int, int]:
+        value = max(0, min(budget + least, to_do))
+        return value, own if budget < 0 and least > own and value > own else value
+
+    def _settled(self, target: Target, step: Step) -> Step:
+        flips = _flips(self._fleet, target)
+        if target.updated >= target.replicas and not flips:
+            return replace(step, max_surge=None, max_unavailable=None)
+        if step.max_surge or step.max_unavailable:
+            return step
+        if target.max_surge > 0 and target.max_unavailable == 0:
+            return replace(step, max_surge=1)
+        return replace(step, max_unavailable=1)
+
+
+def _rejection(fleet: Fleet, steps: Mapping[str, Step]) -> str | None:
+    desired = sum(target.desired for target in fleet.targets)
+    current = sum(target.replicas for target in fleet.targets)
+    if fleet.replicas - desired > fleet.max_unavailable:
+        return TOO_LOW
+    planned = sum(_after(target, steps.get(target.cluster)) for target in fleet.targets)
+    least = min(current, desired) - fleet.max_unavailable
+    most = max(current, desired) + fleet.max_surge
+    return None if least <= planned <= most else OUT_OF_BOUNDS
+
+
+def _after(target: Target, step: Step | None) -> int:
+    if step is None:
+        return target.replicas
+    return target.desired if step.replicas is None else step.replicas

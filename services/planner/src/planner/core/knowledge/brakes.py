@@ -1,0 +1,335 @@
+"""Brakes (P8): what keeps replicas where they are though a cause would move them.
+
+A freeze that a person set; a budget of moves a minute; a confirmation of what would move much of the fleet.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from math import floor
+from typing import Final
+
+from planner.core.knowledge.allowance import (
+    CAUSE_DRAIN,
+    CAUSE_FAILOVER,
+    CAUSE_HOME,
+    CAUSE_LOST,
+    CAUSE_POLICY,
+    CAUSE_RETURN,
+)
+from planner.core.knowledge.rules import Rules
+from spillway.addresses import Tombstone, brake_address
+from spillway.events import BrakeReleased, BrakeSet, ConfirmationAsked, ConfirmationGiven
+from spillway.feasibility.cluster_view import WorkloadKey
+from spillway.scopes import FLEET_SCOPE, cluster_scope, workload_scope
+
+CAUSES_CONFIRMED: Final = frozenset((CAUSE_FAILOVER, CAUSE_RETURN, CAUSE_DRAIN, CAUSE_HOME, CAUSE_POLICY))
+"""Above a bound they wait for a confirmation. Lost was said by a person, of this cluster. What moves in the step of the
+Apply or Scale that asks for it is not asked about here; Policy is what a join, or room, makes of it later."""
+CAUSES_IN_BUDGET: Final = CAUSES_CONFIRMED | {CAUSE_LOST}
+"""All others were asked for by name, or only put back what never ran."""
+
+MINUTE: Final = 60.0
+
+ASKED_AGAIN_GROWTH: Final = 1.5
+"""How many times as many replicas as were asked for are asked for anew."""
+
+BrakeEvent = BrakeSet | BrakeReleased | ConfirmationAsked | ConfirmationGiven
+Cause = tuple[str, str]
+"""A cause, and the cluster that it moves replicas away from (Return: the cluster that is back)."""
+
+
+def confirmation_scope(cause: str, cluster: str) -> str:
+    return f"{cause}/{cluster}"
+
+
+@dataclass(slots=True)
+class Budget:
+    """A bucket that fills evenly by so many a minute, holds at most a minute's, and begins empty.
+
+    now: seconds of a clock that only grows; the first one begins the filling.
+    """
+
+    per_minute: float
+    left: float = 0.0
+    filled_at: float | None = None
+
+    def fill(self, now: float) -> None:
+        if self.filled_at is not None:
+            more = max(0.0, now - self.filled_at) * self.per_minute / MINUTE
+            self.left = min(self.per_minute, self.left + more)
+        self.filled_at = now if self.filled_at is None else max(now, self.filled_at)
+
+    @property
+    def whole(self) -> int:
+        """Whole replicas that may move."""
+        return max(0, floor(self.left + 1e-9))
+
+
+@dataclass(slots=True)
+class Recent:
+    """At most so many in any 60 s, those before the first moment that it is told of unknown and taken for the most.
+
+    now: as in Budget.
+    """
+
+    per_minute: float
+    entries: list[tuple[float, int]] | None = None
+
+    def pass_time(self, now: float) -> None:
+        if self.entries is None:
+            self.entries = [(now, floor(self.per_minute))]
+        self.entries = [(at, count) for at, count in self.entries if now - at < MINUTE]
+
+    def spend(self, count: int, now: float) -> None:
+        self.entries = [*(self.entries or ()), (now, count)]
+
+    @property
+    def whole(self) -> int:
+        """Whole replicas that may move."""
+        return 0 if self.entries is None else max(0, floor(self.per_minute) - sum(count for _, count in self.entries))
+
+
+class Brakes:
+    """An Allowance (allowance.py). All but brakes, asked and given, which the log says, is forgotten with the turn.
+
+    brakes, asked, given: by scope. wanted: replicas that each cause would still move, by confirmation scope, as the
+    last step was told. moved: replicas by cause.
+    """
+
+    def __init__(self, rules: Rules) -> None:
+        self.brakes: dict[str, BrakeSet] = {}
+        self.asked: dict[str, ConfirmationAsked] = {}
+        self.given: dict[str, ConfirmationGiven] = {}
+        self.wanted: dict[str, int] = {}
+        self.moved: Counter[str] = Counter()
+        self._revision = 0
+        self._rules = rules
+        self._budget = Budget(rules.moves_per_minute)
+        self._home = Recent(rules.home_moves_per_minute)
+        self._spent: list[tuple[float, int]] = []
+        self._now = 0.0
+        self._fleet_replicas = 0
+        self._totals: dict[str, int] = {}
+        self._unconfirmed: Counter[str] = Counter()
+        self._moved_of_cause: Counter[str] = Counter()
+        self._over_since: dict[str, float] = {}
+        self._over_budget: dict[tuple[str, str, WorkloadKey], int] = {}
+        self._promised_to: WorkloadKey = ("", "")
+        self._promised: dict[Cause, int] = {}
+        self._offset = -1
+
+    # ── Events ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def apply(self, event: BrakeEvent, offset: int = -1) -> None:
+        """Takes one event in; offset −1 is our own, just decided. What stands before a record that is known is old."""
+        if self._is_old(offset):
+            return
+        self._revision += 1
+        match event:
+            case BrakeSet():
+                self.brakes[event.scope] = event
+            case BrakeReleased():
+                self.brakes.pop(event.scope, None)
+            case ConfirmationAsked():
+                self.asked[event.scope] = event
+                self.given.pop(event.scope, None)
+            case ConfirmationGiven():
+                self.given[event.scope] = event
+                self.asked.pop(event.scope, None)
+
+    def forget(self, scope: str, offset: int = -1) -> None:
+        """A tombstone of a scope."""
+        if self._is_old(offset):
+            return
+        self._revision += 1
+        for entries in (self.brakes, self.asked, self.given, self._totals, self._over_since):
+            entries.pop(scope, None)
+        self._moved_of_cause.pop(scope, None)
+
+    def _is_old(self, offset: int) -> bool:
+        """The topic has one partition: its offsets order all that is said on it."""
+        if 0 <= offset <= self._offset:
+            return True
+        self._offset = max(offset, self._offset)
+        return False
+
+    @property
+    def revision(self) -> int:
+        """Another one once a brake or a confirmation may be another one; the budget does not count."""
+        return self._revision
+
+    # ── What a move asks ────────────────────────────────────────────────────────────────────────────────────────
+
+    def frozen(self, cluster: str, key: WorkloadKey) -> bool:
+        """Whether nothing is moved away from this cluster, or to it, or taken back there."""
+        return self._brake_on(cluster, key) != ""
+
+    def frozen_among(self, clusters: Iterable[str], key: WorkloadKey) -> frozenset[str]:
+        return frozenset(name for name in clusters if self.frozen(name, key)) if self.brakes else frozenset()
+
+    def why_frozen(self, cluster: str, key: WorkloadKey | None = None) -> str:
+        """The brake that holds in a cluster, for one workload or all, for people; empty when none does."""
+        scope = self._brake_on(cluster, key)
+        if not scope:
+            return ""
+        brake = self.brakes[scope]
+        return f"{scope} is frozen by {brake.by}: {brake.reason or 'no reason given'}"
+
+    def why_held(self, cause: str, cluster: str, key: WorkloadKey) -> str:
+        """The brake, confirmation or budget for which a cause waits in a cluster, for people; empty when for none.
+
+        A budget that fills is not waited for: it is said where it never holds a whole replica.
+        """
+        scope = self._brake_on(cluster, key)
+        if scope:
+            return f"the brake of {scope}: {self.brakes[scope].reason or 'no reason given'}"
+        scope = confirmation_scope(cause, cluster)
+        if scope in self.asked and cause in CAUSES_CONFIRMED:
+            return f"the confirmation of {scope}"
+        if cause in CAUSES_IN_BUDGET and self._budget.per_minute < 1:
+            return f"the budget: moves_per_minute is {self._budget.per_minute:g}"
+        return ""
+
+    def allow(self, cause: str, cluster: str, key: WorkloadKey, replicas: int) -> int:
+        """How many of so many replicas of a workload may move away from a cluster in this step.
+
+        A cause that needs confirmation and that step() was not told of moves nothing: nobody knows how much it would
+        be in all. Where replicas go to is asked of frozen() as well. What one workload may move away from several
+        clusters is within the budget together; another one may ask once this one has spent.
+        """
+        if self._brake_on(cluster, key) or not self._is_confirmed(cause, cluster):
+            return 0
+        if cause not in CAUSES_IN_BUDGET:
+            return replicas
+        if key != self._promised_to:
+            self._promised_to, self._promised = key, {}
+        others = sum(count for place, count in self._promised.items() if place != (cause, cluster))
+        left = self._budget.whole - others
+        if cause == CAUSE_HOME:  # One cluster of a workload at a time: nothing else of this is promised.
+            left = min(left, self._home.whole)
+        allowed = max(0, min(replicas, left))
+        self._promised[cause, cluster] = allowed
+        self._over_budget[cause, cluster, key] = replicas - allowed
+        return allowed
+
+    def spend(self, cause: str, cluster: str, key: WorkloadKey, replicas: int) -> None:
+        """So many replicas do move away from this cluster, as allow() said they may."""
+        self.moved[cause] += replicas
+        if cause in CAUSES_IN_BUDGET:
+            self._budget.left -= replicas
+            self._spent.append((self._now, replicas))
+            self._promised.pop((cause, cluster), None)
+        if cause == CAUSE_HOME:
+            self._home.spend(replicas, self._now)
+        if cause in CAUSES_CONFIRMED:
+            self._moved_of_cause[confirmation_scope(cause, cluster)] += replicas
+
+    def _brake_on(self, cluster: str, key: WorkloadKey | None) -> str:
+        """The scope of the widest brake that holds here; empty when none does."""
+        if not self.brakes:
+            return ""
+        scopes = (FLEET_SCOPE, cluster_scope(cluster), workload_scope(*key) if key else "")
+        return next((scope for scope in scopes if scope in self.brakes), "")
+
+    def _is_confirmed(self, cause: str, cluster: str) -> bool:
+        """Whether a cause needs no confirmation, or has it."""
+        scope = confirmation_scope(cause, cluster)
+        if cause not in CAUSES_CONFIRMED or scope in self.given:
+            return True
+        if scope in self.asked or scope not in self._totals:
+            return False
+        return not self._is_above(self._unconfirmed[cause], self._fleet_replicas)
+
+    def _is_above(self, replicas: int, fleet_replicas: int) -> bool:
+        rules = self._rules
+        return replicas > rules.confirm_over_replicas and replicas > rules.confirm_over_fraction * fleet_replicas
+
+    # ── Confirmations ───────────────────────────────────────────────────────────────────────────────────────────
+
+    def step(
+        self, wanted: Mapping[Cause, int], fleet_replicas: int, now: float, wall_ms: int
+    ) -> tuple[ConfirmationAsked | Tombstone, ...]:
+        """Counts what every cause would still move; gives the confirmations to ask for, and tombstones of those over.
+
+        Many clusters may be lost at once for one reason: a cause is large when all that it moves from everywhere is,
+        less what was confirmed.
+
+        wanted: every cause that goes on, with the replicas that it has yet to move, 0 included; those that it has moved
+        are counted here, so that a cause which comes in small pieces is confirmed like one that comes at once.
+        fleet_replicas: what all workloads ask for. To be called in every step, before anything is moved.
+        """
+        self._budget.fill(now)
+        self._home.pass_time(now)
+        self._spent = [(at, count) for at, count in self._spent if now - at < MINUTE]
+        self._now = now
+        self._fleet_replicas = fleet_replicas
+        self._over_budget.clear()
+        self._promised.clear()
+        self.wanted = {confirmation_scope(*cause): replicas for cause, replicas in wanted.items()}
+        self._totals = {scope: replicas + self._moved_of_cause[scope] for scope, replicas in self.wanted.items()}
+        self._unconfirmed = Counter()
+        for scope, total in self._totals.items():
+            if scope not in self.given:
+                self._unconfirmed[scope.partition("/")[0]] += total
+        return (*self._to_ask(wanted, wall_ms), *self._to_forget(now))
+
+    @property
+    def over_budget(self) -> int:
+        """Replicas that wait for the budget, of those that were asked for in the last step."""
+        return sum(self._over_budget.values())
+
+    def moved_last_minute(self, now: float) -> int:
+        """Replicas that the budget let go in the last 60 s of this turn; now: as in step()."""
+        return sum(count for at, count in self._spent if now - at < MINUTE)
+
+    def wanted_in(self, cluster: str = "") -> int:
+        """Replicas that causes would still move away from a cluster; without one, from all."""
+        return sum(replicas for scope, replicas in self.wanted.items() if cluster in ("", scope.partition("/")[2]))
+
+    def held_by_kind(self) -> dict[str, int]:
+        """Replicas that would move, by what holds them: brake (of the fleet, of a cluster), confirmation, budget.
+
+        What only the brake of its workload holds is not counted.
+        """
+        held = {"brake": 0, "confirmation": 0, "budget": self.over_budget}
+        for scope, replicas in self.wanted.items():
+            cause, _, cluster = scope.partition("/")
+            if self._brake_on(cluster, None):
+                held["brake"] += replicas
+            elif not self._is_confirmed(cause, cluster):
+                held["confirmation"] += replicas
+        return held
+
+    def knows(self, scope: str) -> bool:
+        """Whether this confirmation is asked for or given."""
+        return scope in self.asked or scope in self.given
+
+    def needs_confirmation(self, cause: str, cluster: str, replicas: int, fleet_replicas: int) -> bool:
+        """Whether a cause that is about to begin would wait for a confirmation."""
+        scope = confirmation_scope(cause, cluster)
+        others = self._unconfirmed[cause] - (self._totals.get(scope, 0) if scope not in self.given else 0)
+        return scope not in self.given and self._is_above(replicas + others, fleet_replicas)
+
+    def _to_ask(self, wanted: Mapping[Cause, int], wall_ms: int) -> Iterable[ConfirmationAsked]:
+        for cause, cluster in sorted(wanted):
+            scope = confirmation_scope(cause, cluster)
+            total = self._totals[scope]
+            if cause not in CAUSES_CONFIRMED or scope in self.given or not wanted[cause, cluster]:
+                continue
+            if not self._is_above(self._unconfirmed[cause], self._fleet_replicas):
+                continue
+            known = self.asked.get(scope)
+            if known is None or total >= known.replicas * ASKED_AGAIN_GROWTH:
+                yield ConfirmationAsked(scope, cause, cluster, total, self._fleet_replicas, wall_ms)
+
+    def _to_forget(self, now: float) -> Iterable[Tombstone]:
+        """Causes that have been over for a while: a planner that has just begun may hear of them late."""
+        for scope in sorted({*self.asked, *self.given, *self._moved_of_cause}):
+            if scope in self.wanted:
+                self._over_since.pop(scope, None)
+            elif now - self._over_since.setdefault(scope, now) >= self._rules.confirmation_kept:
+                if self.knows(scope):
+                    yield Tombstone(brake_address(scope))
+                else:
+                    self.forget(scope)

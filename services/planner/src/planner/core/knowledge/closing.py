@@ -1,0 +1,109 @@
+"""Why a cluster takes nothing new, whatever room it has: of anybody, of a shape, of one workload."""
+
+from collections.abc import Collection, Mapping
+from typing import Protocol
+
+from planner.core.feasibility.admitted import AdmittedShapes
+from planner.core.knowledge.holds import Holds
+from planner.core.knowledge.rules import Rules
+from planner.core.knowledge.workload import Workload, is_orphan
+from spillway.events import PHASE_ACTIVE, WorkloadObserved
+from spillway.feasibility.cluster_view import ClusterView, WorkloadKey
+from spillway.model import Shape
+from spillway.texts import cut
+
+ORPHAN_THERE = "an orphan of this name is there and is left as it is"
+"""Until it is gone, or taken over, nothing is written over it (docs/adr/0019). Records have it as a beginning, too."""
+DEPLOYMENT = "Deployment"
+"""The one kind that can be adopted."""
+CLUSTERS_NAMED_MAX = 20
+"""Of a command for people; whoever has more copies it and adds the rest."""
+WORDS_MAX = 300
+"""Characters of what a cluster itself said: every decision's record has them, of all clusters."""
+
+
+class Known(Protocol):
+    """What of the planner's state closes a cluster."""
+
+    rules: Rules
+    clusters: dict[str, ClusterView]
+    workloads: dict[WorkloadKey, Workload]
+    admitted: AdmittedShapes
+    holds: Holds
+
+    def statuses_of(self, key: WorkloadKey) -> Mapping[str, WorkloadObserved]: ...
+
+
+def bars(said: WorkloadObserved) -> bool:
+    """Whether something of this name would be written over: not where only what went along with it is left."""
+    return is_orphan(said) and bool(said.kind or not said.beside)
+
+
+def orphaned_in(state: Known, key: WorkloadKey | None) -> frozenset[str]:
+    """Where an object of this name runs that no placement names, nor one of the same API server's other name."""
+    known = {} if key is None else state.statuses_of(key)
+    found = {name for name, said in known.items() if name in state.clusters and bars(said)}
+    workload = state.workloads.get(key) if found and key is not None else None
+    listed = [state.clusters[name] for name in workload.parts if name in state.clusters] if workload else []
+    return frozenset(found - {view.twin_of for view in listed})
+
+
+def orphans_to_settle(state: Known, key: WorkloadKey, kind: str, placed: Collection[str]) -> tuple[str, ...]:
+    """For people, once for each kind of orphan of this name: the commands that end it, and those that keep it.
+
+    kind: of the workload. placed: the clusters that its placement lists.
+    """
+    by_kind: dict[str, list[str]] = {}
+    for cluster in sorted(orphaned_in(state, key) - set(placed)):
+        by_kind.setdefault(state.statuses_of(key)[cluster].kind or DEPLOYMENT, []).append(cluster)
+    texts = []
+    for one, clusters in sorted(by_kind.items()):
+        text = (
+            f"{', '.join(clusters[:CLUSTERS_NAMED_MAX])}: {ORPHAN_THERE}: `{_delete_command(key, one)}` there ends it"
+        )
+        if one == kind == DEPLOYMENT:
+            text += f"; {keep_commands(key, clusters, placed)} it as it runs"
+        texts.append(text)
+    return tuple(texts)
+
+
+def keep_commands(key: WorkloadKey, clusters: Collection[str], placed: Collection[str]) -> str:
+    """What takes over a Deployment that runs in these clusters, as a clause that lacks its object."""
+    namespace, name = key
+    every = sorted({*clusters, *placed})
+    more = f" and {len(every) - CLUSTERS_NAMED_MAX} clusters more" if len(every) > CLUSTERS_NAMED_MAX else ""
+    where = " ".join(f"--cluster {cluster}" for cluster in every[:CLUSTERS_NAMED_MAX])
+    adopt = f"`spillway adopt deployment/{name} -n {namespace} {where}`{more}"
+    if not placed:
+        return f"{adopt} keeps"
+    return (
+        f"`spillway release deployment/{name} -n {namespace} --wait`, then {adopt} (with -f and its PlacementPolicy, "
+        "if it has one) keep"
+    )
+
+
+def _delete_command(key: WorkloadKey, kind: str) -> str:
+    return f"kubectl delete {(kind or DEPLOYMENT).lower()} {key[1]} -n {key[0]}"
+
+
+def why_closed(state: Known, view: ClusterView, shape: Shape, now: float, key: WorkloadKey | None) -> str:
+    """For people; empty when the room says it all. shape: as the cluster admits it. key: for which workload."""
+    cluster = view.name
+    stale = view.not_fresh(now, state.rules.capacity_age_max)
+    if stale:
+        return stale
+    if view.phase != PHASE_ACTIVE:
+        return f"the cluster is {view.phase.lower()}"
+    if view.twin:
+        return view.twin
+    refusal = state.admitted.refusal(cluster, shape)
+    if refusal:
+        return cut(refusal, WORDS_MAX)
+    if key is not None and cluster in orphaned_in(state, key):
+        return f"{ORPHAN_THERE}: `{_delete_command(key, state.statuses_of(key)[cluster].kind)}` there ends it"
+    for holder, whose in ((shape, "this shape"), (key, "this workload")) if state.holds else ():
+        hold = state.holds.get((cluster, holder)) if holder is not None else None
+        if hold is not None and hold.until > now:
+            why = f": {cut(hold.why, WORDS_MAX)}" if hold.why else ""
+            return f"held for {hold.until - now:.0f} s more: replicas of {whose} were taken back{why}"
+    return ""

@@ -1,0 +1,97 @@
+"""Holds: clusters that get no more of a shape or workload for a while, and how long the planner remembers that."""
+
+from collections.abc import Callable, ItemsView, Iterator, KeysView, MutableMapping, Set
+from heapq import heappop, heappush
+from typing import Final
+
+from planner.core.knowledge.timers import Hold, HoldKey
+from spillway.feasibility.cluster_view import WorkloadKey
+from spillway.model import Shape
+
+GONE: Final = "gone"
+DECLARED: Final = "declared"
+TRIED: Final = "tried"
+"""Of the workload that a hold is about: it is wanted no more; it is; replicas of it wait for nodes in that cluster."""
+Needs = Callable[[str, Hold], str]
+"""One of these words, of a cluster and a hold there."""
+NOWHERE: Set[str] = frozenset()
+
+
+class Holds(MutableMapping[HoldKey, Hold]):
+    """The holds, by cluster and by the shape or workload that is held. A hold runs until its pause is over. After that
+    it bars nothing, and it is remembered for a while so that the next pause is longer. Only time, a bind, or the
+    cluster's leaving ends it.
+    """
+
+    def __init__(self) -> None:
+        self._holds: dict[HoldKey, Hold] = {}
+        self._running: dict[HoldKey, Hold] = {}
+        self._clusters_of: dict[Shape | WorkloadKey, dict[str, None]] = {}
+        self._due: list[tuple[float, int, HoldKey, Hold]] = []
+        self._count = 0
+
+    def running(self) -> ItemsView[HoldKey, Hold]:
+        """The holds whose pause was not over at the last look()."""
+        return self._running.items()
+
+    def clusters_of(self, whom: Shape | WorkloadKey) -> KeysView[str] | Set[str]:
+        """The clusters in which a hold against this shape or workload runs."""
+        found = self._clusters_of.get(whom)
+        return found.keys() if found is not None else NOWHERE
+
+    def look(self, now: float, memory_seconds: float, needs: Needs) -> Iterator[HoldKey]:
+        """Yields the holds whose pause has ended since the last call, and forgets those that are not needed any more.
+
+        memory_seconds: how long a hold is remembered after its pause, or as long as the pause was if that is longer.
+        """
+        while self._due and self._due[0][0] <= now:
+            _, _, key, hold = heappop(self._due)
+            if self._holds.get(key) is not hold:
+                continue
+            is_first = not hold.over
+            if is_first:
+                hold.over = True
+                self._runs_no_more(key)
+                yield key
+            need = needs(key[0], hold)
+            if need == TRIED or (need == DECLARED and is_first):
+                self._look_again(now + max(memory_seconds, hold.seconds), key, hold)
+            else:
+                del self._holds[key]
+
+    def leave(self, cluster: str) -> None:
+        """Drops the holds in a cluster that has left the fleet."""
+        for key in [key for key in self._holds if key[0] == cluster]:
+            del self[key]
+
+    def __getitem__(self, key: HoldKey) -> Hold:
+        return self._holds[key]
+
+    def __setitem__(self, key: HoldKey, hold: Hold) -> None:
+        self._holds[key] = self._running[key] = hold
+        cluster, whom = key
+        self._clusters_of.setdefault(whom, {})[cluster] = None
+        self._look_again(hold.until, key, hold)
+
+    def __delitem__(self, key: HoldKey) -> None:
+        del self._holds[key]
+        self._runs_no_more(key)
+
+    def __iter__(self) -> Iterator[HoldKey]:
+        return iter(self._holds)
+
+    def __len__(self) -> int:
+        return len(self._holds)
+
+    def _look_again(self, at: float, key: HoldKey, hold: Hold) -> None:
+        self._count += 1  # Two of one moment are not compared any further.
+        heappush(self._due, (at, self._count, key, hold))
+
+    def _runs_no_more(self, key: HoldKey) -> None:
+        if self._running.pop(key, None) is None:
+            return
+        cluster, whom = key
+        clusters = self._clusters_of[whom]
+        del clusters[cluster]
+        if not clusters:
+            del self._clusters_of[whom]

@@ -1,0 +1,118 @@
+"""How many replicas policies ask for: who is scaled by which policy, and which decisions are yet to be declared."""
+
+import json
+from collections.abc import Iterable
+from itertools import islice
+
+from planner.core.knowledge.transfer import is_in_transfer
+from planner.core.knowledge.workload import Workload
+from planner.core.manifests.kinds import JOB
+from planner.core.manifests.policy import REPLICAS_MAX
+from planner.core.manifests.request import Declaration
+from planner.core.manifests.templates import BadDeclaration
+from spillway.addresses import SCALE, SCALE_POLICIES
+from spillway.events import WorkloadDeclared
+from spillway.events_scaling import ScaleDecided, ScalePolicyDeclared
+from spillway.feasibility.cluster_view import WorkloadKey
+from spillway.model import Generation
+
+OWN_KIND = "ScalePolicy"
+ScaleEvent = ScalePolicyDeclared | ScaleDecided
+
+
+class Scalings:
+    """Part of the planner's state. policies, decided: the newest by workload, declared or not.
+
+    due: the workloads whose newest decision can be declared now, in the order in which they came to be so.
+    following: by workload whose policy follows what is idle, the supply classes that it names.
+    """
+
+    def __init__(self) -> None:
+        self.policies: dict[WorkloadKey, ScalePolicyDeclared] = {}
+        self.decided: dict[WorkloadKey, ScaleDecided] = {}
+        self.due: dict[WorkloadKey, None] = {}
+        self.following: dict[WorkloadKey, tuple[str, ...]] = {}
+
+    def apply(self, event: ScaleEvent) -> None:
+        """Takes one event in; an older one is dropped. BadDeclaration for a number that nobody may ask for."""
+        key = (event.namespace, event.name)
+        if isinstance(event, ScalePolicyDeclared):
+            known = self.policies.get(key)
+            if known is None or event.generation >= known.generation:
+                self.policies[key] = event
+                self._follow(key, event)
+            return
+        if not 0 <= event.replicas <= REPLICAS_MAX:
+            raise BadDeclaration(f"replicas: {event.replicas}: expected 0 to {REPLICAS_MAX}")
+        decided = self.decided.get(key)
+        if decided is None or event.generation > decided.generation:
+            self.decided[key] = event
+
+    def _follow(self, key: WorkloadKey, event: ScalePolicyDeclared) -> None:
+        self.following.pop(key, None)
+        classes = _classes_followed(event)
+        if classes:
+            self.following[key] = classes
+
+    def forget(self, topic: str, key: WorkloadKey) -> None:
+        """A tombstone of a policy, or of a decision."""
+        if topic == SCALE_POLICIES.name:
+            self.policies.pop(key, None)
+            self.following.pop(key, None)
+        elif topic == SCALE.name:
+            self.decided.pop(key, None)
+
+    def index(self, key: WorkloadKey, workload: Workload | None) -> None:
+        """Keeps due, whenever something of a workload, of its policy or of its decision has changed."""
+        if workload is not None and self.newer_of(workload) is not None and not _is_held(workload):
+            self.due.setdefault(key)
+        else:
+            self.due.pop(key, None)
+
+    def scaled_by(self, one: Declaration | WorkloadDeclared) -> str:
+        """kind/name of the policy that says how many replicas this has; empty when who declares it does."""
+        policy = self.policies.get((one.namespace, one.name))
+        return "" if policy is None or one.kind == JOB else f"{policy.kind}/{policy.policy}"
+
+    def decided_by(self, key: WorkloadKey) -> str:
+        """kind/name of the policy of the newest decision."""
+        decided = self.decided.get(key)
+        return "" if decided is None else f"{decided.policy_kind}/{decided.policy}"
+
+    def newest(self, key: WorkloadKey, last: Generation | None) -> Generation | None:
+        """Of what was decided and declared for this name, the newest, from which what is adopted begins."""
+        decided = self.decided.get(key)
+        if decided is None:
+            return last
+        return decided.generation if last is None else max(last, decided.generation)
+
+    def newer(self, one: Declaration | WorkloadDeclared, last: Generation | None) -> ScaleDecided | None:
+        """The decision that is newer than the last one declared; None without one, and without a policy."""
+        decided = self.decided.get((one.namespace, one.name))
+        if decided is None or not self.scaled_by(one):
+            return None
+        return decided if last is None or decided.generation > last else None
+
+    def newer_of(self, workload: Workload) -> ScaleDecided | None:
+        """The decision that a workload does not follow yet."""
+        return self.newer(workload.declared, workload.declared.scale_generation)
+
+    def next_due(self, most: int) -> Iterable[WorkloadKey]:
+        """At most so many of those that are due, the longest first."""
+        return list(islice(self.due, most))
+
+
+def _is_held(workload: Workload) -> bool:
+    """Whether its number is not to be changed now: it goes, or changes hands."""
+    return workload.declared.deleting or is_in_transfer(workload)
+
+
+def _classes_followed(event: ScalePolicyDeclared) -> tuple[str, ...]:
+    """The supply classes that a ScalePolicy names under headroom. BadDeclaration where it cannot be read."""
+    if event.kind != OWN_KIND:
+        return ()
+    try:
+        shares = json.loads(event.manifest)["spec"].get("headroom", ())
+        return tuple(dict.fromkeys(str(share["supplyClass"]) for share in shares))
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise BadDeclaration(f"{OWN_KIND}.spec.headroom of {event.policy}: cannot be read: {error!r}") from error

@@ -1,0 +1,536 @@
+"""What the planner knows: a function of the events it applied, plus timers that a restart may forget."""
+
+from collections.abc import Iterable, Iterator, Mapping
+
+from planner.core.feasibility.admitted import AdmittedShapes, elsewhere
+from planner.core.feasibility.fleet_rooms import FleetRooms
+from planner.core.feasibility.promises import Promises
+from planner.core.feasibility.reservation import NOTHING_RESERVED, Reservation
+from planner.core.feasibility.room import NO_ROOM, Room
+from planner.core.feasibility.virtual_nodes import VirtualNodes
+from planner.core.knowledge.all_clusters import Ages, Joined, Seen, mark_twins
+from planner.core.knowledge.brakes import Brakes
+from planner.core.knowledge.closing import bars, orphaned_in, why_closed
+from planner.core.knowledge.holds import Holds
+from planner.core.knowledge.owners import Owners
+from planner.core.knowledge.reserving import held_again, reserved
+from planner.core.knowledge.rollout_list import RolloutList
+from planner.core.knowledge.rules import Rules
+from planner.core.knowledge.scalings import Scalings
+from planner.core.knowledge.timers import Timer
+from planner.core.knowledge.turns import waits_for_room
+from planner.core.knowledge.waiting import Rooms, WaitingList, put_or_drop
+from planner.core.knowledge.workload import Workload, gives_way, is_orphan, may_say_missing, read_workload, templates_of
+from planner.core.manifests.policy import Clusters
+from planner.core.manifests.templates import is_newest, read_earlier, read_template
+from spillway.addresses import BRAKES, CLUSTERS, SCALE, SCALE_POLICIES, SHAPES, WORKLOAD_STATUS, WORKLOADS
+from spillway.events import (
+    PHASE_LOST,
+    BrakeReleased,
+    BrakeSet,
+    CapacityChanged,
+    CapacityNeeded,
+    CapacityReported,
+    ClusterJoined,
+    ClusterLeft,
+    ConfirmationAsked,
+    ConfirmationGiven,
+    DependencyDeclared,
+    Event,
+    PlacementDecided,
+    PodsScheduled,
+    PodsUnschedulable,
+    ShapeAdmitted,
+    TurnTaken,
+    WorkloadDeclared,
+    WorkloadObserved,
+)
+from spillway.events_scaling import ScaleDecided, ScalePolicyDeclared
+from spillway.feasibility.cluster_view import ClusterView, WorkloadKey
+from spillway.feasibility.volumes import NO_CLAIMS, NamespaceClaims, limited
+from spillway.model import NodeColumns, Part, Shape
+
+DependencyKey = tuple[str, str, str]
+
+
+class PlannerState:
+    """Everything by key. Only apply() changes what events say; timers, holds and fresh belong to aftermath.py.
+
+    revision: raised when room may have come up somewhere. fresh: the clusters that were fresh when last looked at.
+    leaving: workloads with parts to settle. For moves.py: moved have lost or leaving replicas, to_look_at are those of
+    them where something changed; of misplaced all are placed, and yet some are to move and wait; all_looked_through:
+    whether those were looked for among all.
+    """
+
+    def __init__(self, rules: Rules) -> None:
+        self.rules = rules
+        self.brakes = Brakes(rules)
+        self.scalings = Scalings()
+        self.clusters: dict[str, ClusterView] = {}
+        self.workloads: dict[WorkloadKey, Workload] = {}
+        self.dependencies: dict[DependencyKey, DependencyDeclared] = {}
+        self.needed: dict[WorkloadKey, dict[str, CapacityNeeded]] = {}
+        self.timers: dict[tuple[WorkloadKey, str], Timer] = {}
+        self.holds = Holds()
+        self.fresh: frozenset[str] = frozenset()
+        self.revision = 0
+        self.waiting = WaitingList()
+        self.leaving: dict[WorkloadKey, None] = {}
+        self.moved: dict[WorkloadKey, None] = {}
+        self.to_look_at: dict[WorkloadKey, None] = {}
+        self.misplaced: dict[WorkloadKey, None] = {}
+        self._keys_in: dict[str, dict[WorkloadKey, None]] = {}
+        self.rollouts = RolloutList()
+        self._ages = Ages()
+        self._joined = Joined()
+        self.all_looked_through = False
+        self._seen = Seen()
+        self._twins: dict[str, str] = {}
+        self.admitted = AdmittedShapes()
+        self.owners = Owners()
+        self._promises = Promises()
+        self._virtual_nodes = VirtualNodes()
+        self._orphan_placements: dict[WorkloadKey, PlacementDecided] = {}
+        self._early_statuses: dict[WorkloadKey, dict[str, WorkloadObserved]] = {}
+
+    # ── Events ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def apply(self, event: Event, now: float, offset: int = -1, columns: NodeColumns | None = None) -> None:
+        """Takes one event in. Idempotent; what is older than what is known is dropped."""
+        match event:
+            case ClusterJoined():
+                self._join(event)
+            case TurnTaken() | ShapeAdmitted():
+                self._hear(event, offset)
+            case ClusterLeft():
+                self.admitted.forget_cluster(event.cluster)
+                self.room_changed(event.cluster)
+                self._leave(event.cluster)
+            case CapacityReported() | CapacityChanged():
+                assert columns is not None
+                self._see(event, now, offset, columns)
+            case PodsUnschedulable() | PodsScheduled():
+                self.view(event.cluster).apply_pending(event)
+            case WorkloadDeclared():
+                self._declare(event)
+            case DependencyDeclared():
+                self._depend(event)
+            case PlacementDecided():
+                self._place(event)
+            case CapacityNeeded():
+                self._need(event)
+            case WorkloadObserved():
+                self._observe(event)
+            case BrakeSet() | BrakeReleased() | ConfirmationAsked() | ConfirmationGiven():
+                self.brakes.apply(event, offset)
+                self.rollouts.retry_all()
+                self.waiting.retry_hopeful()
+            case ScalePolicyDeclared() | ScaleDecided():
+                self.scalings.apply(event)
+                self._scale_changed((event.namespace, event.name))
+
+    def apply_tombstone(self, topic: str, key: str, offset: int = -1) -> None:
+        """Of this key of a compacted topic nothing is known any more."""
+        namespace, _, name = key.partition("/")
+        if topic == WORKLOADS.name:
+            self.forget((namespace, name))
+        elif topic == CLUSTERS.name:
+            self._leave(key)
+        elif topic == BRAKES.name:
+            self.brakes.forget(key, offset)
+            self.rollouts.retry_all()
+            self.waiting.retry_hopeful()
+        elif topic in (SCALE_POLICIES.name, SCALE.name):
+            self.scalings.forget(topic, (namespace, name))
+            self._scale_changed((namespace, name))
+        elif topic == SHAPES.name:
+            digest, _, cluster = key.partition("/")
+            if self.admitted.forget(digest, cluster):
+                self._shape_changed(digest, cluster)
+        elif topic == WORKLOAD_STATUS.name and key.count("/") == 2:
+            self._forget_status(*key.split("/"))
+
+    def forget(self, key: WorkloadKey) -> None:
+        """A tombstone of a workload: nothing of it is known any more."""
+        if (workload := self.workloads.pop(key, None)) is not None:
+            self._list_no_more(key, workload.parts)
+        self.waiting.drop(key)
+        self._scale_changed(key)
+        for keys in (self.leaving, self.moved, self.to_look_at, self.misplaced):
+            keys.pop(key, None)
+        self.rollouts.drop(key)
+        self.needed.pop(key, None)
+        self._orphan_placements.pop(key, None)
+        self._early_statuses.pop(key, None)
+        orphans = {name: said for name, said in workload.statuses.items() if is_orphan(said)} if workload else {}
+        if orphans:
+            self._early_statuses[key] = orphans
+        owned = [name for name, entry in self.dependencies.items() if entry.workload == f"{key[0]}/{key[1]}"]
+        for name in owned:
+            del self.dependencies[name]
+
+    def _forget_status(self, namespace: str, name: str, cluster: str) -> None:
+        key = (namespace, name)
+        known = self.statuses_of(key)
+        if (gone := known.pop(cluster, None)) is not None and bars(gone):
+            self._orphan_changed(cluster, key)
+        if not known:
+            self._early_statuses.pop(key, None)
+
+    def _orphan_changed(self, cluster: str, key: WorkloadKey) -> None:
+        self.room_changed(cluster)
+        self.waiting.retry(key)
+
+    def statuses_of(self, key: WorkloadKey) -> dict[str, WorkloadObserved]:
+        """By cluster, what was said of a workload, whether or not it is declared."""
+        workload = self.workloads.get(key)
+        return workload.statuses if workload is not None else self._early_statuses.get(key, {})
+
+    def statuses(self) -> Iterator[WorkloadObserved]:
+        """All that clusters said, of workloads that are known and of others."""
+        known = (workload.statuses for workload in self.workloads.values())
+        return (said for by_cluster in (*known, *self._early_statuses.values()) for said in by_cluster.values())
+
+    def view(self, cluster: str) -> ClusterView:
+        if cluster not in self.clusters:
+            self.clusters[cluster] = ClusterView(cluster)
+            self._seen.changed()
+        return self.clusters[cluster]
+
+    def joined(self) -> Clusters:
+        """The clusters of the fleet, by name."""
+        return self._joined.of(self.clusters, self._seen.nodes)
+
+    def ages_ms(self, now: float) -> Mapping[str, int]:
+        """By cluster, how old what is known of it is; −1 when nothing was ever heard."""
+        return self._ages.ages_ms(self.clusters, now, self.rules.capacity_age_max, self._seen.heard)
+
+    def fleet_replicas(self) -> int:
+        """What all workloads ask for."""
+        return sum(entry.declared.replicas for entry in self.workloads.values() if not entry.declared.deleting)
+
+    # ── What decisions ask ──────────────────────────────────────────────────────────────────────────────────────
+
+    def reservation(self, key: WorkloadKey, cluster: str) -> Reservation:
+        return self._promises.of(key, cluster)
+
+    def reservations(self, cluster: str) -> Mapping[WorkloadKey, Reservation]:
+        return self._promises.in_cluster(cluster)
+
+    def keys_in(self, cluster: str) -> Iterable[WorkloadKey]:
+        """The workloads whose placement lists this cluster."""
+        return self._keys_in.get(cluster, {})
+
+    def is_fresh(self, cluster: str, now: float) -> bool:
+        view = self.clusters.get(cluster)
+        return view is not None and not view.not_fresh(now, self.rules.capacity_age_max)
+
+    def is_lost_for_good(self, cluster: str, now: float) -> bool:
+        """Whether it was said by name that this cluster will not return, and it is not there after all."""
+        view = self.clusters.get(cluster)
+        return view is not None and view.phase == PHASE_LOST and not self.is_fresh(cluster, now)
+
+    def unbound_places(self) -> set[tuple[WorkloadKey, str]]:
+        """Where replicas are not bound, by the newest records."""
+        places = ((self.workloads[key], cluster) for key, cluster in self._promises.places())
+        return {(one.key, cluster) for one, cluster in places if self.unbound(one, one.parts[cluster])}
+
+    def unbound(self, workload: Workload, part: Part) -> int:
+        """Replicas of a part that are not bound; what is held beyond them, a surge or a ceiling, does not count."""
+        reservation = self.reservation(workload.key, part.cluster)
+        return min(reservation.free + reservation.new, max(0, part.replicas - reservation.counted))
+
+    def shape_in(self, cluster: str, shape: Shape) -> Shape:
+        """What a replica of the shape's template asks for there, as far as it is known."""
+        admitted = self.admitted.shape_in(cluster, shape)
+        if not admitted.volume_claims:
+            return admitted
+        return limited(admitted, self.claims_in(cluster, admitted.namespace))
+
+    def claims_in(self, cluster: str, namespace: str) -> NamespaceClaims:
+        """The volume claims of a namespace there, as far as they are known."""
+        view = self.clusters.get(cluster)
+        return NO_CLAIMS if view is None else view.claims_in(namespace)
+
+    def room(self, cluster: str, shape: Shape, node_groups: bool, now: float, key: WorkloadKey | None = None) -> Room:
+        """How many more of a shape a cluster takes, as of now; key: for which workload, when it is for one."""
+        view, shape = self.clusters[cluster], self.shape_in(cluster, shape)
+        room = self._promises.room(view, shape, node_groups)
+        closed = why_closed(self, view, shape, now, key)
+        return Room(0, 0, closed, room.when_empty or view.epoch < 0) if closed else room
+
+    def room_beside_nothing(self, cluster: str, shape: Shape) -> tuple[int, str]:
+        """How many more the nodes that exist would take were nothing promised there, and what binds that."""
+        return self._promises.beside_nothing(self.clusters[cluster], self.shape_in(cluster, shape))
+
+    def room_lent(self, cluster: str, shape: Shape, now: float, key: WorkloadKey) -> int:
+        """How many more a cluster would take once all that it has lent is back."""
+        view, shape = self.clusters[cluster], self.shape_in(cluster, shape)
+        return 0 if why_closed(self, view, shape, now, key) else self._promises.room_lent(view, shape)
+
+    def all_rooms(self, shape: Shape, now: float, key: WorkloadKey | None = None) -> FleetRooms:
+        """By cluster, what room says of the nodes that exist there; with True, of those of its node groups."""
+        seen = self._seen
+        rooms = self._promises.rooms(self.clusters, shape, seen.nodes)
+        where = self.clusters if shape.volume_claims else self.admitted.differing(shape)
+        closed = {*self.holds.clusters_of(shape), *(self.holds.clusters_of(key) if key is not None else ())}
+        for one, names in elsewhere(shape, where, self.shape_in) if where else ():
+            rooms.take(self._promises.rooms(self.clusters, one, seen.nodes), names)
+            closed.update(names & self.holds.clusters_of(one))
+        closed |= self._ages.not_fresh(self.clusters, now, self.rules.capacity_age_max, seen.heard)
+        closed |= self._joined.not_active(self.clusters, seen.nodes)
+        closed.update(self._twins, self.admitted.refusing(shape), orphaned_in(self, key))
+        for name, node_groups in [place for place in rooms if place[0] in closed] if closed else ():
+            rooms.put((name, node_groups), self.room(name, shape, node_groups, now, key))
+        return rooms
+
+    def room_without(self, cluster: str, shape: Shape, now: float, key: WorkloadKey) -> Room:
+        """Room on nodes that exist as if nothing were reserved for this workload there."""
+        view = self.clusters.get(cluster)
+        stale = view.not_fresh(now, self.rules.capacity_age_max) if view is not None else "it has left"
+        if view is None or stale:
+            return Room(0, 0, stale, when_empty=False)
+        return self._promises.room_without(view, self.shape_in(cluster, shape), False, key)
+
+    def rooms(self, cluster: str, shape: Shape, now: float) -> Rooms:
+        """What waiting workloads of this shape may hope for in a cluster; empty when it is not there."""
+        view = self.clusters.get(cluster)
+        if view is None or view.joined is None:
+            return ()
+        on_nodes = self._widest_room(cluster, shape, False, now)
+        return (on_nodes, self._widest_room(cluster, shape, True, now)) if view.joined.node_groups else (on_nodes,)
+
+    def _widest_room(self, cluster: str, shape: Shape, node_groups: bool, now: float) -> Room:
+        """Of all who wait with this shape: what others see of their pods may matter there."""
+        view, shapes = self.clusters[cluster], [shape]
+        if self.admitted.differ_in(cluster) or self._promises.traits_matter(view, shape):
+            waiting = (self.shape_in(cluster, self.workloads[key].shape) for key in self.waiting.with_shape(shape))
+            shapes = list({(one, one.traits, one.template): one for one in waiting}.values()) or shapes
+        if not node_groups:
+            shapes = [one for one in shapes if not self._promises.takes_none(view, one)]
+        rooms = [self.room(cluster, one, node_groups, now) for one in shapes] or [NO_ROOM]
+        widest = max(rooms, key=lambda room: (room.certain, room.possible))
+        return widest._replace(possible=max(room.possible for room in rooms))
+
+    def room_changed(self, *clusters: str) -> None:
+        """Somebody may have a reason to be planned again."""
+        self.revision += len(clusters)
+        self.waiting.touch(*clusters)
+        self.rollouts.touch(*clusters)
+
+    def _rooms_changed(self, clusters: Iterable[str]) -> None:
+        for cluster in clusters:
+            self._seen.changed()
+            self.room_changed(cluster)
+
+    def room_revision(self, cluster: str) -> tuple[int, int]:
+        """Another one wherever a room may be another one, but for time, phases and holds."""
+        return self.clusters[cluster].revision, self._promises.revision(cluster)
+
+    def refit(self, workload: Workload, part: Part, shape: Shape) -> int | None:
+        """How many replicas of a new shape a cluster certainly takes once the part's pods, all of one size, are gone.
+
+        None when that cannot be known: nobody may lose running replicas to a guess. Without facts none runs there.
+        """
+        cluster, borne = part.cluster, workload.template_of(part)
+        shape, own = self.shape_in(cluster, shape), self.shape_in(cluster, borne.shape)
+        view = self.clusters.get(cluster)
+        facts = view.facts.get(workload.key) if view is not None else None
+        if view is None or shape.host_ports:
+            return None
+        counted = sum(count for _, count in facts.counted) if facts is not None else 0
+        nodes = view.nodes.without(workload.declared.namespace, borne.labels, own.requests, counted)
+        if nodes is None or (own != borne.shape and (nodes.requested < 0).any()):  # Some were made before it was so.
+            return None
+        return self._promises.room_after(view, shape, nodes, workload.key).certain
+
+    # ── Applying ────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _declare(self, event: WorkloadDeclared) -> None:
+        key = (event.namespace, event.name)
+        known = self.workloads.get(key)
+        if known is not None and known.declared.generation > event.generation:
+            return
+        if known is None:
+            known = self.workloads[key] = read_workload(event)
+        elif known.declared.template_generation != event.template_generation:
+            for cluster in self.clusters:  # A new template may be just what mends it.
+                self.holds.pop((cluster, key), None)
+            known.waiting_since, known.settled = None, False
+        if templates_of(known.declared) != templates_of(event):
+            known.template, known.earlier = read_template(event.manifest, event.namespace), read_earlier(event)
+        self.admitted.saw(known.shape.template)
+        known.declared, known.gone_at = event, None
+        early = self._orphan_placements.pop(key, None)
+        if early is not None:
+            self._place(early)
+        known.statuses.update(self._early_statuses.pop(key, {}))
+        self._refresh(key)
+
+    def _need(self, event: CapacityNeeded) -> None:
+        needs = self.needed.setdefault((event.namespace, event.name), {})
+        if event.cluster not in needs or event.generation >= needs[event.cluster].generation:
+            needs[event.cluster] = event
+
+    def _hear(self, event: TurnTaken | ShapeAdmitted, offset: int) -> None:
+        """A propagator or a collector claims a cluster, or a cluster tells what it makes of a template's pods."""
+        if isinstance(event, ShapeAdmitted):
+            self._hear_epoch(event.cluster, event.epoch)
+            if self.admitted.apply(event):
+                self._shape_changed(event.template, event.cluster)
+        elif event.service == "propagator":
+            self._hear_epoch(event.cluster, offset)
+            self.admitted.claimed(event.cluster)
+        elif event.service == "snapshot" and event.cluster in self.clusters:
+            self.clusters[event.cluster].apply_claim(offset)
+
+    def _hear_epoch(self, cluster: str, epoch: int) -> None:
+        for key in held_again(self, cluster) if self.owners.heard(cluster, epoch) else ():
+            self._refresh_part(self.workloads[key], cluster)
+
+    def _join(self, event: ClusterJoined) -> None:
+        view = self.view(event.cluster)
+        if view.joined != event:  # What is there may be to go now, or to stay again.
+            for key in self.keys_in(event.cluster):
+                self.misplaced[key] = None
+                self.workloads[key].looked_at = None
+        view.apply_joined(event)
+        self._seen.changed()
+        self.room_changed(event.cluster)
+        self.rollouts.retry_all()  # Those that wait for room in any cluster wait for this one from now on.
+        self._look_for_twins()
+
+    def _leave(self, cluster: str) -> None:
+        self.clusters.pop(cluster, None)
+        self.holds.leave(cluster)
+        self._seen.changed()
+        self._look_for_twins()
+        self._rooms_changed(self._virtual_nodes.follow_all(self.clusters))
+
+    def _look_for_twins(self) -> None:
+        self._twins, others = mark_twins(self.clusters)
+        if others:
+            self._rooms_changed([*others, *self._virtual_nodes.follow_all(self.clusters)])
+
+    def _see(self, event: CapacityReported | CapacityChanged, now: float, offset: int, columns: NodeColumns) -> None:
+        view = self.view(event.cluster)
+        before, claims, nodes, revision = view.revision, view.claims_revision, view.nodes, view.nodes.revision
+        if isinstance(event, CapacityChanged):
+            keys = view.apply_changed(event, columns, now, offset)
+        else:
+            keys = view.apply_reported(event, columns)
+            self._look_for_twins()
+        self._seen.changed(nodes=view.nodes is not nodes or view.nodes.revision != revision)
+        if view.nodes is not nodes or view.nodes.revision != revision:
+            self._rooms_changed(self._virtual_nodes.follow(self.clusters, event.cluster))
+        if view.claims_revision != claims:  # What is promised of templates with claims may be in another shape now.
+            anyway = self.admitted.differ_in(event.cluster)
+            keys |= {key for key in self.keys_in(event.cluster) if anyway or self.workloads[key].names_claims}
+        for key in [one for one in keys if one in self.workloads]:
+            self._refresh_part(self.workloads[key], event.cluster)
+        if view.revision != before or isinstance(event, CapacityReported):
+            self.room_changed(event.cluster)
+
+    def _depend(self, event: DependencyDeclared) -> None:
+        key = (event.kind, event.namespace, event.name)
+        known = self.dependencies.get(key)
+        same_owner = known is not None and known.workload == event.workload
+        if known is None or not same_owner or event.workload_generation >= known.workload_generation:
+            self.dependencies[key] = event
+
+    def _place(self, event: PlacementDecided) -> None:
+        key = (event.namespace, event.name)
+        workload = self.workloads.get(key)
+        if workload is None:
+            self._orphan_placements[key] = event
+            return
+        if workload.placement is not None and event.generation < workload.placement.generation:
+            return
+        if workload.placement is not None and event.workload_generation != workload.placement.workload_generation:
+            workload.waiting_since, workload.settled = None, False
+            self.waiting.begin(key)
+        listed = {part.cluster for part in event.parts}
+        dropped = [cluster for cluster in workload.parts if cluster not in listed]
+        workload.placement = event
+        self._list_no_more(key, dropped)
+        for part in event.parts:
+            self._keys_in.setdefault(part.cluster, {})[key] = None
+        workload.looked_at = None
+        self._refresh(key)
+        # What it takes itself is room that may be back by the next look, and no gain then: it looks once more before.
+        # And what goes whole to one cluster may have waited for the cluster that this placement lists no more.
+        self.waiting.retry(key)
+
+    def _observe(self, event: WorkloadObserved) -> None:
+        key = (event.namespace, event.name)
+        workload = self.workloads.get(key)
+        known = self._early_statuses.setdefault(key, {}) if workload is None else workload.statuses
+        before = known.get(event.cluster)
+        if before is not None and (event.epoch, event.sequence) < (before.epoch, before.sequence):
+            return
+        known[event.cluster] = event
+        self._hear_epoch(event.cluster, event.epoch)
+        if may_say_missing(workload, before, event):
+            self.waiting.retry(key)
+        if bars(event) != (before is not None and bars(before)):
+            self._orphan_changed(event.cluster, key)
+        if workload is not None:
+            self._refresh_part(workload, event.cluster)
+            self._index(workload)
+
+    def _shape_changed(self, digest: str, cluster: str) -> None:
+        """What is promised of this template there is held in another shape, and so is what waits."""
+        self.waiting.retry_template(digest)
+        for key in self.keys_in(cluster):
+            if any(shape.template == digest for shape in self.workloads[key].shapes()):
+                self._refresh_part(self.workloads[key], cluster)
+        self.room_changed(cluster)
+
+    def _scale_changed(self, key: WorkloadKey) -> None:
+        self.scalings.index(key, self.workloads.get(key))
+
+    def _refresh(self, key: WorkloadKey) -> None:
+        workload = self.workloads[key]
+        self._set_reserved(key, reserved(self, workload, workload.parts.values()))
+        self._index(workload)
+
+    def _refresh_part(self, workload: Workload, cluster: str) -> None:
+        part = workload.parts.get(cluster)
+        if part is not None:
+            self._set_reserved(workload.key, reserved(self, workload, (part,)))
+
+    def _list_no_more(self, key: WorkloadKey, clusters: Iterable[str]) -> None:
+        self._set_reserved(key, dict.fromkeys(clusters, NOTHING_RESERVED))
+        for cluster in clusters:
+            self._keys_in.get(cluster, {}).pop(key, None)
+
+    def _set_reserved(self, key: WorkloadKey, reservations: Mapping[str, Reservation]) -> None:
+        self.room_changed(*self._promises.set_all(key, reservations))
+
+    def _index(self, workload: Workload) -> None:
+        """Keeps the short lists that are walked: who waits for room, who has moved, whose removal may be settled."""
+        self.scalings.index(workload.key, workload)
+        ending, placement = workload.declared.deleting or workload.declared.releasing, workload.placement
+        waits_for = waits_for_room(placement.waiting_for) if placement is not None else False
+        if (workload.unplaced > 0 or waits_for) and not ending:
+            self.waiting.put(workload.key, workload.shape, workload.declared.policy.priority)
+        else:
+            self.waiting.drop(workload.key)
+            workload.waiting_since, workload.lent_since, workload.settled = None, None, False
+        statuses, moved, rolling, settling = workload.statuses, False, False, False
+        for part in workload.parts.values():
+            moved = moved or part.replicas_lost > 0 or part.replicas_leaving > 0
+            rolling = rolling or not (part.removing or is_newest(part, workload.declared))
+            settling = settling or part.removing or part.releasing or part.adopting
+            settling = settling or (bool(statuses) and gives_way(workload, part))
+        for keys in (self.moved, self.to_look_at):
+            put_or_drop(keys, workload.key, moved)
+        if ending:
+            self.misplaced.pop(workload.key, None)
+        elif waits_for and not workload.unplaced:
+            self.misplaced[workload.key] = None
+        if rolling and not ending:
+            self.rollouts.put(workload.key)
+        else:
+            self.rollouts.drop(workload.key)
+        put_or_drop(self.leaving, workload.key, settling or (ending and not workload.parts))

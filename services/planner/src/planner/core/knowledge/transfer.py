@@ -1,0 +1,27 @@
+"""What may not be asked while a workload changes hands: what runs is not ours to change then."""
+
+from planner.core.knowledge.workload import Workload
+from spillway.api import RequestError
+from spillway.texts import listed
+
+
+def is_in_transfer(workload: Workload) -> bool:
+    """Whether it changes hands: then nothing of it moves that nobody asked for by name."""
+    return workload.declared.releasing or is_adopting(workload)
+
+
+def is_adopting(workload: Workload) -> bool:
+    return any(part.adopting for part in workload.parts.values())
+
+
+def refuse_in_transfer(known: Workload | None) -> None:
+    """FAILED_PRECONDITION while a workload is being adopted or released."""
+    if known is None or not known.parts:
+        return
+    name = "/".join(known.key)
+    if known.declared.releasing:
+        left = listed(known.parts)
+        raise RequestError("FAILED_PRECONDITION", f"workload {name}: Releasing: our marks are still on it in {left}")
+    if is_adopting(known):
+        left = listed(part.cluster for part in known.parts.values() if part.adopting)
+        raise RequestError("FAILED_PRECONDITION", f"workload {name}: Adopting: being taken over in {left}: try again")

@@ -1,0 +1,177 @@
+"""One workload as the planner knows it: its declaration, the templates in it, its placement and what was said of it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from planner.core.manifests.templates import BadDeclaration, Template, read_earlier, read_template, template_number
+from spillway.events import (
+    STATE_CONTESTED,
+    STATE_DEPENDENCY_MISSING,
+    STATE_NOT_OWNED,
+    STATE_ORPHANED,
+    STATE_REFUSED,
+    Event,
+    PlacementDecided,
+    WorkloadDeclared,
+    WorkloadObserved,
+)
+from spillway.feasibility.cluster_view import WorkloadKey
+from spillway.model import SPLITS, STRATEGIES, ObjectReference, Part, Policy, Shape
+
+COUNT_MAX: Final = 10**9
+NOT_CREATED: Final = (STATE_REFUSED, STATE_NOT_OWNED, STATE_DEPENDENCY_MISSING, STATE_CONTESTED)
+"""What a cluster says of a part that it does not make true: its object is not there, or is not as decided."""
+UNNAMED: Final = (ObjectReference("something", "", "that its template names"),)
+"""What a propagator says is missing that does not say by a list of what."""
+
+
+@dataclass(slots=True)
+class Workload:
+    """One workload. template is read from the declaration's manifest, earlier from those that some parts still bear.
+
+    waiting_since, settled: since when replicas wait for binds, and whether that wait is over. lent_since: since when
+    some wait for lent nodes. home_needs: by cluster, what overflow needs of lent nodes. gone_at: since when nothing of
+    a deleted workload is left. looked_at: the reasons to move for which all was done that room allowed, and the
+    revision of the brakes then. held_by: by cause and cluster, what moves were said to wait for beside room.
+    barred: from one cluster to a frozen one, how many would go if that were not frozen.
+    for_minima: misplaced.for_minima, and of what it was found.
+    ruled_out: misplaced.ruled_out, and of what it was found. All are forgotten by a restart.
+    """
+
+    declared: WorkloadDeclared
+    template: Template
+    earlier: dict[int, Template]
+    placement: PlacementDecided | None = None
+    statuses: dict[str, WorkloadObserved] = field(default_factory=dict)
+    waiting_since: float | None = None
+    lent_since: float | None = None
+    home_needs: Mapping[str, int] = field(default_factory=dict)
+    settled: bool = False
+    gone_at: float | None = None
+    looked_at: object = None
+    held_by: Mapping[tuple[str, str], str] = field(default_factory=dict)
+    barred: Mapping[tuple[str, str], int] = field(default_factory=dict)
+    for_minima: tuple[tuple[object, ...], Mapping[str, int]] = field(default=((), {}), repr=False, compare=False)
+    ruled_out: tuple[tuple[object, ...], dict[str, int]] = field(default=((), {}), repr=False, compare=False)
+    _parts: tuple[PlacementDecided | None, Mapping[str, Part]] = field(default=(None, {}), init=False, repr=False)
+
+    @property
+    def key(self) -> WorkloadKey:
+        return (self.declared.namespace, self.declared.name)
+
+    @property
+    def shape(self) -> Shape:
+        """What a replica of the newest template asks for."""
+        return self.template.shape
+
+    @property
+    def unmodelled(self) -> tuple[str, ...]:
+        return self.template.unmodelled
+
+    def template_of(self, part: Part) -> Template:
+        """The template that a part bears."""
+        if not self.earlier:
+            return self.template
+        return self.earlier.get(template_number(part, self.declared), self.template)
+
+    def shapes_in(self, cluster: str) -> tuple[Shape, Shape]:
+        """What a replica that is added in a cluster may have to be: of the newest template, and of the one there."""
+        part = self.parts.get(cluster)
+        return self.shape, self.shape if part is None or part.removing else self.template_of(part).shape
+
+    def shapes(self) -> tuple[Shape, ...]:
+        """Of all templates that may have pods."""
+        return self.shape, *(one.shape for one in self.earlier.values()), *self.declared.rolling_from
+
+    @property
+    def names_claims(self) -> bool:
+        """Whether any template that may have pods names a volume claim."""
+        return any(shape.volume_claims for shape in self.shapes())
+
+    @property
+    def parts(self) -> Mapping[str, Part]:
+        """By cluster, those of the placement."""
+        placement, parts = self._parts
+        if placement is not self.placement:
+            parts = {part.cluster: part for part in self.placement.parts} if self.placement else {}
+            self._parts = self.placement, parts
+        return parts
+
+    @property
+    def unplaced(self) -> int:
+        return self.placement.unplaced if self.placement else self.declared.replicas
+
+
+def check_decidable(event: Event) -> None:
+    """BadDeclaration for numbers of replicas that no planner decides on, and sums of which no array holds; and for a
+    policy of which this version does not know how it divides, as a later one may have left it."""
+    counts: tuple[int, ...] = ()
+    if isinstance(event, WorkloadDeclared):
+        counts = (event.replicas,)
+        _check_policy(event.policy)
+    elif isinstance(event, PlacementDecided):
+        of_parts = (
+            (part.replicas, part.replicas_new, part.ceiling, part.replicas_lost, part.replicas_leaving)
+            for part in event.parts
+        )
+        counts = (event.unplaced, *(count for of_part in of_parts for count in of_part))
+    for count in counts:
+        if not 0 <= count <= COUNT_MAX:
+            raise BadDeclaration(f"{type(event).__name__}: {count} replicas: expected 0 to {COUNT_MAX}")
+
+
+def _check_policy(policy: Policy) -> None:
+    if policy.strategy is not None and policy.strategy.name not in STRATEGIES:
+        raise BadDeclaration(f"strategy {policy.strategy.name!r}: expected one of {', '.join(STRATEGIES)}")
+    for tier in policy.tiers:
+        if tier.split not in SPLITS:
+            raise BadDeclaration(f"split {tier.split!r} of tier {tier.name}: expected one of {', '.join(SPLITS)}")
+
+
+def read_workload(declared: WorkloadDeclared) -> Workload:
+    """A workload from its declaration, which was checked when it was made. BadDeclaration when it cannot be read."""
+    return Workload(declared, read_template(declared.manifest, declared.namespace), read_earlier(declared))
+
+
+def is_orphan(said: WorkloadObserved) -> bool:
+    return said.state == STATE_ORPHANED
+
+
+def gives_way(workload: Workload, part: Part) -> bool:
+    """Whether its cluster says of this version that an orphan of the name is there: then it is listed no more."""
+    said = workload.statuses.get(part.cluster)
+    return said is not None and is_orphan(said) and said.version == part.version and not part.adopting
+
+
+def refused_there(workload: Workload, part: Part) -> WorkloadObserved | None:
+    """What its cluster says of a part, at its version, where that keeps its object from being as decided."""
+    observed = workload.statuses.get(part.cluster)
+    if observed is None or observed.version != part.version or observed.state not in NOT_CREATED:
+        return None
+    return observed
+
+
+def said_missing(part: Part, said: WorkloadObserved | None) -> tuple[ObjectReference, ...]:
+    """What a cluster says, of this very part, that it lacks; empty when it says nothing of the kind."""
+    if said is None or said.version != part.version or said.state != STATE_DEPENDENCY_MISSING:
+        return ()
+    return said.missing or UNNAMED
+
+
+def may_say_missing(workload: Workload | None, before: WorkloadObserved | None, said: WorkloadObserved) -> bool:
+    """Whether a wait for what a cluster lacks may begin or end with a status. It may where one of both tells of it, and
+    with each status where the part waits: of these only one that is of the part's version counts.
+    """
+    part = workload.parts.get(said.cluster) if workload is not None else None
+    waits = part is not None and bool(part.missing)
+    return waits or any(one is not None and one.state == STATE_DEPENDENCY_MISSING for one in (before, said))
+
+
+def templates_of(declared: WorkloadDeclared) -> tuple[object, ...]:
+    return declared.manifest, declared.earlier_templates
+
+
+def is_gone(workload: Workload) -> bool:
+    """Deleted or released, and every cluster said so."""
+    return (workload.declared.deleting or workload.declared.releasing) and not workload.parts

@@ -1,0 +1,205 @@
+"""From a workload and the fleet to the situation that is divided, and its division."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+
+from planner.core.division.placement import clusters_by_tier
+from planner.core.division.situation import Basis, Division, Held, Situation
+from planner.core.feasibility.fleet_rooms import FleetRooms
+from planner.core.feasibility.room import Room
+from planner.core.knowledge.allowance import CAUSE_POLICY, Allowance
+from planner.core.knowledge.closing import why_closed
+from planner.core.knowledge.state import PlannerState
+from planner.core.knowledge.subject import Moment, Subject
+from planner.core.manifests.policy import TIERS_BY_WORK
+from planner.core.placement.choice import divider
+from planner.core.placement.growth import growth_room
+from planner.core.placement.missing import has_waited, lacking_in, texts
+from planner.core.placement.reasons import counts_to_move, reasons
+from planner.core.placement.whole import is_whole
+from spillway.feasibility.cluster_view import WorkloadKey
+from spillway.model import UNPLACEABLE_REFUSE
+
+
+@dataclass(frozen=True, slots=True)
+class How:
+    """What a division is told beside the fleet: settled and gently as in Situation.
+
+    most: by cluster, what it takes in all; its room is what is left of that. brakes: None lets nothing move.
+    by_name: as in Situation. for_lent: whether what has no free node waits for lent ones before it goes further.
+    await_missing: as in Situation; it is so, too, once that was decided of a part, and while anything is to move.
+    """
+
+    settled: bool = False
+    gently: bool = False
+    most: Mapping[str, int] = field(default_factory=dict)
+    brakes: Allowance | None = None
+    by_name: bool = False
+    for_lent: bool = False
+    await_missing: bool = False
+
+
+def divide(
+    state: PlannerState,
+    subject: Subject,
+    held: Mapping[str, Held],
+    moment: Moment,
+    how: How,
+) -> Division:
+    """The division of a workload on what the fleet is now.
+
+    What is to go from lost and draining clusters is divided twice: once to know how much has a place elsewhere, and
+    once more when the brakes let less of it move. So is what the policy rules out, unless a person asks now: then it
+    goes as far as others take it.
+    """
+    why = reasons(state, subject.known, moment.now) if subject.known is not None else {}
+    if how.by_name:
+        why = {cluster: cause for cluster, cause in why.items() if cause != CAUSE_POLICY}
+    counts = counts_to_move(state, subject.known, why) if subject.known is not None else {}
+    to_go = {cluster: min(counts[cluster], held[cluster].replicas) for cluster in why if held[cluster].replicas}
+    parts = subject.known.parts if subject.known is not None else {}
+    missing = texts(lacking_in(state, subject))
+    awaits = bool(missing) and (how.await_missing or _awaits_missing(subject) or any(to_go.values()))
+    situation = Situation(
+        replicas=subject.declared.replicas,
+        policy=subject.declared.policy,
+        clusters=state.joined(),
+        held=dict(held),
+        room=_rooms(state, subject, held, moment, how, missing if awaits else ()),
+        settled=how.settled,
+        age_ms=state.ages_ms(moment.now),
+        reasons=why,
+        moving=dict.fromkeys(held, 0) if how.gently else to_go,
+        fixed=(how.brakes or state.brakes).frozen_among(state.clusters, subject.key),
+        gently=how.gently,
+        whole=subject.declared.kind if is_whole(subject.declared.kind) else "",
+        listed=frozenset(parts),
+        identity="/".join(subject.key),
+        by_name=how.by_name,
+        missing=missing,
+        await_missing=awaits,
+    )
+    way = divider(situation)
+    division = way(situation)
+    lent = _lent(state, subject, moment.now, situation, division) if how.for_lent else {}
+    if lent:
+        since = subject.known.lent_since if subject.known is not None else None
+        waited = since is not None and moment.now - since >= state.rules.lent_wait
+        answers = {
+            name: room
+            for name, room in lent.items()
+            if state.waiting.answers(name, state.clusters[name].nodes.loans, moment.now)
+        }
+        if waited or not answers:
+            situation = replace(situation, lent=lent, lent_waited=True)
+        else:
+            situation = replace(situation, lent=answers)
+        division = way(situation)
+    if situation.whole or how.gently:
+        return replace(division, basis=Basis(situation, division))
+    return _as_brakes_let(situation, division, subject.key, how)
+
+
+def _awaits_missing(subject: Subject) -> bool:
+    known = subject.known
+    return known is not None and known.shape.template == subject.shape.template and has_waited(known)
+
+
+def _room_that_waits(state: PlannerState, subject: Subject, cluster: str, held: Held | None, now: float) -> Room:
+    """For how many more there would be room in a cluster that lacks something: what was decided for it before is still
+    reserved until the cluster has heard of the change, and is room for those who wait."""
+    closed = why_closed(state, state.clusters[cluster], state.shape_in(cluster, subject.shape), now, subject.key)
+    if closed:
+        return Room(0, 0, closed, when_empty=True)
+    room = state.room_without(cluster, subject.shape, now, subject.key)
+    return room._replace(certain=max(0, room.certain - (held.unbound if held is not None else 0)))
+
+
+def _as_brakes_let(situation: Situation, division: Division, key: WorkloadKey, how: How) -> Division:
+    """The division when all of it may move now, else another one in which no more does than may."""
+    to_go, why = situation.moving, situation.reasons
+    for_minima = {} if how.by_name else _for_minima(division, to_go)
+    wanted = {cluster: division.moved.get(cluster, 0) for cluster in to_go} | for_minima
+    allowed = {
+        cluster: min(count, how.brakes.allow(why.get(cluster, CAUSE_POLICY), cluster, key, count))
+        if how.brakes is not None
+        else 0
+        for cluster, count in wanted.items()
+    }
+    if allowed == wanted:
+        return replace(division, basis=Basis(situation, division, for_minima))
+    situation = replace(situation, moving=dict.fromkeys(situation.held, 0) | allowed)
+    fewer = divider(situation)(situation)
+    return replace(
+        fewer,
+        stays=division.stays,
+        lacking=fewer.lacking if how.brakes is None else division.lacking,
+        held_back=sum(wanted.values()) - sum(allowed.values()),
+        basis=Basis(situation, fewer, for_minima),
+    )
+
+
+def _lent(
+    state: PlannerState, subject: Subject, now: float, situation: Situation, division: Division
+) -> dict[str, int]:
+    """By cluster, the room on what it has lent, of those tiers whose free nodes are not enough.
+
+    Near-line and offline work gets none: it runs on what is lent. Who is refused where there is no room does not wait.
+    """
+    policy, lent = situation.policy, dict[str, int]()
+
+    def lends(cluster: str) -> bool:
+        return state.clusters[cluster].nodes.lends and cluster not in situation.fixed
+
+    if policy.work in TIERS_BY_WORK or policy.unplaceable == UNPLACEABLE_REFUSE:
+        return lent
+    if policy.strategy is not None or situation.whole:
+        return lent
+    before = {name: held.replicas for name, held in situation.held.items()}
+    elsewhere = {name for name, count in division.replicas.items() if count > before.get(name, 0)}
+    waits = division.uncertain + sum(division.missing.values())
+    short = division.unplaced > waits or any(division.new.values())
+    for tier, names in clusters_by_tier(situation):
+        if tier.node_groups:
+            continue
+        elsewhere.difference_update(names)
+        if not short and not elsewhere:
+            break
+        rooms = ((name, state.room_lent(name, subject.shape, now, subject.key)) for name in names if lends(name))
+        lent |= {name: room for name, room in rooms if room}
+    return lent
+
+
+def _for_minima(division: Division, to_go: Mapping[str, int]) -> dict[str, int]:
+    return {cluster: count for cluster, count in division.moved.items() if count and cluster not in to_go}
+
+
+def _rooms(
+    state: PlannerState,
+    subject: Subject,
+    held: Mapping[str, Held],
+    moment: Moment,
+    how: How,
+    awaited: Iterable[str],
+) -> FleetRooms:
+    """The rooms of one division, all of them now: what is read of them later is what was divided by.
+
+    awaited: clusters that lack something for which replicas wait.
+    """
+    parts = subject.known.parts if subject.known is not None else {}
+    rooms = state.all_rooms(subject.shape, moment.now, subject.key)
+
+    def ask(cluster: str, node_groups: bool) -> Room:
+        part = parts.get(cluster)
+        borne = subject.shape if part is None or part.removing else subject.template_of(part).shape
+        found = growth_room(state, cluster, (subject.shape, borne), node_groups, moment.now, subject.key)
+        if node_groups or cluster not in how.most:
+            return found
+        left = max(0, how.most[cluster] - (held[cluster].replicas if cluster in held else 0))
+        return found._replace(certain=min(found.certain, left), possible=min(found.possible, left))
+
+    for place in [place for place in rooms if place[0] in parts or place[0] in how.most] if parts or how.most else ():
+        rooms.put(place, ask(*place))
+    for cluster in awaited:
+        rooms.put((cluster, False), _room_that_waits(state, subject, cluster, held.get(cluster), moment.now))
+    return rooms

@@ -1,0 +1,65 @@
+"""What a cluster still has that is to hand over all, or is given up: which workloads, and what holds each there."""
+
+from collections.abc import Iterator
+from heapq import nsmallest
+from typing import Final
+
+from planner.core.knowledge.allowance import CAUSE_DRAIN, CAUSE_LOST
+from planner.core.knowledge.state import PlannerState
+from planner.core.knowledge.transfer import is_in_transfer
+from planner.core.knowledge.workload import Workload
+from planner.core.placement.reasons import is_empty, moves_by_itself
+from spillway.api import WorkloadLeft
+from spillway.api_clusters import LEFT_HELD, LEFT_LEAVING, LEFT_REMOVING, LEFT_WAITING
+from spillway.events import PHASE_ACTIVE, PHASE_CORDONED, PHASE_LOST
+from spillway.feasibility.cluster_view import ClusterView, WorkloadKey
+
+LEFT_SHOWN: Final = 10
+"""Of a cluster with thousands of workloads: what hangs there is among the first, since the rest moves on."""
+
+
+def left_in(state: PlannerState, view: ClusterView, phase: str) -> tuple[WorkloadLeft, ...]:
+    """The first of the workloads that are listed there: those whose removal is awaited, then the others by name.
+
+    phase: what the cluster is in, or is to be in from now on. Empty for one that keeps what it has.
+    """
+    if phase in (PHASE_ACTIVE, PHASE_CORDONED):
+        return ()
+    first = nsmallest(LEFT_SHOWN, state.keys_in(view.name), key=lambda key: _rank(state.workloads[key], view.name))
+    return tuple(_left(state, state.workloads[key], view, phase) for key in first)
+
+
+def _rank(workload: Workload, cluster: str) -> tuple[int, WorkloadKey]:
+    part = workload.parts[cluster]
+    stuck = part.removing or is_in_transfer(workload) or not moves_by_itself(workload)
+    return 0 if stuck else 1 if part.replicas_kept else 2, workload.key
+
+
+def _left(state: PlannerState, workload: Workload, view: ClusterView, phase: str) -> WorkloadLeft:
+    part, said = workload.parts[view.name], workload.statuses.get(view.name)
+    of_it = (*workload.key, part.replicas)
+    if part.removing:
+        return WorkloadLeft(*of_it, LEFT_REMOVING, said.message if said is not None else "")
+    if view.twin_of:
+        return WorkloadLeft(*of_it, LEFT_WAITING, f"goes over to {view.twin_of}")
+    if held := next(_holds(state, workload, view.name, phase), ""):
+        return WorkloadLeft(*of_it, LEFT_HELD, held)
+    if part.replicas_kept or is_empty(part):
+        waits = workload.placement.waiting_for if workload.placement is not None else ""
+        return WorkloadLeft(*of_it, LEFT_WAITING, waits)
+    return WorkloadLeft(*of_it, LEFT_LEAVING, "as many must be available elsewhere first")
+
+
+def _holds(state: PlannerState, workload: Workload, cluster: str, phase: str) -> Iterator[str]:
+    """What it waits for besides room and turns, for people."""
+    part = workload.parts[cluster]
+    if workload.declared.releasing:
+        yield "Releasing: our marks are still on it"
+    elif is_in_transfer(workload):
+        yield "Adopting: it is being taken over"
+    stays = part.replicas_kept or is_empty(part)
+    if stays and phase != PHASE_LOST and not moves_by_itself(workload):
+        yield f"a person: a {workload.declared.kind} does not move by itself"
+    cause = (CAUSE_LOST if phase == PHASE_LOST else CAUSE_DRAIN) if stays else ""
+    if held := state.brakes.why_held(cause, cluster, workload.key):
+        yield held

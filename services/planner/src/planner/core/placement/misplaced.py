@@ -1,0 +1,85 @@
+"""What runs where its policy would not have it: because of a join or a label, or because it was adopted there."""
+
+from collections.abc import Mapping
+from functools import lru_cache
+
+from planner.core.division.placement import most_of
+from planner.core.division.situation import Division
+from planner.core.knowledge.state import PlannerState
+from planner.core.knowledge.workload import Workload
+from planner.core.manifests.policy import Clusters, clusters_of_tiers
+from spillway.model import Policy, Tier
+
+SELECTIONS_KEPT_MAX = 4096
+
+
+def most_in(policy: Policy, cluster: str, clusters: Clusters) -> int:
+    """The most replicas that a policy has in a cluster; a strategy bounds those of its tiers by itself."""
+    if cluster not in _selected(policy.tiers, clusters):
+        return 0
+    return most_of({limit.cluster: limit for limit in policy.limits}, cluster)
+
+
+def ruled_out(state: PlannerState, workload: Workload) -> dict[str, int]:
+    """By cluster, kept replicas that the policy would have elsewhere. Not those that a person sent there by name.
+
+    Computed anew only where the placement, the policy or the clusters of the fleet are others. Not to be changed.
+    """
+    as_of = workload.placement, workload.declared.policy, state.joined()
+    known, found = workload.ruled_out
+    if not _same(known, as_of):
+        found = _ruled_out(workload, as_of[2])
+        workload.ruled_out = as_of, found
+    return found
+
+
+def for_minima(state: PlannerState, workload: Workload) -> Mapping[str, int]:
+    """By cluster, what is to leave it for others' minima and waits for brakes, as it was when it was divided last."""
+    as_of, found = workload.for_minima
+    return found if _same(as_of, (workload.declared, state.joined())) else {}
+
+
+def keep_for_minima(state: PlannerState, workload: Workload, division: Division) -> None:
+    """What of it the division did not move."""
+    wanted = division.basis.for_minima if division.basis is not None else {}
+    left = {cluster: count - division.moved.get(cluster, 0) for cluster, count in wanted.items()}
+    counts = {cluster: count for cluster, count in left.items() if count > 0}
+    workload.for_minima = (workload.declared, state.joined()), counts
+
+
+def find_all(state: PlannerState) -> None:
+    """Once a turn: who is misplaced though nothing said so, as a join was the last that the turn before wrote."""
+    if not state.all_looked_through:
+        state.all_looked_through = True
+        for key, workload in state.workloads.items():
+            if ruled_out(state, workload) or _lacks_minimum(workload):
+                state.misplaced[key] = None
+
+
+def _lacks_minimum(workload: Workload) -> bool:
+    if workload.declared.deleting or not workload.declared.policy.limits:
+        return False
+    kept = {name: part.replicas_kept for name, part in workload.parts.items()}
+    return any(limit.replicas_min > kept.get(limit.cluster, 0) for limit in workload.declared.policy.limits)
+
+
+def _same(known: tuple[object, ...], as_of: tuple[object, ...]) -> bool:
+    return len(known) == len(as_of) and all(one is other for one, other in zip(known, as_of, strict=True))
+
+
+def _ruled_out(workload: Workload, clusters: Clusters) -> dict[str, int]:
+    policy, found = workload.declared.policy, {}
+    for name, part in workload.parts.items():
+        kept = part.replicas_kept
+        most = most_in(policy, name, clusters) if kept else 0
+        if policy.strategy is not None and most:
+            continue
+        over = min(kept - most, kept - min(part.replicas_by_name, kept))
+        if over > 0:
+            found[name] = over
+    return found
+
+
+@lru_cache(maxsize=SELECTIONS_KEPT_MAX)
+def _selected(tiers: tuple[Tier, ...], clusters: Clusters) -> frozenset[str]:
+    return frozenset(name for _, names in clusters_of_tiers(tiers, clusters) for name in names)

@@ -1,0 +1,134 @@
+"""What clusters lack of what a workload's template names: a Secret, a claim, a class. That is no lack of room.
+
+Once the first wait for it is over, replicas that such a cluster would take wait for it: nothing is reserved for them,
+and they go to no later tier (README, "What a template names and a cluster lacks").
+"""
+
+from collections.abc import Iterable, Mapping
+
+from planner.core.division import words
+from planner.core.division.situation import Division
+from planner.core.knowledge.state import PlannerState
+from planner.core.knowledge.subject import Subject
+from planner.core.knowledge.workload import Workload, said_missing
+from planner.core.manifests.templates import is_newest
+from spillway.events import STATE_ABSENT, STATE_DEPENDENCY_MISSING, WorkloadDeclared
+from spillway.model import ObjectReference, Part
+from spillway.texts import object_name
+
+Missing = tuple[ObjectReference, ...]
+
+
+def lacking_in(state: PlannerState, subject: Subject) -> dict[str, Missing]:
+    """What each cluster lacks of what the newest template names, as far as the clusters have said."""
+    digest, found = subject.shape.template, dict[str, Missing]()
+    for cluster in state.admitted.lacking(digest):
+        missing = _not_given(subject.declared, state.admitted.missing(digest, cluster))
+        if missing and cluster in state.clusters:
+            found[cluster] = missing
+    known = subject.known
+    if known is None or known.shape.template != digest:
+        return found
+    for part in known.parts.values():
+        told = _told(known, part)
+        if told:
+            found[part.cluster] = told
+        elif told is not None:
+            found.pop(part.cluster, None)
+    return found
+
+
+def lacks(state: PlannerState, workload: Workload, cluster: str) -> bool:
+    """Whether it is known that a cluster lacks something that the workload's newest template names."""
+    part = workload.parts.get(cluster)
+    told = _told(workload, part) if part is not None else None
+    if told is not None:
+        return bool(told)
+    return bool(_not_given(workload.declared, state.admitted.missing(workload.shape.template, cluster)))
+
+
+def waits_for_missing(workload: Workload) -> bool:
+    """Whether it was decided that replicas of the newest template wait for what clusters lack."""
+    return any(part.missing and is_newest(part, workload.declared) for part in workload.parts.values())
+
+
+def has_waited(workload: Workload) -> bool:
+    """Whether the newest template has reserved long enough where clusters lack what it names. From then on its replicas
+    wait there and reserve nothing, whichever cluster it is and however many are asked for."""
+    said = workload.placement.missing_template if workload.placement is not None else ""
+    return said == workload.shape.template or waits_for_missing(workload)  # The second of older records.
+
+
+def template_that_waited(subject: Subject, decided: Mapping[str, Missing]) -> str:
+    """PlacementDecided.missing_template: the newest template's digest once its minute is over; empty before."""
+    known = subject.known
+    if known is None or known.shape.template != subject.shape.template:
+        return ""
+    parts = (known.parts[cluster] for cluster in decided if cluster in known.parts)
+    now = any(is_newest(part, known.declared) for part in parts)
+    return subject.shape.template if now or has_waited(known) else ""
+
+
+def waited_for(
+    state: PlannerState, subject: Subject, before: Iterable[Part], division: Division, decided: Mapping[str, Missing]
+) -> dict[str, Missing]:
+    """By cluster, what replicas wait for there since the cluster lacks it: such a cluster is listed, also with none.
+
+    before: the parts so far. decided: what is decided now, by cluster. A cluster where replicas wait after the minute,
+    and which was not listed, is listed from now on: so its propagator says when the object is there. Where all replicas
+    have a place, a cluster is listed only if its minimum waits for the object: nothing else would tell of it.
+    """
+    if subject.known is None or subject.declared.deleting or not (division.unplaced or division.waits_in):
+        return {}
+    if not division.unplaced:
+        before, decided = (), {name: named for name, named in decided.items() if name in division.waits_in}
+    if not template_that_waited(subject, decided):
+        return dict(decided)
+    lacking = lacking_in(state, subject)
+    waits = {*division.waits_in, *(part.cluster for part in before if part.missing)}
+    return {name: lacking[name] for name in sorted(waits & lacking.keys())} | dict(decided)
+
+
+def texts(missing: Mapping[str, Missing]) -> dict[str, str]:
+    """By cluster, for people."""
+    return {cluster: ", ".join(map(object_name, named)) for cluster, named in missing.items()}
+
+
+def warnings(lacking: Mapping[str, Missing], parts: Iterable[Part]) -> tuple[str, ...]:
+    """Texts for people: what the clusters that got replicas lack, and which clusters lack it.
+
+    lacking: by cluster, what it lacks. parts: the placement's.
+    """
+    used = {part.cluster for part in parts if part.replicas and not part.removing}
+    then = "no new pod starts there before it is made; `spillway explain` and `spillway apply --wait` say when it is"
+    named = _missing_in({cluster: lacking[cluster] for cluster in used & lacking.keys()})[: words.NAMED_MAX]
+    return tuple(f"{STATE_DEPENDENCY_MISSING}: {text}: {then}" for text in named)
+
+
+def after_room(state: PlannerState, subject: Subject, parts: Iterable[Part]) -> str:
+    """Text for people: the replicas that wait for room will then wait for these objects, which clusters lack."""
+    if not any(part.missing for part in parts):
+        return ""
+    return "; ".join(f"and then {text}" for text in _missing_in(lacking_in(state, subject)))
+
+
+def _missing_in(lacking: Mapping[str, Missing]) -> list[str]:
+    """Texts for people: one for clusters that lack the same objects, in the order of the objects' names."""
+    clusters: dict[str, list[str]] = {}
+    for cluster, what in sorted(texts(lacking).items()):
+        clusters.setdefault(what, []).append(cluster)
+    return [words.missing_in(what, where) for what, where in sorted(clusters.items())]
+
+
+def _told(workload: Workload, part: Part) -> Missing | None:
+    """What its cluster says of a part that is listed, by its status at this version; None when it says nothing yet."""
+    said = workload.statuses.get(part.cluster)
+    if part.removing or said is None or said.version != part.version or said.state == STATE_ABSENT:
+        return part.missing or None
+    return said_missing(part, said)
+
+
+def _not_given(declared: WorkloadDeclared, missing: Iterable[ObjectReference]) -> Missing:
+    """Without what the declaration brings itself."""
+    given = {(one.kind, one.name) for one in declared.dependencies}
+    return tuple(one for one in missing if (one.kind, one.name) not in given)

@@ -1,0 +1,342 @@
+"""Rollouts as they stand: whose turn it is by the newest statuses, and whether that cluster has the room to begin."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from planner.core.division.placement import most_of
+from planner.core.feasibility.reservation import is_rolling
+from planner.core.knowledge.reserving import shows_found
+from planner.core.knowledge.rollout_list import Figures
+from planner.core.knowledge.state import PlannerState
+from planner.core.knowledge.turns import Standing, Turn, next_turn
+from planner.core.knowledge.workload import Workload, refused_there
+from planner.core.manifests.policy import clusters_of_tiers
+from planner.core.manifests.templates import Template, copies_of_newest, is_newest, template_number, wider
+from planner.core.placement.reasons import is_lost, moves_by_itself
+from planner.core.placement.shares import facts_of, is_done_there
+from spillway.events import WorkloadDeclared
+from spillway.model import Part, Shape
+from spillway.texts import counted
+
+
+@dataclass(frozen=True, slots=True)
+class Outlook:
+    """begins: the cluster that gets the newest template now. waits_on: those that it waits for, for whatever.
+
+    waiting_for: for people, why no cluster begins; empty when one does, or when nothing is left to do. under_way:
+    how far the earlier change is for whose end it waits, or waited until that stood; None when there is none.
+    """
+
+    begins: str
+    waits_on: tuple[str, ...]
+    waiting_for: str
+    under_way: Figures | None = None
+
+
+class Newest(Protocol):
+    """What is to be rolled out."""
+
+    @property
+    def declared(self) -> WorkloadDeclared: ...
+
+    @property
+    def template(self) -> Template: ...
+
+
+@dataclass(frozen=True, slots=True)
+class _Lack:
+    """Room for so many surge pods in a cluster, or, elsewhere, for so many replicas that no longer fit in it."""
+
+    count: int
+    cluster: str
+    elsewhere: bool
+
+    def __str__(self) -> str:
+        if self.elsewhere:
+            return f"{counted(self.count, 'replica')} that no longer fit in {self.cluster}"
+        return f"{counted(self.count, 'surge pod')} in {self.cluster}"
+
+
+NOTHING_ROLLS = Outlook("", (), "")
+NAMED_MAX = 5
+"""Clusters without room that waiting_for names."""
+
+
+def outlook(
+    state: PlannerState, workload: Workload, newest: Newest, now: float, parts: Iterable[Part] | None = None
+) -> Outlook:
+    """What a rollout does next. newest: may be newer than what the workload has. parts: as they are to be."""
+    parts = tuple(workload.parts.values() if parts is None else parts)
+    found = _standings(state, workload, newest.declared, parts, now)
+    if all(entry.newest or entry.alike for entry in found if entry.counts):
+        return NOTHING_ROLLS
+    turn = next_turn(_without_silent(state, found, now))
+    if newest.declared.policy.rollout_all:
+        return _frozen(state, workload, turn, [entry.part.cluster for entry in found if entry.is_to_roll])
+    stopped = stopped_in(workload, newest.declared, parts)
+    if stopped:
+        text = f"stopped: it left {stopped} before it was available there; apply it again to go on"
+        return Outlook("", (), turn.text(text))
+    if not turn.candidates:
+        why = f"waits for {turn.blocked_by}" if turn.blocked_by else "the others are lost"
+        return Outlook("", (turn.blocked_by,) if turn.blocked_by else (), turn.text(why))
+    return _first_with_room(state, workload, newest, turn, now)
+
+
+def _frozen(state: PlannerState, workload: Workload, turn: Turn, to_roll: list[str]) -> Outlook:
+    """Of a rollout that all begin at once only brakes keep any waiting."""
+    frozen = (state.brakes.why_frozen(cluster, workload.key) for cluster in sorted(to_roll))
+    held = list(dict.fromkeys(filter(None, frozen)))
+    return Outlook("", (), turn.text(" and ".join(held))) if held else NOTHING_ROLLS
+
+
+def held_by_brakes(state: PlannerState, workload: Workload, declared: WorkloadDeclared, parts: Iterable[Part]) -> str:
+    """Which clusters that are still to get the newest template a brake keeps from it, and which brake, for people.
+
+    Of the brakes as they are now: a placement's own words are of when it was last decided.
+    """
+    frozen = [
+        (why, part)
+        for part in parts
+        if part.replicas_kept and not part.removing and (why := state.brakes.why_frozen(part.cluster, workload.key))
+    ]
+    alike = copies_of_newest(workload.declared, declared) if frozen else frozenset()
+    clusters_by_brake: dict[str, list[str]] = {}
+    for why, part in frozen:
+        number = template_number(part, workload.declared)
+        if number != declared.template_generation and number not in alike:
+            clusters_by_brake.setdefault(why, []).append(part.cluster)
+    return "; ".join(f"{_named(names)} held: {why}" for why, names in clusters_by_brake.items())
+
+
+def _named(clusters: list[str]) -> str:
+    more = len(clusters) - NAMED_MAX
+    names = [*clusters[:NAMED_MAX], *((f"{more} more",) if more > 0 else ())]
+    return f"{' and '.join(names)} {'is' if len(clusters) == 1 else 'are'}"
+
+
+def _first_with_room(state: PlannerState, workload: Workload, newest: Newest, turn: Turn, now: float) -> Outlook:
+    """Who has no room to roll keeps nobody else waiting; a brake, or silence, is for people to look at first."""
+    missing: dict[str, _Lack] = {}
+    under_way: Figures | None = None
+    for cluster in turn.candidates:
+        part = workload.parts[cluster]
+        frozen = state.brakes.why_frozen(cluster, workload.key)
+        if frozen:
+            return Outlook("", tuple(missing), turn.text(frozen))
+        if state.clusters[cluster].not_fresh(now, state.rules.capacity_age_max):
+            return Outlook("", (*missing, cluster), turn.text(f"waits for {cluster} to be fresh"))
+        asks_for_more = _asks_for_more(state, workload, part, newest.template)
+        if asks_for_more and not is_done_there(state, workload, part):
+            return Outlook("", (*missing, cluster), turn.text(f"waits for {cluster} to show what runs there"))
+        earlier = _earlier_change(state, workload, part, newest, now) if asks_for_more else None
+        if earlier is not None and not state.rollouts.stands(workload.key, earlier, now, state.rules.roll_stands):
+            text = turn.text(f"waits for the earlier change in {cluster} to end")
+            return Outlook("", (*missing, cluster), text, earlier)
+        under_way = earlier or under_way
+        lack = _room_lacked(state, workload, part, newest, now)
+        if lack is None:
+            return Outlook(cluster, (), "")
+        missing[cluster] = lack
+    named = [str(lack) for lack in missing.values()][:NAMED_MAX]
+    if len(missing) > NAMED_MAX:
+        named.append(f"in {counted(len(missing) - NAMED_MAX, 'more cluster')}")
+    elsewhere = any(lack.elsewhere for lack in missing.values())
+    waits_on = tuple(dict.fromkeys((*missing, *state.clusters))) if elsewhere else tuple(missing)
+    return Outlook("", waits_on, turn.text(f"waits for room for {' and '.join(named)}"), under_way)
+
+
+def stopped_in(workload: Workload, declared: WorkloadDeclared, parts: Iterable[Part]) -> str:
+    """WorkloadDeclared.rollout_stopped_in, once these are the parts. declared: as it is to be."""
+    if declared.template_generation != workload.declared.template_generation:
+        return ""
+    if any(part.replicas and not part.removing and is_newest(part, declared) for part in parts):
+        return ""
+    had = [
+        Standing(part, declared.template_generation, True, False, workload.statuses.get(part.cluster))
+        for part in workload.parts.values()
+        if is_newest(part, declared)
+    ]
+    left = [entry.part.cluster for entry in had if entry.has_newest and not entry.in_full]
+    return min(left, default=declared.rollout_stopped_in)
+
+
+def that_have_it(
+    state: PlannerState, workload: Workload, newest: Newest, now: float, begins: str = ""
+) -> frozenset[str]:
+    """Clusters whose earlier template the newest is a copy of, once no other one than begins is left to roll.
+
+    No pod of theirs restarts for it. Until then they say which template the others came from.
+    """
+    found = _standings(state, workload, newest.declared, workload.parts.values(), now)
+    if any(entry.is_to_roll and entry.part.cluster != begins for entry in found):
+        return frozenset()
+    return frozenset(entry.part.cluster for entry in found if entry.alike)
+
+
+def _without_silent(state: PlannerState, found: list[Standing], now: float) -> list[Standing]:
+    """A cluster that says nothing keeps no other one waiting, if it was last heard with one template alone."""
+    silent = [entry for entry in found if entry.of_one_template and not state.is_fresh(entry.part.cluster, now)]
+    others = [entry for entry in found if entry.is_to_roll and entry not in silent]
+    return [replace(entry, lost=True) if entry in silent else entry for entry in found] if others else found
+
+
+def _standings(
+    state: PlannerState, workload: Workload, declared: WorkloadDeclared, parts: Iterable[Part], now: float
+) -> list[Standing]:
+    found = []
+    numbers = copies_of_newest(workload.declared, declared)
+    for part in parts:
+        number = template_number(part, workload.declared)
+        newest, lost = number == declared.template_generation, _is_lost(state, workload, part, now)
+        observed = workload.statuses.get(part.cluster)
+        found.append(Standing(part, number, newest, lost, observed, not newest and number in numbers))
+    return found
+
+
+def _is_lost(state: PlannerState, workload: Workload, part: Part, now: float) -> bool:
+    """Whether a cluster is lost for the workload: it will not return, or not soon, or was replaced elsewhere."""
+    view = state.clusters.get(part.cluster)
+    if view is None or state.is_lost_for_good(view.name, now) or part.replicas_lost:
+        return True
+    return is_lost(state, workload, view, now)
+
+
+def keeps(state: PlannerState, workload: Workload, part: Part, template: Template) -> tuple[int, int | None]:
+    """How many of a part's replicas stay with a new template, and how many of it fit there at all, if that is known.
+
+    All stay, unless the new pods are known not to fit that often; then so many that they also roll: where none may be
+    unavailable, the surge must fit beside them. So it must beside those that come on top, or the roll stands for ever.
+    """
+    old, new = _old_and_new(state, workload, part, template)
+    most = _refit(state, workload, part, new) if old != new else None
+    if most is None:
+        return part.replicas, most
+    with_surge = _refit(state, workload, part, wider(new, (old,))) or 0
+    rolls = (
+        count
+        for count in range(most, -1, -1)
+        if template.may_go_without_surge(count) or count + template.surge_of(count) <= with_surge
+    )
+    fits = next(rolls, 0)
+    if most >= part.replicas:
+        return part.replicas, max(fits, part.replicas)
+    return fits, fits
+
+
+def _refit(state: PlannerState, workload: Workload, part: Part, shape: Shape) -> int | None:
+    """How many replicas of a shape the cluster certainly takes once the part's pods are gone; None: not known.
+
+    It is not known while pods of several sizes may run there, since no record says which node has which. Nor is it
+    where no record shows the object, unless the cluster said that it has none.
+    """
+    if facts_of(state, workload.key, part.cluster) is None and not _has_nothing(workload, part):
+        return None
+    return state.refit(workload, part, shape) if _is_of_one_size(state, workload, part) else None
+
+
+def _has_nothing(workload: Workload, part: Part) -> bool:
+    """Whether the cluster said of this version of the part that its API refused it, and that it has no object."""
+    said = refused_there(workload, part)
+    return said is not None and shows_found(said, None, workload.template_of(part))
+
+
+def _is_of_one_size(state: PlannerState, workload: Workload, part: Part) -> bool:
+    """Whether all pods of the part have the requests of the template that the part bears, as far as that is known."""
+    facts, earlier = facts_of(state, workload.key, part.cluster), workload.declared.rolling_from
+    if facts is None:
+        return True
+    if not is_rolling(part, facts, earlier):
+        return len(facts.counted) <= 1
+    own = state.shape_in(part.cluster, workload.template_of(part).shape).requests
+    return all(state.shape_in(part.cluster, shape).requests == own for shape in earlier)
+
+
+def _earlier_change(state: PlannerState, workload: Workload, part: Part, newest: Newest, now: float) -> Figures | None:
+    """How far an earlier change of the part is, if a newest template that asks for more has to wait for its end.
+
+    While pods of several sizes run, or some are terminating, it is not known how many larger pods will have room. None
+    where no change is under way, where the API refused the object, so that nothing rolls, and where all pods of the
+    newest template fit beside all that may be there now.
+    """
+    view, facts = state.clusters.get(part.cluster), facts_of(state, workload.key, part.cluster)
+    if view is None or facts is None or refused_there(workload, part) is not None:
+        return None
+    terminating = view.nodes.terminating(workload.declared.namespace, workload.template_of(part).labels)
+    if not terminating and _is_of_one_size(state, workload, part):
+        return None
+    at_once = part.replicas + newest.template.surge_of(part.replicas) + state.unbound(workload, part)
+    old, new = _old_and_new(state, workload, part, newest.template)
+    widest = wider(new, (old, *(state.shape_in(part.cluster, one) for one in workload.declared.rolling_from)))
+    if state.room_without(part.cluster, widest, now, workload.key).certain >= at_once:
+        return None
+    return Figures(
+        part.cluster, facts.version, facts.counted, facts.status_replicas, facts.updated_replicas, terminating
+    )
+
+
+def _old_and_new(state: PlannerState, workload: Workload, part: Part, template: Template) -> tuple[Shape, Shape]:
+    """What a pod asks for in the part's cluster: of the template that it bears, and of this one."""
+    borne = workload.template_of(part).shape
+    return state.shape_in(part.cluster, borne), state.shape_in(part.cluster, template.shape)
+
+
+def _asks_for_more(state: PlannerState, workload: Workload, part: Part, template: Template) -> bool:
+    old, new = _old_and_new(state, workload, part, template)
+    return wider(new, (old,)).requests != old.requests
+
+
+def _room_lacked(state: PlannerState, workload: Workload, part: Part, newest: Newest, now: float) -> _Lack | None:
+    """What a roll of this part must have room for and has not; None when it may begin."""
+    kept, _ = keeps(state, workload, part, newest.template)
+    if kept >= part.replicas:
+        surge = _surge_lacked(state, workload, part, newest, now)
+        return _Lack(surge, part.cluster, elsewhere=False) if surge else None
+    rest = part.replicas - kept
+    if not moves_by_itself(workload) or _room_elsewhere(state, workload, part, newest, now) >= rest:
+        return None
+    return _Lack(rest, part.cluster, elsewhere=True)
+
+
+def _surge_lacked(state: PlannerState, workload: Workload, part: Part, newest: Newest, now: float) -> int:
+    """Surge pods that have no room, or will have none before the roll is over.
+
+    They must fit beside the old pods. As new pods that ask for more take the place of old ones it grows fuller: then
+    the new ones must all fit beside the old, or as many of the wider shape as there are pods at once with every old one
+    gone. Fewer pods than places leave a place free, wherever the scheduler put them.
+    """
+    template, replicas = newest.template, part.replicas
+    old, new = _old_and_new(state, workload, part, template)
+    fewer = newest.declared.replicas < workload.declared.replicas  # Of how many it will roll is not known yet.
+    if template.may_go_without_surge(1 if fewer else replicas):
+        return 0
+    surge = template.surge_of(replicas)
+    unbound = state.unbound(workload, part)
+    if unbound:
+        rooms = (
+            state.room_without(part.cluster, wider(shape, (new, old)), now, workload.key).certain
+            for shape in (new, old)
+        )
+        return 0 if min(rooms) >= unbound + surge else surge
+    beside = state.room_without(part.cluster, new, now, workload.key).certain  # All of the surge are new.
+    if beside < surge:
+        return surge
+    if beside >= replicas or not _asks_for_more(state, workload, part, template):
+        return 0
+    places = _refit(state, workload, part, wider(new, (old,)))
+    return 0 if places is None or places >= replicas + surge else surge
+
+
+def _room_elsewhere(state: PlannerState, workload: Workload, part: Part, newest: Newest, now: float) -> int:
+    """How many of the newest template certainly fit in other clusters that the policy allows, as far as they may."""
+    policy, rooms = newest.declared.policy, state.all_rooms(newest.template.shape, now, workload.key)
+    limits = {limit.cluster: limit for limit in policy.limits}
+    found: dict[str, int] = {}
+    for tier, names in clusters_of_tiers(policy.tiers, state.joined()):
+        for name in names:
+            there = workload.parts[name].replicas_kept if name in workload.parts else 0
+            more = max(0, min(rooms[name, tier.node_groups].certain, most_of(limits, name) - there))
+            found[name] = max(found.get(name, 0), more)
+    found.pop(part.cluster, None)
+    return sum(found.values())

@@ -1,0 +1,533 @@
+"""From a workload to its placement: parts with versions and ceilings, and the record of what was decided on."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from planner.core.division.placement import first_of
+from planner.core.division.situation import Division, Held
+from planner.core.division.words import without_figures
+from planner.core.knowledge.ages import age_ms
+from planner.core.knowledge.allowance import (
+    CAUSE_DRAIN,
+    CAUSE_FAILOVER,
+    CAUSE_HOME,
+    CAUSE_LOST,
+    CAUSE_MIGRATE,
+    CAUSE_MISSING,
+    CAUSE_POLICY,
+    CAUSE_RETURN,
+    CAUSE_SETTLED,
+    CAUSE_WAITING,
+    Allowance,
+)
+from planner.core.knowledge.state import PlannerState
+from planner.core.knowledge.subject import Moment, Subject, subject_of
+from planner.core.knowledge.workload import Workload
+from planner.core.manifests.kinds import STATEFULSET
+from planner.core.manifests.templates import manifests_borne, same_object, template_number
+from planner.core.placement.dividing import How, divide
+from planner.core.placement.growth import growth_room
+from planner.core.placement.misplaced import keep_for_minima, most_in
+from planner.core.placement.missing import Missing, after_room, template_that_waited, waited_for
+from planner.core.placement.outlook import keeps, outlook, that_have_it
+from planner.core.placement.promised import with_promised
+from planner.core.placement.reasons import barred_by, empty_in_leaving, held_by, held_text
+from planner.core.placement.recording import Record, record
+from planner.core.placement.shares import (
+    Share,
+    ceiling_before,
+    cut,
+    first_part,
+    held_by_cluster,
+    kept_part,
+    part_of,
+    share_of,
+    with_missing,
+    without,
+    without_shared,
+)
+from planner.core.placement.whole import is_whole
+from spillway.events import (
+    PHASE_LOST,
+    CapacityNeeded,
+    Event,
+    PlacementDecided,
+)
+from spillway.feasibility.cluster_view import WorkloadKey
+from spillway.model import ClusterInput, Part
+
+BY_NAME = ("Apply", "Scale")
+"""A person's requests for this workload: they move what its policy rules out. A scale policy says how many alone."""
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """A placement, the division behind it, and its events (none when nothing changed).
+
+    changes: the events but for the record, which is put together when it is first asked for: of what was decided on,
+    whatever has changed since.
+    """
+
+    placement: PlacementDecided
+    division: Division
+    changes: tuple[Event, ...] = ()
+    record: Record | None = None
+
+    @property
+    def events(self) -> tuple[Event, ...]:
+        return self.changes if self.record is None else (*self.changes, self.record())
+
+
+def place(
+    state: PlannerState,
+    subject: Subject,
+    moment: Moment,
+    cause: str,
+    *,
+    settled: bool = False,
+    brakes: Allowance | None = None,
+    rolled: frozenset[str] = frozenset(),
+) -> Placed:
+    """The placement on what the fleet is now. settled: what only possibly fits does not wait for binds any more.
+
+    brakes: how many may move that nobody asked for by name; with None none do. rolled: the clusters that get the newest
+    template.
+    """
+    held = held_by_cluster(state, subject.known, moment.now) if subject.known is not None else {}
+    if brakes is None:  # Asked for by name: what is lost is to be no more than was asked for, once it is back.
+        most_lost = subject.declared.replicas
+        held = {cluster: replace(have, lost=min(have.lost, most_lost)) for cluster, have in held.items()}
+    stays = _kept_by_new_shape(state, subject, rolled)
+    before = {cluster: held[cluster].leaving for cluster in stays}
+    for cluster, (count, _) in stays.items():
+        held[cluster] = cut(held[cluster], held[cluster].replicas - count)
+    most = {cluster: fits for cluster, (_, fits) in stays.items() if fits is not None}
+    division = divide(
+        state, subject, held, moment, How(settled, most=most, brakes=brakes, by_name=cause in BY_NAME, for_lent=True)
+    )
+    if brakes is not None and subject.known is not None:
+        keep_for_minima(state, subject.known, division)
+    nobody_took = division.unplaced
+    for cluster, leaving in before.items():  # What has no other place does not run there either, and waits.
+        gone = min(nobody_took, held[cluster].leaving - leaving)
+        held[cluster] = replace(held[cluster], leaving=held[cluster].leaving - gone)
+        nobody_took -= gone
+    return _decide(state, subject, held, division, moment, Why(cause, rolled=rolled, for_lent=True))
+
+
+def roll(state: PlannerState, subject: Subject, moment: Moment, cause: str, *, settled: bool = False) -> Placed:
+    """As place; and the cluster whose turn it is gets the newest template, or all but frozen ones as the policy says.
+
+    So do those that have it under an earlier number, once nobody else is left. What does not fit there as often as
+    before goes elsewhere, or waits.
+    """
+    known = subject.known
+    rolled: frozenset[str] = frozenset()
+    if known is not None and not known.declared.deleting:
+        begins = ""
+        if subject.declared.policy.rollout_all:
+            rolled = frozenset(known.parts) - state.brakes.frozen_among(known.parts, known.key)
+        else:
+            begins = outlook(state, known, subject, moment.now).begins
+            rolled = frozenset((begins,)) if begins else rolled
+        rolled |= that_have_it(state, known, subject, moment.now, begins)
+    return place(state, subject, moment, cause, settled=settled, rolled=rolled)
+
+
+def _kept_by_new_shape(
+    state: PlannerState, subject: Subject, rolled: frozenset[str]
+) -> dict[str, tuple[int, int | None]]:
+    """For each cluster that gets a template of another shape, what `outlook.keeps` says of its part."""
+    known = subject.known
+    if known is None:
+        return {}
+    return {
+        part.cluster: keeps(state, known, part, subject.template)
+        for part in known.parts.values()
+        if part.replicas and part.cluster in rolled
+        if state.shape_in(part.cluster, known.template_of(part).shape) != state.shape_in(part.cluster, subject.shape)
+    }
+
+
+def place_again(state: PlannerState, workload: Workload, moment: Moment, brakes: Allowance) -> Placed:
+    """The placement on what the fleet is now, and what may move of what is to: nobody asked again."""
+    placed = place(state, subject_of(workload), moment, CAUSE_WAITING, settled=workload.settled, brakes=brakes)
+    why = placed.division.reasons
+    for cluster in why:
+        brakes.spend(why[cluster], cluster, workload.key, placed.division.moved.get(cluster, 0))
+    for cluster in placed.division.basis.for_minima if placed.division.basis is not None else ():
+        brakes.spend(CAUSE_POLICY, cluster, workload.key, placed.division.moved.get(cluster, 0))
+    workload.barred = barred_by(placed.division)
+    workload.looked_at = None if placed.division.held_back else (dict(why), brakes.revision)
+    workload.held_by = held_by(state, workload, why, moment.now)
+    if workload.held_by or placed.division.held_back:
+        state.misplaced[workload.key] = None
+    elif not placed.events and not placed.placement.waiting_for:
+        state.misplaced.pop(workload.key, None)
+    return placed
+
+
+def take_back(state: PlannerState, workload: Workload, counts: dict[str, int], moment: Moment) -> Placed:
+    """The placement with replicas taken back by cluster; what was taken back is placed elsewhere at once.
+
+    They leave as all that leaves, since they may have bound by the time their cluster hears of it. What is whole is
+    removed: no other cluster gets it before.
+    """
+    held = held_by_cluster(state, workload, moment.now)
+    takes = without if is_whole(workload.declared.kind) else cut
+    for cluster, count in counts.items():
+        held[cluster] = takes(held[cluster], count)
+    subject = subject_of(workload)
+    division = divide(state, subject, held, moment, How(settled=True))
+    division = _stay_after_all(workload, held, division)
+    return _decide(state, subject, held, division, moment, Why("TakeBack"))
+
+
+def await_missing(
+    state: PlannerState, workload: Workload, counts: Mapping[str, int], missing: Mapping[str, Missing], moment: Moment
+) -> Placed:
+    """The placement without so many replicas, by cluster, that wait for what the cluster lacks.
+
+    They are gone at once: nothing of them was ever made there. Another cluster of the tier that is not known to lack it
+    takes them; else they wait, and what was to leave for them stays. missing: by cluster, what it lacks.
+    """
+    held = held_by_cluster(state, workload, moment.now)
+    for cluster, count in counts.items():
+        held[cluster] = without(held[cluster], count)
+    subject = subject_of(workload)
+    division = divide(state, subject, held, moment, How(settled=True, await_missing=True))
+    division = _stay_after_all(workload, held, division)
+    return _decide(state, subject, held, division, moment, Why(CAUSE_MISSING, missing=missing))
+
+
+def migrate(state: PlannerState, workload: Workload, counts: Mapping[str, int], to: str, moment: Moment) -> Placed:
+    """The placement with so many replicas, by cluster, kept in another one, which certainly takes them.
+
+    What runs leaves once those that replace it are available.
+    """
+    held = held_by_cluster(state, workload, moment.now)
+    kept = {cluster: entry.replicas for cluster, entry in held.items()}
+    for cluster, count in counts.items():
+        held[cluster] = cut(held[cluster], count)
+    wanted, there = sum(counts.values()), held.get(to, Held(0, 0, 0))
+    stay = min(wanted, there.may_keep)
+    held[to] = replace(
+        there,
+        replicas=there.replicas + wanted,
+        unbound=there.unbound + wanted - stay,
+        leaving=there.leaving - stay,
+        may_keep=there.may_keep - stay,
+    )
+    subject = subject_of(workload)
+    room = growth_room(state, to, workload.shapes_in(to), False, moment.now, workload.key).certain - (wanted - stay)
+    division = divide(state, subject, held, moment, How(workload.settled, most={to: held[to].replicas + room}))
+    inputs = tuple(replace(entry, before=kept.get(entry.cluster, 0)) for entry in division.inputs)
+    why = Why(CAUSE_MIGRATE, sent={to: wanted})
+    return _decide(state, subject, held, replace(division, inputs=inputs), moment, why)
+
+
+def send_home(
+    state: PlannerState, workload: Workload, cluster: str, count: int, rooms: Mapping[str, int], moment: Moment
+) -> Placed | None:
+    """The placement with so many of a cluster's replicas kept at their homes instead, each of which takes its room.
+
+    They leave once those that replace them are available. None when they do not all fit at home, or none are to go.
+    """
+    held = held_by_cluster(state, workload, moment.now)
+    kept = {name: entry.replicas for name, entry in held.items()}
+    held = {name: replace(entry, may_keep=0) for name, entry in held.items()}
+    if count <= 0 or count > kept.get(cluster, 0):
+        return None
+    held[cluster] = cut(held[cluster], count)
+    before = {name: held[name].replicas if name in held else 0 for name in state.clusters}
+    most = {name: there + rooms.get(name, 0) for name, there in before.items()}
+    division = divide(state, subject_of(workload), held, moment, How(settled=True, most=most))
+    stray = any(division.replicas.get(name, 0) != there for name, there in before.items() if name not in rooms)
+    if stray or division.unplaced or any(division.new.get(name, 0) > held[name].new for name in held):
+        return None
+    inputs = tuple(replace(entry, before=kept.get(entry.cluster, 0)) for entry in division.inputs)
+    return _decide(state, subject_of(workload), held, replace(division, inputs=inputs), moment, Why(CAUSE_HOME))
+
+
+def bring_back(state: PlannerState, workload: Workload, back: Mapping[str, int], moment: Moment) -> Placed:
+    """The placement with so many lost replicas kept again, by cluster: when they are too many now, a scale-in.
+
+    What that takes away leaves once as many are available as are kept. A cluster of which was said that it will not
+    return leaves first.
+    """
+    held = held_by_cluster(state, workload, moment.now)
+    surplus = sum(entry.replicas for entry in held.values()) + sum(back.values()) - workload.declared.replicas
+    for cluster, count in back.items():
+        before, part = held[cluster], workload.parts[cluster]
+        leaves = min(count, max(0, surplus)) if state.clusters[cluster].phase == PHASE_LOST else 0
+        surplus -= leaves
+        kept = before.replicas + count - leaves
+        unbound = min(state.unbound(workload, part), kept)
+        leaving = before.leaving + leaves
+        held[cluster] = replace(before, replicas=kept, lost=before.lost - count, unbound=unbound, leaving=leaving)
+    subject = subject_of(workload)
+    division = divide(state, subject, held, moment, How(settled=True, gently=True))
+    return _decide(state, subject, held, division, moment, Why(CAUSE_RETURN))
+
+
+def give_up(state: PlannerState, workload: Workload, counts: Mapping[str, int], moment: Moment) -> Placed:
+    """The placement with so many kept replicas lost, by cluster, of clusters that will not return.
+
+    A part of which none is kept is listed no more: nobody will ever say that it is absent. Until then all that were
+    there are listed, so that a cluster which is back after all is told to stop none of them.
+    """
+    held = held_by_cluster(state, workload, moment.now)
+    for cluster in counts.keys() & held.keys():
+        before = held[cluster]
+        kept = before.replicas - counts[cluster]
+        held[cluster] = replace(
+            before,
+            replicas=kept,
+            new=min(before.new, kept),
+            unbound=min(before.unbound, kept),
+            lost=before.lost + counts[cluster],
+        )
+    subject = subject_of(workload)
+    others = {cluster: entry for cluster, entry in held.items() if cluster not in counts}
+    division = _stay_after_all(workload, others, divide(state, subject, held, moment, How()))
+    given_up = frozenset(cluster for cluster in counts if cluster not in held or not held[cluster].replicas)
+    return _decide(state, subject, held, division, moment, Why(CAUSE_LOST, given_up))
+
+
+def take_over(state: PlannerState, workload: Workload, held: Mapping[str, Held], why: "Why", moment: Moment) -> Placed:
+    """The placement in which clusters have the parts that they take over from one that is listed no more."""
+    subject = subject_of(workload)
+    return _decide(state, subject, held, divide(state, subject, held, moment, How(workload.settled)), moment, why)
+
+
+def _stay_after_all(workload: Workload, held: Mapping[str, Held], division: Division) -> Division:
+    """What leaves is kept where it is when those that were to replace it have lost their place and have no other:
+    it would go otherwise, though nobody asked for fewer. Not what is not bound: that was taken back from there. Those
+    that stay wait for nothing, also not for what is missing where the others were to go.
+    """
+    left = max(0, division.unplaced - workload.unplaced)
+    replicas, kept_again = dict(division.replicas), dict(division.kept_again)
+    for cluster in sorted(held):
+        count = min(left, held[cluster].leaving - held[cluster].idle - kept_again.get(cluster, 0))
+        if count > 0:
+            replicas[cluster] = replicas.get(cluster, 0) + count
+            kept_again[cluster] = kept_again.get(cluster, 0) + count
+            left -= count
+    unplaced = division.unplaced - (sum(replicas.values()) - sum(division.replicas.values()))
+    uncertain = min(division.uncertain, unplaced)
+    missing = first_of(division.missing, unplaced - uncertain)
+    minima = {name: count for name, count in division.waits_in.items() if name in division.lacking}
+    stayed = replace(division, replicas=replicas, kept_again=kept_again, unplaced=unplaced, uncertain=uncertain)
+    return replace(stayed, missing=missing, waits_in=division.waits_in if unplaced else minima)
+
+
+def let_leave(state: PlannerState, workload: Workload, counts: Mapping[str, int], moment: Moment) -> Placed:
+    """The placement without so many of those that leave, by cluster. Nothing is divided."""
+    assert workload.placement is not None
+    parts, inputs = [], []
+    for part in workload.placement.parts:
+        count = counts.get(part.cluster, 0)
+        if count:
+            share = Share(part.replicas_kept, part.replicas_new, part.replicas_lost, part.replicas_leaving - count)
+            number = template_number(part, workload.declared)
+            left = part_of(state, workload.key, part.cluster, part, share, moment.generation, number)
+            parts.append(replace(left, replicas_by_name=part.replicas_by_name))
+            inputs.append(_input_of(state, part, share.replicas, moment.now))
+        else:
+            parts.append(part)
+    placement = replace(workload.placement, parts=tuple(parts), generation=moment.generation)
+    division = Division({}, {}, placement.unplaced, inputs=tuple(inputs))
+    said = record(state, workload.declared, placement, division, moment, CAUSE_SETTLED)
+    return Placed(placement, division, (placement, *needed_events(state, workload.key, placement, moment)), said)
+
+
+def _input_of(state: PlannerState, part: Part, after: int, now: float) -> ClusterInput:
+    """For the record of what was not divided: what left a cluster for others were available."""
+    view = state.clusters[part.cluster]
+    tier = view.joined.tier if view.joined is not None else ""
+    why = "as many as are kept are available"
+    return ClusterInput(part.cluster, tier, 0, 0, 0, part.replicas, after, why, age_ms(view, now))
+
+
+def remove(state: PlannerState, subject: Subject, moment: Moment) -> Placed:
+    """The placement of a workload that is to go from everywhere."""
+    known = subject.known.parts if subject.known is not None else {}
+    parts = tuple(_removing(state, subject.key, part, moment) for part in known.values())
+    placement = PlacementDecided(*subject.key, moment.generation, subject.declared.generation, parts, 0, "")
+    division = Division({}, {}, 0)
+    last = subject.known.placement if subject.known is not None else None
+    if last is not None and _same(last, placement):
+        return Placed(last, division)
+    said = record(state, subject.declared, placement, division, moment, "Delete")
+    return Placed(placement, division, (placement, *needed_events(state, subject.key, placement, moment, {})), said)
+
+
+@dataclass(frozen=True, slots=True)
+class Why:
+    """The cause, for the record. given_up: clusters that are listed no more. rolled: that get the newest template.
+
+    sent: by cluster, how many a person sent there by name. taken: by cluster, the part that it goes on from, anew.
+    for_lent: who waits for lent nodes was looked at. missing: by cluster, what replicas wait for there from now on.
+    """
+
+    cause: str
+    given_up: frozenset[str] = frozenset()
+    rolled: frozenset[str] = frozenset()
+    sent: Mapping[str, int] = field(default_factory=dict)
+    taken: Mapping[str, Part] = field(default_factory=dict)
+    for_lent: bool = False
+    missing: Mapping[str, Missing] = field(default_factory=dict)
+
+
+def _decide(
+    state: PlannerState,
+    subject: Subject,
+    held: Mapping[str, Held],
+    division: Division,
+    moment: Moment,
+    why: Why,
+) -> Placed:
+    division, declared, known = with_promised(state, subject, division), subject.declared, subject.known
+    before = {**known.parts, **why.taken} if known is not None else {}
+    empty = empty_in_leaving(state, known) if known is not None else []
+    to_end = frozenset(empty) - state.brakes.frozen_among(empty, subject.key)
+    waits_for = waited_for(state, subject, before.values(), division, why.missing)
+    parts = []
+    for cluster in dict.fromkeys((*before, *division.replicas, *waits_for)):
+        if cluster in why.given_up:
+            continue
+        if cluster not in before and cluster not in held:
+            first = first_part(cluster, moment.generation, division, declared.template_generation, why.sent)
+            if first.replicas or cluster in waits_for:
+                parts.append(replace(first, missing=waits_for.get(cluster, ())))
+            continue
+        share = share_of(held.get(cluster), division, cluster)
+        number, changes = _template_for(subject, before.get(cluster), cluster in why.rolled)
+        part = None if changes or cluster in why.taken else kept_part(before.get(cluster), share, number)
+        if part is None and (share.kept or cluster in before):
+            part = part_of(state, subject.key, cluster, before.get(cluster), share, moment.generation, number)
+        if part is not None and not part.replicas and cluster in to_end:
+            part = _removing(state, subject.key, part, moment)
+        if part is not None and not (part.removing and cluster in to_end):
+            part = with_missing(state, subject.key, part, before.get(cluster), waits_for, moment.generation)
+        if part is not None and part.removing and _stays_at_nothing(subject, before.get(cluster)):
+            part = replace(part, removing=False)
+        if part is not None:
+            by_name = _by_name(state, subject, before.get(cluster), why.cause) + why.sent.get(cluster, 0)
+            by_name = min(by_name, part.replicas_kept)
+            parts.append(part if by_name == part.replicas_by_name else replace(part, replicas_by_name=by_name))
+    texts = (
+        division.waiting_for(),
+        "" if division.missing or not division.unplaced else after_room(state, subject, parts),
+        held_text(state, known, parts, moment.now, barred_by(division)),
+        _rollout_waits_for(state, subject, parts, moment),
+    )
+    placement = PlacementDecided(
+        namespace=declared.namespace,
+        name=declared.name,
+        generation=moment.generation,
+        workload_generation=declared.generation,
+        parts=tuple(sorted(without_shared(state, parts, moment.generation), key=lambda part: part.cluster)),
+        unplaced=division.unplaced,
+        waiting_for="; ".join(filter(None, texts)),
+        missing_template=template_that_waited(subject, why.missing),
+    )
+    lent = division.lent if why.for_lent and placement.unplaced else None
+    needed = tuple(needed_events(state, subject.key, placement, moment, lent))
+    last = known.placement if known is not None else None
+    if last is not None and _same(last, placement) and (division.uncertain or _waits_alike(last, placement)):
+        return Placed(last, division, needed)
+    said = record(state, declared, placement, division, moment, _cause(division, why.cause))
+    return Placed(placement, division, (placement, *needed), said)
+
+
+def _stays_at_nothing(subject: Subject, before: Part | None) -> bool:
+    """A StatefulSet of which none is asked for stays where it was: with its object its volumes might go."""
+    none_asked = subject.declared.kind == STATEFULSET and not subject.declared.replicas
+    return none_asked and before is not None and not before.removing
+
+
+def _by_name(state: PlannerState, subject: Subject, before: Part | None, cause: str) -> int:
+    """How many of a part are where they are because a person said so.
+
+    Who applies another policy says more; who applies or scales it again, where the policy rules them out, too.
+    """
+    known = subject.known
+    if before is None or known is None or known.declared.policy != subject.declared.policy:
+        return 0
+    if not before.replicas_by_name or cause not in BY_NAME:
+        return before.replicas_by_name
+    return min(before.replicas_by_name, most_in(subject.declared.policy, before.cluster, state.joined()))
+
+
+def _cause(division: Division, cause: str) -> str:
+    """What was only tried again is named for what moved."""
+    if cause != CAUSE_WAITING or not any(division.moved.values()):
+        return cause
+    causes = {division.reasons.get(cluster, CAUSE_POLICY) for cluster, count in division.moved.items() if count}
+    return min(causes, key=(CAUSE_FAILOVER, CAUSE_LOST, CAUSE_DRAIN, CAUSE_POLICY).index)
+
+
+def _template_for(subject: Subject, before: Part | None, rolled: bool) -> tuple[int, bool]:
+    """The template generation that a part is to bear, and whether its object is to be written anew for its manifest.
+
+    A part keeps the template that it has until its turn comes; a new one is made from the newest, and one without
+    replicas has no pods to roll. What else a manifest says (strategy, labels of the object) restarts no pod and goes
+    at once to all that bear its template.
+    """
+    declared, known = subject.declared, subject.known
+    newest = declared.template_generation
+    if before is None or known is None or before.removing:
+        return newest, False
+    bears = template_number(before, known.declared)
+    if not rolled and before.replicas and bears != newest:
+        return bears, False
+    manifest = manifests_borne(known.declared, (bears,)).get(bears)
+    return newest, manifest is None or not same_object(declared.manifest, manifest)
+
+
+def _rollout_waits_for(state: PlannerState, subject: Subject, parts: Sequence[Part], moment: Moment) -> str:
+    """Why a rollout under way does not go on with these parts; empty when there is none."""
+    known = subject.known
+    return "" if known is None else outlook(state, known, subject, moment.now, parts).waiting_for
+
+
+def _same(last: PlacementDecided, new: PlacementDecided) -> bool:
+    return replace(last, generation=new.generation, waiting_for=new.waiting_for) == new
+
+
+def _waits_alike(last: PlacementDecided, new: PlacementDecided) -> bool:
+    """Whether both wait for the same, whatever the figures in parentheses are, which change with every node."""
+    return without_figures(last.waiting_for) == without_figures(new.waiting_for)
+
+
+def _removing(state: PlannerState, key: WorkloadKey, part: Part, moment: Moment) -> Part:
+    if part.removing:
+        return part
+    ceiling = ceiling_before(state, key, part, part.cluster)
+    return Part(part.cluster, moment.generation, 0, 0, ceiling, removing=True)
+
+
+def needed_events(
+    state: PlannerState,
+    key: WorkloadKey,
+    placement: PlacementDecided,
+    moment: Moment,
+    lent: Mapping[str, int] | None = None,
+) -> Iterable[CapacityNeeded]:
+    """CapacityNeeded wherever it is not what was last said: it is state, 0 when the need is over.
+
+    lent: by cluster, who waits for lent nodes; None: nobody looked, and who waited does, while any have no place. Once
+    all have one, overflow needs what it did.
+    """
+    new = {part.cluster: part.replicas_new for part in placement.parts if part.replicas_new}
+    said = state.needed.get(key, {})
+    if lent is None and placement.unplaced:
+        lent = {cluster: entry.replicas_lent for cluster, entry in said.items()}
+    elif lent is None:
+        lent = state.workloads[key].home_needs if key in state.workloads else {}
+    for cluster in sorted(new.keys() | said.keys() | lent.keys()):
+        wanted = CapacityNeeded(*key, cluster, moment.generation, lent.get(cluster, 0), new.get(cluster, 0))
+        last = said.get(cluster, replace(wanted, replicas_lent=0, replicas_new=0))
+        if (wanted.replicas_lent, wanted.replicas_new) != (last.replicas_lent, last.replicas_new):
+            yield wanted

@@ -1,0 +1,164 @@
+"""Why replicas that run are to go elsewhere with nobody having asked for it by name: what became of their clusters."""
+
+from collections.abc import Iterable, Mapping
+
+from planner.core.division.placement import most_of
+from planner.core.division.situation import FROZEN, Division
+from planner.core.knowledge.allowance import CAUSE_DRAIN, CAUSE_FAILOVER, CAUSE_LOST, CAUSE_POLICY, CAUSE_RETURN
+from planner.core.knowledge.state import PlannerState
+from planner.core.knowledge.transfer import is_in_transfer
+from planner.core.knowledge.turns import HELD
+from planner.core.knowledge.workload import Workload
+from planner.core.manifests.kinds import WHOLE
+from planner.core.placement.misplaced import for_minima, ruled_out
+from spillway.events import PHASE_LEAVING, PHASE_LOST
+from spillway.feasibility.cluster_view import ClusterView
+from spillway.model import Part
+from spillway.texts import waiting
+
+
+def moves_by_itself(workload: Workload) -> bool:
+    """Not what goes whole to one cluster: it would be doubled by a move that nobody watches."""
+    return workload.declared.kind not in WHOLE
+
+
+def reasons(state: PlannerState, workload: Workload, now: float) -> dict[str, str]:
+    """By cluster in which replicas are kept, the cause for which they are to go elsewhere."""
+    found: dict[str, str] = {}
+    if is_in_transfer(workload):
+        return found
+    over = ruled_out(state, workload) if moves_by_itself(workload) else {}
+    for part in workload.placement.parts if workload.placement is not None else ():
+        view = state.clusters.get(part.cluster)
+        if part.replicas_kept and view is not None:
+            cause = _cause(state, workload, view, now) or (CAUSE_POLICY if part.cluster in over else "")
+            if cause:
+                found[part.cluster] = cause
+    return found
+
+
+def counts_to_move(state: PlannerState, workload: Workload, why: Mapping[str, str]) -> dict[str, int]:
+    """By cluster with a cause, how many of the kept replicas it means. why: reasons()."""
+    over, parts = ruled_out(state, workload), workload.parts
+    return {name: over[name] if cause == CAUSE_POLICY else parts[name].replicas_kept for name, cause in why.items()}
+
+
+def is_back(state: PlannerState, cluster: str, now: float) -> bool:
+    """Whether a cluster that was lost is known again, and well."""
+    return state.is_fresh(cluster, now) and not state.clusters[cluster].trouble
+
+
+def held_by(state: PlannerState, workload: Workload, why: Mapping[str, str], now: float) -> dict[tuple[str, str], str]:
+    """By cause and cluster, the brake, the confirmation or the person for whom what is to move, return or leave waits.
+
+    why: reasons().
+    """
+    causes = list(why.items())
+    for part in workload.placement.parts if workload.placement is not None else ():
+        if part.replicas_lost and is_back(state, part.cluster, now):
+            causes.append((part.cluster, CAUSE_RETURN))
+        if part.replicas_leaving:
+            causes.append((part.cluster, ""))
+    causes += [(cluster, CAUSE_POLICY) for cluster in for_minima(state, workload) if cluster not in why]
+    causes += [(cluster, CAUSE_DRAIN) for cluster in empty_in_leaving(state, workload)]
+    held = {(cause, cluster): state.brakes.why_held(cause, cluster, workload.key) for cluster, cause in causes}
+    for part in workload.parts.values() if not moves_by_itself(workload) and not is_in_transfer(workload) else ():
+        view = state.clusters.get(part.cluster)
+        if view is None or view.hands_to:
+            continue
+        empty = view.phase == PHASE_LEAVING and is_empty(part)
+        if (part.replicas_kept and view.hands_over and view.phase != PHASE_LOST) or empty:
+            held[CAUSE_DRAIN, part.cluster] = f"a person: a {workload.declared.kind} does not move by itself"
+    return {place: text for place, text in held.items() if text}
+
+
+def held_text(
+    state: PlannerState,
+    workload: Workload | None,
+    parts: Iterable[Part],
+    now: float,
+    barred: Mapping[tuple[str, str], int],
+) -> str:
+    """What moves wait for beside room, once these are the parts; empty when for no brake and no confirmation.
+
+    barred: how many would go from one cluster to another, if that were not frozen.
+    """
+    if workload is None:
+        return ""
+    there = {part.cluster: part for part in parts}
+    texts = []
+    why = reasons(state, workload, now)
+    counts = {**for_minima(state, workload), **counts_to_move(state, workload, why)}
+    for (cause, cluster), what in sorted(held_by(state, workload, why, now).items()):
+        if cluster not in there:
+            continue
+        part = there[cluster]
+        count, whose = min(part.replicas_kept, counts.get(cluster, part.replicas_kept)), f"kept in {cluster}"
+        if cause == CAUSE_RETURN:
+            count, whose = part.replicas_lost, f"lost in {cluster}"
+        elif not cause:
+            count, whose = part.replicas_leaving, f"leaving {cluster}"
+        if count:
+            texts.append(f"{waiting(count, whose)} for {what}")
+        elif is_empty(part):
+            texts.append(f"the object in {cluster}, of no replicas, waits for {what}")
+    for (cluster, target), count in barred.items():
+        texts.append(f"{waiting(count, f'kept in {cluster}')} for {state.brakes.why_held('', target, workload.key)}")
+    return HELD + ", ".join(texts) if texts else ""
+
+
+def barred_by(division: Division) -> dict[tuple[str, str], int]:
+    """By the cluster that replicas are to leave and a frozen one with room for them, how many stay for that."""
+    if division.basis is None or not any(division.stays.values()):
+        return {}
+    situation, rooms = division.basis.situation, dict[str, int]()
+    limits = {limit.cluster: limit for limit in situation.policy.limits}
+    for entry in division.inputs:
+        if entry.limited_by == FROZEN:
+            room = min(entry.certain, most_of(limits, entry.cluster) - entry.before)
+            rooms[entry.cluster] = max(room, rooms.get(entry.cluster, 0))
+    found = {}
+    for cluster, count in division.stays.items():
+        left = count if cluster not in situation.fixed else 0
+        for target in sorted(rooms):
+            taken = min(left, rooms[target])
+            rooms[target], left = rooms[target] - taken, left - taken
+            if taken:
+                found[cluster, target] = taken
+    return found
+
+
+def is_empty(part: Part) -> bool:
+    """Whether its object stays though none is asked for: a StatefulSet's, or one that was adopted so."""
+    return not part.replicas and not part.removing and not part.adopting and not part.releasing
+
+
+def empty_in_leaving(state: PlannerState, workload: Workload) -> list[str]:
+    """Clusters that are to leave, in which objects of no replicas are all that is left, and may go."""
+    if not moves_by_itself(workload) or is_in_transfer(workload):
+        return []
+    clusters = state.clusters
+    return [
+        name
+        for name, part in workload.parts.items()
+        if is_empty(part) and name in clusters and clusters[name].phase == PHASE_LEAVING and not clusters[name].hands_to
+    ]
+
+
+def is_lost(state: PlannerState, workload: Workload, view: ClusterView, now: float) -> bool:
+    """Whether the cluster is lost for as long as the workload's policy bears."""
+    after = workload.declared.policy.on_cluster_loss_seconds
+    lost = view.lost_seconds(now, state.rules.capacity_age_max)
+    return bool(after) and lost is not None and lost >= after
+
+
+def _cause(state: PlannerState, workload: Workload, view: ClusterView, now: float) -> str:
+    if view.hands_to:
+        return ""
+    if view.phase == PHASE_LOST:
+        return CAUSE_LOST if state.is_lost_for_good(view.name, now) else ""
+    if not moves_by_itself(workload):
+        return ""
+    if is_lost(state, workload, view, now):
+        return CAUSE_FAILOVER
+    return CAUSE_DRAIN if view.hands_over else ""

@@ -1,0 +1,168 @@
+"""What a decision's record keeps of its division, and whether the same division comes out of it again.
+
+A division is a function of its situation. The record has the situation, with every room that it asked for, and what
+came out, as JSON; computed again from that alone the result must be the same to the last byte.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, fields, replace
+from functools import cache, lru_cache
+from typing import Any, get_type_hints
+
+import msgspec
+
+from planner.core.division.placement import Inputs, clusters_by_tier
+from planner.core.division.situation import Basis, Division, Situation
+from planner.core.feasibility.room import Room
+from planner.core.manifests.policy import REPLICAS_MAX, Clusters
+from planner.core.placement.choice import divider
+from spillway.events import DecisionRecorded
+from spillway.packed import NotPacked, pack, unpack
+
+FLEETS_KEPT_MAX = 16
+SINCE_DEFAULTED = frozenset(("missing", "await_missing", "waits_in"))
+"""Of Situation and Division: what records of before do not have, and whose default is what that means."""
+
+_PLAIN = frozenset((bool, dict, int, str))
+"""Types whose values JSON has as they are."""
+RoomEntry = tuple[str, bool, int, int, str, bool]
+"""Cluster, on node groups; certain, possible, limited_by, when_empty of its Room."""
+
+
+class NotReplayable(Exception):
+    """The record has no division that can be computed again; the text says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Replayed:
+    """recorded, recomputed: the division as JSON; differences: for people, by field, empty when they are the same.
+
+    aside: what the decision has beside its division, for people.
+    """
+
+    situation: Situation
+    division: Division
+    recorded: bytes
+    recomputed: bytes
+    differences: tuple[str, ...]
+    aside: tuple[str, ...]
+
+    @property
+    def same(self) -> bool:
+        return self.recorded == self.recomputed
+
+
+def pack_division(basis: Basis) -> bytes:
+    """For DecisionRecorded.division."""
+    situation = {name: _plain(getattr(basis.situation, name)) for name in _situation_types()}
+    situation["clusters"] = _bare(Clusters(basis.situation.clusters))
+    entries = dict.fromkeys(
+        (name, tier.node_groups) for tier, names in clusters_by_tier(basis.situation) for name in names
+    )
+    rooms = [(*place, *basis.situation.room(*place)) for place in entries]
+    division = msgspec.Raw(_division_json(basis.division))
+    return pack(msgspec.json.encode({"situation": situation, "rooms": rooms, "division": division}))
+
+
+@lru_cache(maxsize=FLEETS_KEPT_MAX)
+def _bare(clusters: Clusters) -> msgspec.Raw:
+    """Clusters as JSON, without how they are reached."""
+    return msgspec.Raw(msgspec.json.encode([replace(cluster, credential="", endpoint="") for cluster in clusters]))
+
+
+def read_division(record: DecisionRecorded) -> tuple[Situation, bytes]:
+    """The situation of a recorded division, and the division as JSON. NotReplayable when there is none."""
+    if not record.division:
+        raise NotReplayable("no division was made, or the record is of a version that did not keep it")
+    try:
+        kept = msgspec.json.decode(unpack(record.division), type=dict[str, msgspec.Raw])
+        rooms = {
+            (entry[0], entry[1]): Room(*entry[2:])
+            for entry in msgspec.json.decode(kept["rooms"], type=tuple[RoomEntry, ...])
+        }
+        values = msgspec.json.decode(kept["situation"], type=dict[str, msgspec.Raw])
+        absent = {name for name in SINCE_DEFAULTED if name not in values}
+        types = ((name, kind) for name, kind in _situation_types().items() if name not in absent)
+        found = {name: msgspec.json.decode(values[name], type=kind) for name, kind in types}
+        msgspec.json.decode(kept["division"], type=dict[str, Any])
+    except (NotPacked, msgspec.MsgspecError, ValueError, RecursionError, KeyError) as error:
+        raise NotReplayable(f"what was kept cannot be read by this version: {error}") from error
+    if not 0 <= found["replicas"] <= REPLICAS_MAX:  # Some strategies divide one replica after the other.
+        raise NotReplayable(f"situation.replicas: {found['replicas']}: expected 0 to {REPLICAS_MAX}")
+
+    def room(cluster: str, node_groups: bool) -> Room:
+        return rooms[cluster, node_groups]
+
+    return Situation(room=room, **found), bytes(kept["division"])
+
+
+def replay(record: DecisionRecorded) -> Replayed:
+    """Divides again from what was recorded, and compares. NotReplayable when nothing can be divided."""
+    situation, recorded = read_division(record)
+    try:
+        division = divider(situation)(situation)
+        recomputed = _division_json(division)
+    except KeyError as error:
+        raise NotReplayable(f"the division asks for a room that was not recorded: {error}") from error
+    except (ValueError, TypeError, ArithmeticError) as error:
+        raise NotReplayable(f"what was recorded cannot be divided by this version: {error}") from error
+    return Replayed(
+        situation, division, recorded, recomputed, _differences(recorded, recomputed), _aside(record, division)
+    )
+
+
+def _differences(recorded: bytes, recomputed: bytes) -> tuple[str, ...]:
+    before, after = msgspec.json.decode(recorded), msgspec.json.decode(recomputed)
+    return tuple(
+        f"{name}: recorded {_shown(before.get(name))}, recomputed {_shown(after.get(name))}"
+        for name in dict.fromkeys((*before, *after))
+        if before.get(name) != after.get(name)
+    )
+
+
+def _aside(record: DecisionRecorded, division: Division) -> tuple[str, ...]:
+    """Where the decision is not its division alone: what stays where it is though the division moved it."""
+    decided = {entry.cluster: entry.after for entry in record.inputs if entry.cluster}
+    divided = {entry.cluster: entry.after for entry in division.inputs if entry.cluster}
+    texts = [
+        f"{cluster}: {decided[cluster]} were decided and {divided.get(cluster, 0)} divided"
+        for cluster in decided
+        if decided[cluster] != divided.get(cluster, 0)
+    ]
+    if record.unplaced != division.unplaced:
+        texts.append(
+            f"{division.unplaced - record.unplaced} replicas without another place stay where they were to leave"
+        )
+    return tuple(texts)
+
+
+def _shown(value: object) -> str:
+    text = msgspec.json.encode(value).decode()
+    return text if len(text) <= 200 else text[:200] + "…"
+
+
+def _division_json(division: Division) -> bytes:
+    return msgspec.json.encode(
+        {name: _plain(value) for name, value in _recorded(division) if value or name not in SINCE_DEFAULTED}
+    )
+
+
+def _recorded(division: Division) -> Iterator[tuple[str, Any]]:
+    return ((entry.name, getattr(division, entry.name)) for entry in fields(Division) if entry.name != "basis")
+
+
+def _plain(value: Any) -> Any:
+    """As JSON always has it in the same order."""
+    if type(value) in _PLAIN:
+        return value
+    if isinstance(value, frozenset):
+        return sorted(value)
+    if isinstance(value, Inputs):
+        return value.found()
+    return dict(value) if isinstance(value, Mapping) else value
+
+
+@cache
+def _situation_types() -> Mapping[str, Any]:
+    hints = get_type_hints(Situation)
+    return {entry.name: hints[entry.name] for entry in fields(Situation) if entry.name != "room"}

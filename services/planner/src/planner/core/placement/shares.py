@@ -1,0 +1,241 @@
+"""What a workload has in each cluster, what it is to have there, and the part that says so."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from planner.core.division.situation import LOST, Division, Held
+from planner.core.feasibility.reservation import is_rolling, is_settled, next_ceiling
+from planner.core.knowledge.reserving import as_answered
+from planner.core.knowledge.state import PlannerState
+from planner.core.knowledge.workload import Workload, refused_there
+from spillway.feasibility.cluster_view import WorkloadKey
+from spillway.model import Generation, ObjectReference, Part, WorkloadFacts
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """What a part is to be: its replicas, new of those that are kept."""
+
+    kept: int
+    new: int
+    lost: int
+    leaving: int
+
+    @property
+    def replicas(self) -> int:
+        return self.kept + self.lost + self.leaving
+
+
+def held_by_cluster(state: PlannerState, workload: Workload, now: float) -> dict[str, Held]:
+    """What counts in a division, of every cluster that is not only being emptied."""
+    held = {}
+    for part in workload.parts.values():
+        if part.removing:
+            continue
+        kept = part.replicas_kept
+        reservation = state.reservation(workload.key, part.cluster)
+        unbound = min(unbound_kept(state, workload, part), kept)
+        idle = min(state.unbound(workload, part), part.replicas_leaving)
+        view = state.clusters.get(part.cluster)
+        may_keep = view is not None and not view.hands_over and state.is_fresh(part.cluster, now)
+        # What leaves while a template rolls may be what the new one has no room for.
+        facts = facts_of(state, workload.key, part.cluster)
+        rolls = is_rolling(part, facts, workload.declared.rolling_from)
+        may_keep = may_keep and not rolls
+        held[part.cluster] = Held(
+            replicas=kept,
+            new=min(reservation.new, unbound),
+            unbound=unbound,
+            lost=part.replicas_lost,
+            leaving=part.replicas_leaving,
+            may_keep=part.replicas_leaving - idle if may_keep else 0,
+            idle=idle,
+            unready=0 if rolls else min(_unready(part, facts), kept - unbound),
+            by_name=min(part.replicas_by_name, kept),
+        )
+    return held
+
+
+def unbound_kept(state: PlannerState, workload: Workload, part: Part) -> int:
+    """Replicas that are not bound, without those that leave: a ReplicaSet removes first what does not run."""
+    return max(0, state.unbound(workload, part) - part.replicas_leaving)
+
+
+def _unready(part: Part, facts: WorkloadFacts | None) -> int:
+    """Bound replicas that the record shows as not ready, where it shows the part as it was decided."""
+    if facts is None or facts.version != part.version:
+        return 0
+    return max(0, sum(count for _, count in facts.counted) - facts.ready_replicas)
+
+
+def share_of(held: Held | None, division: Division, cluster: str) -> Share:
+    """held: what the division began with; None where the workload had nothing."""
+    kept, new = division.replicas.get(cluster, 0), division.new.get(cluster, 0)
+    if held is None:
+        return Share(kept, new, 0, 0)
+    moved, leaving = division.moved.get(cluster, 0), held.leaving - division.kept_again.get(cluster, 0)
+    if division.reasons.get(cluster) in LOST:
+        return Share(kept, new, held.lost + moved, leaving)
+    return Share(kept, new, held.lost, leaving + moved)
+
+
+def part_of(
+    state: PlannerState,
+    key: WorkloadKey,
+    cluster: str,
+    before: Part | None,
+    share: Share,
+    version: Generation,
+    template: int,
+) -> Part:
+    """A part of a new version, whatever it was before. template: the number of the one that it bears."""
+    stays_empty = before is not None and not before.replicas and not before.removing
+    return Part(
+        cluster=cluster,
+        version=version,
+        replicas=share.replicas,
+        replicas_new=share.new,
+        ceiling=max(share.replicas, ceiling_before(state, key, before, cluster)),
+        removing=share.replicas == 0 and not stays_empty,
+        template_generation=template,
+        replicas_lost=share.lost,
+        replicas_leaving=share.leaving,
+    )
+
+
+def with_missing(
+    state: PlannerState,
+    key: WorkloadKey,
+    part: Part,
+    before: Part | None,
+    waits_for: Mapping[str, tuple[ObjectReference, ...]],
+    version: Generation,
+) -> Part:
+    """A part of which replicas wait for what its cluster lacks, or do not any more. waits_for: by cluster.
+
+    One that has none of them is listed as long as some wait: its cluster is to say when that is there. That is a new
+    version of it, as its being removed is.
+    """
+    missing = waits_for.get(part.cluster, ())
+    if part.missing == missing and (part.replicas or not (missing and part.removing)):
+        return part
+    part = replace(part, missing=missing)
+    waited = before is not None and before.missing
+    if part.replicas or not (missing or waited):
+        return part
+    ceiling = ceiling_before(state, key, before, part.cluster)
+    return replace(part, version=version, removing=not missing, ceiling=ceiling)
+
+
+def ceiling_before(state: PlannerState, key: WorkloadKey, before: Part | None, cluster: str) -> int:
+    """The most decided since the version that was last seen on the object, before a change of the part.
+
+    Seen is what its controller has followed: until then pods of a larger number before may still bind.
+    """
+    if before is None:
+        return 0
+    known, facts = state.workloads.get(key), facts_of(state, key, cluster)
+    if known is not None:
+        before = as_answered(state, known, before)
+        if facts is not None and not is_settled(facts, known.template_of(before).surge_of(facts.spec_replicas)):
+            facts = None
+    return next_ceiling(before, facts, 0)
+
+
+def first_part(cluster: str, version: Generation, division: Division, template: int, sent: Mapping[str, int]) -> Part:
+    """A part where the workload had nothing, and nothing of it is left. sent: by cluster, what a person sent there."""
+    kept, new = division.replicas.get(cluster, 0), division.new.get(cluster, 0)
+    by_name = min(sent.get(cluster, 0), kept)
+    return Part(cluster, version, kept, new, kept, False, template, replicas_by_name=by_name)
+
+
+def without_shared(state: PlannerState, parts: Sequence[Part], version: Generation) -> list[Part]:
+    """The parts without those that are to be removed where the API server's other name has one that stays.
+
+    Both names have one object, and its removal would end what the other part runs. version: of those that stay, so that
+    they are above the object, whichever part wrote it last.
+    """
+    servers = {part.cluster: _api_server(state, part.cluster) for part in parts}
+    stay = {servers[part.cluster] for part in parts if not part.removing}
+    shared = {servers[part.cluster] for part in parts if part.removing} & stay
+    return [
+        replace(part, version=version) if servers[part.cluster] in shared else part
+        for part in parts
+        if not (part.removing and servers[part.cluster] in shared)
+    ]
+
+
+def _api_server(state: PlannerState, cluster: str) -> str:
+    """The name under which it joined first."""
+    view = state.clusters.get(cluster)
+    return view.twin_of or cluster if view is not None else cluster
+
+
+def cut(held: Held, count: int) -> Held:
+    """So many fewer are kept: they leave, those that are not bound first, and do not stay after all."""
+    if count <= 0:
+        return held
+    kept = held.replicas - count
+    unbound = min(max(0, held.unbound - count), kept)
+    return replace(
+        held,
+        replicas=kept,
+        new=min(held.new, unbound),
+        unbound=unbound,
+        leaving=held.leaving + count,
+        may_keep=0,
+        idle=held.idle + min(count, held.unbound),
+    )
+
+
+def without(held: Held, count: int) -> Held:
+    """So many are gone at once: of those that leave first, of those that are kept last."""
+    leaving = min(held.leaving, count)
+    lost = min(held.lost, count - leaving)
+    kept = count - leaving - lost
+    return Held(
+        replicas=held.replicas - kept,
+        new=max(0, held.new - kept),
+        unbound=max(0, held.unbound - kept),
+        lost=held.lost - lost,
+        leaving=held.leaving - leaving,
+        may_keep=min(held.may_keep, held.leaving - leaving),
+    )
+
+
+def kept_part(before: Part | None, share: Share, template: int) -> Part | None:
+    """The part as it is when nothing that a member sees changes; None when it needs a new version.
+
+    An object that was adopted with 0 replicas stays: nobody asked that it goes.
+    """
+    if before is None:
+        return None
+    if not before.replicas and not share.replicas:
+        return before if before.removing else replace(before, template_generation=template)
+    if (before.replicas, before.removing) != (share.replicas, share.replicas == 0):
+        return None
+    return replace(
+        before,
+        replicas_new=share.new,
+        template_generation=template,
+        replicas_lost=share.lost,
+        replicas_leaving=share.leaving,
+    )
+
+
+def is_done_there(state: PlannerState, workload: Workload, part: Part) -> bool:
+    """Whether a part was carried out as far as its cluster lets: what does not run then is not ours to hasten.
+
+    Either its record shows the object as decided, or its API refused the object.
+    """
+    if part.adopting or part.releasing:
+        return False
+    facts = facts_of(state, workload.key, part.cluster)
+    if facts is not None and facts.version == part.version:
+        return True
+    return refused_there(workload, part) is not None
+
+
+def facts_of(state: PlannerState, key: WorkloadKey, cluster: str) -> WorkloadFacts | None:
+    view = state.clusters.get(cluster)
+    return view.facts.get(key) if view is not None else None

@@ -1,0 +1,178 @@
+"""Workloads that go whole to one cluster: StatefulSets and Jobs. Where they go, and what policy they can have.
+
+Never are two clusters told to hold one. While a part is listed anywhere, even one that is only being removed, nothing
+is placed elsewhere: a placement lists every cluster that may still hold the object.
+"""
+
+from collections.abc import Iterator, Mapping
+
+from planner.core.division.placement import Inputs, clusters_by_tier, fits_somewhere, lacking_last, most_of
+from planner.core.division.situation import Division, Situation
+from planner.core.knowledge.state import PlannerState
+from planner.core.knowledge.workload import Workload
+from planner.core.manifests.kinds import WHOLE
+from planner.core.manifests.policy import TierClusters, selects
+from spillway.api import RequestError, invalid
+from spillway.model import ClusterLimit, Policy, WorkloadFacts
+from spillway.texts import listed
+
+Limits = Mapping[str, ClusterLimit]
+
+
+def is_whole(kind: str) -> bool:
+    return kind in WHOLE
+
+
+def may_be_taken_back(kind: str, facts: WorkloadFacts | None) -> bool:
+    """Whether replicas that do not bind may be. Of what is whole only while none was bound, and no work was done.
+
+    Fewer replicas of a StatefulSet take its highest ordinals, bound or not; a Job that began would begin anew.
+    """
+    if not is_whole(kind) or facts is None:
+        return True
+    return not (facts.succeeded or facts.ended or any(count for _, count in facts.counted))
+
+
+# ── The division ────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def divide_whole(situation: Situation) -> Division:
+    """All replicas in one cluster, or none. Where they are they stay: what does not fit there is unplaced."""
+    tiers, limits = clusters_by_tier(situation), {limit.cluster: limit for limit in situation.policy.limits}
+    kept = {name: held.replicas for name, held in situation.held.items()}
+    new = {name: held.new for name, held in situation.held.items()}
+    missing = situation.replicas - sum(kept.values())
+    uncertain = 0
+    for name in sorted(kept, reverse=True):
+        taken = min(kept[name], max(0, -missing))
+        kept[name], missing = kept[name] - taken, missing + taken
+        new[name] = min(max(0, new[name] - taken), kept[name])
+    if missing > 0 and situation.listed:
+        grown = _in_its_cluster(situation, tiers, limits, missing)
+    elif missing > 0:
+        grown, uncertain = _anywhere(situation, tiers, limits, missing)
+    else:
+        grown = []
+    for name, node_groups, count in grown:
+        kept[name] = kept.get(name, 0) + count
+        new[name] = new.get(name, 0) + (count if node_groups else 0)
+    unplaced = max(0, missing - sum(count for _, _, count in grown))
+    return Division(
+        replicas=kept,
+        new=new,
+        unplaced=unplaced,
+        uncertain=min(uncertain, unplaced),
+        inputs=Inputs(situation, tiers, kept),
+        fits_nowhere=not fits_somewhere(situation, tiers),
+        whole=_rule(situation),
+        waits_in=_waits_in(situation, unplaced),
+    )
+
+
+def _waits_in(situation: Situation, unplaced: int) -> dict[str, int]:
+    """The cluster that it was given, where all that is unplaced waits for what that lacks."""
+    homes = situation.listed if unplaced and situation.await_missing and len(situation.listed) == 1 else ()
+    return {home: unplaced for home in homes if home in situation.missing and home not in situation.reasons}
+
+
+Grown = list[tuple[str, bool, int]]
+"""(cluster, on new nodes, replicas)."""
+
+
+def _in_its_cluster(situation: Situation, tiers: TierClusters, limits: Limits, missing: int) -> Grown:
+    """As many as fit beside those that are there; where none is left, all or none."""
+    if len(situation.listed) > 1:
+        return []
+    (home,) = situation.listed
+    grown: Grown = []
+    given = 0
+    for node_groups, name in _places(tiers):
+        if name == home:
+            room, _ = _room(situation, limits, home, node_groups)
+            count = min(missing, room, _most_more(situation, limits, home) - given)
+            if count > 0:
+                grown.append((home, node_groups, count))
+                given, missing = given + count, missing - count
+    alone = situation.held.get(home) is None or not situation.held[home].replicas
+    return [] if alone and missing else grown
+
+
+def _anywhere(situation: Situation, tiers: TierClusters, limits: Limits, missing: int) -> tuple[Grown, int]:
+    """The first tier's cluster that certainly takes all, and replicas that wait to see whether one does."""
+    bound_to = [name for name, limit in limits.items() if limit.replicas_min > 0]
+    for tier, names in lacking_last(situation, tiers):
+        candidates = [name for name in names if not bound_to or name in bound_to]
+        rooms = {name: _room(situation, limits, name, tier.node_groups) for name in candidates}
+        fitting = [name for name, (certain, _) in rooms.items() if certain >= missing]
+        if fitting:
+            best = min(fitting, key=lambda name: (-rooms[name][0], name))
+            return [(best, tier.node_groups, missing)], 0
+        if not situation.settled and any(possible >= missing for _, possible in rooms.values()):
+            return [], missing
+    return [], 0
+
+
+def _places(tiers: TierClusters) -> Iterator[tuple[bool, str]]:
+    return ((tier.node_groups, name) for tier, names in tiers for name in names)
+
+
+def _room(situation: Situation, limits: Limits, cluster: str, node_groups: bool) -> tuple[int, int]:
+    """How many more it certainly and possibly takes."""
+    if cluster in situation.reasons or (situation.await_missing and cluster in situation.missing):
+        return 0, 0
+    room, most = situation.room(cluster, node_groups), _most_more(situation, limits, cluster)
+    return max(0, min(room.certain, most)), max(0, min(room.possible, most))
+
+
+def _most_more(situation: Situation, limits: Limits, cluster: str) -> int:
+    held = situation.held.get(cluster)
+    return most_of(limits, cluster) - (held.replicas if held is not None else 0)
+
+
+def _rule(situation: Situation) -> str:
+    """For people: what binds the replicas beside room."""
+    text = f"a {situation.whole} goes whole to one cluster"
+    if not situation.listed:
+        return text
+    home = listed(situation.listed)
+    stays = any(held.replicas for held in situation.held.values())
+    return f"{text} and is in {home}" if stays else f"{text} and {home} may still hold it"
+
+
+# ── What can be asked for ───────────────────────────────────────────────────────────────────────────────────────
+
+
+def check_whole(state: PlannerState, kind: str, replicas: int, policy: Policy, known: Workload | None) -> None:
+    """Refuses a policy that would split what goes whole to one cluster, or that rules out the cluster where it is."""
+    if not is_whole(kind):
+        return
+    if policy.strategy is not None:
+        raise invalid("PlacementPolicy.spec.strategy", policy.strategy.name, f"none: {_why(kind)}")
+    minima = [limit.cluster for limit in policy.limits if limit.replicas_min > 0]
+    if len(minima) > 1:
+        text = f"minima in {' and '.join(sorted(minima))}"
+        raise invalid("PlacementPolicy.spec.limits", text, f"a minimum in one cluster: {_why(kind)}")
+    allowed = _selected(state, policy)
+    most = {limit.cluster: limit.replicas_max for limit in policy.limits if limit.replicas_max >= 0}
+    least = {limit.cluster: limit.replicas_min for limit in policy.limits}
+    usable = [name for name in allowed if most.get(name, replicas) >= replicas and (not minima or name in minima)]
+    if replicas and not usable:
+        text = ", ".join(f"{name}: min {least.get(name, 0)}, max {most.get(name, 'none')}" for name in sorted(allowed))
+        raise invalid("PlacementPolicy.spec.limits", text, f"a cluster that may have all {replicas}: {_why(kind)}")
+    homes = [part.cluster for part in known.parts.values() if part.replicas_kept] if known is not None else []
+    for home in homes:
+        if replicas and home not in usable:
+            raise RequestError(
+                "FAILED_PRECONDITION",
+                f"PlacementPolicy: rules out {home}, where the {kind} is: it does not move; delete it first",
+            )
+
+
+def _why(kind: str) -> str:
+    return f"a {kind} goes whole to one cluster"
+
+
+def _selected(state: PlannerState, policy: Policy) -> list[str]:
+    return [
+        cluster.cluster for cluster in state.joined() if any(selects(tier.clusters, cluster) for tier in policy.tiers)
+    ]

@@ -1,1 +1,0 @@
-"""How a new template goes from cluster to cluster."""
