@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from planner.core.background import round as background_round
 from spillway.api import (
     ApplyRequest,
     GetRequest,
@@ -82,6 +83,12 @@ async def placed(platform: InProcess) -> dict[str, int]:
     return {part.cluster: part.replicas for part in reply.placement.parts}
 
 
+@pytest.fixture
+def no_records(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in a fleet whose planners did not write down yet which API server a cluster is: the first name counts."""
+    monkeypatch.setattr(background_round, "newly_known", lambda views: [])
+
+
 async def until_found_out(platform: InProcess, replicas: int) -> None:
     """own-1 joined first, with a credential of no use; what its server has was placed under another name."""
     await until(lambda: platform.planner().is_active, "a planner is active")
@@ -111,6 +118,7 @@ async def until_found_out(platform: InProcess, replicas: int) -> None:
     await until(is_known, "the twin is known")
 
 
+@pytest.mark.usefixtures("no_records")
 @pytest.mark.parametrize("phase", [PHASE_DRAINING, PHASE_LEAVING])
 async def test_what_a_duplicate_has_goes_over_to_the_first_name_and_no_pod_ends(phase: str) -> None:
     async with in_process((*OWN, SLIP)) as platform:
@@ -133,6 +141,7 @@ async def test_what_a_duplicate_has_goes_over_to_the_first_name_and_no_pod_ends(
         del platform.members["put-right"]
 
 
+@pytest.mark.usefixtures("no_records")
 async def test_where_both_names_have_a_part_the_larger_one_is_kept_and_the_rest_has_another_place() -> None:
     async with in_process((*OWN, SLIP)) as platform:
         await until_found_out(platform, 20)
@@ -151,3 +160,33 @@ async def test_where_both_names_have_a_part_the_larger_one_is_kept_and_the_rest_
         assert after["own-1"] >= before["a-twin"]
         assert {name: len(await uids(platform, name)) for name in ("own-1", "own-2")} == after
         del platform.members["put-right"]
+
+
+async def test_a_cluster_that_says_anothers_api_server_takes_nothing_from_it() -> None:
+    """Also where it joined first, and with the next planner."""
+    async with in_process(OWN) as platform:
+        await until(lambda: platform.planner().is_active, "a planner is active")
+        for name in ("own-1", "own-2"):
+            await platform.planner().join_cluster(JoinClusterRequest(name, name, tier="own"))
+
+        def has_records() -> bool:
+            joined = platform.planner().state.joined()
+            return len(joined) == 2 and all(one.api_server for one in joined)
+
+        await until(has_records, "each record has its API server")
+        honest, liar = platform.members["own-2"], platform.members["own-1"]
+        platform.members["own-1"] = honest
+        await platform.planner().join_cluster(JoinClusterRequest("own-1", "own-1", tier="own", zone="z"))
+        await platform.stop("snapshot-1")
+        platform.start("snapshot-1")
+
+        async def is_known() -> bool:
+            found = await shown(platform)
+            return (found["own-1"][0], found["own-2"][0]) == ("Duplicate", "Ready")
+
+        await until(is_known, "the liar is not believed")
+        await platform.stop("planner-1")
+        platform.start("planner-1")
+        await until(lambda: platform.planner().is_active, "another planner is active")
+        await until(is_known, "nor by the next planner")
+        platform.members["own-1"] = liar

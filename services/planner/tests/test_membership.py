@@ -9,6 +9,7 @@ import pytest
 from planner.confined import clusters_seen_by
 from planner.core.background import moves
 from planner.core.explaining import exporting
+from planner.core.knowledge.all_clusters import newly_known
 from planner.core.requests import answers, braking, decisions, membership, node_list
 from spillway.addresses import Tombstone, brake_address
 from spillway.api import (
@@ -624,6 +625,40 @@ def test_whose_record_is_written_again_has_not_joined_later(twins: Fleet) -> Non
     assert news
     assert shown(twins)["z-first"] == ("Ready", "")
     assert shown(twins)["a-twin"][0] == "Duplicate"
+
+
+def note_servers(fleet: Fleet) -> dict[str, str]:
+    """As each round does it; what the records have, by cluster."""
+    keep(fleet, newly_known(fleet.state.clusters))
+    return {joined.cluster: joined.api_server for joined in fleet.state.joined()}
+
+
+def test_a_cluster_that_says_anothers_api_server_is_the_one_that_is_not_believed(twins: Fleet) -> None:
+    """Also where it joined first, and for a planner that reads the log anew."""
+    assert note_servers(twins) == {"z-first": "", "a-twin": "", "other": "u2"}
+    keep(twins, [ClusterLeft("a-twin")])
+    assert note_servers(twins) == {"z-first": "u1", "other": "u2"}
+    records = list(twins.state.joined())
+    twins.report("z-first", [node("n", 12_000)], api_server="u2")
+    again = Fleet()
+    for joined in records:
+        again.state.apply(joined, again.now)
+    for name in ("z-first", "other"):
+        again.report(name, [node("n", 12_000)], api_server="u2")
+        again.beat(name)
+    for fleet in (twins, again):
+        told = "the same API server as other"
+        assert shown(fleet) == {"z-first": ("Duplicate", told), "other": ("Ready", "")}
+        assert note_servers(fleet) == {"z-first": "u1", "other": "u2"}
+
+
+def test_a_cluster_that_is_reached_in_another_way_may_be_another_one(twins: Fleet) -> None:
+    keep(twins, [ClusterLeft("a-twin")])
+    note_servers(twins)
+    same, _ = membership.join_cluster(twins.state, JoinClusterRequest("z-first", "z-first", zone="b"))
+    assert same.api_server == "u1"
+    moved, _ = membership.join_cluster(twins.state, JoinClusterRequest("z-first", "z-first", endpoint="https://z:6443"))
+    assert moved.api_server == ""
 
 
 def test_fleets_from_before_the_count_go_by_name() -> None:

@@ -54,6 +54,8 @@ class ClusterJoined:
     when none is left; Lost will not return: what is listed there is given up. ordinal: higher than of all that were
     in the fleet when it joined; 0 of those that joined before this was counted. joined_at: below every version that is
     placed there from then on, and above those of before; joining again while it is in the fleet does not change it.
+    api_server: as the cluster said it (CapacityReported) when no other cluster of the fleet did; empty until then. Of
+    two clusters that say the same one later, the one that has it here is believed.
     """
 
     cluster: str
@@ -67,6 +69,7 @@ class ClusterJoined:
     phase: str = PHASE_ACTIVE
     ordinal: int = 0
     joined_at: Generation | None = None
+    api_server: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ from planner.core.background import aftermath, duplicates, moves
 from planner.core.background.headroom import Headrooms, Pace
 from planner.core.background.homing import Homing
 from planner.core.background.lent_homes import LentHomes
+from planner.core.knowledge.all_clusters import newly_known
 from planner.core.knowledge.state import PlannerState
 from planner.core.knowledge.subject import Moment
 from planner.core.placement import placing
@@ -38,6 +39,8 @@ class StepKind(Enum):
     NEEDS = auto()
     SETTLED = auto()
     LEFT = auto()
+    API_SERVERS = auto()
+    """Which API server a cluster is, in its record."""
     HEADROOM = auto()
 
 
@@ -126,6 +129,7 @@ def steps_of_round(
         settled = partial(aftermath.settle, state, key, moments.next())
         yield RoundStep(StepKind.SETTLED, guard(key, settled), key)
     yield RoundStep(StepKind.LEFT, moves.left(state))
+    yield RoundStep(StepKind.API_SERVERS, newly_known(state.clusters))
     yield RoundStep(StepKind.HEADROOM, memory.headrooms.step(state, moments.next()))
 
 

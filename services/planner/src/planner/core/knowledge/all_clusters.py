@@ -1,6 +1,8 @@
 """What is asked of all clusters with each plan, kept until one of them says otherwise: who has joined, and all ages."""
 
+from collections import Counter
 from collections.abc import Mapping
+from dataclasses import replace
 
 import numpy as np
 
@@ -61,14 +63,27 @@ class Joined:
 def twins(views: Mapping[str, ClusterView]) -> dict[str, str]:
     """By cluster that joined under one more name, the name under which its API server joined first.
 
-    Its nodes are there once, so they count once: under the first name. Who left is none of them.
+    Its nodes are there once, so they count once: under the first name. A cluster that left is none of them. A cluster
+    says itself which API server it is: one whose record has it is believed before one that says so now, whichever
+    joined first. Else a cluster could take another's place by saying the other's.
     """
-    names_by_server: dict[str, list[tuple[int, str]]] = {}
+    names_by_server: dict[str, list[tuple[bool, int, str]]] = {}
     for name, view in views.items():
         if view.api_server and view.joined is not None:
-            names_by_server.setdefault(view.api_server, []).append((view.joined.ordinal, name))
+            says_otherwise = view.joined.api_server != view.api_server
+            names_by_server.setdefault(view.api_server, []).append((says_otherwise, view.joined.ordinal, name))
     several = (sorted(names) for names in names_by_server.values() if len(names) > 1)
-    return {name: names[0][1] for names in several for _, name in names[1:]}
+    return {name: names[0][2] for names in several for *_, name in names[1:]}
+
+
+def newly_known(views: Mapping[str, ClusterView]) -> list[ClusterJoined]:
+    """Records of clusters with the API server that they say, and that no other cluster says or has in its record."""
+    said = [(view.api_server, view.joined) for view in views.values() if view.joined is not None]
+    new = [(server, joined) for server, joined in said if server and joined.api_server != server]
+    if not new:
+        return []
+    times = Counter(name for server, joined in said for name in {server, joined.api_server})
+    return [replace(joined, api_server=server) for server, joined in new if times[server] == 1]
 
 
 def mark_twins(views: Mapping[str, ClusterView]) -> tuple[dict[str, str], list[str]]:

@@ -81,6 +81,8 @@ def join_cluster(
             raise RequestError("ALREADY_EXISTS", f"credential: {credential!r}: cluster {other.cluster!r} uses it")
     if known is not None:
         joined = replace(joined, phase=known.phase, ordinal=known.ordinal, joined_at=known.joined_at)
+        if (known.endpoint, known.credential) == (joined.endpoint, joined.credential):
+            joined = replace(joined, api_server=known.api_server)
     else:
         last = max((other.ordinal for other in state.joined()), default=0)
         joined = replace(joined, ordinal=1 + last, joined_at=generation)
