@@ -1,7 +1,7 @@
 """Our objects of one cluster as its watches tell them."""
 
 from collections.abc import Iterable
-from typing import Final, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
 from propagator.core.desired import Target
 from propagator.core.live import (
@@ -15,12 +15,10 @@ from propagator.core.live import (
 )
 from propagator.core.manifests import LABEL_VALUE_LENGTH_MAX, workload_label
 from spillway.kubernetes.objects import AnyObject, Deployment, Job, StatefulSet
+from spillway.kubernetes.resource_versions import version_number
 
 Workload = Deployment | StatefulSet | Job
 Found = TypeVar("Found", LiveWorkload, LiveDependency)
-
-VERSION_DIGITS_MAX: Final = 20
-"""Of a resource version, as many as a uint64 has."""
 
 
 class Place(NamedTuple):
@@ -172,5 +170,4 @@ def _newer(found: Found, known: Found | None) -> Found:
 
 def _order(marks: Marks) -> int:
     """Resource versions of one resource are numbers that rise; what is none orders nothing."""
-    version = marks.resource_version
-    return int(version) if version.isascii() and version.isdigit() and len(version) <= VERSION_DIGITS_MAX else 0
+    return version_number(marks.resource_version) or 0

@@ -3,9 +3,9 @@
 import re
 from collections.abc import Iterator
 from functools import lru_cache
-from typing import Any, Final, Generic, TypeVar, cast
+from typing import Annotated, Any, Final, Generic, TypeVar, cast
 
-from msgspec import DecodeError, Raw, Struct, field, json
+from msgspec import DecodeError, Meta, Raw, Struct, field, json
 from msgspec.structs import replace
 
 from spillway.kubernetes.objects import Kind, Manifest
@@ -16,13 +16,14 @@ NO_RIGHT: Final = re.compile(r": User .* cannot [a-z]+ resource ")
 SAID_CHARACTERS_MAX: Final = 4_000
 """Of what a server says of itself, its reason and its message each. Any webhook may refuse in megabytes, and what is
 quoted of it goes into records, which have room for 2 MiB."""
+Count = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 UNREADABLE: Final = (DecodeError, UnicodeDecodeError, RecursionError)
 
 
 class ListMeta(Struct, frozen=True, gc=False, rename="camel"):
     resource_version: str = ""
     continue_: str = field(default="", name="continue")
-    remaining_item_count: int | None = None
+    remaining_item_count: Count | None = None
 
 
 class Page(Struct, Generic[T], frozen=True, gc=False):

@@ -48,6 +48,7 @@ from spillway.kubernetes.objects import (
     Subresource,
 )
 from spillway.kubernetes.pod_metrics import NODE_METRICS, POD_METRICS, NodeMetrics, PodMetrics
+from spillway.kubernetes.resource_versions import version_number
 
 __all__ = [
     "CONFIG_MAPS",
@@ -139,7 +140,7 @@ class ClusterApi(Requests):
         """Counts by quorum reads, so that an answer proves what the store holds, not what a cache remembers."""
         started_at = asyncio.get_running_loop().time()
         (nodes, _), (pods, version) = await self._count(NODES), await self._count(PODS)
-        return Probe(nodes, pods, started_at, int(version) if version.isdecimal() else None)
+        return Probe(nodes, pods, started_at, version_number(version))
 
     async def get(self, kind: Kind, namespace: str, name: str) -> Manifest | None:
         """A quorum read: never older than a write that was answered before it."""

@@ -3,6 +3,7 @@
 import re
 from typing import Final
 
+from spillway.kubernetes.resource_versions import version_number
 from spillway.lending_marks import LENT_CLUSTER, LENT_NODE, POD_NAMESPACE_PREFIX, POOL, POOL_UID, bounded, read_loan
 from vk_bridge.core.idleness import SeenPod
 from vk_bridge.core.loan import Manifest, PoolPod, RealPod, VirtualNode
@@ -11,8 +12,6 @@ from vk_bridge.core.virtual_node import ENDED
 
 GRACE_SECONDS = 30
 """Kubernetes' own, of a pod that names none."""
-VERSION_DIGITS_MAX: Final = 20
-"""Of a resourceVersion, as many as a uint64 has."""
 DAEMON_KINDS = ("DaemonSet", "Node")
 """Controllers of daemons; a node's own static pods are its Node's."""
 _NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?", re.ASCII)
@@ -109,10 +108,10 @@ def occupies(pod: Manifest) -> bool:
 def seen_pod(pod: Manifest) -> SeenPod:
     """For Idleness. A resourceVersion that is no number, which no API server of today has, is older than all others."""
     metadata = pod["metadata"]
-    version = metadata.get("resourceVersion", "")
+    version = version_number(metadata.get("resourceVersion", ""))
     return SeenPod(
         uid=metadata["uid"],
-        version=int(version) if version.isdecimal() and len(version) <= VERSION_DIGITS_MAX else -1,
+        version=-1 if version is None else version,
         node=(pod.get("spec") or {}).get("nodeName", ""),
         holds=not has_ended(pod),
         excused=is_daemon(pod) or bool(pool_of(pod)),
