@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spillway.clusters.answers import SAID_CHARACTERS_MAX, Bookmark, Lines, LineTooLong, page_decoder, read_status
+from spillway.clusters.answers import SAID_CHARACTERS_MAX, BadLine, Bookmark, Lines, page_decoder, read_status
 from spillway.kubernetes.objects import (
     DEPLOYMENTS,
     NODES,
@@ -387,15 +387,22 @@ def test_a_status_is_quoted_no_longer_than_a_record_has_room_for() -> None:
 def test_lines_are_the_same_however_they_are_cut(wanted: list[bytes], data: st.DataObject) -> None:
     whole = b"".join(line + b"\n" for line in wanted)
     cuts = sorted(data.draw(st.lists(st.integers(0, len(whole)), max_size=10)))
-    lines = Lines(limit=100)
+    lines = Lines(limit=100, empty_max=0)
     found: list[bytes] = []
     for start, end in zip([0, *cuts], [*cuts, len(whole)], strict=True):
         found.extend(lines.feed(whole[start:end]))
     assert found == wanted
 
 
+def test_empty_lines_are_bounded_in_a_row() -> None:
+    lines = Lines(limit=10, empty_max=2)
+    assert list(lines.feed(b"a\n\n \nb\n\n\n")) == [b"a", b"b"]
+    with pytest.raises(BadLine, match="more than 2 empty lines"):
+        list(lines.feed(b"\n"))
+
+
 def test_a_line_is_bounded_before_it_ends() -> None:
-    lines = Lines(limit=10)
+    lines = Lines(limit=10, empty_max=0)
     assert list(lines.feed(b"12345")) == []
-    with pytest.raises(LineTooLong, match="10 bytes"):
+    with pytest.raises(BadLine, match="10 bytes"):
         list(lines.feed(b"678901"))

@@ -60,6 +60,7 @@ SOUND: Final = {
     for kind in KIND_OF.values()
 }
 LINE_BYTES_MAX: Final = 256 * 1024
+EMPTY_LINES_MAX: Final = 100
 API: Final = Requests(None, "own-1", ClusterApiSettings(max_line_bytes=LINE_BYTES_MAX), Random(0))  # type: ignore[arg-type]
 WORKLOADS: Final = (DEPLOYMENTS, STATEFULSETS, JOBS)
 Answer = tuple[str, bytes, bytes]
@@ -112,12 +113,12 @@ def _objects(kind: Kind, page: bytes) -> tuple[Any, ...]:
 def _changes(kind: Kind, watch: bytes) -> Iterator[Any]:
     """Up to where the watch is given up."""
     reflector = Reflector(API, kind, {})
-    lines = answers.Lines(LINE_BYTES_MAX)
+    lines = answers.Lines(LINE_BYTES_MAX, EMPTY_LINES_MAX)
     try:
         for chunk in (watch[: len(watch) // 2], watch[len(watch) // 2 :]):
             for line in lines.feed(chunk):
                 yield reflector._change(line)
-    except (ClusterUnreachable, Expired, answers.LineTooLong):
+    except (ClusterUnreachable, Expired, answers.BadLine):
         return
 
 

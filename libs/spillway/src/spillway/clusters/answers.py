@@ -103,15 +103,20 @@ def read_status(body: bytes) -> Status:
     return replace(said, reason=reason, message=message)
 
 
-class LineTooLong(Exception):
-    pass
+class BadLine(Exception):
+    """What a watch says is too long, or nothing."""
 
 
 class Lines:
-    """Puts chunks together into lines, and holds no more than `limit` bytes of one that has not ended."""
+    """Puts chunks together into lines, and holds no more than `limit` bytes of one that has not ended.
 
-    def __init__(self, limit: int) -> None:
+    empty_max: lines in a row that say nothing: of them nobody hears, however many are read.
+    """
+
+    def __init__(self, limit: int, empty_max: int) -> None:
         self._limit = limit
+        self._empty_max = empty_max
+        self._empty = 0  # In a row.
         self._begun: list[bytes] = []
         self._begun_bytes = 0
 
@@ -122,12 +127,17 @@ class Lines:
             line = b"".join(self._begun)
             self._begun, self._begun_bytes = [], 0
             if line.strip():
+                self._empty = 0
                 yield line
+                continue
+            self._empty += 1
+            if self._empty > self._empty_max:
+                raise BadLine(f"more than {self._empty_max} empty lines")
         self._hold(rest)
 
     def _hold(self, piece: bytes) -> None:
         self._begun_bytes += len(piece)
         if self._begun_bytes > self._limit:
-            raise LineTooLong(f"a line of more than {self._limit} bytes")
+            raise BadLine(f"a line of more than {self._limit} bytes")
         if piece:
             self._begun.append(piece)

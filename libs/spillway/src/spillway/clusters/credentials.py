@@ -303,6 +303,7 @@ class Session:
             headers={"User-Agent": "spillway", "Accept-Encoding": "identity"},
             cookie_jar=aiohttp.DummyCookieJar(),
             trust_env=False,
+            auto_decompress=False,  # What is small on the way may be endless here: see transport.py.
         )
 
 

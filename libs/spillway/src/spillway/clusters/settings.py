@@ -28,6 +28,10 @@ class ClusterApiSettings:
     first_pause_seconds: float = 0.5
     """Pauses double from this one to the longest, each shortened by up to half at random."""
     longest_pause_seconds: float = 10.0
+    max_empty_lines: int = 100
+    """In a row in a watch; servers send none."""
+    watch_step_lines: int = 256
+    """After so many lines of a watch all else of the process has its turn, however fast more of them come."""
     max_response_bytes: int = 256 * 2**20
     max_line_bytes: int = 16 * 2**20
     """Of one event of a watch; an object in etcd is at most 1.5 MiB, and JSON is at most some times larger."""

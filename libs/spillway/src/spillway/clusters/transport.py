@@ -71,11 +71,13 @@ class HttpTransport:
         headers = {"Accept": accept} if body is None else {"Accept": accept, "Content-Type": content_type}
         with self._named_errors(f"{method} {path}"):
             async with self._session.send(method, path, params, headers, body) as answer:
+                self._check_plain(answer)
                 return Response(answer.status, await self._bounded_body(answer), answer.headers.get("Date", ""))
 
     async def stream(self, path: str, params: Mapping[str, str], accept: str = JSON) -> AsyncGenerator[bytes, None]:
         with self._named_errors(f"watch {path}"):
             async with self._session.send("GET", path, params, {"Accept": accept}) as answer:
+                self._check_plain(answer)
                 if answer.status != 200:
                     raise TransportStatus(answer.status, await self._bounded_body(answer))
                 yield b""
@@ -84,6 +86,13 @@ class HttpTransport:
 
     async def close(self) -> None:
         await self._session.close()
+
+    def _check_plain(self, answer: aiohttp.ClientResponse) -> None:
+        """We ask for `identity`; what says that it is compressed is neither unpacked nor read."""
+        encodings = [one.strip().lower() for one in answer.headers.getall("Content-Encoding", ())]
+        if any(one not in ("", "identity") for one in encodings):
+            detail = f"an answer in the encoding {', '.join(encodings)[:40]!r}, and identity was asked for"
+            raise ClusterUnreachable(self._name, "garbage", detail)
 
     async def _bounded_body(self, answer: aiohttp.ClientResponse) -> bytes:
         body = bytearray()

@@ -155,7 +155,8 @@ class Reflector:
         yield PagesEnded(frozenset(uids), version) if self._paged else Listed(tuple(objects), version)
 
     async def _watched(self) -> AsyncGenerator[tuple[Change, ...], None]:
-        lines = answers.Lines(self._api.settings.max_line_bytes)
+        settings = self._api.settings
+        lines = answers.Lines(settings.max_line_bytes, settings.max_empty_lines)
         self._heard = False
         self._watching_since = asyncio.get_running_loop().time()
         async with aclosing(self._api.chunks(self._kind, self._params, self._version)) as chunks:
@@ -168,15 +169,21 @@ class Reflector:
                     for line in lines.feed(chunk):
                         batch.append(self._change(line))
                         self._heard, self._silent_seconds = True, 0.0
+                        if len(batch) >= settings.watch_step_lines:
+                            self._failing = None
+                            yield tuple(batch)
+                            batch = []
+                            await asyncio.sleep(0)
                 except ClusterUnreachable as error:
                     trouble = error
-                except answers.LineTooLong as error:
+                except answers.BadLine as error:
                     trouble = ClusterUnreachable(self._api.name, "garbage", str(error))
                 if batch:  # What came before the trouble in the same chunk is true all the same.
                     self._failing = None
                     yield tuple(batch)
                 if trouble is not None:
                     raise trouble
+                await asyncio.sleep(0)  # Chunks that are there already are given without a turn for anybody else.
 
     def _read(self, text: msgspec.Raw) -> tuple[Any, str]:
         """The object of an event, and its version."""
