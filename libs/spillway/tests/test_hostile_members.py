@@ -3,13 +3,17 @@
 import asyncio
 import gzip
 import json
+import re
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import aclosing, suppress
 from typing import Any, Final, cast
 
 import pytest
 from aiohttp import web
+from msgspec import DecodeError
 
+from spillway.clusters import answers
+from spillway.clusters import transport as transport_module
 from spillway.clusters.api import (
     CONFIG_MAPS,
     PODS,
@@ -18,10 +22,13 @@ from spillway.clusters.api import (
     ClusterApiSettings,
     ClusterUnreachable,
     Failed,
+    Listed,
     Response,
     connect,
 )
 from spillway.clusters.credentials import Endpoint
+from spillway.clusters.errors import TooMuch
+from spillway.clusters.lists import STEP_BYTES, WHOLE_STEP_BYTES
 from spillway.kubernetes.resource_versions import version_number
 
 PATIENCE_SECONDS = 20.0
@@ -76,11 +83,21 @@ async def first_failure(api: ClusterApi) -> ClusterUnreachable:
     raise AssertionError("it never ends")
 
 
-@pytest.mark.parametrize("text", ["9" * 5_000, "9" * 21, "٣", "²", "-1", "1e3", "", "x"])
+@pytest.mark.parametrize("text", ["9" * 1_000, "9" * 21, "٣", "²", "-1", "1e3", "", "x"])
 async def test_a_version_that_is_no_number_within_64_bits_is_none(served: Served, text: str) -> None:
-    """int() of 5,000 digits raises, which is no answer of a cluster but a bug that ends the process."""
     assert version_number(text) is None
     assert (await (await served(always(page(version=text)))).probe()).version is None
+
+
+async def test_a_version_of_thousands_of_digits_is_garbage(served: Served) -> None:
+    """int() of so many raises, which would be a bug that ends the process, and it would go back in the next URL."""
+    assert version_number("9" * 5_000) is None
+    api = await served(always(page(version="9" * 5_000)))
+    with pytest.raises(ClusterUnreachable, match="garbage"):
+        await api.probe()
+    assert (await first_failure(api)).reason == "garbage"
+    line = json.dumps({"type": "ADDED", "object": pod("a", resourceVersion="9" * 5_000)}).encode() + b"\n"
+    assert (await first_failure(ClusterApi(Always(line), "blue", ClusterApiSettings()))).reason == "garbage"
 
 
 async def test_a_version_of_twenty_digits_is_a_number(served: Served) -> None:
@@ -137,11 +154,13 @@ async def test_a_watch_that_says_nothing_in_many_bytes_is_garbage(served: Served
 class Always:
     """A transport whose watch has the next chunk at once, thousands of times: as what aiohttp holds already."""
 
-    def __init__(self, chunk: bytes) -> None:
-        self.chunk, self.given = chunk, 0
+    def __init__(self, chunk: bytes, listed: bytes | None = None) -> None:
+        self.chunk, self.listed = chunk, page() if listed is None else listed
+        self.given = self.asked = 0
 
     async def request(self, *_: Any, **__: Any) -> Response:
-        return Response(200, page())
+        self.asked += 1
+        return Response(200, self.listed)
 
     async def stream(self, *_: Any, **__: Any) -> AsyncGenerator[bytes, None]:
         while self.given < 2_000:
@@ -174,3 +193,187 @@ async def test_a_watch_that_never_waits_lets_others_have_their_turn(chunk: bytes
         await following
     assert transport.given < 100
     assert largest <= ClusterApiSettings().watch_step_lines
+
+
+# ── What has no end ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def endless(*items: Any, asked: list[str] | None = None) -> Answer:
+    """A list whose pages, each of these objects, go on for ever."""
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        if asked is not None:
+            asked.append(request.query["limit"])
+        return web.Response(body=page(*items, more=f"x{len(asked or ())}"))
+
+    return answer
+
+
+BOUNDS: Final = {
+    "objects": ((pod("a"), pod("b")), {"list_objects_max": 9}, r"beyond list_objects_max \(9\)"),
+    "pages without any": ((), {"list_objects_max": 9}, r"beyond list_objects_max \(9\)"),
+    "bytes": ((pod("a", labels={"a": "x" * 900}),), {"list_bytes_max": 5_000}, r"beyond list_bytes_max \(5000\)"),
+    "time": ((pod("a"),), {"list_seconds_max": 0.0}, r"beyond list_seconds_max \(0\)"),
+}
+
+
+@pytest.mark.parametrize(("items", "bounds", "told"), BOUNDS.values(), ids=BOUNDS)
+async def test_a_list_without_an_end_fails_at_its_bound(
+    served: Served, items: tuple[Any, ...], bounds: dict[str, Any], told: str
+) -> None:
+    asked: list[str] = []
+    api = await served(endless(*items, asked=asked), **bounds)
+    error = await first_failure(api)
+    assert re.search(told, str(error)), error
+    assert len(asked) <= 10
+    whole = {"whole_list_bytes_max" if name == "list_bytes_max" else name: most for name, most in bounds.items()}
+    api = await served(endless(*items), **whole)
+    with pytest.raises(ClusterUnreachable, match=told.replace("list_bytes_max", "whole_list_bytes_max")):
+        await api.list(PODS)
+
+
+@pytest.mark.looptime
+async def test_a_list_beyond_a_bound_is_not_tried_again_at_once() -> None:
+    transport = Always(b"", page(pod("a"), more="x"))
+    api = ClusterApi(transport, "blue", ClusterApiSettings(list_objects_max=9))
+    with suppress(TimeoutError):
+        async with asyncio.timeout(10 * ClusterApiSettings().too_much_pause_seconds + 1):
+            async for _ in api.follow(PODS):
+                pass
+    assert transport.asked == 11 * 10  # Lists, of ten pages each.
+
+
+@pytest.mark.parametrize("whole", [False, True], ids=["values", "manifests"])
+@pytest.mark.parametrize("filler", ["", "x" * 100_000], ids=["small", "large"])
+async def test_a_page_of_more_objects_than_were_asked_for_is_garbage(served: Served, whole: bool, filler: str) -> None:
+    body = page(*(pod(f"p{number}", annotations={"filler": filler}) for number in range(60)))
+    api = await served(always(body), page_objects=2, page_slack_objects=50)
+    if whole:
+        with pytest.raises(ClusterUnreachable, match=r"garbage.*52"):
+            await api.list(PODS)
+    else:
+        error = await first_failure(api)
+        assert error.reason == "garbage"
+        assert "52" in error.detail
+
+
+async def test_millions_of_empty_objects_are_counted_before_they_are_kept(served: Served) -> None:
+    body = page().replace(b"[]", b"[" + b"{}," * 2**20 + b"{}]")
+    for nothing in (body, body.replace(b"{}", b"0")):
+        api = await served(always(nothing), max_response_bytes=len(body))
+        for ask in (api.probe(), api.list(PODS), api.node_metrics(5.0)):
+            with pytest.raises(ClusterUnreachable, match="garbage"):
+                await ask
+        with pytest.raises(DecodeError, match=r"more than 7 objects|Expected `object`"):
+            answers.count(nothing, 7)
+
+
+# ── What is large ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def many(count: int, filler: str = "x" * 2_000) -> list[dict[str, Any]]:
+    return [pod(f"p{number}", labels={"a": "b"}, annotations={"filler": filler}) for number in range(count)]
+
+
+@pytest.mark.parametrize("count", [0, 1, 100, 2_500])
+async def test_a_large_page_is_read_in_steps_and_says_the_same(served: Served, count: int) -> None:
+    pods = many(count)
+    api = await served(always(page(*pods)), page_objects=5_000)
+    assert await api.list(PODS) == pods
+    async with aclosing(cast(AsyncGenerator[tuple[Change, ...], None], api.follow(PODS))) as batches:
+        (listed,) = await anext(batches)
+    assert isinstance(listed, Listed)
+    assert [one.metadata.name for one in listed.objects] == [one["metadata"]["name"] for one in pods]
+    assert {one.metadata.labels["a"] for one in listed.objects} <= {"b"}
+
+
+@pytest.mark.parametrize("whole", [False, True], ids=["values", "manifests"])
+async def test_others_have_their_turn_while_a_large_page_is_read(whole: bool) -> None:
+    body = page(*many(2_500))
+    transport = Always(b"", body)
+    api = ClusterApi(transport, "blue", ClusterApiSettings(page_objects=5_000))
+    reading = asyncio.create_task(api.one_page(PODS, body, whole=whole))
+    turns = 0
+    while not reading.done():
+        turns += 1
+        await asyncio.sleep(0)
+    assert len(await reading) == 2_500
+    assert turns > len(body) // (WHOLE_STEP_BYTES + 3_000 if whole else STEP_BYTES + 3_000)
+
+
+@pytest.mark.parametrize("count", [1, 2_500])
+async def test_an_object_that_is_too_large_is_garbage_wherever_it_is(served: Served, count: int) -> None:
+    body = page(*many(count), pod("z", annotations={"filler": "x" * 5_000_000}))
+    one = json.dumps(pod("z", annotations={"filler": "x" * 5_000_000})).encode()
+    settings = ClusterApiSettings(max_object_bytes=4_000_000, page_objects=5_000)
+    api = ClusterApi(Always(b'{"type":"ADDED","object":' + one + b"}\n", body), "blue", settings)
+    with pytest.raises(ClusterUnreachable, match=r"max_object_bytes \(4000000\)"):
+        await api.list(PODS)
+    assert "max_object_bytes" in (await first_failure(api)).detail
+    api = await served(always(one), max_object_bytes=4_000_000)
+    for ask in (api.get(PODS, "n", "z"), api.create(PODS, pod("z")), api.delete(PODS, "n", "z", uid="z")):
+        with pytest.raises(ClusterUnreachable, match=r"max_object_bytes \(4000000\)"):
+            await ask
+
+
+async def test_answers_beyond_their_bound_are_garbage_before_they_are_taken_in(served: Served) -> None:
+    api = await served(always(b"x" * 5_000), max_response_bytes=1_000)
+    for ask in (api.pod_metrics("n", 5.0), api.node_metrics(5.0), api.get(PODS, "n", "a"), api.probe()):
+        with pytest.raises(ClusterUnreachable, match=r"garbage.*more than 1000 bytes"):
+            await ask
+
+    async def refuse(request: web.Request) -> web.StreamResponse:
+        return web.json_response({"kind": "Status", "message": "x" * 5_000}, status=403)
+
+    api = await served(refuse, max_refusal_bytes=1_000)
+    with pytest.raises(ClusterUnreachable, match=r"garbage.*more than 1000 bytes"):
+        await api.create(PODS, pod("a"))
+
+
+async def test_metrics_have_the_bounds_of_a_list(served: Served) -> None:
+    sample = {"metadata": {"name": "a"}, "timestamp": "", "window": ""}
+    api = await served(always(page(sample, sample, sample)), list_objects_max=2)
+    for ask in (api.pod_metrics("n", 5.0), api.node_metrics(5.0)):
+        with pytest.raises(ClusterUnreachable, match="garbage"):
+            await ask
+    api = await served(always(page(sample)), list_bytes_max=20)
+    for ask in (api.pod_metrics("n", 5.0), api.node_metrics(5.0)):
+        with pytest.raises(TooMuch, match=r"list_bytes_max \(20\)"):
+            await ask
+
+
+async def test_of_large_answers_few_are_taken_in_at_a_time_and_the_rest_wait(served: Served) -> None:
+    """Of one cluster two, so that it leaves turns for others; what is small waits for nobody."""
+    begun, go_on = list[str](), asyncio.Event()
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse()
+        await response.prepare(request)
+        small = request.path.endswith("small")
+        await response.write(b'{"metadata":{"name":"' + b"x" * (10 if small else 2_000))
+        if not small:
+            begun.append(request.path)
+            await go_on.wait()
+        await response.write(b'"}}')
+        return response
+
+    bounds = {"large_body_bytes": 1_000, "large_bodies_of_one_cluster": 2, "large_bodies_at_once": 3}
+    one, other = await served(answer, **bounds), await served(answer, **bounds)
+    asked = [asyncio.create_task(api.get(PODS, "n", f"{number}")) for api in (one, other) for number in range(3)]
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        while len(begun) < len(asked) or transport_module._turns_of_all(3)._value:
+            await asyncio.sleep(0.01)
+        assert await one.get(PODS, "n", "small")
+        waiting = transport_module._turns_of_all(3)._waiters
+        assert waiting is not None
+        assert len(waiting) == 1  # The other cluster's second; each one's third waits for a turn of its own.
+        go_on.set()
+        assert len(await asyncio.gather(*asked)) == 6
+    assert transport_module._turns_of_all(3)._value == 3
+
+
+def test_the_fewest_objects_of_a_page_fit_into_an_answer_however_large_they_are() -> None:
+    """Else one who fills objects in one namespace could keep its whole cluster from being listed."""
+    settings = ClusterApiSettings()
+    assert settings.large_page_objects * settings.max_object_bytes < settings.max_response_bytes
+    assert settings.max_object_bytes < settings.max_line_bytes

@@ -13,7 +13,7 @@ from spillway.addresses import Tombstone
 from spillway.clusters import answers
 from spillway.clusters.api import ClusterApiSettings, ClusterUnreachable, Listed, Removed, Upserted
 from spillway.clusters.errors import Expired
-from spillway.clusters.requests import Requests
+from spillway.clusters.lists import Lists
 from spillway.clusters.watch import Reflector
 from spillway.dead_letters import outgoing
 from spillway.kubernetes.objects import (
@@ -61,7 +61,7 @@ SOUND: Final = {
 }
 LINE_BYTES_MAX: Final = 256 * 1024
 EMPTY_LINES_MAX: Final = 100
-API: Final = Requests(None, "own-1", ClusterApiSettings(max_line_bytes=LINE_BYTES_MAX), Random(0))  # type: ignore[arg-type]
+API: Final = Lists(None, "own-1", ClusterApiSettings(max_line_bytes=LINE_BYTES_MAX), Random(0))  # type: ignore[arg-type]
 WORKLOADS: Final = (DEPLOYMENTS, STATEFULSETS, JOBS)
 Answer = tuple[str, bytes, bytes]
 """(kind of the objects, a list's page, what a watch says)."""

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Annotated, Any, Final, Generic, TypeVar, cast
 
@@ -16,13 +17,19 @@ NO_RIGHT: Final = re.compile(r": User .* cannot [a-z]+ resource ")
 SAID_CHARACTERS_MAX: Final = 4_000
 """Of what a server says of itself, its reason and its message each. Any webhook may refuse in megabytes, and what is
 quoted of it goes into records, which have room for 2 MiB."""
+VERSION_CHARACTERS_MAX: Final = 1_000
+"""Of a resourceVersion, which is a number of 64 bits wherever we have seen one; it goes back to the server in a URL."""
+Version = Annotated[str, Meta(max_length=VERSION_CHARACTERS_MAX)]
+Token = Annotated[str, Meta(max_length=16_384)]
+"""Of the next page: Kubernetes' have a key of etcd in them. It goes back as versions do."""
+VALUE_BYTES: Final = 50
 Count = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 UNREADABLE: Final = (DecodeError, UnicodeDecodeError, RecursionError)
 
 
 class ListMeta(Struct, frozen=True, gc=False, rename="camel"):
-    resource_version: str = ""
-    continue_: str = field(default="", name="continue")
+    resource_version: Version = ""
+    continue_: Token = field(default="", name="continue")
     remaining_item_count: Count | None = None
 
 
@@ -34,6 +41,30 @@ class Page(Struct, Generic[T], frozen=True, gc=False):
         """Objects on this page and after it; None when there are more, and the server does not say how many."""
         after = self.metadata.remaining_item_count
         return None if after is None and self.metadata.continue_ else len(self.items or ()) + (after or 0)
+
+
+class Counted(Struct, frozen=True, gc=False):
+    """An object of a page of which nothing is read. One more than may be there ends the reading: millions of empty ones
+    take hundreds of MiB before anybody has counted them."""
+
+    def __post_init__(self) -> None:
+        _COUNT.one_more()
+
+
+@dataclass(slots=True)
+class _Count:
+    """Of the page that is being read: reading one never suspends."""
+
+    most: int = 0
+    found: int = 0
+
+    def one_more(self) -> None:
+        self.found += 1
+        if self.found > self.most:
+            raise ValueError(f"more than {self.most} objects")
+
+
+_COUNT: Final = _Count()
 
 
 class WatchEvent(Struct, frozen=True, gc=False):
@@ -81,6 +112,7 @@ class Status(Struct, frozen=True, gc=False):
 
 MANIFEST: Final = json.Decoder(Manifest)
 MANIFEST_PAGE: Final = json.Decoder(Page[Manifest])
+COUNTED_PAGE: Final = json.Decoder(Page[Counted])
 RAW_PAGE: Final = json.Decoder(Page[Raw])
 WATCH_EVENT: Final = json.Decoder(WatchEvent)
 BOOKMARK: Final = json.Decoder(Bookmark)
@@ -90,6 +122,18 @@ STATUS: Final = json.Decoder(Status)
 @lru_cache(maxsize=256)
 def page_decoder(kind: Kind) -> json.Decoder[Page[Any]]:
     return json.Decoder(cast(Any, Page)[kind.type])
+
+
+def count(body: bytes, most: int) -> Page[Counted]:
+    """A page whose objects are counted, and not read; one of UNREADABLE where there are more than `most`."""
+    _COUNT.most, _COUNT.found = most, 0
+    return COUNTED_PAGE.decode(body)
+
+
+def weight(text: bytes) -> int:
+    """About how many bytes it takes to keep what this JSON says: values, each but the first behind a comma, cost more
+    than their characters. Of a usual pod's fields it is half as much again, of its whole manifest half."""
+    return len(text) + VALUE_BYTES * text.count(b",")
 
 
 def read_status(body: bytes) -> Status:

@@ -22,8 +22,9 @@ from spillway.clusters.errors import (
     Refused,
     UnreachableReason,
 )
+from spillway.clusters.lists import Lists
 from spillway.clusters.logs import LogOptions, PodLogs
-from spillway.clusters.requests import GONE, NOT_FOUND, Requests
+from spillway.clusters.requests import GONE, NOT_FOUND
 from spillway.clusters.settings import ClusterApiSettings
 from spillway.clusters.transport import HttpTransport, Response, Transport, TransportStatus
 from spillway.clusters.watch import Alive, Change, Failed, Listed, Paged, PagesEnded, Reflector, Removed, Upserted
@@ -102,7 +103,7 @@ class Probe:
     version: int | None = None
 
 
-class ClusterApi(Requests):
+class ClusterApi(Lists):
     """The probe and logs may have connections of their own; without them `transport` serves all."""
 
     def __init__(
@@ -162,19 +163,19 @@ class ClusterApi(Requests):
         params = objects.selectors(label_selector, field_selector)
         for _ in range(self.settings.read_attempts):
             with suppress(Expired):
-                found, version = await self.pages(kind, params, answers.MANIFEST_PAGE, namespace)
+                found, version = await self.pages(kind, params, namespace)
                 return [*found], version
         raise ClusterUnreachable(self.name, "server", f"the list of {kind.plural} expired before its end, repeatedly")
 
     async def pod_metrics(self, namespace: str, seconds: float) -> tuple[PodMetrics, ...]:
         """The newest samples of a namespace's pods, asked for once; "absent" where the cluster has no such API."""
         response = await self._measured(POD_METRICS.path(namespace), seconds)
-        return self.decoded(answers.page_decoder(POD_METRICS), self.read(response)).items or ()
+        return await self.one_page(POD_METRICS, self.read(response))
 
     async def node_metrics(self, seconds: float) -> tuple[NodeMetrics, ...]:
         """The newest samples of all nodes, as pod_metrics."""
         response = await self._measured(NODE_METRICS.path(), seconds)
-        return self.decoded(answers.page_decoder(NODE_METRICS), self.read(response)).items or ()
+        return await self.one_page(NODE_METRICS, self.read(response))
 
     async def _measured(self, path: str, seconds: float) -> Response:
         response = await self._bounded(self._transport.request("GET", path, {}), seconds)
@@ -289,7 +290,7 @@ class ClusterApi(Requests):
             raise Conflict("Expired", answers.read_status(response.body).message)
         if not 200 <= response.status < 300:
             self.refuse(response)
-        return [*(self.decoded(answers.MANIFEST_PAGE, response.body).items or ())]
+        return [*await self.one_page(kind, response.body, whole=True)]
 
     def logs(self, namespace: str, pod: str, options: LogOptions) -> AsyncGenerator[bytes, None]:
         """What a container has written, in chunks that are cut anywhere, for `log_stream_seconds` at the most.
@@ -308,7 +309,7 @@ class ClusterApi(Requests):
         """How many objects there are, and the resourceVersion of that list."""
         call = self._probe_transport.request("GET", kind.path(), {"limit": "1"})
         response = await self._bounded(call, self.settings.probe_timeout_seconds)
-        page = self.decoded(answers.RAW_PAGE, self.read(response))
+        page = self.counted(kind, self.read(response), 1 + self.settings.page_slack_objects)
         total = page.total()
         if total is None:
             raise ClusterUnreachable(self.name, "garbage", f"a page of {kind.plural} without remainingItemCount")

@@ -62,5 +62,9 @@ class Expired(ClusterUnreachable):
     an earlier state (504, or a watch that says nothing); only a new list helps."""
 
 
+class TooMuch(ClusterUnreachable):
+    """A list beyond what is taken in of one: of objects, bytes or time; the detail names the bound."""
+
+
 class TooLarge(ClusterUnreachable):
     """An answer of more bytes than are taken in; a list in smaller pages may be none."""

@@ -10,7 +10,7 @@ import msgspec
 
 from spillway import tracing
 from spillway.clusters import answers
-from spillway.clusters.answers import Page, T
+from spillway.clusters.answers import T
 from spillway.clusters.errors import (
     AlreadyExists,
     ClusterUnreachable,
@@ -19,7 +19,6 @@ from spillway.clusters.errors import (
     Forbidden,
     NotFound,
     Refused,
-    TooLarge,
 )
 from spillway.clusters.settings import ClusterApiSettings
 from spillway.clusters.transport import Response, Transport, TransportStatus
@@ -34,36 +33,6 @@ class Requests:
     def __init__(self, transport: Transport, name: str, settings: ClusterApiSettings, random: Random) -> None:
         self.name, self.settings, self.random = name, settings, random
         self._transport = transport
-
-    async def pages(
-        self, kind: Kind, params: Mapping[str, str], decoder: msgspec.json.Decoder[Page[T]], namespace: str = ""
-    ) -> tuple[tuple[T, ...], str]:
-        """Every object, and the version that the list is as of; Expired when the server lost its place in it."""
-        pages = [page async for page in self.each_page(kind, params, decoder, namespace)]
-        return tuple(one for found, _ in pages for one in found), pages[-1][1]
-
-    async def each_page(
-        self, kind: Kind, params: Mapping[str, str], decoder: msgspec.json.Decoder[Page[T]], namespace: str = ""
-    ) -> AsyncGenerator[tuple[tuple[T, ...], str], None]:
-        """As pages, one after the other; smaller ones once one is too large to be taken in."""
-        query, limit = dict(params), self.settings.page_objects
-        while True:
-            query["limit"] = str(limit)
-            try:
-                response = await self._ask("GET", kind.path(namespace), query, accept=kind.accept("List"))
-            except TooLarge:
-                if limit <= self.settings.large_page_objects:
-                    raise
-                limit = self.settings.large_page_objects
-                continue
-            body = self.read(response)
-            page = self.decoded(decoder, body)
-            if decoder is answers.MANIFEST_PAGE:
-                self.decoded(answers.page_decoder(kind), body)
-            yield tuple(page.items or ()), page.metadata.resource_version
-            if not page.metadata.continue_:
-                return
-            query["continue"] = page.metadata.continue_
 
     async def chunks(self, kind: Kind, params: Mapping[str, str], version: str) -> AsyncGenerator[bytes, None]:
         """One watch, until the server ends it; raises when it is silent for too long."""
@@ -155,12 +124,20 @@ class Requests:
     def _done(self, response: Response) -> Manifest:
         if not 200 <= response.status < 300:
             self.refuse(response)
+        self.check_size(response.body)
         return self.decoded(answers.MANIFEST, response.body)
 
     def manifest(self, kind: Kind, body: bytes | msgspec.Raw) -> Manifest:
         """A whole object, of the types that its kind has: readers take it apart without looking."""
+        self.check_size(body)
         self.decoded(objects.object_decoder(kind), body)
         return self.decoded(answers.MANIFEST, body)
+
+    def check_size(self, body: bytes | msgspec.Raw) -> None:
+        """Of one object, before it is read."""
+        if memoryview(body).nbytes > self.settings.max_object_bytes:
+            detail = f"an object of more than max_object_bytes ({self.settings.max_object_bytes})"
+            raise ClusterUnreachable(self.name, "garbage", detail)
 
     def refuse(self, response: Response) -> NoReturn:
         """Raises why what was asked was not done."""

@@ -21,8 +21,20 @@ class ClusterApiSettings:
     watch_longest_seconds: int = 480
     page_objects: int = 500
     """Objects asked for in one page of a list."""
-    large_page_objects: int = 16
-    """The same from the page on that was longer than max_response_bytes: so many of max_line_bytes are no longer."""
+    large_page_objects: int = 3
+    """The fewest, where a page is longer than max_response_bytes: so many of max_object_bytes are no longer."""
+    page_slack_objects: int = 100
+    """A page may have so many more than were asked for; servers have none."""
+    list_objects_max: int = 500_000
+    """Of one list. Beyond any of these bounds the list fails, as one that cannot be read, and the cluster grows old."""
+    list_bytes_max: int = 2 * 2**30
+    """Of the fields that are kept of one list's objects, as `answers.weight` has it: 6 to 12 KB of a pod."""
+    whole_list_bytes_max: int = 512 * 2**20
+    """The same of a list that is read as whole manifests: some 30 KB of a pod."""
+    list_seconds_max: float = 600.0
+    """For all pages of one list; servers forget where one stands after about five minutes."""
+    too_much_pause_seconds: float = 60.0
+    """At least so long after a list that was beyond one of them: each costs as much as all other clusters' together."""
     read_attempts: int = 3
     """Times that a read is tried when the server answers 429 or 5xx; a write only for 429, which says: not done."""
     first_pause_seconds: float = 0.5
@@ -32,9 +44,20 @@ class ClusterApiSettings:
     """In a row in a watch; servers send none."""
     watch_step_lines: int = 256
     """After so many lines of a watch all else of the process has its turn, however fast more of them come."""
-    max_response_bytes: int = 256 * 2**20
-    max_line_bytes: int = 16 * 2**20
-    """Of one event of a watch; an object in etcd is at most 1.5 MiB, and JSON is at most some times larger."""
+    max_response_bytes: int = 32 * 2**20
+    """Of one answer, such as a page of a list; 500 pods are some 4 to 10 MiB."""
+    max_refusal_bytes: int = 4 * 2**20
+    """Of an answer that says why there is none."""
+    max_object_bytes: int = 10 * 2**20
+    """Of one object; in etcd it is at most 1.5 MiB, and JSON writes six bytes for some of its characters."""
+    max_line_bytes: int = 11 * 2**20
+    """Of one event of a watch, which has one object in it."""
+    large_body_bytes: int = 2**20
+    """An answer is large from here on: it goes on being taken in once it has its turn, and waits for that."""
+    large_bodies_of_one_cluster: int = 2
+    """Turns at one time, to one cluster; the probe has its own."""
+    large_bodies_at_once: int = 16
+    """Turns at one time, of all clusters of a process: with max_response_bytes, 512 MiB."""
     max_connections: int = 32
     """At one time, to one cluster, watches included; the probe has its own."""
     max_log_streams: int = 16

@@ -1,9 +1,11 @@
 """HTTP to one API server: requests and streams, with every failure named."""
 
+import asyncio
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AsyncExitStack, contextmanager
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Final, Protocol
+from weakref import WeakKeyDictionary
 
 import aiohttp
 
@@ -57,7 +59,8 @@ class HttpTransport:
     def __init__(self, read_endpoint: Callable[[], Endpoint], name: str, settings: ClusterApiSettings) -> None:
         self._session = Session(read_endpoint, settings.connect_timeout_seconds, settings.max_connections)
         self._name = name
-        self._max_bytes = settings.max_response_bytes
+        self._settings = settings
+        self._own_turns = asyncio.Semaphore(settings.large_bodies_of_one_cluster)
 
     async def request(
         self,
@@ -95,12 +98,21 @@ class HttpTransport:
             raise ClusterUnreachable(self._name, "garbage", detail)
 
     async def _bounded_body(self, answer: aiohttp.ClientResponse) -> bytes:
-        body = bytearray()
-        async for chunk in answer.content.iter_any():
-            body += chunk
-            if len(body) > self._max_bytes:
-                raise TooLarge(self._name, "garbage", f"an answer of more than {self._max_bytes} bytes")
-        return bytes(body) if 200 <= answer.status < 300 else _without_token(answer, bytes(body))
+        settings, is_good = self._settings, 200 <= answer.status < 300
+        most = settings.max_response_bytes if is_good else settings.max_refusal_bytes
+        if (answer.content_length or 0) > most:
+            raise TooLarge(self._name, "garbage", f"an answer of more than {most} bytes")
+        body, has_turn = bytearray(), False
+        async with AsyncExitStack() as turn:
+            async for chunk in answer.content.iter_any():
+                body += chunk
+                if len(body) > most:
+                    raise TooLarge(self._name, "garbage", f"an answer of more than {most} bytes")
+                if not has_turn and len(body) > settings.large_body_bytes:
+                    await turn.enter_async_context(self._own_turns)
+                    await turn.enter_async_context(_turns_of_all(settings.large_bodies_at_once))
+                    has_turn = True
+            return bytes(body) if is_good else _without_token(answer, bytes(body))
 
     @contextmanager
     def _named_errors(self, what: str) -> Iterator[None]:
@@ -112,6 +124,14 @@ class HttpTransport:
             raise ClusterUnreachable(self._name, "timeout", f"{what}: {error}") from error
         except (aiohttp.ClientError, OSError) as error:
             raise ClusterUnreachable(self._name, "connection", f"{what}: {error}") from error
+
+
+_TURNS: Final = WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore]()
+"""Of each loop, which is to say of the process."""
+
+
+def _turns_of_all(most: int) -> asyncio.Semaphore:
+    return _TURNS.setdefault(asyncio.get_running_loop(), asyncio.Semaphore(most))
 
 
 def _without_token(answer: aiohttp.ClientResponse, body: bytes) -> bytes:

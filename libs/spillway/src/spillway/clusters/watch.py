@@ -10,8 +10,8 @@ import msgspec
 
 from spillway import metrics
 from spillway.clusters import answers
-from spillway.clusters.errors import ClusterUnreachable, Expired, UnreachableReason
-from spillway.clusters.requests import Requests
+from spillway.clusters.errors import ClusterUnreachable, Expired, TooMuch, UnreachableReason
+from spillway.clusters.lists import Lists
 from spillway.clusters.transport import Response
 from spillway.kubernetes import objects
 from spillway.kubernetes.objects import Kind
@@ -80,7 +80,7 @@ class Reflector:
     """
 
     def __init__(
-        self, api: Requests, kind: Kind, params: Mapping[str, str], *, whole: bool = False, paged: bool = False
+        self, api: Lists, kind: Kind, params: Mapping[str, str], *, whole: bool = False, paged: bool = False
     ) -> None:
         self._api = api
         self._kind = kind
@@ -97,6 +97,7 @@ class Reflector:
     async def changes(self) -> AsyncGenerator[tuple[Change, ...], None]:
         while True:
             self._watching_since = self._opened_at = None
+            least_seconds = 0.0
             try:
                 if not self._version:
                     async with aclosing(self._listed()) as said:
@@ -116,10 +117,13 @@ class Reflector:
                 self._version = "" if error.reason == "garbage" else self._version
                 self._setbacks = self._setbacks_now()
                 self._note_silence()
+                if isinstance(error, TooMuch):
+                    least_seconds = self._api.settings.too_much_pause_seconds
                 if self._failing != error.reason:
                     self._failing = error.reason
                     yield (Failed(error),)
-            await asyncio.sleep(self._api.settings.pause_seconds(self._setbacks, self._api.random))
+            pause_seconds = self._api.settings.pause_seconds(self._setbacks, self._api.random)
+            await asyncio.sleep(max(least_seconds, pause_seconds))
 
     def _setbacks_now(self) -> int:
         """A watch that lived for a while is a fresh start; one that ends at once must not be opened in a tight loop."""
@@ -137,10 +141,9 @@ class Reflector:
             self._version = ""
 
     async def _listed(self) -> AsyncGenerator[Change, None]:
-        decoder = answers.MANIFEST_PAGE if self._whole else answers.page_decoder(self._kind)
         objects, uids, version = list[Any](), set[str](), ""
         with metrics.LIST_SECONDS.labels(self._kind.plural).time():
-            async with aclosing(self._api.each_page(self._kind, self._params, decoder)) as pages:
+            async with aclosing(self._api.each_page(self._kind, self._params, whole=self._whole)) as pages:
                 async for found, version in pages:
                     if not version:
                         why = f"a list of {self._kind.plural} without a version"
@@ -196,7 +199,10 @@ class Reflector:
     def _change(self, line: bytes) -> Change:
         event = self._api.decoded(answers.WATCH_EVENT, line)
         if event.type in ("ADDED", "MODIFIED", "DELETED"):
-            found, self._version = self._read(event.object)
+            found, version = self._read(event.object)
+            if len(version) > answers.VERSION_CHARACTERS_MAX:
+                raise ClusterUnreachable(self._api.name, "garbage", f"a version of {len(version)} characters")
+            self._version = version
             return Removed(found) if event.type == "DELETED" else Upserted(found)
         if event.type == "BOOKMARK":
             self._version = self._api.decoded(answers.BOOKMARK, event.object).metadata.resource_version

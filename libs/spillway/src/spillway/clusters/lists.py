@@ -1,0 +1,135 @@
+"""Lists of objects, within bounds of objects, bytes and time, and read in steps: no cluster's lists stop another's.
+
+Decoding JSON holds the interpreter, in a thread as well; so what is large is cut into its objects first, which is
+fast, and these are read some at a time.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator, Mapping
+from typing import Any, Final
+
+import msgspec
+
+from spillway.clusters import answers
+from spillway.clusters.answers import ListMeta, Page
+from spillway.clusters.errors import ClusterUnreachable, TooLarge, TooMuch
+from spillway.clusters.requests import Requests
+from spillway.kubernetes import objects
+from spillway.kubernetes.objects import Kind, Manifest
+
+STEP_BYTES: Final = 4 * 2**20
+WHOLE_STEP_BYTES: Final = 256 * 1024
+"""Of JSON that is read in one step: each takes about 10 ms, since a whole manifest costs ten times what the fields that
+we read do."""
+SMALLER: Final = 8
+"""A page that was too large is asked for with so many times fewer objects; of one under a quarter of what is taken in,
+the next has twice as many again."""
+
+
+class _Tally:
+    """What has come of one list; raises TooMuch, with the name of the bound."""
+
+    def __init__(self, api: Requests, kind: Kind, *, whole: bool) -> None:
+        self._api, self._kind = api, kind
+        self._objects = self._bytes = 0
+        bounds = api.settings
+        self._bytes_max = (
+            ("whole_list_bytes_max", bounds.whole_list_bytes_max)
+            if whole
+            else ("list_bytes_max", bounds.list_bytes_max)
+        )
+        self._began_at = asyncio.get_running_loop().time()
+
+    def add(self, found: int, kept_bytes: int) -> None:
+        """A page without objects counts as one: there may be any number of them."""
+        self._objects += max(1, found)
+        self._bytes += kept_bytes
+        settings, (name, bytes_max) = self._api.settings, self._bytes_max
+        if self._objects > settings.list_objects_max:
+            self._raise("garbage", f"list_objects_max ({settings.list_objects_max})")
+        if self._bytes > bytes_max:
+            self._raise("garbage", f"{name} ({bytes_max})")
+        if asyncio.get_running_loop().time() - self._began_at > settings.list_seconds_max:
+            self._raise("timeout", f"list_seconds_max ({settings.list_seconds_max:g})")
+
+    def _raise(self, reason: Any, bound: str) -> None:
+        raise TooMuch(self._api.name, reason, f"a list of {self._kind.plural} beyond {bound}")
+
+
+class Lists(Requests):
+    async def pages(
+        self, kind: Kind, params: Mapping[str, str], namespace: str = ""
+    ) -> tuple[tuple[Manifest, ...], str]:
+        """Every object whole, and the version that the list is as of; Expired when the server lost its place in it."""
+        pages = [page async for page in self.each_page(kind, params, namespace, whole=True)]
+        return tuple(one for found, _ in pages for one in found), pages[-1][1]
+
+    async def each_page(
+        self, kind: Kind, params: Mapping[str, str], namespace: str = "", *, whole: bool = False
+    ) -> AsyncGenerator[tuple[tuple[Any, ...], str], None]:
+        """One after the other; smaller ones once one is too large to be taken in. whole: manifests, else values of the
+        kind's type."""
+        settings, tally = self.settings, _Tally(self, kind, whole=whole)
+        query, limit = dict(params), settings.page_objects
+        while True:
+            query["limit"] = str(limit)
+            try:
+                response = await self._ask("GET", kind.path(namespace), query, accept=kind.accept("List"))
+            except TooLarge:
+                if limit <= settings.large_page_objects:
+                    raise
+                limit = max(settings.large_page_objects, limit // SMALLER)
+                continue
+            body = self.read(response)
+            found, about, kept_bytes = await self._items(kind, body, limit + settings.page_slack_objects, whole=whole)
+            tally.add(len(found), kept_bytes)
+            yield found, about.resource_version
+            if not about.continue_:
+                return
+            query["continue"] = about.continue_
+            if 4 * len(body) < settings.max_response_bytes:
+                limit = min(settings.page_objects, 2 * limit)
+
+    async def one_page(self, kind: Kind, body: bytes, *, whole: bool = False) -> tuple[Any, ...]:
+        """Of an answer that has no pages."""
+        tally = _Tally(self, kind, whole=whole)
+        found, _, kept_bytes = await self._items(kind, body, self.settings.list_objects_max, whole=whole)
+        tally.add(len(found), kept_bytes)
+        return found
+
+    def counted(self, kind: Kind, body: bytes, most: int) -> Page[answers.Counted]:
+        """A page of which nothing but the number of its objects is known; garbage where there are more than `most`."""
+        try:
+            return answers.count(body, most)
+        except answers.UNREADABLE as error:
+            raise ClusterUnreachable(self.name, "garbage", f"a page of {kind.plural}: {error}") from error
+
+    async def _items(self, kind: Kind, body: bytes, most: int, *, whole: bool) -> tuple[tuple[Any, ...], ListMeta, int]:
+        """The objects of a page, what is said of it, and about how many bytes it takes to keep them."""
+        step_bytes = WHOLE_STEP_BYTES if whole else STEP_BYTES
+        if len(body) <= step_bytes:
+            page = self.decoded(answers.page_decoder(kind), body)
+            if len(page.items or ()) > most:
+                detail = f"a page of {kind.plural} with {len(page.items or ())} objects, and at most {most} are taken"
+                raise ClusterUnreachable(self.name, "garbage", detail)
+            if whole:
+                return self.decoded(answers.MANIFEST_PAGE, body).items or (), page.metadata, answers.weight(body)
+            return page.items or (), page.metadata, answers.weight(msgspec.json.encode(page.items))
+        self.counted(kind, body, most)
+        raw_page = self.decoded(answers.RAW_PAGE, body)
+        found, kept_bytes, step = list[Any](), 0, list[Any]()
+        read_bytes = 0
+        for raw in raw_page.items or ():
+            step.append(self.manifest(kind, raw) if whole else self._value(kind, raw))
+            read_bytes += memoryview(raw).nbytes
+            if read_bytes >= step_bytes:
+                kept_bytes += 0 if whole else answers.weight(msgspec.json.encode(step))
+                found += step
+                step, read_bytes = [], 0
+                await asyncio.sleep(0)
+        kept_bytes += answers.weight(body if whole else msgspec.json.encode(step))
+        return (*found, *step), raw_page.metadata, kept_bytes
+
+    def _value(self, kind: Kind, raw: msgspec.Raw) -> Any:
+        self.check_size(raw)
+        return self.decoded(objects.object_decoder(kind), raw)
