@@ -21,6 +21,7 @@ from spillway.clusters.api import (
     ClusterApi,
     ClusterApiSettings,
     ClusterUnreachable,
+    Conflict,
     Failed,
     Listed,
     Response,
@@ -370,6 +371,45 @@ async def test_of_large_answers_few_are_taken_in_at_a_time_and_the_rest_wait(ser
         go_on.set()
         assert len(await asyncio.gather(*asked)) == 6
     assert transport_module._turns_of_all(3)._value == 3
+
+
+async def test_a_long_refusal_takes_no_turn(served: Served) -> None:
+    """A log that is followed may be refused for as long as it may be open."""
+    begun, go_on = asyncio.Event(), asyncio.Event()
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse(status=409)
+        await response.prepare(request)
+        await response.write(b'{"kind":"Status","message":"' + b"x" * 2_000)
+        begun.set()
+        await go_on.wait()
+        await response.write(b'"}')
+        return response
+
+    api = await served(answer, large_body_bytes=1_000, large_bodies_at_once=3)
+    asked = asyncio.create_task(api.create(PODS, pod("a")))
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        await begun.wait()
+        for _ in range(20):
+            await asyncio.sleep(0.01)
+        assert transport_module._turns_of_all(3)._value == 3
+        go_on.set()
+        with pytest.raises(Conflict):
+            await asked
+
+
+async def test_pages_grow_again_once_they_are_small(served: Served) -> None:
+    asked = list[str]()
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        asked.append(request.query["limit"])
+        if asked == ["64"]:
+            return web.Response(body=b"x" * 2_000)
+        return web.Response(body=page(pod("a"), more="" if len(asked) > 6 else "x"))
+
+    api = await served(answer, page_objects=64, max_response_bytes=1_000)
+    assert len(await api.list(PODS)) == 6
+    assert asked == ["64", "8", "16", "32", "64", "64", "64"]
 
 
 def test_the_fewest_objects_of_a_page_fit_into_an_answer_however_large_they_are() -> None:

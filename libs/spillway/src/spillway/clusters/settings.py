@@ -46,8 +46,8 @@ class ClusterApiSettings:
     """After so many lines of a watch all else of the process has its turn, however fast more of them come."""
     max_response_bytes: int = 32 * 2**20
     """Of one answer, such as a page of a list; 500 pods are some 4 to 10 MiB."""
-    max_refusal_bytes: int = 4 * 2**20
-    """Of an answer that says why there is none."""
+    max_refusal_bytes: int = 2 * 2**20
+    """Of an answer that says why there is none; it waits for no turn."""
     max_object_bytes: int = 10 * 2**20
     """Of one object; in etcd it is at most 1.5 MiB, and JSON writes six bytes for some of its characters."""
     max_line_bytes: int = 11 * 2**20

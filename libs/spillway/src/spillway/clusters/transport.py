@@ -108,7 +108,7 @@ class HttpTransport:
                 body += chunk
                 if len(body) > most:
                     raise TooLarge(self._name, "garbage", f"an answer of more than {most} bytes")
-                if not has_turn and len(body) > settings.large_body_bytes:
+                if is_good and not has_turn and len(body) > settings.large_body_bytes:
                     await turn.enter_async_context(self._own_turns)
                     await turn.enter_async_context(_turns_of_all(settings.large_bodies_at_once))
                     has_turn = True
