@@ -2,14 +2,16 @@
 
 from dataclasses import replace
 from typing import Any
+from zlib import crc32
 
 import pytest
 from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
+from snapshot.core import stream as streams
 from snapshot.core.cluster_state import Changes
-from snapshot.core.stream import Sign, Stream, block_of, blocks_needed
+from snapshot.core.stream import Sign, Stream, TooManyAmounts, blocks_max, blocks_needed, hash_key, hash_of
 from snapshot.settings import Settings
 from spillway.events import CapacityChanged, CapacityReported
 from spillway.model import Generation, NamespaceFacts, NodeRow, Quota, WorkloadFacts
@@ -204,19 +206,76 @@ def test_a_block_too_heavy_for_a_record_is_not_written_but_split() -> None:
     assert len(fulls(alone)) == 1
 
 
-@given(st.integers(0, 300), st.integers(1, 60))
+@given(st.integers(0, 300), st.integers(10, 60))
 def test_no_block_is_over_its_bound(nodes: int, nodes_max: int) -> None:
-    names = [f"n{index}" for index in range(nodes)]
-    count = blocks_needed(names, nodes_max)
-    sizes = [sum(1 for name in names if block_of(name, count) == index) for index in range(count)]
+    hashes = [hash_of(f"n{index}", hash_key("own-1", 100)) for index in range(nodes)]
+    count = blocks_needed(hashes, nodes_max)
+    sizes = [sum(1 for number in hashes if number % count == index) for index in range(count)]
     assert max(sizes) <= nodes_max
     assert count == 1 or nodes > nodes_max
 
 
-@pytest.mark.parametrize(("name", "block"), [("n1", 1), ("n2", 2), ("node-a", 1)])
+@pytest.mark.parametrize(("name", "block"), [("n1", 3), ("n2", 4), ("node-a", 2)])
 def test_a_node_stays_in_its_block_across_versions(name: str, block: int) -> None:
     """A pinned hash: another one would move nodes between the blocks of an epoch when a process is replaced."""
-    assert block_of(name, 5) == block
+    assert hash_of(name, hash_key("own-1", 100)) % 5 == block
+
+
+def test_names_that_no_number_of_blocks_tells_apart_are_bounded() -> None:
+    """Before, it was tried with one block more without end: 5,001 names of one CRC-32 are easily made."""
+    assert blocks_needed([7] * 6, 5) == blocks_max(6, 5) == 68
+
+
+def test_names_of_one_crc_are_not_in_one_block() -> None:
+    """Two of them were in one block whatever the number of blocks was."""
+    first, second = "plumless", "buckeroo"
+    assert crc32(first.encode()) == crc32(second.encode())
+    assert len({hash_of(name, hash_key("own-1", epoch)) for name in (first, second) for epoch in (100, 101)}) == 4
+
+
+def test_the_number_of_blocks_is_bounded_however_heavy_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before, it doubled with each epoch without end: 2,097,152 records of two nodes after 22 epochs."""
+    monkeypatch.setattr(streams, "hash_of", lambda name, key: 7)
+    settings, counts = Settings(block_bytes_max=1), [1]
+    for _ in range(10):
+        stream = begun(rows("n1", "n2"), settings, counts[-1])
+        written = fulls(stream)
+        if not stream.outgrown:
+            break
+        counts.append(stream.blocks_wanted)
+    assert counts == [1, 2, 4, 8, 16, 32, 64, 66] == [*counts[:-1], blocks_max(2, 5_000)]
+    assert [full.index for full in written if full.columns] == [7]  # The log takes it, or refuses it.
+    assert begun(rows("n1", "n2"), settings, 10**9).count == 66
+
+
+def asking(count: int, of: str) -> NodeRow:
+    return NodeRow(of, {f"{of}/{number}": 1 for number in range(count)}, {})
+
+
+def test_amounts_of_many_resources_go_in_several_records(monkeypatch: pytest.MonkeyPatch, new_reader: Any) -> None:
+    """Columns have each node's amount of each resource: 5,000 nodes with 64 of their own are 1,600 million numbers."""
+    monkeypatch.setattr(streams, "AMOUNTS_MAX", 100)
+    stream, reader = begun(rows("n0")), new_reader()
+    for full in fulls(stream):
+        reader.apply(full)
+    wide = tuple(asking(20, f"wide-{number}") for number in range(5))
+    records = list(stream.changes(replace(NOTHING, rows=wide, facts=(facts("web"),), removed=("n0",)), SIGN))
+    assert [(len(record.facts), len(record.removed)) for record in records] == [(0, 0), (0, 0), (1, 1)]
+    for record in records:
+        reader.apply(record)
+    assert (reader.gaps, reader.nodes) == (0, {row.name: row for row in wide})
+    stream.want_full(0)
+    assert fulls(stream) == []
+    assert stream.outgrown
+
+
+def test_too_many_amounts_for_all_blocks_that_there_may_be(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(streams, "AMOUNTS_MAX", 100)
+    monkeypatch.setattr(streams, "BLOCKS_BESIDE_NODES_MAX", 0)
+    wide = begun(replace(NOTHING, rows=tuple(asking(20, f"wide-{number}") for number in range(50))), blocks=8)
+    assert wide.count == 2
+    with pytest.raises(TooManyAmounts, match="CapacityReported own-1/0: amounts of"):
+        fulls(wide)
 
 
 names = st.sampled_from([f"n{index}" for index in range(8)])

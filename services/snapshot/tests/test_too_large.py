@@ -8,6 +8,7 @@ import pytest
 
 from sim.rest import SimTransport
 from sim.settings import NodeSpec
+from snapshot.core import stream as streams
 from snapshot.core.collection import Collection, Unwritten
 from snapshot.settings import Settings
 from spillway.clusters.api import NAMESPACES, ClusterApi, ClusterApiSettings
@@ -74,6 +75,33 @@ def test_more_blocks_are_made_where_that_helps(bytes_over: int, is_split: bool) 
     block = CapacityReported("own-1", 7, 0, 1, 0, 0, b"x" * 300_000, ())
     core.unwritable([Unwritten(block, "CapacityReported own-1/0: why", bytes_over)], 0.0)
     assert (core.needs_claim, bool(core.sign(0.0).trouble.text)) == (is_split, not is_split)
+
+
+def test_none_is_made_where_there_may_be_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(streams, "BLOCKS_BESIDE_NODES_MAX", 1)
+    core = Collection("own-1", "f1", Settings(), pack_columns)
+    core.claimed(7, 0.0)
+    block = CapacityReported("own-1", 7, 0, 1, 0, 0, b"x" * 300_000, ())
+    core.unwritable([Unwritten(block, "CapacityReported own-1/0: why", 1)], 0.0)
+    assert not core.needs_claim
+    assert core.sign(0.0).trouble == (TroubleCode.UNWRITABLE, "capacity: unwritable: CapacityReported own-1/0: why")
+
+
+async def test_a_cluster_of_more_resources_than_its_blocks_have_room_for_ages_and_disturbs_no_other(
+    make_fleet: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(streams, "AMOUNTS_MAX", 20)
+    monkeypatch.setattr(streams, "BLOCKS_BESIDE_NODES_MAX", 0)
+    async with make_fleet() as fleet:
+        await fleet.join("own-1", nodes=20)
+        await fleet.join("own-2")
+        fleet.start("s1")
+        await asyncio.sleep(30)
+        large, other = fleet.reader("own-1"), fleet.reader("own-2")
+        assert large.trouble.startswith("capacity: unwritable: CapacityReported own-1/")
+        assert (large.trouble_code, large.epoch) == (TroubleCode.UNWRITABLE, -1)
+        assert (len(other.nodes), other.trouble, other.age_ms < 3_000) == (3, "", True)
+        assert len(fleet.claims("own-1")) < 5
 
 
 async def test_nodes_go_into_more_blocks_where_namespaces_need_the_room(make_fleet: Any) -> None:

@@ -10,7 +10,7 @@ from snapshot.core.cluster_state import KINDS, NOT_VITAL, ClusterState
 from snapshot.core.log_book import Key, LogBook, block_index, group_name, workload_of
 from snapshot.core.observed_pods import ObservedPods
 from snapshot.core.pending import Pending
-from snapshot.core.stream import Pack, Sign, Stream
+from snapshot.core.stream import Pack, Sign, Stream, TooManyAmounts
 from snapshot.core.workloads import WorkloadKey
 from snapshot.settings import Settings
 from spillway.addresses import CAPACITY_CHANGES, Tombstone, address_of, capacity_address
@@ -195,14 +195,29 @@ class Collection:
         if _says_age(records):
             self._heartbeat_at = now + self._settings.heartbeat_seconds
             self._said_sign = sign.trouble, sign.unread, sign.age_ms == NEVER_MS
-        due = stream.fulls_due(now) if self._withheld_until is None else ()
-        fulls = [stream.full(index, now) for index in due]
-        records += [full for full in fulls if full is not None]
+        records += self._whole_blocks(stream, now) if self._withheld_until is None else ()
         records += [Tombstone(capacity_address(self.cluster, index)) for index in sorted(self._tombstones)]
         self._tombstones.clear()
         if stream.begun:
             records += self.observed.take(stream.epoch, wall_ms - max(0, sign.age_ms))
         return records
+
+    def _whole_blocks(self, stream: Stream, now: float) -> list[Record]:
+        found: list[Record] = []
+        for index in stream.fulls_due(now):
+            try:
+                full = stream.full(index, now)
+            except TooManyAmounts as error:
+                self._withhold(str(error), now)
+                break
+            if full is not None:
+                found.append(full)
+        return found
+
+    def _withhold(self, why: str, now: float) -> None:
+        """Nothing newer is said of the capacity for a while, and it grows old."""
+        self._withheld_until = now + self._settings.unwritable_retry_seconds
+        self.age.cannot_be_said(f"capacity: unwritable: {why}"[:TROUBLE_CHARACTERS_MAX])
 
     def _state_records(self, stream: Stream, sign: Sign, now: float) -> list[Record]:
         records: list[Record] = []
@@ -243,17 +258,18 @@ class Collection:
     def unwritable(self, wrong: Iterable[Unwritten], now: float) -> None:
         """What no record can hold, and why, of what unacknowledged was told of. It costs what it is about alone.
 
-        A change is followed by its whole block. Of one that would fit with fewer nodes more blocks are made. Else
-        nothing newer is said of the capacity for a while: half of a cluster would be promised as if it were whole.
+        A change is followed by its whole block. Of one that would fit with fewer nodes more blocks are made, as long
+        as there may be more. Else nothing newer is said of the capacity for a while: half of a cluster would be
+        promised as if it were whole.
         """
         assert self.stream is not None
+        may_split = self.stream.may_split
         for record, why, bytes_over in wrong:
             match record:
-                case CapacityReported() if 0 < bytes_over <= len(record.columns) - COLUMNS_BYTES_LEAST:
+                case CapacityReported() if may_split and 0 < bytes_over <= len(record.columns) - COLUMNS_BYTES_LEAST:
                     self.stream.split()
                 case CapacityReported():
-                    self._withheld_until = now + self._settings.unwritable_retry_seconds
-                    self.age.cannot_be_said(f"capacity: unwritable: {why}"[:TROUBLE_CHARACTERS_MAX])
+                    self._withhold(why, now)
                 case PodsUnschedulable():
                     self.pending.shorten(record.group)
                 case PodsObserved():

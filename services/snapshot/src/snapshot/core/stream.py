@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from hashlib import blake2s
 from zlib import crc32
 
 from snapshot.core.cluster_state import Changes
@@ -22,20 +23,42 @@ NAME_WEIGHT = 32
 HASHES = 2**32
 
 
-def block_of(name: str, count: int) -> int:
-    return crc32(name.encode()) % count
+BLOCKS_BESIDE_NODES_MAX = 64
+"""Blocks that a cluster may have for the bytes of its nodes, beside twice as many as their number asks for."""
+AMOUNTS_MAX = 1_000_000
+"""Nodes of a record times the names of resources among them, whose amounts it has, zeros too: 200 names of 5,000."""
 
 
-def blocks_needed(names: Sequence[str], nodes_max: int) -> int:
-    """The least number of blocks of which none has more than nodes_max of these nodes."""
-    count = max(1, -(-len(names) // nodes_max))
-    while True:
+class TooManyAmounts(Exception):
+    """A whole block has more than AMOUNTS_MAX, and the cluster has all the blocks that it may have."""
+
+
+def hash_key(cluster: str, epoch: int) -> bytes:
+    return f"{epoch}/{cluster}".encode()[: blake2s.MAX_KEY_SIZE]
+
+
+def hash_of(name: str, key: bytes) -> int:
+    """By which nodes are put into blocks. Readers take a node's block from the record that has it.
+
+    Unlike with CRC-32, whoever names nodes finds no two that are in one block whatever the number of blocks is.
+    """
+    return int.from_bytes(blake2s(name.encode(), digest_size=8, key=key).digest())
+
+
+def blocks_max(nodes: int, nodes_max: int) -> int:
+    return 2 * -(-nodes // nodes_max) + BLOCKS_BESIDE_NODES_MAX
+
+
+def blocks_needed(hashes: Sequence[int], nodes_max: int) -> int:
+    """The least number of blocks of which none has more than nodes_max of these nodes; blocks_max where none is."""
+    most = blocks_max(len(hashes), nodes_max)
+    for count in range(max(1, -(-len(hashes) // nodes_max)), most):
         sizes = [0] * count
-        for name in names:
-            sizes[block_of(name, count)] += 1
+        for number in hashes:
+            sizes[number % count] += 1
         if max(sizes) <= nodes_max:
             return count
-        count += 1
+    return most
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +100,7 @@ class Stream:
         self._api_server = ""
         self._as_of_offset = epoch
         self._blocks_min = blocks_min
+        self._hash_key = hash_key(cluster, epoch)
         self._too_heavy = False
 
     @property
@@ -86,23 +110,31 @@ class Stream:
     @property
     def outgrown(self) -> bool:
         """A block has more nodes or bytes than a record should: a new epoch with more blocks is needed."""
-        return self._too_heavy or any(len(block.rows) > self._settings.block_nodes_max for block in self._blocks)
+        most = self._settings.block_nodes_max
+        return self.may_split and (self._too_heavy or any(len(block.rows) > most for block in self._blocks))
+
+    @property
+    def may_split(self) -> bool:
+        """Whether the cluster may have more blocks. Else what does not fit is as if no record held it."""
+        return self.count < self._blocks_max()
 
     @property
     def blocks_wanted(self) -> int:
         """The least number of blocks of the next epoch."""
-        return 2 * self.count if self._too_heavy else 1
+        return min(2 * self.count, self._blocks_max()) if self._too_heavy else 1
 
     def begin(self, whole: Changes) -> None:
         """The state that the epoch starts with; whole records of it are due at once."""
         assert not self.begun
         self.begun = True
-        needed = blocks_needed([row.name for row in whole.rows], self._settings.block_nodes_max)
-        self._blocks += [_Block() for _ in range(1, max(needed, self._blocks_min))]
+        nodes_max = self._settings.block_nodes_max
+        needed = blocks_needed([self._hash(row.name) for row in whole.rows], nodes_max)
+        count = min(max(needed, self._blocks_min), blocks_max(len(whole.rows), nodes_max))
+        self._blocks += [_Block() for _ in range(1, count)]
         for block in self._blocks:
             block.full_wanted = True
         for row in whole.rows:
-            self._blocks[block_of(row.name, self.count)].rows[row.name] = row
+            self._blocks[self._index(row.name)].rows[row.name] = row
         self._facts = {_key(facts): facts for facts in whole.facts}
         self._namespaces = {entry.name: entry for entry in whole.namespaces}
         self._api_server = whole.api_server
@@ -115,12 +147,12 @@ class Stream:
         rows: list[list[NodeRow]] = [[] for _ in self._blocks]
         removed: list[list[str]] = [[] for _ in self._blocks]
         for row in changes.rows:
-            index = block_of(row.name, self.count)
+            index = self._index(row.name)
             if self._blocks[index].rows.get(row.name) != row:
                 self._blocks[index].rows[row.name] = row
                 rows[index].append(row)
         for name in changes.removed:
-            index = block_of(name, self.count)
+            index = self._index(name)
             if self._blocks[index].rows.pop(name, None) is not None:
                 removed[index].append(name)
         facts = [entry for entry in changes.facts if self._facts.get(_key(entry)) != entry]
@@ -129,9 +161,13 @@ class Stream:
         yield from self._namespace_changes(changes, sign)
         for index in range(1, self.count):
             if rows[index] or removed[index]:
-                yield self._record(index, rows[index], sign, removed[index])
+                *earlier, last = _pieces(rows[index])
+                yield from (self._record(index, piece, sign, ()) for piece in earlier)
+                yield self._record(index, last, sign, removed[index])
         if not (rows[FACTS_BLOCK] or removed[FACTS_BLOCK] or facts or gone):
             return
+        *earlier, rows[FACTS_BLOCK] = _pieces(rows[FACTS_BLOCK])
+        yield from (self._record(FACTS_BLOCK, piece, sign, ()) for piece in earlier)
         most = self._settings.facts_per_record_max
         yield self._record(FACTS_BLOCK, rows[FACTS_BLOCK], sign, removed[FACTS_BLOCK], facts[:most], gone[:most])
         for start in range(most, max(len(facts), len(gone)), most):
@@ -165,10 +201,14 @@ class Stream:
         ]
 
     def full(self, index: int, now: float) -> CapacityReported | None:
-        """The whole block; None when it has become too heavy for a record."""
+        """The whole block; None when it has become too heavy for a record, and there may be more blocks.
+
+        Raises TooManyAmounts. One that is too heavy where there may be no more is for the log to take or to refuse.
+        """
         block = self._blocks[index]
-        columns = self._pack(columns_of([block.rows[name] for name in sorted(block.rows)]))
-        if len(columns) > self._settings.block_bytes_max and len(block.rows) > 1:
+        rows = [block.rows[name] for name in sorted(block.rows)]
+        columns = self._packed(index, rows)
+        if columns is None or (len(columns) > self._settings.block_bytes_max and len(rows) > 1 and self.may_split):
             self._too_heavy = True
             return None
         facts = tuple(self._facts[key] for key in sorted(self._facts)) if index == FACTS_BLOCK else ()
@@ -203,6 +243,24 @@ class Stream:
     def acknowledged(self, offset: int) -> None:
         """A change of this cluster stands there: who reads a whole record from now on goes on behind it."""
         self._as_of_offset = max(self._as_of_offset, offset + 1)
+
+    def _blocks_max(self) -> int:
+        return blocks_max(sum(len(block.rows) for block in self._blocks), self._settings.block_nodes_max)
+
+    def _hash(self, name: str) -> int:
+        return hash_of(name, self._hash_key)
+
+    def _index(self, name: str) -> int:
+        return self._hash(name) % self.count
+
+    def _packed(self, index: int, rows: Sequence[NodeRow]) -> bytes | None:
+        """None where these are too many amounts, and there may be more blocks."""
+        if len(_pieces(rows)) == 1:
+            return self._pack(columns_of(rows))
+        if self.may_split:
+            return None
+        what = f"CapacityReported {self.cluster}/{index}: amounts of {len(rows)} nodes"
+        raise TooManyAmounts(f"{what}: expected at most {AMOUNTS_MAX} by nodes and resources")
 
     def _record(
         self,
@@ -242,6 +300,19 @@ class Stream:
 def is_heartbeat(event: CapacityChanged) -> bool:
     said = event.columns or event.removed or event.facts or event.facts_removed
     return not (said or event.namespaces or event.namespaces_removed)
+
+
+def _pieces(rows: Sequence[NodeRow]) -> list[list[NodeRow]]:
+    """In their order, of at most AMOUNTS_MAX each or of one row; one empty piece of none."""
+    pieces: list[list[NodeRow]] = [[]]
+    names: set[str] = set()
+    for row in rows:
+        names.update(row.allocatable, row.requested)
+        if pieces[-1] and len(names) * (len(pieces[-1]) + 1) > AMOUNTS_MAX:
+            pieces.append([])
+            names = {*row.allocatable, *row.requested}
+        pieces[-1].append(row)
+    return pieces
 
 
 def _weight(event: CapacityChanged) -> int:
