@@ -5,10 +5,14 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from spillway.kubernetes import objects
-from spillway.model import LabelSet, Taint
+from spillway.lending_marks import LENDING, LENT, RECALLED, node_state
+from spillway.model import NODE_LENT, NODE_OWNED, LabelSet, Taint
 from spillway.troubles import NO_TROUBLE, Trouble, TroubleCode
 
 INT64_MAX = 2**63 - 1
+CHARACTERS_MAX = 128 * 1024
+"""Of all labels, taints and names of resources of one node, which has some hundred of them. What says more is closed:
+two such nodes in one block are still less than a record takes."""
 
 
 class NodeFacts(NamedTuple):
@@ -22,10 +26,14 @@ class NodeFacts(NamedTuple):
 
 @dataclass(slots=True)
 class Doubt:
-    """A list that lacked more than half of the nodes: kept apart until it is confirmed or takes itself back."""
+    """A list that lacked more than half of the nodes: kept apart until it is confirmed or takes itself back.
+
+    lost: how many of the nodes that we hold true are not in it.
+    """
 
     nodes: dict[str, NodeFacts]
     since: float
+    lost: int
     agreed: int = 0
 
 
@@ -48,24 +56,25 @@ class NodeTable:
     def trouble(self) -> Trouble:
         if self.doubt is None:
             return NO_TROUBLE
-        lost = len(self.nodes.keys() - self.doubt.nodes.keys())
-        why = f"the list of nodes lost {lost} of {len(self.nodes)}; not believed yet"
+        why = f"the list of nodes lost {self.doubt.lost} of {len(self.nodes)}; not believed yet"
         return Trouble(TroubleCode.NODES_DOUBTED, why)
 
     def listed(self, nodes: Iterable[objects.Node], now: float) -> None:
         found = {node.metadata.name: read_node(node) for node in nodes}
-        if not self._lost_most(found):
+        lost = len(self.nodes.keys() - found.keys())
+        if not self._lost_most(lost):
             self._accept(found)
         elif self.doubt is None:
-            self.doubt = Doubt(found, now)
+            self.doubt = Doubt(found, now, lost)
         else:
-            self.doubt.nodes = found
+            self.doubt.nodes, self.doubt.lost = found, lost
 
     def upsert(self, node: objects.Node) -> None:
         name, facts = node.metadata.name, read_node(node)
         if self.doubt is not None:
+            self.doubt.lost -= name in self.nodes and name not in self.doubt.nodes
             self.doubt.nodes[name] = facts
-            if not self._lost_most(self.doubt.nodes):
+            if not self._lost_most(self.doubt.lost):
                 self._accept(self.doubt.nodes)
         elif self.nodes.get(name) != facts:
             self.nodes[name] = facts
@@ -73,7 +82,7 @@ class NodeTable:
 
     def remove(self, name: str) -> None:
         if self.doubt is not None:
-            self.doubt.nodes.pop(name, None)
+            self.doubt.lost += self.doubt.nodes.pop(name, None) is not None and name in self.nodes
         elif self.nodes.pop(name, None) is not None:
             self.dirty.add(name)
 
@@ -88,8 +97,8 @@ class NodeTable:
         if doubt.agreed >= self._confirm_probes and now - doubt.since >= self._confirm_seconds:
             self._accept(doubt.nodes)
 
-    def _lost_most(self, found: dict[str, NodeFacts]) -> bool:
-        return 2 * len(self.nodes.keys() - found.keys()) > len(self.nodes)
+    def _lost_most(self, lost: int) -> bool:
+        return 2 * lost > len(self.nodes)
 
     def _accept(self, found: dict[str, NodeFacts]) -> None:
         known, self.nodes, self.doubt = self.nodes, found, None
@@ -97,13 +106,28 @@ class NodeTable:
 
 
 def read_node(node: objects.Node) -> NodeFacts:
-    taints = sorted((taint.key, taint.value, taint.effect) for taint in node.spec.taints)
+    """A node that says more of itself than CHARACTERS_MAX offers nothing, as one whose pods cannot be read."""
+    taints = tuple(Taint(*one) for one in sorted((one.key, one.value, one.effect) for one in node.spec.taints))
+    if _characters(node) > CHARACTERS_MAX:
+        return NodeFacts((), (), _of_lending(taints), unschedulable=True)
     return NodeFacts(
         allocatable=_amounts(node.status.allocatable),
         labels=tuple(sorted(node.metadata.labels.items())),
-        taints=tuple(Taint(*taint) for taint in taints),
+        taints=taints,
         unschedulable=node.spec.unschedulable,
     )
+
+
+def _characters(node: objects.Node) -> int:
+    said = sum(len(key) + len(value) for key, value in node.metadata.labels.items())
+    said += sum(len(one.key) + len(one.value) + len(one.effect) for one in node.spec.taints)
+    return said + sum(map(len, node.status.allocatable))
+
+
+def _of_lending(taints: tuple[Taint, ...]) -> tuple[Taint, ...]:
+    """Whose the node is stays known."""
+    state = node_state(taints)
+    return () if state == NODE_OWNED else (Taint(LENDING, LENT if state == NODE_LENT else RECALLED, "NoSchedule"),)
 
 
 def _amounts(quantities: dict[str, objects.Quantity]) -> tuple[tuple[str, int], ...]:
