@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spillway.clusters.answers import SAID_CHARACTERS_MAX, BadLine, Bookmark, Lines, page_decoder, read_status
+from spillway.kubernetes import objects
 from spillway.kubernetes.objects import (
     DEPLOYMENTS,
     NODES,
@@ -269,6 +270,40 @@ def test_what_a_pod_that_is_resized_in_place_holds(
 @pytest.mark.parametrize(("spec", "expected"), POD_REQUESTS.values(), ids=POD_REQUESTS)
 def test_what_a_pod_requests(spec: dict[str, Any], expected: dict[str, int]) -> None:
     assert pod_requests(msgspec.convert(spec, PodSpec)) == expected
+
+
+@given(
+    st.lists(
+        st.tuples(st.booleans(), st.dictionaries(st.sampled_from("abc"), st.integers(-3, 3), max_size=2)), max_size=8
+    )
+)
+def test_init_containers_are_summed_as_one_after_the_other(inits: list[tuple[bool, dict[str, int]]]) -> None:
+    """The sum as the scheduler makes it: each start has beside it all sidecars that were started before."""
+    sidecars: dict[str, int] = {}
+    highest: dict[str, int] = {}
+    for is_sidecar, asked in inits:
+        running = {name: sidecars.get(name, 0) + asked.get(name, 0) for name in (*sidecars, *asked)}
+        sidecars = running if is_sidecar else sidecars
+        highest = {name: max(highest.get(name, amount), amount) for name, amount in running.items()} | {
+            name: amount for name, amount in highest.items() if name not in running
+        }
+    expected = {name: max(sidecars.get(name, amount), amount) for name, amount in highest.items()}
+    spec = [(sidecar if is_sidecar else container)(**asked) for is_sidecar, asked in inits]
+    assert pod_requests(msgspec.convert({"containers": [], "initContainers": spec}, PodSpec)) == expected
+
+
+def test_a_sidecar_is_not_compared_with_all_resources_before_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """10,000, each with a resource of its own, were 50 million comparisons, 4.7 s of whoever reads the pod."""
+    compared = []
+    raise_to = objects._raise_to
+    monkeypatch.setattr(objects, "_raise_to", lambda into, floor: (compared.append(len(floor)), raise_to(into, floor)))
+    inits = [
+        (container if number % 2 else sidecar)() | {"resources": {"requests": {f"example.com/{number}": "1"}}}
+        for number in range(100)
+    ]
+    found = pod_requests(msgspec.convert({"containers": [], "initContainers": inits}, PodSpec))
+    assert found == {f"example.com/{number}": 1 for number in range(100)}
+    assert sum(compared) <= 200
 
 
 def with_ports(*ports: dict[str, Any], **more: Any) -> dict[str, Any]:

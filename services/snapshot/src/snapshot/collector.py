@@ -181,8 +181,10 @@ class Collector:
         batches = follow(kind, label_selector=selector)
         try:
             async for batch in batches:
-                for change in batch:
+                for number, change in enumerate(batch, 1):
                     await self._apply(kind, change)
+                    if number % self._settings.list_step_objects == 0:
+                        await asyncio.sleep(0)
                 self._heard.set()
                 if self.core.age.all_listed:
                     self._lists_settled.set()

@@ -53,7 +53,9 @@ class Settings(ClusterTurnSettings):
 
     lists_at_once: int = setting(4, "clusters whose first lists are read at one time")
     list_slot_seconds: float = setting(10.0, "seconds after which a slow first list no longer holds others up")
-    list_step_objects: int = setting(500, "objects of a page of a list that are applied before others have their turn")
+    list_step_objects: int = setting(
+        500, "objects of a list, or changes, that are applied before others have their turn"
+    )
     connect_first_seconds: float = setting(0.5, "first pause, in seconds, after a failed connect; doubles each time")
     connect_longest_seconds: float = setting(30.0, "longest of these pauses, in seconds")
     ignored_pod_labels: tuple[str, ...] = setting(

@@ -390,11 +390,10 @@ def pod_requests(spec: PodSpec, status: PodStatus | None = None) -> dict[str, in
             own = _effective(container, running)
             _add(nanos, own)
             _add(sidecars, own)
-            _raise_to(highest, sidecars)
+            _raise_to(highest, {name: sidecars[name] for name in own})  # What it does not ask for is as it was.
         else:
             own = _total((container.resources.requests,))
-            _add(own, sidecars)
-            _raise_to(highest, own)
+            _raise_to(highest, {name: amount + sidecars.get(name, 0) for name, amount in own.items()})
     _raise_to(nanos, highest)
     if spec.resources is not None:
         _replace_with_own_of_pod(nanos, spec.resources, running)

@@ -31,12 +31,16 @@ class NamespaceTable:
         self.api_server = ""
         self._labels: dict[str, LabelSet] = {}
         self._name_by_uid: dict[str, str] = {}
+        self._uids_by_name: dict[str, set[str]] = {}
         self._quotas: dict[str, _Placed] = {}
         self._uids_by_namespace: dict[str, set[str]] = {}
 
     def upsert(self, item: objects.AnyObject) -> None:
+        if self._name_by_uid.get(item.metadata.uid, item.metadata.name) != item.metadata.name:
+            self.remove(item.metadata.uid)
         labels = tuple(sorted(entry for entry in item.metadata.labels.items() if entry[0] != NAME_LABEL))
         self._name_by_uid[item.metadata.uid] = item.metadata.name
+        self._uids_by_name.setdefault(item.metadata.name, set()).add(item.metadata.uid)
         if item.metadata.name == SYSTEM_NAMESPACE and self.api_server != item.metadata.uid:
             self.api_server = item.metadata.uid
             self.dirty.add(SYSTEM_NAMESPACE)
@@ -48,7 +52,11 @@ class NamespaceTable:
         name = self._name_by_uid.pop(uid, None)
         if uid == self.api_server:
             self.api_server = ""
-        if name is not None and name not in self._name_by_uid.values():
+        if name is None:
+            return
+        self._uids_by_name[name].discard(uid)
+        if not self._uids_by_name[name]:
+            del self._uids_by_name[name]
             self._labels.pop(name, None)
             self.dirty.add(name)
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from snapshot.core.interned import Interned
+from snapshot.core.pod_bounds import asks_for_too_much, has_too_many_containers
 from snapshot.core.waiting_shape import waiting_shape
 from spillway.kubernetes import objects
 from spillway.kubernetes.pod_terms import apart_terms
@@ -207,8 +208,8 @@ class Pods:
 
 def requests_of(pod: objects.Pod) -> tuple[bool, Amounts]:
     """Whether they could not be read, and what the pod holds of its node, its own place included."""
-    amounts = objects.known_requests(pod.spec, pod.status)
-    if amounts is None:
+    amounts = None if has_too_many_containers(pod.spec) else objects.known_requests(pod.spec, pod.status)
+    if amounts is None or asks_for_too_much(amounts):
         return True, (("pods", 1),)
     return False, tuple(sorted((name, amount) for name, amount in {**amounts, "pods": 1}.items() if amount > 0))
 

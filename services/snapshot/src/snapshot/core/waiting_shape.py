@@ -5,6 +5,7 @@ from typing import Any
 
 import msgspec
 
+from snapshot.core.pod_bounds import asks_for_too_much, has_too_many_containers
 from spillway.api import RequestError
 from spillway.kubernetes import objects
 from spillway.kubernetes.pod_shape import bare, shape_of
@@ -13,13 +14,15 @@ from spillway.model import Shape
 
 def waiting_shape(pod: objects.Pod) -> Shape | None:
     """None where it cannot be read."""
+    if has_too_many_containers(pod.spec):
+        return None
     spec = _without_nulls(msgspec.json.decode(msgspec.json.encode(pod.spec)))
     template = {"metadata": {"labels": pod.metadata.labels}, "spec": spec}
     try:
         shape = bare(shape_of(template, pod.metadata.namespace, "pod"))
     except RequestError:
         return None
-    return replace(shape, template="")
+    return None if asks_for_too_much(shape.requests) else replace(shape, template="")
 
 
 def _without_nulls(value: Any) -> Any:
