@@ -92,9 +92,11 @@ class Objects:
         return _decoded(RESOURCE_QUOTAS, {"metadata": metadata, "spec": spec, "status": {"used": used}})
 
     @staticmethod
-    def replicaset(uid: str, deployment: str = "d1") -> Any:
+    def replicaset(uid: str, deployment: str = "d1", namespace: str = "default") -> Any:
         owner = {"kind": "Deployment", "name": deployment, "uid": deployment, "controller": True}
-        return _decoded(REPLICASETS, {"metadata": {"name": uid, "uid": uid, "ownerReferences": [owner]}})
+        return _decoded(
+            REPLICASETS, {"metadata": {"name": uid, "namespace": namespace, "uid": uid, "ownerReferences": [owner]}}
+        )
 
     @staticmethod
     def deployment(uid: str = "d1", name: str = "web", version: str = "7.3", **more: Any) -> Any:

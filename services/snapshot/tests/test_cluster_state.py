@@ -474,4 +474,4 @@ def test_a_pod_is_its_controllers_whoever_else_owns_it(state: ClusterState, obje
     references = [other, *found.metadata.owner_references]
     metadata = msgspec.structs.replace(found.metadata, owner_references=references)
     state.upserted(PODS, msgspec.structs.replace(found, metadata=metadata))
-    assert state.pods.counted == {"r1": {"h1": 1}}
+    assert state.pods.counted == {("default", "r1"): {"h1": 1}}

@@ -14,7 +14,7 @@ from snapshot.core.pod_bounds import CONTAINERS_MAX, RESOURCES_MAX
 from snapshot.settings import Settings
 from spillway.clusters.api import Upserted
 from spillway.events import ClusterJoined
-from spillway.kubernetes.objects import NAMESPACES, NODES, PODS
+from spillway.kubernetes.objects import DEPLOYMENTS, NAMESPACES, NODES, PODS, REPLICASETS
 from spillway.local_bus import LocalBroker, LocalBus
 from spillway.running.cluster_turns import Turn
 
@@ -47,6 +47,25 @@ def test_a_namespace_that_is_made_anew_under_its_name_stays(state: ClusterState,
     assert [one.labels for one in state.take_changes().namespaces] == [(("k", "new"),)]
     state.removed(NAMESPACES, new)
     assert state.take_changes().namespaces_removed == ("n1",)
+
+
+def test_an_owner_counts_only_in_its_namespace(state: ClusterState, objects: Any) -> None:
+    """Whoever may make pods anywhere may name any owner: its pods were counted, sampled and waited as another's."""
+    state.upserted(DEPLOYMENTS, objects.deployment())
+    state.upserted(REPLICASETS, objects.replicaset("r1"))
+    state.upserted(REPLICASETS, objects.replicaset("r2", namespace="attacker"))  # Names the same Deployment.
+    state.upserted(PODS, objects.pod("p1", "n1", owner="r1"))
+    for number, owner in enumerate(("r1", "r2", "d1")):
+        state.upserted(PODS, objects.pod(f"x{number}", "n1", owner=owner, namespace="attacker"))
+        state.upserted(PODS, objects.pod(f"y{number}", said="no room", owner=owner, namespace="attacker"))
+    (facts,) = state.take_changes().facts
+    assert facts.counted == (("h1", 1),)
+    assert [one.name for one in state.details.of_owners(state.workloads.owners(("default", "web")))] == ["p1"]
+    assert {(name, group.workload) for name, group in state.groups().items()} == {
+        (f"ReplicaSet/attacker/{owner}", "") for owner in ("r1", "r2", "d1")
+    }
+    state.removed(REPLICASETS, objects.replicaset("r2", namespace="attacker"))
+    assert not state.workloads.dirty
 
 
 MANY_CONTAINERS = {"initContainers": [{"name": "c", "restartPolicy": "Always"}] * CONTAINERS_MAX}

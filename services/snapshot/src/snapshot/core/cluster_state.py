@@ -168,7 +168,7 @@ class ClusterState:
     def take_changes(self) -> Changes:
         """What is different since this was last asked."""
         names = self.nodes.dirty | self.pods.dirty_nodes
-        owned = (self.workloads.workload_of(uid) for uid in self.pods.dirty_owners)
+        owned = (self.workloads.workload_of(owner) for owner in self.pods.dirty_owners)
         keys = self.workloads.dirty | {key for key in owned if key is not None}
         self._groups_changed = self._groups_changed or self.pods.waiting_changed or bool(self.workloads.dirty)
         for dirty in (self.nodes.dirty, self.pods.dirty_nodes, self.pods.dirty_owners, self.workloads.dirty):
@@ -254,7 +254,7 @@ class ClusterState:
         }
 
     def _group_of(self, owner: Owner) -> tuple[str, str]:
-        key = self.workloads.workload_of(owner.uid)
+        key = self.workloads.workload_of(owner.key)
         if key is not None:
             workload = "/".join(key)
             return workload, workload

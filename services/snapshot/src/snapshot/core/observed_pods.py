@@ -143,7 +143,7 @@ class ObservedPods:
     def _join(self) -> None:
         """From owners of pods to their workloads, as far as these are known and have a policy."""
         changed = self._workloads.moved | {
-            key for uid in self._details.dirty_owners if (key := self._workloads.workload_of(uid)) is not None
+            key for owner in self._details.dirty_owners if (key := self._workloads.workload_of(owner)) is not None
         }
         self._workloads.moved.clear()
         self._details.dirty_owners.clear()

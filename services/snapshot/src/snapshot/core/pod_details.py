@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from snapshot.core.workloads import OwnerKey
 from spillway.events_scaling import ContainerRequests, PodRequests
 from spillway.kubernetes import objects
 from spillway.kubernetes.pod_metrics import unix_ms
@@ -26,24 +27,23 @@ class PodDetail(NamedTuple):
 
 
 class PodDetails:
-    """dirty_owners: uids of ReplicaSets, StatefulSets and Jobs whose pods changed since the reader cleared it."""
+    """dirty_owners: ReplicaSets, StatefulSets and Jobs whose pods changed since the reader cleared it."""
 
     def __init__(self) -> None:
-        self.dirty_owners: set[str] = set()
-        self._owner_by_pod: dict[str, str] = {}
-        self._by_owner: dict[str, dict[str, PodDetail]] = {}
-        self._requests_by_owner: dict[str, tuple[_Asked, PodRequests]] = {}
+        self.dirty_owners: set[OwnerKey] = set()
+        self._owner_by_pod: dict[str, OwnerKey] = {}
+        self._by_owner: dict[OwnerKey, dict[str, PodDetail]] = {}
+        self._requests_by_owner: dict[OwnerKey, tuple[_Asked, PodRequests]] = {}
 
-    def of_owners(self, owner_uids: Iterable[str]) -> list[PodDetail]:
+    def of_owners(self, owners: Iterable[OwnerKey]) -> list[PodDetail]:
         """Their pods, by name."""
-        return sorted(detail for uid in owner_uids for detail in self._by_owner.get(uid, {}).values())
+        return sorted(detail for owner in owners for detail in self._by_owner.get(owner, {}).values())
 
     def upsert(self, pod: objects.Pod) -> None:
-        uid, owner = pod.metadata.uid, _owner_uid(pod.metadata)
-        known_owner = self._owner_by_pod.get(uid, "")
-        if known_owner and known_owner != owner:
+        uid, owner = pod.metadata.uid, _owner(pod.metadata)
+        if self._owner_by_pod.get(uid, owner) != owner:
             self.remove(uid)
-        if not owner:
+        if owner is None:
             return
         pods = self._by_owner.setdefault(owner, {})
         found = _read(pod, self._requests(owner, pod.spec))
@@ -54,8 +54,8 @@ class PodDetails:
         self.dirty_owners.add(owner)
 
     def remove(self, uid: str) -> None:
-        owner = self._owner_by_pod.pop(uid, "")
-        if not owner:
+        owner = self._owner_by_pod.pop(uid, None)
+        if owner is None:
             return
         pods = self._by_owner[owner]
         del pods[uid]
@@ -68,7 +68,7 @@ class PodDetails:
         for uid in [uid for uid in self._owner_by_pod if uid not in uids]:
             self.remove(uid)
 
-    def _requests(self, owner: str, spec: objects.PodSpec) -> PodRequests:
+    def _requests(self, owner: OwnerKey, spec: objects.PodSpec) -> PodRequests:
         """Read once for pods of one owner that ask alike, as nearly all do, and kept once."""
         asked = spec.containers, spec.init_containers, spec.resources
         known = self._requests_by_owner.get(owner)
@@ -77,8 +77,9 @@ class PodDetails:
         return known[1]
 
 
-def _owner_uid(metadata: objects.Meta) -> str:
-    return next((one.uid for one in metadata.owner_references if one.controller and one.kind in CONTROLLERS), "")
+def _owner(metadata: objects.Meta) -> OwnerKey | None:
+    references = (one for one in metadata.owner_references if one.controller and one.kind in CONTROLLERS)
+    return next(((metadata.namespace, one.uid) for one in references), None)
 
 
 def _read(pod: objects.Pod, requests: PodRequests) -> PodDetail:

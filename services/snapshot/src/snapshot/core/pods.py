@@ -8,6 +8,7 @@ from typing import NamedTuple
 from snapshot.core.interned import Interned
 from snapshot.core.pod_bounds import asks_for_too_much, has_too_many_containers
 from snapshot.core.waiting_shape import waiting_shape
+from snapshot.core.workloads import OwnerKey
 from spillway.kubernetes import objects
 from spillway.kubernetes.pod_terms import apart_terms
 from spillway.lending_marks import POD_NAMESPACE_PREFIX, digest
@@ -32,6 +33,10 @@ class Owner(NamedTuple):
     namespace: str
     name: str
     uid: str
+
+    @property
+    def key(self) -> OwnerKey:
+        return self.namespace, self.uid
 
 
 class PodFacts(NamedTuple):
@@ -81,16 +86,16 @@ class Load:
 class Pods:
     """Readers take what they need; only upsert, remove and retain change anything.
 
-    dirty_nodes, dirty_owners (uids): changed since the reader cleared them. waiting_changed: the same for waiting.
+    dirty_nodes, dirty_owners: changed since the reader cleared them. waiting_changed: the same for waiting.
     """
 
     def __init__(self, ignored_labels: Iterable[str], reason_characters_max: int) -> None:
         self.loads: dict[str, Load] = {}
-        self.counted: dict[str, dict[str, int]] = {}
+        self.counted: dict[OwnerKey, dict[str, int]] = {}
         self.waiting: dict[Owner, dict[str, int]] = {}
         self.waiting_shapes: dict[Owner, dict[Shape | None, int]] = {}
         self.dirty_nodes: set[str] = set()
-        self.dirty_owners: set[str] = set()
+        self.dirty_owners: set[OwnerKey] = set()
         self.waiting_changed = False
         self._ignored = frozenset(ignored_labels)
         self._reason_characters_max = reason_characters_max
@@ -142,10 +147,11 @@ class Pods:
         if pod.holds:
             self._load(pod, sign)
         if pod.counts:
-            _count(self.counted.setdefault(pod.owner.uid, {}), pod.template_hash, sign)
-            if not self.counted[pod.owner.uid]:
-                del self.counted[pod.owner.uid]
-            self.dirty_owners.add(pod.owner.uid)
+            owner = pod.owner.key
+            _count(self.counted.setdefault(owner, {}), pod.template_hash, sign)
+            if not self.counted[owner]:
+                del self.counted[owner]
+            self.dirty_owners.add(owner)
         if pod.waiting:
             _count(self.waiting.setdefault(pod.owner, {}), pod.waiting, sign)
             _count(self.waiting_shapes.setdefault(pod.owner, {}), pod.shape, sign)

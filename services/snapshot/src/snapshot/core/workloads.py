@@ -13,6 +13,8 @@ PLACEMENT_ANNOTATION = "spillway.io/placement"
 Workload = objects.Deployment | objects.StatefulSet | objects.Job
 WorkloadKey = tuple[str, str]
 """Namespace and name."""
+OwnerKey = tuple[str, str]
+"""Namespace and uid of what owns pods. Anybody may name an owner in another namespace; that owns nothing."""
 
 
 class ObjectFacts(NamedTuple):
@@ -42,13 +44,14 @@ class WorkloadTable:
         self._objects: dict[str, ObjectFacts] = {}
         self._uids_by_kind: dict[Kind, set[str]] = {}
         self._uid_by_key: dict[WorkloadKey, str] = {}
-        self._deployment_by_replicaset: dict[str, str] = {}
-        self._replicasets_by_deployment: dict[str, set[str]] = {}
+        self._deployment_by_replicaset: dict[str, OwnerKey] = {}
+        self._replicasets_by_deployment: dict[OwnerKey, set[str]] = {}
 
-    def workload_of(self, owner_uid: str) -> WorkloadKey | None:
+    def workload_of(self, owner: OwnerKey) -> WorkloadKey | None:
         """The workload of ours that owns the pods of this ReplicaSet, StatefulSet or Job, as far as all are known."""
-        found = self._objects.get(self._deployment_by_replicaset.get(owner_uid, owner_uid))
-        return (found.namespace, found.name) if found else None
+        namespace, uid = self._deployment_by_replicaset.get(owner[1], owner)
+        found = self._objects.get(uid)
+        return (found.namespace, found.name) if found and owner[0] == namespace == found.namespace else None
 
     def keys(self) -> Iterable[WorkloadKey]:
         return self._uid_by_key
@@ -56,13 +59,13 @@ class WorkloadTable:
     def has(self, key: WorkloadKey) -> bool:
         return key in self._uid_by_key
 
-    def owners(self, key: WorkloadKey) -> tuple[str, ...]:
-        """uids of what may own the workload's pods: itself and its ReplicaSets."""
-        uid = self._uid_by_key[key]
-        return (uid, *self._replicasets_by_deployment.get(uid, ()))
+    def owners(self, key: WorkloadKey) -> tuple[OwnerKey, ...]:
+        """What may own the workload's pods: itself and its ReplicaSets."""
+        namespace, uid = key[0], self._uid_by_key[key]
+        return tuple((namespace, one) for one in (uid, *self._replicasets_by_deployment.get((namespace, uid), ())))
 
-    def facts(self, key: WorkloadKey, counted: Mapping[str, Mapping[str, int]]) -> WorkloadFacts | None:
-        """counted: pods by their owner's uid and template hash."""
+    def facts(self, key: WorkloadKey, counted: Mapping[OwnerKey, Mapping[str, int]]) -> WorkloadFacts | None:
+        """counted: pods by their owner and template hash."""
         uid = self._uid_by_key.get(key)
         if uid is None:
             return None
@@ -105,31 +108,32 @@ class WorkloadTable:
         uid = replicaset.metadata.uid
         owners = (one for one in replicaset.metadata.owner_references if one.controller and one.kind == "Deployment")
         owner = next(owners, None)
-        if owner is None:
+        deployment = None if owner is None else (replicaset.metadata.namespace, owner.uid)
+        if deployment is None:
             self.remove_replicaset(uid)
-        elif self._deployment_by_replicaset.get(uid) != owner.uid:
+        elif self._deployment_by_replicaset.get(uid) != deployment:
             self.remove_replicaset(uid)
-            self._deployment_by_replicaset[uid] = owner.uid
-            self._replicasets_by_deployment.setdefault(owner.uid, set()).add(uid)
-            self._mark(owner.uid)
+            self._deployment_by_replicaset[uid] = deployment
+            self._replicasets_by_deployment.setdefault(deployment, set()).add(uid)
+            self._mark(deployment)
 
     def remove_replicaset(self, uid: str) -> None:
-        deployment_uid = self._deployment_by_replicaset.pop(uid, None)
-        if deployment_uid is None:
+        deployment = self._deployment_by_replicaset.pop(uid, None)
+        if deployment is None:
             return
-        siblings = self._replicasets_by_deployment[deployment_uid]
+        siblings = self._replicasets_by_deployment[deployment]
         siblings.discard(uid)
         if not siblings:
-            del self._replicasets_by_deployment[deployment_uid]
-        self._mark(deployment_uid)
+            del self._replicasets_by_deployment[deployment]
+        self._mark(deployment)
 
     def retain_replicasets(self, uids: frozenset[str]) -> None:
         for uid in [uid for uid in self._deployment_by_replicaset if uid not in uids]:
             self.remove_replicaset(uid)
 
-    def _mark(self, deployment_uid: str) -> None:
-        facts = self._objects.get(deployment_uid)
-        if facts is not None:
+    def _mark(self, deployment: OwnerKey) -> None:
+        facts = self._objects.get(deployment[1])
+        if facts is not None and facts.namespace == deployment[0]:
             self._note((facts.namespace, facts.name))
 
     def _note(self, key: WorkloadKey) -> None:
