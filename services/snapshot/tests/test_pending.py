@@ -4,8 +4,9 @@ from typing import Any
 
 import pytest
 
-from snapshot.core.cluster_state import Group
+from snapshot.core import pending as pendings
 from snapshot.core.pending import Pending
+from snapshot.core.waiting_groups import Group
 from snapshot.settings import Settings
 from spillway.addresses import Tombstone, pending_address
 from spillway.events import PodsScheduled, PodsUnschedulable
@@ -78,3 +79,16 @@ def test_what_nobody_knows_to_be_in_the_log_is_said_again(pending: Pending) -> N
     pending.unsure("of/another/owner")
     assert [type(event) for event in take(pending, 1.0)] == [PodsUnschedulable, PodsScheduled]
     assert take(pending, 2.0) == []
+
+
+def test_groups_that_come_and_go_leave_a_bounded_number_of_keys(
+    pending: Pending, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each bare pod is a group, whose key stayed for an hour and was looked at in each turn of the loop."""
+    monkeypatch.setattr(pendings, "SCHEDULED_KEPT_MAX", 2)
+    take(pending, 0.0, {f"a/{number}": Group("", 1, "no room") for number in range(5)})
+    events = take(pending, 1.0, {})
+    assert [event.group for event in events if isinstance(event, PodsScheduled)] == [f"a/{n}" for n in range(5)]
+    assert events[5:] == [Tombstone(pending_address("own-1", f"a/{number}")) for number in range(3)]
+    assert [type(event) for event in take(pending, 3601.0)] == [Tombstone, Tombstone]
+    assert pending.next_due_at() == float("inf")

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Protocol
 
-from snapshot.core.cluster_state import Changes, ClusterState, Group
+from snapshot.core.cluster_state import Changes, ClusterState
+from snapshot.core.waiting_groups import Group
 from snapshot.settings import Settings
 from spillway.kubernetes.objects import DEPLOYMENTS, NODES, PODS, REPLICASETS, Deployment, Manifest
 from spillway.model import Generation

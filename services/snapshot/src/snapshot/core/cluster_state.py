@@ -4,14 +4,15 @@ Each stream is in order, the streams are not in order with each other: a pod may
 ReplicaSet or its workload. So sums are kept by name or uid, and joined when they are read.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
 from snapshot.core.namespaces import NamespaceTable
 from snapshot.core.nodes import INT64_MAX, NodeTable
 from snapshot.core.pod_details import PodDetails
-from snapshot.core.pods import Load, Owner, Pods
+from snapshot.core.pods import Load, Pods
+from snapshot.core.waiting_groups import Group, WaitingGroups
 from snapshot.core.workloads import WorkloadKey, WorkloadTable
 from snapshot.settings import Settings
 from spillway.kubernetes.objects import (
@@ -28,9 +29,7 @@ from spillway.kubernetes.objects import (
     Kind,
 )
 from spillway.lending_marks import node_state
-from spillway.model import NODE_OWNED, LabelSet, NamespaceFacts, NodeRow, PodTable, Shape, WorkloadFacts
-
-T = TypeVar("T")
+from spillway.model import NODE_OWNED, LabelSet, NamespaceFacts, NodeRow, PodTable, WorkloadFacts
 
 WORKLOAD_KINDS = (DEPLOYMENTS, STATEFULSETS, JOBS)
 KINDS = (NODES, PODS, REPLICASETS, *WORKLOAD_KINDS, NAMESPACES, RESOURCE_QUOTAS, VOLUMES, VOLUME_CLAIMS)
@@ -57,19 +56,6 @@ class Changes:
         return bool(found or self.namespaces or self.namespaces_removed)
 
 
-@dataclass(frozen=True, slots=True)
-class Group:
-    """Pods of one controller that the scheduler could not place. workload: namespace/name when it is ours.
-
-    shape: what most of them ask for, where that is known.
-    """
-
-    workload: str
-    pods: int
-    reason: str
-    shape: Shape | None = None
-
-
 class ClusterState:
     def __init__(self, fleet: str, settings: Settings) -> None:
         self.nodes = NodeTable(settings.shrink_confirm_seconds, settings.shrink_confirm_probes)
@@ -77,7 +63,7 @@ class ClusterState:
         self.details = PodDetails()
         self.workloads = WorkloadTable(fleet)
         self.namespaces = NamespaceTable(settings.volume_claims_max)
-        self._groups_changed = False
+        self._groups = WaitingGroups(self.pods, self.workloads)
 
     @property
     def dirty(self) -> bool:
@@ -88,7 +74,7 @@ class ClusterState:
             or pods.dirty_nodes
             or pods.dirty_owners
             or self.workloads.dirty
-            or pods.waiting_changed
+            or pods.dirty_waiting
             or self.namespaces.dirty
         )  # fmt: skip
 
@@ -170,10 +156,9 @@ class ClusterState:
         names = self.nodes.dirty | self.pods.dirty_nodes
         owned = (self.workloads.workload_of(owner) for owner in self.pods.dirty_owners)
         keys = self.workloads.dirty | {key for key in owned if key is not None}
-        self._groups_changed = self._groups_changed or self.pods.waiting_changed or bool(self.workloads.dirty)
+        self._groups.refresh(self.workloads.dirty)
         for dirty in (self.nodes.dirty, self.pods.dirty_nodes, self.pods.dirty_owners, self.workloads.dirty):
             dirty.clear()
-        self.pods.waiting_changed = False
         facts = {key: self.workloads.facts(key, self.pods.counted) for key in sorted(keys)}
         namespaces = {name: self.namespaces.facts(name) for name in sorted(self.namespaces.dirty)}
         self.namespaces.dirty.clear()
@@ -225,47 +210,17 @@ class ClusterState:
 
     def take_groups(self) -> dict[str, Group] | None:
         """The groups of waiting pods; None when they are as they were when this was last asked."""
-        if not self._groups_changed and not self.pods.waiting_changed:
+        self._groups.refresh(self.workloads.dirty)
+        if not self._groups.changed:
             return None
-        self._groups_changed, self.pods.waiting_changed = False, False
-        return self.groups()
+        self._groups.changed = False
+        return self._groups.groups()
 
     def groups(self) -> dict[str, Group]:
-        messages_by_group: dict[str, dict[str, int]] = {}
-        shapes_by_group: dict[str, dict[Shape | None, int]] = {}
-        workload_by_group: dict[str, str] = {}
-        for owner, messages in self.pods.waiting.items():
-            group, workload = self._group_of(owner)
-            workload_by_group[group] = workload
-            total = messages_by_group.setdefault(group, {})
-            for message, pods in messages.items():
-                total[message] = total.get(message, 0) + pods
-            shapes = shapes_by_group.setdefault(group, {})
-            for shape, pods in self.pods.waiting_shapes[owner].items():
-                shapes[shape] = shapes.get(shape, 0) + pods
-        return {
-            group: Group(
-                workload_by_group[group],
-                sum(messages.values()),
-                _commonest(messages),
-                _commonest(shapes_by_group[group]),
-            )
-            for group, messages in messages_by_group.items()
-        }
-
-    def _group_of(self, owner: Owner) -> tuple[str, str]:
-        key = self.workloads.workload_of(owner.key)
-        if key is not None:
-            workload = "/".join(key)
-            return workload, workload
-        return f"{owner.kind}/{owner.namespace}/{owner.name}", ""
+        self._groups.refresh(self.workloads.dirty)
+        return self._groups.groups()
 
 
 def _table_order(entry: tuple[PodTable, int]) -> tuple[str, LabelSet, bool, str]:
     table = entry[0]
     return table.namespace, table.labels, table.terminating, repr(table.apart) if table.apart else ""
-
-
-def _commonest(pods: Mapping[T, int]) -> T:
-    most = max(pods.values())
-    return min((entry for entry, count in pods.items() if count == most), key=repr)

@@ -3,10 +3,13 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from snapshot.core.cluster_state import Group
+from snapshot.core.waiting_groups import Group
 from snapshot.settings import Settings
 from spillway.addresses import Tombstone, pending_address
 from spillway.events import PodsScheduled, PodsUnschedulable
+
+SCHEDULED_KEPT_MAX = 5_000
+"""Groups that no longer wait and whose keys are still there. Of more the first are forgotten before their time."""
 
 PendingEvent = PodsUnschedulable | PodsScheduled | Tombstone
 
@@ -28,6 +31,7 @@ class Pending:
         self._settings = settings
         self._groups: dict[str, Group] = {}
         self._said: dict[str, _Said] = {}
+        self._scheduled: dict[str, None] = {}
         self._shortened: set[str] = set()
         self._sequence = 0
         self._changed = False
@@ -47,6 +51,7 @@ class Pending:
         """A new epoch: everything that waits is said again under it."""
         self._sequence = 0
         self._said = {name: said for name, said in self._said.items() if said.group is not None}
+        self._scheduled.clear()
         for said in self._said.values():
             said.unsure = True
         self._changed = True
@@ -75,17 +80,24 @@ class Pending:
             group, said = self._groups.get(name), self._said.get(name)
             if said is None or said.unsure or now >= self._due_at(name, said):
                 events.append(self._say(name, group, said, epoch, now))
+        while len(self._scheduled) > SCHEDULED_KEPT_MAX:
+            events.append(self._forget(next(iter(self._scheduled))))
         return events
+
+    def _forget(self, name: str) -> Tombstone:
+        del self._said[name], self._scheduled[name]
+        return Tombstone(pending_address(self._cluster, name))
 
     def _say(self, name: str, group: Group | None, said: _Said | None, epoch: int, now: float) -> PendingEvent:
         if group is None and said is not None and said.group is None and not said.unsure:
-            del self._said[name]
-            return Tombstone(pending_address(self._cluster, name))
+            return self._forget(name)
         self._said[name] = _Said(group, now)
         self._sequence += 1
         if group is None:
             self._shortened.discard(name)
+            self._scheduled[name] = None
             return PodsScheduled(self._cluster, name, epoch, self._sequence)
+        self._scheduled.pop(name, None)
         shape = None if name in self._shortened else group.shape
         return PodsUnschedulable(
             self._cluster, name, epoch, self._sequence, group.workload, group.pods, group.reason, shape

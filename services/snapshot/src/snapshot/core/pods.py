@@ -86,7 +86,7 @@ class Load:
 class Pods:
     """Readers take what they need; only upsert, remove and retain change anything.
 
-    dirty_nodes, dirty_owners: changed since the reader cleared them. waiting_changed: the same for waiting.
+    dirty_nodes, dirty_owners: changed since the reader cleared them. dirty_waiting: the same for waiting.
     """
 
     def __init__(self, ignored_labels: Iterable[str], reason_characters_max: int) -> None:
@@ -96,7 +96,7 @@ class Pods:
         self.waiting_shapes: dict[Owner, dict[Shape | None, int]] = {}
         self.dirty_nodes: set[str] = set()
         self.dirty_owners: set[OwnerKey] = set()
-        self.waiting_changed = False
+        self.dirty_waiting: set[Owner] = set()
         self._ignored = frozenset(ignored_labels)
         self._reason_characters_max = reason_characters_max
         self._pods: dict[str, PodFacts] = {}
@@ -157,7 +157,7 @@ class Pods:
             _count(self.waiting_shapes.setdefault(pod.owner, {}), pod.shape, sign)
             if not self.waiting[pod.owner]:
                 del self.waiting[pod.owner], self.waiting_shapes[pod.owner]
-            self.waiting_changed = True
+            self.dirty_waiting.add(pod.owner)
 
     def _load(self, pod: PodFacts, sign: int) -> None:
         load = self.loads.get(pod.node)

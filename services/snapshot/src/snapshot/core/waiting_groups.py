@@ -1,0 +1,166 @@
+"""Groups of pods that the scheduler could not place: brought up to date owner by owner, and bounded in number."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from snapshot.core.pods import Owner, Pods
+from snapshot.core.workloads import OwnerKey, WorkloadKey, WorkloadTable
+from spillway.model import Shape
+
+T = TypeVar("T")
+
+OF_NAMESPACE_MAX = 200
+"""Groups of one namespace that are not workloads of ours. A bare pod is one, and anybody may make many."""
+OF_CLUSTER_MAX = 2_000
+OTHERS_REASON = "more controllers have pods that wait than are told apart"
+TIES_MAX = 16
+"""Of what is equally frequent one is chosen by its text; of more than this, the one that was first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Pods of one controller that the scheduler could not place. workload: namespace/name when it is ours.
+
+    shape: what most of them ask for, where that is known.
+    """
+
+    workload: str
+    pods: int
+    reason: str
+    shape: Shape | None = None
+
+
+@dataclass(slots=True)
+class _Members:
+    """namespace: whose bound the group counts for; empty for those that count for none. mixed: pods of any owners."""
+
+    workload: str
+    namespace: str
+    mixed: bool
+    owners: set[Owner] = field(default_factory=set)
+    pods: int = 0
+
+
+class WaitingGroups:
+    """By name: namespace/name of our workload, else kind/namespace/name of the controller.
+
+    Beyond the bounds a pod is in the group Others of its namespace, then of the cluster, of which nobody knows what it
+    asks for: how many wait stays right, workloads of ours are never among them, and no room is looked for.
+    """
+
+    def __init__(self, pods: Pods, workloads: WorkloadTable) -> None:
+        self.changed = False
+        self._pods = pods
+        self._workloads = workloads
+        self._groups: dict[str, Group] = {}
+        self._members: dict[str, _Members] = {}
+        self._place_by_owner: dict[Owner, tuple[str, int]] = {}
+        self._owners_by_key: dict[OwnerKey, set[Owner]] = {}
+        self._names_by_namespace: dict[str, int] = {}
+        self._names = 0
+
+    def groups(self) -> dict[str, Group]:
+        """As of the last refresh."""
+        return dict(self._groups)
+
+    def refresh(self, moved: Iterable[WorkloadKey]) -> None:
+        """Looks again at owners whose pods or whose workload may have changed, and at no others.
+
+        moved: workloads that may own other pods than before.
+        """
+        owners = set(self._pods.dirty_waiting)
+        self._pods.dirty_waiting.clear()
+        for key in moved:
+            if (known := self._members.get("/".join(key))) is not None:
+                owners |= known.owners
+            for owner_key in self._workloads.owners(key) if self._workloads.has(key) else ():
+                owners |= self._owners_by_key.get(owner_key, set())
+        names: set[str] = set()
+        for owner in sorted(owners):
+            names |= self._place(owner)
+        for name in names:
+            self._sum(name)
+        self.changed = self.changed or bool(names)
+
+    def _place(self, owner: Owner) -> set[str]:
+        """Returns the names of the groups that it was and is in."""
+        before = self._place_by_owner.pop(owner, None)
+        names = set() if before is None else {before[0]}
+        if before is not None:
+            self._leave(owner, *before)
+        pods = sum(self._pods.waiting.get(owner, {}).values())
+        if pods:
+            name, new = self._group_of(owner)
+            members = self._members.get(name)
+            if members is None:
+                members = self._members[name] = new
+                self._count(new, 1)
+            members.owners.add(owner)
+            members.pods += pods
+            self._place_by_owner[owner] = name, pods
+            self._owners_by_key.setdefault(owner.key, set()).add(owner)
+            names.add(name)
+        return names
+
+    def _leave(self, owner: Owner, name: str, pods: int) -> None:
+        members, of_key = self._members[name], self._owners_by_key[owner.key]
+        members.pods -= pods
+        members.owners.discard(owner)
+        if not members.owners:
+            del self._members[name]
+            self._count(members, -1)
+        of_key.discard(owner)
+        if not of_key:
+            del self._owners_by_key[owner.key]
+
+    def _count(self, members: _Members, by: int) -> None:
+        if not members.namespace:
+            return
+        self._names += by
+        left = self._names_by_namespace.get(members.namespace, 0) + by
+        self._names_by_namespace[members.namespace] = left
+        if not left:
+            del self._names_by_namespace[members.namespace]
+
+    def _group_of(self, owner: Owner) -> tuple[str, _Members]:
+        """Its name, and the group as it is while it has no members."""
+        key = self._workloads.workload_of(owner.key)
+        if key is not None:
+            return "/".join(key), _Members("/".join(key), "", mixed=False)
+        own, others = f"{owner.kind}/{owner.namespace}/{owner.name}", f"Others/{owner.namespace}/"
+        has_room = self._names < OF_CLUSTER_MAX
+        if own in self._members or (has_room and self._names_by_namespace.get(owner.namespace, 0) < OF_NAMESPACE_MAX):
+            return own, _Members("", owner.namespace, mixed=False)
+        if others in self._members or has_room:
+            return others, _Members("", owner.namespace, mixed=True)
+        return "Others//", _Members("", "", mixed=True)
+
+    def _sum(self, name: str) -> None:
+        members = self._members.get(name)
+        if members is None:
+            self._groups.pop(name, None)
+            return
+        if members.mixed:
+            self._groups[name] = Group("", members.pods, OTHERS_REASON)
+            return
+        messages: dict[str, int] = {}
+        shapes: dict[Shape | None, int] = {}
+        for owner in members.owners:
+            _add(messages, self._pods.waiting[owner])
+            _add(shapes, self._pods.waiting_shapes[owner])
+        self._groups[name] = Group(members.workload, members.pods, commonest(messages), commonest(shapes))
+
+
+def commonest(counts: Mapping[T, int]) -> T:
+    """The one that is there most often."""
+    if len(counts) == 1:
+        return next(iter(counts))
+    most = max(counts.values())
+    found = [entry for entry, count in counts.items() if count == most]
+    return found[0] if not 1 < len(found) <= TIES_MAX else min(found, key=repr)
+
+
+def _add(into: dict[T, int], more: Mapping[T, int]) -> None:
+    for entry, count in more.items():
+        into[entry] = into.get(entry, 0) + count
