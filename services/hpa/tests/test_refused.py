@@ -127,6 +127,6 @@ def test_another_policy_for_the_workload_waits_until_it_is_deleted() -> None:
     events, reply = declaring.delete(made.state, DeletePolicyRequest(*KEY))
     assert (len(events), reply.policy) == (3, "web-hpa")
     assert all(isinstance(event, Tombstone) for event in events)
-    assert not made.state.attached()
+    assert made.state.policies.get(KEY) is None
     declare(made, other)
     assert list(made.state.scaled) == [KEY]

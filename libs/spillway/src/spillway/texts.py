@@ -20,6 +20,13 @@ def cut(text: str, characters_max: int) -> str:
     return text if len(text) <= characters_max else f"{text[: characters_max - 1]}…"
 
 
+def cut_bytes(text: str, bytes_max: int) -> str:
+    """The beginning of a text that others wrote: so many bytes of UTF-8 at the most, and whole characters."""
+    if 4 * len(text) <= bytes_max:
+        return text
+    return text[:bytes_max].encode(errors="replace")[:bytes_max].decode(errors="ignore")
+
+
 def listed(names: Iterable[str], most: int = 20) -> str:
     """The first names in order, and how many there are more; empty for none."""
     every = sorted(names)

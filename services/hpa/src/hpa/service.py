@@ -256,7 +256,10 @@ class Hpa:
 
     async def list_policies(self, request: scaling.ListPoliciesRequest) -> scaling.ListPoliciesReply:
         await self.standby.readable()
-        return replace(answers.list_policies(self._state, request), stale=not self.is_active)
+        page = answers.Page(self._state, request)
+        while page.add():
+            await asyncio.sleep(0)
+        return replace(page.reply(), stale=not self.is_active)
 
     async def explain_policy(self, request: scaling.ExplainPolicyRequest) -> scaling.ExplainPolicyReply:
         await self.standby.readable()

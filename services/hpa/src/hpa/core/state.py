@@ -18,6 +18,7 @@ from hpa.core.heard.readings import Moment
 from hpa.core.kubernetes.evaluating import CONTROLLER
 from hpa.core.manifests.attached import read_attached
 from hpa.core.named import forget_changed, forget_unnamed, is_named, remembered_of
+from hpa.core.policies import Policies
 from hpa.core.positions import Positions
 from hpa.core.rules import Rules
 from hpa.core.scaled import BadPolicy, Failed, IsOver, Refused, Scaled, never
@@ -54,8 +55,8 @@ class HpaState:
 
     def __init__(self, rules: Rules, partition_of: Callable[[str], int]) -> None:
         self.rules = rules
-        self.scaled: dict[WorkloadKey, Scaled] = {}
-        self.refused: dict[WorkloadKey, Refused] = {}
+        self.policies = Policies()
+        self.scaled, self.refused = self.policies.scaled, self.policies.refused
         self.inputs: dict[WorkloadKey, Inputs] = {}
         self.decided: dict[WorkloadKey, ScaleDecided] = {}
         self.states: dict[WorkloadKey, ScaleStateChanged] = {}
@@ -126,8 +127,7 @@ class HpaState:
 
     def _attach(self, event: ScalePolicyDeclared) -> None:
         key = (event.namespace, event.name)
-        known = self.scaled.get(key)
-        newest = known or self.refused.get(key)
+        known, newest = self.scaled.get(key), self.policies.get(key)
         if newest is not None and newest.declared.generation >= event.generation:
             return
         try:
@@ -140,26 +140,26 @@ class HpaState:
                 self._fail(key, SCALE_POLICIES.name, error)
             self._refuse(event, why)
             raise BadPolicy(why) from error
-        self.refused.pop(key, None)
         if known is not None:
             known.declared, known.policy = event, policy
+            self.policies.put(known)
             self._inputs(key).clusters.kept.clear()
             forget_unnamed(policy, self._inputs(key))
         else:
-            self.scaled[key] = Scaled(event, policy)
+            self.policies.put(Scaled(event, policy))
             self._restore(key)
 
     def _refuse(self, event: ScalePolicyDeclared, why: str) -> None:
         """The policy before it is not what is asked for any more; after a start it would not be known either."""
         key = (event.namespace, event.name)
         self._detach(key)
-        self.refused[key] = Refused(event, why)
+        self.policies.put(Refused(event, why))
 
     def _detach(self, key: WorkloadKey) -> None:
         """Nothing is decided of it from now on; of what no state has seen, what compacted topics say is taken in."""
-        scaled = self.scaled.pop(key, None)
+        gone = self.policies.remove(key)
         self._unwritten.pop(key, None)
-        for heard in scaled.unseen if scaled is not None else ():
+        for heard in gone.unseen if isinstance(gone, Scaled) else ():
             self._keep(key, heard)
 
     def _restore_anew(self, key: WorkloadKey) -> None:
@@ -188,7 +188,6 @@ class HpaState:
     def _forget(self, topic: str, key: WorkloadKey) -> None:
         if topic == SCALE_POLICIES.name:
             self._detach(key)
-            self.refused.pop(key, None)
             self._forget_values(key)
             self._forget_gone(key)
         elif topic == SCALE.name:
@@ -368,10 +367,6 @@ class HpaState:
         if decided is not None and decided.generation > declared.scaled:
             return decided.replicas
         return declared.replicas
-
-    def attached(self) -> list["Scaled | Refused"]:
-        """Every declared policy, in no order."""
-        return [*self.scaled.values(), *self.refused.values()]
 
     def case(self, scaled: Scaled, at_ms: int) -> Case:
         moment = Moment(scaled.key[0], scaled.declared.declared_ms, at_ms, self.rules)

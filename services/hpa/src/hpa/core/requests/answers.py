@@ -1,6 +1,5 @@
 """What is answered about policies: one, all of them, and why a workload has the size that it has. Pure."""
 
-from bisect import bisect_right
 from collections.abc import Iterator
 from typing import Final
 
@@ -28,8 +27,14 @@ from spillway.api_scaling import (
     PolicyReply,
     ScaleCondition,
 )
+from spillway.texts import cut_bytes
 
-PAGE_SIZE_MAX: Final = 500
+PAGE_SIZE_MAX: Final = 100
+"""Policies of a page: what each of them asks for is worked out for it."""
+PAGE_BYTES_MAX: Final = 1024 * 1024
+"""Texts of a page, beyond which no other policy is put on it."""
+TARGETS_MAX: Final = 1024
+"""Bytes of what is said of all metrics of a policy in one line."""
 CONDITION_TYPES: Final = {
     "able_to_scale": "AbleToScale",
     "scaling_active": "ScalingActive",
@@ -50,10 +55,10 @@ def find(state: HpaState, request: Named) -> Scaled | Refused:
     """The policy of a workload, or of that name. Raises RequestError NOT_FOUND, or which of two is meant."""
     namespace = request.namespace or "default"
     if request.name:
-        found = [one for one in state.attached() if one.key == (namespace, request.name)]
+        one = state.policies.get((namespace, request.name))
+        found = [] if one is None else [one]
     elif request.policy:
-        named = (namespace, request.policy)
-        found = [one for one in state.attached() if (one.key[0], one.declared.policy) == named]
+        found = state.policies.named(namespace, request.policy)
     else:
         raise invalid("name, policy", "", "the workload's name, or the policy's own")
     found = [one for one in found if request.kind in ("", one.declared.kind)]
@@ -75,7 +80,7 @@ def policy_reply(
         warnings, targets = (f"refused: {one.why}; nothing is decided from it",), "refused"
     else:
         least, most, warnings = one.policy.least, one.policy.most, one.policy.warnings
-        targets = ", ".join(f"{said.metric}: {said.value or '<unknown>'}/{said.target}" for said in metrics(state, one))
+        targets = _targets(state, one)
     return PolicyReply(
         namespace=one.key[0],
         name=one.key[1],
@@ -94,22 +99,65 @@ def policy_reply(
     )
 
 
+def _targets(state: HpaState, scaled: Scaled) -> str:
+    """No more metrics are looked at than there is room for."""
+    said, size = list[str](), 0
+    for one in metrics(state, scaled):
+        said.append(f"{one.metric}: {one.value or '<unknown>'}/{one.target}")
+        size += len(said[-1])
+        if size > TARGETS_MAX:
+            break
+    return cut_bytes(", ".join(said), TARGETS_MAX)
+
+
+class Page:
+    """Policies in the order of their workloads, one after the other, so that others are answered in between.
+
+    It ends where as many are on it as were asked for, or as many bytes of texts as a page has; one policy is on it in
+    any case. Who declares or deletes some meanwhile changes none that were put on it.
+    """
+
+    def __init__(self, state: HpaState, request: ListPoliciesRequest) -> None:
+        """Raises RequestError."""
+        if request.page_size < 0:
+            raise invalid("page_size", request.page_size, "0 or more")
+        self._state = state
+        self._namespace = request.namespace
+        self._size = min(request.page_size or PAGE_SIZE_MAX, PAGE_SIZE_MAX)
+        namespace, _, name = request.page_token.partition("/")
+        self._last = (namespace, name) if request.page_token else None
+        self._policies: list[PolicyReply] = []
+        self._bytes = 0
+
+    def add(self) -> bool:
+        """Puts the next policy on it; False: there is none, or no room."""
+        one = self._next()
+        if one is None or len(self._policies) >= self._size or self._bytes >= PAGE_BYTES_MAX:
+            return False
+        reply = policy_reply(self._state, one, manifest=False)
+        size = sum(len(text.encode()) for text in (*one.key, reply.policy, reply.targets, *reply.warnings))
+        if self._policies and self._bytes + size > PAGE_BYTES_MAX:
+            self._bytes = PAGE_BYTES_MAX  # What comes behind it does not come before it.
+            return False
+        self._policies.append(reply)
+        self._bytes += size
+        self._last = one.key
+        return True
+
+    def reply(self) -> ListPoliciesReply:
+        token = "/".join(self._last) if self._last is not None and self._next() is not None else ""
+        return ListPoliciesReply(tuple(self._policies), token, stale=False)
+
+    def _next(self) -> Scaled | Refused | None:
+        return self._state.policies.after(self._last, self._namespace)
+
+
 def list_policies(state: HpaState, request: ListPoliciesRequest) -> ListPoliciesReply:
-    """In the order of their workloads."""
-    size = min(request.page_size or PAGE_SIZE_MAX, PAGE_SIZE_MAX)
-    if size < 0:
-        raise invalid("page_size", request.page_size, "0 or more")
-    by_key = {one.key: one for one in state.attached()}
-    keys = sorted(key for key in by_key if request.namespace in ("", key[0]))
-    namespace, _, name = request.page_token.partition("/")
-    begin = bisect_right(keys, (namespace, name)) if request.page_token else 0
-    page = keys[begin : begin + size]
-    more = begin + size < len(keys)
-    return ListPoliciesReply(
-        policies=tuple(policy_reply(state, by_key[key], manifest=False) for key in page),
-        next_page_token="/".join(page[-1]) if more else "",
-        stale=False,
-    )
+    """A page at once."""
+    page = Page(state, request)
+    while page.add():
+        pass
+    return page.reply()
 
 
 def explain(state: HpaState, scaled: Scaled | Refused) -> ExplainPolicyReply:

@@ -8,7 +8,7 @@ from hpa.core.manifests.attached import Attached, read_attached
 from hpa.core.manifests.scale_policy import ScalePolicy
 from hpa.core.own.calendar import Once
 from hpa.core.requests.answers import find, policy_reply
-from hpa.core.scaled import Refused, Scaled
+from hpa.core.scaled import Scaled
 from hpa.core.state import HpaState
 from spillway.addresses import SCALE, SCALE_POLICIES, SCALE_STATE, Tombstone, workload_address
 from spillway.api import RequestError
@@ -34,7 +34,7 @@ def declare(
     as_followed = read_object(text.decode(), "manifest, as JSON")  # As whoever follows will read it.
     policy = read_attached(as_followed, state.rules.settings.downscale_stabilization_ms)
     key = (policy.target.namespace, policy.target.name)
-    known = state.scaled.get(key) or state.refused.get(key)
+    known = state.policies.get(key)
     if known is not None and (known.declared.kind, known.declared.policy) != (policy.kind, policy.name):
         raise RequestError(
             "FAILED_PRECONDITION",
@@ -51,18 +51,13 @@ def declare(
     if state.unseen(key) > UNSEEN_MAX:
         raise RequestError("UNAVAILABLE", f"{'/'.join(key)}: what came before this turn is decided on first; ask again")
     events: list[Written] = []
-    for left in [one.key for one in state.attached() if _is_same(one, policy) and one.key != key]:
+    same = state.policies.named(policy.target.namespace, policy.name, policy.kind)  # Whatever workload each names.
+    for left in [one.key for one in same if one.key != key]:
         state.delete(left)
         events.extend(_tombstones(*left))
         warnings = (*warnings, f"{'/'.join(left)}: not scaled by it any more, keeps the replicas that it has")
     events.extend(state.declare(event))
     return events, _warned(policy_reply(state, state.scaled[key], changed=True), warnings)
-
-
-def _is_same(one: Scaled | Refused, policy: Attached) -> bool:
-    """Whether a declared policy is the object that is declared now, whatever workload each names."""
-    known = one.declared
-    return (known.kind, known.policy, known.namespace) == (policy.kind, policy.name, policy.target.namespace)
 
 
 def _over(policy: Attached, now_ms: int) -> Iterable[str]:

@@ -1,0 +1,202 @@
+"""Policies are found by workload, by name and page by page, without a look at all others."""
+
+import asyncio
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+from unittest.mock import patch
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hpa.core.manifests.attached import read_attached
+from hpa.core.policies import Policies
+from hpa.core.requests import answers, declaring
+from hpa.core.requests.answers import PAGE_BYTES_MAX, PAGE_SIZE_MAX, TARGETS_MAX, find, list_policies
+from hpa.core.rules import Rules
+from hpa.core.scaled import Refused, Scaled
+from hpa.core.state import HpaState
+from hpa.service import Clocks, Hpa
+from hpa.settings import HpaSettings
+from spillway.api import RequestError
+from spillway.api_scaling import (
+    DeclarePolicyRequest,
+    DeletePolicyRequest,
+    GetPolicyRequest,
+    ListPoliciesReply,
+    ListPoliciesRequest,
+)
+from spillway.events_scaling import ScalePolicyDeclared
+from spillway.local_bus import LocalBroker, LocalBus
+from spillway.model import Generation
+
+from .world import KAFKA, begun, external, hpa, scaled_object
+
+READ = read_attached(hpa([external("q", "1")]))
+CHANGES = st.lists(
+    st.tuples(
+        st.sampled_from(["scaled", "refused", "again", "gone"]),
+        st.sampled_from("ab"),
+        st.sampled_from("vwxyz"),
+        st.sampled_from(["p", "q"]),
+        st.sampled_from(["HorizontalPodAutoscaler", "ScaledObject"]),
+    ),
+    max_size=30,
+)
+
+
+def event(namespace: str, name: str, policy: str, kind: str) -> ScalePolicyDeclared:
+    return ScalePolicyDeclared(namespace, name, Generation(1, 1), kind, policy, b"{}", 0)
+
+
+@given(CHANGES)
+def test_what_is_found_is_what_a_look_at_all_would_find(changes: list[tuple[str, str, str, str, str]]) -> None:
+    made, expected = Policies(), dict[tuple[str, str], Scaled | Refused]()
+    for what, namespace, name, policy, kind in changes:
+        key, declared = (namespace, name), event(namespace, name, policy, kind)
+        known = expected.get(key)
+        if what == "gone":
+            assert made.remove(key) is expected.pop(key, None)
+        elif what == "again" and isinstance(known, Scaled):
+            known.declared = declared
+            made.put(known)
+        else:
+            expected[key] = Scaled(declared, READ) if what == "scaled" else Refused(declared, "why")
+            made.put(expected[key])
+        assert made.scaled | made.refused == expected
+        for one in ("p", "q"):
+            found = [had for had in expected.values() if (had.key[0], had.declared.policy) == ("a", one)]
+            assert sorted(had.key for had in made.named("a", one)) == sorted(had.key for had in found)
+            of_kind = [had.key for had in found if had.declared.kind == "ScaledObject"]
+            assert sorted(had.key for had in made.named("a", one, "ScaledObject")) == sorted(of_kind)
+        assert list(walked(made, "")) == sorted(expected)
+        assert list(walked(made, "b")) == sorted(one for one in expected if one[0] == "b")
+
+
+def walked(made: Policies, namespace: str) -> Iterator[tuple[str, str]]:
+    one = made.after(None, namespace)
+    while one is not None:
+        yield one.key
+        one = made.after(one.key, namespace)
+
+
+class NeverWalked(dict[Any, Any]):
+    """Policies of a whole fleet: to look at each of them takes milliseconds of the one loop."""
+
+    def _walked(self, *_: object) -> Any:
+        raise AssertionError("all policies are looked at")
+
+    __iter__ = keys = values = items = _walked
+
+
+def manifest(name: str, policy: str, **metric: Any) -> dict[str, Any]:
+    made = hpa([external(metric.pop("metric", "q"), "1")], **metric)
+    made["metadata"]["name"] = policy
+    made["spec"]["scaleTargetRef"]["name"] = name
+    return made
+
+
+def declare(state: HpaState, one: dict[str, Any], sequence: int) -> None:
+    request = DeclarePolicyRequest(json.dumps(one))
+    declaring.declare(state, request, Generation(1, sequence), sequence, lambda _: ())
+
+
+def filled(count: int) -> HpaState:
+    state = HpaState(Rules(), lambda _: 0)
+    state.read_whole()
+    state.take_turn(lambda: Generation(1, 1), 0)
+    for number in range(count):
+        declare(state, manifest(f"w{number:03}", f"p{number:03}"), number + 1)
+    return state
+
+
+def test_one_policy_is_declared_found_and_deleted_without_a_look_at_all_others() -> None:
+    state = filled(5)
+    state.policies.scaled = state.scaled = NeverWalked(state.scaled)
+    state.policies.refused = state.refused = NeverWalked(state.refused)
+    assert find(state, GetPolicyRequest("shop", "w003")).declared.policy == "p003"
+    assert find(state, GetPolicyRequest("shop", policy="p003")).key == ("shop", "w003")
+    declare(state, manifest("w003", "p003", most=7), 10)
+    declare(state, manifest("other", "p003"), 11)
+    with pytest.raises(RequestError, match="no such scaling policy"):
+        find(state, GetPolicyRequest("shop", "w003"))
+    declaring.delete(state, DeletePolicyRequest("shop", policy="p003"))
+    page = list_policies(state, ListPoliciesRequest("shop", 2, "shop/w001"))
+    assert [one.name for one in page.policies] == ["w002", "w004"]
+    assert page.next_page_token == ""
+
+
+def pages(state: HpaState, size: int = 0, namespace: str = "") -> list[ListPoliciesReply]:
+    found, token = list[ListPoliciesReply](), ""
+    while not found or token:
+        found.append(list_policies(state, ListPoliciesRequest(namespace, size, token)))
+        token = found[-1].next_page_token
+    return found
+
+
+@pytest.mark.parametrize("size", [0, 500])
+def test_a_page_has_a_hundred_policies_at_most_and_all_are_on_some_page(size: int) -> None:
+    found = pages(filled(PAGE_SIZE_MAX + 5), size)
+    assert [len(page.policies) for page in found] == [PAGE_SIZE_MAX, 5]
+    names = [one.name for page in found for one in page.policies]
+    assert names == sorted(set(names))
+
+
+def test_a_page_ends_where_its_texts_are_as_many_as_a_page_has() -> None:
+    """Warnings repeat names of a manifest."""
+    state = filled(0)
+    for number in range(5):
+        trigger = {**KAFKA, "metadata": {**KAFKA["metadata"], "x" * 400_000: ""}}
+        one = scaled_object([trigger])
+        one["metadata"]["name"] = one["spec"]["scaleTargetRef"]["name"] = f"w{number}"
+        declare(state, one, number + 1)
+    found = pages(state)
+    assert [len(page.policies) for page in found] == [2, 2, 1]
+    with patch.object(answers, "PAGE_BYTES_MAX", 10):
+        assert [len(page.policies) for page in pages(state)] == [1] * 5
+    assert PAGE_BYTES_MAX == 2**20
+
+
+def test_what_is_said_of_all_metrics_in_one_line_is_cut_and_the_rest_is_not_worked_out() -> None:
+    made = begun(hpa([external(f"{number}-{'ä' * 100}", "1") for number in range(60)]))
+    with patch.object(answers, "_target", wraps=answers._target) as worked_out:
+        (page,) = pages(made.state)
+    (listed,) = page.policies
+    assert TARGETS_MAX - 4 < len(listed.targets.encode()) <= TARGETS_MAX
+    assert worked_out.call_count < 12
+
+
+async def test_others_are_answered_between_two_policies_of_a_page() -> None:
+    made = Hpa(LocalBus(LocalBroker(), "local-00000001", "spillway/hpa-1"), HpaSettings(), "hpa-1", Clocks(int, float))
+    made._state = filled(20)
+    turns = 0
+
+    async def others() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    async def readable() -> None:
+        pass
+
+    beside = asyncio.create_task(others())
+    with patch.object(made.standby, "readable", readable):
+        reply = await made.list_policies(ListPoliciesRequest())
+    beside.cancel()
+    assert (len(reply.policies), reply.stale) == (20, True)
+    assert turns >= 20
+
+
+def test_a_policy_that_is_deleted_while_a_page_is_made_ends_it_not() -> None:
+    state = filled(4)
+    page = answers.Page(state, ListPoliciesRequest())
+    assert page.add()
+    state.delete(("shop", "w000"))
+    state.delete(("shop", "w001"))
+    while page.add():
+        pass
+    assert [one.name for one in page.reply().policies] == ["w000", "w002", "w003"]
+    assert replace(page.reply(), policies=()) == ListPoliciesReply((), "", False)
