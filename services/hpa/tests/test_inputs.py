@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hpa.core.heard import inputs
-from hpa.core.heard.inputs import NAMES_MAX, LoadKey, names_size
+from hpa.core.heard.inputs import TEXTS_MAX, LoadKey, texts_size
 from hpa.core.manifests.attached import read_attached
 from hpa.core.named import forget_changed, forget_unnamed
 from hpa.core.requests.answers import explain
@@ -106,10 +106,10 @@ def test_long_names_that_nobody_asked_for_leave_a_state_that_can_be_written() ->
 
 def test_the_names_of_all_series_are_bounded() -> None:
     made = world(hpa([external("queue", "1")]))
-    for number in range(3 * NAMES_MAX // 2_000):
+    for number in range(3 * TEXTS_MAX // 2_000):
         made.state.hear(made._append(load("queue", 1, START_MS + number, f"{number:02000}")), START_MS + 1_000)
     kept = made.state.inputs[KEY].loads
-    assert NAMES_MAX - 3_000 < names_size(kept) < NAMES_MAX + 3_000
+    assert TEXTS_MAX - 3_000 < texts_size(kept.items()) < TEXTS_MAX + 3_000
     made.state.hear(made._append(load("queue", 2, START_MS + 900, f"{0:02000}")), START_MS + 1_000)
     assert next(iter(kept.values())).value_milli == 2_000
 
@@ -123,9 +123,9 @@ def test_a_new_series_does_not_count_the_names_of_all_others_again() -> None:
 
     def counting(keys: Iterable[LoadKey]) -> int:
         counted.append(len(found := list(keys)))
-        return names_size(found)
+        return texts_size(found)
 
-    with patch.object(inputs, "names_size", counting):
+    with patch.object(inputs, "texts_size", counting):
         for number in range(100, 200):
             made.state.hear(made._append(load("queue", 1, START_MS + number, f"{number:04990}")), START_MS + 1_000)
     assert 0 < len(made.state.inputs[KEY].loads) <= 100
@@ -172,8 +172,8 @@ def test_the_bytes_of_names_that_are_kept_are_those_of_the_series_whatever_comes
             kept.loads.clear()
         if what != "asked" and offset % 3:  # It is right also where nobody asked for long.
             continue
-        assert kept.names_bytes == names_size(kept.loads)
-    assert kept.names_bytes == names_size(kept.loads)
+        assert kept.texts_bytes == texts_size(kept.loads.items())
+    assert kept.texts_bytes == texts_size(kept.loads.items())
 
 
 def selecting_of(metric: str, queue: str) -> dict[str, Any]:

@@ -48,27 +48,17 @@ def world() -> World:
         pytest.param(replace(LOAD, metric=""), "INVALID_ARGUMENT", "metric", id="without a name"),
         pytest.param(replace(LOAD, trouble="x" * 2_000), "INVALID_ARGUMENT", "trouble", id="too long"),
         pytest.param(
-            replace(LOAD, metric="x" * 3000), "INVALID_ARGUMENT", "metric: '3000 characters'", id="too long: metric"
+            replace(LOAD, metric="x" * 3000), "INVALID_ARGUMENT", "metric: '3000 bytes'", id="too long: metric"
         ),
+        pytest.param(replace(LOAD, series="x" * 254), "INVALID_ARGUMENT", "series: '254 bytes'", id="too long: series"),
         pytest.param(
-            replace(LOAD, series="x" * 254), "INVALID_ARGUMENT", "series: '254 characters'", id="too long: series"
+            replace(LOAD, cluster="x" * 254), "INVALID_ARGUMENT", "cluster: '254 bytes'", id="too long: cluster"
         ),
-        pytest.param(
-            replace(LOAD, cluster="x" * 254), "INVALID_ARGUMENT", "cluster: '254 characters'", id="too long: cluster"
-        ),
-        pytest.param(replace(LOAD, pod="x" * 254), "INVALID_ARGUMENT", "pod: '254 characters'", id="too long: pod"),
-        pytest.param(
-            replace(LOAD, object="x" * 318), "INVALID_ARGUMENT", "object: '318 characters'", id="too long: object"
-        ),
-        pytest.param(
-            replace(LOAD, source="x" * 254), "INVALID_ARGUMENT", "source: '254 characters'", id="too long: source"
-        ),
-        pytest.param(
-            replace(BACKLOG, group="x" * 254), "INVALID_ARGUMENT", "group: '254 characters'", id="too long: group"
-        ),
-        pytest.param(
-            replace(BACKLOG, topic="x" * 254), "INVALID_ARGUMENT", "topic: '254 characters'", id="too long: topic"
-        ),
+        pytest.param(replace(LOAD, pod="x" * 254), "INVALID_ARGUMENT", "pod: '254 bytes'", id="too long: pod"),
+        pytest.param(replace(LOAD, object="x" * 318), "INVALID_ARGUMENT", "object: '318 bytes'", id="too long: object"),
+        pytest.param(replace(LOAD, source="x" * 254), "INVALID_ARGUMENT", "source: '254 bytes'", id="too long: source"),
+        pytest.param(replace(BACKLOG, group="x" * 254), "INVALID_ARGUMENT", "group: '254 bytes'", id="too long: group"),
+        pytest.param(replace(BACKLOG, topic="x" * 254), "INVALID_ARGUMENT", "topic: '254 bytes'", id="too long: topic"),
         pytest.param(replace(LOAD, metric="x" * 253), "NOT_FOUND", "s1-prometheus", id="as long as may be"),
         pytest.param(
             replace(BACKLOG, partitions=(PartitionBacklog("x" * 254, 0, 7, 0, 0),)),

@@ -165,7 +165,7 @@ SCALE_FAILED: Final = Counter(
 )
 SCALE_INPUTS_DROPPED: Final = Counter(
     "spillway_scale_inputs_dropped",
-    "Input records without effect, by why (known, unknown workload, future, error)",
+    "Input records without effect, by why (known, unknown workload, future, error, too large: all of one workload)",
     ["why"],
 )
 

@@ -24,7 +24,7 @@ from hpa.core.rules import Rules
 from hpa.core.scaled import BadPolicy, Failed, IsOver, Refused, Scaled, never
 from hpa.core.sizing.composing import Case, Due, Sized
 from hpa.core.sizing.sizing import size, trace_of, words_of
-from hpa.core.stored import read_stored, stored_bytes, stored_of
+from hpa.core.stored import fitting, read_stored, stored_of
 from spillway.addresses import PODS, SCALE, SCALE_POLICIES, SCALE_STATE, WORKLOADS
 from spillway.api import RequestError
 from spillway.events import Event, WorkloadDeclared
@@ -510,7 +510,12 @@ class HpaState:
     def _state_of(self, scaled: Scaled) -> ScaleStateChanged:
         scaled.positions = self.positions.to_write(self._partition_of("/".join(scaled.key)), scaled.unseen)
         scaled.generation = self._next()
-        stored = stored_of(scaled.remembered, scaled.due, scaled.changed_ms, self._inputs(scaled.key))
+        inputs = self._inputs(scaled.key)
+        stored, data = fitting(stored_of(scaled.remembered, scaled.due, scaled.changed_ms, inputs))
+        if stored.remembered is not scaled.remembered:
+            self._drop("too large")
+            stored.restore(inputs)
+            scaled.remembered, scaled.last = stored.remembered, None
         return ScaleStateChanged(
             namespace=scaled.key[0],
             name=scaled.key[1],
@@ -518,7 +523,7 @@ class HpaState:
             policy_generation=scaled.declared.generation,
             at_ms=scaled.remembered.at_ms,
             positions=tuple(scaled.positions.items()),
-            state=stored_bytes(stored),
+            state=data,
         )
 
     def _inputs(self, key: WorkloadKey) -> Inputs:

@@ -4,10 +4,18 @@ from typing import Final
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from hpa.core.heard.inputs import Backlog, BacklogKey, Inputs, Load, LoadKey, LoadName
+from hpa.core.kubernetes.deciding import SCALING_ACTIVE, Condition, with_conditions
+from hpa.core.kubernetes.evaluating import NOTHING_DECIDED
+from hpa.core.own.queue_state import NOTHING_SEEN
 from hpa.core.sizing.composing import NOTHING_REMEMBERED, Due, Remembered
-from spillway.packed import NotPacked, pack, unpack
+from spillway.packed import UNPACKED_BYTES_MAX, NotPacked, pack, unpack
+
+STATE_BYTES_MAX: Final = 3 * 512 * 1024
+"""Of a state in a record of the log, which takes 2 MiB; what is kept of one workload is bounded far below it."""
+STATE_TOO_LARGE: Final = "StateTooLarge"
 
 
 class Unreadable(ValueError):
@@ -56,6 +64,40 @@ def stored_of(remembered: Remembered, due: Due | None, changed_ms: int, inputs: 
 
 def stored_bytes(stored: Stored) -> bytes:
     return pack(_ENCODER.encode(stored))
+
+
+def fitting(stored: Stored) -> tuple[Stored, bytes]:
+    """What is written of it, and as which bytes: of what no record holds nothing that was heard, which is unknown then.
+
+    So whatever was reported of a workload ends no step: that what comes next is read on is worth more than it.
+    """
+    data = _bytes_that_fit(stored)
+    if data is None:
+        stored = _without_heard(stored)
+        data = _bytes_that_fit(stored)
+    if data is None:  # What it remembers of its sizes alone.
+        conditions = tuple(one for one in stored.remembered.scaling.conditions if one.reason == STATE_TOO_LARGE)
+        remembered = replace(stored.remembered, scaling=replace(NOTHING_DECIDED, conditions=conditions))
+        stored = replace(stored, remembered=remembered, loads_from_ms=(), backlogs_from_ms=())
+        data = stored_bytes(stored)
+    return stored, data
+
+
+def _bytes_that_fit(stored: Stored) -> bytes | None:
+    text = _ENCODER.encode(stored)
+    data = pack(text) if len(text) <= UNPACKED_BYTES_MAX else None
+    return data if data is not None and len(data) <= STATE_BYTES_MAX else None
+
+
+def _without_heard(stored: Stored) -> Stored:
+    message = (
+        "what was reported of it is too large for the log: it is forgotten, and unknown until it is reported again"
+    )
+    condition = Condition(SCALING_ACTIVE, False, STATE_TOO_LARGE, message)
+    scaling = stored.remembered.scaling
+    scaling = replace(scaling, conditions=with_conditions(scaling.conditions, condition))
+    remembered = replace(stored.remembered, scaling=scaling, queue=NOTHING_SEEN)
+    return replace(stored, remembered=remembered, loads=(), backlogs=())
 
 
 def read_stored(data: bytes) -> Stored:

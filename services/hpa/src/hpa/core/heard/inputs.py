@@ -18,15 +18,17 @@ from hpa.core.rules import Rules
 from spillway.events import WorkloadDeclared
 from spillway.events_scaling import BacklogObserved, LoadObserved, PodsObserved
 from spillway.model import NO_GENERATION, Generation
+from spillway.texts import cut_bytes
 
-NAMES_MAX = 500_000
-"""Bytes of the names of one workload's series: all of them are written with every state, in one record of the log."""
+TEXTS_MAX = 500_000
+"""Bytes of the names, sources and troubles of one workload's series: all of them are written with every state, in one
+record of the log."""
 BACKLOGS_MAX = 700_000
 """Bytes of all partitions of one workload's queues, likewise; some 13,000 of a topic with a short name."""
 PARTITION_BYTES = 48
 """Of the numbers of one partition, at the most, in a record."""
-TROUBLE_MAX = 200
-"""Characters of a trouble that are kept."""
+SOURCE_MAX, TROUBLE_MAX = 253, 200
+"""Bytes of who reported, and of a trouble, that are kept."""
 FAILURES_APART: Final = 0.75
 """Of a polling interval: so long after the failure that was counted last the next one counts."""
 
@@ -113,15 +115,15 @@ class Inputs:
     backlogs_from_ms: dict[BacklogKey, int] = field(default_factory=dict)
     ahead_ms: dict[str, int] = field(default_factory=dict)
     _summed: dict[LoadKey, Load] | None = field(default=None, init=False, compare=False, repr=False)
-    """The loads whose names' bytes are kept; another dict's are summed anew when they are asked for."""
-    _names_bytes: int = field(default=0, init=False, compare=False, repr=False)
+    """The loads whose texts' bytes are kept; another dict's are summed anew when they are asked for."""
+    _texts_bytes: int = field(default=0, init=False, compare=False, repr=False)
 
     @property
-    def names_bytes(self) -> int:
-        """Bytes of the names of all series: names_size(loads), kept as they come and go."""
+    def texts_bytes(self) -> int:
+        """Bytes of the texts of all series: texts_size of them, kept as they come and go."""
         if self._summed is not self.loads or not self.loads:
-            self._summed, self._names_bytes = self.loads, names_size(self.loads)
-        return self._names_bytes
+            self._summed, self._texts_bytes = self.loads, texts_size(self.loads.items())
+        return self._texts_bytes
 
     def take_declared(self, declared: Declared | None) -> bool:
         changed, self.declared = declared != self.declared, declared
@@ -160,16 +162,16 @@ class Inputs:
         return known
 
     def take_load(self, event: LoadObserved, offset: int, rules: Rules, polling_ms: int = 0) -> bool:
-        """What is negative is a report without a value. A series beyond what is kept of one workload is not taken.
+        """What is negative is a report without a value. What is beyond what is kept of one workload is not taken.
 
         polling_ms: how often it is to be asked for, to count failures.
         """
         key = (event.metric, event.object, event.series, event.cluster, event.pod)
         known = self.loads.get(key)
-        if known is None:
-            if len(self.loads) >= rules.series_max or names_size((key,)) + self.names_bytes > NAMES_MAX:
-                return False
-            known = Load()
+        if known is None and len(self.loads) >= rules.series_max:
+            return False
+        before_bytes = 0 if known is None else texts_size([(key, known)])
+        known = known or Load()
         if event.at_ms < self.loads_from_ms.get(name_of(key), 0):
             return False
         trouble = event.trouble or (f"negative value {event.value_milli / 1000:g}" if event.value_milli < 0 else "")
@@ -178,9 +180,12 @@ class Inputs:
         if trouble:
             new = _failed(known, trouble, known.failing_ms or event.at_ms, event.at_ms, polling_ms)
         else:
-            new = Load(event.value_milli, event.at_ms, event.window_ms, event.at_ms, source=event.source)
-        if key not in self.loads:
-            self._names_bytes = self.names_bytes + names_size((key,))
+            new = Load(event.value_milli, event.at_ms, event.window_ms, event.at_ms, source=_source(event))
+        after_bytes = texts_size([(key, new)])
+        all_bytes = self.texts_bytes - before_bytes + after_bytes
+        if after_bytes > before_bytes and all_bytes > TEXTS_MAX:
+            return False
+        self._texts_bytes = all_bytes
         return _put(self.loads, key, known, replace(new, offset=offset))
 
     def take_backlog(self, event: BacklogObserved, offset: int, rules: Rules, polling_ms: int = 0) -> bool:
@@ -210,10 +215,10 @@ class Inputs:
         if len(self.loads) < rules.series_max // 2:
             return
         since = now_ms - rules.forgotten_ms
-        old = [key for key, load in self.loads.items() if load.heard_ms <= since]
+        old = [(key, load) for key, load in self.loads.items() if load.heard_ms <= since]
         if old:
-            self._names_bytes = self.names_bytes - names_size(old)
-        for key in old:
+            self._texts_bytes = self.texts_bytes - texts_size(old)
+        for key, _ in old:
             del self.loads[key]
 
     def status_replicas(self, current: int) -> int:
@@ -235,7 +240,7 @@ def is_known(
     if event.at_ms == known.heard_ms:
         return bool(trouble) or (not known.failing_ms and offset <= known.offset)
     fresh = not known.failing_ms and event.at_ms <= known.at_ms + rules.load_age_max_ms
-    return bool(event.trouble and known.at_ms and fresh and event.source != known.source)
+    return bool(event.trouble and known.at_ms and fresh and _source(event) != known.source)
 
 
 def _put(kept: dict[Key, Reported], key: Key, known: Reported, new: Reported) -> bool:
@@ -247,7 +252,7 @@ def _put(kept: dict[Key, Reported], key: Key, known: Reported, new: Reported) ->
 def _failed(known: Reported, trouble: str, failing_ms: int, at_ms: int, polling_ms: int) -> Reported:
     """With a report without a value. failing_ms: since when there is none."""
     failures, counted_ms = failures_with(known, at_ms, polling_ms)
-    told = replace(known, heard_ms=at_ms, failing_ms=failing_ms, trouble=trouble[:TROUBLE_MAX])
+    told = replace(known, heard_ms=at_ms, failing_ms=failing_ms, trouble=cut_bytes(trouble, TROUBLE_MAX))
     return replace(told, failures=failures, counted_ms=counted_ms)
 
 
@@ -285,9 +290,14 @@ def row_size(topic: str) -> int:
     return PARTITION_BYTES + len(topic.encode())
 
 
-def names_size(keys: Iterable[LoadKey]) -> int:
-    """Bytes."""
-    return sum(len(name.encode()) for key in keys for name in key)
+def texts_size(loads: Iterable[tuple[LoadKey, Load]]) -> int:
+    """Bytes of names, sources and troubles."""
+    return sum(len(text.encode()) for key, load in loads for text in (*key, load.source, load.trouble))
+
+
+def _source(event: LoadObserved | BacklogObserved) -> str:
+    """As much of who reported as is kept."""
+    return cut_bytes(event.source, SOURCE_MAX)
 
 
 def pod_loads(inputs: Inputs, metric: str) -> Iterator[tuple[PodKey, Load, str]]:
@@ -308,7 +318,7 @@ def _next_backlog(known: Backlog, event: BacklogObserved, polling_ms: int) -> Ba
         oldest_ms=tuple(one.oldest_ms for one in event.partitions),
         at_ms=event.at_ms,
         heard_ms=event.at_ms,
-        source=event.source,
+        source=_source(event),
         committed=known.committed if again else before,
         endless_ms=(known.failing_ms or known.endless_ms or event.at_ms) if endless else 0,
         failures=failures,

@@ -20,6 +20,8 @@ from hpa.core.rules import Rules
 KAFKA: Final = "kafka"
 CRON: Final = "cron"
 PROMETHEUS: Final = "prometheus"
+TROUBLES_TOLD: Final = 5
+"""Different troubles of a metric's pods that are told; each pod may have its own."""
 
 
 class Moment(Struct, frozen=True):
@@ -85,7 +87,9 @@ def _without_samples(source: str, trouble: str, moment: Moment) -> Read:
 
 
 def _of_samples(source: str, samples: dict[PodKey, Sample], troubles: Sequence[str], moment: Moment) -> Read:
-    trouble = "; ".join(dict.fromkeys(troubles))
+    told = list(dict.fromkeys(troubles))
+    more = (f"{len(told) - TROUBLES_TOLD} more",) if len(told) > TROUBLES_TOLD else ()
+    trouble = "; ".join((*told[:TROUBLES_TOLD], *more))
     if not samples:
         return _without_samples(source, trouble, moment)
     oldest = min(sample.at_ms for sample in samples.values())

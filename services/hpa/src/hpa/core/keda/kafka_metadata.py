@@ -23,6 +23,8 @@ RANGES_MAX: Final = 1_000
 LIMITATION_MAX: Final = 20_000
 """Characters."""
 BROKERS_MAX: Final = 100
+NAME_MAX: Final = 253
+"""Bytes of a group or a topic, both of which stand in reports and states; Kafka bounds a topic's at 249."""
 
 
 Range = tuple[int, int]
@@ -35,7 +37,7 @@ class InvalidTrigger(ValueError):
 
 def read_kafka_trigger(metadata: Mapping[str, str]) -> KafkaTrigger:
     """The trigger of a ScaledObject's metadata. Raises InvalidTrigger."""
-    topic = metadata.get("topic", "")
+    topic = _short(metadata.get("topic", ""), "topic")
     limitation = metadata.get("partitionLimitation", "").strip()
     reset = metadata.get("offsetResetPolicy", LATEST)
     if reset not in (LATEST, EARLIEST):
@@ -44,7 +46,7 @@ def read_kafka_trigger(metadata: Mapping[str, str]) -> KafkaTrigger:
     if not VERSION.fullmatch(version):
         raise InvalidTrigger(f"version {version!r}: expected three numbers, as 1.0.0")
     trigger = KafkaTrigger(
-        group=_needed(metadata, "consumerGroup"),
+        group=_short(_needed(metadata, "consumerGroup"), "consumerGroup"),
         brokers=_brokers(_needed(metadata, "bootstrapServers")),
         topic=topic,
         lag_threshold=_number(metadata, "lagThreshold", 10, least=1),
@@ -129,6 +131,12 @@ def _needed(metadata: Mapping[str, str], name: str) -> str:
     if not metadata.get(name):
         raise InvalidTrigger(f"{name}: missing; a kafka trigger needs bootstrapServers and consumerGroup")
     return metadata[name]
+
+
+def _short(name: str, field: str) -> str:
+    if (length := len(name.encode())) > NAME_MAX:
+        raise InvalidTrigger(f"{field}: {length} bytes: expected at most {NAME_MAX}")
+    return name
 
 
 def _number(metadata: Mapping[str, str], name: str, default: int, *, least: int) -> int:

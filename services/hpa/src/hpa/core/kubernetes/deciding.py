@@ -18,6 +18,7 @@ from hpa.core.kubernetes.policy import Autoscaler, Settings
 from hpa.core.kubernetes.proposals import Asked, MetricStatus, Reading, asked
 from hpa.core.kubernetes.replicas import Scene
 from hpa.core.kubernetes.usage import Tolerance
+from spillway.texts import cut_bytes
 
 ABLE_TO_SCALE: Final = "able_to_scale"
 SCALING_ACTIVE: Final = "scaling_active"
@@ -34,6 +35,8 @@ FAILED_GET_SCALE: Final = "FailedGetScale"
 SELECTOR_REQUIRED: Final = "SelectorRequired"
 INVALID_SELECTOR: Final = "InvalidSelector"
 AMBIGUOUS_SELECTOR: Final = "AmbiguousSelector"
+MESSAGE_MAX: Final = 1024
+"""Bytes of a condition's message: it stands in every state, and may repeat what others wrote."""
 
 
 class Condition(Struct, frozen=True, gc=False):
@@ -103,7 +106,8 @@ def with_conditions(conditions: tuple[Condition, ...], *new: Condition) -> tuple
     """The conditions with the new ones in the places of their kinds; a kind that was not there stands last."""
     by_kind = {condition.kind: condition for condition in conditions}
     for condition in new:
-        by_kind[condition.kind] = condition
+        message = cut_bytes(condition.message, MESSAGE_MAX)
+        by_kind[condition.kind] = condition if message == condition.message else replace(condition, message=message)
     return tuple(by_kind.values())
 
 

@@ -46,6 +46,8 @@ POLICIES_MAX: Final = 16
 STABILIZATION_SECONDS_MAX: Final = 3600
 PERIOD_SECONDS_MAX: Final = 1800
 REPLICAS_MAX: Final = 100_000
+NAME_MAX: Final = 253
+"""Bytes of a name of a metric, an object, a container: it stands in reports, states and decisions."""
 PERCENT_MAX: Final = 2**31 - 1
 """Of a target, as Kubernetes' API bounds it."""
 
@@ -289,16 +291,25 @@ def _metric(spec: MetricSpec, where: str) -> Metric:
     return _of_metric(given, source, target, f"{where}.{field}")
 
 
+def short(name: str, where: str) -> str:
+    """A name that is not too long to be kept. Raises RequestError."""
+    if (length := len(name.encode())) > NAME_MAX:
+        raise invalid(where, f"{length} bytes", f"at most {NAME_MAX}")
+    return name
+
+
 def _needed(name: str, where: str) -> str:
     if not name:
         raise invalid(where, name, "a name")
-    return name
+    return short(name, where)
 
 
 def _of_resource(given: ResourceSource, source: str, target: Target, where: str) -> Metric:
     if (source == CONTAINER_RESOURCE) != bool(given.container):
         raise invalid(f"{where}.container", given.container, "a name for ContainerResource, and none for Resource")
-    return Metric(source, _needed(given.name, f"{where}.name"), target, container=given.container)
+    return Metric(
+        source, _needed(given.name, f"{where}.name"), target, container=short(given.container, f"{where}.container")
+    )
 
 
 def _of_metric(given: MetricSource, source: str, target: Target, where: str) -> Metric:

@@ -24,6 +24,7 @@ from hpa.core.manifests.manifests import (
     check_kind,
     read_behavior,
     read_metrics,
+    short,
     target_of,
     within,
 )
@@ -172,7 +173,7 @@ def _window(spec: WindowSpec, bounds: tuple[int, int], where: str) -> Window:
     number = numbers.get(effects[0]) or 0
     if effects[0] != BLACKOUT:
         within(number, *bounds, f"{where}.{effects[0]}")
-    return Window(spec.name, _times(spec, where), effects[0], number, precedence)
+    return Window(short(spec.name, f"{where}.name"), _times(spec, where), effects[0], number, precedence)
 
 
 def _times(spec: WindowSpec, where: str) -> Recurring | Once:

@@ -53,6 +53,7 @@ from hpa.core.manifests.manifests import (
     milli,
     percent,
     read_behavior,
+    short,
     target_of,
     within,
 )
@@ -267,6 +268,7 @@ def _triggers(spec: ScaledObjectSpec, where: str) -> tuple[list[NamedTrigger], l
     metrics: list[Metric] = []
     for index, trigger in enumerate(bounded(spec.triggers, TRIGGERS_MAX, f"{where}.triggers")):
         path = f"{where}.triggers[{index}]"
+        short(trigger.name, f"{path}.name")
         if trigger.name and holds_name([one.name for one in named], trigger.name):
             raise invalid(f"{path}.name", trigger.name, "a name that no other trigger has, also in other case")
         if trigger.type in ("cpu", "memory"):
@@ -364,7 +366,7 @@ def _normal(name: str) -> str:
 def _resource(trigger: TriggerSpec, where: str) -> Metric:
     kind = chosen(trigger.metric_type or trigger.metadata.get("type", ""), RESOURCE_TYPES, f"{where}.metricType")
     written = trigger.metadata.get("value", "")
-    container = trigger.metadata.get("containerName", "")
+    container = short(trigger.metadata.get("containerName", ""), f"{where}.metadata.containerName")
     if kind == UTILIZATION and not (written.isascii() and written.isdigit()):
         raise invalid(f"{where}.metadata.value", written, "a percentage, as 60")
     path = f"{where}.metadata.value"

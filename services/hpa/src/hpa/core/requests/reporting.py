@@ -16,7 +16,7 @@ from spillway.events_scaling import BacklogObserved, LoadObserved
 ITEMS_MAX: Final = 5_000
 TEXT_MAX: Final = 1_000
 NAME_MAX: Final = 253
-"""Characters, as Kubernetes bounds the name of an object; Kafka a topic's at 249."""
+"""Bytes, as Kubernetes bounds the name of an object; Kafka a topic's at 249."""
 OBJECT_MAX: Final = 63 + 1 + NAME_MAX
 """Kind/name."""
 
@@ -49,7 +49,7 @@ def _checked(state: HpaState, report: Reported, now_ms: int) -> Reported:
     report = replace(report, namespace=namespace, at_ms=report.at_ms or now_ms)
     for field, length, most in _lengths(report):
         if length > most:
-            raise invalid(field, f"{length} characters", f"at most {most}")
+            raise invalid(field, f"{length} bytes", f"at most {most}")
     if isinstance(report, LoadObserved):
         if not report.metric:
             raise invalid("metric", "", "its name in the policy")
@@ -90,14 +90,14 @@ def _named(policy: Attached, report: Reported) -> Reported:
 
 
 def _lengths(report: Reported) -> Iterator[tuple[str, int, int]]:
-    """(field, its characters, the most of them): what is kept is written with every state of the workload."""
-    yield "source", len(report.source), NAME_MAX
-    yield "trouble", len(report.trouble), TEXT_MAX
+    """(field, its bytes, the most of them): what is kept is written with every state of the workload."""
+    yield "source", len(report.source.encode()), NAME_MAX
+    yield "trouble", len(report.trouble.encode()), TEXT_MAX
     if isinstance(report, LoadObserved):
-        yield "object", len(report.object), OBJECT_MAX
+        yield "object", len(report.object.encode()), OBJECT_MAX
         for field in ("metric", "series", "cluster", "pod"):
-            yield field, len(getattr(report, field)), NAME_MAX
+            yield field, len(getattr(report, field).encode()), NAME_MAX
     else:
-        yield "group", len(report.group), NAME_MAX
-        yield "topic", len(report.topic), NAME_MAX
-        yield "partitions.topic", max((len(one.topic) for one in report.partitions), default=0), NAME_MAX
+        yield "group", len(report.group.encode()), NAME_MAX
+        yield "topic", len(report.topic.encode()), NAME_MAX
+        yield "partitions.topic", max((len(one.topic.encode()) for one in report.partitions), default=0), NAME_MAX
