@@ -3,13 +3,19 @@
 from dataclasses import replace
 from random import Random
 from typing import Any
+from unittest.mock import patch
 
 import pytest
+from google.protobuf.message import Message
 
 from hpa.core.heard.inputs import BACKLOGS_MAX, backlog_size, row_size
 from hpa.core.requests.reporting import NAME_MAX, accepted
-from spillway.dead_letters import outgoing
+from spillway import wire
+from spillway.addresses import BACKLOG
+from spillway.dead_letters import Unwritable, outgoing
 from spillway.events_scaling import BacklogObserved, PartitionBacklog, ScaleStateChanged
+from spillway.v1 import events_pb2
+from spillway.wire import value_from
 
 from .world import KAFKA, KEY, START_MS, World, backlog, declared, own, scaled_object
 
@@ -56,6 +62,38 @@ def test_the_largest_backlog_and_the_state_with_it_fit_a_mebibyte(manifest: dict
     state = next(heard.event for heard in reversed(made.log) if isinstance(heard.event, ScaleStateChanged))
     assert len(made.state.inputs[KEY].backlogs["g", ""].rows) == len(report.partitions) > 2_000
     assert len(outgoing(state).value or b"") < MEBIBYTE
+
+
+def of_partitions(count: int) -> events_pb2.BacklogObserved:
+    """Each is an empty message of two bytes."""
+    message = events_pb2.BacklogObserved(namespace=KEY[0], name=KEY[1], group="g")
+    for _ in range(count):
+        message.partitions.add()
+    return message
+
+
+def test_a_backlog_of_more_partitions_than_are_kept_is_not_read() -> None:
+    """Each would become a value before anybody asks whether a policy names the queue."""
+    read: list[type] = []
+
+    def counting(message: Message, kind: type[Any]) -> Any:
+        read.append(kind)
+        return value_from(message, kind)
+
+    data = of_partitions(wire.BACKLOG_ENTRIES_MAX + 1).SerializeToString()
+    with patch.object(wire, "value_from", counting), pytest.raises(wire.TooManyEntries, match="partitions: 15001"):
+        wire.decode(BACKLOG.name, wire.TYPE_PREFIX + "BacklogObserved", data)
+    assert not read
+    data = of_partitions(wire.BACKLOG_ENTRIES_MAX).SerializeToString()
+    found = wire.decode(BACKLOG.name, wire.TYPE_PREFIX + "BacklogObserved", data)
+    assert isinstance(found, BacklogObserved)
+    assert len(found.partitions) == wire.BACKLOG_ENTRIES_MAX
+    with pytest.raises(Unwritable, match="partitions: 15001"):
+        outgoing(replace(found, partitions=(*found.partitions, found.partitions[0])))
+
+
+def test_a_backlog_that_is_kept_can_be_read() -> None:
+    assert row_size("x") * wire.BACKLOG_ENTRIES_MAX > BACKLOGS_MAX
 
 
 @pytest.mark.parametrize("topics", NAMES)

@@ -16,6 +16,7 @@ from google.protobuf.message import DecodeError, Message
 from spillway import columns as column_values
 from spillway.addresses import EVENT_TYPES, EVENTS_BY_TOPIC
 from spillway.events import Event
+from spillway.events_scaling import BacklogObserved
 from spillway.model import Generation, HostPort, Int64s, LabelSet, NodeColumns, PodTable, PodTerm, Policy, Taint
 from spillway.packed import NotPacked, decompressed
 from spillway.v1 import events_pb2
@@ -34,6 +35,9 @@ COLUMNS_ENTRIES_MAX = 500_000
 """Messages and texts in a block: one costs two bytes there, and some microseconds of who reads it."""
 RECORD_ENTRIES_MAX = 200_000
 """Likewise in any other record."""
+BACKLOG_ENTRIES_MAX = 15_000
+"""Of a backlog, which anybody may publish: about as many partitions as hpa keeps of one workload."""
+_ENTRIES_MAX: dict[type, int] = {BacklogObserved: BACKLOG_ENTRIES_MAX}
 
 
 POLICIES_KEPT_MAX, POLICY_BYTES_KEPT_MAX = 256, 8192
@@ -75,7 +79,7 @@ def encode_record(event: Event) -> bytes:
     message = _MESSAGE_BY_EVENT[type(event)]()
     fill_message(event, message)
     data = message.SerializeToString()
-    check_entries(message, len(data), RECORD_ENTRIES_MAX)
+    check_entries(message, len(data), _ENTRIES_MAX.get(type(event), RECORD_ENTRIES_MAX))
     return data
 
 
@@ -112,7 +116,7 @@ def decode(topic: str, kind: str, data: bytes) -> Event:
         message.ParseFromString(data)
     except DecodeError as error:
         raise Unreadable(f"{kind}: not protobuf of that type: {error}") from error
-    check_entries(message, len(data), RECORD_ENTRIES_MAX)
+    check_entries(message, len(data), _ENTRIES_MAX.get(event, RECORD_ENTRIES_MAX))
     return value_from(message, event)
 
 
