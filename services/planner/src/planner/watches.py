@@ -5,6 +5,7 @@ import base64
 import json
 import zlib
 from collections.abc import AsyncIterator, Iterable
+from typing import Final
 
 from planner.core.knowledge.state import PlannerState
 from planner.core.knowledge.workload import is_gone
@@ -15,6 +16,10 @@ from spillway.bus import Bus, NoLog, Offsets, OtherFleet, Record, reached
 from spillway.reasons import TOO_MANY_WATCHES
 
 Keys = set[tuple[str, str]]
+
+PARTITION_MAX: Final = 2**31 - 1
+OFFSET_MAX: Final = 2**63 - 1
+"""What Kafka has room for."""
 
 
 class Watches:
@@ -104,14 +109,17 @@ def position_token(positions: Offsets) -> str:
 
 
 def read_position(token: str) -> Offsets:
+    """The positions in a text that position_token gave. INVALID_ARGUMENT for every other text."""
     names = {topic.name for topic in WATCHED}
     try:
         if len(token) > 16_384:
             raise ValueError("too long")
         raw = zlib.decompressobj().decompress(base64.urlsafe_b64decode(token.encode()), 1_000_000)
         positions = {(str(topic), int(partition)): int(offset) for topic, partition, offset in json.loads(raw)}
-    except (ValueError, zlib.error, TypeError) as error:
+    except (ValueError, zlib.error, TypeError, OverflowError, RecursionError) as error:
         raise invalid("position", token, "a position that Watch gave") from error
-    if any(topic not in names or partition < 0 or offset < 0 for (topic, partition), offset in positions.items()):
+    for (topic, partition), offset in positions.items():
+        if topic in names and 0 <= partition <= PARTITION_MAX and 0 <= offset <= OFFSET_MAX:
+            continue
         raise invalid("position", token, "a position that Watch gave")
     return positions

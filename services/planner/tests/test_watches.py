@@ -1,0 +1,46 @@
+"""Positions of watches: what came from a caller is a position that was given, or INVALID_ARGUMENT."""
+
+import base64
+import zlib
+
+import pytest
+
+from planner.watches import position_token, read_position
+from spillway.addresses import WORKLOADS
+from spillway.api import RequestError
+
+
+def packed(text: str) -> str:
+    return base64.urlsafe_b64encode(zlib.compress(text.encode())).decode()
+
+
+def test_a_position_is_read_as_it_was_given() -> None:
+    positions = {(WORKLOADS.name, 0): 17, (WORKLOADS.name, 1): 2**63 - 1}
+    assert read_position(position_token(positions)) == positions
+
+
+@pytest.mark.parametrize(
+    "token",
+    [
+        "x",
+        "x" * 20_000,
+        packed("[" * 200_000),
+        packed("{" * 10),
+        packed('{"a": 1}'),
+        packed("[1]"),
+        packed(f'[["{WORKLOADS.name}", 0, Infinity]]'),
+        packed(f'[["{WORKLOADS.name}", -Infinity, 1]]'),
+        packed(f'[["{WORKLOADS.name}", 0, NaN]]'),
+        packed(f'[["{WORKLOADS.name}", 0, 1e999]]'),
+        packed(f'[["{WORKLOADS.name}", 0, -1]]'),
+        packed(f'[["{WORKLOADS.name}", 0, {2**63}]]'),
+        packed(f'[["{WORKLOADS.name}", {2**31}, 1]]'),
+        packed(f'[["{WORKLOADS.name}", 0, {"9" * 10_000}]]'),
+        packed('[["another", 0, 1]]'),
+    ],
+    ids=lambda token: token[:24],
+)
+def test_whatever_else_is_sent_is_refused(token: str) -> None:
+    with pytest.raises(RequestError, match="position: .*expected a position that Watch gave") as refused:
+        read_position(token)
+    assert refused.value.code == "INVALID_ARGUMENT"
