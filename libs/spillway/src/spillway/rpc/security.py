@@ -73,7 +73,7 @@ class RpcSettings:
         500, "calls answered at the same time, of one caller"
     )
     computations_caller_max: Annotated[int, Meta(ge=1)] = setting(
-        8, "explanations, plans and capacities computed at the same time for one caller; its others wait"
+        8, "explanations, plans, capacities and lists computed at the same time for one caller; its others wait"
     )
     watches_max: Annotated[int, Meta(ge=1)] = setting(200, "watches at the same time, all callers")
     watches_caller_max: Annotated[int, Meta(ge=1)] = setting(100, "watches at the same time, of one caller")

@@ -290,11 +290,11 @@ class RpcServer:
         try:
             async with asyncio.timeout(seconds) as bound, self._shares.computing(CALLER.get(), call.verb):
                 reply = await getattr(self._answers, call.verb)(request)
+                return message_bytes(reply, call.reply_message())
         except TimeoutError:
             if not bound.expired():
                 raise
             raise RequestError("DEADLINE_EXCEEDED", f"{call.verb}: not done within {seconds:.1f} s") from None
-        return message_bytes(reply, call.reply_message())
 
     async def _stream(self, call: Call, request: Any, context: Any) -> None:
         replies = getattr(self._answers, call.verb)(request)

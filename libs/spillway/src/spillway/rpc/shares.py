@@ -14,8 +14,22 @@ from spillway.api import RequestError
 from spillway.reasons import TOO_MANY_RUN, TOO_MANY_WATCHES
 from spillway.rpc.callers import Caller
 
-COMPUTED: Final = frozenset(("capacity", "explain", "plan"))
-"""Verbs whose answer is computed over all clusters. The event loop that computes it answers every other caller, too."""
+COMPUTED: Final = frozenset(
+    (
+        "capacity",
+        "explain",
+        "explain_policy",
+        "list",
+        "list_clusters",
+        "list_nodes",
+        "list_orphans",
+        "list_policies",
+        "plan",
+    )
+)
+"""Verbs whose answer is computed over all clusters, or is long. The event loop that computes it answers every other
+caller, too.
+"""
 
 
 class Share(NamedTuple):
@@ -54,7 +68,11 @@ class Shares:
 
     @asynccontextmanager
     async def computing(self, caller: Caller, verb: str) -> AsyncIterator[None]:
-        """While something is computed for the caller; waits for its share, first come, first served."""
+        """While something is computed for the caller; waits for its share, first come, first served.
+
+        Each place is held for a turn of the loop at the least. What is computed in one piece would else give it back
+        before anybody else is looked at, and any number of such calls would follow each other.
+        """
         if verb not in COMPUTED:
             yield
             return
@@ -62,4 +80,5 @@ class Shares:
         if room is None:
             room = self._computing[caller.name] = asyncio.Semaphore(self._share.computations)
         async with room:
+            await asyncio.sleep(0)
             yield
