@@ -6,7 +6,7 @@ read before its caller is known: the handler gets it as a stream. Health's are r
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 import grpc
@@ -19,8 +19,9 @@ from spillway.rpc.call_server import CallServer
 from spillway.rpc.callers import Caller
 from spillway.rpc.front import Front
 from spillway.rpc.health import Health
-from spillway.rpc.refusals import bounded
-from spillway.rpc.security import MEBIBYTE, Gate, RpcSettings, read_file
+from spillway.rpc.reflected import Reflection
+from spillway.rpc.security import MEBIBYTE, STRANGER, Gate, RpcSettings, read_file
+from spillway.rpc.shares import Shares
 from spillway.settings import OperatorError
 
 RECEIVE_BYTES_MAX: Final = 16 * MEBIBYTE
@@ -49,7 +50,9 @@ log = structlog.get_logger(part="rpc")
 class Listener:
     """handlers: of one service's methods. port: 0 until it is open."""
 
-    def __init__(self, gate: Gate, settings: RpcSettings, service: str, handlers: Mapping[str, Any]) -> None:
+    def __init__(
+        self, gate: Gate, shares: Shares, settings: RpcSettings, service: str, handlers: Mapping[str, Any]
+    ) -> None:
         self._gate = gate
         self._settings = settings
         self._service = service
@@ -58,7 +61,8 @@ class Listener:
         self._handlers = {f"/{service}/{name}": handler for name, handler in handlers.items()}
         self._handlers |= _handlers_of(self._health, health_pb2_grpc.add_HealthServicer_to_server)
         names = (service, "grpc.health.v1.Health", reflection.SERVICE_NAME)
-        reflected = _GuardedReflection(names, self._may_see_methods)
+        bounds = shares.taken, gate.take_call, settings.deadline_seconds_max
+        reflected = Reflection(names, self._who_sees_methods, *bounds)
         self._handlers |= _handlers_of(reflected, reflection_pb2_grpc.add_ServerReflectionServicer_to_server)
         self._server: Any = None
         self._stopping: set[asyncio.Task[None]] = set()
@@ -114,12 +118,16 @@ class Listener:
         if self._gate.is_open:
             self._front.know(context.peer())
 
-    def _may_see_methods(self, context: Any) -> None:
-        """TLS has checked a client certificate before this is reached."""
-        if self._settings.client_ca:
-            self._front.know(context.peer())
-        else:
-            self.identify(context)
+    def _who_sees_methods(self, context: Any) -> Caller:
+        """Known callers, and whoever has a client certificate: TLS has checked it before this is reached. Raises
+        UNAUTHENTICATED for others."""
+        try:
+            return self.identify(context)
+        except RequestError:
+            if not self._settings.client_ca:
+                raise
+        self._front.know(context.peer())
+        return STRANGER
 
     def _stop(self) -> None:
         """Once for each server: the library frees it then."""
@@ -153,22 +161,6 @@ class Listener:
         await server.start()
         self._server = server
         self._front.lead_to(path)
-
-
-class _GuardedReflection(reflection.aio.ReflectionServicer):  # type: ignore[misc]
-    """Reflection lists our methods for known callers only. may_see: raises RequestError for everybody else."""
-
-    def __init__(self, names: tuple[str, ...], may_see: Callable[[Any], None]) -> None:
-        super().__init__(names)
-        self._may_see = may_see
-
-    async def ServerReflectionInfo(self, requests: Any, context: Any) -> AsyncIterator[Any]:  # noqa: N802 (gRPC's name)
-        try:
-            self._may_see(context)
-        except RequestError as error:
-            await context.abort(grpc.StatusCode[error.code], bounded(error.text))
-        async for reply in super().ServerReflectionInfo(requests, context):
-            yield reply
 
 
 class _Methods:

@@ -98,6 +98,8 @@ class RpcSettings:
 
 
 LOCAL_CALLER = Caller("local")
+STRANGER = Caller("", verbs=frozenset(), namespaces=frozenset())
+"""All of those together who have a certificate of client_ca and are no caller: they may see methods, and no more."""
 CALLER: ContextVar[Caller] = ContextVar("caller", default=LOCAL_CALLER)
 """The caller of the request being answered, for an api that learns only later which namespace is meant."""
 
@@ -209,6 +211,10 @@ class Gate:
         bytes_max = (limits.request_bytes_max if limits else 0) or self._settings.request_bytes_max
         if request_bytes > bytes_max:
             raise RequestError("INVALID_ARGUMENT", f"request: {request_bytes} bytes: expected at most {bytes_max}")
+        self._take(caller, 1, 0)
+
+    def take_call(self, caller: Caller) -> None:
+        """A call of its rate that is about no verb. Raises RESOURCE_EXHAUSTED."""
         self._take(caller, 1, 0)
 
     def admit_items(self, caller: Caller, request: object) -> None:

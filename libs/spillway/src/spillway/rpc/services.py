@@ -117,7 +117,7 @@ class RpcServer:
     async def __aenter__(self) -> Self:
         self._fatal: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         handlers = dict(map(self._handler, self._service.calls.values()))
-        self._listener = Listener(self._gate, self._settings, self._service.name, handlers)
+        self._listener = Listener(self._gate, self._shares, self._settings, self._service.name, handlers)
         await self._listener.open()
         work = (self._look_at_callers, self._listener.keep_open, self._listener.accept)
         self._tasks = [asyncio.create_task(self._told_of_its_end(one)) for one in work]
