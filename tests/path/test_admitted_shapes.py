@@ -1,14 +1,19 @@
 """What a member makes of a template's pods, from its API to the placement: in one process and virtual time."""
 
 import asyncio
+import json
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from planner.core.manifests import request as reading
+from planner.core.manifests.request import Declaration
 from planner.settings import PlannerSettings
 from sim.settings import Faults, SidecarSpec
-from spillway.api import ApplyRequest, ScaleRequest
+from spillway import metrics
+from spillway.api import ApplyRequest, BatchItem, PlanBatchRequest, ScaleRequest
 from spillway.clusters.api import NAMESPACES
 from spillway_local import member_nodes
 from spillway_local.fleet_plan import GIB, MemberPlan, deployment
@@ -67,6 +72,34 @@ async def test_a_new_template_is_placed_by_what_its_pods_become() -> None:
         reply = await platform.planner().scale(ScaleRequest(NAMESPACE, "web", 40))
         assert {part.cluster: part.replicas for part in reply.parts} == {"own-1": 16, "cloud-1": 24}
         assert asyncio.get_running_loop().time() - began < MOMENT
+
+
+@pytest.mark.parametrize("as_batch", [False, True], ids=["alone", "in a batch"])
+async def test_long_manifests_are_read_once_until_they_are_answered(
+    as_batch: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before its template is asked about, while that is asked, for its turn, and when it is decided."""
+    readings, read = list[int](), reading._read
+
+    def counted(objects: list[dict[str, Any]]) -> Declaration:
+        readings.append(len(objects))
+        return read(objects)
+
+    monkeypatch.setattr(reading, "_read", counted)
+    config = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "long"}, "data": {"a": "x" * 20_000}}
+    asked = ApplyRequest((*request("web", 2).manifests, json.dumps(config)))
+    async with in_process(SMALL) as platform:
+        await ready(platform)
+        awaited = metrics.SHAPES_AWAITED.labels("answered")
+        before = awaited._value.get()
+        if as_batch:
+            (answer,) = (await platform.planner().plan_batch(PlanBatchRequest((BatchItem(asked),)))).answers
+            assert answer.placement is not None
+            assert answer.placement.placed == 2
+        else:
+            assert (await platform.planner().apply(asked)).placed == 2
+        assert awaited._value.get() == before + 1, "its template was asked about"
+    assert readings == [2]
 
 
 async def _all_bound(platform: InProcess, count: int) -> bool:

@@ -3,7 +3,8 @@
 import asyncio
 import json
 from collections.abc import Iterator
-from threading import Event
+from dataclasses import replace
+from threading import Event, current_thread
 from typing import Any
 
 import pytest
@@ -109,6 +110,76 @@ async def test_the_values_of_all_manifests_of_a_request_are_bounded_together(rea
     read_object(two.manifests[0], "manifests[0]")
     with pytest.raises(RequestError, match=r"manifests\[1\]: neither JSON nor YAML: more than \d+ values"):
         read_object(two.manifests[1], "manifests[1]")
+
+
+def long_json(values: int) -> str:
+    return json.dumps({"kind": "ConfigMap", "metadata": {"name": "a"}, "x": ["y"] * values, "z": "z" * 20_000})
+
+
+async def test_values_of_json_are_counted_as_those_of_yaml(reading: ManifestReading) -> None:
+    half = long_json(VALUES_MAX * 2 // 3)
+    one = await reading.checked(EVERYWHERE, "apply", api.ApplyRequest((half,)))
+    assert read_object(one.manifests[0], "manifests[0]") == json.loads(half)
+    first, second, third = (await reading.checked(EVERYWHERE, "apply", api.ApplyRequest((half,) * 3))).manifests
+    read_object(first, "manifests[0]")
+    for refused in (second, third):
+        with pytest.raises(RequestError, match=f"more than {VALUES_MAX} values") as caught:
+            read_object(refused, "manifests[1]")
+        assert caught.value.code == "INVALID_ARGUMENT"
+
+
+@pytest.mark.parametrize(
+    "value", [{f"k{number}": "" for number in range(VALUES_MAX)}, [[]] * VALUES_MAX, [0] * VALUES_MAX]
+)
+async def test_keys_and_what_is_empty_are_values_of_json_too(reading: ManifestReading, value: object) -> None:
+    text = json.dumps({"kind": "ConfigMap", "data": value, "x": "x" * READ_AT_ONCE_CHARACTERS})
+    (read,) = (await reading.checked(EVERYWHERE, "apply", api.ApplyRequest((text,)))).manifests
+    with pytest.raises(RequestError, match=f"more than {VALUES_MAX} values"):
+        read_object(read, "manifests[0]")
+
+
+async def test_a_long_text_is_one_value_whatever_stands_in_it(reading: ManifestReading) -> None:
+    text = json.dumps({"kind": "ConfigMap", "data": {"a": '[{"b":1},' * 50_000}})
+    (read,) = (await reading.checked(EVERYWHERE, "apply", api.ApplyRequest((text,)))).manifests
+    assert read_object(read, "manifests[0]") == json.loads(text)
+
+
+async def test_what_is_too_much_already_is_not_parsed(
+    reading: ManifestReading, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else each further manifest would cost as much as the first."""
+    parsed, loads = list[int](), json.loads
+
+    def counted(text: str, **options: Any) -> Any:
+        parsed.append(len(text))
+        return loads(text, **options)
+
+    monkeypatch.setattr(manifest_text.json, "loads", counted)
+    await reading.checked(EVERYWHERE, "apply", api.ApplyRequest((long_json(VALUES_MAX),) * 5))
+    assert len(parsed) == 1
+
+
+@pytest.mark.parametrize("verb", REQUESTS)
+async def test_a_service_makes_something_of_long_requests_beside_the_loop(verb: str) -> None:
+    threads, made = list[str](), list[Any]()
+
+    def prepare(request: Any) -> Any:
+        threads.append(current_thread().name)
+        made.append(replace(request))
+        return made[-1]
+
+    reading = ManifestReading(VALUES_MAX, 2, prepare=prepare)
+    try:
+        short = api.ApplyRequest(('{"kind": "ConfigMap", "metadata": {"namespace": "shop"}}',))
+        await reading.checked(SHOP, "apply", short)
+        assert made == [], "what is short is read where it is needed"
+        assert await reading.checked(SHOP, verb, REQUESTS[verb](long_manifest())) is made[0]
+        assert threads[0].startswith("manifests")
+        with pytest.raises(RequestError, match="may not"):
+            await reading.checked(BANK, verb, REQUESTS[verb](long_manifest()))
+        assert len(made) == 1, "who may not ask has nothing made of it"
+    finally:
+        reading.close()
 
 
 async def test_values_of_a_manifest_that_cannot_be_read_are_counted_too(reading: ManifestReading) -> None:

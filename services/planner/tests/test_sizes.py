@@ -7,14 +7,21 @@ import pytest
 
 from planner.core.manifests.request import read_manifests
 from planner.core.manifests.sizes import (
+    ANNOTATIONS_MAX,
     CLAIM_TEMPLATES_MAX,
+    CONFIG_MAP_KEYS_MAX,
+    HEADERS_MAX,
     NAME_LENGTH_MAX,
     OF_ALL_CONTAINERS,
     OF_CONTAINER,
+    OF_DNS,
     OF_POD,
+    OF_SECURITY,
     REFERENCES_MAX,
     RESOURCES_MAX,
+    SERVICE_PORTS_MAX,
     SOURCES_MAX,
+    WORDS_MAX,
 )
 from planner.core.manifests.templates import read_template
 from planner.core.manifests.terms import LABELS_MAX
@@ -27,6 +34,7 @@ from .builders import deployment, statefulset, texts
 Manifest = dict[str, Any]
 Make = Callable[[int], Manifest]
 POD = "Deployment.spec.template.spec"
+CONFIG_MAP = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}}
 
 
 def of_pod(**spec: Any) -> Manifest:
@@ -59,6 +67,31 @@ def in_two_containers(*lists: str) -> Make:
         )
 
     return make
+
+
+def words(count: int) -> Manifest:
+    """A part in each place that there is for a command."""
+    places = [[f"w{number}" for number in range(start, count, 7)] for start in range(7)]
+    handlers = [{"exec": {"command": place}} for place in places[2:]]
+    probes = dict(zip(("livenessProbe", "readinessProbe", "startupProbe"), handlers, strict=False))
+    hooks = dict(zip(("postStart", "preStop"), handlers[3:], strict=True))
+    return of_container(command=places[0], args=places[1], lifecycle=hooks, **probes)
+
+
+def headers(count: int) -> Manifest:
+    entries = [{"name": "a", "value": "b"}] * count
+    probes = {"livenessProbe": {"httpGet": {"port": 80, "httpHeaders": entries[: count // 2]}}}
+    return of_container(**probes, lifecycle={"preStop": {"httpGet": {"httpHeaders": entries[count // 2 :]}}})
+
+
+def annotations(count: int) -> Manifest:
+    made = deployment(2)
+    made["spec"]["template"]["metadata"]["annotations"] = {f"a{number}": "" for number in range(count)}
+    return made
+
+
+def pod_part(part: str, field: str) -> Make:
+    return lambda count: of_pod(**{part: {field: [{"name": "a", "value": "b"}] * count}})
 
 
 def sources(count: int) -> Manifest:
@@ -125,6 +158,14 @@ ENV, PORTS = OF_ALL_CONTAINERS
         ),
         pytest.param(in_two_containers(*ENV), OF_ALL_CONTAINERS[ENV], f"{POD}.containers.env and envFrom", id="env"),
         pytest.param(in_two_containers(*PORTS), OF_ALL_CONTAINERS[PORTS], f"{POD}.containers.ports", id="ports"),
+        *(
+            pytest.param(pod_part(part, field), most, f"{POD}.{part}.{field}", id=field)
+            for part, bounds in (("dnsConfig", OF_DNS), ("securityContext", OF_SECURITY))
+            for field, most in bounds.items()
+        ),
+        pytest.param(words, WORDS_MAX, f"{POD}.containers.command and args", id="words of commands"),
+        pytest.param(headers, HEADERS_MAX, f"{POD}.containers.httpHeaders", id="headers of probes"),
+        pytest.param(annotations, ANNOTATIONS_MAX, "Deployment.spec.template.metadata.annotations", id="annotations"),
         pytest.param(sources, SOURCES_MAX, f"{POD}.volumes.projected.sources", id="projected sources"),
         pytest.param(claim_templates, CLAIM_TEMPLATES_MAX, "StatefulSet.spec.volumeClaimTemplates", id="claims"),
         pytest.param(labels, LABELS_MAX, "Deployment.spec.template.metadata.labels", id="labels"),
@@ -136,6 +177,40 @@ def test_a_template_holds_as_much_as_its_bound(make: Make, most: int, field: str
     read_manifests(texts(make(most)))
     with pytest.raises(RequestError, match=f"expected at most {most}$") as caught:
         read_manifests(texts(make(most + 1)))
+    assert caught.value.code == "INVALID_ARGUMENT"
+    assert caught.value.text.startswith(f"{field}: '{most + 1} ")
+
+
+@pytest.mark.parametrize(
+    ("make", "most", "field"),
+    [
+        pytest.param(
+            lambda count: CONFIG_MAP | {"data": {f"k{number}": "" for number in range(count)}},
+            CONFIG_MAP_KEYS_MAX,
+            "ConfigMap.data",
+            id="keys",
+        ),
+        pytest.param(
+            lambda count: CONFIG_MAP | {"binaryData": {f"k{number}": "" for number in range(count)}},
+            CONFIG_MAP_KEYS_MAX,
+            "ConfigMap.binaryData",
+            id="binary keys",
+        ),
+        pytest.param(
+            lambda count: (
+                {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "a"}}
+                | {"spec": {"ports": [{"port": 80}] * count}}
+            ),
+            SERVICE_PORTS_MAX,
+            "Service.spec.ports",
+            id="ports",
+        ),
+    ],
+)
+def test_what_goes_along_holds_as_much_as_its_bound(make: Make, most: int, field: str) -> None:
+    read_manifests(texts(deployment(2), make(most)))
+    with pytest.raises(RequestError, match=f"expected at most {most}$") as caught:
+        read_manifests(texts(deployment(2), make(most + 1)))
     assert caught.value.code == "INVALID_ARGUMENT"
     assert caught.value.text.startswith(f"{field}: '{most + 1} ")
 

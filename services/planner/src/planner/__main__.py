@@ -35,7 +35,7 @@ async def main(process: Process) -> None:
     ):
         clocks = Clocks(steady_seconds, lambda: time.time_ns() // 1_000_000)
         planner = Planner(bus, store, settings, instance_at(process, rpc), clocks)
-        await serve(process, bus, RpcServer(planner, rpc, fleet=bus.fleet), planner)
+        await serve(process, bus, RpcServer(planner, rpc, fleet=bus.fleet, prepare=planner.prepared), planner)
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import cast
 
 import structlog
 
@@ -26,6 +27,7 @@ from planner.explanations import Explanations
 from planner.failed_decisions import FailedDecisions
 from planner.gauges import capacity_ages, hide, show_brakes, show_state
 from planner.log import Intake, follower_into
+from planner.prepared import prepared
 from planner.projection import Projection, Store
 from planner.questions import Questions
 from planner.settings import PlannerSettings
@@ -243,7 +245,12 @@ class Planner:
 
     # ── spillway.v1.Planner ─────────────────────────────────────────────────────────────────────────────────────
 
+    def prepared(self, request: T) -> T:
+        """With what its manifests say, which is read once. For a server: of long ones beside the loop."""
+        return cast(T, prepared(request, self._settings.batch_items_max))
+
     async def apply(self, request: api.ApplyRequest) -> api.PlacementReply:
+        request = self.prepared(request)
         await self._admissions.learn((request,))
         place = self._noted(place_of(self.state, request))
         return await self._ask("apply", lambda state, moment: decisions.apply(state, request, moment).both, place)
@@ -253,6 +260,7 @@ class Planner:
         return await self._ask("scale", lambda state, moment: decisions.scale(state, request, moment).both, place)
 
     async def plan_batch(self, request: api.PlanBatchRequest) -> api.PlanBatchReply:
+        request = self.prepared(request)
         asked = batches.read_batch(request, self._settings.batch_items_max)
         self.standby.check_able(len(asked), name_of_caller())
         await self._admissions.learn([item.apply for item in request.items if item.apply is not None])

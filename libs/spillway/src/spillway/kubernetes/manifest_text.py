@@ -76,17 +76,18 @@ def _is_json(text: str) -> bool:
 
 
 def _parsed(text: str, budget: ValueBudget) -> Any:
-    """What it says. Values of YAML are taken from the budget; what reading JSON costs is bounded by its bytes."""
-    size = len(text.encode())
+    """What it says. Its values are taken from the budget: of YAML while it is read, of JSON before each is walked."""
+    size, is_json = len(text.encode()), _is_json(text)
     try:
-        if _is_json(text):
+        if is_json:
+            budget.take()  # Of what is too much already nothing more is read.
             parsed = json.loads(text, object_pairs_hook=_without_repeats)
         else:
             # More entries would be more values than _check_extent lets in, which is called when they are made.
             parsed = read_counted(text, budget, merged_max=size)
     except (ValueError, yaml.YAMLError, RecursionError) as error:
         raise _Unreadable(f"neither JSON nor YAML: {str(error)[:200]}") from None
-    repeated = max(0, _check_extent(parsed, size) - size)
+    repeated = max(0, _check_extent(parsed, size, budget if is_json else None) - size)
     if not budget.takes_repeated(repeated):
         expected = f"expected at most {REPEATED_BYTES_MAX} in all that is read together"
         raise _Unreadable(f"{repeated} bytes that its aliases repeat: {expected}")
@@ -104,7 +105,9 @@ def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 def _read_again(manifest: ReadManifest) -> Any:
     if manifest.trouble:
         raise _Unreadable(manifest.trouble)
-    return json.loads(manifest.json) if manifest.json else _parsed(str(manifest), ValueBudget(NODES_MAX))
+    if manifest.json or _is_json(manifest):  # Which was looked at then.
+        return json.loads(manifest.json or str(manifest))
+    return _parsed(str(manifest), ValueBudget(NODES_MAX))
 
 
 def _json_of(value: object) -> str:
@@ -129,10 +132,15 @@ def said_bytes(value: object) -> int:
     return sum(_own_bytes(inner) for inner, _ in _walked(value))
 
 
-def _check_extent(parsed: object, size: int) -> int:
-    """Its said_bytes. Refuses what is nested too deep, and YAML that is far larger when its aliases are followed."""
+def _check_extent(parsed: object, size: int, budget: ValueBudget | None) -> int:
+    """Its said_bytes. Refuses what is nested too deep, and YAML that is far larger when its aliases are followed.
+
+    budget: that values are taken from which nobody has counted, keys included, but for the outermost one.
+    """
     said = 0
     for values, (value, depth) in enumerate(_walked(parsed), 1):
+        if budget is not None and isinstance(value, dict | list):
+            _take(budget, len(value) * (2 if isinstance(value, dict) else 1))
         said += _own_bytes(value)
         if depth > DEPTH_MAX:
             raise _Unreadable(f"nested deeper than {DEPTH_MAX}")
@@ -141,6 +149,13 @@ def _check_extent(parsed: object, size: int) -> int:
         if said > MANIFEST_BYTES_MAX:
             raise _Unreadable(f"more than {MANIFEST_BYTES_MAX} bytes with what its aliases repeat")
     return said
+
+
+def _take(budget: ValueBudget, values: int) -> None:
+    try:
+        budget.take(values)
+    except yaml.YAMLError as error:
+        raise _Unreadable(str(error)) from None
 
 
 def _walked(parsed: object) -> Iterator[tuple[object, int]]:

@@ -2,10 +2,11 @@
 
 YAML of a few megabytes takes seconds to read, in which its thread holds the interpreter again and again. So sizes are
 checked before anything is read, values are counted while it is read, one request of each caller is read at a time, and
-what was read is carried on as JSON (kubernetes/manifest_text.py, ReadManifest).
+what was read is carried on as JSON (kubernetes/manifest_text.py, ReadManifest), or as what the service makes of it.
 """
 
 import asyncio
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, Final
@@ -25,6 +26,14 @@ READ_AT_ONCE_CHARACTERS: Final = 16_384
 """Of all manifests of a request: so little is read where it is needed, in some 20 ms at most, and on the loop."""
 THREADS: Final = 2
 """So that one caller's long request leaves another's a thread. More would wait for the interpreter."""
+Prepare = Callable[[Any], Any]
+"""What a service makes of a request with long manifests, which was checked: the same request, with what they say. It is
+called in a thread, and raises nothing: whoever answers the request says what is wrong with it."""
+
+
+def unprepared(request: Any) -> Any:
+    """For a service that makes nothing of it."""
+    return request
 
 
 @dataclass(slots=True)
@@ -36,16 +45,19 @@ class _Line:
 
 
 class ManifestReading:
-    """values_max: the values of all YAML manifests in one request.
+    """values_max: the values of all manifests in one request.
 
     waiting_max: how many long requests of one caller may be under way, including the one that is being read.
-    pod_security: the level that everybody's pods must be within.
+    pod_security: the level that everybody's pods must be within. prepare: what the service makes of a long one.
     """
 
-    def __init__(self, values_max: int, waiting_max: int, pod_security: str = ANY) -> None:
+    def __init__(
+        self, values_max: int, waiting_max: int, pod_security: str = ANY, prepare: Prepare = unprepared
+    ) -> None:
         self._values_max = values_max
         self._waiting_max = waiting_max
         self._pod_security = pod_security
+        self._prepare = prepare
         self._threads = ThreadPoolExecutor(THREADS, "manifests")
         self._lines: dict[str, _Line] = {}
 
@@ -70,12 +82,15 @@ class ManifestReading:
         try:
             async with line.turn:
                 return await asyncio.get_running_loop().run_in_executor(
-                    self._threads, self._read_and_check, caller, verb, request
+                    self._threads, self._read_long, caller, verb, request
                 )
         finally:
             line.asking -= 1
             if not line.asking:
                 self._lines.pop(caller.name, None)
+
+    def _read_long(self, caller: Caller, verb: str, request: Any) -> Any:
+        return self._prepare(self._read_and_check(caller, verb, request))
 
     def _read_and_check(self, caller: Caller, verb: str, request: Any) -> Any:
         budget = ValueBudget(self._values_max)

@@ -56,7 +56,7 @@ class RpcSettings:
         20_000, "entries of all lists of one request together, counted before they are read"
     )
     manifest_values_max: Annotated[int, Meta(ge=1)] = setting(
-        100_000, "values of all manifests of one request that are written as YAML, keys included"
+        100_000, "values of all manifests of one request, keys included, where these are long"
     )
     manifests_waiting_max: Annotated[int, Meta(ge=1)] = setting(
         4, "requests with long manifests of one caller that are read or wait for it; they are read one after the other"

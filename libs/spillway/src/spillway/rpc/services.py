@@ -22,7 +22,7 @@ from spillway.rpc.calls import LENDING, PLANNER, SCALING, Call, Service, message
 from spillway.rpc.fleets import FLEET_KEY, Fleets, fleet_in, refuse_other
 from spillway.rpc.incoming import message_of, request_of, trace_of
 from spillway.rpc.listener import Listener
-from spillway.rpc.manifest_reading import ManifestReading
+from spillway.rpc.manifest_reading import ManifestReading, Prepare, unprepared
 from spillway.rpc.refusals import Trailer, bounded, of_the_log, refusal, trailer_of
 from spillway.rpc.route import Route, reason_of
 from spillway.rpc.security import (
@@ -92,6 +92,7 @@ class RpcServer:
     not or cannot listen; not serving (health) until set_serving(True), though calls are answered.
 
     fleet: id of the one that is served; a call that means another one is refused before anything is done. Empty: any.
+    prepare: of requests with long manifests, beside the loop.
     """
 
     def __init__(
@@ -100,12 +101,13 @@ class RpcServer:
         settings: RpcSettings,
         service: Service = PLANNER,
         fleet: str = "",
+        prepare: Prepare = unprepared,
     ) -> None:
         self._fleet = fleet
         self._gate = Gate(settings, time.monotonic)
         self._shares = Shares(Share(*self._gate.share_of_a_caller()))
         of_callers = settings.manifest_values_max, settings.manifests_waiting_max
-        self._reading = ManifestReading(*of_callers, settings.pod_security)
+        self._reading = ManifestReading(*of_callers, settings.pod_security, prepare)
         self._answers = answers
         self._service = service
         self._settings = settings

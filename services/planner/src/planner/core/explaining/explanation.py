@@ -181,8 +181,8 @@ def _now(state: PlannerState, request: ExplainRequest, moment: Moment) -> Case:
 
 def _asked(state: PlannerState, request: ExplainRequest) -> Subject:
     """With the name of a workload the manifests are what is to be beside its own: a policy."""
-    own = (_declared(state, request).declared.manifest.decode(),) if request.name else ()
-    declaration = read_manifests((*own, *request.manifests))
+    own = _declared(state, request).declared.manifest.decode() if request.name else ""
+    declaration = read_manifests((own, *request.manifests) if own else request.manifests)
     known = state.workloads.get((declaration.namespace, declaration.name))
     known = None if known is None or is_gone(known) or known.declared.deleting else known
     declaring.check_kind(known, declaration)

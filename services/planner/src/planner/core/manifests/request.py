@@ -19,7 +19,7 @@ from planner.core.manifests.kinds import (
     rolls_with,
 )
 from planner.core.manifests.policy import REPLICAS_MAX
-from planner.core.manifests.sizes import check_sizes
+from planner.core.manifests.sizes import check_dependency_sizes, check_sizes
 from planner.core.manifests.templates import KEPT_CHARACTERS_MAX, READ_KEPT_MAX, checked_template
 from planner.core.manifests.terms import check_terms
 from spillway.api import RequestError, invalid
@@ -94,8 +94,36 @@ class Declaration:
     policy_words: Callable[[str], str] = str
 
 
+class ReadTexts(tuple[str, ...]):  # noqa: SLOT001 (a tuple has no room for slots)
+    """Manifests with what they say, so that it is read once for all that is asked about one request.
+
+    One of the two is None: what they declare, and why they declare nothing.
+    """
+
+    declaration: Declaration | None
+    refusal: RequestError | None
+
+
+def read_texts(texts: tuple[str, ...]) -> ReadTexts:
+    """The same texts, read. Raises nothing: read_manifests says what is wrong with them, as often as it is asked."""
+    if isinstance(texts, ReadTexts):
+        return texts
+    read = ReadTexts(texts)
+    read.declaration = read.refusal = None
+    try:
+        read.declaration = read_manifests(texts)
+    except RequestError as error:
+        read.refusal = error.in_words(error.text)  # Without the frames in which it was raised, and what they hold.
+    return read
+
+
 def read_manifests(texts: Sequence[str]) -> Declaration:
     """The declaration in an Apply's manifests. Raises RequestError INVALID_ARGUMENT that names what is wrong."""
+    if isinstance(texts, ReadTexts):
+        if texts.declaration is None:
+            assert texts.refusal is not None, "what was read says one of both"
+            raise texts.refusal.in_words(texts.refusal.text)
+        return texts.declaration
     if sum(map(len, texts)) > KEPT_CHARACTERS_MAX:
         return _read(_objects(texts))
     kept = _kept(tuple(map(str, texts)))  # Not as ReadManifest, which bears its JSON.
@@ -323,6 +351,7 @@ def _dependency(manifest: dict[str, Any], namespace: str) -> DependencyManifest:
     kind = manifest["kind"]
     if manifest.get("apiVersion") != DEPENDENCY_KINDS[kind]:
         raise invalid(f"{kind}.apiVersion", manifest.get("apiVersion"), DEPENDENCY_KINDS[kind])
+    check_dependency_sizes(manifest)
     own_namespace, name = _names(manifest, kind, NAME)
     given = (manifest.get("metadata") or {}).get("namespace")
     if given and own_namespace != namespace:

@@ -1,4 +1,5 @@
-"""Bounds for how much a pod template holds: containers, variables, volumes, what it refers to, names of resources.
+"""Bounds for how much a pod template holds: containers, commands, variables, volumes, what it refers to, names of
+resources; and what goes along with it: keys of a ConfigMap, ports of a Service.
 
 They hold for requests alone: what is in a log is read as it is. A template is read in one step, and again at each
 decision; what it refers to is asked for at clusters, object by object; and of each resource all shapes have a column.
@@ -29,6 +30,21 @@ OF_CONTAINER: Final = {"volumeMounts": 500, "volumeDevices": 500, "resizePolicy"
 """Entries of each list of each container."""
 OF_ALL_CONTAINERS: Final = {("env", "envFrom"): 1_000, ("ports",): 1_000}
 """Entries of these lists of all containers together."""
+WORDS_MAX: Final = 10_000
+"""Words of all commands and arguments together, those of probes and hooks too: a shell's longest line has some 2 MiB,
+and what people generate (a flag for each shard, say) hundreds of words.
+"""
+HEADERS_MAX: Final = 1_000
+"""Headers of all HTTP requests of probes and hooks together."""
+OF_DNS: Final = {"nameservers": 100, "options": 100, "searches": 100}
+"""Entries of each list of a pod's DNS: of name servers and searches Kubernetes lets 3 and 32 in."""
+OF_SECURITY: Final = {"supplementalGroups": 1_000, "sysctls": 1_000}
+"""Entries of each list of a pod's security context."""
+CONFIG_MAP_KEYS_MAX: Final = 10_000
+"""Of one ConfigMap, text and binary: each is a file in each pod that mounts it."""
+SERVICE_PORTS_MAX: Final = 1_000
+ANNOTATIONS_MAX: Final = 1_000
+"""Of a template, and of what goes along."""
 SOURCES_MAX: Final = 1_000
 """Sources of all projected volumes together."""
 CLAIM_TEMPLATES_MAX: Final = 500
@@ -59,8 +75,21 @@ def check_sizes(spec: Mapping[str, Any], kind: str) -> None:
     for field in NAMES:
         if isinstance(pod.get(field), str):
             check_length(pod[field], f"{where}.spec.{field}", NAME_LENGTH_MAX)
+    for holder, bounds in (("dnsConfig", OF_DNS), ("securityContext", OF_SECURITY)):
+        for field, most in bounds.items():
+            _check_count(_object(pod.get(holder)), field, most, f"{where}.spec.{holder}")
+    _check_keys(_object(template.get("metadata")), "annotations", ANNOTATIONS_MAX, f"{where}.metadata")
     _check_resources(pod, f"{where}.spec")
     _check_references(pod, f"{where}.spec")
+
+
+def check_dependency_sizes(manifest: Mapping[str, Any]) -> None:
+    """manifest: a ConfigMap or a Service that goes along with a workload. As check_sizes."""
+    kind = manifest["kind"]
+    _check_keys(_object(manifest.get("metadata")), "annotations", ANNOTATIONS_MAX, f"{kind}.metadata")
+    for field in ("data", "binaryData"):
+        _check_keys(manifest, field, CONFIG_MAP_KEYS_MAX, kind)
+    _check_count(_object(manifest.get("spec")), "ports", SERVICE_PORTS_MAX, f"{kind}.spec")
 
 
 def _check_labels(spec: Mapping[str, Any], kind: str) -> None:
@@ -87,11 +116,31 @@ def _check_containers(pod: Mapping[str, Any], where: str) -> None:
         if count > most:
             named = f"{where}.containers.{' and '.join(fields)}"
             raise invalid(named, f"{count} entries in all containers", f"at most {most}")
+    for what, of_one, most in (("command and args", _words, WORDS_MAX), ("httpHeaders", _headers, HEADERS_MAX)):
+        count = sum(map(of_one, _containers(pod)))
+        if count > most:
+            raise invalid(f"{where}.containers.{what}", f"{count} entries in all containers", f"at most {most}")
     for container in _containers(pod):
         for port in _objects(container, "ports"):
             for field in ("hostIP", "protocol"):
                 if isinstance(port.get(field), str):
                     check_length(port[field], f"{where}.containers.ports.{field}", NAME_LENGTH_MAX)
+
+
+def _words(container: Mapping[str, Any]) -> int:
+    execs = (_object(handler.get("exec")) for handler in _handlers(container))
+    return sum(len(_list(holder, field)) for holder in (container, *execs) for field in ("command", "args"))
+
+
+def _headers(container: Mapping[str, Any]) -> int:
+    return sum(len(_list(_object(handler.get("httpGet")), "httpHeaders")) for handler in _handlers(container))
+
+
+def _handlers(container: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    """What probes and hooks do."""
+    hooks = _object(container.get("lifecycle"))
+    yield from (_object(container.get(probe)) for probe in ("livenessProbe", "readinessProbe", "startupProbe"))
+    yield from (_object(hooks.get(hook)) for hook in ("postStart", "preStop"))
 
 
 def _check_resources(pod: Mapping[str, Any], where: str) -> None:
@@ -144,6 +193,12 @@ def _named(kind: str, selector: object, field: str = "name") -> Iterator[tuple[s
 
 def _check_count(holder: Mapping[str, Any], field: str, most: int, where: str) -> None:
     count = len(_list(holder, field))
+    if count > most:
+        raise invalid(f"{where}.{field}", f"{count} entries", f"at most {most}")
+
+
+def _check_keys(holder: Mapping[str, Any], field: str, most: int, where: str) -> None:
+    count = len(_object(holder.get(field)))
     if count > most:
         raise invalid(f"{where}.{field}", f"{count} entries", f"at most {most}")
 
