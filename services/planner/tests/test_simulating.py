@@ -65,7 +65,7 @@ def seen(state: PlannerState, now: float) -> object:
     rooms = [state.room(name, one, groups, now) for name in names for one in shapes for groups in (False, True)]
     placements = {key: (workload.placement, workload.declared.policy) for key, workload in state.workloads.items()}
     statuses = {key: workload.statuses for key, workload in state.workloads.items()}
-    return rooms, placements, statuses, state.brakes.brakes, set(state.dependencies)
+    return rooms, placements, statuses, state.brakes.brakes, set(state.declared.dependencies)
 
 
 steps = st.lists(

@@ -54,7 +54,7 @@ def seen(state: PlannerState) -> object:
         for name in workload.parts
     }
     listed = answers.list_workloads(state, ListRequest())
-    return listed, reserved, set(state.waiting), set(state.leaving), state.needed, state.dependencies
+    return listed, reserved, set(state.waiting), set(state.leaving), state.needed, state.declared.dependencies
 
 
 def replay(events: list[Delivered], now: float = 100.0) -> PlannerState:

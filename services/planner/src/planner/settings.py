@@ -56,6 +56,15 @@ class PlannerSettings(StandbySettings):
     answers_bytes_max: int = setting(
         256 * 1024, "bytes of answers kept with them per workload; the oldest go first, the newest is kept", least=0
     )
+    namespace_bytes_max: int = setting(
+        64 * 2**20,
+        "bytes of manifests and policies that one namespace may have declared, with ConfigMaps and Services; what "
+        "makes it more is refused",
+        least=0,
+    )
+    namespace_workloads_max: int = setting(
+        5_000, "workloads that one namespace may have declared, with deleted ones that are not forgotten yet", least=1
+    )
     replans_max: int = setting(50, "waiting workloads tried in one step", least=1)
     looks_max: int = setting(
         1000, "rooms of waiting shapes looked at in one step; it ends with a whole cluster", least=1
@@ -171,4 +180,6 @@ class PlannerSettings(StandbySettings):
             home_after=self.home_after_seconds,
             home_margin=self.home_margin_fraction,
             home_moves_per_minute=self.home_moves_per_minute,
+            namespace_bytes_max=self.namespace_bytes_max,
+            namespace_workloads_max=self.namespace_workloads_max,
         )

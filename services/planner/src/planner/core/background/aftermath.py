@@ -335,7 +335,7 @@ def _tombstones(state: PlannerState, workload: Workload) -> Iterable[Tombstone]:
     namespace, name = workload.key
     for topic in (PLACEMENTS, WORKLOADS):
         yield Tombstone(workload_address(topic, namespace, name))
-    for dependency in state.dependencies.values():
+    for dependency in state.declared.dependencies.values():
         if dependency.workload == f"{namespace}/{name}":
             yield Tombstone(dependency_address(dependency.workload, dependency.kind, namespace, dependency.name))
     for cluster in state.needed.get(workload.key, {}):

@@ -80,7 +80,7 @@ def _placed(state: PlannerState) -> Iterator[Event]:
         if workload.placement is not None:
             yield workload.placement
         yield from workload.statuses.values()
-    for dependency in state.dependencies.values():
+    for dependency in state.declared.dependencies.values():
         yield replace(dependency, manifest=b"")
     for needs in state.needed.values():
         yield from needs.values()

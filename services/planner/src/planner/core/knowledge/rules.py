@@ -21,6 +21,7 @@ class Rules:
     number: above both, such moves need a confirmation. confirmation_kept: it is forgotten
     so long after its cause is over. home_after: overflow goes home once there has been room for so long, for
     home_margin of the workload's replicas more than go; home_moves_per_minute: the most that do in any minute.
+    namespace_bytes_max, namespace_workloads_max: what one namespace may have declared, with what goes along.
     """
 
     capacity_age_max: float = 30.0
@@ -47,6 +48,8 @@ class Rules:
     home_after: float = 60.0
     home_margin: float = 0.1
     home_moves_per_minute: float = 60.0
+    namespace_bytes_max: int = 64 * 2**20
+    namespace_workloads_max: int = 5_000
 
     @classmethod
     def of_text(cls, text: str) -> "Rules":

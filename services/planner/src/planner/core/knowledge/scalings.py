@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterable
+from dataclasses import replace
 from itertools import islice
 
 from planner.core.knowledge.transfer import is_in_transfer
@@ -21,7 +22,8 @@ ScaleEvent = ScalePolicyDeclared | ScaleDecided
 
 
 class Scalings:
-    """Part of the planner's state. policies, decided: the newest by workload, declared or not.
+    """Part of the planner's state. policies, decided: the newest by workload, declared or not; policies without what
+    they say, which is hpa's.
 
     due: the workloads whose newest decision can be declared now, in the order in which they came to be so.
     following: by workload whose policy follows what is idle, the supply classes that it names.
@@ -39,7 +41,7 @@ class Scalings:
         if isinstance(event, ScalePolicyDeclared):
             known = self.policies.get(key)
             if known is None or event.generation >= known.generation:
-                self.policies[key] = event
+                self.policies[key] = replace(event, manifest=b"")
                 self._follow(key, event)
             return
         if not 0 <= event.replicas <= REPLICAS_MAX:

@@ -11,6 +11,7 @@ from planner.core.feasibility.virtual_nodes import VirtualNodes
 from planner.core.knowledge.all_clusters import Ages, Joined, Seen, mark_twins
 from planner.core.knowledge.brakes import Brakes
 from planner.core.knowledge.closing import bars, orphaned_in, why_closed
+from planner.core.knowledge.declared import Declared
 from planner.core.knowledge.holds import Holds
 from planner.core.knowledge.owners import Owners
 from planner.core.knowledge.reserving import held_again, reserved
@@ -50,8 +51,6 @@ from spillway.feasibility.cluster_view import ClusterView, WorkloadKey
 from spillway.feasibility.volumes import NO_CLAIMS, NamespaceClaims, limited
 from spillway.model import NodeColumns, Part, Shape
 
-DependencyKey = tuple[str, str, str]
-
 
 class PlannerState:
     """Everything by key. Only apply() changes what events say; timers, holds and fresh belong to aftermath.py.
@@ -68,7 +67,7 @@ class PlannerState:
         self.scalings = Scalings()
         self.clusters: dict[str, ClusterView] = {}
         self.workloads: dict[WorkloadKey, Workload] = {}
-        self.dependencies: dict[DependencyKey, DependencyDeclared] = {}
+        self.declared = Declared()
         self.needed: dict[WorkloadKey, dict[str, CapacityNeeded]] = {}
         self.timers: dict[tuple[WorkloadKey, str], Timer] = {}
         self.holds = Holds()
@@ -165,9 +164,7 @@ class PlannerState:
         orphans = {name: said for name, said in workload.statuses.items() if is_orphan(said)} if workload else {}
         if orphans:
             self._early_statuses[key] = orphans
-        owned = [name for name, entry in self.dependencies.items() if entry.workload == f"{key[0]}/{key[1]}"]
-        for name in owned:
-            del self.dependencies[name]
+        self.declared.forget(key)
 
     def _forget_status(self, namespace: str, name: str, cluster: str) -> None:
         key = (namespace, name)
@@ -361,6 +358,7 @@ class PlannerState:
             known.template, known.earlier = read_template(event.manifest, event.namespace), read_earlier(event)
         self.admitted.saw(known.shape.template)
         known.declared, known.gone_at = event, None
+        self.declared.declare(event)
         early = self._orphan_placements.pop(key, None)
         if early is not None:
             self._place(early)
@@ -432,11 +430,9 @@ class PlannerState:
             self.room_changed(event.cluster)
 
     def _depend(self, event: DependencyDeclared) -> None:
-        key = (event.kind, event.namespace, event.name)
-        known = self.dependencies.get(key)
-        same_owner = known is not None and known.workload == event.workload
-        if known is None or not same_owner or event.workload_generation >= known.workload_generation:
-            self.dependencies[key] = event
+        namespace, _, name = event.workload.partition("/")
+        owner = self.workloads.get((namespace, name))
+        self.declared.depend(event, owner.declared if owner is not None else None)
 
     def _place(self, event: PlacementDecided) -> None:
         key = (event.namespace, event.name)

@@ -86,6 +86,7 @@ def decide(state: PlannerState, request: AdoptRequest, found: Mapping[str, Workl
     waits = None if known is None or is_gone(known) else known
     kept = waits.declared.policy if waits is not None and not request.policy else None
     decided = declared_as_found(state, key, texts, running, moment, "Adopt", kept)
+    declaring.check_held(state, decided.declared, (entry.manifest for entry in decided.dependencies))
     if waits is not None:
         decided = replace(decided, warnings=(*decided.warnings, _in_its_stead(waits)))
     return answer_with(state, decided, request.idempotency_key, _digest(request), moment)

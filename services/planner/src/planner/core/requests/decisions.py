@@ -115,6 +115,7 @@ def _placed(state: PlannerState, declaration: Declaration, moment: Moment) -> tu
     declaring.check_policy(state, declaration)
     declaring.check_dependencies(state, declaration)
     declared = declaring.declared(state, declaration, known)
+    declaring.check_held(state, declared, (entry.manifest for entry in declaration.dependencies))
     check_whole(state, declared.kind, declared.replicas, declared.policy, known)
     subject = Subject(declared, read_template(declared.manifest, declared.namespace), known)
     placed = _waited(declared, moment, lambda settled: placing.roll(state, subject, moment, "Apply", settled=settled))

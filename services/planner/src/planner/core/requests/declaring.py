@@ -1,10 +1,11 @@
 """From manifests to a declaration: its generations, the templates that still roll, and what a policy may name."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from planner.core.feasibility.reservation import is_rolling
+from planner.core.knowledge.declared import size_of
 from planner.core.knowledge.state import PlannerState
 from planner.core.knowledge.workload import Workload, is_gone
 from planner.core.manifests.kinds import first_unchangeable, rolls_with
@@ -16,6 +17,7 @@ from spillway.api import RequestError, invalid
 from spillway.events import DependencyDeclared, WorkloadDeclared
 from spillway.kubernetes.manifest_text import MANIFEST_BYTES_MAX
 from spillway.model import Answered, EarlierTemplate, Generation, ObjectReference, Part, Policy, Shape
+from spillway.reasons import NAMESPACE_FULL
 from spillway.texts import listed
 
 ROLLING_SHAPES_MAX = 8
@@ -130,7 +132,8 @@ def _still_rolling(state: PlannerState, known: Workload) -> tuple[Shape, ...]:
 
 def _dependencies_changed(state: PlannerState, declaration: Declaration) -> bool:
     known = (
-        state.dependencies.get((entry.kind, declaration.namespace, entry.name)) for entry in declaration.dependencies
+        state.declared.dependencies.get((entry.kind, declaration.namespace, entry.name))
+        for entry in declaration.dependencies
     )
     return any(
         one is None or one.manifest != entry.manifest
@@ -171,7 +174,7 @@ def check_dependencies(state: PlannerState, declaration: Declaration) -> None:
     owner = f"{declaration.namespace}/{declaration.name}"
     seen = set()
     for entry in declaration.dependencies:
-        known = state.dependencies.get((entry.kind, declaration.namespace, entry.name))
+        known = state.declared.dependencies.get((entry.kind, declaration.namespace, entry.name))
         if known is not None and known.workload != owner and _is_listed(state, known):
             raise RequestError(
                 "FAILED_PRECONDITION",
@@ -187,6 +190,36 @@ def _is_listed(state: PlannerState, dependency: DependencyDeclared) -> bool:
     owner = state.workloads.get((namespace, name))
     wanted = ObjectReference(dependency.kind, dependency.namespace, dependency.name)
     return owner is not None and wanted in owner.declared.dependencies
+
+
+def check_held(state: PlannerState, declared: WorkloadDeclared, along: Iterable[bytes]) -> None:
+    """RequestError for what would have its namespace declare more than it may; what makes it no more is let in.
+
+    along: the manifests of what goes with it. They are kept in every planner, and in the log, for as long as they are
+    declared.
+    """
+    key, rules = (declared.namespace, declared.name), state.rules
+    held, before = state.declared.of(declared.namespace), state.declared.size(key)
+    most, size = rules.namespace_bytes_max, size_of(declared.manifest, declared.policy, along)
+    whose = f"workload {declared.namespace}/{declared.name}: namespace {declared.namespace}"
+    if key not in state.workloads and held.workloads >= rules.namespace_workloads_max:
+        text = (
+            f"{whose}: {held.workloads} workloads are declared, or deleted and not forgotten yet: expected fewer than "
+            f"{rules.namespace_workloads_max}; delete some that are not needed"
+        )
+        raise _full(text, declared.namespace, "workloads", held.workloads + 1, rules.namespace_workloads_max)
+    total = held.size - before + size
+    if size > before and total > most:
+        text = (
+            f"{whose}: its manifests and policies would be {total} bytes: expected at most {most}; "
+            "delete workloads that are not needed, or make their ConfigMaps smaller"
+        )
+        raise _full(text, declared.namespace, "bytes", total, most)
+
+
+def _full(text: str, namespace: str, what: str, count: int, most: int) -> RequestError:
+    details = {"namespace": namespace, what: str(count), f"{what}_max": str(most)}
+    return RequestError("FAILED_PRECONDITION", text, NAMESPACE_FULL, details)
 
 
 def check_policy(state: PlannerState, declaration: Declaration) -> None:

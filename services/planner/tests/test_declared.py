@@ -1,0 +1,202 @@
+"""What one namespace may have declared: running sums of it, and what is refused beyond the bounds."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from planner.core.background import aftermath
+from planner.core.knowledge.declared import Declared, Held, size_of
+from planner.core.knowledge.rules import Rules
+from planner.core.requests import adopting, decisions
+from spillway.addresses import SCALE_POLICIES
+from spillway.api import AdoptRequest, ApplyRequest, DeleteRequest, PlacementReply, RequestError, ScaleRequest
+from spillway.events import DependencyDeclared, WorkloadDeclared
+from spillway.events_scaling import ScalePolicyDeclared
+from spillway.model import Generation, ObjectReference
+from spillway.reasons import NAMESPACE_FULL
+
+from .builders import Fleet, deployment, keep, node, policy, texts
+from .test_adopting import BOTH
+
+Manifest = dict[str, Any]
+
+
+def fleet_of(**bounds: int) -> Fleet:
+    fleet = Fleet(own_1=[node("a"), node("b")], own_2=[node("c")])
+    fleet.state.rules = Rules(**bounds)  # type: ignore[arg-type]
+    return fleet
+
+
+def config(name: str, size: int) -> Manifest:
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": {"a": "x" * size}}
+
+
+def web(name: str, namespace: str = "default", replicas: int = 0) -> Manifest:
+    made = deployment(replicas, name)
+    made["metadata"]["namespace"] = namespace
+    return made
+
+
+def apply(fleet: Fleet, *manifests: Manifest, key: str = "") -> PlacementReply:
+    decided = decisions.apply(fleet.state, ApplyRequest(texts(*manifests), key), fleet.moment())
+    keep(fleet, decided.events)
+    return decided.reply
+
+
+def refused(fleet: Fleet, *manifests: Manifest) -> RequestError:
+    before = fleet.state.declared.of("default")
+    with pytest.raises(RequestError) as caught:
+        apply(fleet, *manifests)
+    assert fleet.state.declared.of("default") == before
+    assert (caught.value.code, caught.value.reason) == ("FAILED_PRECONDITION", NAMESPACE_FULL)
+    return caught.value
+
+
+# ── Bytes ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_what_would_be_more_bytes_than_a_namespace_may_have_is_refused() -> None:
+    fleet = fleet_of(namespace_bytes_max=10_000)
+    apply(fleet, web("one"), config("one", 4_000))
+    apply(fleet, web("two"), config("two", 3_000))
+    error = refused(fleet, web("three"), config("three", 4_000))
+    total = error.details["bytes"]
+    assert error.details == {"namespace": "default", "bytes": total, "bytes_max": "10000"}
+    assert f"namespace default: its manifests and policies would be {total} bytes" in error.text
+    assert "expected at most 10000" in error.text
+    apply(fleet, web("three", "another"), config("three", 4_000))
+
+
+def test_a_workload_that_is_declared_may_be_applied_again_and_made_smaller_not_larger() -> None:
+    """Also where a namespace has more than it may, as an older version or another bound let it."""
+    fleet = fleet_of(namespace_bytes_max=1_000_000)
+    apply(fleet, web("one"), config("one", 6_000))
+    fleet.state.rules = replace(fleet.state.rules, namespace_bytes_max=2_000)
+    apply(fleet, web("one"), config("one", 6_000), key="again")
+    refused(fleet, web("one"), config("one", 6_001))
+    apply(fleet, web("one", replicas=3), config("one", 5_000))
+    reply = decisions.scale(fleet.state, ScaleRequest("default", "one", 4), fleet.moment()).reply
+    assert reply.replicas == 4, "who scales declares nothing more"
+
+
+def test_a_policy_counts_too() -> None:
+    fleet = fleet_of(namespace_bytes_max=5_000)
+    regions = [f"region-{number:050}" for number in range(100)]
+    first = {"name": "own", "clusters": {"names": ["own-1"]}}
+    apply(fleet, web("one"), policy(tiers=[first]))
+    refused(fleet, web("two"), policy(tiers=[first, {"name": "regions", "clusters": {"regions": regions}}]))
+
+
+def test_what_is_deleted_counts_until_it_is_forgotten() -> None:
+    fleet = fleet_of(namespace_bytes_max=10_000, forget_after=60)
+    apply(fleet, web("one"), config("one", 6_000))
+    keep(fleet, decisions.delete(fleet.state, DeleteRequest("default", "one"), fleet.moment()).events)
+    refused(fleet, web("two"), config("two", 6_000))
+    for _ in range(2):
+        for key in list(fleet.state.leaving):
+            keep(fleet, aftermath.settle(fleet.state, key, fleet.moment()).events)
+        fleet.now += 61
+    assert fleet.state.declared.of("default") == Held()
+    fleet.beat()
+    apply(fleet, web("two"), config("two", 6_000))
+
+
+def test_what_a_workload_lists_no_more_is_not_kept_and_does_not_count() -> None:
+    fleet = fleet_of(namespace_bytes_max=10_000)
+    for number in range(5):
+        apply(fleet, web("one"), config(f"version-{number}", 6_000))
+    kept = {name: len(entry.manifest) for (_, _, name), entry in fleet.state.declared.dependencies.items()}
+    assert [size > 6_000 for size in kept.values()] == [False] * 4 + [True]
+    assert fleet.state.declared.of("default").size < 10_000
+
+
+# ── Workloads ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_namespace_has_a_bounded_number_of_workloads() -> None:
+    fleet = fleet_of(namespace_workloads_max=2)
+    apply(fleet, web("one"))
+    apply(fleet, web("two"))
+    error = refused(fleet, web("three"))
+    assert error.details == {"namespace": "default", "workloads": "3", "workloads_max": "2"}
+    assert "namespace default: 2 workloads are declared" in error.text
+    apply(fleet, web("two", replicas=2))
+    apply(fleet, web("three", "another"))
+
+
+def test_what_is_adopted_is_bounded_and_found_again_after_a_loss_is_not() -> None:
+    fleet = fleet_of(namespace_bytes_max=100)
+    request = AdoptRequest("", "web", "deployment", tuple(BOTH))
+    with pytest.raises(RequestError, match="expected at most 100") as caught:
+        adopting.decide(fleet.state, request, BOTH, fleet.moment())
+    assert (caught.value.code, caught.value.reason) == ("FAILED_PRECONDITION", NAMESPACE_FULL)
+    first = BOTH["own-1"]
+    running = adopting.Running({"own-1": 3}, {"own-1": first.uid}, "before")
+    found = adopting.texts_of(first)
+    assert adopting.declared_as_found(fleet.state, ("default", "web"), found, running, fleet.moment(), "Recover")
+
+
+def test_nobody_is_asked_about_a_template_that_is_refused() -> None:
+    fleet = fleet_of(namespace_workloads_max=1)
+    apply(fleet, web("one"))
+    with pytest.raises(RequestError, match="workloads are declared"):
+        decisions.would_use(fleet.state, decisions.read_manifests(texts(web("two"))), fleet.moment())
+
+
+# ── Sums ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def declared(name: str, generation: int, size: int, along: tuple[str, ...]) -> WorkloadDeclared:
+    fleet = fleet_of()
+    apply(fleet, web("web"))
+    listed = tuple(ObjectReference("ConfigMap", "default", one) for one in along)
+    made = fleet.state.workloads["default", "web"].declared
+    return replace(made, name=name, generation=generation, manifest=b"x" * size, dependencies=listed)
+
+
+MADE = declared("web", 1, 10, ())
+NAMES = st.sampled_from(("one", "two"))
+ALONG = st.sampled_from(("a", "b", "c"))
+DECLARING = st.tuples(st.just("declare"), NAMES, st.integers(1, 6), st.integers(0, 9), st.frozensets(ALONG))
+DEPENDING = st.tuples(st.just("depend"), NAMES, st.integers(1, 6), st.integers(0, 9), ALONG)
+FORGETTING = st.tuples(st.just("forget"), NAMES)
+
+
+@given(st.lists(st.one_of(DECLARING, DEPENDING, FORGETTING), max_size=30))
+def test_the_sums_are_those_of_what_is_kept_whatever_comes_and_goes(actions: list[tuple[Any, ...]]) -> None:
+    kept, workloads = Declared(), dict[str, WorkloadDeclared]()
+    for action, name, *rest in actions:
+        if action == "forget":
+            kept.forget(("default", name))
+            workloads.pop(name, None)
+        elif action == "declare":
+            listed = tuple(ObjectReference("ConfigMap", "default", one) for one in sorted(rest[2]))
+            event = replace(MADE, name=name, generation=rest[0], manifest=b"x" * rest[1], dependencies=listed)
+            if name not in workloads or workloads[name].generation <= event.generation:
+                workloads[name] = event
+                kept.declare(event)
+        else:
+            generation, size, along = rest
+            content = DependencyDeclared("ConfigMap", "default", along, f"default/{name}", generation, b"y" * size)
+            kept.depend(content, workloads.get(name))
+        sizes = {one: size_of(event.manifest, event.policy) for one, event in workloads.items()}
+        along = kept.dependencies.values()
+        assert kept.of("default") == Held(len(sizes), sum(sizes.values()) + sum(len(one.manifest) for one in along))
+        for one in ("one", "two"):
+            owned = sum(len(entry.manifest) for entry in along if entry.workload == f"default/{one}")
+            assert kept.size(("default", one)) == sizes.get(one, 0) + owned
+
+
+def test_what_a_scale_policy_says_is_not_kept_here() -> None:
+    fleet = fleet_of()
+    said = ScalePolicyDeclared(
+        "default", "web", Generation(5, 1), "ScalePolicy", "web", b'{"spec": {}}' + b" " * 9_000, 1
+    )
+    fleet.state.apply(said, fleet.now)
+    (known,) = fleet.state.scalings.policies.values()
+    assert known == replace(said, manifest=b"")
+    fleet.state.apply_tombstone(SCALE_POLICIES.name, "default/web")
+    assert fleet.state.scalings.policies == {}
