@@ -107,10 +107,26 @@ def test_what_is_deleted_counts_until_it_is_forgotten() -> None:
 def test_what_a_workload_lists_no_more_is_not_kept_and_does_not_count() -> None:
     fleet = fleet_of(namespace_bytes_max=10_000)
     for number in range(5):
-        apply(fleet, web("one"), config(f"version-{number}", 6_000))
+        request = ApplyRequest(texts(web("one"), config(f"version-{number}", 6_000)))
+        events = decisions.apply(fleet.state, request, fleet.moment()).events
+        written = [event for event in events if isinstance(event, DependencyDeclared)]
+        expected = [(f"version-{number}", True), (f"version-{number - 1}", False)][: 1 + (number > 0)]
+        assert [(event.name, bool(event.manifest)) for event in written] == expected, "the log keeps it no more"
+        keep(fleet, events)
     kept = {name: len(entry.manifest) for (_, _, name), entry in fleet.state.declared.dependencies.items()}
-    assert [size > 6_000 for size in kept.values()] == [False] * 4 + [True]
+    assert {name: size > 6_000 for name, size in kept.items()} == {f"version-{n}": n == 4 for n in range(5)}
     assert fleet.state.declared.of("default").size < 10_000
+
+
+def test_who_gave_a_name_up_takes_nothing_from_who_has_it_now() -> None:
+    """Their records are in two partitions, and read in either order."""
+    emptied = DependencyDeclared("ConfigMap", "default", "c", "default/one", 6, b"")
+    taken_over = DependencyDeclared("ConfigMap", "default", "c", "default/two", 1, b"{}")
+    for events in ((emptied, taken_over), (taken_over, emptied)):
+        kept = Declared()
+        for event in events:
+            kept.depend(event, None)
+        assert list(kept.dependencies.values()) == [taken_over]
 
 
 # ── Workloads ───────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -65,6 +65,28 @@ HELD = {
         (replace(CONFIG, workload_generation=4), WITH_CONFIG, placed(1, "own-1")),
         "the declaration of generation 4, which changed ConfigMap",
     ),
+    "a dependency that was not listed before, and is again": (
+        (replace(CONFIG, manifest=b""), WITH_CONFIG, placed(1, "own-1")),
+        "ConfigMap shop/c, which the declaration lists",
+    ),
+    "a dependency that another workload gave up, as is read first": (
+        (
+            replace(CONFIG, workload="shop/api", workload_generation=9, manifest=b""),
+            WITH_CONFIG,
+            CONFIG,
+            placed(1, "own-1"),
+        ),
+        "",
+    ),
+    "a dependency that another workload gave up, as is read last": (
+        (
+            WITH_CONFIG,
+            CONFIG,
+            replace(CONFIG, workload="shop/api", workload_generation=9, manifest=b""),
+            placed(1, "own-1"),
+        ),
+        "",
+    ),
     "an earlier template": ((EARLIER, placed(1, "own-1", template=1)), ""),
     "an earlier template that the declaration does not have": (
         (replace(EARLIER, earlier_templates=()), placed(1, "own-1", template=1)),

@@ -190,7 +190,10 @@ class WorkloadDeclared:
 
 @dataclass(frozen=True, slots=True)
 class DependencyDeclared:
-    """An object that goes where its workload goes, before it. workload: namespace/name of its only owner."""
+    """An object that goes where its workload goes, before it. workload: namespace/name of its only owner.
+
+    manifest: empty once the workload lists it no more; it has no tombstone then, since another may have its name.
+    """
 
     kind: str
     namespace: str

@@ -209,7 +209,7 @@ class Desired:
         found = []
         for reference in declaration.dependencies:
             dependency = self._dependencies.get(f"{reference.kind}/{reference.namespace}/{reference.name}")
-            if dependency is None or dependency.workload != owner:
+            if dependency is None or dependency.workload != owner or not dependency.manifest:  # It was not listed once.
                 return (), f"{reference.kind} {reference.namespace}/{reference.name}, which the declaration lists"
             if dependency.workload_generation > declaration.generation:
                 return (
@@ -240,6 +240,8 @@ class Desired:
             and known.workload_generation > (event.workload_generation)
         ):
             return UNTOUCHED
+        if known is not None and known.workload != event.workload and not event.manifest:
+            return UNTOUCHED  # Who gave the name up takes nothing from who has it now; they are in two partitions.
         self._dependencies[key] = event
         if known == event:
             return UNTOUCHED

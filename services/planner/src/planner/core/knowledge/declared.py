@@ -48,8 +48,11 @@ class Declared:
 
     def size(self, key: WorkloadKey) -> int:
         """Of one workload, with what goes along; 0 where it is not known."""
-        owned = self._owned.get("/".join(key), ())
-        return self._sizes.get(key, 0) + sum(len(self._dependencies[name].manifest) for name in owned)
+        return self._sizes.get(key, 0) + sum(len(entry.manifest) for entry in self.owned(key))
+
+    def owned(self, key: WorkloadKey) -> list[DependencyDeclared]:
+        """What goes along with a workload, or did once."""
+        return [self._dependencies[name] for name in self._owned.get("/".join(key), ())]
 
     def declare(self, event: WorkloadDeclared) -> None:
         """The newest declaration of a workload."""
@@ -68,8 +71,11 @@ class Declared:
         """One that goes along with a workload; an older one is dropped. owner: the workload's declaration, if known."""
         key = (event.kind, event.namespace, event.name)
         known = self._dependencies.get(key)
-        same_owner = known is not None and known.workload == event.workload
-        if known is None or not same_owner or event.workload_generation >= known.workload_generation:
+        if known is not None and known.workload == event.workload:
+            is_older = event.workload_generation < known.workload_generation
+        else:  # Who gave the name up takes nothing from who has it now.
+            is_older = known is not None and not event.manifest
+        if not is_older:
             self._put(key, _as_kept(event, owner))
 
     def forget(self, key: WorkloadKey) -> None:

@@ -139,7 +139,7 @@ def declared_as_found(
     )
     placement = PlacementDecided(*key, moment.generation, declared.generation, parts, 0, "")
     record = _record(state, declared, parts, moment, cause)
-    dependencies = declaring.dependencies(declaration, declared)
+    dependencies = declaring.dependencies(state, declaration, declared)
     needed = needed_events(state, key, placement, moment, {})  # Whoever waited before waits no more.
     placed = Placed(placement, Division({}, {}, 0, inputs=record.inputs), (placement, *needed, record))
     warnings = (

@@ -82,7 +82,7 @@ def apply(state: PlannerState, request: ApplyRequest, moment: Moment) -> Decided
     if answer is not None:
         return Decided((), answer)
     declared, placed, subject = _placed(state, declaration, moment)
-    dependencies = declaring.dependencies(declaration, declared)
+    dependencies = declaring.dependencies(state, declaration, declared)
     used = [part.cluster for part in placed.placement.parts if part.replicas]
     unmodelled, unknown = known_of(state.admitted, declaration.shape, used)
     unmodelled = (*unmodelled, *uncomputed_in(state, declaration.shape, used))

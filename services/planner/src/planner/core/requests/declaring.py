@@ -141,11 +141,26 @@ def _dependencies_changed(state: PlannerState, declaration: Declaration) -> bool
     )
 
 
-def dependencies(declaration: Declaration, declared: WorkloadDeclared) -> tuple[DependencyDeclared, ...]:
+def dependencies(
+    state: PlannerState, declaration: Declaration, declared: WorkloadDeclared
+) -> tuple[DependencyDeclared, ...]:
+    """What goes along, and what did before, without its content: nobody reads that, and the log and whoever follows it
+    would keep it for as long as there is the workload. It is no tombstone: another workload may have taken the name
+    over, whose record is in another partition, and would be forgotten by whoever reads the tombstone last.
+    """
     owner = f"{declaration.namespace}/{declaration.name}"
-    return tuple(
-        DependencyDeclared(entry.kind, declaration.namespace, entry.name, owner, declared.generation, entry.manifest)
-        for entry in declaration.dependencies
+    listed = {(entry.kind, entry.name) for entry in declaration.dependencies}
+    emptied = (
+        replace(entry, workload_generation=declared.generation, manifest=b"")
+        for entry in state.declared.owned((declared.namespace, declared.name))
+        if entry.manifest and (entry.kind, entry.name) not in listed
+    )
+    return (
+        *(
+            DependencyDeclared(entry.kind, declared.namespace, entry.name, owner, declared.generation, entry.manifest)
+            for entry in declaration.dependencies
+        ),
+        *emptied,
     )
 
 
