@@ -1,10 +1,12 @@
 """What is due together, or left from before a turn, is decided on in slices: no decision depends on their size."""
 
+import asyncio
 import json
 from collections import defaultdict
 from dataclasses import replace
 from itertools import count, cycle
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 from hypothesis import given
@@ -14,18 +16,18 @@ from hpa.core.heard.heard import Heard
 from hpa.core.requests import declaring
 from hpa.core.rules import Rules
 from hpa.core.state import ALL, HpaState
-from hpa.service import Clocks, Hpa
+from hpa.service import Clocks, Decide, Hpa
 from hpa.settings import HpaSettings
 from spillway.addresses import LOAD, address_of, pods_address
-from spillway.api import RequestError
-from spillway.api_scaling import DeclarePolicyRequest
+from spillway.api_scaling import DeclarePolicyRequest, PolicyReply
 from spillway.events import Event
 from spillway.events_scaling import LoadObserved, ScaleDecided, ScalePolicyDeclared, ScaleStateChanged
 from spillway.local_bus import LocalBroker, LocalBus
 from spillway.model import Generation
+from spillway.running.request_queue import Waiting
 from spillway.running.standby import Turn
 
-from .world import KAFKA, KEY, at, begun, cpu_at, declared, external, hpa, load, own, pods, scaled_object
+from .world import KAFKA, KEY, START_MS, at, begun, cpu_at, declared, external, hpa, load, own, pods, scaled_object
 
 RULES = Rules(missed_ms=10**9)
 """What was missed is decided on as things are when its slice comes."""
@@ -258,7 +260,7 @@ async def test_records_that_take_long_are_decided_on_in_steps_each_of_which_writ
         (written,) = [one for one in decided.events if isinstance(one, ScaleStateChanged)]
         reached.append(dict(written.positions)[f"{LOAD.name}/0"])
         assert made.standby.requests.asked.is_set() == bool(made._heard)
-    assert reached == [4, 7, 10]
+    assert reached == [4, 6, 8, 10]
     at_once = begun(POLICIES[0])
     for number in range(1, 10):
         at_once.state.hear(_record(said_once(number), number), at(10))
@@ -280,18 +282,34 @@ async def test_what_a_turn_before_left_of_one_workload_is_decided_on_in_steps_an
     assert state.inputs[KEY].loads["queue", "", "", "", ""].value_milli == 80_000
 
 
-def test_a_policy_is_not_declared_anew_before_much_that_a_turn_before_left_is_decided_on() -> None:
+async def test_a_policy_that_is_declared_anew_waits_for_what_is_left_of_its_workload() -> None:
     """It would be decided on within the request, all at once."""
     log = [*begun(POLICIES[0]).log, *(_record(said_once(number), number) for number in range(300))]
     state = Process(ALL, log).state
     state.take_turn(lambda: Generation(9, 1), at(10), 0)
     request = DeclarePolicyRequest(json.dumps(hpa([external("jobs", "10")])))
-    with pytest.raises(RequestError, match="what came before this turn is decided on first") as refused:
+    with pytest.raises(declaring.LeftBefore):
         declaring.declare(state, request, Generation(9, 2), at(10), lambda _: ())
-    assert refused.value.code == "UNAVAILABLE"
-    state.fire(at(10), 250)
-    _, reply = declaring.declare(state, request, Generation(9, 2), at(10), lambda _: ())
-    assert reply.changed
+    bus = LocalBus(LocalBroker(), "local-00000001", "spillway/hpa-1")
+    made = Hpa(bus, HpaSettings(dues_in_group_max=200), "hpa-1", Clocks(lambda: at(10), lambda: 0.0))
+    made._state, made._has_begun = state, True
+    put: list[Waiting[PolicyReply]] = []
+
+    async def asked(verb: str, decide: Decide[PolicyReply]) -> PolicyReply:
+        put.append(made.standby.requests.put(lambda generation: decide(state, generation, at(10)), verb))
+        return await put[0].answer
+
+    with patch.object(made, "_ask", asked):
+        asking = asyncio.create_task(made.declare_policy(request))
+        await asyncio.sleep(0)
+        decided = []
+        for _ in range(3):
+            made.standby.requests.asked.clear()
+            decided.append([type(one).__name__ for one in made.step(Turn(NoWriter())).events])
+            assert made.standby.requests.asked.is_set() == (len(decided) < 3)
+        asking.cancel()
+    assert [ScalePolicyDeclared.__name__ in events for events in decided] == [False, False, True]
+    assert put[0].is_decided
 
 
 LEFT = st.lists(
@@ -360,6 +378,90 @@ def taking_over(left: list[tuple[str, int, int]]) -> Process:
     after = Process(ALL, before.log)
     after.state.take_turn(after._next, at(70), 0)
     return after
+
+
+# ── Instants before one record ──────────────────────────────────────────────────────────────────────────────────────
+
+OF_PODS = {
+    "type": "Pods",
+    "pods": {"metric": {"name": "busy"}, "target": {"type": "AverageValue", "averageValue": "1"}},
+}
+
+
+def of_pod(number: int, value: float, at_ms: int) -> LoadObserved:
+    return replace(load("busy", value, at_ms), pod=f"p{number}")
+
+
+async def test_what_is_due_before_one_record_is_decided_on_in_steps_and_the_record_after_it() -> None:
+    """Each sample grows too old at an instant of its own, and each of those is a decision."""
+    world = begun(hpa([OF_PODS]))
+    for number in range(20):
+        world.say(of_pod(number, 2, START_MS + number))
+    bus = LocalBus(LocalBroker(), "local-00000001", "spillway/hpa-1")
+    made = Hpa(bus, HpaSettings(step_seconds=0.25), "hpa-1", Clocks(lambda: at(119), Slow(0.1)))
+    state = made._state = world.state
+    made._has_begun = True
+    await made._hear([_record(of_pod(0, 7, at(128)), 20), _record(of_pod(1, 8, at(128)), 21)], {})
+    steps = []
+    while made._heard:
+        made.standby.requests.asked.clear()
+        decided = made.step(Turn(NoWriter()))
+        (written,) = [one for one in decided.events if isinstance(one, ScaleStateChanged)]
+        value = state.inputs[KEY].loads["busy", "", "", "", "p0"].value_milli
+        steps.append((written.at_ms, dict(written.positions)[f"{LOAD.name}/0"], value))
+        assert made.standby.requests.asked.is_set() == bool(made._heard)
+    before = [step for step in steps if step[0] < at(121)]
+    assert len(before) >= 5
+    assert [(reached, value) for _, reached, value in before] == [(20, 2_000)] * len(before)
+    assert [at_ms for at_ms, _, _ in before] == sorted({at_ms for at_ms, _, _ in before})
+    assert steps[-1][1:] == (22, 7_000)
+
+
+SAMPLES = st.lists(
+    st.tuples(
+        st.sampled_from([0, 1, 5, 700, 119_000, 130_000]), st.integers(0, 4), st.integers(0, 9), st.integers(0, 9)
+    ),
+    min_size=1,
+    max_size=12,
+)
+POLICIES_OF_SAMPLES = [
+    hpa([OF_PODS]),
+    hpa([OF_PODS, external("queue", "10")], behavior={"scaleDown": {"stabilizationWindowSeconds": 20}}),
+]
+
+
+@given(
+    samples=SAMPLES,
+    manifest=st.sampled_from(POLICIES_OF_SAMPLES),
+    overs=st.lists(st.booleans(), min_size=1, max_size=8),
+    killed=st.integers(0, 12),
+)
+def test_no_decision_depends_on_when_the_time_for_what_is_due_before_a_record_is_over(
+    samples: list[tuple[int, int, int, int]], manifest: dict[str, Any], overs: list[bool], killed: int
+) -> None:
+    whole, sliced = (Process(ALL, list(begun(manifest).log)) for _ in range(2))
+    whole.take_turn(at(0))
+    sliced.take_turn(at(0))
+    asked, now_ms = cycle([*overs, True]), at(0)
+    for number, (after_ms, pod, value, ahead_s) in enumerate(samples):
+        now_ms += after_ms
+        event = of_pod(pod, value, now_ms + 1_000 * ahead_s) if pod else load("queue", value, now_ms + 1_000 * ahead_s)
+        whole.hear(event, now_ms)
+        heard = sliced.append(event)
+        while True:
+            events, is_heard = sliced.state.hear_while(heard, now_ms, lambda: next(asked))
+            sliced._write(events)
+            if is_heard:
+                break
+            if number == killed:  # What was not taken in is heard by the next instance.
+                sliced = Process(ALL, sliced.log)
+                sliced.state.take_turn(sliced._next, now_ms, 0)
+                sliced._write(sliced.state.see(KEY, lambda: False))
+                break
+    whole.finish(now_ms)
+    sliced.finish(now_ms)
+    assert decisions(sliced.log) == decisions(whole.log)
+    assert known_of(sliced) == known_of(whole)
 
 
 class NoWriter:

@@ -27,7 +27,7 @@ from spillway.events_scaling import ScaleDecided, ScalePolicyDeclared
 from spillway.model import Generation
 from spillway.rpc.security import name_of_caller
 from spillway.running.following import Follower
-from spillway.running.request_queue import Decisions, Written
+from spillway.running.request_queue import Decisions, NotYet, Written
 from spillway.running.standby import Role, Standby, Turn
 
 T = TypeVar("T")
@@ -171,11 +171,13 @@ class Hpa:
         if not self._has_begun:
             state.take_turn(turn.next_generation, self._wall_ms(), 0)
         self._has_begun = True
+        was_behind = state.is_behind
+        self.standby.requests.ask_again()
         self.standby.requests.decide(turn.next_generation, decided)
         self._decide_heard(decided, self._for_a_while())
         fired = state.fire(self._wall_ms(), self._settings.dues_in_group_max, self._for_a_while())
         self._add(decided, fired, tracing.clock_ns())
-        if state.is_behind:
+        if was_behind or state.is_behind:  # Who waits until nothing is left is asked again then.
             self.standby.requests.asked.set()
         decided.add(state.unwritten())
         return decided
@@ -192,7 +194,11 @@ class Hpa:
             self._add(decided, self._state.see(heard.workload, is_over), started_ns)
             if self._state.unseen(heard.workload):  # It comes after that.
                 break
-            self._add(decided, self._state.hear(self._heard.popleft(), self._wall_ms()), started_ns)
+            events, is_heard = self._state.hear_while(heard, self._wall_ms(), is_over)
+            self._add(decided, events, started_ns)
+            if not is_heard:  # What is due before it comes first.
+                break
+            self._heard.popleft()
             if is_over():
                 break
         self._room.set()
@@ -242,7 +248,10 @@ class Hpa:
             return replace(reply, stale=not self.is_active)
 
         def decide(state: HpaState, generation: Generation, now_ms: int) -> tuple[list[Written], scaling.PolicyReply]:
-            return declaring.declare(state, request, generation, now_ms, nobody_asks)
+            try:
+                return declaring.declare(state, request, generation, now_ms, nobody_asks)
+            except declaring.LeftBefore as left:
+                raise NotYet(partial(state.is_whole, left.key)) from None
 
         return await self._ask("declare_policy", decide)
 

@@ -55,6 +55,10 @@ class Scaled:
     def key(self) -> WorkloadKey:
         return self.declared.namespace, self.declared.name
 
+    def is_due_by(self, at_ms: int) -> bool:
+        """Whether the next decision is."""
+        return self.due is not None and self.due.at_ms <= at_ms
+
 
 class Failed(NamedTuple):
     """A decision that an error stopped. again: so did the one before, as far as this instance knows.

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from msgspec.structs import replace
 
 from hpa.core.heard.heard import FORGETTING, INPUTS, Heard, WorkloadKey, in_order
-from hpa.core.heard.inputs import Inputs, declared_of
+from hpa.core.heard.inputs import Inputs
 from hpa.core.heard.readings import Moment
 from hpa.core.kubernetes.evaluating import CONTROLLER
 from hpa.core.manifests.attached import read_attached
@@ -25,13 +25,10 @@ from hpa.core.scaled import BadPolicy, Failed, IsOver, Refused, Scaled, never
 from hpa.core.sizing.composing import Case, Due, Sized
 from hpa.core.sizing.sizing import size, trace_of, words_of
 from hpa.core.stored import fitting, read_stored, stored_of
-from spillway.addresses import PODS, SCALE, SCALE_POLICIES, SCALE_STATE, WORKLOADS
+from spillway.addresses import SCALE, SCALE_POLICIES, SCALE_STATE, WORKLOADS
 from spillway.api import RequestError
-from spillway.events import Event, WorkloadDeclared
+from spillway.events import Event
 from spillway.events_scaling import (
-    BacklogObserved,
-    LoadObserved,
-    PodsObserved,
     ScaleDecided,
     ScalePolicyDeclared,
     ScaleStateChanged,
@@ -39,8 +36,6 @@ from spillway.events_scaling import (
 from spillway.kubernetes.manifest_text import read_object
 from spillway.model import NO_GENERATION, Generation
 
-CATCH_UP_MAX = 1_000
-"""Instants before a record, not missed yet, that are looked at one after the other; further ones are passed over."""
 UNSEEN_LOOK = 1_000
 """So many more records wait of one workload before a standby looks which of them no state needs any more."""
 ALL = 2**62
@@ -225,8 +220,15 @@ class HpaState:
 
     def hear(self, heard: Heard, now_ms: int) -> list[Event]:
         """An input record, in one's turn: what is decided on it. now_ms: the clock, to know the future."""
-        self.positions.stand_behind(heard)
-        return self._on_input(heard.workload, heard, now_ms) if heard.topic in INPUTS else []
+        return self.hear_while(heard, now_ms, never)[0]
+
+    def hear_while(self, heard: Heard, now_ms: int, is_over: IsOver) -> tuple[list[Event], bool]:
+        """As hear, and whether it was taken in: else time was over while something is due before it, and it is to be
+        heard again."""
+        events, is_heard = self._on_input(heard, now_ms, is_over) if heard.topic in INPUTS else ([], True)
+        if is_heard:
+            self.positions.stand_behind(heard)
+        return events, is_heard
 
     def see(self, key: WorkloadKey, is_over: IsOver) -> list[Event]:
         """Of a workload what take_turn left, as much as there is time for."""
@@ -236,6 +238,11 @@ class HpaState:
     def unseen(self, key: WorkloadKey) -> int:
         """How many records are left of a workload, which come before what is heard of it now."""
         return len(self.scaled[key].unseen) if key in self.scaled else 0
+
+    def is_whole(self, key: WorkloadKey) -> bool:
+        """Nothing is left of a workload that take_turn and fire were to decide on."""
+        scaled = self.scaled.get(key)
+        return scaled is None or not (scaled.unseen or scaled.is_due_by(self._told_ms))
 
     def fire(self, now_ms: int, most: int = ALL, is_over: IsOver = never) -> list[Event]:
         """What is due by now_ms, each at its own instant; where that was missed, now.
@@ -273,10 +280,11 @@ class HpaState:
         events: list[Event] = []
         unseen, scaled.unseen = scaled.unseen, []  # What is decided on finds nothing left before it.
         for number, heard in enumerate(unseen, 1):
-            events += self._on_input(scaled.key, heard, self._turn_ms)
-            most = 0 if is_over() else most - 1
+            made, is_heard = self._on_input(heard, self._turn_ms, is_over)
+            events += made
+            most = 0 if not is_heard or is_over() else most - 1
             if most <= 0:
-                scaled.unseen = unseen[number:]
+                scaled.unseen = unseen[number if is_heard else number - 1 :]
                 break
         return events, most
 
@@ -295,15 +303,14 @@ class HpaState:
         at_ms = scaled.due.at_ms
         return self._evaluate(scaled, self._told_ms if self._missed(at_ms, self._told_ms) else at_ms)
 
-    def _make_rest(self, scaled: Scaled) -> list[Event]:
-        """Of one workload, what take_turn and fire left."""
-        events = self._see(scaled, ALL, never)[0] if scaled.unseen else []
-        while self._told(scaled):
+    def _make_rest(self, scaled: Scaled, is_over: IsOver) -> list[Event]:
+        """Of one workload, what take_turn and fire left, or as much of it as there is time for."""
+        events = self._see(scaled, ALL, is_over)[0] if scaled.unseen else []
+        while not scaled.unseen and scaled.is_due_by(self._told_ms):
             events += self._evaluate_due(scaled)
+            if is_over():
+                break
         return events
-
-    def _told(self, scaled: Scaled) -> bool:
-        return scaled.due is not None and scaled.due.at_ms <= self._told_ms
 
     def next_due_ms(self) -> int | None:
         return self._dues[0][0] if self._dues else None
@@ -312,7 +319,7 @@ class HpaState:
         """A policy that was asked for just now: the events that say so, and what follows from it."""
         key = (event.namespace, event.name)
         known = self.scaled.get(key)
-        rest = self._make_rest(known) if known is not None else []
+        rest = self._make_rest(known, never) if known is not None else []
         before = known.policy if known is not None else None
         same = before is not None and (before.kind, before.name) == (event.kind, event.policy)
         first_ms = known.declared.declared_ms if known is not None and same else event.declared_ms
@@ -375,12 +382,14 @@ class HpaState:
 
     # ── Deciding ────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _on_input(self, key: WorkloadKey, heard: Heard, now_ms: int) -> list[Event]:
-        scaled, at_ms, ahead_ms = self.scaled.get(key), heard.at_ms, 0
+    def _on_input(self, heard: Heard, now_ms: int, is_over: IsOver) -> tuple[list[Event], bool]:
+        """What is decided, and whether it was taken in: not where time is over while something is due before it."""
+        key, at_ms, ahead_ms = heard.workload, heard.at_ms, 0
+        scaled = self.scaled.get(key)
         if at_ms > now_ms + self.rules.future_max_ms:
             if heard.topic in FORGETTING:
                 self._drop("future")
-                return []
+                return [], True
             at_ms, ahead_ms = now_ms, at_ms - now_ms
         if scaled is None:
             if heard.topic in FORGETTING:
@@ -388,30 +397,37 @@ class HpaState:
             else:
                 self._take(key, heard, ahead_ms)
                 self._forget_gone(key)
-            return []
+            return [], True
         if not is_named(scaled.policy, heard.event):
             self._drop("unnamed")
-            return []
-        events = self._catch_up(scaled, at_ms, now_ms)
+            return [], True
+        events, is_all = self._catch_up(scaled, at_ms, now_ms, is_over)
+        return (events + self._decide_on(scaled, heard, now_ms, at_ms, ahead_ms), True) if is_all else (events, False)
+
+    def _decide_on(self, scaled: Scaled, heard: Heard, now_ms: int, at_ms: int, ahead_ms: int) -> list[Event]:
+        """at_ms, ahead_ms: its instant, and how far the clock of who says it is ahead."""
+        key = scaled.key
         before = self._standing(key) if heard.topic == WORKLOADS.name else None
         taken = self._take(key, heard, ahead_ms)
         if not taken:
             if taken is False:
                 self._drop("known")
-            return events
+            return []
         if before is not None and scaled.remembered.at_ms and self._standing(key) == before:
-            return events  # The planner says that it follows us.
+            return []  # The planner says that it follows us.
         if self._waits(scaled):
-            return events
+            return []
         if self._missed(at_ms, now_ms) if at_ms else scaled.remembered.at_ms and scaled.due is None:
             self._put_off(scaled, now_ms)
-            return events
-        return events + self._evaluate(scaled, max(scaled.remembered.at_ms + 1, at_ms))
+            return []
+        return self._evaluate(scaled, max(scaled.remembered.at_ms + 1, at_ms))
 
     def _take(self, key: WorkloadKey, heard: Heard, ahead_ms: int | None = None) -> bool | None:
         """Whether it says anything new. None: an error that nobody foresaw, which stays with this record."""
+        scaled = self.scaled.get(key)
+        polling_ms = scaled.policy.polling_ms if scaled is not None else 0
         try:
-            return self._take_in(key, heard, ahead_ms)
+            return self._inputs(key).take(heard, self.rules, polling_ms, ahead_ms)
         except Exception as error:
             self._drop("error")
             self._fail(key, heard.topic, error)
@@ -422,26 +438,6 @@ class HpaState:
         if (key, topic) not in self._failing:
             self._failing.add((key, topic))
             self.failed.append(Failed(key, trace_of(error), again=False, topic=topic))
-
-    def _take_in(self, key: WorkloadKey, heard: Heard, ahead_ms: int | None) -> bool:
-        """ahead_ms: of the clock of the cluster that it is of; None: as far as its state says."""
-        inputs, event = self._inputs(key), heard.event
-        if isinstance(event, PodsObserved):
-            return inputs.take_pods(event, ahead_ms)
-        if isinstance(event, WorkloadDeclared):
-            return inputs.take_declared(declared_of(event))
-        scaled = self.scaled.get(key)
-        polling_ms = scaled.policy.polling_ms if scaled is not None else 0
-        if isinstance(event, LoadObserved):
-            inputs.forget_old(event.at_ms, self.rules)
-            return inputs.take_load(event, heard.offset, self.rules, polling_ms)
-        if isinstance(event, BacklogObserved):
-            return inputs.take_backlog(event, heard.offset, self.rules, polling_ms)
-        if event is None and heard.topic == WORKLOADS.name:
-            return inputs.take_declared(None)
-        if event is None and heard.topic == PODS.name:
-            return inputs.forget_pods(heard.key.rpartition("/")[2])
-        return False
 
     def _waits(self, scaled: Scaled) -> bool:
         """In CONTROLLER mode what was taken in is decided on at the controller's next instant."""
@@ -463,16 +459,18 @@ class HpaState:
         heapq.heappush(self._dues, (due_ms, scaled.key))
         self._unwritten[scaled.key] = None
 
-    def _catch_up(self, scaled: Scaled, at_ms: int, now_ms: int) -> list[Event]:
-        """What was due before at_ms comes first, whenever the clock would have told it."""
-        events = self._make_rest(scaled) if scaled.unseen or self._told(scaled) else []
-        if scaled.due is None or scaled.due.at_ms >= at_ms:
-            return events
-        for _ in range(CATCH_UP_MAX):
-            if scaled.due is None or scaled.due.at_ms >= at_ms or self._missed(scaled.due.at_ms, now_ms):
-                break
-            events += self._evaluate(scaled, scaled.due.at_ms)
-        return events
+    def _catch_up(self, scaled: Scaled, at_ms: int, now_ms: int, is_over: IsOver) -> tuple[list[Event], bool]:
+        """What was due before at_ms comes first, whenever the clock would have told it; and whether that is all."""
+        events = self._make_rest(scaled, is_over)
+        is_all = not (scaled.unseen or scaled.is_due_by(self._told_ms))
+        while is_all and (due_ms := self._due_before(scaled, at_ms, now_ms)) is not None:
+            events += self._evaluate(scaled, due_ms)
+            is_all = not is_over() or self._due_before(scaled, at_ms, now_ms) is None
+        return events, is_all
+
+    def _due_before(self, scaled: Scaled, at_ms: int, now_ms: int) -> int | None:
+        due_ms = scaled.due.at_ms if scaled.due is not None else None
+        return None if due_ms is None or due_ms >= at_ms or self._missed(due_ms, now_ms) else due_ms
 
     def _evaluate(self, scaled: Scaled, at_ms: int) -> list[Event]:
         key = scaled.key

@@ -13,8 +13,10 @@ from msgspec.structs import replace
 
 from hpa.core.heard.cluster_pods import cluster_pods
 from hpa.core.heard.clusters import Clusters
+from hpa.core.heard.heard import Heard
 from hpa.core.kubernetes.pods import PodKey
 from hpa.core.rules import Rules
+from spillway.addresses import PODS, WORKLOADS
 from spillway.events import WorkloadDeclared
 from spillway.events_scaling import BacklogObserved, LoadObserved, PodsObserved
 from spillway.model import NO_GENERATION, Generation
@@ -124,6 +126,24 @@ class Inputs:
         if self._summed is not self.loads or not self.loads:
             self._summed, self._texts_bytes = self.loads, texts_size(self.loads.items())
         return self._texts_bytes
+
+    def take(self, heard: Heard, rules: Rules, polling_ms: int, ahead_ms: int | None) -> bool:
+        """Any input record. polling_ms: as of take_load; ahead_ms: as of take_pods."""
+        event = heard.event
+        if isinstance(event, PodsObserved):
+            return self.take_pods(event, ahead_ms)
+        if isinstance(event, WorkloadDeclared):
+            return self.take_declared(declared_of(event))
+        if isinstance(event, LoadObserved):
+            self.forget_old(event.at_ms, rules)
+            return self.take_load(event, heard.offset, rules, polling_ms)
+        if isinstance(event, BacklogObserved):
+            return self.take_backlog(event, heard.offset, rules, polling_ms)
+        if event is None and heard.topic == WORKLOADS.name:
+            return self.take_declared(None)
+        if event is None and heard.topic == PODS.name:
+            return self.forget_pods(heard.key.rpartition("/")[2])
+        return False
 
     def take_declared(self, declared: Declared | None) -> bool:
         changed, self.declared = declared != self.declared, declared

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Final
 
+from hpa.core.heard.heard import WorkloadKey
 from hpa.core.manifests.attached import Attached, read_attached
 from hpa.core.manifests.scale_policy import ScalePolicy
 from hpa.core.own.calendar import Once
@@ -21,15 +22,23 @@ from spillway.model import NO_GENERATION, Generation
 Written = Event | Tombstone
 Unasked = Callable[[ScalePolicyDeclared], tuple[str, ...]]
 """What a policy needs to know and hpa does not ask for, for people."""
-UNSEEN_MAX: Final = 100
-"""Records from before the turn that may be decided on within the request that declares a policy anew."""
+
+
+class LeftBefore(Exception):
+    """Something is left of a workload that comes before its policy is declared anew, and may take long; key: of it."""
+
+    def __init__(self, key: WorkloadKey) -> None:
+        super().__init__(key)
+        self.key = key
+
+
 NOT_DECLARED: Final = "scaleTargetRef: no workload of that name is declared: it is scaled once it is"
 
 
 def declare(
     state: HpaState, request: DeclarePolicyRequest, generation: Generation, now_ms: int, unasked: Unasked
 ) -> tuple[list[Written], PolicyReply]:
-    """The events, none where it was declared so before, and the answer. RequestError: nothing has changed."""
+    """The events, none where it was declared so before, and the answer. RequestError, LeftBefore: nothing changed."""
     text = canonical(read_object(request.manifest, "manifest"))
     as_followed = read_object(text.decode(), "manifest, as JSON")  # As whoever follows will read it.
     policy = read_attached(as_followed, state.rules.settings.downscale_stabilization_ms)
@@ -48,8 +57,8 @@ def declare(
     if request.plan_only:
         planned = Scaled(replace(event, generation=NO_GENERATION), policy)
         return [], _warned(policy_reply(state, planned, changed=True), warnings)
-    if state.unseen(key) > UNSEEN_MAX:
-        raise RequestError("UNAVAILABLE", f"{'/'.join(key)}: what came before this turn is decided on first; ask again")
+    if not state.is_whole(key):
+        raise LeftBefore(key)
     events: list[Written] = []
     same = state.policies.named(policy.target.namespace, policy.name, policy.kind)  # Whatever workload each names.
     for left in [one.key for one in same if one.key != key]:
