@@ -114,6 +114,10 @@ def converted(manifest: dict[str, Any], side: PoolSide = SIDE) -> Converted:
     return found
 
 
+def variable_from(**source: Any) -> dict[str, Any]:
+    return with_container(env=[{"name": "V", "valueFrom": source}])
+
+
 OBEYED = (
     "iam.amazonaws.com/role",
     "vault.hashicorp.com/agent-inject",
@@ -367,6 +371,32 @@ REFUSALS: dict[str, tuple[dict[str, Any], str]] = {
         with_volume(persistentVolumeClaim={"claimName": "c"}),
         "persistentVolumeClaim is not carried over",
     ),
+    **{
+        f"{name} as the name of {what}": (made, f"{kind} {name!r}: no object can have this name")
+        for name in ("..", ".", "a/b", "A")
+        for what, kind, made in (
+            ("a secret volume", "Secret", with_volume(secret={"secretName": name})),
+            ("a config volume", "ConfigMap", with_volume(configMap={"name": name})),
+            ("a pull secret", "Secret", pod(imagePullSecrets=[{"name": name}])),
+            ("a projected source", "ConfigMap", with_volume(projected={"sources": [{"configMap": {"name": name}}]})),
+            ("an environment", "Secret", with_container(envFrom=[{"secretRef": {"name": name, "optional": True}}])),
+            ("a variable", "ConfigMap", variable_from(configMapKeyRef={"name": name, "key": "k"})),
+        )
+    },
+    "a source without a name": (
+        with_volume(configMap={"optional": True}),
+        "ConfigMap '': no object can have this name",
+    ),
+    "a number as a name": (pod(imagePullSecrets=[{"name": 5}]), "Secret '5': no object can have this name"),
+    "a number as DNS": (pod(dnsConfig=5), "dnsConfig: is no object"),
+    "a number as environment": (with_container(env=5), "containers[0].env: is no object"),
+    "a number as a variable": (with_container(env=[5]), "containers[0].env[0]: is no object"),
+    "a number as volumes": (pod(volumes=5), "volumes: is no object"),
+    "a text as a volume": (pod(volumes=["v"]), "volumes[0]: is no object"),
+    "a number as a toleration": (pod(tolerations=[5]), "tolerations[0]: is no object"),
+    "a number as security": (pod(securityContext=5), "securityContext: is no object"),
+    "a number as a container": (pod(initContainers=[5]), "initContainers[0]: is no object"),
+    "a number as a source": (with_volume(projected={"sources": [5]}), "volumes[0].projected.sources[0]: is no object"),
     "ephemeral": (with_volume(ephemeral={}), "volume v: ephemeral is not carried over"),
     "csi": (with_volume(csi={"driver": "d"}), "volume v: csi is not carried over"),
     "trust bundle": (with_volume(projected={"sources": [{"clusterTrustBundle": {}}]}), "clusterTrustBundle"),

@@ -5,11 +5,11 @@ from random import Random
 from typing import Final
 
 from hpa.prometheus import ValueUnknown, value_of
+from spillway.kubernetes.objects import is_object_name
 from spillway.kubernetes.pod_metrics import duration_ms, unix_ms
 from spillway.kubernetes.quantities import nanos_of, parse_quantity
 from spillway_fuzz.mutation import ODD_TEXTS, mutated_bytes, mutated_json
 from spillway_fuzz.target import Input, Target, refusing
-from vk_bridge.core.reading import is_name
 from vk_bridge.log_request import read_log_options
 
 _ANSWERS: Final = (
@@ -60,7 +60,7 @@ def _question(chance: Random) -> Input:
 
 def _read_question(given: tuple[str, Mapping[str, str]]) -> None:
     container, query = given
-    is_name(container)
+    is_object_name(container)
     read_log_options(container, query, 1_000_000)
 
 

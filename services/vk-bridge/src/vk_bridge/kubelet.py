@@ -16,10 +16,11 @@ from aiohttp import web
 from aiohttp.typedefs import Handler
 
 from spillway.clusters.api import PODS, ClusterUnreachable, Refused
+from spillway.kubernetes.objects import is_object_name
 from spillway.settings import SettingsError
 from vk_bridge import metrics
 from vk_bridge.core.loan import Manifest
-from vk_bridge.core.reading import container_names, is_name
+from vk_bridge.core.reading import container_names
 from vk_bridge.lent_pods import LentPods
 from vk_bridge.log_request import read_log_options
 from vk_bridge.pools import Pool
@@ -208,7 +209,7 @@ class Kubelet:
 def _name(request: web.Request, part: str) -> str:
     """Out of the path. Dots alone would be a step in the path of what a cluster is asked."""
     name = request.match_info[part]
-    if not is_name(name):
+    if not is_object_name(name):
         raise _Answer(400, f"{part}: {name[:64]!r}: expected a name of small letters, digits, '-' and '.'")
     return name
 

@@ -10,7 +10,7 @@ import msgspec
 
 from spillway.clusters.api import NODES, PODS, ClusterApi, ClusterUnreachable
 from spillway.kubernetes import objects
-from spillway.kubernetes.objects import object_decoder
+from spillway.kubernetes.objects import is_object_name, object_decoder
 from spillway.lending_marks import POOL_POD, POOL_UID, RECALLED, virtual_node_name
 from spillway.pauses import doubled_seconds
 from vk_bridge.by_version import ByVersion
@@ -31,7 +31,6 @@ from vk_bridge.core.pod_status import mirrored_status
 from vk_bridge.core.pod_update import is_behind
 from vk_bridge.core.reading import (
     GRACE_SECONDS,
-    is_name,
     occupies,
     pool_of,
     read_pool_pod,
@@ -420,7 +419,7 @@ class NodeReader:
             uid = pod["metadata"]["labels"][POOL_UID]
             namespace, _, name = (pod["metadata"].get("annotations") or {}).get(POOL_POD, "").partition("/")
             # The annotation is what anybody in the owner may have written.
-            if uid not in pool_pods and there.read and is_name(namespace) and is_name(name):
+            if uid not in pool_pods and there.read and is_object_name(namespace) and is_object_name(name):
                 again = await there.get(PODS, namespace, name)
                 if again is not None and again["metadata"]["uid"] == uid:
                     found[uid] = again

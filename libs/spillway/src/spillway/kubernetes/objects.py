@@ -4,6 +4,7 @@ Pure: no IO, no clock. Unknown fields are skipped by the decoder. `gc=False` bec
 the cyclic collector is most of the cost of decoding many of them.
 """
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -28,6 +29,7 @@ Subresource = Literal["", "status", "log"]
 Int32 = Annotated[int, Bounds(ge=-(2**31), le=2**31 - 1)]
 Int64 = Annotated[int, Bounds(ge=-(2**63), le=2**63 - 1)]
 """As Kubernetes has them; sums of what is larger fit nowhere."""
+_OBJECT_NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?", re.ASCII)
 
 
 class OwnerReference(Struct, frozen=True, gc=False, rename="camel"):
@@ -259,6 +261,11 @@ class PersistentVolumeClaim(Struct, frozen=True, gc=False, rename="camel"):
 class PersistentVolume(Struct, frozen=True, gc=False, rename="camel"):
     metadata: Meta
     spec: VolumeSpec = VolumeSpec()
+
+
+def is_object_name(text: object) -> bool:
+    """Whether an object can be called so. No step in the path of a request is such a name."""
+    return isinstance(text, str) and _OBJECT_NAME.fullmatch(text) is not None
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from msgspec import Struct, json
+from msgspec import Struct, ValidationError, json
 
 from spillway.kubernetes import objects
 from vk_bridge.core.loan import Manifest
@@ -160,5 +160,8 @@ def _has_ended(pod: Manifest) -> bool:
 
 def _asked(pod: Manifest) -> Mapping[str, int]:
     """Nothing where it cannot be read: such a pool pod is refused, and no kubelet has room for such a real one."""
-    found = _POD.decode(json.encode(pod))
+    try:
+        found = _POD.decode(json.encode(pod))
+    except ValidationError:
+        return {}
     return objects.known_requests(found.spec, found.status) or {}

@@ -99,6 +99,24 @@ VOLUME: Final[Fields] = _fields(
         ),
     ),
 )
+WHOLE: Final[Fields] = {**SPEC, "containers": CONTAINER, "initContainers": CONTAINER, "volumes": VOLUME}
+"""All that is looked at below a pod's spec."""
+
+
+def misshapen(found: object, known: Fields, where: str = "") -> Iterator[str]:
+    """The paths of what is no object, nor a list of objects, where fields below it are known: nothing can read it."""
+    if not isinstance(found, Mapping):
+        yield where
+        return
+    for name, value in found.items():
+        below, at = known.get(name), f"{where}.{name}" if where else str(name)
+        if below is None or value is None:
+            continue
+        if isinstance(value, list):
+            for index, one in enumerate(value):
+                yield from misshapen(one, below, f"{at}[{index}]")
+        else:
+            yield from misshapen(value, below, at)
 
 
 def unknown_fields(found: Mapping[str, Any], known: Fields, where: str = "") -> Iterator[str]:

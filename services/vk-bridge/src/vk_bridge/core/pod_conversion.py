@@ -6,6 +6,7 @@ from typing import Any, Final
 
 import msgspec
 
+from spillway.kubernetes.objects import is_object_name
 from spillway.kubernetes.pod_security import BASELINE, violations
 from spillway.lending_marks import (
     COPIES,
@@ -37,6 +38,7 @@ ANNOTATIONS_BYTES_MAX: Final = 256 * 1024
 REFERENCES_MAX: Final = 100
 """ConfigMaps and Secrets of one pod: each is asked for before it is created, while its node may be wanted back."""
 HOST_NAME_CHARACTERS_MAX: Final = 63
+NAME_CHARACTERS_SHOWN: Final = 80
 NO_EXECUTE: Final = "NoExecute"
 WITH_DOWNWARD: Final = "with what the downward API is to tell of the pool's pod"
 
@@ -96,6 +98,8 @@ def convert(pod: Manifest, node: str, side: PoolSide) -> Converted | Refused:
         return Refused(reasons)
     translation = _Translation(pod, side)
     spec = translation.spec(node)
+    if translation.no_names:
+        return Refused(tuple(translation.no_names))
     if len(translation.references) > REFERENCES_MAX:
         return Refused((f"{len(translation.references)} ConfigMaps and Secrets: at most {REFERENCES_MAX} are copied",))
     metadata = pod["metadata"]
@@ -196,7 +200,11 @@ def _copies_annotation(references: Iterable[Reference]) -> dict[str, str]:
 
 
 class _Translation:
-    """One pod's: gathers what it refers to. fields: of the downward API, that are told by annotations."""
+    """One pod's: gathers what it refers to. fields: of the downward API, that are told by annotations.
+
+    no_names: reasons against references that no object can be called by; an API server lets them in, and a request for
+    such a thing would go elsewhere.
+    """
 
     def __init__(self, pod: Manifest, side: PoolSide) -> None:
         self._spec = pod["spec"]
@@ -205,6 +213,7 @@ class _Translation:
         self._side = side
         self.references: dict[tuple[str, str], Reference] = {}
         self.fields: dict[str, None] = {}
+        self.no_names: dict[str, None] = {}
         self._dropped = {volume["name"] for volume in self._spec.get("volumes") or () if is_api_access(volume)}
 
     def spec(self, node: str) -> dict[str, Any]:
@@ -301,9 +310,12 @@ class _Translation:
         return {**reference, "fieldPath": path}
 
     def _named(self, kind: str, reference: Manifest, field: str) -> dict[str, Any]:
-        return {**reference, field: self._copied(kind, reference[field], bool(reference.get("optional")))}
+        return {**reference, field: self._copied(kind, reference.get(field, ""), bool(reference.get("optional")))}
 
     def _copied(self, kind: str, name: str, optional: bool) -> str:
+        if not is_object_name(name):
+            self.no_names[f"{kind} {str(name)[:NAME_CHARACTERS_SHOWN]!r}: no object can have this name"] = None
+            return ""
         known = self.references.get((kind, name))
         needed = Reference(kind, self._namespace, name, optional and (known is None or known.optional))
         self.references[kind, name] = needed

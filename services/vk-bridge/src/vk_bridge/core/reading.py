@@ -1,6 +1,5 @@
 """What API servers say of a virtual node and of pods, as values: whose a pod is, and what of it matters here."""
 
-import re
 from typing import Final
 
 from spillway.kubernetes.resource_versions import version_number
@@ -14,12 +13,6 @@ GRACE_SECONDS = 30
 """Kubernetes' own, of a pod that names none."""
 DAEMON_KINDS = ("DaemonSet", "Node")
 """Controllers of daemons; a node's own static pods are its Node's."""
-_NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?", re.ASCII)
-
-
-def is_name(text: str) -> bool:
-    """Whether an object can be called so. No step in the path of a request is such a name."""
-    return _NAME.fullmatch(text) is not None
 
 
 def read_virtual_node(node: Manifest, cluster: str, name: str, *, current: bool, reachable: bool = True) -> VirtualNode:

@@ -9,7 +9,7 @@ from typing import Any, Final
 import msgspec
 
 from spillway.kubernetes import objects
-from vk_bridge.core.known_fields import CONTAINER, SPEC, VOLUME, unknown_fields
+from vk_bridge.core.known_fields import CONTAINER, SPEC, VOLUME, WHOLE, misshapen, unknown_fields
 from vk_bridge.core.loan import Manifest
 
 API_ACCESS_PREFIX: Final = "kube-api-access-"
@@ -29,6 +29,10 @@ HANDLERS: Final = ("httpGet", "tcpSocket")
 
 def reasons_against(spec: Manifest) -> Iterator[str]:
     """Why a pod of this spec does not run on a lent node; each names the field. None: it does."""
+    odd = tuple(misshapen(spec, WHOLE))
+    if odd:
+        yield from (f"{field}: is no object" for field in odd)
+        return
     yield from (f"{field}: shares its host's" for field in ("hostNetwork", "hostPID", "hostIPC") if spec.get(field))
     if spec.get("automountServiceAccountToken"):
         yield "automountServiceAccountToken: asks for a token of the pool's API, which is not reachable there"
