@@ -215,6 +215,57 @@ def test_what_goes_along_holds_as_much_as_its_bound(make: Make, most: int, field
     assert caught.value.text.startswith(f"{field}: '{most + 1} ")
 
 
+ENVIRONMENT = {
+    "envFrom a ConfigMap": ("ConfigMap", lambda name: {"envFrom": [{"configMapRef": {"name": name}}]}),
+    "envFrom a Secret": ("Secret", lambda name: {"envFrom": [{"secretRef": {"name": name, "optional": True}}]}),
+    "a variable": (
+        "Secret",
+        lambda name: {"env": [{"name": "A", "valueFrom": {"secretKeyRef": {"name": name, "key": "a"}}}]},
+    ),
+}
+VOLUMES = {
+    "a ConfigMap": ("ConfigMap", lambda name: {"configMap": {"name": name}}),
+    "a Secret": ("Secret", lambda name: {"secret": {"secretName": name}}),
+    "a claim": ("PersistentVolumeClaim", lambda name: {"persistentVolumeClaim": {"claimName": name}}),
+    "a source": ("ConfigMap", lambda name: {"projected": {"sources": [{"configMap": {"name": name}}]}}),
+}
+NAMED_BY_POD = {
+    "serviceAccountName": "ServiceAccount",
+    "priorityClassName": "PriorityClass",
+    "runtimeClassName": "RuntimeClass",
+}
+NAMING: list[Any] = [
+    *(
+        pytest.param(kind, lambda name, make=make: of_container(**make(name)), id=what)
+        for what, (kind, make) in ENVIRONMENT.items()
+    ),
+    *(
+        pytest.param(
+            kind, lambda name, make=make: of_pod(volumes=[{"name": "v", **make(name)}]), id=f"volume of {what}"
+        )
+        for what, (kind, make) in VOLUMES.items()
+    ),
+    *(
+        pytest.param(kind, lambda name, field=field: of_pod(**{field: name}), id=field)
+        for field, kind in NAMED_BY_POD.items()
+    ),
+]
+
+
+@pytest.mark.parametrize(("kind", "make"), NAMING)
+@pytest.mark.parametrize("name", ["..", ".", "a/b", "A", "-a", "a_b"])
+def test_what_no_object_can_be_called_is_named_by_no_template(
+    kind: str, make: Callable[[str], Manifest], name: str
+) -> None:
+    """A cluster is asked for what a template names: by such a name, for something else."""
+    read_manifests(texts(make("a.b-1")))
+    with pytest.raises(RequestError) as caught:
+        read_manifests(texts(make(name)))
+    assert caught.value.code == "INVALID_ARGUMENT"
+    text = "expected a name that an object can have: lower-case letters, digits, '-' and '.'"
+    assert caught.value.text == f"{POD}: the name of a {kind}: {name!r}: {text}"
+
+
 def test_what_is_in_a_log_already_is_read_as_before() -> None:
     """Bounds of requests came after some templates."""
     template = read_template(canonical(resources(RESOURCES_MAX + 1)), "default")

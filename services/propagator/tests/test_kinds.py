@@ -58,7 +58,7 @@ COMPLETE = [{"type": "Complete", "status": "True"}]
 def test_what_is_read_from_an_answer_and_from_a_watch(kind: str, spec: Any, status: Any, expected: Any) -> None:
     metadata = {"name": "web", "namespace": "shop", "generation": 2, "finalizers": ["example.com/keep"]}
     manifest = {"kind": kind, "metadata": metadata, "spec": spec, "status": status}
-    answered = workload_from_manifest(manifest)
+    answered = workload_from_manifest(manifest, kind)
     assert answered == workload_from_struct(msgspec.convert(manifest, KINDS[kind].served.type))
     assert _shown(answered) == expected
     assert answered.marks.finalizers == ("example.com/keep",)

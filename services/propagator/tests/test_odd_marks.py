@@ -40,7 +40,7 @@ def test_what_an_object_bears_is_read_and_goes_onto_the_wire(
     mirror = Mirror("own-1")
     target = mirror.upsert_workload(msgspec.convert(manifest, KINDS[kind].served.type))
     found = mirror.workloads[target][kind]
-    assert found == workload_from_manifest(manifest)
+    assert found == workload_from_manifest(manifest, kind)
     said = observed(target, found, Outcome(found.version, STATE_ORPHANED, ""))
     assert said is not None
     assert decode(WORKLOAD_STATUS.name, event_type(said), encode(said)) == said

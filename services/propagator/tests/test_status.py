@@ -91,7 +91,10 @@ def test_nothing_is_updated_before_the_controller_has_seen_the_object(observed: 
         "spec": {"replicas": 4},
         "status": {"observedGeneration": observed, "replicas": 4, "updatedReplicas": 4, "availableReplicas": 4},
     }
-    for found in (workload_from_manifest(manifest), workload_from_struct(msgspec.convert(manifest, Deployment))):
+    for found in (
+        workload_from_manifest(manifest, "Deployment"),
+        workload_from_struct(msgspec.convert(manifest, Deployment)),
+    ):
         assert (found.replicas, found.updated, found.available) == (4, updated, 4)
 
 

@@ -34,6 +34,7 @@ from propagator.core.live import (
     Live,
     Reference,
     dependency_from_manifest,
+    managed_fields,
     replicas_managers,
     workload_from_manifest,
 )
@@ -62,6 +63,7 @@ from spillway.kubernetes.objects import (
     SERVICE_ACCOUNTS,
     VOLUME_CLAIMS,
     Kind,
+    is_object_name,
 )
 from spillway.kubernetes.pod_security import ANY, ENFORCE_LABEL
 
@@ -119,11 +121,13 @@ class Member:
                 },
             ),
             manifests[0],
+            kind,
         )
 
     async def carry_out(self, action: Write | Question, target: Target, live: Live) -> Live:
         """What is there after it. live: with the object that a Delete or a patch is about."""
-        there = KINDS[live.workload.kind].served if live.workload is not None else KINDS[DEPLOYMENT].served
+        kind_there = live.workload.kind if live.workload is not None else DEPLOYMENT
+        there = KINDS[kind_there].served
         match action:
             case Look(references):
                 return live.with_looked(await self.look(target, references))
@@ -137,7 +141,7 @@ class Member:
                 | ScaleDown(change, resource_version)
             ):
                 made = await self._patch(there, target, target.name, change, resource_version)
-                return _with_workload(live, made)
+                return _with_workload(live, made, kind_there)
             case PatchDependencyMarks(reference, change, resource_version):
                 kind = KIND_BY_NAME[reference.kind]
                 made = await self._patch(kind, target, reference.name, change, resource_version)
@@ -147,14 +151,13 @@ class Member:
                 return live.with_looked({Reference("Namespace", name): True})
             case Create(manifest):
                 made = await self._apply(KINDS[manifest["kind"]].served, manifest, ABSENT)
-                return _with_workload(replace(live, read=True), made)
+                return _with_workload(replace(live, read=True), made, manifest["kind"])
             case Apply(manifest, resource_version):
-                return _with_workload(
-                    live, await self._apply(KINDS[manifest["kind"]].served, manifest, resource_version)
-                )
+                made = await self._apply(KINDS[manifest["kind"]].served, manifest, resource_version)
+                return _with_workload(live, made, manifest["kind"])
             case Delete(uid, resource_version):
                 await self._delete(there, target.namespace, target.name, (uid, resource_version))
-                return _with_workload(live, await self._get(there, target.namespace, target.name))
+                return _with_workload(live, await self._get(there, target.namespace, target.name), kind_there)
             case ApplyDependency(reference, manifest, resource_version):
                 made = await self._apply(KIND_BY_NAME[reference.kind], manifest, resource_version or ABSENT)
                 return live.with_dependency(reference, dependency_from_manifest(made))
@@ -203,8 +206,11 @@ class Member:
     async def _exists(self, namespace: str, reference: Reference) -> bool:
         """Not being allowed to know is this workload's trouble alone, and no sign that the cluster is lost.
 
-        What may not be looked for is not known to be missing.
+        What may not be looked for is not known to be missing. What no object can be called is, and is not asked for:
+        such a request would go elsewhere, and old declarations name such things.
         """
+        if not is_object_name(reference.name):
+            return False
         try:
             return await self._found(namespace, reference)
         except ClusterUnreachable as error:
@@ -297,14 +303,14 @@ class Member:
             metrics.OPERATION_SECONDS.labels(verb).observe(self._clock() - began)
 
 
-def _with_workload(live: Live, manifest: Manifest | None) -> Live:
+def _with_workload(live: Live, manifest: Manifest | None, kind: str) -> Live:
+    """kind: that was asked for."""
     if manifest is None:
         return replace(live, workload=None, spec=None, managed=(), replicas_managers=())
-    kind = str(manifest.get("kind", DEPLOYMENT))
     return replace(
         live,
-        workload=workload_from_manifest(manifest),
+        workload=workload_from_manifest(manifest, kind),
         spec=declared_form(manifest, kind, KINDS[kind].api_version)["spec"],
-        managed=tuple(manifest["metadata"].get("managedFields") or ()),
-        replicas_managers=replicas_managers(manifest),
+        managed=managed_fields(manifest),
+        replicas_managers=replicas_managers(manifest, kind),
     )

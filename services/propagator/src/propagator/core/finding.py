@@ -33,7 +33,7 @@ def answer(
     dependencies: tuple[bytes, ...] = (),
     objects: int = 0,
 ) -> WorkloadFound:
-    live = workload_from_manifest(found) if found is not None else None
+    live = workload_from_manifest(found, kind_of(found)) if found is not None else None
     return WorkloadFound(
         asked=asked.generation,
         namespace=target.namespace,
@@ -97,7 +97,7 @@ def _refusal(
     asked: AdoptionAsked, target: Target, fleet: str, found: Manifest, autoscalers: Iterable[Manifest], placed: bool
 ) -> str:
     metadata = found["metadata"]
-    marks = workload_from_manifest(found).marks
+    marks = workload_from_manifest(found, kind_of(found)).marks
     owner = next((one for one in metadata.get("ownerReferences") or () if one.get("controller")), None)
     scaler = next((one["metadata"]["name"] for one in autoscalers if scales(one, target.name, kind_of(found))), "")
     foreign = marks.fleet not in ("", fleet, asked.fleet_before)

@@ -161,9 +161,9 @@ def workload_from_struct(found: Deployment | StatefulSet | Job) -> LiveWorkload:
     )
 
 
-def workload_from_manifest(manifest: Mapping[str, Any]) -> LiveWorkload:
-    """From what a request was answered with."""
-    kind, status = str(manifest.get("kind", DEPLOYMENT)), manifest.get("status") or {}
+def workload_from_manifest(manifest: Mapping[str, Any], kind: str) -> LiveWorkload:
+    """From what a request was answered with. kind: that was asked for, whatever the answer says of itself."""
+    status = manifest.get("status") or {}
     given = (manifest.get("spec") or {}).get(KINDS[kind].replicas)
     replicas = 1 if given is None else int(given)
     marks, version = _marks_from_manifest(manifest), version_from(_annotation(manifest, ANNOTATION_PLACEMENT))
@@ -202,13 +202,20 @@ def ownership_of(manifest: Mapping[str, Any]) -> dict[str, str]:
     return {name: str(labels.get(name, "")) for name in (LABEL_FLEET, LABEL_WORKLOAD)}
 
 
-def replicas_managers(manifest: Mapping[str, Any]) -> tuple[str, ...]:
-    """Who owns the number of replicas by the object's own record, as "manager" or "manager (subresource)"."""
+def managed_fields(manifest: Mapping[str, Any]) -> tuple[Mapping[str, Any], ...]:
+    """The object's own record of who owns which field; what is no entry says nothing."""
+    entries = manifest["metadata"].get("managedFields")
+    return tuple(entry for entry in entries if isinstance(entry, dict)) if isinstance(entries, list) else ()
+
+
+def replicas_managers(manifest: Mapping[str, Any], kind: str) -> tuple[str, ...]:
+    """Who owns the number of replicas by that record, as "manager" or "manager (subresource)"."""
     found = set()
-    field = f"f:{KINDS[str(manifest.get('kind', DEPLOYMENT))].replicas}"
-    for entry in manifest["metadata"].get("managedFields") or ():
-        fields = (entry.get("fieldsV1") or {}).get("f:spec") or {}
-        if field in fields:
+    field = f"f:{KINDS[kind].replicas}"
+    for entry in managed_fields(manifest):
+        owned = entry.get("fieldsV1")
+        fields = owned.get("f:spec") if isinstance(owned, dict) else None
+        if isinstance(fields, dict) and field in fields:
             through = entry.get("subresource", "")
             found.add(f"{entry.get('manager', '?')} ({through})" if through else str(entry.get("manager", "?")))
     return tuple(sorted(found))

@@ -13,6 +13,7 @@ from typing import Any, Final
 from planner.core.manifests.terms import LABELS_MAX, check_length, label_texts
 from spillway.api import invalid
 from spillway.kubernetes.label_text import KEY_LENGTH_MAX
+from spillway.kubernetes.objects import is_object_name
 
 OF_POD: Final = {
     "containers": 200,
@@ -161,7 +162,10 @@ def _check_references(pod: Mapping[str, Any], where: str) -> None:
         what = f"{len(found)} ConfigMaps, Secrets, claims, accounts and classes"
         raise invalid(where, what, f"at most {REFERENCES_MAX}")
     for kind, name in sorted(found):
-        check_length(name, f"{where}: the name of a {kind}", NAME_LENGTH_MAX)
+        field = f"{where}: the name of a {kind}"
+        check_length(name, field, NAME_LENGTH_MAX)
+        if not is_object_name(name):
+            raise invalid(field, name, "a name that an object can have: lower-case letters, digits, '-' and '.'")
 
 
 def _references(pod: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
