@@ -33,6 +33,7 @@ SERVICES_BY_LIBRARY: Final = {
     "fitting": ("propagator", "snapshot", "vk-bridge"),
     "clusters/watch": ("snapshot", "propagator", "vk-bridge"),
     "running/cluster_turns": ("snapshot", "propagator", "vk-bridge"),
+    "running/isolation": ("snapshot", "propagator", "vk-bridge"),
     "running/standby": ("planner", "hpa", "descheduler"),
     "rpc/services": ("planner", "hpa", "descheduler"),
     "rpc/callers": ("planner", "hpa", "descheduler"),

@@ -61,6 +61,10 @@ ALERTS: dict[str, tuple[tuple[Series, ...], tuple[Series, ...]]] = {
         (growing("spillway_decisions_failed_total", 1 / 60, instance="a"),),
         (flat("spillway_decisions_failed_total", 3, instance="a"),),
     ),
+    "SpillwayWorkFails": (
+        (growing("spillway_work_failed_total", 1 / 60, service="propagator", what="cluster", instance="a"),),
+        (flat("spillway_work_failed_total", 3, service="propagator", what="cluster", instance="a"),),
+    ),
     "SpillwayNoActiveDescheduler": (
         (flat("spillway_descheduler_active", 0, instance="a"),),
         (flat("spillway_descheduler_active", 1, instance="a"),),

@@ -3,9 +3,12 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable, Hashable, Iterable
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 
 import pytest
+from structlog.testing import capture_logs
 
+from spillway import metrics
 from spillway.addresses import CAPACITY_CHANGES, CLUSTERS, PENDING, Tombstone
 from spillway.bus import OffsetsWentBack, Position, Record, Traces
 from spillway.events import PHASE_CORDONED, ClusterJoined, ClusterLeft, Event, PodsScheduled, TurnTaken
@@ -13,6 +16,7 @@ from spillway.local_bus import LocalBroker, LocalBus
 from spillway.model import Generation
 from spillway.running.cluster_turns import ClusterTurns, ClusterTurnSettings, Turn, way_to
 from spillway.running.following import TopicReader
+from spillway.running.isolation import ENDS_THE_PROCESS
 
 pytestmark = pytest.mark.looptime
 
@@ -475,10 +479,97 @@ async def test_who_stops_is_in_the_group_until_its_work_has_ended(fleet: Fleet) 
     await stopping
 
 
-async def test_a_bug_of_a_worker_ends_the_service(fleet: Fleet) -> None:
+# ── Errors ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def failed(what: str = "cluster") -> float:
+    return metrics.WORK_FAILED.labels(SERVICE, what)._value.get()
+
+
+@pytest.mark.parametrize("grouped", [False, True])
+async def test_an_unexpected_error_of_a_worker_costs_its_cluster_alone_which_begins_anew_after_a_pause(
+    fleet: Fleet, grouped: bool
+) -> None:
+    one = await fleet.working("a", "own-1", "own-2")
+    before, epoch = failed(), one.epoch()
+    error = ZeroDivisionError("of one cluster")
+    with capture_logs() as said:
+        one.begun[0].bug.set_exception(ExceptionGroup("in a task group", [error]) if grouped else error)
+        await asyncio.sleep(TICK)
+    assert (one.held, one.turns.is_free("own-1"), failed()) == ({"own-2"}, True, before + 1)
+    (line,) = [line for line in said if line["log_level"] == "error"]
+    assert (line["cluster"], line["service"]) == ("own-1", SERVICE)
+    assert isinstance(line["exc_info"], Exception)
+    one.turns.reconsider()
+    await asyncio.sleep(SETTINGS.failed_first_seconds / 2)
+    assert one.held == {"own-2"}
+    await until(lambda: one.held == {"own-1", "own-2"}, SETTINGS.failed_first_seconds)
+    assert one.epoch() > epoch
+    assert len(one.begun) == 3
+
+
+async def test_who_cannot_even_begin_is_tried_again_after_longer_and_longer_pauses_up_to_a_longest(
+    fleet: Fleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
     one = await fleet.working("a", "own-1")
-    one.begun[0].bug.set_exception(ZeroDivisionError())
-    with pytest.RaisesGroup(ZeroDivisionError, flatten_subgroups=True):
+    begin, tries = one.begin, list[float]()
+
+    def refuses(turn: Turn) -> Worker:
+        tries.append(asyncio.get_running_loop().time())
+        raise KeyError(turn.cluster)
+
+    monkeypatch.setattr(one, "begin", refuses)
+    await fleet.join("own-2")
+    await asyncio.sleep(300)
+    pauses = [round(later - earlier) for earlier, later in pairwise(tries)]
+    assert pauses[:7] == [1, 2, 4, 8, 16, 32, 60]
+    assert set(pauses[7:]) == {60}
+    assert one.held == {"own-1"}
+    monkeypatch.setattr(one, "begin", begin)
+    await until(lambda: one.held == {"own-1", "own-2"}, 61)
+    await asyncio.sleep(61)
+    one.begun[-1].bug.set_exception(KeyError())
+    await until(lambda: one.held == {"own-1"})
+    await until(lambda: one.held == {"own-1", "own-2"}, 2.0)
+
+
+async def test_an_error_at_a_word_of_the_log_costs_that_cluster_alone(fleet: Fleet) -> None:
+    one = await fleet.working("a", "own-1", "own-2")
+
+    def stumbles(worker: Worker) -> None:
+        worker.told.append("word")
+        assert worker.turn.cluster == "own-2"
+
+    one.turns.tell_all(stumbles)
+    one.turns.tell("own-9", stumbles)
+    await asyncio.sleep(TICK)
+    assert one.held == {"own-2"}
+    assert [worker.told for worker in one.begun] == [["begun", "word", "cancelled", "ended"], ["begun", "word"]]
+    await until(lambda: one.held == {"own-1", "own-2"}, 2.0)
+
+
+async def test_an_error_when_finishing_keeps_nobody_from_stopping(
+    fleet: Fleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = await fleet.working("a", "own-1", "own-2")
+
+    async def stumbles() -> None:
+        raise KeyError("finish")
+
+    monkeypatch.setattr(one.begun[0], "finish", stumbles)
+    before = failed()
+    await one.stop()
+    assert (failed(), one.begun[1].told) == (before + 1, ["begun", "finished", "cancelled", "ended"])
+
+
+@pytest.mark.parametrize("kind", ENDS_THE_PROCESS, ids=lambda kind: kind.__name__)
+@pytest.mark.parametrize("grouped", [False, True])
+async def test_what_says_that_the_process_must_end_ends_it(fleet: Fleet, kind: type[Exception], grouped: bool) -> None:
+    one = await fleet.working("a", "own-1")
+    error = kind("nothing more can be done")
+    one.begun[0].bug.set_exception(ExceptionGroup("two", [KeyError(), error]) if grouped else error)
+    expected = (KeyError, kind) if grouped else (kind,)
+    with pytest.RaisesGroup(*expected, flatten_subgroups=True):
         await one.task
 
 

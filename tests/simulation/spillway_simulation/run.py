@@ -59,11 +59,13 @@ def run_seed(seed: int, trace: bool = False, logs: bool = False) -> Outcome:
     _set_logs(loop if logs else None)
     gc.disable()
     try:
-        failed_before = metrics.DECISIONS_FAILED._value.get()
+        failed_before, work_before = metrics.DECISIONS_FAILED._value.get(), _work_failed()
         world, converged_after = loop.run_until_complete(_judged(script, loop, trace))
         oracle = world.oracle
         if metrics.DECISIONS_FAILED._value.get() != failed_before:
             oracle.violated("a planner met a bug in a decision that nobody asked for")
+        if _work_failed() != work_before:
+            oracle.violated("a service met an unexpected error, which cost one cluster or object")
         outcome = Outcome(
             seed,
             tuple(oracle.violations),
@@ -84,6 +86,12 @@ def run_seed(seed: int, trace: bool = False, logs: bool = False) -> Outcome:
         gc.enable()
         asyncio.set_event_loop(None)
     return outcome
+
+
+def _work_failed() -> float:
+    """Unexpected errors so far that a service did not end at, of all services."""
+    (family,) = metrics.WORK_FAILED.collect()
+    return sum(one.value for one in family.samples if one.name.endswith("_total"))
 
 
 def _drawn(script: Script, world: World) -> dict[str, int]:

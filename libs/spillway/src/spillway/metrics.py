@@ -31,6 +31,11 @@ TURNS_TAKEN: Final = Counter(
 )
 TURNS_LOST: Final = Counter("spillway_turns_lost", "Turns that went to another instance or were given up", ["service"])
 TURNS_HELD: Final = Gauge("spillway_turns_held", "Clusters' turns that this instance holds now", ["service"])
+WORK_FAILED: Final = Counter(
+    "spillway_work_failed",
+    "Unexpected errors that cost one cluster, workload, template, node, pool, pod or copy alone; it is tried again",
+    ["service", "what"],
+)
 
 # ── The bus ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -18,6 +18,7 @@ from propagator.core.actions import (
     Report,
     Rules,
     Write,
+    bug_met,
     is_ours,
     lacks,
 )
@@ -57,6 +58,7 @@ from spillway.clusters.api import (
 from spillway.events import STATE_ORPHANED, STATE_REFUSED, AdoptionAsked, WorkloadObserved
 from spillway.kubernetes.objects import Kind
 from spillway.model import NO_GENERATION
+from spillway.running.isolation import ends_the_process, note_failed
 from spillway.running.work_queue import WorkQueue
 
 FOLLOWED = {
@@ -112,7 +114,7 @@ class ClusterWorker:
         self._queue = WorkQueue[Target]()
         self._memories = Memories(shared.desired.status, shared.rules, shared.clock)
         self._reporter = Reporter(
-            shared.bus, epoch, shared.settings, self._shown, shared.desired.status, self._vanished
+            shared.bus, epoch, shared.settings, self._shown_alone, shared.desired.status, self._vanished
         )
         self._orphans = Orphans(cluster, self._mirror, shared.desired, shared.proof, self._reporter.note)
         self._finder = Finder(cluster, shared.rules.fleet, api, shared.bus, shared.desired, shared.settings)
@@ -150,6 +152,12 @@ class ClusterWorker:
 
     def touch(self, target: Target) -> None:
         """Something else may be wanted of it."""
+        try:
+            self._touch(target)
+        except Exception as error:
+            self._met_a_bug(target, error)
+
+    def _touch(self, target: Target) -> None:
         if self._desired.lists(target):
             self._memories.ensure(target)
             self._consider(target, asked=True)
@@ -252,6 +260,12 @@ class ClusterWorker:
 
         asked: something else is wanted, so what failed before is tried at once; else it waits for its next try.
         """
+        try:
+            self._consider_it(target, asked=asked)
+        except Exception as error:
+            self._met_a_bug(target, error)
+
+    def _consider_it(self, target: Target, *, asked: bool) -> None:
         memory, wanted = self._memories.get(target), self._desired.wanted(target)
         if memory is None or wanted is None or not self._all_listed.is_set():
             return
@@ -261,7 +275,7 @@ class ClusterWorker:
         waits = outcome is not None and outcome.version == wanted.part.version and outcome.state not in SETTLED
         if isinstance(action, Nothing | Hold):
             self._ended(memory, wanted, live, action)
-        elif asked or not waits:
+        elif asked or not (waits or memory.failed):
             memory.due(self._clock())
             self._queue.add(target)
         self._reporter.note(target)
@@ -281,9 +295,23 @@ class ClusterWorker:
                 metrics.CLUSTER_UNREACHABLE.labels(error.reason).inc()
                 log.warning("cluster unreachable", cluster=self.cluster, workload=_name(target), error=str(error))
                 self._queue.add(target, self._settings.unreachable_first_seconds)
+            except Exception as error:
+                self._met_a_bug(target, error)
             finally:
                 self._queue.done(target)
                 self._waiting.set(len(self._queue))
+
+    def _met_a_bug(self, target: Target, error: Exception) -> None:
+        """An unexpected error costs this object alone: it is left as it is, which its status says, and tried again
+        after a pause. Raises the error when it is one that ends the process."""
+        if ends_the_process(error):
+            raise error
+        memory, text = self._memories.get(target), f"{type(error).__name__}: {error}"
+        about = {"cluster": self.cluster, "workload": _name(target), "epoch": self.epoch}
+        note_failed("propagator", "workload", error, traced=memory is None or memory.failed == 0, **about)
+        if memory is not None and self._all_listed.is_set():
+            self._queue.add(target, memory.met_a_bug(bug_met(text), self._clock(), self._settings))
+            self._reporter.note(target)
 
     async def _bring_about(self, target: Target) -> None:
         """Acts until nothing is left to do, something forbids it, or the steps are used up."""
@@ -394,6 +422,16 @@ class ClusterWorker:
         if again is not None:
             self._queue.add(target, again)
         self._reporter.note(target)
+
+    def _shown_alone(self, target: Target) -> WorkloadObserved | None:
+        """As _shown. An unexpected error costs this object alone, of which nothing is said then."""
+        try:
+            return self._shown(target)
+        except Exception as error:
+            if ends_the_process(error):
+                raise
+            note_failed("propagator", "workload", error, cluster=self.cluster, workload=_name(target))
+            return None
 
     def _shown(self, target: Target) -> WorkloadObserved | None:
         """What the cluster shows of it now, None before it was looked at."""

@@ -9,7 +9,7 @@ import structlog
 
 from propagator.core.desired import Desired, Target
 from propagator.core.finding import answer, found_one
-from propagator.core.kinds import KINDS
+from propagator.core.kinds import DEPLOYMENT, KINDS
 from propagator.core.live import LABEL_FLEET, ownership_of
 from propagator.settings import Settings
 from spillway import tracing
@@ -25,8 +25,11 @@ from spillway.clusters.api import (
 )
 from spillway.events import FOUND, FOUND_REFUSED, AdoptionAsked, WorkloadFound
 from spillway.fitting import FittingWriter
+from spillway.running.isolation import ends_the_process, note_failed
 
 Manifest = dict[str, Any]
+TEXT_CHARACTERS_MAX = 500
+"""Of an error, in an answer."""
 DEPENDENCIES = {"ConfigMap": CONFIG_MAPS, "Service": SERVICES}
 
 log = structlog.get_logger()
@@ -56,7 +59,19 @@ class Finder:
         while True:
             asked, trace = await self._questions.get()
             with tracing.process(ADOPTIONS.name, "propagator", {"k8s.cluster.name": self._cluster}, trace):
-                await self._publish(await self._answers(asked))
+                await self._publish(await self._answers_alone(asked))
+
+    async def _answers_alone(self, asked: AdoptionAsked) -> list[WorkloadFound]:
+        """As _answers. An unexpected error costs this question alone, which is answered with it."""
+        try:
+            return await self._answers(asked)
+        except Exception as error:
+            if ends_the_process(error):
+                raise
+            note_failed("propagator", "workload", error, cluster=self._cluster, asked=str(asked.generation))
+            target = Target(self._cluster, asked.namespace, asked.name)
+            text = f"propagator met an error of its own: {type(error).__name__}: {error}"
+            return [answer(asked, target, FOUND_REFUSED, text[:TEXT_CHARACTERS_MAX])]
 
     async def _answers(self, asked: AdoptionAsked) -> list[WorkloadFound]:
         target = Target(self._cluster, asked.namespace, asked.name)
@@ -70,6 +85,7 @@ class Finder:
 
     async def _of_name(self, asked: AdoptionAsked, target: Target) -> WorkloadFound:
         found = await self._api.get(DEPLOYMENTS, target.namespace, target.name)
+        found = {**found, "kind": DEPLOYMENT} if found else None  # Whatever the answer says of itself.
         fleet = ownership_of(found)[LABEL_FLEET] if found else ""
         dependencies: list[tuple[str, Manifest]] = []
         if fleet:

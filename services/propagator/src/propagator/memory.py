@@ -36,6 +36,7 @@ class Memory:
     hold, held_since: for what it is on hold, and since when nothing else came of it; None when it is not.
     kind: of its object, empty while that is not known. What is removed without its declaration keeps the one that was
     chosen: once that object is gone, another kind of the same name is somebody else's.
+    failed: unexpected errors in a row.
     """
 
     history: History
@@ -46,6 +47,7 @@ class Memory:
     hold: Hold | None = None
     held_since: float | None = None
     kind: str = ""
+    failed: int = 0
 
     @property
     def lacks(self) -> tuple[ObjectReference, ...]:
@@ -60,12 +62,14 @@ class Memory:
         if self.due_since is not None:
             metrics.PLACEMENT_SECONDS.observe(now - self.due_since)
         self.due_since = None
+        self.failed = 0
         self.hold_over()
         self._become(None)
 
     def ended_in(self, outcome: Outcome, settings: Settings) -> float | None:
         """How many seconds until it is tried again, None when trying again cannot help."""
         self.due_since = None
+        self.failed = 0
         self.hold_over()
         before = self.outcome
         if before is None or (before.version, before.state) != (outcome.version, outcome.state):
@@ -81,11 +85,19 @@ class Memory:
 
     def held(self, hold: Hold, now: float, settings: Settings) -> float | None:
         """How many seconds until it is looked at again."""
-        self.hold = hold
+        self.hold, self.failed = hold, 0
         if self.held_since is None:
             self.held_since = now
         left = self.held_since + settings.hold_said_seconds - now
         return min((pause for pause in (left, hold.seconds) if pause > 0), default=None)
+
+    def met_a_bug(self, hold: Hold, now: float, settings: Settings) -> float:
+        """How many seconds until it is tried again; until then the hold is said of it."""
+        self.looked_at, self.hold = True, hold
+        self.held_since = now if self.held_since is None else self.held_since
+        seconds = doubled_seconds(settings.failed_first_seconds, settings.failed_longest_seconds, self.failed)
+        self.failed += 1
+        return seconds
 
     def hold_over(self) -> None:
         self.hold = self.held_since = None

@@ -111,8 +111,7 @@ class Propagator:
         touched = self._desired.apply(record.topic, record.key, event)
         self._note_trace(record, touched)
         for target in touched.targets:
-            if target.cluster in self.turns.workers:
-                self.turns.workers[target.cluster].touch(target)
+            self.turns.tell(target.cluster, lambda worker, target=target: worker.touch(target))  # type: ignore[misc]
         if isinstance(event, WorkloadObserved):
             self._note_status(event, record.offset)
         if isinstance(event, ShapeAdmitted):
@@ -126,18 +125,16 @@ class Propagator:
 
     def _ask(self, asked: AdoptionAsked, trace: Headers) -> None:
         """Of the clusters that are worked on now; a question from before that is old, and is asked again if need be."""
-        for worker in self._workers_at(asked.clusters):
-            worker.ask(asked, trace)
+        for cluster in asked.clusters:
+            self.turns.tell(cluster, lambda worker: worker.ask(asked, trace))
 
     def _ask_shape(self, asked: ShapeAsked, trace: Headers) -> None:
-        workers = [one for one in self._workers_at(asked.clusters) if not one.knows_shape(asked.template)]
-        if workers:
+        workers = self.turns.workers
+        clusters = [one for one in asked.clusters if one in workers and not workers[one].knows_shape(asked.template)]
+        if clusters:
             template = Template(asked.template, asked.namespace, asked.name, loads(asked.pod))
-            for worker in workers:
-                worker.ask_shape(template, trace)
-
-    def _workers_at(self, clusters: Iterable[str]) -> list[ClusterWorker]:
-        return [self.turns.workers[cluster] for cluster in clusters if cluster in self.turns.workers]
+            for cluster in clusters:
+                self.turns.tell(cluster, lambda worker: worker.ask_shape(template, trace))
 
     def _note_trace(self, record: Record, touched: Touched) -> None:
         """To which trace what is done for a placement belongs, until it is done."""
@@ -148,25 +145,24 @@ class Propagator:
 
     def _note_status(self, event: WorkloadObserved, offset: int) -> None:
         self.turns.note(event.cluster, event.epoch)
+        target = Target(event.cluster, event.namespace, event.name)
         worker = self.turns.workers.get(event.cluster)
         if worker is not None and event.epoch < worker.epoch:
-            worker.contradict(Target(event.cluster, event.namespace, event.name), offset)
+            self.turns.tell(event.cluster, lambda worker: worker.contradict(target, offset))
 
     def _note_shape(self, event: ShapeAdmitted) -> None:
         self.turns.note(event.cluster, event.epoch)
         worker = self.turns.workers.get(event.cluster)
         if worker is not None and event.epoch < worker.epoch:
-            worker.contradict_shape(event.template)
+            self.turns.tell(event.cluster, lambda worker: worker.contradict_shape(event.template))
 
     def _note_tombstone(self, record: Record) -> None:
         """One bears no epoch: whoever wrote it, what there is to say of its key is said again behind it."""
         if record.topic == WORKLOAD_STATUS.name and (target := status_target(record.key)) is not None:
-            if target.cluster in self.turns.workers:
-                self.turns.workers[target.cluster].contradict(target, record.offset)
+            self.turns.tell(target.cluster, lambda worker: worker.contradict(target, record.offset))
         elif record.topic == SHAPES.name:
             digest, _, cluster = record.key.partition("/")
-            if cluster in self.turns.workers:
-                self.turns.workers[cluster].ask_shape_again(digest)
+            self.turns.tell(cluster, lambda worker: worker.ask_shape_again(digest))
 
     def _shared(self) -> Shared:
         return Shared(
@@ -227,6 +223,5 @@ class Propagator:
             asked_at, held = clock(), self._proof.holds()
             await self.caught_up()
             self._proof.proven(asked_at)
-            for worker in self.turns.workers.values():
-                worker.log_read(renewed=not held)
+            self.turns.tell_all(lambda worker: worker.log_read(renewed=not held))  # noqa: B023 - called at once
             await asyncio.sleep(self._settings.log_asked_seconds)

@@ -28,6 +28,7 @@ from spillway.clusters.api import PODS, ClusterApi, ClusterUnreachable, Conflict
 from spillway.events import SHAPE_ADMITTED, SHAPE_FORBIDDEN, SHAPE_REFUSED, SHAPE_UNASKED, ShapeAdmitted
 from spillway.fitting import FittingWriter
 from spillway.model import ObjectReference, Shape
+from spillway.running.isolation import ends_the_process, note_failed
 from spillway.waiting import is_set_within
 
 SWEEP_SECONDS = 60.0
@@ -126,10 +127,23 @@ class ShapeAsker:
             self._woken.set()  # Another one may be due, too.
             about, trace = {"k8s.cluster.name": self._cluster}, self._asked_by.take(template.digest)
             with tracing.process(SHAPES_ASKED.name, "propagator", about, trace):
-                found, missing = await asyncio.gather(self._ask(template), self._missing(template))
+                found, missing = await self._found(template)
                 found = (state_without(found[0], missing), *found[1:])
                 self._questions.answered(template.digest, found[0], self._clock())
                 await self._say(template, found, missing)
+
+    async def _found(self, template: Template) -> tuple[Found, Missing | None]:
+        """An unexpected error costs this template alone: nothing is known of it, and it is asked about again."""
+        try:
+            async with asyncio.TaskGroup() as group:
+                asked = group.create_task(self._ask(template))
+                missing = group.create_task(self._missing(template))
+            return asked.result(), missing.result()
+        except Exception as error:
+            if ends_the_process(error):
+                raise
+            note_failed("propagator", "template", error, cluster=self._cluster, template=template.digest)
+            return (SHAPE_UNASKED, f"an error of our own: {type(error).__name__}", None), None
 
     async def _ask(self, template: Template) -> Found:
         if self._reach.failing:

@@ -105,8 +105,7 @@ class Snapshot:
             case ClusterJoined() as joined:
                 self._joined[joined.cluster] = joined
                 self._left.discard(joined.cluster)
-                if joined.cluster in self.turns.workers:
-                    self.turns.workers[joined.cluster].rejoin(joined)
+                self.turns.tell(joined.cluster, lambda collector: collector.rejoin(joined))
             case ClusterLeft(cluster):
                 self._joined.pop(cluster, None)
                 self._left.add(cluster)
@@ -136,8 +135,7 @@ class Snapshot:
         await self._policies.caught_up()
         self._around.scaled.known = True
         while True:
-            for collector in self.turns.workers.values():
-                collector.see_policies()
+            self.turns.tell_all(Collector.see_policies)
             await self._policies_changed.wait()
             self._policies_changed.clear()
             await asyncio.sleep(self._settings.gather_seconds)

@@ -19,6 +19,7 @@ from spillway.clusters.api import (
 )
 from spillway.kubernetes.objects import ABSENT, Kind
 from spillway.lending_marks import COPY_VERSION, POOL
+from spillway.running.isolation import ends_the_process, note_failed
 from vk_bridge.by_version import ByVersion
 from vk_bridge.core.loan import Manifest
 from vk_bridge.core.owner_mirror import OwnerMirror
@@ -30,12 +31,12 @@ from vk_bridge.core.pod_conversion import (
     Reference,
     bytes_told,
     content_bytes,
-    convert,
     copy_of,
     place_of,
 )
 from vk_bridge.core.pod_conversion import Refused as NotCopied
 from vk_bridge.core.pod_status import was_created
+from vk_bridge.lendable import SERVICE, converted
 from vk_bridge.namespaces import Namespaces, is_copy
 from vk_bridge.pools import Pool
 from vk_bridge.reach import Reach
@@ -114,7 +115,7 @@ class Copies:
         created = {pod["metadata"]["uid"]: pod for pod in pool_pods if was_created(pod)}
 
         def references(uid: str) -> frozenset[Reference]:
-            made = convert(created[uid], node, side)
+            made = converted(created[uid], node, side)
             return frozenset(made.references) if not isinstance(made, NotCopied) else frozenset()
 
         # What a pod refers to never changes.
@@ -241,6 +242,11 @@ class Copies:
                     log.warning("copy stays as it was", cluster=self._api.name, pool=side.pool_id, why=trouble.what)
             except (ClusterUnreachable, Conflict, Refused) as error:
                 log.info("copy is not compared", cluster=self._api.name, kind=reference.kind, error=str(error))
+            except Exception as error:
+                if ends_the_process(error):
+                    raise
+                name = f"{reference.kind} {reference.namespace}/{reference.name}"
+                note_failed(SERVICE, "copy", error, cluster=self._api.name, pool=side.pool_id, copy=name)
 
     async def _remove_unused(self, kept: set[CopyPlace]) -> Tended:
         namespaces, failed = await self._namespaces.ours(), False

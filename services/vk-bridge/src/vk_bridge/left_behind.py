@@ -11,9 +11,11 @@ import structlog
 from spillway.clusters.api import ClusterUnreachable, Conflict, Refused
 from spillway.lending_marks import CHECKING
 from spillway.model import NO_GENERATION
+from spillway.running.isolation import ends_the_process, note_failed
 from vk_bridge.core.pod_steps import pairs, pod_step
 from vk_bridge.core.steps import Wish, around, next_step
 from vk_bridge.core.wishes import Wishes
+from vk_bridge.lendable import SERVICE
 from vk_bridge.loan_book import LoanBook
 from vk_bridge.node_reader import Answers, NodeReader, Reading
 from vk_bridge.node_writer import NodeWriter
@@ -64,6 +66,10 @@ class LeftBehind:
                 silent.add(pool.name)
             except (Conflict, Refused) as error:
                 log.info("virtual node that was left behind stays for now", pool=pool.name, node=node, error=str(error))
+            except Exception as error:
+                if ends_the_process(error):
+                    raise
+                note_failed(SERVICE, "node", error, pool=pool.name, node=node, left_behind=True)
 
     async def _go_on(self, node: str, pool: Pool) -> bool:
         """Whether anything was written, so that more may follow. Raises ClusterUnreachable, Conflict, Refused."""

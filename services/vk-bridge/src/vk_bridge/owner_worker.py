@@ -16,6 +16,7 @@ from spillway.events_lending import NodeLent, NodeReturned
 from spillway.lending_marks import LENT, LENT_NODE, POOL_UID, virtual_node_name
 from spillway.model import Generation
 from spillway.pauses import doubled_seconds
+from spillway.running.isolation import Failures
 from spillway.running.work_queue import WorkQueue
 from vk_bridge import metrics
 from vk_bridge.cluster_watch import ClusterWatch
@@ -41,6 +42,7 @@ from vk_bridge.core.wishes import Address, Wishes
 from vk_bridge.last_read import Known, LastRead, is_of_pod
 from vk_bridge.leases import Leases
 from vk_bridge.left_behind import LeftBehind
+from vk_bridge.lendable import SERVICE
 from vk_bridge.lent_pods import LentPods
 from vk_bridge.listing import Listing, Part, nodes_listed, pods_listed
 from vk_bridge.loan_book import LoanBook
@@ -125,6 +127,7 @@ class OwnerWorker:
         """Nodes of which more than the pods is to be read next."""
         self._restless: dict[str, int] = {}
         """Of nodes whose last goes did not come to rest: how many."""
+        self._failures = Failures[str](SERVICE, "node", settings.failed_first_seconds, settings.failed_longest_seconds)
         self._gathering: set[str] = set()
         """Nodes that wait for more word of pods that leave them."""
         self._leases = Leases(cluster, shared.pools, settings, shared.wall_ms)
@@ -336,7 +339,7 @@ class OwnerWorker:
                 about = {"k8s.cluster.name": self.cluster, "k8s.node.name": node}
                 async with self._shared.slots.one(recalled=self._state.is_recalled(self.cluster, node)):
                     with tracing.process(RECALLS.name, "vk-bridge", about, trace):
-                        again, rested = await self._bring_about(node)
+                        again, rested = await self._bring_about_alone(node)
                 if again is not None:
                     self._add(node, max(again, 0.001), pods_alone=True)
                 for change in self._last_read.end(node, rested):
@@ -346,6 +349,16 @@ class OwnerWorker:
                 self._rested.set()
                 self._queue.done(node)
                 metrics.NODES_WAITING.labels(self.cluster).set(len(self._queue))
+
+    async def _bring_about_alone(self, name: str) -> tuple[float | None, Reading | None]:
+        """As _bring_about. An unexpected error costs this node alone: it is read whole after a pause."""
+        try:
+            done = await self._bring_about(name)
+        except Exception as error:
+            self._whole.add(name)
+            return self._failures.met(name, error, cluster=self.cluster, node=name, epoch=self.epoch), None
+        self._failures.end(name)
+        return done
 
     async def _bring_about(self, name: str) -> tuple[float | None, Reading | None]:
         """Reads, decides, writes, until nothing is left to do. Returns after how many seconds to look again.

@@ -16,12 +16,12 @@ from spillway.clusters.api import (
     NotFound,
     Refused,
 )
+from spillway.running.isolation import ends_the_process, note_failed
 from vk_bridge import metrics
 from vk_bridge.collection_writer import CollectionWriter
 from vk_bridge.copies import Copies, Missing, is_about_namespace
 from vk_bridge.core.loan import Manifest
 from vk_bridge.core.pod_conversion import Refused as NotLendable
-from vk_bridge.core.pod_conversion import convert
 from vk_bridge.core.pod_status import failed_status, mirrored_status, updated_status, waiting_status
 from vk_bridge.core.pod_steps import (
     CreateReal,
@@ -35,6 +35,7 @@ from vk_bridge.core.pod_steps import (
     writes,
 )
 from vk_bridge.core.pod_update import update_patch
+from vk_bridge.lendable import SERVICE, converted
 from vk_bridge.node_reader import Answers, Reading
 from vk_bridge.outcomes import CONFLICT, DONE, FAILED, WAITS
 from vk_bridge.pools import Pool
@@ -43,6 +44,8 @@ from vk_bridge.settings import Settings
 
 NOT_LENDABLE, REFUSED, CONFIG_ERROR = "NotLendable", "RefusedByOwner", "CreateContainerConfigError"
 REFUSED_BY_NODE, PAUSE_MESSAGE = "RefusedByNode", "a real node has just refused a pod; tried again soon"
+TOLD_MAX = 1000
+"""So many pods are remembered of which an error was logged with its trace."""
 GONE_MESSAGE = {"Gone": "its real pod was deleted in the cluster where it ran", "NodeGone": "its real node is gone"}
 
 log = structlog.get_logger()
@@ -62,6 +65,8 @@ class PodWriter:
         """By node: when a pod was last refused there."""
         self._sent_away_at: dict[str, float] = {}
         """By node: when pods that cannot begin there were last deleted in the pool."""
+        self._told: set[str] = set()
+        """By uid: pods at which an unexpected error was met, and logged with its trace."""
 
     async def carry_out_all(
         self, steps: Iterable[PodStep], reading: Reading, answers: Answers, carried_out: Callable[[PodStep], None]
@@ -132,6 +137,21 @@ class PodWriter:
         except (Refused, ClusterUnreachable) as error:
             log.info("pod's step to be tried again", step=type(step).__name__, node=reading.name, error=str(error))
             return FAILED
+        except Exception as error:
+            if ends_the_process(error):
+                raise
+            about = {"cluster": self._api.name, "node": reading.name, "step": str(step)}
+            note_failed(SERVICE, "pod", error, traced=self._first_of(str(step)), **about)
+            return FAILED
+
+    def _first_of(self, pod: str) -> bool:
+        """Whether nothing has been told of it yet; it is told of now."""
+        if pod in self._told:
+            return False
+        if len(self._told) >= TOLD_MAX:
+            self._told.clear()
+        self._told.add(pod)
+        return True
 
     async def _carry_out(self, step: PodStep, reading: Reading, answers: Answers) -> bool:
         """Whether it was carried out; False: something has to come first, and it is to be tried again."""
@@ -161,8 +181,9 @@ class PodWriter:
         if pod["metadata"]["uid"] in reading.paused:
             await self._show(reading, pod, waiting_status(pod, REFUSED_BY_NODE, PAUSE_MESSAGE), answers)
             return False
-        made = convert(pod, reading.name, reading.side)
+        made = converted(pod, reading.name, reading.side, traced=pod["metadata"]["uid"] not in self._told)
         if isinstance(made, NotLendable):
+            self._first_of(pod["metadata"]["uid"])
             return await self._refuse(reading, pod, NOT_LENDABLE, "; ".join(made.reasons), answers)
         namespace = made.pod["metadata"]["namespace"]
         try:

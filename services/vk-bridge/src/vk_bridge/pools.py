@@ -13,8 +13,10 @@ from spillway.events import ClusterJoined
 from spillway.kubernetes.objects import Kind, Meta
 from spillway.lending_marks import LENT_CLUSTER, LENT_NODE
 from spillway.running.cluster_turns import way_to
+from spillway.running.isolation import Failures
 from vk_bridge.core.budgets import BUDGETS, Budget
 from vk_bridge.core.owner_mirror import WATCHED_NODES, WatchedNode
+from vk_bridge.lendable import SERVICE
 from vk_bridge.reach import Reach
 from vk_bridge.settings import Settings
 
@@ -65,6 +67,7 @@ class Pools:
         self._group = group
         self._touch = touch
         self._pools: dict[str, tuple[Pool, asyncio.Task[None]]] = {}
+        self._failures = Failures[str](SERVICE, "pool", settings.failed_first_seconds, settings.failed_longest_seconds)
 
     def get(self, joined: ClusterJoined) -> Pool:
         """Followed from now on. One that is reached in another way than before is connected anew."""
@@ -103,12 +106,25 @@ class Pools:
 
     async def _follow(self, pool: Pool) -> None:
         try:
+            while True:
+                await self._follow_until_an_error(pool)
+        finally:
+            self._failures.end(pool.name)
+            await pool.api.close()
+
+    async def _follow_until_an_error(self, pool: Pool) -> None:
+        """Whatever one pool answers costs no other one, nor the owners: it is listed anew after a pause."""
+        clock = asyncio.get_running_loop().time
+        began_at = clock()
+        try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._follow_nodes(pool))
                 group.create_task(self._follow_pods(pool))
                 group.create_task(self._follow_budgets(pool))
-        finally:
-            await pool.api.close()
+        except Exception as error:
+            if clock() - began_at > self._settings.failed_longest_seconds:
+                self._failures.end(pool.name)
+            await asyncio.sleep(self._failures.met(pool.name, error, cluster=pool.name))
 
     async def _follow_nodes(self, pool: Pool) -> None:
         async for batch in pool.api.follow(WATCHED_NODES, label_selector=LENT_CLUSTER):

@@ -123,28 +123,28 @@ class Bridge:
             if isinstance(event, NodeRecalled):
                 self._recalled_by.note((named, node), tracing.carried(record.headers))
         if record.topic in ABOUT_ALL_NODES:
-            for name, worker in self.turns.workers.items():
-                if name == cluster or record.topic == BRAKES.name:
-                    worker.touch_all()
+            if record.topic == BRAKES.name:
+                self.turns.tell_all(OwnerWorker.touch_all)
+            else:
+                self.turns.tell(cluster, OwnerWorker.touch_all)
         changed = record.topic == LENDING.name and steps_on != self._state.steps_on(named, node)
         tells = record.topic == RECALLS.name or changed
-        if cluster in self.turns.workers and tells:
-            self.turns.workers[cluster].touch(node, recalled=record.topic == RECALLS.name)
+        if tells:
+            recalled = record.topic == RECALLS.name
+            self.turns.tell(cluster, lambda worker: worker.touch(node, recalled=recalled))
         if isinstance(event, NodeLent | NodeReturned):
             self._note_loan(event)
         if record.topic in (CLUSTERS.name, LENDING_RULES.name, LENDING.name):
             self.turns.reconsider()
         if record.topic == CLUSTERS.name and record.key not in self._state.clusters:
             self._pools.drop(record.key)
-            for worker in self.turns.workers.values():
-                worker.touch_all()  # What was lent to it comes back.
+            self.turns.tell_all(OwnerWorker.touch_all)  # What was lent to it comes back.
 
     def _note_loan(self, event: NodeLent | NodeReturned) -> None:
         """Where the record comes from a turn that was over, the record that holds is written again."""
         self.turns.note(event.cluster, event.epoch)
-        worker = self.turns.workers.get(event.cluster)
-        if worker is not None and event.node in self._state.stale_last(event.cluster):
-            worker.contradict(event.node)
+        if event.cluster in self.turns.workers and event.node in self._state.stale_last(event.cluster):
+            self.turns.tell(event.cluster, lambda worker: worker.contradict(event.node))
 
     async def _forget_left(self) -> None:
         """Tombstones for loans that are over in clusters that left: no worker is there to write them."""
@@ -165,5 +165,4 @@ class Bridge:
             await asyncio.sleep(self._settings.resync_seconds)
 
     def _touch_virtual(self, pool: str, virtual_node: str, change: Change, pods: bool) -> None:
-        for worker in self.turns.workers.values():
-            worker.touch_virtual(pool, virtual_node, change, pods=pods)
+        self.turns.tell_all(lambda worker: worker.touch_virtual(pool, virtual_node, change, pods=pods))

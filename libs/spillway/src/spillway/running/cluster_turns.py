@@ -13,6 +13,7 @@ from spillway import metrics
 from spillway.bus import Assignment, Bus, BusUnavailable, OffsetsWentBack
 from spillway.events import ClusterJoined, TurnTaken
 from spillway.model import Generation
+from spillway.running.isolation import Failures
 from spillway.settings import setting
 
 CREDENTIALS_FOLDER = Path("credentials")
@@ -33,6 +34,10 @@ class ClusterTurnSettings:
         10.0, "seconds until a cluster that a later claim took, but that is ours, is claimed"
     )
     finish_seconds: float = setting(5.0, "seconds that what is under way may take when stopping")
+    failed_first_seconds: float = setting(
+        1.0, "seconds that a cluster, or a part of the work there, is left alone after an unexpected error; doubles"
+    )
+    failed_longest_seconds: float = setting(60.0, "longest of these pauses, seconds")
 
     def __post_init__(self) -> None:
         for field in fields(self):
@@ -63,7 +68,8 @@ class Turn:
 
 class Worker(Protocol):
     async def run(self) -> None:
-        """Works until it is cancelled. What it raises ends the service."""
+        """Works until it is cancelled. What it raises ends this turn alone, unless it says that the process must end
+        (`isolation.ENDS_THE_PROCESS`)."""
         ...
 
     async def finish(self) -> None:
@@ -104,6 +110,9 @@ class ClusterTurns(Generic[W]):
     it was the other one that was late. Of a namesake the group says nothing, for it takes the two for one: who lost a
     cluster to its own name waits for reclaim_seconds, so that each has time for some work.
 
+    An unexpected error of a worker ends its turn alone, and this instance keeps the cluster: the next one would meet
+    the same input. After a pause, longer each time, it is claimed again, and work begins anew.
+
     workers: who works where now. ready: told whether the log has been read, and the group has said what is ours.
     changed: told when the group gave other clusters, or nobody works at one any more.
     """
@@ -124,13 +133,18 @@ class ClusterTurns(Generic[W]):
         self._paused: dict[str, asyncio.TimerHandle] = {}
         self._to_namesakes: set[str] = set()
         """Of the paused ones, those that another process of this instance's name has claimed."""
+        self._failures = Failures[str](
+            service, "cluster", settings.failed_first_seconds, settings.failed_longest_seconds
+        )
+        self._resting: dict[str, asyncio.TimerHandle] = {}
+        """Clusters whose work has met an unexpected error, until it begins anew."""
         self._read_epochs: dict[str, int] = {}
         """By cluster, the highest epoch that was read."""
         self._unsettled = asyncio.Event()
         self._finishing = False
 
     async def run(self) -> None:
-        """Takes turns until it is cancelled, which is to be after `finish`. A bug of a worker ends it by raising.
+        """Takes turns until it is cancelled, which is to be after `finish`. Raises what says that the process must end.
 
         The group is joined once the log has been read: until then, whoever has the clusters goes on with them.
         """
@@ -150,13 +164,19 @@ class ClusterTurns(Generic[W]):
         for turn, _ in tuple(self._turns.values()):
             if turn.cluster not in self.workers:
                 self._let_go(turn)
-        finishing = [asyncio.create_task(worker.finish()) for worker in self.workers.values()]
+        finishing = [asyncio.create_task(self._finish(*one)) for one in self.workers.items()]
         if finishing:
             done, late = await asyncio.wait(finishing, timeout=self._settings.finish_seconds)
             for task in late:
                 task.cancel()
             for task in done:
                 task.result()
+
+    async def _finish(self, cluster: str, worker: W) -> None:
+        try:
+            await worker.finish()
+        except Exception as error:
+            self._failures.met(cluster, error, cluster=cluster)
 
     # ── What the service tells ──────────────────────────────────────────────────────────────────────────────────
 
@@ -170,6 +190,22 @@ class ClusterTurns(Generic[W]):
                 log.error("another process has this instance's name", instance=claimant, cluster=cluster)
                 self._to_namesakes.add(cluster)
             self._check(turn)
+
+    def tell(self, cluster: str, word: Callable[[W], object]) -> None:
+        """Passes on to who works there, if anybody does, what was read. An unexpected error costs that turn alone."""
+        worker = self.workers.get(cluster)
+        if worker is not None:
+            turn, _ = self._turns[cluster]
+            try:
+                word(worker)
+            except Exception as error:
+                self._failed(turn, error)
+                self._let_go(turn)
+
+    def tell_all(self, word: Callable[[W], object]) -> None:
+        """As tell, to all that work."""
+        for cluster in tuple(self.workers):
+            self.tell(cluster, word)
 
     def reconsider(self) -> None:
         """There may be other clusters, other ways to them, other work."""
@@ -227,7 +263,7 @@ class ClusterTurns(Generic[W]):
 
     def _way(self, cluster: str) -> Hashable | None:
         """None for what is not ours as well."""
-        if cluster in self._paused or not self._assignment.holds(cluster):
+        if cluster in self._paused or cluster in self._resting or not self._assignment.holds(cluster):
             return None
         return self._work.way(cluster)
 
@@ -248,10 +284,27 @@ class ClusterTurns(Generic[W]):
         await self._work.caught_up()
         if self._way(turn.cluster) != turn.way:
             return  # By what was read meanwhile.
-        worker = self.workers[turn.cluster] = self._work.begin(turn)
-        metrics.TURNS_TAKEN.labels(self._service).inc()
-        self._count()
-        await worker.run()
+        began_at = asyncio.get_running_loop().time()
+        try:
+            worker = self.workers[turn.cluster] = self._work.begin(turn)
+            metrics.TURNS_TAKEN.labels(self._service).inc()
+            self._count()
+            await worker.run()
+        except Exception as error:
+            if asyncio.get_running_loop().time() - began_at > self._settings.failed_longest_seconds:
+                self._failures.end(turn.cluster)
+            self._failed(turn, error)
+
+    def _failed(self, turn: Turn, error: Exception) -> None:
+        """Work there begins anew after a pause. Raises the error when it is one that ends the process."""
+        cluster = turn.cluster
+        seconds = self._failures.met(cluster, error, cluster=cluster, epoch=turn.epoch)
+        if cluster not in self._resting:
+            self._resting[cluster] = asyncio.get_running_loop().call_later(seconds, self._rested, cluster)
+
+    def _rested(self, cluster: str) -> None:
+        del self._resting[cluster]
+        self._unsettled.set()
 
     async def _claim_first(self, turn: Turn) -> None:
         while turn.epoch == NO_EPOCH:

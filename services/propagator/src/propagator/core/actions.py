@@ -10,6 +10,7 @@ from spillway.events import STATE_DEPENDENCY_MISSING
 from spillway.model import ObjectReference, Part
 from spillway.texts import counted, object_name
 
+ERROR_CHARACTERS_MAX = 300
 FINALIZERS_SHOWN = 3
 FINALIZER_CHARACTERS = 100
 
@@ -137,6 +138,11 @@ def above(found: LiveWorkload, part: Part) -> Hold:
     differs = found.spec_replicas != part.replicas and not part.adopting and not part.releasing
     numbers = f": it has {counted(found.spec_replicas)}, {part.replicas} decided" if differs else ""
     return Hold(f"the object is at {found.version}, above {part.version}{numbers}", lasting=True)
+
+
+def bug_met(error: str) -> Hold:
+    """Of an object at which an error of our own was met: it is left as it is, and tried again."""
+    return Hold(f"propagator met an error of its own at it: {error[:ERROR_CHARACTERS_MAX]}", lasting=True)
 
 
 @dataclass(frozen=True, slots=True)

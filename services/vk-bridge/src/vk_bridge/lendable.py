@@ -1,0 +1,21 @@
+"""Converts a pool pod, whatever stands in it: one at which our conversion fails is refused, and costs nobody else."""
+
+from spillway.running.isolation import ends_the_process, note_failed
+from vk_bridge.core.loan import Manifest
+from vk_bridge.core.pod_conversion import Converted, PoolSide, Refused, convert
+
+SERVICE = "vk-bridge"
+TEXT_CHARACTERS_MAX = 500
+"""Of an error, in the reason that people read in the pool."""
+
+
+def converted(pod: Manifest, node: str, side: PoolSide, *, traced: bool = True) -> Converted | Refused:
+    """As convert. traced: whether an unexpected error is logged with its trace."""
+    try:
+        return convert(pod, node, side)
+    except Exception as error:
+        if ends_the_process(error):
+            raise
+        uid = (pod.get("metadata") or {}).get("uid", "")
+        note_failed(SERVICE, "pod", error, traced=traced, node=node, pool=side.pool_id, uid=uid)
+        return Refused((f"it cannot be read: {type(error).__name__}: {error}"[:TEXT_CHARACTERS_MAX],))
