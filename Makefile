@@ -20,6 +20,9 @@ export UV_PYTHON_DOWNLOADS := never
 UV = $$(./tools/ensure-uv)
 RUN = $(UV) run --quiet
 PYTEST = $(RUN) pytest
+# Tests that start no Kafka and no platform: each file on one of so many processes.
+WORKERS ?= 2
+SPREAD = -n $(WORKERS) --dist loadfile
 
 help: ## This list
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-12s %s\n", $$1, $$2}'
@@ -54,8 +57,8 @@ docs: setup ## Write what is generated from code: docs/events.md, asyncapi.yaml,
 docs-check: setup ## What is generated says what the code says
 	@$(RUN) python docs/make_docs.py --check
 
-unit: setup ## Unit and property tests of every package
-	@$(PYTEST) libs services cli local tests/audit tests/versions tests/chaos tests/compose tests/fuzz tests/helm tests/mutants tests/oracle tests/replay tests/scaling tests/vectors tests/observability tests/test_tidy.py tests/test_documents.py
+unit: setup ## Unit and property tests of every package (WORKERS=2 processes, as path and simulation)
+	@$(PYTEST) $(SPREAD) libs services cli local tests/audit tests/versions tests/chaos tests/compose tests/fuzz tests/helm tests/mutants tests/oracle tests/replay tests/scaling tests/vectors tests/observability tests/test_tidy.py tests/test_documents.py
 
 properties: setup ## Every property on examples that nobody tried before; what fails is kept and tried first the next time
 	@$(PYTEST) --hypothesis-profile exploring -m hypothesis libs services cli local tests
@@ -64,10 +67,10 @@ contract: setup ## One suite for each adapter and its fake: Kafka, Redis, member
 	@$(PYTEST) tests/contract
 
 path: setup ## The story in one process, in virtual time
-	@$(PYTEST) tests/path
+	@$(PYTEST) $(SPREAD) tests/path
 
 simulation: setup ## A sample of seeds: all services in one process in virtual time, with faults
-	@$(PYTEST) tests/simulation
+	@$(PYTEST) -n $(WORKERS) --dist worksteal tests/simulation
 
 simulate: setup ## Many seeds (SEEDS=0:10000 JOBS=2 LEDGER=path; goes on where it was), or one with its trace (REPLAY=17)
 	@$(RUN) python tests/simulation/simulate.py $(if $(REPLAY),--seed $(REPLAY) --trace,--seeds $(SEEDS) --jobs $(JOBS) $(if $(LEDGER),--ledger $(LEDGER)))
