@@ -248,6 +248,13 @@ def test_the_number_of_blocks_is_bounded_however_heavy_they_are(monkeypatch: pyt
     assert begun(rows("n1", "n2"), settings, 10**9).count == 66
 
 
+def test_a_block_of_too_many_nodes_is_written_where_there_may_be_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else the turn would be claimed again, for as many blocks, without end."""
+    monkeypatch.setattr(streams, "hash_of", lambda name, key: 7)
+    stream = begun(rows("n1", "n2"), Settings(block_nodes_max=1))
+    assert (stream.count, stream.outgrown, len(fulls(stream))) == (68, False, 68)
+
+
 def asking(count: int, of: str) -> NodeRow:
     return NodeRow(of, {f"{of}/{number}": 1 for number in range(count)}, {})
 
