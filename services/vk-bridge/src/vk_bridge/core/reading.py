@@ -1,6 +1,5 @@
 """What API servers say of a virtual node and of pods, as values: whose a pod is, and what of it matters here."""
 
-
 from spillway.kubernetes.resource_versions import version_number
 from spillway.lending_marks import LENT_CLUSTER, LENT_NODE, POD_NAMESPACE_PREFIX, POOL, POOL_UID, bounded, read_loan
 from vk_bridge.core.idleness import SeenPod
