@@ -63,7 +63,7 @@ class PlannerSettings(StandbySettings):
         least=0,
     )
     namespace_workloads_max: int = setting(
-        5_000, "workloads that one namespace may have declared, with deleted ones that are not forgotten yet", least=1
+        20_000, "workloads that one namespace may have declared, with deleted ones that are not forgotten yet", least=1
     )
     replans_max: int = setting(50, "waiting workloads tried in one step", least=1)
     looks_max: int = setting(

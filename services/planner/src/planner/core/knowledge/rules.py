@@ -49,7 +49,7 @@ class Rules:
     home_margin: float = 0.1
     home_moves_per_minute: float = 60.0
     namespace_bytes_max: int = 64 * 2**20
-    namespace_workloads_max: int = 5_000
+    namespace_workloads_max: int = 20_000
 
     @classmethod
     def of_text(cls, text: str) -> "Rules":
