@@ -14,8 +14,23 @@ Each record bears CloudEvents headers (`ce_id`, `ce_type`, `ce_source`, `ce_time
 on, `traceparent`. The value is the protobuf message of the event's name in `proto/spillway/v1/events.proto`.
 The same as an AsyncAPI 3 document, with keys and fields as they are on the wire: [asyncapi.yaml](asyncapi.yaml).
 
+## Services
+
+| service | decides | reads | emits |
+|---|---|---|---|"""
+TOPICS_HEADER = """
+## Topics
+
 | topic | events | scope | kept | emitter | readers |
 |---|---|---|---|---|---|"""
+DECIDES = {
+    "snapshot": "what each cluster can hold now, which pods cannot be scheduled, what the pods of scaled workloads use",
+    "planner": "where each replica goes",
+    "propagator": "what must change in a cluster so that the placement is true",
+    "hpa": "how many replicas a workload has, over all clusters at once",
+    "vk-bridge": "which idle nodes are lent, and what their pool cluster sees of them",
+    "descheduler": "which lent nodes go back to their owners, and for which pods",
+}
 
 
 def kept(topic: Topic) -> str:
@@ -23,6 +38,17 @@ def kept(topic: Topic) -> str:
         return "last per key"
     hours = topic.retention_ms // 3_600_000
     return f"{hours // 24} d" if hours % 24 == 0 and hours > 24 else f"{hours} h"
+
+
+def service_row(service: str) -> str:
+    """What it decides, and the topics that it reads and emits, without their prefix and version."""
+    emitted = [topic for topic in TOPICS if service in topic.emitter.replace(" and ", ", ").split(", ")]
+    read = [topic for topic in TOPICS if service in topic.readers]
+    names = (
+        ", ".join(f"`{topic.name.split('.', 1)[1].rsplit('.', 1)[0]}`" for topic in some) for some in (read, emitted)
+    )
+    link = f"[{service}](../services/{service}/README.md)"
+    return "| " + " | ".join((link, DECIDES[service], *names)) + " |"
 
 
 def row(topic: Topic) -> str:
@@ -51,4 +77,13 @@ def documented(event: type) -> bool:
 
 def page() -> str:
     events = dict.fromkeys(event for topic in TOPICS for event in EVENTS_BY_TOPIC[topic.name])
-    return "\n".join([HEADER, *map(row, TOPICS), "", *(section(event) + "\n" for event in events)]).rstrip()
+    return "\n".join(
+        [
+            HEADER,
+            *map(service_row, DECIDES),
+            TOPICS_HEADER,
+            *map(row, TOPICS),
+            "",
+            *(section(event) + "\n" for event in events),
+        ]
+    ).rstrip()
