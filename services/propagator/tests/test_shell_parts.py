@@ -143,6 +143,42 @@ async def test_what_no_placement_lists_is_found_by_its_label_or_the_object_that_
     assert mirror.unlisted(owners) == {A, Target("own-1", "shop", workload_label(long.name))}
     mirror.put_workload(long, DEPLOYMENT, live("u", "20"))
     assert mirror.unlisted(owners) == {A, long}
+    mirror.put_workload(long, DEPLOYMENT, None)
+    assert mirror.unlisted(owners) == {A, Target("own-1", "shop", workload_label(long.name))}
+
+
+async def test_a_look_for_a_label_hashes_the_name_of_no_workload(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A member may have as many labels of full length as it likes, each whatever it likes."""
+    mirror = Mirror("own-1")
+    names = [f"{number:070}" for number in range(50)]
+    for name in names:
+        mirror.put_workload(Target("own-1", "shop", name), DEPLOYMENT, live("u", "20"))
+    strangers = [Owner("shop", f"x{number:062}") for number in range(50)]
+    owners = [*strangers, *(Owner("shop", workload_label(name)) for name in names)]
+    labelled = list[str]()
+
+    def noted(name: str) -> str:
+        labelled.append(name)
+        return workload_label(name)
+
+    monkeypatch.setattr("propagator.mirror.workload_label", noted)
+    found = mirror.unlisted(owners)
+    assert not labelled
+    assert found == {Target("own-1", "shop", name) for name in (*names, *(one.label for one in strangers))}
+
+
+async def test_of_two_names_that_have_one_label_the_one_that_was_there_first_has_it_until_it_goes() -> None:
+    mirror, long = Mirror("own-1"), Target("own-1", "shop", "a" * 70)
+    short = Target("own-1", "shop", workload_label(long.name))
+    owners = [Owner("shop", short.name)]
+    for target in (long, short):
+        mirror.put_workload(target, DEPLOYMENT, live("u", "20"))
+        mirror.put_workload(target, STATEFULSET, replace(live("s", "40"), kind=STATEFULSET))
+    assert mirror.unlisted(owners) == {long}
+    mirror.put_workload(long, DEPLOYMENT, None)
+    assert mirror.unlisted(owners) == {long}, "an object of another kind has its name"
+    mirror.put_workload(long, STATEFULSET, None)
+    assert mirror.unlisted(owners) == {short}
 
 
 async def test_dependencies_are_found_by_their_owner() -> None:

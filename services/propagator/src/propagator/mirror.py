@@ -44,6 +44,7 @@ class Mirror:
     def __init__(self, cluster: str) -> None:
         self.workloads: dict[Target, dict[str, LiveWorkload]] = {}
         self._cluster = cluster
+        self._long_by_owner: dict[Owner, dict[Target, None]] = {}
         self._dependencies: dict[Place, LiveDependency] = {}
         self._references_by_owner: dict[Owner, set[Reference]] = {}
 
@@ -66,7 +67,7 @@ class Mirror:
 
     def references(self, target: Target) -> frozenset[Reference]:
         """The ConfigMaps and Services that say they are this workload's."""
-        return frozenset(self._references_by_owner.get(Owner(target.namespace, workload_label(target.name)), ()))
+        return frozenset(self._references_by_owner.get(_owner_of(target), ()))
 
     def unlisted(self, owners: Iterable[Owner]) -> frozenset[Target]:
         """Whose they are, where no placement says it: by the object with that label, else by the label."""
@@ -102,6 +103,8 @@ class Mirror:
         return target
 
     def put_workload(self, target: Target, kind: str, found: LiveWorkload | None) -> None:
+        if target not in self.workloads:
+            self._note_label(target)
         by_kind = self.workloads.setdefault(target, {})
         if found is None:
             by_kind.pop(kind, None)
@@ -109,6 +112,7 @@ class Mirror:
             by_kind[kind] = _newer(found, by_kind.get(kind))
         if not by_kind:
             del self.workloads[target]
+            self._drop_label(target)
 
     def list_dependencies(self, kind: str, objects: Iterable[AnyObject]) -> frozenset[Owner]:
         """Takes the whole list of one kind; returns the owners of all that were or are known."""
@@ -150,15 +154,29 @@ class Mirror:
             self._references_by_owner.setdefault(owner, set()).add(place.reference)
         return frozenset(owners)
 
+    def _note_label(self, target: Target) -> None:
+        """Only for names that fill a label: a shorter label is its workload's name."""
+        if len(target.name) >= LABEL_VALUE_LENGTH_MAX:
+            self._long_by_owner.setdefault(_owner_of(target), {})[target] = None
+
+    def _drop_label(self, target: Target) -> None:
+        if len(target.name) >= LABEL_VALUE_LENGTH_MAX:
+            owner = _owner_of(target)
+            del self._long_by_owner[owner][target]
+            if not self._long_by_owner[owner]:
+                del self._long_by_owner[owner]
+
     def _owned_by(self, owner: Owner) -> Target:
-        if len(owner.label) == LABEL_VALUE_LENGTH_MAX:  # It may be a longer name, shortened.
-            for target in self.workloads:
-                if Owner(target.namespace, workload_label(target.name)) == owner:
-                    return target
-        return Target(self._cluster, owner.namespace, owner.label)
+        """Members write labels, as many as they like: a look-up costs the same however many workloads there are."""
+        first = next(iter(self._long_by_owner.get(owner, ())), None)
+        return first if first is not None else Target(self._cluster, owner.namespace, owner.label)
 
     def _target(self, found: Workload) -> Target:
         return Target(self._cluster, found.metadata.namespace, found.metadata.name)
+
+
+def _owner_of(target: Target) -> Owner:
+    return Owner(target.namespace, workload_label(target.name))
 
 
 def _newer(found: Found, known: Found | None) -> Found:
