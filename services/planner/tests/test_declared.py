@@ -1,24 +1,28 @@
 """What one namespace may have declared: running sums of it, and what is refused beyond the bounds."""
 
+from collections import Counter
 from dataclasses import replace
+from sys import getsizeof
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from planner.core.background import aftermath
-from planner.core.knowledge.declared import Declared, Held, size_of
+from planner.core.knowledge import declared as declared_module
+from planner.core.knowledge.declared import Declared, Held, answer_size, shape_size, size_of
 from planner.core.knowledge.rules import Rules
 from planner.core.requests import adopting, decisions
 from spillway.addresses import SCALE_POLICIES
 from spillway.api import AdoptRequest, ApplyRequest, DeleteRequest, PlacementReply, RequestError, ScaleRequest
 from spillway.events import DependencyDeclared, WorkloadDeclared
 from spillway.events_scaling import ScalePolicyDeclared
-from spillway.model import Generation, ObjectReference
+from spillway.model import Answered, Generation, ObjectReference, Shape
 from spillway.reasons import NAMESPACE_FULL
 
-from .builders import Fleet, deployment, keep, node, policy, texts
+from .builders import Fleet, container, deployment, keep, node, policy, template, texts
 from .test_adopting import BOTH
 
 Manifest = dict[str, Any]
@@ -32,6 +36,10 @@ def fleet_of(**bounds: int) -> Fleet:
 
 def config(name: str, size: int) -> Manifest:
     return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": {"a": "x" * size}}
+
+
+def split() -> Manifest:
+    return policy(tiers=[{"name": "own", "clusters": {"names": ["own-1", "own-2"]}, "split": "Spread"}])
 
 
 def web(name: str, namespace: str = "default", replicas: int = 0) -> Manifest:
@@ -59,14 +67,14 @@ def refused(fleet: Fleet, *manifests: Manifest) -> RequestError:
 
 
 def test_what_would_be_more_bytes_than_a_namespace_may_have_is_refused() -> None:
-    fleet = fleet_of(namespace_bytes_max=10_000)
+    fleet = fleet_of(namespace_bytes_max=13_000)
     apply(fleet, web("one"), config("one", 4_000))
     apply(fleet, web("two"), config("two", 3_000))
     error = refused(fleet, web("three"), config("three", 4_000))
     total = error.details["bytes"]
-    assert error.details == {"namespace": "default", "bytes": total, "bytes_max": "10000"}
-    assert f"namespace default: its manifests and policies would be {total} bytes" in error.text
-    assert "expected at most 10000" in error.text
+    assert error.details == {"namespace": "default", "bytes": total, "bytes_max": "13000"}
+    assert f"its manifests and policies, and what is kept with them, would be {total} bytes" in error.text
+    assert "expected at most 13000" in error.text
     apply(fleet, web("three", "another"), config("three", 4_000))
 
 
@@ -88,6 +96,92 @@ def test_a_policy_counts_too() -> None:
     first = {"name": "own", "clusters": {"names": ["own-1"]}}
     apply(fleet, web("one"), policy(tiers=[first]))
     refused(fleet, web("two"), policy(tiers=[first, {"name": "regions", "clusters": {"regions": regions}}]))
+
+
+def rolling(image: str, name: str = "one", **pod: Any) -> Manifest:
+    return deployment(4, name, template(container(image=image), **pod))
+
+
+def test_earlier_templates_count_and_are_refused_before_they_are_written() -> None:
+    """Nothing is removed before a cluster has rolled: what it had stays in the declaration."""
+    fleet = fleet_of()
+    apply(fleet, rolling("a" * 200), split())
+    first = fleet.state.declared.of("default").size
+    apply(fleet, rolling("b" * 200), split())
+    (earlier,) = fleet.state.workloads["default", "one"].declared.earlier_templates
+    grown = fleet.state.declared.of("default").size
+    assert len(earlier.manifest) < grown - first
+    fleet = fleet_of(namespace_bytes_max=grown - 1)
+    apply(fleet, rolling("a" * 200), split())
+    assert fleet.state.declared.of("default").size == first
+    error = refused(fleet, rolling("b" * 200), split())
+    assert error.details["bytes"] == str(grown)
+    with pytest.raises(RequestError, match=f"{grown} bytes"):
+        decisions.would_use(fleet.state, decisions.read_manifests(texts(rolling("b" * 200), split())), fleet.moment())
+    fleet.state.rules = replace(fleet.state.rules, namespace_bytes_max=grown)
+    apply(fleet, rolling("b" * 200), split())
+    fleet.state.rules = replace(fleet.state.rules, namespace_bytes_max=0)
+    apply(fleet, rolling("b" * 200), split(), key="again")
+    assert decisions.scale(fleet.state, ScaleRequest("default", "one", 3), fleet.moment()).reply.replicas == 3
+
+
+def test_shapes_that_still_roll_count_for_what_they_take_in_memory() -> None:
+    made = declared("web", 1, 10, ())
+    shape = Shape("default", (("cpu", 1),), node_selector=tuple((f"{n:03}", "abc") for n in range(1_000)))
+    size = size_of(replace(made, rolling_from=(shape, shape))) - size_of(made)
+    taken = sum(getsizeof(entry) + sum(map(getsizeof, entry)) for entry in shape.node_selector)
+    assert 2 * taken < size < 3 * taken
+    least = Shape("default", (("cpu", 100), ("pods", 1)))
+    assert size_of(replace(made, rolling_from=(least,))) - size_of(made) < 1_500
+
+
+def test_a_roll_is_refused_whose_earlier_shape_has_no_room() -> None:
+    """rollout: all, which keeps no earlier template: what is kept is what its pods may still ask for."""
+    fleet, tolerations = fleet_of(), [{"key": f"key-{number}", "operator": "Exists"} for number in range(100)]
+    apply(fleet, rolling("a", tolerations=tolerations))
+    shape, first = fleet.state.workloads["default", "one"].shape, fleet.state.declared.of("default").size
+    most = shape_size(shape)
+    assert most > 2 * first, "it is small values"
+    fleet.state.rules = replace(fleet.state.rules, namespace_bytes_max=most)
+    refused(fleet, rolling("b"), policy(rollout="all"))
+    fleet.state.rules = replace(fleet.state.rules, namespace_bytes_max=most + first)
+    apply(fleet, rolling("b"), policy(rollout="all"))
+    assert fleet.state.workloads["default", "one"].declared.rolling_from == (shape,)
+
+
+def test_answers_and_each_workload_count() -> None:
+    made = declared("web", 1, 10, ())
+    alone = 10 + len(msgspec.msgpack.encode(made.policy))
+    assert size_of(made) == alone + 1_024
+    assert size_of(replace(made, answered=(Answered("key", "digest", 1, b"x" * 500),))) == alone + 1_024 + 3 + 500 + 96
+    fleet = fleet_of()
+    apply(fleet, web("one"))
+    before = fleet.state.declared.of("default").size
+    apply(fleet, web("one"), key="again")
+    (kept,) = fleet.state.workloads["default", "one"].declared.answered
+    assert fleet.state.declared.of("default").size == before + answer_size(kept)
+
+
+def test_names_that_a_workload_lists_no_more_are_not_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    fleet = fleet_of()
+    looked = Counter[str]()
+
+    def noted(event: DependencyDeclared, owner: WorkloadDeclared | None) -> DependencyDeclared:
+        looked["kept"] += 1
+        return as_kept(event, owner)
+
+    as_kept = declared_module._as_kept
+    monkeypatch.setattr(declared_module, "_as_kept", noted)
+    for number in range(6):
+        looked.clear()
+        apply(fleet, web("one"), *(config(f"version-{number}-{one}", 10) for one in range(5)))
+        assert looked["kept"] <= 5 + 5 + 5, "five that it had, five that it has, five that are written without content"
+    content = fleet.state.declared.with_content(("default", "one"))
+    assert [entry.name for entry in content] == [f"version-5-{one}" for one in range(5)]
+    assert len(fleet.state.declared.dependencies) == 30
+    fleet.state.declared.forget(("default", "one"))
+    assert not fleet.state.declared.dependencies
+    assert fleet.state.declared.of("default") == Held()
 
 
 def test_what_is_deleted_counts_until_it_is_forgotten() -> None:
@@ -198,12 +292,14 @@ def test_the_sums_are_those_of_what_is_kept_whatever_comes_and_goes(actions: lis
             generation, size, along = rest
             content = DependencyDeclared("ConfigMap", "default", along, f"default/{name}", generation, b"y" * size)
             kept.depend(content, workloads.get(name))
-        sizes = {one: size_of(event.manifest, event.policy) for one, event in workloads.items()}
+        sizes = {one: size_of(event) for one, event in workloads.items()}
         along = kept.dependencies.values()
         assert kept.of("default") == Held(len(sizes), sum(sizes.values()) + sum(len(one.manifest) for one in along))
         for one in ("one", "two"):
             owned = sum(len(entry.manifest) for entry in along if entry.workload == f"default/{one}")
             assert kept.size(("default", one)) == sizes.get(one, 0) + owned
+            full = [entry for entry in along if entry.workload == f"default/{one}" and entry.manifest]
+            assert sorted(map(repr, kept.with_content(("default", one)))) == sorted(map(repr, full))
 
 
 def test_what_a_scale_policy_says_is_not_kept_here() -> None:

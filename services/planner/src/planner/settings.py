@@ -58,8 +58,8 @@ class PlannerSettings(StandbySettings):
     )
     namespace_bytes_max: int = setting(
         64 * 2**20,
-        "bytes of manifests and policies that one namespace may have declared, with ConfigMaps and Services; what "
-        "makes it more is refused",
+        "bytes of manifests and policies that one namespace may have declared, with ConfigMaps and Services, and what "
+        "is kept of each workload besides: earlier templates, shapes, answers; what makes it more is refused",
         least=0,
     )
     namespace_workloads_max: int = setting(

@@ -3,13 +3,13 @@
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import msgspec
 
 from spillway.events import DependencyDeclared, WorkloadDeclared
 from spillway.feasibility.cluster_view import WorkloadKey
-from spillway.model import Policy
+from spillway.model import Answered, Shape
 
 DependencyKey = tuple[str, str, str]
 """Kind, namespace, name."""
@@ -22,10 +22,37 @@ class Held(NamedTuple):
     size: int = 0
 
 
-def size_of(manifest: bytes, policy: Policy, along: Iterable[bytes] = ()) -> int:
-    """Bytes of a declaration: of its manifest, its policy and what goes along. What it keeps besides has bounds of its
-    own for each workload: answers, and templates that clusters still have."""
-    return len(manifest) + len(msgspec.msgpack.encode(policy)) + sum(map(len, along))
+WORKLOAD_BYTES: Final = 1024
+"""Of each workload, whatever it declares: what is kept of it by its name, and its records."""
+VALUE_BYTES: Final = 64
+"""Of each value in a shape: labels of three letters are eighteen times as large in memory as they are encoded."""
+ANSWER_BYTES: Final = 96
+"""Of an answer that is kept, besides key and answer: the request's digest, the time, and protobuf's own."""
+
+
+def size_of(event: WorkloadDeclared, along: Iterable[bytes] = ()) -> int:
+    """Bytes of a declaration, with all that it keeps, and of what goes along."""
+    return (
+        WORKLOAD_BYTES
+        + len(event.manifest)
+        + len(msgspec.msgpack.encode(event.policy))
+        + sum(len(earlier.manifest) for earlier in event.earlier_templates)
+        + sum(map(shape_size, event.rolling_from))
+        + sum(answer_size(entry) for entry in event.answered)
+        + sum(map(len, along))
+    )
+
+
+def shape_size(shape: Shape) -> int:
+    """An estimate: its text, and so much for each value that stands in it. Empty fields are no values."""
+    text = msgspec.json.encode(shape)
+    marks = text.count(b",") + text.count(b"[") + text.count(b"{")
+    empty = 2 * text.count(b"[]") + text.count(b'""')
+    return len(text) + VALUE_BYTES * max(marks - empty, 0)
+
+
+def answer_size(entry: Answered) -> int:
+    return len(entry.key) + len(entry.answer) + ANSWER_BYTES
 
 
 class Declared:
@@ -34,6 +61,8 @@ class Declared:
     def __init__(self) -> None:
         self._dependencies: dict[DependencyKey, DependencyDeclared] = {}
         self._owned: dict[str, dict[DependencyKey, None]] = {}
+        self._with_content: dict[str, dict[DependencyKey, None]] = {}
+        self._along = Counter[str]()
         self._sizes: dict[WorkloadKey, int] = {}
         self._workloads = Counter[str]()
         self._bytes = Counter[str]()
@@ -48,24 +77,23 @@ class Declared:
 
     def size(self, key: WorkloadKey) -> int:
         """Of one workload, with what goes along; 0 where it is not known."""
-        return self._sizes.get(key, 0) + sum(len(entry.manifest) for entry in self.owned(key))
+        return self._sizes.get(key, 0) + self._along["/".join(key)]
 
-    def owned(self, key: WorkloadKey) -> list[DependencyDeclared]:
-        """What goes along with a workload, or did once."""
-        return [self._dependencies[name] for name in self._owned.get("/".join(key), ())]
+    def with_content(self, key: WorkloadKey) -> list[DependencyDeclared]:
+        """What goes along with a workload: no more than it lists, however much it listed once."""
+        return [self._dependencies[name] for name in self._with_content.get("/".join(key), ())]
 
     def declare(self, event: WorkloadDeclared) -> None:
         """The newest declaration of a workload."""
         key = (event.namespace, event.name)
         if key not in self._sizes:
             self._workloads[event.namespace] += 1
-        size = size_of(event.manifest, event.policy)
+        size = size_of(event)
         self._bytes[event.namespace] += size - self._sizes.get(key, 0)
         self._sizes[key] = size
-        for name in self._owned.get("/".join(key), ()):
-            before = self._dependencies[name]
+        for before in self.with_content(key):
             if (kept := _as_kept(before, event)) is not before:
-                self._put(name, kept)
+                self._put((before.kind, before.namespace, before.name), kept)
 
     def depend(self, event: DependencyDeclared, owner: WorkloadDeclared | None) -> None:
         """One that goes along with a workload; an older one is dropped. owner: the workload's declaration, if known."""
@@ -92,16 +120,29 @@ class Declared:
     def _put(self, key: DependencyKey, event: DependencyDeclared | None) -> None:
         before = self._dependencies.pop(key, None)
         if before is not None:
-            self._bytes[key[1]] -= len(before.manifest)
-            owned = self._owned[before.workload]
+            self._count(before, -len(before.manifest))
             if event is None or event.workload != before.workload:
-                del owned[key]
-            if not owned:
-                del self._owned[before.workload]
+                _drop(self._owned, before.workload, key)
+            if before.manifest:
+                _drop(self._with_content, before.workload, key)
         if event is not None:
             self._dependencies[key] = event
-            self._bytes[key[1]] += len(event.manifest)
+            self._count(event, len(event.manifest))
             self._owned.setdefault(event.workload, {})[key] = None
+            if event.manifest:
+                self._with_content.setdefault(event.workload, {})[key] = None
+
+    def _count(self, event: DependencyDeclared, size: int) -> None:
+        self._bytes[event.namespace] += size
+        self._along[event.workload] += size
+        if not self._along[event.workload]:
+            del self._along[event.workload]
+
+
+def _drop(names: dict[str, dict[DependencyKey, None]], workload: str, key: DependencyKey) -> None:
+    del names[workload][key]
+    if not names[workload]:
+        del names[workload]
 
 
 def _as_kept(event: DependencyDeclared, owner: WorkloadDeclared | None) -> DependencyDeclared:

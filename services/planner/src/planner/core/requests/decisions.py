@@ -115,12 +115,15 @@ def _placed(state: PlannerState, declaration: Declaration, moment: Moment) -> tu
     declaring.check_policy(state, declaration)
     declaring.check_dependencies(state, declaration)
     declared = declaring.declared(state, declaration, known)
-    declaring.check_held(state, declared, (entry.manifest for entry in declaration.dependencies))
+    along = [entry.manifest for entry in declaration.dependencies]
+    declaring.check_held(state, declared, along)
     check_whole(state, declared.kind, declared.replicas, declared.policy, known)
     subject = Subject(declared, read_template(declared.manifest, declared.namespace), known)
     placed = _waited(declared, moment, lambda settled: placing.roll(state, subject, moment, "Apply", settled=settled))
     _refuse_what_cannot_be(declared, placed.division, moment)
-    return declaring.with_templates(declared, known, placed.placement.parts), placed, subject
+    declared = declaring.with_templates(declared, known, placed.placement.parts)
+    declaring.check_held(state, declared, along)  # Which earlier templates it keeps is known only now.
+    return declared, placed, subject
 
 
 def scale(state: PlannerState, request: ScaleRequest, moment: Moment) -> Decided:

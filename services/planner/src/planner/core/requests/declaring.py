@@ -152,8 +152,8 @@ def dependencies(
     listed = {(entry.kind, entry.name) for entry in declaration.dependencies}
     emptied = (
         replace(entry, workload_generation=declared.generation, manifest=b"")
-        for entry in state.declared.owned((declared.namespace, declared.name))
-        if entry.manifest and (entry.kind, entry.name) not in listed
+        for entry in state.declared.with_content((declared.namespace, declared.name))
+        if (entry.kind, entry.name) not in listed
     )
     return (
         *(
@@ -211,11 +211,11 @@ def check_held(state: PlannerState, declared: WorkloadDeclared, along: Iterable[
     """RequestError for what would have its namespace declare more than it may; what makes it no more is let in.
 
     along: the manifests of what goes with it. They are kept in every planner, and in the log, for as long as they are
-    declared.
+    declared. Each request is measured with the answers that are kept already: its own is none that could be left out.
     """
     key, rules = (declared.namespace, declared.name), state.rules
     held, before = state.declared.of(declared.namespace), state.declared.size(key)
-    most, size = rules.namespace_bytes_max, size_of(declared.manifest, declared.policy, along)
+    most, size = rules.namespace_bytes_max, size_of(declared, along)
     whose = f"workload {declared.namespace}/{declared.name}: namespace {declared.namespace}"
     if key not in state.workloads and held.workloads >= rules.namespace_workloads_max:
         text = (
@@ -226,7 +226,8 @@ def check_held(state: PlannerState, declared: WorkloadDeclared, along: Iterable[
     total = held.size - before + size
     if size > before and total > most:
         text = (
-            f"{whose}: its manifests and policies would be {total} bytes: expected at most {most}; "
+            f"{whose}: its manifests and policies, and what is kept with them, would be {total} bytes: "
+            f"expected at most {most}; "
             "delete workloads that are not needed, or make their ConfigMaps smaller"
         )
         raise _full(text, declared.namespace, "bytes", total, most)

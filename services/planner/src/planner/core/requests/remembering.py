@@ -7,6 +7,7 @@ from typing import Final
 
 import msgspec
 
+from planner.core.knowledge.declared import answer_size
 from planner.core.knowledge.rules import Rules
 from planner.core.knowledge.subject import Moment
 from planner.core.knowledge.workload import Workload
@@ -18,8 +19,6 @@ from spillway.packed import pack, unpack
 KEY_LENGTH_MAX = 128
 PLAIN_BYTES_MAX: Final = 2048
 """Of an answer that is kept as JSON, which versions before this one read, too; a longer one is compressed."""
-_BESIDE_BYTES: Final = 96
-"""Of what is kept, besides key and answer: the request's digest, the time, and protobuf's own."""
 
 
 def digest_of(verb: str, *texts: str) -> str:
@@ -63,7 +62,7 @@ def without_old(rules: Rules, declared: WorkloadDeclared, moment: Moment) -> Wor
     fresh = list(_known(declared.answered, rules, moment))[-rules.keys_kept_max :]
     size = 0
     for index in reversed(range(len(fresh))):
-        size += len(fresh[index].key) + len(fresh[index].answer) + _BESIDE_BYTES
+        size += answer_size(fresh[index])
         if size > rules.answers_bytes_max and index < len(fresh) - 1:
             fresh = fresh[index + 1 :]
             break
