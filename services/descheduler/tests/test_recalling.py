@@ -18,7 +18,8 @@ from spillway.api_lending import RecallRequest
 from spillway.columns import columns_of
 from spillway.events import BrakeReleased, BrakeSet, CapacityNeeded, PodsScheduled, WorkloadDeclared
 from spillway.events_lending import LOAN_RECALLED, LentPod, NodeLent, NodeRecalled, NodeReturned, RecallSettled
-from spillway.model import NODE_RECALLED, Generation, Policy, Shape
+from spillway.kubernetes.term_bounds import TERMS_MAX
+from spillway.model import NODE_RECALLED, Generation, PodSelector, PodTerm, Policy, Requirement, Shape
 
 from .lending_log import (
     NOW_MS,
@@ -413,3 +414,15 @@ def test_a_shape_is_what_the_cluster_binds_its_volume_to() -> None:
     state = known([lent("n1")], waits("g", 1, wanted))
     (need,) = needs_of(state, OWN)
     assert need.shape == wanted
+
+
+def test_no_node_goes_back_for_a_shape_of_more_terms_than_are_compared_in_a_moment() -> None:
+    """A log may hold one from before snapshot bounded them. The pods count as such of which nothing is known."""
+    term = PodTerm(PodSelector((Requirement("app", "In", ("db",)),)))
+    most, beyond = shape(apart=(term,) * TERMS_MAX), shape(apart=(term,) * (TERMS_MAX + 1))
+    state = known([lent("n1"), lent("n2")], waits("g", 3, beyond))
+    assert (needs_of(state, OWN), unknown_of(state, OWN)) == ([], 3)
+    assert follow_up(state, Generations()) == []
+    state.apply(waits("g", 3, most, sequence=2))
+    assert unknown_of(state, OWN) == 0
+    assert recalled(follow_up(state, Generations())) == ["n1"]

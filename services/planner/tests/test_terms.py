@@ -6,9 +6,10 @@ from typing import Any
 import pytest
 
 from planner.core.manifests.request import read_manifests
-from planner.core.manifests.terms import LABELS_MAX, REQUIRED, TERMS_MAX, VALUES_MAX
+from planner.core.manifests.terms import REQUIRED
 from spillway.api import RequestError
 from spillway.kubernetes.label_text import KEY_LENGTH_MAX, LABEL_LENGTH_MAX
+from spillway.kubernetes.term_bounds import LABELS_MAX, TERMS_MAX, VALUES_MAX
 
 from .builders import deployment, texts
 

@@ -2,9 +2,12 @@
 
 from typing import Any
 
+import pytest
+
 from snapshot.core.cluster_state import ClusterState
 from snapshot.settings import Settings
 from spillway.kubernetes.objects import PODS
+from spillway.kubernetes.term_bounds import LABELS_MAX, TERMS_MAX, VALUES_MAX
 from spillway.model import HOSTNAME_LABEL, NodeTerm, PodSelector, PodTerm, Requirement, Shape, Toleration
 
 SPEC = {
@@ -58,3 +61,50 @@ def test_of_pods_that_differ_most_speak(objects: Any) -> None:
 def test_a_pod_that_cannot_be_read_is_counted_without_a_shape(objects: Any) -> None:
     unreadable = {"topologySpreadConstraints": [{"maxSkew": "some"}]}
     assert shape_said(objects, objects.pod("p1", owner="rs1", said="0/3 nodes", spec=unreadable)) is None
+
+
+REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+SELECTOR = {"matchLabels": {"app": "web"}}
+
+
+def node_terms(count: int, labels: int = 1, values: int = 1) -> dict[str, Any]:
+    expressions = [{"key": f"k{n}", "operator": "In", "values": ["a"] * values} for n in range(labels)]
+    terms = [{"matchExpressions": expressions}] * count
+    return {"affinity": {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": terms}}}}
+
+
+def pod_terms(kind: str, count: int, namespaces: int = 1) -> dict[str, Any]:
+    names = [f"n{number}" for number in range(namespaces)]
+    term = {"topologyKey": "zone", "labelSelector": SELECTOR, "namespaces": names}
+    return {"affinity": {kind: {REQUIRED: [term] * count}}}
+
+
+def spread(count: int) -> dict[str, Any]:
+    keys = [f"k{number}" for number in range(count)]
+    said = {"maxSkew": 1, "whenUnsatisfiable": "DoNotSchedule", "labelSelector": SELECTOR}
+    return {"topologySpreadConstraints": [{**said, "topologyKey": key} for key in keys]}
+
+
+def tolerations(count: int) -> dict[str, Any]:
+    return {"tolerations": [{"key": f"k{number}", "operator": "Exists"} for number in range(count)]}
+
+
+@pytest.mark.parametrize(
+    ("most", "beyond"),
+    [
+        pytest.param(pod_terms("podAntiAffinity", TERMS_MAX), pod_terms("podAntiAffinity", TERMS_MAX + 1), id="anti"),
+        pytest.param(pod_terms("podAffinity", TERMS_MAX), pod_terms("podAffinity", TERMS_MAX + 1), id="affinity"),
+        pytest.param(spread(TERMS_MAX), spread(TERMS_MAX + 1), id="spread"),
+        pytest.param(node_terms(TERMS_MAX), node_terms(TERMS_MAX + 1), id="node terms"),
+        pytest.param(tolerations(TERMS_MAX), tolerations(TERMS_MAX + 1), id="tolerations"),
+        pytest.param(node_terms(1, LABELS_MAX), node_terms(1, LABELS_MAX + 1), id="expressions"),
+        pytest.param(node_terms(1, 1, VALUES_MAX), node_terms(1, 1, VALUES_MAX + 1), id="values"),
+        pytest.param(
+            pod_terms("podAffinity", 1, VALUES_MAX - 1), pod_terms("podAffinity", 1, VALUES_MAX), id="namespaces"
+        ),
+    ],
+)
+def test_what_a_pod_asks_for_that_says_too_many_terms_is_not_known(objects: Any, most: Any, beyond: Any) -> None:
+    """8,000 terms of one pod stopped the descheduler for 38 s at each look."""
+    assert shape_said(objects, objects.pod("p1", owner="rs1", said="0/3 nodes", spec=most)) is not None
+    assert shape_said(objects, objects.pod("p1", owner="rs1", said="0/3 nodes", spec=beyond)) is None

@@ -2,6 +2,7 @@
 
 from collections import deque
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 
 from descheduler.core.rules import Rules, is_recent
 from spillway.addresses import BRAKES, CAPACITY_NEEDED, CLUSTERS, LENDING, LENDING_RULES, PENDING, RECALLS, WORKLOADS
@@ -30,6 +31,7 @@ from spillway.events_lending import (
     RecallSettled,
 )
 from spillway.feasibility.cluster_view import NEVER, ClusterView
+from spillway.kubernetes.term_bounds import asks_too_many_terms
 from spillway.model import NodeColumns
 from spillway.scopes import FLEET_SCOPE, cluster_scope
 
@@ -111,7 +113,7 @@ class DeschedulerState:
             case TurnTaken(service="snapshot") if event.cluster in self.views:
                 self.views[event.cluster].apply_claim(offset)
             case PodsUnschedulable() | PodsScheduled():
-                self.view(event.cluster).apply_pending(event)
+                self.view(event.cluster).apply_pending(_within_bounds(event))
                 self.dirty.add(event.cluster)
             case CapacityNeeded():
                 self._need(event)
@@ -232,3 +234,10 @@ class DeschedulerState:
         if view is not None:
             view.joined = None
             view.pending.clear()
+
+
+def _within_bounds(event: PodsUnschedulable | PodsScheduled) -> PodsUnschedulable | PodsScheduled:
+    """A log may hold shapes from before they were bounded: such pods wait, and what they ask for is not known."""
+    if isinstance(event, PodsUnschedulable) and event.shape is not None and asks_too_many_terms(event.shape):
+        return replace(event, shape=None)
+    return event

@@ -9,11 +9,12 @@ from snapshot.core.pod_bounds import asks_for_too_much, has_too_many_containers
 from spillway.api import RequestError
 from spillway.kubernetes import objects
 from spillway.kubernetes.pod_shape import bare, shape_of
+from spillway.kubernetes.term_bounds import asks_too_many_terms
 from spillway.model import Shape
 
 
 def waiting_shape(pod: objects.Pod) -> Shape | None:
-    """None where it cannot be read."""
+    """None where it cannot be read, or says more than its readers compare with a cluster in a moment."""
     if has_too_many_containers(pod.spec):
         return None
     spec = _without_nulls(msgspec.json.decode(msgspec.json.encode(pod.spec)))
@@ -22,7 +23,8 @@ def waiting_shape(pod: objects.Pod) -> Shape | None:
         shape = bare(shape_of(template, pod.metadata.namespace, "pod"))
     except RequestError:
         return None
-    return None if asks_for_too_much(shape.requests) else replace(shape, template="")
+    too_much = asks_for_too_much(shape.requests) or asks_too_many_terms(shape)
+    return None if too_much else replace(shape, template="")
 
 
 def _without_nulls(value: Any) -> Any:

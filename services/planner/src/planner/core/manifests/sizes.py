@@ -10,10 +10,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain
 from typing import Any, Final
 
-from planner.core.manifests.terms import LABELS_MAX, check_length, label_texts
+from planner.core.manifests.terms import check_length, label_texts
 from spillway.api import invalid
 from spillway.kubernetes.label_text import KEY_LENGTH_MAX
 from spillway.kubernetes.objects import is_object_name
+from spillway.kubernetes.term_bounds import LABELS_MAX
 
 OF_POD: Final = {
     "containers": 200,

@@ -20,15 +20,8 @@ from spillway.kubernetes.scheduling_spec import (
     SchedulingSpec,
     SpreadConstraint,
 )
+from spillway.kubernetes.term_bounds import LABELS_MAX, TERMS_MAX, VALUES_MAX
 
-TERMS_MAX: Final = 100
-"""Entries of each list: tolerations, spread constraints, terms of node affinity and of each kind of pod affinity."""
-LABELS_MAX: Final = 1_000
-"""Labels and expressions, in all lists together and in nodeSelector."""
-VALUES_MAX: Final = 10_000
-"""Values in all expressions, and namespaces and label keys of terms. So many, because a template may name each node
-that its pods may run on.
-"""
 NODE_NAME_LENGTH_MAX: Final = 253
 REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
 
