@@ -65,11 +65,10 @@ def _has_long_lists(said: bytes) -> bool:
     except msgspec.ValidationError:
         return True
     affinity = spec.affinity or _Affinity()
-    nodes = affinity.node_affinity and affinity.node_affinity.required
-    kinds = (affinity.pod_affinity, affinity.pod_anti_affinity)
-    lists = [spec.tolerations, spec.topology_spread_constraints, nodes and nodes.node_selector_terms]
-    lists += [kind and kind.required for kind in kinds]
-    return any(len(entries or ()) > TERMS_MAX for entries in lists)
+    nodes = (affinity.node_affinity or _NodeAffinity()).required or _NodeSelector()
+    kinds = (affinity.pod_affinity or _PodAffinity(), affinity.pod_anti_affinity or _PodAffinity())
+    lists = (spec.tolerations, spec.topology_spread_constraints, nodes.node_selector_terms)
+    return any(len(entries or ()) > TERMS_MAX for entries in (*lists, *(kind.required for kind in kinds)))
 
 
 def _without_nulls(value: Any) -> Any:
