@@ -158,11 +158,11 @@ def _in_domains_of(tables: Sequence[int], key: str, nodes: ClusterNodes) -> Bool
 def _barred_by_existing(shape: Shape, nodes: ClusterNodes) -> Iterator[tuple[str, Bools]]:
     """By topology key, the nodes around pods whose own anti-affinity means the replicas."""
     tables_by_key: dict[str, list[int]] = {}
-    for index, term in nodes.pods.terms_about(shape.namespace):
-        if means(term, nodes.pods.tables[index].namespace, shape, nodes):
-            tables_by_key.setdefault(term.key, []).append(index)
-    for key, tables in sorted(tables_by_key.items()):
-        yield key, _in_domains_of(tables, key, nodes)
+    for bearer, term, tables in nodes.pods.terms_about(shape.namespace):
+        if means(term, bearer, shape, nodes):
+            tables_by_key.setdefault(term.key, []).extend(tables)
+    for key, found in sorted(tables_by_key.items()):
+        yield key, _in_domains_of(found, key, nodes)
 
 
 def means(term: PodTerm, bearer: str, shape: Shape, nodes: ClusterNodes) -> bool:

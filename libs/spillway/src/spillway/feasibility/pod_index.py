@@ -1,6 +1,6 @@
 """The bound pods of one cluster by node and by what selectors see of them."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from copy import copy
 from typing import NamedTuple
 
@@ -14,6 +14,9 @@ TABLES_MIN = 256
 """Tables below which those that no pod has any more are not worth leaving out."""
 
 ANY_NAMESPACE = ""
+
+Bearers = dict[tuple[str, PodTerm], list[int]]
+"""By term, and before it the namespace of who bears it: the tables of those that do."""
 
 _NONE = np.zeros(0, np.int64)
 
@@ -34,7 +37,8 @@ class PodIndex:
 
     def __init__(self) -> None:
         self.tables: list[PodTable] = []
-        self._repelling: dict[str, list[tuple[int, PodTerm]]] = {}
+        self._repelling: dict[str, Bearers] = {}
+        """By namespace that a term may mean."""
         self._ids: dict[PodTable, int] = {}
         self._by_namespace: dict[str, list[int]] = {}
         self._stamp_of_row: Int64s = _NONE
@@ -89,12 +93,16 @@ class PodIndex:
         """Whether a pod may keep pods of this namespace away."""
         return namespace in self._repelling or ANY_NAMESPACE in self._repelling
 
-    def terms_about(self, namespace: str) -> list[tuple[int, PodTerm]]:
-        """(table, anti-affinity of its pods) that may mean pods of this namespace."""
+    def terms_about(self, namespace: str) -> Iterator[tuple[str, PodTerm, Sequence[int]]]:
+        """Anti-affinity that may mean pods of this namespace, each term once: whose namespace it is of, and the tables
+        of pods that bear it.
+        """
         if not self.repels(namespace):
-            return []
+            return
         self.entries()
-        return [*self._repelling.get(namespace, ()), *self._repelling.get(ANY_NAMESPACE, ())]
+        for about in (namespace, ANY_NAMESPACE):
+            for (bearer, term), tables in self._repelling.get(about, {}).items():
+                yield bearer, term, tables
 
     def counts(self, tables: Iterable[int], rows: int) -> Int64s:
         """[rows]: pods of these tables on each row."""
@@ -114,6 +122,7 @@ class PodIndex:
                 setattr(other, name, value.copy())
             elif isinstance(value, dict):
                 setattr(other, name, {key: copy(entry) for key, entry in value.items()})
+        other._repelling = {about: _copied(bearers) for about, bearers in self._repelling.items()}  # noqa: SLF001
         return other
 
     def without(self, tables: Iterable[int]) -> "PodIndex":
@@ -140,7 +149,8 @@ class PodIndex:
             self._by_namespace.setdefault(table.namespace, []).append(known)
             for term in table.apart:
                 for namespace in _named(term, table.namespace):
-                    self._repelling.setdefault(namespace, []).append((known, term))
+                    bearers = self._repelling.setdefault(namespace, {})
+                    bearers.setdefault((table.namespace, term), []).append(known)
         return known
 
     def _consolidated(self) -> Entries:
@@ -165,6 +175,10 @@ class PodIndex:
         for table in kept:
             self._id(table)
         return entries._replace(tables=np.searchsorted(used, entries.tables))
+
+
+def _copied(bearers: Bearers) -> Bearers:
+    return {key: tables.copy() for key, tables in bearers.items()}
 
 
 def _named(term: PodTerm, bearer: str) -> Iterable[str]:
