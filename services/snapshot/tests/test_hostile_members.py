@@ -11,11 +11,14 @@ from snapshot.collector import Collector, Surroundings
 from snapshot.core.cluster_state import ClusterState
 from snapshot.core.log_book import LogBook
 from snapshot.core.pod_bounds import CONTAINERS_MAX, RESOURCES_MAX
+from snapshot.core.repelling import LONG, TERMS_OF_NODE_MAX, weight_of
 from snapshot.settings import Settings
 from spillway.clusters.api import Upserted
 from spillway.events import ClusterJoined
 from spillway.kubernetes.objects import DEPLOYMENTS, NAMESPACES, NODES, PODS, REPLICASETS
+from spillway.kubernetes.term_bounds import LABELS_MAX, TERMS_MAX, VALUES_MAX
 from spillway.local_bus import LocalBroker, LocalBus
+from spillway.model import PodSelector, PodTerm, Requirement
 from spillway.running.cluster_turns import Turn
 
 
@@ -115,3 +118,112 @@ async def test_others_have_their_turn_while_many_changes_of_one_answer_are_appli
         turns += 1
     assert turns > 10
     assert collector.core.state.nodes.count == 100
+
+
+def term(app: str, values: int = 1, expressions: int = 0, **more: Any) -> dict[str, Any]:
+    said = [{"key": "app", "operator": "In", "values": [app] * values}]
+    said += [{"key": f"k{number}", "operator": "Exists"} for number in range(expressions)]
+    return {"topologyKey": "zone", "labelSelector": {"matchExpressions": said}, **more}
+
+
+def apart(*terms: dict[str, Any]) -> dict[str, Any]:
+    return {"affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": list(terms)}}}
+
+
+EVERYWHERE: dict[str, Any] = {"namespaceSelector": {}}
+
+
+def told(state: ClusterState, node: str) -> tuple[bool, int]:
+    """Whether a node is closed, and how many terms its row tells."""
+    row = next(row for row in state.whole().rows if row.name == node)
+    assert row.unschedulable == (not row.allocatable)
+    return row.unschedulable, sum(len(table.apart) for table, _ in row.pods)
+
+
+@pytest.mark.parametrize(
+    ("most", "beyond", "terms"),
+    [
+        pytest.param([term("a")] * TERMS_MAX, [term("a")] * (TERMS_MAX + 1), TERMS_MAX, id="terms"),
+        pytest.param([term("a", VALUES_MAX)], [term("a", VALUES_MAX + 1)], 1, id="values"),
+        pytest.param([term("a", expressions=LABELS_MAX - 1)], [term("a", expressions=LABELS_MAX)], 1, id="expressions"),
+    ],
+)
+def test_a_bound_pod_that_keeps_others_away_by_too_many_terms_closes_its_node(
+    state: ClusterState, objects: Any, most: Any, beyond: Any, terms: int
+) -> None:
+    """Each Apply of anybody compared all of them."""
+    state.upserted(NODES, objects.node("n1"))
+    state.upserted(PODS, objects.pod("p1", "n1", spec=apart(*most)))
+    assert told(state, "n1") == (False, terms)
+    state.upserted(PODS, objects.pod("p1", "n1", spec=apart(*beyond)))
+    assert told(state, "n1") == (True, 0)
+    state.removed(PODS, objects.pod("p1", "n1"))
+    assert told(state, "n1") == (False, 0)
+
+
+def test_pods_of_one_node_that_have_too_many_terms_close_it(state: ClusterState, objects: Any) -> None:
+    state.upserted(NODES, objects.node("n1"))
+    for number in range(TERMS_OF_NODE_MAX // TERMS_MAX):
+        pod = objects.pod(f"p{number}", "n1", labels={"own": f"l{number}"}, spec=apart(*[term("a")] * TERMS_MAX))
+        state.upserted(PODS, pod)
+    assert told(state, "n1") == (False, TERMS_OF_NODE_MAX)
+    state.upserted(PODS, objects.pod("one-more", "n1", labels={"own": "more"}, spec=apart(term("a"))))
+    assert told(state, "n1") == (True, 0)
+    state.removed(PODS, objects.pod("one-more", "n1"))
+    assert told(state, "n1") == (False, TERMS_OF_NODE_MAX)
+
+
+def of_cluster(objects: Any, pods: dict[str, tuple[str, dict[str, Any]]]) -> ClusterState:
+    """Of each pod's name its namespace and spec, each on a node of its name."""
+    state = ClusterState("f1", Settings())
+    for name, (namespace, spec) in pods.items():
+        state.upserted(NODES, objects.node(name))
+        state.upserted(PODS, objects.pod(name, name, namespace=namespace, spec=spec))
+    return state
+
+
+def test_terms_about_other_namespaces_are_bounded_in_a_cluster_and_whose_are_most_goes_first(
+    objects: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("snapshot.core.repelling.TERMS_OF_CLUSTER_MAX", 4)
+    shop = {"shop": ("shop", apart(term("a", **EVERYWHERE), term("b", namespaces=["bank"])))}
+    hostile = {f"x{number}": ("attacker", apart(term(f"x{number}", **EVERYWHERE))) for number in range(3)}
+    for pods in (shop | hostile, hostile | shop):
+        state = of_cluster(objects, pods)
+        assert told(state, "shop") == (False, 2)
+        assert [told(state, name) for name in hostile] == [(True, 0)] * 3
+        row = next(row for row in state.take_changes().rows if row.name == "x0")
+        assert row.requested == {"cpu": 500, "pods": 1}
+        state.removed(PODS, objects.pod("x2", "x2"))
+        assert {row.name for row in state.take_changes().rows} == {"x0", "x1", "x2"}, "others of it are open again"
+        assert [told(state, name) for name in ("shop", *hostile)] == [(False, 2), (False, 1), (False, 1), (False, 0)]
+
+
+def test_terms_about_its_own_namespace_are_bounded_in_a_namespace(
+    objects: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They cost no other one: a cluster has thousands of workloads that keep apart from themselves."""
+    monkeypatch.setattr("snapshot.core.repelling.TERMS_OF_CLUSTER_MAX", 1)
+    monkeypatch.setattr("snapshot.core.repelling.TERMS_OF_NAMESPACE_MAX", 2)
+    pods = {f"a{number}": ("a", apart(term(f"a{number}"))) for number in range(2)}
+    pods |= {f"b{number}": ("b", apart(term(f"b{number}", namespaces=["b"]))) for number in range(3)}
+    state = of_cluster(objects, pods)
+    assert [told(state, name)[0] for name in pods] == [False] * 2 + [True] * 3
+
+
+def test_the_same_term_of_many_pods_counts_once(objects: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Replicas of one workload, and pods that other labels tell apart."""
+    monkeypatch.setattr("snapshot.core.repelling.TERMS_OF_CLUSTER_MAX", 1)
+    state = of_cluster(objects, {f"p{number}": ("a", apart(term("a", **EVERYWHERE))) for number in range(3)})
+    other = objects.pod("p9", "p0", namespace="a", labels={"own": "label"}, spec=apart(term("a", **EVERYWHERE)))
+    state.upserted(PODS, other)
+    assert told(state, "p0") == (False, 2)
+    state.removed(PODS, other)
+    assert [told(state, f"p{number}") for number in range(3)] == [(False, 1)] * 3
+
+
+def test_a_long_term_counts_as_several() -> None:
+    def one(values: int) -> PodTerm:
+        return PodTerm(PodSelector((Requirement("app", "In", ("a",) * values),)))
+
+    assert [weight_of(one(values)) for values in (1, LONG - 2, LONG - 1, 2 * LONG - 1)] == [1, 1, 2, 3]

@@ -49,6 +49,12 @@ class ObservedAffinity(Affinity, frozen=True, gc=False, rename="camel"):
     pod_affinity: Raw = UNREAD
 
 
+def count_of_terms(affinity: Affinity | None) -> int:
+    if affinity is None or affinity.pod_anti_affinity is None:
+        return 0
+    return len(affinity.pod_anti_affinity.required)
+
+
 def apart_terms(affinity: Affinity | None) -> tuple[PodTerm, ...]:
     """Whom a pod keeps away. A term without a selector means no pod."""
     if affinity is None or affinity.pod_anti_affinity is None:

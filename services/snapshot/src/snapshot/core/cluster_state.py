@@ -153,6 +153,7 @@ class ClusterState:
 
     def take_changes(self) -> Changes:
         """What is different since this was last asked."""
+        self.pods.settle()
         names = self.nodes.dirty | self.pods.dirty_nodes
         owned = (self.workloads.workload_of(owner) for owner in self.pods.dirty_owners)
         keys = self.workloads.dirty | {key for key in owned if key is not None}
@@ -175,6 +176,7 @@ class ClusterState:
 
     def whole(self) -> Changes:
         """Everything, as changes from nothing."""
+        self.pods.settle()
         facts = (self.workloads.facts(key, self.pods.counted) for key in sorted(self.workloads.keys()))
         namespaces = (self.namespaces.facts(name) for name in sorted(self.namespaces.names()))
         return Changes(
@@ -190,10 +192,13 @@ class ClusterState:
         """A node with a pod whose requests cannot be read is closed and offers nothing: nobody knows what is free.
 
         So is one whose pods say more of themselves than a record holds. Closed alone would not do: some pods tolerate
-        that. A lent one is asked what it would have back: what a pool's pods hold there is none of its owner's.
+        that. A lent one is asked what it would have back: what a pool's pods hold there is none of its owner's. Of a
+        namespace whose terms are too many no pod's terms are told, and nodes of such pods are closed too.
         """
         node, found = self.nodes.nodes[name], self.pods.loads.get(name, NO_LOAD)
-        closed, load = found.unreadable > 0 or found.too_long, NO_LOAD if found.too_long else found
+        load = NO_LOAD if found.too_long else found
+        tables = _without_terms(load.tables, self.pods.repelling.over)
+        closed = found.unreadable > 0 or found.too_long or tables is not load.tables
         state = node_state(node.taints)
         requested = load.requested if state == NODE_OWNED else load.of_owner()
         return NodeRow(
@@ -205,7 +210,7 @@ class ClusterState:
             state=state,
             unschedulable=node.unschedulable or closed,
             ports=tuple(sorted(load.ports, key=lambda port: (port.port, port.protocol, port.ip))),
-            pods=tuple(sorted(load.tables.items(), key=_table_order)),
+            pods=tuple(sorted(tables.items(), key=_table_order)),
         )
 
     def take_groups(self) -> dict[str, Group] | None:
@@ -219,6 +224,17 @@ class ClusterState:
     def groups(self) -> dict[str, Group]:
         self._groups.refresh(self.workloads.dirty)
         return self._groups.groups()
+
+
+def _without_terms(tables: dict[PodTable, int], namespaces: frozenset[str]) -> dict[PodTable, int]:
+    """Those of pods of these namespaces without their terms; the same where they have none."""
+    if not namespaces or not any(table.apart and table.namespace in namespaces for table in tables):
+        return tables
+    told: dict[PodTable, int] = {}
+    for table, pods in tables.items():
+        known = table._replace(apart=()) if table.namespace in namespaces else table
+        told[known] = told.get(known, 0) + pods
+    return told
 
 
 def _table_order(entry: tuple[PodTable, int]) -> tuple[str, LabelSet, bool, str]:

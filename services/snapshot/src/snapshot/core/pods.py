@@ -7,12 +7,14 @@ from typing import NamedTuple
 
 from snapshot.core.interned import Interned
 from snapshot.core.pod_bounds import asks_for_too_much, has_too_many_containers
+from snapshot.core.repelling import TERMS_OF_NODE_MAX, Repelling, weight_of
 from snapshot.core.waiting_shape import waiting_shape
 from snapshot.core.workloads import OwnerKey
 from spillway.kubernetes import objects
-from spillway.kubernetes.pod_terms import apart_terms
+from spillway.kubernetes.pod_terms import apart_terms, count_of_terms
+from spillway.kubernetes.term_bounds import TERMS_MAX, repels_too_much
 from spillway.lending_marks import POD_NAMESPACE_PREFIX, digest
-from spillway.model import HostPort, PodTable, Shape
+from spillway.model import HostPort, PodTable, PodTerm, Shape
 
 TEMPLATE_HASH_LABELS = ("pod-template-hash", "controller-revision-hash")
 """Of a ReplicaSet's pods, and of a StatefulSet's; those of a Job have neither."""
@@ -42,7 +44,8 @@ class Owner(NamedTuple):
 class PodFacts(NamedTuple):
     """What is kept of one pod.
 
-    requests: what it holds of its node; empty while it holds nothing. unreadable: its requests could not be read.
+    requests: what it holds of its node; empty while it holds nothing. unreadable: its requests could not be read, or
+    its required anti-affinity says too much.
     counts: bound, neither terminating nor finished. waiting: what the scheduler said when it could not place it.
     shape: what one asks for that waits, where that can be read. characters: of what its node's row says of it.
     """
@@ -71,11 +74,12 @@ class Load:
     ports: dict[HostPort, int] = field(default_factory=dict)
     unreadable: int = 0
     characters: int = 0
+    terms: int = 0
 
     @property
     def too_long(self) -> bool:
-        """For a record: nothing of it is told then."""
-        return self.characters > NODE_CHARACTERS_MAX
+        """For a record, or for those who compare its pods' terms: nothing of it is told then."""
+        return self.characters > NODE_CHARACTERS_MAX or self.terms > TERMS_OF_NODE_MAX
 
     def of_owner(self) -> dict[str, int]:
         """Requested by all but pools' pods."""
@@ -97,6 +101,7 @@ class Pods:
         self.dirty_nodes: set[str] = set()
         self.dirty_owners: set[OwnerKey] = set()
         self.dirty_waiting: set[Owner] = set()
+        self.repelling = Repelling()
         self._ignored = frozenset(ignored_labels)
         self._reason_characters_max = reason_characters_max
         self._pods: dict[str, PodFacts] = {}
@@ -129,6 +134,10 @@ class Pods:
         """Removes every pod that a whole list did not have."""
         for uid in [uid for uid in self._pods if uid not in uids]:
             self.remove(uid)
+
+    def settle(self) -> None:
+        """To be asked before what is said of nodes: of some it depends on the pods of others."""
+        self.dirty_nodes.update(self.repelling.settle())
 
     def _keep(self, found: PodFacts) -> PodFacts:
         return found._replace(
@@ -171,6 +180,9 @@ class Pods:
         for port in pod.ports:
             _count(load.ports, port, sign)
         _count(load.tables, pod.table, sign)
+        self.repelling.count(pod.node, pod.table, sign)
+        if pod.table.apart and load.tables.get(pod.table, 0) == (1 if sign > 0 else 0):
+            load.terms += sign * sum(map(weight_of, pod.table.apart))
         load.unreadable += sign if pod.unreadable else 0
         load.characters += sign * pod.characters
         if not load.tables:
@@ -185,10 +197,11 @@ class Pods:
         holds = node != "" and not finished
         unreadable, requests = requests_of(pod) if holds else (False, ())
         ports = tuple(sorted(_ports(pod.spec), key=_port_order)) if holds else ()
+        apart = _apart(pod.spec) if holds else ()
         table = PodTable(
             namespace=sys.intern(metadata.namespace),
             labels=tuple(sorted(item for item in labels.items() if item[0] not in self._ignored)),
-            apart=apart_terms(pod.spec.affinity) if holds else (),
+            apart=apart or (),
             terminating=terminating,
         )
         return PodFacts(
@@ -200,7 +213,7 @@ class Pods:
             template_hash=sys.intern(next((labels[name] for name in TEMPLATE_HASH_LABELS if name in labels), "")),
             holds=holds,
             counts=holds and not terminating,
-            unreadable=unreadable,
+            unreadable=unreadable or apart is None,
             waiting="" if node or finished or terminating else self._waiting(pod.status),
             characters=_characters(table, requests) + _PORT_CHARACTERS * len(ports) if holds else 0,
         )
@@ -218,6 +231,14 @@ def requests_of(pod: objects.Pod) -> tuple[bool, Amounts]:
     if amounts is None or asks_for_too_much(amounts):
         return True, (("pods", 1),)
     return False, tuple(sorted((name, amount) for name, amount in {**amounts, "pods": 1}.items() if amount > 0))
+
+
+def _apart(spec: objects.PodSpec) -> tuple[PodTerm, ...] | None:
+    """None where it is more than is said of one pod. They are counted before any is read."""
+    if count_of_terms(spec.affinity) > TERMS_MAX:
+        return None
+    terms = apart_terms(spec.affinity)
+    return None if repels_too_much(terms) else terms
 
 
 def owner_of(metadata: objects.Meta) -> Owner:

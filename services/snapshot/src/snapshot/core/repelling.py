@@ -1,0 +1,100 @@
+"""Whose required anti-affinity is said of the pods that run, of all that a cluster's pods have.
+
+Whoever places pods compares each term that may mean a pod with it, at each look: so many that this takes a moment. A
+term that means pods of other namespaces costs all of them, one that means its own namespace costs that alone. Terms are
+counted once however many pods have them. What is beyond a bound depends on what is there now, and on no order of time:
+namespaces with the fewest terms come first, so that a tenant with many loses its own.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Final, TypeVar
+
+from spillway.kubernetes.term_bounds import requirements_of
+from spillway.model import PodTable, PodTerm
+
+Key = TypeVar("Key")
+
+TERMS_OF_NODE_MAX: Final = 1_000
+"""Of all kinds of pods of one node."""
+TERMS_OF_NAMESPACE_MAX: Final = 5_000
+TERMS_OF_CLUSTER_MAX: Final = 5_000
+"""Of those that mean pods of other namespaces than their own."""
+LONG: Final = 20
+"""Requirements, values and namespaces: a term counts once more for each so many that it has."""
+
+
+@dataclass(slots=True)
+class _Namespace:
+    """uses: of each pod's terms. pods: by node. wide: of all, what those count that mean other namespaces too."""
+
+    uses: dict[tuple[PodTerm, ...], int] = field(default_factory=dict)
+    terms: dict[PodTerm, int] = field(default_factory=dict)
+    pods: dict[str, int] = field(default_factory=dict)
+    all: int = 0
+    wide: int = 0
+
+
+class Repelling:
+    """over: namespaces whose terms are not said; the nodes of their pods that have any are closed."""
+
+    def __init__(self) -> None:
+        self.over: frozenset[str] = frozenset()
+        self._namespaces: dict[str, _Namespace] = {}
+        self._wide = 0
+        self._changed = False
+
+    def count(self, node: str, table: PodTable, sign: int) -> None:
+        """One pod more, or one less."""
+        if not table.apart:
+            return
+        found = self._namespaces.setdefault(table.namespace, _Namespace())
+        _add(found.pods, node, sign)
+        first_or_last = _add(found.uses, table.apart, sign) == (1 if sign > 0 else 0)
+        for term in table.apart if first_or_last else ():
+            if _add(found.terms, term, sign) == (1 if sign > 0 else 0):
+                self._weigh(found, term, table.namespace, sign)
+        if not found.pods:
+            del self._namespaces[table.namespace]
+
+    def settle(self) -> Iterable[str]:
+        """Looks who is beyond a bound now. Returns the nodes of which something else is said than before."""
+        if not self._changed:
+            return ()
+        self._changed = False
+        before, self.over = self.over, frozenset(self._beyond())
+        changed = before ^ self.over
+        return {node for name in changed if name in self._namespaces for node in self._namespaces[name].pods}
+
+    def _weigh(self, found: _Namespace, term: PodTerm, namespace: str, sign: int) -> None:
+        weight = sign * weight_of(term)
+        wide = weight if term.namespace_selector is not None or set(term.namespaces) - {namespace} else 0
+        found.all += weight
+        found.wide += wide
+        self._wide += wide
+        self._changed = True
+
+    def _beyond(self) -> Iterable[str]:
+        yield from (name for name, one in self._namespaces.items() if one.all > TERMS_OF_NAMESPACE_MAX)
+        if self._wide <= TERMS_OF_CLUSTER_MAX:
+            return
+        said = 0
+        for wide, name in sorted((one.wide, name) for name, one in self._namespaces.items() if one.wide):
+            said += wide
+            if said > TERMS_OF_CLUSTER_MAX:
+                yield name
+
+
+def weight_of(term: PodTerm) -> int:
+    entries = list(requirements_of((term,)))
+    return 1 + (len(entries) + sum(len(entry.values) for entry in entries) + len(term.namespaces)) // LONG
+
+
+def _add(counts: dict[Key, int], key: Key, by: int) -> int:
+    """What comes to zero is left out."""
+    found = counts.get(key, 0) + by
+    if found:
+        counts[key] = found
+    else:
+        del counts[key]
+    return found
