@@ -72,23 +72,55 @@ def test_an_owner_counts_only_in_its_namespace(state: ClusterState, objects: Any
 
 
 MANY_CONTAINERS = {"initContainers": [{"name": "c", "restartPolicy": "Always"}] * CONTAINERS_MAX}
-MANY_RESOURCES = {
-    "initContainers": [
-        {"name": f"c{number}", "resources": {"requests": {f"example.com/{number}": "1"}}}
-        for number in range(RESOURCES_MAX)
-    ]
-}
 
 
-@pytest.mark.parametrize("spec", [MANY_CONTAINERS, MANY_RESOURCES])
-def test_a_pod_that_holds_more_than_its_bound_cannot_be_read(state: ClusterState, objects: Any, spec: Any) -> None:
-    """Its node is closed, as by any pod that cannot be read; while it waits nobody knows what it asks for."""
-    state.upserted(NODES, objects.node("n1"))
-    state.upserted(PODS, objects.pod("p1", "n1", spec=spec))
+def many_resources(amount: str) -> Any:
+    return {
+        "initContainers": [
+            {"name": f"c{number}", "resources": {"requests": {f"example.com/{number}": amount}}}
+            for number in range(RESOURCES_MAX + 1)
+        ]
+    }
+
+
+@pytest.mark.parametrize("spec", [MANY_CONTAINERS, many_resources("1")])
+def test_nobody_knows_what_a_pod_asks_for_that_waits_for_more_than_its_bound(
+    state: ClusterState, objects: Any, spec: Any
+) -> None:
     state.upserted(PODS, objects.pod("p2", said="no room", spec=spec))
+    assert [(group.pods, group.shape) for group in state.groups().values()] == [(1, None)]
+
+
+def test_a_pod_of_more_containers_than_its_bound_cannot_be_read(state: ClusterState, objects: Any) -> None:
+    state.upserted(NODES, objects.node("n1"))
+    state.upserted(PODS, objects.pod("p1", "n1", spec=MANY_CONTAINERS))
     row = state.row("n1")
     assert (row.unschedulable, row.allocatable, row.requested) == (True, {}, {"pods": 1})
-    assert [(group.pods, group.shape) for group in state.groups().values()] == [(1, None)]
+
+
+@pytest.mark.parametrize("amount", ["0", "1"])
+def test_a_pod_of_many_resources_closes_no_node(state: ClusterState, objects: Any, amount: str) -> None:
+    """One of any user on each node, bound by name, took a whole cluster out: also with amounts of nothing."""
+    state.upserted(NODES, objects.node("n1"))
+    state.upserted(PODS, objects.pod("p1", "n1", spec=many_resources(amount)))
+    row = state.row("n1")
+    assert (row.unschedulable, row.allocatable["cpu"] > 0, row.requested) == (False, True, {"cpu": 500, "pods": 1})
+
+
+@pytest.mark.parametrize("lending", [False, True])
+def test_of_the_resources_of_pods_those_are_said_that_their_node_offers(
+    state: ClusterState, objects: Any, lending: bool
+) -> None:
+    """Each other one was a column of every reader until the next epoch, also when its pod was long gone."""
+    requests = {"example.com/gpu": "2", "example.com/other": "1", "memory": "1Gi", "ephemeral-storage": "1Mi"}
+    container = {"name": "c", "resources": {"requests": requests}}
+    taints = [{"key": "spillway.io/lending", "value": "lent", "effect": "NoSchedule"}] if lending else []
+    state.upserted(PODS, objects.pod("p1", "n1", spec={"containers": [container]}))
+    state.upserted(NODES, objects.node("n1", taints=taints))
+    held = {"ephemeral-storage": 1 << 20, "memory": 1 << 30, "pods": 1}
+    assert state.take_changes().rows[0].requested == held
+    state.upserted(NODES, objects.node("n1", taints=taints, allocatable={"example.com/gpu": "4"}))
+    assert state.take_changes().rows[0].requested == {**held, "example.com/gpu": 2}
 
 
 async def no_claim(turn: Turn) -> None:

@@ -109,7 +109,8 @@ class ClusterNodes:
         for index, resource in enumerate(self._resource_rows(columns.resources)):
             self.allocatable[resource, rows] = columns.allocatable[index]
             self.requested[resource, rows] = columns.requested[index]
-        absent = [index for name, index in self.resources.items() if name not in columns.resources]
+        said = frozenset(columns.resources)
+        absent = [index for name, index in self.resources.items() if name not in said]
         if absent:
             self.allocatable[np.array(absent)[:, None], rows] = 0
             self.requested[np.array(absent)[:, None], rows] = 0
@@ -145,7 +146,8 @@ class ClusterNodes:
         rest.pods = self.pods.without(own)
         for name, amount in requests:
             if name in self.resources:  # Where no node is left, none of a resource is known either.
-                rest.requested[self.resources[name]] -= amount * counts
+                offered = self.allocatable[self.resources[name]] > 0  # What a node does not offer none is said to hold.
+                rest.requested[self.resources[name]] -= amount * counts * offered
         return rest
 
     def terminating(self, namespace: str, labels: Mapping[str, str]) -> int:
@@ -328,7 +330,7 @@ class ClusterNodes:
     def _resource_rows(self, resources: Sequence[str]) -> list[int]:
         rows = [self.resources.setdefault(name, len(self.resources)) for name in resources]
         missing = len(self.resources) - self.allocatable.shape[0]
-        if missing:
+        if missing:  # Once for all new ones of a record, so that there is nothing to put aside for more.
             self.allocatable = np.pad(self.allocatable, ((0, missing), (0, 0)))
             self.requested = np.pad(self.requested, ((0, missing), (0, 0)))
         return rows

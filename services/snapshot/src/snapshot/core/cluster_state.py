@@ -37,6 +37,8 @@ NOT_VITAL = (VOLUMES, VOLUME_CLAIMS)
 """Done without where our account has no right to them: then nothing is known of volumes, and that is said."""
 
 NO_LOAD = Load()
+ALWAYS_SAID = ("cpu", "memory", "ephemeral-storage", "pods")
+"""Of the resources that a node does not offer: a pod may name any, and each would be a column of all readers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,7 +202,7 @@ class ClusterState:
         tables = _without_terms(load.tables, self.pods.repelling.over)
         closed = found.unreadable > 0 or found.too_long or tables is not load.tables
         state = node_state(node.taints)
-        requested = load.requested if state == NODE_OWNED else load.of_owner()
+        requested = load.held({*ALWAYS_SAID, *dict(node.allocatable)}, of_owner=state != NODE_OWNED)
         return NodeRow(
             name=name,
             allocatable={} if closed else dict(node.allocatable),

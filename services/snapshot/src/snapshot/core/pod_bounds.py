@@ -7,7 +7,7 @@ from spillway.kubernetes import objects
 CONTAINERS_MAX = 1_000
 """Of all kinds together."""
 RESOURCES_MAX = 64
-"""Names of resources that a pod asks for. As many may a template name (the planner's bounds)."""
+"""Names of resources that a pod which waits asks for. As many may a template name (the planner's bounds)."""
 
 
 def has_too_many_containers(spec: objects.PodSpec) -> bool:
@@ -16,5 +16,5 @@ def has_too_many_containers(spec: objects.PodSpec) -> bool:
 
 
 def asks_for_too_much(amounts: Sized) -> bool:
-    """amounts: by name of resource. Each is a column of all records that the pod's node is in."""
+    """amounts: by name of resource. Of a pod that runs those alone are said that its node offers."""
     return len(amounts) > RESOURCES_MAX

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from snapshot.core.interned import Interned
-from snapshot.core.pod_bounds import asks_for_too_much, has_too_many_containers
+from snapshot.core.pod_bounds import has_too_many_containers
 from snapshot.core.repelling import TERMS_OF_NODE_MAX, Repelling, weight_of
 from snapshot.core.waiting_shape import waiting_shape
 from snapshot.core.workloads import OwnerKey
@@ -24,7 +24,7 @@ Amounts = tuple[tuple[str, int], ...]
 NAME_CHARACTERS_MAX = 253
 """Of an object. An API server bounds neither kind nor name of an owner, which are the key of a record."""
 NODE_CHARACTERS_MAX = 512 * 1024
-"""Of all labels, terms, amounts and ports of one node's pods, roughly. A record takes 2 MiB; they have no bound."""
+"""Of all labels, terms and ports of one node's pods, roughly. A record takes 2 MiB; they have no bound."""
 _PORT_CHARACTERS = 24
 
 
@@ -81,9 +81,9 @@ class Load:
         """For a record, or for those who compare its pods' terms: nothing of it is told then."""
         return self.characters > NODE_CHARACTERS_MAX or self.terms > TERMS_OF_NODE_MAX
 
-    def of_owner(self) -> dict[str, int]:
-        """Requested by all but pools' pods."""
-        held = ((name, amount - self.by_pools.get(name, 0)) for name, amount in self.requested.items())
+    def held(self, names: Iterable[str], of_owner: bool) -> dict[str, int]:
+        """What is requested of these resources; of_owner: by all but pools' pods. None is looked at beside them."""
+        held = ((name, self.requested.get(name, 0) - of_owner * self.by_pools.get(name, 0)) for name in names)
         return {name: amount for name, amount in held if amount}
 
 
@@ -215,7 +215,7 @@ class Pods:
             counts=holds and not terminating,
             unreadable=unreadable or apart is None,
             waiting="" if node or finished or terminating else self._waiting(pod.status),
-            characters=_characters(table, requests) + _PORT_CHARACTERS * len(ports) if holds else 0,
+            characters=_characters(table) + _PORT_CHARACTERS * len(ports) if holds else 0,
         )
 
     def _waiting(self, status: objects.PodStatus) -> str:
@@ -228,7 +228,7 @@ class Pods:
 def requests_of(pod: objects.Pod) -> tuple[bool, Amounts]:
     """Whether they could not be read, and what the pod holds of its node, its own place included."""
     amounts = None if has_too_many_containers(pod.spec) else objects.known_requests(pod.spec, pod.status)
-    if amounts is None or asks_for_too_much(amounts):
+    if amounts is None:
         return True, (("pods", 1),)
     return False, tuple(sorted((name, amount) for name, amount in {**amounts, "pods": 1}.items() if amount > 0))
 
@@ -253,9 +253,9 @@ def _short(name: str) -> str:
     return name if len(name) <= NAME_CHARACTERS_MAX else digest(name)
 
 
-def _characters(table: PodTable, requests: Amounts) -> int:
+def _characters(table: PodTable) -> int:
     labels = sum(len(key) + len(value) for key, value in table.labels)
-    return labels + sum(len(name) for name, _ in requests) + (len(repr(table.apart)) if table.apart else 0)
+    return labels + (len(repr(table.apart)) if table.apart else 0)
 
 
 def _ports(spec: objects.PodSpec) -> Iterable[HostPort]:
