@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from spillway.columns import columns_of
 from spillway.feasibility.fit import fit, fit_of_group
+from spillway.kubernetes.pod_terms import LABELS_UNKNOWN
 from spillway.model import (
     NODE_LENT,
     NODE_RECALLED,
@@ -396,6 +397,30 @@ def test_a_spread_s_total_is_what_the_scheduler_reaches(
     ]
     wanted = shape(1000, spread=(Spread(WEB, skew, affinity, taints),), tolerations=tolerations, node_selector=selector)
     assert fit(wanted, nodes_of(*rows)).total == greedy(wanted, rows, random)
+
+
+EVERYWHERE = PodSelector(())
+UNKNOWN = {
+    "looks at no pods": (shape(), [4, 4]),
+    "apart, in another namespace": (shape(apart=(PodTerm(DB),)), [4, 4]),
+    "apart, in its namespace": (shape(apart=(PodTerm(DB, namespaces=("team",)),)), [0, 4]),
+    "apart, everywhere": (shape(apart=(PodTerm(DB, namespace_selector=EVERYWHERE),)), [0, 4]),
+    "spread, in another namespace": (shape(spread=(Spread(DB, 9),)), [4, 4]),
+    "spread, in its namespace": (
+        replace(shape(spread=(Spread(DB, 9),)), namespace="team"),
+        [0, 4],
+    ),
+}
+
+
+@pytest.mark.parametrize("case", UNKNOWN)
+def test_a_node_of_pods_whose_labels_nobody_knows_takes_all_that_cannot_mean_them(case: str) -> None:
+    wanted, expected = UNKNOWN[case]
+    unknown = ((PodTable("team", LABELS_UNKNOWN), 1),)
+    nodes = nodes_of(node("a", rest={"pods": unknown}), node("b"))
+    assert fit(wanted, nodes).per_node[:2].tolist() == expected
+    nodes.upsert(columns_of([node("a")]), 0)
+    assert fit(wanted, nodes).per_node[:2].tolist() == [4, 4]
 
 
 def test_pods_that_go_leave_no_room_of_what_their_node_does_not_offer() -> None:

@@ -22,7 +22,9 @@ from spillway.kubernetes.objects import (
     AnnotatedMeta,
     AnyObject,
 )
+from spillway.kubernetes.pod_terms import LABELS_UNKNOWN
 from spillway.model import (
+    HOSTNAME_LABEL,
     NO_GENERATION,
     NODE_LENT,
     NODE_OWNED,
@@ -111,21 +113,68 @@ def test_a_pod_that_cannot_be_read_closes_its_node(state: ClusterState, objects:
     assert not only_row(state.take_changes()).unschedulable
 
 
-def test_a_node_whose_pods_say_more_of_themselves_than_a_record_holds_is_closed(
+MANY_LABELS = {f"{index:040}": f"{index:040}" for index in range(8_000)}
+
+
+def anti_affinity(**terms: Any) -> Any:
+    """Terms with so many labels that no record holds them, by their topology keys."""
+    required = [
+        {"topologyKey": key, "labelSelector": {"matchLabels": MANY_LABELS}, **more} for key, more in terms.items()
+    ]
+    return {"affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}}}
+
+
+def test_a_pod_that_says_more_of_itself_than_a_record_holds_is_one_whose_labels_nobody_knows(
     state: ClusterState, objects: Any
 ) -> None:
-    """API servers bound neither labels nor resources nor pods: no pod's user may silence its cluster."""
+    """Neither its node nor its cluster is closed: an API server bounds neither labels nor terms of any user's pod."""
     state.upserted(NODES, objects.node("n1"))
     state.upserted(PODS, objects.pod("p", node="n1"))
     few = only_row(state.take_changes())
-    for number in range(4):
-        labels = {f"{number}-{index:040}": f"{index:040}" for index in range(2_000)}
-        state.upserted(PODS, objects.pod(f"many-{number}", node="n1", labels=labels))
+    for number in range(2):
+        more = {"ports": [number + 1], "namespace": "team", "labels": {**MANY_LABELS, "number": str(number)}}
+        state.upserted(PODS, objects.pod(f"many-{number}", node="n1", **more))
     row = only_row(state.take_changes())
-    assert (row.unschedulable, row.requested, row.allocatable, row.pods) == (True, {}, {}, ())
-    for number in range(4):
+    assert (row.unschedulable, row.allocatable) == (False, few.allocatable)
+    assert (row.requested, len(row.ports)) == ({"cpu": 1500, "pods": 3}, 2)
+    assert row.pods == (*few.pods, (PodTable("team", LABELS_UNKNOWN), 2))
+    for number in range(2):
         state.removed(PODS, objects.pod(f"many-{number}", node="n1"))
     assert only_row(state.take_changes()) == few
+
+
+def test_pods_with_the_same_many_labels_are_told_as_they_are(state: ClusterState, objects: Any) -> None:
+    state.upserted(NODES, objects.node("n1"))
+    labels = dict(list(MANY_LABELS.items())[:4_000])
+    for number in range(3):
+        state.upserted(PODS, objects.pod(f"p{number}", node="n1", labels=labels))
+    ((table, count),) = state.row("n1").pods
+    assert (len(table.labels) > 4_000, count) == (True, 3)
+
+
+def test_a_pod_with_more_terms_than_a_record_holds_keeps_away_whomever_they_may_mean(
+    state: ClusterState, objects: Any
+) -> None:
+    """Over what its node has a label of alone: nobody is kept away over anything else."""
+    state.upserted(NODES, objects.node("n1", labels={"zone": "z1"}))
+    terms: Any = {"zone": {"namespaceSelector": {}}, "rack": {}, HOSTNAME_LABEL: {}}
+    state.upserted(PODS, objects.pod("p", node="n1", spec=anti_affinity(**terms)))
+    ((table, _),) = state.row("n1").pods
+    everyone = PodSelector(())
+    assert set(table.apart) == {PodTerm(everyone), PodTerm(everyone, False, "zone", (), everyone)}
+
+
+def test_no_pod_says_that_its_labels_are_not_known(state: ClusterState, objects: Any) -> None:
+    state.upserted(NODES, objects.node("n1"))
+    state.upserted(PODS, objects.pod("p", node="n1", labels=dict(LABELS_UNKNOWN)))
+    assert not set(LABELS_UNKNOWN) & set(state.row("n1").pods[0][0].labels)
+
+
+def test_a_node_whose_pods_take_more_ports_than_a_record_holds_is_closed(state: ClusterState, objects: Any) -> None:
+    state.upserted(NODES, objects.node("n1"))
+    state.upserted(PODS, objects.pod("p", node="n1", ports=range(1, 22_000)))
+    row = state.row("n1")
+    assert (row.unschedulable, row.requested, row.allocatable, row.pods) == (True, {}, {}, ())
 
 
 def test_a_group_has_a_key_whatever_its_controller_is_called(state: ClusterState, objects: Any) -> None:

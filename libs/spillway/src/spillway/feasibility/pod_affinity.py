@@ -33,7 +33,22 @@ def filter_by_other_pods(shape: Shape, nodes: ClusterNodes, verdict: Verdict) ->
         verdict.out(barred, f"anti-affinity{over(term.key)}")
     for key, barred in _barred_by_existing(shape, nodes):
         verdict.out(barred, f"anti-affinity of pods that run{over(key)}")
+    if unknown := _unknown_to(shape, nodes):
+        verdict.out(nodes.pods.counts(unknown, len(nodes.block)) > 0, "pods with more labels than are known")
     return groups
+
+
+def _unknown_to(shape: Shape, nodes: ClusterNodes) -> list[int]:
+    """The tables of pods that the shape may mean, and whose labels are not known."""
+    if not nodes.pods.unknown:
+        return []
+    namespaces = {shape.namespace} if shape.spread else set()
+    for term in (*shape.apart, *shape.near):
+        found = namespaces_of(term, shape.namespace, nodes)
+        if found is None:
+            return nodes.pods.unknown
+        namespaces.update(found)
+    return [index for index in nodes.pods.unknown if nodes.pods.tables[index].namespace in namespaces]
 
 
 def own_ceilings(shape: Shape, nodes: ClusterNodes) -> Iterator[tuple[str, Ceiling]]:

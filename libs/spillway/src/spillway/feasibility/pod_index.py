@@ -7,6 +7,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from spillway.kubernetes.pod_terms import LABELS_UNKNOWN
 from spillway.model import Int64s, PodTable, PodTerm
 
 CHUNKS_MAX = 64
@@ -39,6 +40,7 @@ class PodIndex:
         self.tables: list[PodTable] = []
         self._repelling: dict[str, Bearers] = {}
         """By namespace that a term may mean."""
+        self._unknown: list[int] = []
         self._ids: dict[PodTable, int] = {}
         self._by_namespace: dict[str, list[int]] = {}
         self._stamp_of_row: Int64s = _NONE
@@ -79,6 +81,13 @@ class PodIndex:
         else:
             ids = (index for namespace in namespaces for index in self._by_namespace.get(namespace, ()))
         return [index for index in ids if matches(self.tables[index])]
+
+    @property
+    def unknown(self) -> list[int]:
+        """The tables of pods whose labels nobody knows, as matching has them."""
+        if self._unknown:
+            self.entries()
+        return self._unknown
 
     @property
     def namespaces(self) -> Iterable[str]:
@@ -147,6 +156,8 @@ class PodIndex:
             known = self._ids[table] = len(self.tables)
             self.tables.append(table)
             self._by_namespace.setdefault(table.namespace, []).append(known)
+            if table.labels == LABELS_UNKNOWN:
+                self._unknown.append(known)
             for term in table.apart:
                 for namespace in _named(term, table.namespace):
                     bearers = self._repelling.setdefault(namespace, {})
@@ -171,7 +182,7 @@ class PodIndex:
         if len(self.tables) < max(TABLES_MIN, 2 * len(used)):
             return entries
         kept = [self.tables[index] for index in used.tolist()]
-        self.tables, self._repelling, self._ids, self._by_namespace = [], {}, {}, {}
+        self.tables, self._repelling, self._ids, self._by_namespace, self._unknown = [], {}, {}, {}, []
         for table in kept:
             self._id(table)
         return entries._replace(tables=np.searchsorted(used, entries.tables))

@@ -13,6 +13,9 @@ from spillway.model import PodSelector, PodTerm, Requirement
 UNREAD: Final = Raw(b"null")
 """Of fields that are kept as they came, since they are read of the few pods alone that wait."""
 
+LABELS_UNKNOWN: Final = (("spillway.io/labels-unknown", ""),)
+"""The labels of pods that say more of themselves than a record holds. Of none else: it is not read of any pod."""
+
 
 class Expression(Struct, frozen=True, gc=False):
     key: str

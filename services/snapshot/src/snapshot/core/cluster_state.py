@@ -193,14 +193,15 @@ class ClusterState:
     def row(self, name: str) -> NodeRow:
         """A node with a pod whose requests cannot be read is closed and offers nothing: nobody knows what is free.
 
-        So is one whose pods say more of themselves than a record holds. Closed alone would not do: some pods tolerate
-        that. A lent one is asked what it would have back: what a pool's pods hold there is none of its owner's. Of a
-        namespace whose terms are too many no pod's terms are told, and nodes of such pods are closed too.
+        So is one whose pods take more ports, or have more terms, than is said. Closed alone would not do: some pods
+        tolerate that. A lent one is asked what it would have back: what a pool's pods hold there is none of its
+        owner's. Of a namespace whose terms are too many no pod's terms are told, and nodes of such pods are closed too.
         """
         node, found = self.nodes.nodes[name], self.pods.loads.get(name, NO_LOAD)
         load = NO_LOAD if found.too_long else found
-        tables = _without_terms(load.tables, self.pods.repelling.over)
-        closed = found.unreadable > 0 or found.too_long or tables is not load.tables
+        told = load.told(dict(node.labels))
+        tables = _without_terms(told, self.pods.repelling.over)
+        closed = found.unreadable > 0 or found.too_long or tables is not told
         state = node_state(node.taints)
         requested = load.held({*ALWAYS_SAID, *dict(node.allocatable)}, of_owner=state != NODE_OWNED)
         return NodeRow(

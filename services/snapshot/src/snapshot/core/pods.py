@@ -1,7 +1,7 @@
 """The pods of a cluster: what each holds on its node, whose it is, and why it waits. Sums, never the objects."""
 
 import sys
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -11,10 +11,10 @@ from snapshot.core.repelling import TERMS_OF_NODE_MAX, Repelling, weight_of
 from snapshot.core.waiting_shape import waiting_shape
 from snapshot.core.workloads import OwnerKey
 from spillway.kubernetes import objects
-from spillway.kubernetes.pod_terms import apart_terms, count_of_terms
+from spillway.kubernetes.pod_terms import LABELS_UNKNOWN, apart_terms, count_of_terms
 from spillway.kubernetes.term_bounds import TERMS_MAX, repels_too_much
 from spillway.lending_marks import POD_NAMESPACE_PREFIX, digest
-from spillway.model import HostPort, PodTable, PodTerm, Shape
+from spillway.model import HOSTNAME_LABEL, HostPort, PodSelector, PodTable, PodTerm, Shape
 
 TEMPLATE_HASH_LABELS = ("pod-template-hash", "controller-revision-hash")
 """Of a ReplicaSet's pods, and of a StatefulSet's; those of a Job have neither."""
@@ -26,6 +26,7 @@ NAME_CHARACTERS_MAX = 253
 NODE_CHARACTERS_MAX = 512 * 1024
 """Of all labels, terms and ports of one node's pods, roughly. A record takes 2 MiB; they have no bound."""
 _PORT_CHARACTERS = 24
+_ALL = PodSelector(())
 
 
 class Owner(NamedTuple):
@@ -47,7 +48,7 @@ class PodFacts(NamedTuple):
     requests: what it holds of its node; empty while it holds nothing. unreadable: its requests could not be read, or
     its required anti-affinity says too much.
     counts: bound, neither terminating nor finished. waiting: what the scheduler said when it could not place it.
-    shape: what one asks for that waits, where that can be read. characters: of what its node's row says of it.
+    shape: what one asks for that waits, where that can be read. characters: of its table.
     """
 
     node: str
@@ -71,6 +72,7 @@ class Load:
     requested: dict[str, int] = field(default_factory=dict)
     by_pools: dict[str, int] = field(default_factory=dict)
     tables: dict[PodTable, int] = field(default_factory=dict)
+    sizes: dict[PodTable, int] = field(default_factory=dict)
     ports: dict[HostPort, int] = field(default_factory=dict)
     unreadable: int = 0
     characters: int = 0
@@ -78,8 +80,25 @@ class Load:
 
     @property
     def too_long(self) -> bool:
-        """For a record, or for those who compare its pods' terms: nothing of it is told then."""
-        return self.characters > NODE_CHARACTERS_MAX or self.terms > TERMS_OF_NODE_MAX
+        """More ports than a record takes, or more terms than others compare: nothing of it is told then."""
+        return self._room < 0 or self.terms > TERMS_OF_NODE_MAX
+
+    @property
+    def _room(self) -> int:
+        return NODE_CHARACTERS_MAX - _PORT_CHARACTERS * len(self.ports)
+
+    def told(self, keys: Container[str]) -> dict[PodTable, int]:
+        """Its tables. Where they are too long, those with more than their share stand for pods that are not known.
+
+        keys: of the node's labels. One pod of any user would close the node otherwise.
+        """
+        if self.characters <= self._room or sum(self.sizes.values()) <= self._room:
+            return self.tables
+        share = self._room // len(self.tables)
+        told: dict[PodTable, int] = {}
+        for table, count in self.tables.items():
+            _count(told, table if self.sizes[table] <= share else _unknown(table, keys), count)
+        return told
 
     def held(self, names: Iterable[str], of_owner: bool) -> dict[str, int]:
         """What is requested of these resources; of_owner: by all but pools' pods. None is looked at beside them."""
@@ -102,7 +121,7 @@ class Pods:
         self.dirty_owners: set[OwnerKey] = set()
         self.dirty_waiting: set[Owner] = set()
         self.repelling = Repelling()
-        self._ignored = frozenset(ignored_labels)
+        self._ignored = frozenset((*ignored_labels, *dict(LABELS_UNKNOWN)))
         self._reason_characters_max = reason_characters_max
         self._pods: dict[str, PodFacts] = {}
         self._tables: Interned[PodTable] = Interned()
@@ -183,6 +202,10 @@ class Pods:
         self.repelling.count(pod.node, pod.table, sign)
         if pod.table.apart and load.tables.get(pod.table, 0) == (1 if sign > 0 else 0):
             load.terms += sign * sum(map(weight_of, pod.table.apart))
+        if pod.table in load.tables:
+            load.sizes[pod.table] = pod.characters
+        else:
+            load.sizes.pop(pod.table, None)
         load.unreadable += sign if pod.unreadable else 0
         load.characters += sign * pod.characters
         if not load.tables:
@@ -215,7 +238,7 @@ class Pods:
             counts=holds and not terminating,
             unreadable=unreadable or apart is None,
             waiting="" if node or finished or terminating else self._waiting(pod.status),
-            characters=_characters(table) + _PORT_CHARACTERS * len(ports) if holds else 0,
+            characters=_characters(table) if holds else 0,
         )
 
     def _waiting(self, status: objects.PodStatus) -> str:
@@ -256,6 +279,17 @@ def _short(name: str) -> str:
 def _characters(table: PodTable) -> int:
     labels = sum(len(key) + len(value) for key, value in table.labels)
     return labels + (len(repr(table.apart)) if table.apart else 0)
+
+
+def _unknown(table: PodTable, keys: Container[str]) -> PodTable:
+    """Keeps away whomever a pod with these labels and terms may, and more; over what its node has no key of, none."""
+    terms = ((term.key, bool(term.namespaces) or term.namespace_selector is not None) for term in table.apart)
+    apart = (
+        PodTerm(_ALL, topology_key=key, namespace_selector=_ALL if everywhere else None)
+        for key, everywhere in sorted(set(terms))
+        if key == HOSTNAME_LABEL or key in keys
+    )
+    return table._replace(labels=LABELS_UNKNOWN, apart=tuple(apart))
 
 
 def _ports(spec: objects.PodSpec) -> Iterable[HostPort]:
