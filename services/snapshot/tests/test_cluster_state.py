@@ -117,10 +117,10 @@ MANY_LABELS = {f"{index:040}": f"{index:040}" for index in range(8_000)}
 
 
 def anti_affinity(**terms: Any) -> Any:
-    """Terms with so many labels that no record holds them, by their topology keys."""
-    required = [
-        {"topologyKey": key, "labelSelector": {"matchLabels": MANY_LABELS}, **more} for key, more in terms.items()
-    ]
+    """Terms with so many long values that no record holds them, by their topology keys."""
+    values = [f"v{number:062}" for number in range(3_000)]
+    selector = {"matchExpressions": [{"key": "app", "operator": "In", "values": values}]}
+    required = [{"topologyKey": key, "labelSelector": selector, **more} for key, more in terms.items()]
     return {"affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}}}
 
 
