@@ -31,7 +31,7 @@ class PodGate:
     kubeconfig: Path
 
     def make_namespaces(self) -> None:
-        """One for each level. That of `any` bears no label."""
+        """Creates one namespace for each level. The namespace of `any` has no label."""
         for level in LEVELS:
             labels = {} if level == ANY else {ENFORCE_LABEL: level}
             metadata = {"name": level, "labels": labels}

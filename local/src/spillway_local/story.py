@@ -32,8 +32,8 @@ PARTITIONS, LAG_OF_ONE, BROKER = 240, 10, "kafka"
 """Of the backlog: partitions, of which each has work for one replica; and the name of its broker."""
 
 CLOSED_FOR_MS = 2_000
-"""How long a silent cluster takes nothing before the story relies on it. What planners know of its age differs by how
-late each heard of it, and a heartbeat that was under way for longer makes the age smaller again."""
+"""How long a silent cluster must take nothing before the story relies on it. Planners hear of a cluster at different
+times, and a delayed heartbeat makes the known age smaller again."""
 
 Say = Callable[[str], None]
 
@@ -204,7 +204,8 @@ class Story:
         return len(clusters) >= len(FLEET) and all(cluster.state == "Ready" for cluster in clusters)
 
     def _own_2_takes_nothing(self) -> Callable[[], Awaitable[bool]]:
-        """Whether it has taken nothing for CLOSED_FOR_MS, by its age: a gap in its stream closes it for less."""
+        """Returns a check that holds once own-2 has been too old for CLOSED_FOR_MS. A gap in its stream closes it for
+        less."""
         closed_at_ms: list[int] = []
 
         async def closed_for_long() -> bool:

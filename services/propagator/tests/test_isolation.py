@@ -71,7 +71,7 @@ NAMING: dict[str, tuple[str, Callable[[str], dict[str, Any]]]] = {
 @pytest.mark.parametrize("name", ODD_NAMES)
 @on_fleet
 async def test_what_no_object_is_called_counts_as_missing_and_costs_nobody(fleet: Fleet, what: str, name: str) -> None:
-    """As an old record may name it; planners of today refuse it."""
+    """A name from an old record. The planner refuses it today."""
     kind, naming = NAMING[what]
     await fleet.declare(name="odd", manifest=pod_with(**naming(name)))
     await fleet.declare()

@@ -166,7 +166,7 @@ EVERYWHERE: dict[str, Any] = {"namespaceSelector": {}}
 
 
 def told(state: ClusterState, node: str) -> tuple[bool, int]:
-    """Whether a node is closed, and how many terms its row tells."""
+    """Returns whether the node is closed, and how many terms its row has."""
     row = next(row for row in state.whole().rows if row.name == node)
     assert row.unschedulable == (not row.allocatable)
     return row.unschedulable, sum(len(table.apart) for table, _ in row.pods)

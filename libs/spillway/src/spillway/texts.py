@@ -21,7 +21,7 @@ def cut(text: str, characters_max: int) -> str:
 
 
 def cut_bytes(text: str, bytes_max: int) -> str:
-    """The beginning of a text that others wrote: so many bytes of UTF-8 at the most, and whole characters."""
+    """Cuts a text that others wrote to so many bytes of UTF-8, at a character's end."""
     if 4 * len(text) <= bytes_max:
         return text
     return text[:bytes_max].encode(errors="replace")[:bytes_max].decode(errors="ignore")

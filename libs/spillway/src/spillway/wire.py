@@ -36,7 +36,7 @@ COLUMNS_ENTRIES_MAX = 500_000
 RECORD_ENTRIES_MAX = 200_000
 """Likewise in any other record."""
 BACKLOG_ENTRIES_MAX = 15_000
-"""Of a backlog, which anybody may publish: about as many partitions as hpa keeps of one workload."""
+"""Entries of a backlog, which anybody may publish: about as many partitions as hpa keeps of one workload."""
 _ENTRIES_MAX: dict[type, int] = {BacklogObserved: BACKLOG_ENTRIES_MAX}
 
 

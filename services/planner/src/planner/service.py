@@ -246,7 +246,7 @@ class Planner:
     # ── spillway.v1.Planner ─────────────────────────────────────────────────────────────────────────────────────
 
     def prepared(self, request: T) -> T:
-        """With what its manifests say, which is read once. For a server: of long ones beside the loop."""
+        """Returns the request with what its manifests declare. The server calls it in a thread for long manifests."""
         return cast(T, prepared(request, self._settings.batch_items_max))
 
     async def apply(self, request: api.ApplyRequest) -> api.PlacementReply:
@@ -446,7 +446,7 @@ class Planner:
 
 
 def _tell_of_step(step: RoundStep) -> None:
-    """For people, what no request asked for."""
+    """Logs and counts a step that no request asked for."""
     if not step.events:
         return
     workload, replicas = "/".join(step.key), dict(step.replicas)

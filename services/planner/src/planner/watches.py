@@ -19,7 +19,7 @@ Keys = set[tuple[str, str]]
 
 PARTITION_MAX: Final = 2**31 - 1
 OFFSET_MAX: Final = 2**63 - 1
-"""What Kafka has room for."""
+"""Offsets and partitions that Kafka can have."""
 
 
 class Watches:
@@ -109,7 +109,7 @@ def position_token(positions: Offsets) -> str:
 
 
 def read_position(token: str) -> Offsets:
-    """The positions in a text that position_token gave. INVALID_ARGUMENT for every other text."""
+    """Reads the positions in a text that position_token made. Raises INVALID_ARGUMENT for any other text."""
     names = {topic.name for topic in WATCHED}
     try:
         if len(token) > 16_384:

@@ -302,8 +302,8 @@ class ClusterWorker:
                 self._waiting.set(len(self._queue))
 
     def _met_a_bug(self, target: Target, error: Exception) -> None:
-        """An unexpected error costs this object alone: it is left as it is, which its status says, and tried again
-        after a pause. Raises the error when it is one that ends the process."""
+        """Limits an unexpected error to this object. The object stays as it is, its status says so, and it is tried
+        again after a pause. Raises an error that ends the process."""
         if ends_the_process(error):
             raise error
         memory, text = self._memories.get(target), f"{type(error).__name__}: {error}"
@@ -424,7 +424,7 @@ class ClusterWorker:
         self._reporter.note(target)
 
     def _shown_alone(self, target: Target) -> WorkloadObserved | None:
-        """As _shown. An unexpected error costs this object alone, of which nothing is said then."""
+        """Shows the object as `_shown` does. After an unexpected error nothing is said of this object."""
         try:
             return self._shown(target)
         except Exception as error:

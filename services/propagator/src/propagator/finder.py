@@ -29,7 +29,7 @@ from spillway.running.isolation import ends_the_process, note_failed
 
 Manifest = dict[str, Any]
 TEXT_CHARACTERS_MAX = 500
-"""Of an error, in an answer."""
+"""Characters of an error in an answer."""
 DEPENDENCIES = {"ConfigMap": CONFIG_MAPS, "Service": SERVICES}
 
 log = structlog.get_logger()
@@ -62,7 +62,7 @@ class Finder:
                 await self._publish(await self._answers_alone(asked))
 
     async def _answers_alone(self, asked: AdoptionAsked) -> list[WorkloadFound]:
-        """As _answers. An unexpected error costs this question alone, which is answered with it."""
+        """Answers as `_answers` does. An unexpected error is the answer to this question, and ends no other work."""
         try:
             return await self._answers(asked)
         except Exception as error:

@@ -204,10 +204,11 @@ class Member:
         )
 
     async def _exists(self, namespace: str, reference: Reference) -> bool:
-        """Not being allowed to know is this workload's trouble alone, and no sign that the cluster is lost.
+        """Whether the cluster has an object that a template names.
 
-        What may not be looked for is not known to be missing. What no object can be called is, and is not asked for:
-        such a request would go elsewhere, and old declarations name such things.
+        A missing right concerns this workload only and does not make the cluster lost; the object then counts as there.
+        A name that no object can have counts as missing without a request, because the request would go elsewhere. Old
+        declarations may contain such names.
         """
         if not is_object_name(reference.name):
             return False
@@ -304,7 +305,7 @@ class Member:
 
 
 def _with_workload(live: Live, manifest: Manifest | None, kind: str) -> Live:
-    """kind: that was asked for."""
+    """Puts what the answer says of the object into a Live. kind: the kind that was asked for."""
     if manifest is None:
         return replace(live, workload=None, spec=None, managed=(), replicas_managers=())
     return replace(

@@ -155,7 +155,7 @@ class Mirror:
         return frozenset(owners)
 
     def _note_label(self, target: Target) -> None:
-        """Only for names that fill a label: a shorter label is its workload's name."""
+        """Notes the label of a workload whose name fills a label. A shorter label is its workload's name."""
         if len(target.name) >= LABEL_VALUE_LENGTH_MAX:
             self._long_by_owner.setdefault(_owner_of(target), {})[target] = None
 
@@ -167,7 +167,8 @@ class Mirror:
                 del self._long_by_owner[owner]
 
     def _owned_by(self, owner: Owner) -> Target:
-        """Members write labels, as many as they like: a look-up costs the same however many workloads there are."""
+        """Finds the workload of a label. Tenants of a cluster write labels, so the look-up costs the same however many
+        workloads there are."""
         first = next(iter(self._long_by_owner.get(owner, ())), None)
         return first if first is not None else Target(self._cluster, owner.namespace, owner.label)
 

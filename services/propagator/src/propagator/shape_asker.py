@@ -133,7 +133,7 @@ class ShapeAsker:
                 await self._say(template, found, missing)
 
     async def _found(self, template: Template) -> tuple[Found, Missing | None]:
-        """An unexpected error costs this template alone: nothing is known of it, and it is asked about again."""
+        """Limits an unexpected error to this template. It counts as unknown, and is asked about again."""
         try:
             async with asyncio.TaskGroup() as group:
                 asked = group.create_task(self._ask(template))

@@ -1,4 +1,4 @@
-"""Converts a pool pod, whatever stands in it: one at which our conversion fails is refused, and costs nobody else."""
+"""Converts a pool pod. A pod at which the conversion fails is refused, and no other pod is affected."""
 
 from spillway.running.isolation import ends_the_process, note_failed
 from vk_bridge.core.loan import Manifest
@@ -6,11 +6,11 @@ from vk_bridge.core.pod_conversion import Converted, PoolSide, Refused, convert
 
 SERVICE = "vk-bridge"
 TEXT_CHARACTERS_MAX = 500
-"""Of an error, in the reason that people read in the pool."""
+"""Characters of an error in the reason that the pool reads."""
 
 
 def converted(pod: Manifest, node: str, side: PoolSide, *, traced: bool = True) -> Converted | Refused:
-    """As convert. traced: whether an unexpected error is logged with its trace."""
+    """Converts as `convert` does. traced: whether an unexpected error is logged with its trace."""
     try:
         return convert(pod, node, side)
     except Exception as error:

@@ -351,7 +351,8 @@ class OwnerWorker:
                 metrics.NODES_WAITING.labels(self.cluster).set(len(self._queue))
 
     async def _bring_about_alone(self, name: str) -> tuple[float | None, Reading | None]:
-        """As _bring_about. An unexpected error costs this node alone: it is read whole after a pause."""
+        """Works on a node as `_bring_about` does. After an unexpected error this node alone is read again after a
+        pause."""
         try:
             done = await self._bring_about(name)
         except Exception as error:

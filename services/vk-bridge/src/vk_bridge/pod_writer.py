@@ -45,7 +45,7 @@ from vk_bridge.settings import Settings
 NOT_LENDABLE, REFUSED, CONFIG_ERROR = "NotLendable", "RefusedByOwner", "CreateContainerConfigError"
 REFUSED_BY_NODE, PAUSE_MESSAGE = "RefusedByNode", "a real node has just refused a pod; tried again soon"
 TOLD_MAX = 1000
-"""So many pods are remembered of which an error was logged with its trace."""
+"""Pods and steps that are remembered because an error of theirs was logged with its trace."""
 GONE_MESSAGE = {"Gone": "its real pod was deleted in the cluster where it ran", "NodeGone": "its real node is gone"}
 
 log = structlog.get_logger()
@@ -66,7 +66,7 @@ class PodWriter:
         self._sent_away_at: dict[str, float] = {}
         """By node: when pods that cannot begin there were last deleted in the pool."""
         self._told: set[str] = set()
-        """By uid: pods at which an unexpected error was met, and logged with its trace."""
+        """Pods (by uid) and steps (by text) of which an unexpected error was logged with its trace."""
 
     async def carry_out_all(
         self, steps: Iterable[PodStep], reading: Reading, answers: Answers, carried_out: Callable[[PodStep], None]
@@ -145,7 +145,7 @@ class PodWriter:
             return FAILED
 
     def _first_of(self, pod: str) -> bool:
-        """Whether nothing has been told of it yet; it is told of now."""
+        """Whether this is the first error of a pod or step. It is remembered from now on."""
         if pod in self._told:
             return False
         if len(self._told) >= TOLD_MAX:

@@ -113,7 +113,7 @@ class Pools:
             await pool.api.close()
 
     async def _follow_until_an_error(self, pool: Pool) -> None:
-        """Whatever one pool answers costs no other one, nor the owners: it is listed anew after a pause."""
+        """Follows one pool. An unexpected error ends no other pool: this one is listed anew after a pause."""
         clock = asyncio.get_running_loop().time
         began_at = clock()
         try:

@@ -18,10 +18,11 @@ SAID_CHARACTERS_MAX: Final = 4_000
 """Of what a server says of itself, its reason and its message each. Any webhook may refuse in megabytes, and what is
 quoted of it goes into records, which have room for 2 MiB."""
 VERSION_CHARACTERS_MAX: Final = 1_000
-"""Of a resourceVersion, which is a number of 64 bits wherever we have seen one; it goes back to the server in a URL."""
+"""Characters of a resourceVersion. Every API server that we have seen uses a number of 64 bits. We send it back in a
+URL."""
 Version = Annotated[str, Meta(max_length=VERSION_CHARACTERS_MAX)]
 Token = Annotated[str, Meta(max_length=16_384)]
-"""Of the next page: Kubernetes' have a key of etcd in them. It goes back as versions do."""
+"""Characters of a continue token. Kubernetes puts a key of etcd into it. We send it back in a URL."""
 VALUE_BYTES: Final = 50
 Count = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 UNREADABLE: Final = (DecodeError, UnicodeDecodeError, RecursionError)
@@ -44,8 +45,8 @@ class Page(Struct, Generic[T], frozen=True, gc=False):
 
 
 class Counted(Struct, frozen=True, gc=False):
-    """An object of a page of which nothing is read. One more than may be there ends the reading: millions of empty ones
-    take hundreds of MiB before anybody has counted them."""
+    """An object that is counted and not read. Decoding ends at the first object beyond the bound, because millions of
+    empty objects take hundreds of MiB before anything counts them."""
 
     def __post_init__(self) -> None:
         _COUNT.one_more()
@@ -53,7 +54,7 @@ class Counted(Struct, frozen=True, gc=False):
 
 @dataclass(slots=True)
 class _Count:
-    """Of the page that is being read: reading one never suspends."""
+    """Counts the page that is being decoded. Decoding never suspends, so there is one such page at a time."""
 
     most: int = 0
     found: int = 0
@@ -125,14 +126,14 @@ def page_decoder(kind: Kind) -> json.Decoder[Page[Any]]:
 
 
 def count(body: bytes, most: int) -> Page[Counted]:
-    """A page whose objects are counted, and not read; one of UNREADABLE where there are more than `most`."""
+    """Counts the objects of a page without reading them. Raises one of UNREADABLE when there are more than `most`."""
     _COUNT.most, _COUNT.found = most, 0
     return COUNTED_PAGE.decode(body)
 
 
 def weight(text: bytes) -> int:
-    """About how many bytes it takes to keep what this JSON says: values, each but the first behind a comma, cost more
-    than their characters. Of a usual pod's fields it is half as much again, of its whole manifest half."""
+    """Estimates the bytes in memory of what this JSON holds: its text, and VALUE_BYTES for each comma, since a value
+    costs more than its characters. The fields of a usual pod get half as much again, a whole manifest half."""
     return len(text) + VALUE_BYTES * text.count(b",")
 
 
@@ -148,13 +149,13 @@ def read_status(body: bytes) -> Status:
 
 
 class BadLine(Exception):
-    """What a watch says is too long, or nothing."""
+    """A line of a watch is too long, or too many lines in a row are empty."""
 
 
 class Lines:
-    """Puts chunks together into lines, and holds no more than `limit` bytes of one that has not ended.
+    """Puts chunks together into lines, and holds at most `limit` bytes of a line that has not ended.
 
-    empty_max: lines in a row that say nothing: of them nobody hears, however many are read.
+    empty_max: empty lines in a row. An empty line is no change, so no reader would notice an endless run of them.
     """
 
     def __init__(self, limit: int, empty_max: int) -> None:

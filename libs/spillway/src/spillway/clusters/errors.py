@@ -63,7 +63,7 @@ class Expired(ClusterUnreachable):
 
 
 class TooMuch(ClusterUnreachable):
-    """A list beyond what is taken in of one: of objects, bytes or time; the detail names the bound."""
+    """A list is beyond the bound of objects, bytes or time. The detail names the bound."""
 
 
 class TooLarge(ClusterUnreachable):

@@ -1,7 +1,7 @@
-"""Lists of objects, within bounds of objects, bytes and time, and read in steps: no cluster's lists stop another's.
+"""Lists of objects, bounded in objects, bytes and time, and decoded in steps, so that no cluster holds up another one.
 
-Decoding JSON holds the interpreter, in a thread as well; so what is large is cut into its objects first, which is
-fast, and these are read some at a time.
+Decoding JSON holds the interpreter, in a thread as well. So a large page is first cut into its objects, which is fast,
+and the objects are then decoded some at a time.
 """
 
 import asyncio
@@ -19,15 +19,15 @@ from spillway.kubernetes.objects import Kind, Manifest
 
 STEP_BYTES: Final = 4 * 2**20
 WHOLE_STEP_BYTES: Final = 256 * 1024
-"""Of JSON that is read in one step: each takes about 10 ms, since a whole manifest costs ten times what the fields that
-we read do."""
+"""Bytes of JSON that are decoded in one step, of fields and of whole manifests. Each step takes about 10 ms: a whole
+manifest costs ten times what the fields that we read cost."""
 SMALLER: Final = 8
-"""A page that was too large is asked for with so many times fewer objects; of one under a quarter of what is taken in,
-the next has twice as many again."""
+"""After a page that was too large, the next one is asked for with so many times fewer objects. After a page of less
+than a quarter of the bound, the next one has twice as many."""
 
 
 class _Tally:
-    """What has come of one list; raises TooMuch, with the name of the bound."""
+    """Counts what one list has brought. Raises TooMuch, which names the bound."""
 
     def __init__(self, api: Requests, kind: Kind, *, whole: bool) -> None:
         self._api, self._kind = api, kind
@@ -41,7 +41,7 @@ class _Tally:
         self._began_at = asyncio.get_running_loop().time()
 
     def add(self, found: int, kept_bytes: int) -> None:
-        """A page without objects counts as one: there may be any number of them."""
+        """Adds a page. A page without objects counts as one object, since a server may send any number of them."""
         self._objects += max(1, found)
         self._bytes += kept_bytes
         settings, (name, bytes_max) = self._api.settings, self._bytes_max
@@ -60,15 +60,16 @@ class Lists(Requests):
     async def pages(
         self, kind: Kind, params: Mapping[str, str], namespace: str = ""
     ) -> tuple[tuple[Manifest, ...], str]:
-        """Every object whole, and the version that the list is as of; Expired when the server lost its place in it."""
+        """Returns every object as a whole manifest, and the resourceVersion of the list. Raises Expired when the server
+        has lost its place in the list."""
         pages = [page async for page in self.each_page(kind, params, namespace, whole=True)]
         return tuple(one for found, _ in pages for one in found), pages[-1][1]
 
     async def each_page(
         self, kind: Kind, params: Mapping[str, str], namespace: str = "", *, whole: bool = False
     ) -> AsyncGenerator[tuple[tuple[Any, ...], str], None]:
-        """One after the other; smaller ones once one is too large to be taken in. whole: manifests, else values of the
-        kind's type."""
+        """Yields pages one after the other, and asks for smaller ones once a page is too large. whole: as manifests;
+        else as values of the kind's type."""
         settings, tally = self.settings, _Tally(self, kind, whole=whole)
         query, limit = dict(params), settings.page_objects
         while True:
@@ -91,21 +92,21 @@ class Lists(Requests):
                 limit = min(settings.page_objects, 2 * limit)
 
     async def one_page(self, kind: Kind, body: bytes, *, whole: bool = False) -> tuple[Any, ...]:
-        """Of an answer that has no pages."""
+        """Returns the objects of an answer that has no pages."""
         tally = _Tally(self, kind, whole=whole)
         found, _, kept_bytes = await self._items(kind, body, self.settings.list_objects_max, whole=whole)
         tally.add(len(found), kept_bytes)
         return found
 
     def counted(self, kind: Kind, body: bytes, most: int) -> Page[answers.Counted]:
-        """A page of which nothing but the number of its objects is known; garbage where there are more than `most`."""
+        """Counts the objects of a page without reading them. More than `most` objects are garbage."""
         try:
             return answers.count(body, most)
         except answers.UNREADABLE as error:
             raise ClusterUnreachable(self.name, "garbage", f"a page of {kind.plural}: {error}") from error
 
     async def _items(self, kind: Kind, body: bytes, most: int, *, whole: bool) -> tuple[tuple[Any, ...], ListMeta, int]:
-        """The objects of a page, what is said of it, and about how many bytes it takes to keep them."""
+        """Returns the objects of a page, its metadata, and an estimate of the bytes that they take in memory."""
         step_bytes = WHOLE_STEP_BYTES if whole else STEP_BYTES
         if len(body) <= step_bytes:
             page = self.decoded(answers.page_decoder(kind), body)

@@ -134,7 +134,7 @@ class Requests:
         return self.decoded(answers.MANIFEST, body)
 
     def check_size(self, body: bytes | msgspec.Raw) -> None:
-        """Of one object, before it is read."""
+        """Checks the size of one object before it is decoded."""
         if memoryview(body).nbytes > self.settings.max_object_bytes:
             detail = f"an object of more than max_object_bytes ({self.settings.max_object_bytes})"
             raise ClusterUnreachable(self.name, "garbage", detail)

@@ -22,42 +22,45 @@ class ClusterApiSettings:
     page_objects: int = 500
     """Objects asked for in one page of a list."""
     large_page_objects: int = 3
-    """The fewest, where a page is longer than max_response_bytes: so many of max_object_bytes are no longer."""
+    """Fewest objects of a page when pages are longer than max_response_bytes. So many objects of max_object_bytes fit
+    into one answer."""
     page_slack_objects: int = 100
-    """A page may have so many more than were asked for; servers have none."""
+    """Objects that a page may have beyond the limit that was asked for. API servers send none."""
     list_objects_max: int = 500_000
-    """Of one list. Beyond any of these bounds the list fails, as one that cannot be read, and the cluster grows old."""
+    """Objects of one list. Beyond this bound, or one of the next three, the list fails as unreadable, and what is known
+    of the cluster ages."""
     list_bytes_max: int = 2 * 2**30
-    """Of the fields that are kept of one list's objects, as `answers.weight` has it: 6 to 12 KB of a pod."""
+    """Bytes of the fields that are kept of one list, as `answers.weight` estimates them. A pod takes 6 to 12 KB."""
     whole_list_bytes_max: int = 512 * 2**20
-    """The same of a list that is read as whole manifests: some 30 KB of a pod."""
+    """Bytes of one list that is read as whole manifests, by the same estimate. A pod takes some 30 KB."""
     list_seconds_max: float = 600.0
-    """For all pages of one list; servers forget where one stands after about five minutes."""
+    """Seconds for all pages of one list. API servers forget the place in a list after about five minutes."""
     too_much_pause_seconds: float = 60.0
-    """At least so long after a list that was beyond one of them: each costs as much as all other clusters' together."""
+    """Seconds until a list beyond one of these bounds is tried again. Such a list costs as much as those of all other
+    clusters."""
     read_attempts: int = 3
     """Times that a read is tried when the server answers 429 or 5xx; a write only for 429, which says: not done."""
     first_pause_seconds: float = 0.5
     """Pauses double from this one to the longest, each shortened by up to half at random."""
     longest_pause_seconds: float = 10.0
     max_empty_lines: int = 100
-    """In a row in a watch; servers send none."""
+    """Empty lines in a row of a watch. API servers send none."""
     watch_step_lines: int = 256
-    """After so many lines of a watch all else of the process has its turn, however fast more of them come."""
+    """Lines of a watch that are handled before other tasks of the process get the event loop."""
     max_response_bytes: int = 32 * 2**20
-    """Of one answer, such as a page of a list; 500 pods are some 4 to 10 MiB."""
+    """Bytes of one answer, such as a page of a list. 500 pods take 4 to 10 MiB."""
     max_refusal_bytes: int = 2 * 2**20
-    """Of an answer that says why there is none; it waits for no turn."""
+    """Bytes of a refusal. A refusal does not wait for a place among the large answers."""
     max_object_bytes: int = 10 * 2**20
-    """Of one object; in etcd it is at most 1.5 MiB, and JSON writes six bytes for some of its characters."""
+    """Bytes of one object. etcd stores at most 1.5 MiB, and JSON writes six bytes for some characters."""
     max_line_bytes: int = 11 * 2**20
-    """Of one event of a watch, which has one object in it."""
+    """Bytes of one event of a watch, which contains one object."""
     large_body_bytes: int = 2**20
-    """An answer is large from here on: it goes on being taken in once it has its turn, and waits for that."""
+    """Bytes from which an answer counts as large. It then waits for a place before the rest is received."""
     large_bodies_of_one_cluster: int = 2
-    """Turns at one time, to one cluster; the probe has its own."""
+    """Large answers of one cluster at a time. The probe has a place of its own."""
     large_bodies_at_once: int = 16
-    """Turns at one time, of all clusters of a process: with max_response_bytes, 512 MiB."""
+    """Large answers of all clusters of a process at a time. With max_response_bytes they take 512 MiB."""
     max_connections: int = 32
     """At one time, to one cluster, watches included; the probe has its own."""
     max_log_streams: int = 16

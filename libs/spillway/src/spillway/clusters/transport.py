@@ -91,7 +91,7 @@ class HttpTransport:
         await self._session.close()
 
     def _check_plain(self, answer: aiohttp.ClientResponse) -> None:
-        """We ask for `identity`; what says that it is compressed is neither unpacked nor read."""
+        """Refuses a compressed answer: we ask for `identity`, and nothing is unpacked."""
         encodings = [one.strip().lower() for one in answer.headers.getall("Content-Encoding", ())]
         if any(one not in ("", "identity") for one in encodings):
             detail = f"an answer in the encoding {', '.join(encodings)[:40]!r}, and identity was asked for"
@@ -127,7 +127,7 @@ class HttpTransport:
 
 
 _TURNS: Final = WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore]()
-"""Of each loop, which is to say of the process."""
+"""The places for large answers, by event loop. A process has one loop."""
 
 
 def _turns_of_all(most: int) -> asyncio.Semaphore:

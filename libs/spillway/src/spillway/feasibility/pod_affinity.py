@@ -39,7 +39,7 @@ def filter_by_other_pods(shape: Shape, nodes: ClusterNodes, verdict: Verdict) ->
 
 
 def _unknown_to(shape: Shape, nodes: ClusterNodes) -> list[int]:
-    """The tables of pods that the shape may mean, and whose labels are not known."""
+    """Returns the tables of pods whose labels are unknown and that the shape's terms may mean."""
     if not nodes.pods.unknown:
         return []
     namespaces = {shape.namespace} if shape.spread else set()

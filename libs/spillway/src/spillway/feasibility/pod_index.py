@@ -17,7 +17,7 @@ TABLES_MIN = 256
 ANY_NAMESPACE = ""
 
 Bearers = dict[tuple[str, PodTerm], list[int]]
-"""By term, and before it the namespace of who bears it: the tables of those that do."""
+"""Tables of the pods that have a term, by (namespace of the pod, term)."""
 
 _NONE = np.zeros(0, np.int64)
 
@@ -39,7 +39,7 @@ class PodIndex:
     def __init__(self) -> None:
         self.tables: list[PodTable] = []
         self._repelling: dict[str, Bearers] = {}
-        """By namespace that a term may mean."""
+        """Bearers of anti-affinity terms, by the namespace that a term may mean."""
         self._unknown: list[int] = []
         self._ids: dict[PodTable, int] = {}
         self._by_namespace: dict[str, list[int]] = {}
@@ -84,7 +84,7 @@ class PodIndex:
 
     @property
     def unknown(self) -> list[int]:
-        """The tables of pods whose labels nobody knows, as matching has them."""
+        """Tables of pods whose labels are unknown."""
         if self._unknown:
             self.entries()
         return self._unknown
@@ -103,8 +103,8 @@ class PodIndex:
         return namespace in self._repelling or ANY_NAMESPACE in self._repelling
 
     def terms_about(self, namespace: str) -> Iterator[tuple[str, PodTerm, Sequence[int]]]:
-        """Anti-affinity that may mean pods of this namespace, each term once: whose namespace it is of, and the tables
-        of pods that bear it.
+        """Returns each anti-affinity term that may mean pods of this namespace once, with the namespace and the tables
+        of the pods that have it.
         """
         if not self.repels(namespace):
             return

@@ -76,7 +76,8 @@ def _is_json(text: str) -> bool:
 
 
 def _parsed(text: str, budget: ValueBudget) -> Any:
-    """What it says. Its values are taken from the budget: of YAML while it is read, of JSON before each is walked."""
+    """Parses the text, and takes its values from the budget: of YAML while it is read, of JSON before each value is
+    visited."""
     size, is_json = len(text.encode()), _is_json(text)
     try:
         if is_json:
@@ -133,9 +134,11 @@ def said_bytes(value: object) -> int:
 
 
 def _check_extent(parsed: object, size: int, budget: ValueBudget | None) -> int:
-    """Its said_bytes. Refuses what is nested too deep, and YAML that is far larger when its aliases are followed.
+    """Returns said_bytes of the value. Refuses a value that is nested too deep, and YAML that becomes far larger when
+    its aliases are followed.
 
-    budget: that values are taken from which nobody has counted, keys included, but for the outermost one.
+    budget: values, keys included, are taken from it. The outermost value is not counted. None when they were counted
+    before.
     """
     said = 0
     for values, (value, depth) in enumerate(_walked(parsed), 1):

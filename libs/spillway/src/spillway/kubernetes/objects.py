@@ -264,7 +264,7 @@ class PersistentVolume(Struct, frozen=True, gc=False, rename="camel"):
 
 
 def is_object_name(text: object) -> bool:
-    """Whether an object can be called so. No step in the path of a request is such a name."""
+    """Whether an object can have this name. Such a name is safe as one step of a request's path."""
     return isinstance(text, str) and _OBJECT_NAME.fullmatch(text) is not None
 
 

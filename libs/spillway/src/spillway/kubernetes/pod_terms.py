@@ -14,7 +14,8 @@ UNREAD: Final = Raw(b"null")
 """Of fields that are kept as they came, since they are read of the few pods alone that wait."""
 
 LABELS_UNKNOWN: Final = (("spillway.io/labels-unknown", ""),)
-"""The labels of pods that say more of themselves than a record holds. Of none else: it is not read of any pod."""
+"""Stands for the labels of a pod that has more labels or terms than a record holds. This label is never read of a pod
+itself."""
 
 
 class Expression(Struct, frozen=True, gc=False):

@@ -1,11 +1,12 @@
-"""The number that a resourceVersion is. Pure."""
+"""Reads a Kubernetes resourceVersion as a number. Pure."""
 
 from typing import Final
 
 VERSION_DIGITS_MAX: Final = 20
-"""As many as a uint64 has; int() of thousands of digits raises."""
+"""Digits of a uint64. int() raises ValueError for thousands of digits."""
 
 
 def version_number(text: str) -> int | None:
-    """Versions of one resource rise; None: it is no number, which orders nothing. Any server may say anything here."""
+    """Returns the version as a number, or None when the text is none. Versions of one resource rise. The text may be
+    anything, since any server may send it."""
     return int(text) if text.isascii() and text.isdecimal() and len(text) <= VERSION_DIGITS_MAX else None

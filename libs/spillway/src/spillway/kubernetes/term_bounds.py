@@ -1,8 +1,8 @@
-"""How much a pod may say of nodes and of other pods, so that it is compared with a cluster in a moment.
+"""Bounds for what one pod says of nodes, of other pods and of resources.
 
-Kubernetes bounds only the size of an object: its scheduler looks at one pod at a time. Here each term is compared with
-all nodes of a cluster in one step. The planner refuses templates that say more; of pods of a cluster nobody asks us, so
-what such a one asks for is not known then.
+Kubernetes bounds the size of an object only, since its scheduler looks at one pod at a time. Here each term is compared
+with all nodes of a cluster in one step. The planner refuses a template beyond these bounds. Pods in a cluster cannot be
+refused; of a pod beyond the bounds the shape or the anti-affinity counts as unknown.
 """
 
 from collections.abc import Iterable, Iterator
@@ -13,43 +13,41 @@ from spillway.model import PodTerm, Requirement, Shape
 TERMS_MAX: Final = 100
 """Entries of each list: tolerations, spread constraints, terms of node affinity and of each kind of pod affinity."""
 LABELS_MAX: Final = 1_000
-"""Labels and expressions, in all lists together and in nodeSelector."""
+"""Labels and expressions in all lists together and in nodeSelector."""
 VALUES_MAX: Final = 10_000
-"""Values in all expressions, and namespaces and label keys of terms. So many, because a template may name each node
-that its pods may run on.
+"""Values in all expressions, with the namespaces and label keys of terms. A template may name each node that its pods
+may run on, so the bound is high.
 """
+RESOURCES_MAX: Final = 64
+"""Names of resources that a pod asks for. Each name is a column in an array of all shapes."""
 
 
 def asks_too_many_terms(shape: Shape) -> bool:
+    """Whether a shape is beyond TERMS_MAX, LABELS_MAX or VALUES_MAX."""
     lists = (shape.tolerations, shape.spread, shape.node_terms, shape.apart, shape.near)
     if any(len(entries) > TERMS_MAX for entries in lists):
         return True
-    terms = (*shape.apart, *shape.near)
-    requirements = [*_of_nodes(shape), *(entry for spread in shape.spread for entry in spread.selector.requirements)]
-    requirements += requirements_of(terms)
-    if len(requirements) + len(shape.node_selector) > LABELS_MAX:
-        return True
-    return sum(len(entry.values) for entry in requirements) + _names(terms) > VALUES_MAX
+    of_spread = (entry for spread in shape.spread for entry in spread.selector.requirements)
+    return _is_beyond((*_of_nodes(shape), *of_spread), (*shape.apart, *shape.near), len(shape.node_selector))
 
 
 def repels_too_much(terms: tuple[PodTerm, ...]) -> bool:
-    """terms: of one pod."""
-    if len(terms) > TERMS_MAX:
-        return True
-    requirements = list(requirements_of(terms))
-    values = sum(len(entry.values) for entry in requirements) + _names(terms)
-    return len(requirements) > LABELS_MAX or values > VALUES_MAX
+    """Whether the required anti-affinity of one pod is beyond the bounds."""
+    return len(terms) > TERMS_MAX or _is_beyond((), terms)
 
 
 def requirements_of(terms: Iterable[PodTerm]) -> Iterator[Requirement]:
+    """The requirements of the terms' label selectors and namespace selectors."""
     for term in terms:
         yield from term.selector.requirements
         if term.namespace_selector is not None:
             yield from term.namespace_selector.requirements
 
 
-def _names(terms: Iterable[PodTerm]) -> int:
-    return sum(len(term.namespaces) for term in terms)
+def _is_beyond(requirements: Iterable[Requirement], terms: tuple[PodTerm, ...], labels: int = 0) -> bool:
+    every = [*requirements, *requirements_of(terms)]
+    values = sum(len(entry.values) for entry in every) + sum(len(term.namespaces) for term in terms)
+    return len(every) + labels > LABELS_MAX or values > VALUES_MAX
 
 
 def _of_nodes(shape: Shape) -> Iterator[Requirement]:

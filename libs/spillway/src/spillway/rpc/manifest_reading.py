@@ -27,12 +27,12 @@ READ_AT_ONCE_CHARACTERS: Final = 16_384
 THREADS: Final = 2
 """So that one caller's long request leaves another's a thread. More would wait for the interpreter."""
 Prepare = Callable[[Any], Any]
-"""What a service makes of a request with long manifests, which was checked: the same request, with what they say. It is
-called in a thread, and raises nothing: whoever answers the request says what is wrong with it."""
+"""Turns a checked request with long manifests into one that carries what they declare. It is called in a thread and
+raises nothing; the service answers what is wrong with them."""
 
 
 def unprepared(request: Any) -> Any:
-    """For a service that makes nothing of it."""
+    """Returns the request as it is."""
     return request
 
 

@@ -1,4 +1,4 @@
-"""gRPC's reflection: lists our methods for known callers, each stream and each of its requests within their share."""
+"""Serves gRPC reflection to known callers. Each stream and each request of it counts in the caller's rate."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -14,20 +14,20 @@ from spillway.rpc.callers import Caller
 from spillway.rpc.refusals import bounded
 
 REQUESTS_MAX: Final = 200
-"""Of one stream. A client that describes all of a service asks for some twenty files and symbols."""
+"""Requests of one stream. A client that describes a whole service sends about twenty."""
 REQUEST_BYTES_MAX: Final = 4096
-"""Each is a name, which the answer repeats."""
+"""Bytes of one request. A request is a name, and the answer repeats it."""
 VERB: Final = "reflection"
 
 Admit = Callable[[Any], Caller]
-"""The caller of a stream's context, who may see methods. Raises RequestError for everybody else."""
+"""Returns the caller of a stream. Raises RequestError for a caller that may not see methods."""
 Share = Callable[[Caller, str, bool], AbstractContextManager[None]]
 """Shares.taken."""
 
 
 class Reflection(reflection.aio.ReflectionServicer):  # type: ignore[misc]
-    """take_call: a call of a caller's rate. Both it and taken raise RequestError for what is too much. seconds: that a
-    stream may last.
+    """take_call: counts one call in the caller's rate. take_call and taken raise RequestError when it is too much.
+    seconds: how long a stream may last.
     """
 
     def __init__(
@@ -40,7 +40,7 @@ class Reflection(reflection.aio.ReflectionServicer):  # type: ignore[misc]
         self._seconds = seconds
 
     async def ServerReflectionInfo(self, requests: Any, context: Any) -> AsyncIterator[Any]:  # noqa: N802 (gRPC's name)
-        """The answer to each request. A stream is a call of its caller, and so is each of its requests."""
+        """Answers each request. The stream counts as one call of its caller, and so does each request."""
         try:
             caller = self._admit(context)
             with self._taken(caller, VERB, False):
@@ -51,7 +51,7 @@ class Reflection(reflection.aio.ReflectionServicer):  # type: ignore[misc]
             await context.abort(grpc.StatusCode[error.code], bounded(error.text))
 
     async def _bounded(self, caller: Caller, requests: Any) -> AsyncIterator[Any]:
-        """The requests of a stream, each paid for. Raises RequestError for more than one may have."""
+        """Yields the requests of a stream, each counted as a call. Raises RequestError beyond a stream's bound."""
         loop = asyncio.get_running_loop()
         until, count = loop.time() + self._seconds, 0
         while True:

@@ -99,7 +99,8 @@ class RpcSettings:
 
 LOCAL_CALLER = Caller("local")
 STRANGER = Caller("", verbs=frozenset(), namespaces=frozenset())
-"""All of those together who have a certificate of client_ca and are no caller: they may see methods, and no more."""
+"""The one caller that stands for all clients with a certificate of client_ca that are no caller. They may see methods
+only."""
 CALLER: ContextVar[Caller] = ContextVar("caller", default=LOCAL_CALLER)
 """The caller of the request being answered, for an api that learns only later which namespace is meant."""
 
@@ -214,7 +215,7 @@ class Gate:
         self._take(caller, 1, 0)
 
     def take_call(self, caller: Caller) -> None:
-        """A call of its rate that is about no verb. Raises RESOURCE_EXHAUSTED."""
+        """Counts a call without a verb in the caller's rate. Raises RESOURCE_EXHAUSTED."""
         self._take(caller, 1, 0)
 
     def admit_items(self, caller: Caller, request: object) -> None:

@@ -68,10 +68,10 @@ class Shares:
 
     @asynccontextmanager
     async def computing(self, caller: Caller, verb: str) -> AsyncIterator[None]:
-        """While something is computed for the caller; waits for its share, first come, first served.
+        """Holds a place of the caller's share while an answer is computed. Callers wait first come, first served.
 
-        Each place is held for a turn of the loop at the least. What is computed in one piece would else give it back
-        before anybody else is looked at, and any number of such calls would follow each other.
+        A place is held for at least one iteration of the event loop. Else an answer that is computed in one piece would
+        free its place before any other task runs, and such calls would follow each other without end.
         """
         if verb not in COMPUTED:
             yield

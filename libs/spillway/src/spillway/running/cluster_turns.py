@@ -68,8 +68,8 @@ class Turn:
 
 class Worker(Protocol):
     async def run(self) -> None:
-        """Works until it is cancelled. What it raises ends this turn alone, unless it says that the process must end
-        (`isolation.ENDS_THE_PROCESS`)."""
+        """Works until it is cancelled. An exception ends this turn only, unless it is one of
+        `isolation.ENDS_THE_PROCESS`."""
         ...
 
     async def finish(self) -> None:
@@ -137,7 +137,7 @@ class ClusterTurns(Generic[W]):
             service, "cluster", settings.failed_first_seconds, settings.failed_longest_seconds
         )
         self._resting: dict[str, asyncio.TimerHandle] = {}
-        """Clusters whose work has met an unexpected error, until it begins anew."""
+        """Clusters that rest after an unexpected error, until they are claimed again."""
         self._read_epochs: dict[str, int] = {}
         """By cluster, the highest epoch that was read."""
         self._unsettled = asyncio.Event()
@@ -192,7 +192,7 @@ class ClusterTurns(Generic[W]):
             self._check(turn)
 
     def tell(self, cluster: str, word: Callable[[W], object]) -> None:
-        """Passes on to who works there, if anybody does, what was read. An unexpected error costs that turn alone."""
+        """Calls `word` with the worker of a cluster, if there is one. An unexpected error ends that turn only."""
         worker = self.workers.get(cluster)
         if worker is not None:
             turn, _ = self._turns[cluster]
@@ -203,7 +203,7 @@ class ClusterTurns(Generic[W]):
                 self._let_go(turn)
 
     def tell_all(self, word: Callable[[W], object]) -> None:
-        """As tell, to all that work."""
+        """Calls `word` with each worker, as `tell` does."""
         for cluster in tuple(self.workers):
             self.tell(cluster, word)
 
@@ -296,7 +296,7 @@ class ClusterTurns(Generic[W]):
             self._failed(turn, error)
 
     def _failed(self, turn: Turn, error: Exception) -> None:
-        """Work there begins anew after a pause. Raises the error when it is one that ends the process."""
+        """Claims the cluster again after a pause. Raises an error that ends the process."""
         cluster = turn.cluster
         seconds = self._failures.met(cluster, error, cluster=cluster, epoch=turn.epoch)
         if cluster not in self._resting:

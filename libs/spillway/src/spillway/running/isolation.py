@@ -1,7 +1,7 @@
-"""What an unexpected error costs: the cluster or object whose input met it, and not the process that all of them share.
+"""Limits an unexpected error to the cluster or object at which it was met.
 
-Where several instances share the clusters, an error that ends one of them ends the next one too, which meets the same
-input. So it costs what it was met at alone, which is left alone for longer and longer pauses (docs/adr/0033).
+Instances share the clusters. An error that ends one instance ends the next one too, since that meets the same input. So
+only the cluster or object is left alone, for pauses that grow (docs/adr/0033).
 """
 
 from typing import Final, Generic, TypeVar
@@ -23,19 +23,21 @@ ENDS_THE_PROCESS: Final = (
     OperatorError,
     MemoryError,
 )
-"""What says that nothing more can be done here, whichever cluster it was met at."""
+"""Errors that end the process, whichever cluster they were met at."""
 log = structlog.get_logger()
 
 
 def ends_the_process(error: BaseException) -> bool:
-    """Whether it is of ENDS_THE_PROCESS, or no Exception, as a cancellation is; of a group, whether one of them is."""
+    """Whether an error ends the process: one of ENDS_THE_PROCESS, a cancellation, or a group that contains such an
+    error."""
     if isinstance(error, BaseExceptionGroup):
         return any(map(ends_the_process, error.exceptions))
     return isinstance(error, ENDS_THE_PROCESS) or not isinstance(error, Exception)
 
 
 class Failures(Generic[T]):
-    """Of all things of one kind that one service works on. what: cluster, node …; pauses double up to the longest."""
+    """Counts failed tries of one service, by thing of one kind. what: the kind (cluster, node, …). Pauses double up to
+    the longest."""
 
     def __init__(self, service: str, what: str, first_seconds: float, longest_seconds: float) -> None:
         self._service = service
@@ -45,12 +47,12 @@ class Failures(Generic[T]):
         self._counts: dict[T, int] = {}
 
     def __contains__(self, thing: T) -> bool:
-        """Whether its last try failed."""
+        """Whether the last try of this thing failed."""
         return thing in self._counts
 
     def met(self, thing: T, error: BaseException, **about: object) -> float:
-        """Counts an error, tells of it (with its trace the first time in a row), and returns the seconds until the
-        next try. Raises the error again when it is one that ends the process."""
+        """Counts and logs an error, the first one in a row with its trace. Returns the seconds until the next try.
+        Raises an error that ends the process."""
         if ends_the_process(error):
             raise error
         count = self._counts.get(thing, 0)
@@ -59,12 +61,12 @@ class Failures(Generic[T]):
         return doubled_seconds(self._first_seconds, self._longest_seconds, count)
 
     def end(self, thing: T) -> None:
-        """A try succeeded, or there will be none."""
+        """Forgets the failures of a thing: a try succeeded, or there will be none."""
         self._counts.pop(thing, None)
 
 
 def note_failed(service: str, what: str, error: BaseException, *, traced: bool = True, **about: object) -> None:
-    """Counts one and tells of it. The caller has seen that it does not end the process."""
+    """Counts and logs one error. The caller has checked that it does not end the process."""
     metrics.WORK_FAILED.labels(service, what).inc()
     told = error if traced else None
     log.error(
@@ -73,7 +75,7 @@ def note_failed(service: str, what: str, error: BaseException, *, traced: bool =
 
 
 def _text(error: BaseException) -> str:
-    """Of a group, as a TaskGroup raises it: of its first one."""
+    """Describes an error; of an exception group, its first one."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     return f"{type(error).__name__}: {error}"

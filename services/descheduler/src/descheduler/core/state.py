@@ -237,7 +237,7 @@ class DeschedulerState:
 
 
 def _within_bounds(event: PodsUnschedulable | PodsScheduled) -> PodsUnschedulable | PodsScheduled:
-    """A log may hold shapes from before they were bounded: such pods wait, and what they ask for is not known."""
+    """Drops a shape beyond the bounds, which an older log may contain. The pods still count as waiting."""
     if isinstance(event, PodsUnschedulable) and event.shape is not None and asks_too_many_terms(event.shape):
         return replace(event, shape=None)
     return event

@@ -1,6 +1,6 @@
-"""Every declared policy, found by its workload, by its own name, and in the order of workloads. Pure.
+"""All declared policies, indexed by workload and by their own name, and sorted by workload. Pure.
 
-Whoever asks for one, or for a page, looks at that one and at that page alone, however many others there are.
+A look-up of one policy or of one page costs the same however many other policies there are.
 """
 
 from bisect import bisect_left, bisect_right, insort
@@ -9,11 +9,12 @@ from hpa.core.heard.heard import WorkloadKey
 from hpa.core.scaled import Refused, Scaled
 
 PolicyName = tuple[str, str]
-"""Namespace, the policy's own name; a policy of each kind may have it."""
+"""Namespace and the policy's own name. A policy of each kind may have that name."""
 
 
 class Policies:
-    """scaled, refused: by workload, which is in one of them at the most; only put and remove change them."""
+    """Two maps by workload. scaled: policies in force. refused: policies that are refused. A workload is in one of them
+    at most; only put and remove change them."""
 
     def __init__(self) -> None:
         self.scaled: dict[WorkloadKey, Scaled] = {}
@@ -23,11 +24,12 @@ class Policies:
         self._keys_by_name: dict[PolicyName, list[WorkloadKey]] = {}
 
     def get(self, key: WorkloadKey) -> Scaled | Refused | None:
-        """The policy of a workload."""
+        """Returns the policy of a workload, or None."""
         return self.scaled.get(key) or self.refused.get(key)
 
     def put(self, one: Scaled | Refused) -> None:
-        """In the place of its workload's policy so far. Call it also where another object was declared in one."""
+        """Puts a policy in the place of its workload's former one. To be called again when the policy of an entry is
+        another object."""
         key = one.key
         if self.get(key) is not one:
             self.remove(key)
@@ -41,17 +43,18 @@ class Policies:
         insort(self._keys, key)
 
     def remove(self, key: WorkloadKey) -> Scaled | Refused | None:
-        """What was there."""
+        """Removes and returns the policy of a workload, or returns None."""
         self._forget_name(key)
         return self.scaled.pop(key, None) or self.refused.pop(key, None)
 
     def named(self, namespace: str, policy: str, kind: str = "") -> list[Scaled | Refused]:
-        """Those of that name of their own. kind: empty means any."""
+        """Returns the policies with this name of their own. kind: empty for policies of any kind."""
         found = [self.get(key) for key in self._keys_by_name.get((namespace, policy), ())]
         return [one for one in found if one is not None and kind in ("", one.declared.kind)]
 
     def after(self, key: WorkloadKey | None, namespace: str = "") -> Scaled | Refused | None:
-        """The first behind a workload, which need not be there; None: the first of all. namespace: of it alone."""
+        """Returns the first policy after a workload, which need not exist; after None, the first of all. namespace:
+        only policies of this one."""
         begin = 0 if key is None else bisect_right(self._keys, key)
         if namespace:
             begin = max(begin, bisect_left(self._keys, (namespace, "")))

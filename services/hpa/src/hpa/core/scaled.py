@@ -56,7 +56,7 @@ class Scaled:
         return self.declared.namespace, self.declared.name
 
     def is_due_by(self, at_ms: int) -> bool:
-        """Whether the next decision is."""
+        """Whether the next decision is due."""
         return self.due is not None and self.due.at_ms <= at_ms
 
 

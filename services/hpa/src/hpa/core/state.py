@@ -223,8 +223,8 @@ class HpaState:
         return self.hear_while(heard, now_ms, never)[0]
 
     def hear_while(self, heard: Heard, now_ms: int, is_over: IsOver) -> tuple[list[Event], bool]:
-        """As hear, and whether it was taken in: else time was over while something is due before it, and it is to be
-        heard again."""
+        """Takes a record in as `hear` does. Returns whether it did: when time is over while a decision is due before
+        the record, the record must be given again."""
         events, is_heard = self._on_input(heard, now_ms, is_over) if heard.topic in INPUTS else ([], True)
         if is_heard:
             self.positions.stand_behind(heard)
@@ -240,7 +240,7 @@ class HpaState:
         return len(self.scaled[key].unseen) if key in self.scaled else 0
 
     def is_whole(self, key: WorkloadKey) -> bool:
-        """Nothing is left of a workload that take_turn and fire were to decide on."""
+        """Whether nothing is left of a workload that take_turn and fire were to decide on."""
         scaled = self.scaled.get(key)
         return scaled is None or not (scaled.unseen or scaled.is_due_by(self._told_ms))
 
@@ -304,7 +304,7 @@ class HpaState:
         return self._evaluate(scaled, self._told_ms if self._missed(at_ms, self._told_ms) else at_ms)
 
     def _make_rest(self, scaled: Scaled, is_over: IsOver) -> list[Event]:
-        """Of one workload, what take_turn and fire left, or as much of it as there is time for."""
+        """Decides what take_turn and fire left of one workload, as far as there is time."""
         events = self._see(scaled, ALL, is_over)[0] if scaled.unseen else []
         while not scaled.unseen and scaled.is_due_by(self._told_ms):
             events += self._evaluate_due(scaled)
@@ -383,7 +383,8 @@ class HpaState:
     # ── Deciding ────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _on_input(self, heard: Heard, now_ms: int, is_over: IsOver) -> tuple[list[Event], bool]:
-        """What is decided, and whether it was taken in: not where time is over while something is due before it."""
+        """Returns the decisions, and whether the record was taken in. It is not when time is over while a decision is
+        due before it."""
         key, at_ms, ahead_ms = heard.workload, heard.at_ms, 0
         scaled = self.scaled.get(key)
         if at_ms > now_ms + self.rules.future_max_ms:
@@ -460,7 +461,7 @@ class HpaState:
         self._unwritten[scaled.key] = None
 
     def _catch_up(self, scaled: Scaled, at_ms: int, now_ms: int, is_over: IsOver) -> tuple[list[Event], bool]:
-        """What was due before at_ms comes first, whenever the clock would have told it; and whether that is all."""
+        """Decides what was due before at_ms. Returns the decisions, and whether these were all."""
         events = self._make_rest(scaled, is_over)
         is_all = not (scaled.unseen or scaled.is_due_by(self._told_ms))
         while is_all and (due_ms := self._due_before(scaled, at_ms, now_ms)) is not None:

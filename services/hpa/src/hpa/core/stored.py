@@ -14,7 +14,7 @@ from hpa.core.sizing.composing import NOTHING_REMEMBERED, Due, Remembered
 from spillway.packed import UNPACKED_BYTES_MAX, NotPacked, pack, unpack
 
 STATE_BYTES_MAX: Final = 3 * 512 * 1024
-"""Of a state in a record of the log, which takes 2 MiB; what is kept of one workload is bounded far below it."""
+"""Bytes of a state in a record of the log, which takes 2 MiB. The bounds of one workload are far below."""
 STATE_TOO_LARGE: Final = "StateTooLarge"
 
 
@@ -67,9 +67,8 @@ def stored_bytes(stored: Stored) -> bytes:
 
 
 def fitting(stored: Stored) -> tuple[Stored, bytes]:
-    """What is written of it, and as which bytes: of what no record holds nothing that was heard, which is unknown then.
-
-    So whatever was reported of a workload ends no step: that what comes next is read on is worth more than it.
+    """Returns the state to write, and its bytes. A state that no record can hold loses all reported values, which are
+    unknown then. So nothing that is reported can keep the step, and what follows it, from being written.
     """
     data = _bytes_that_fit(stored)
     if data is None:

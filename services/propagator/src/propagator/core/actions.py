@@ -141,7 +141,7 @@ def above(found: LiveWorkload, part: Part) -> Hold:
 
 
 def bug_met(error: str) -> Hold:
-    """Of an object at which an error of our own was met: it is left as it is, and tried again."""
+    """The action for an object at which an error of our own was met: leave it as it is and try again."""
     return Hold(f"propagator met an error of its own at it: {error[:ERROR_CHARACTERS_MAX]}", lasting=True)
 
 

@@ -162,7 +162,7 @@ def workload_from_struct(found: Deployment | StatefulSet | Job) -> LiveWorkload:
 
 
 def workload_from_manifest(manifest: Mapping[str, Any], kind: str) -> LiveWorkload:
-    """From what a request was answered with. kind: that was asked for, whatever the answer says of itself."""
+    """Reads an object from an answer. kind: the kind that was asked for; the answer may name another one."""
     status = manifest.get("status") or {}
     given = (manifest.get("spec") or {}).get(KINDS[kind].replicas)
     replicas = 1 if given is None else int(given)
@@ -203,13 +203,13 @@ def ownership_of(manifest: Mapping[str, Any]) -> dict[str, str]:
 
 
 def managed_fields(manifest: Mapping[str, Any]) -> tuple[Mapping[str, Any], ...]:
-    """The object's own record of who owns which field; what is no entry says nothing."""
+    """Returns the entries of managedFields that can be read."""
     entries = manifest["metadata"].get("managedFields")
     return tuple(entry for entry in entries if isinstance(entry, dict)) if isinstance(entries, list) else ()
 
 
 def replicas_managers(manifest: Mapping[str, Any], kind: str) -> tuple[str, ...]:
-    """Who owns the number of replicas by that record, as "manager" or "manager (subresource)"."""
+    """Names the owners of the number of replicas by managedFields, as "manager" or "manager (subresource)"."""
     found = set()
     field = f"f:{KINDS[kind].replicas}"
     for entry in managed_fields(manifest):

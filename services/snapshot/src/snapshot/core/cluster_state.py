@@ -38,7 +38,8 @@ NOT_VITAL = (VOLUMES, VOLUME_CLAIMS)
 
 NO_LOAD = Load()
 ALWAYS_SAID = ("cpu", "memory", "ephemeral-storage", "pods")
-"""Of the resources that a node does not offer: a pod may name any, and each would be a column of all readers."""
+"""Resources that are said of a node even when it does not offer them. A pod may name any other resource, and each name
+would become a column of all readers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,11 +192,12 @@ class ClusterState:
         )
 
     def row(self, name: str) -> NodeRow:
-        """A node with a pod whose requests cannot be read is closed and offers nothing: nobody knows what is free.
+        """Returns the row of a node. The node is closed and offers nothing when its free resources or the terms of its
+        pods are unknown:
 
-        So is one whose pods take more ports, or have more terms, than is said. Closed alone would not do: some pods
-        tolerate that. A lent one is asked what it would have back: what a pool's pods hold there is none of its
-        owner's. Of a namespace whose terms are too many no pod's terms are told, and nodes of such pods are closed too.
+        a pod's requests cannot be read, its pods have more ports or terms than are said, or a namespace has so many
+        terms that none of them are said. The node then also offers nothing, since some pods tolerate a closed node. Of
+        a lent node the pods of pools do not count.
         """
         node, found = self.nodes.nodes[name], self.pods.loads.get(name, NO_LOAD)
         load = NO_LOAD if found.too_long else found
@@ -230,7 +232,7 @@ class ClusterState:
 
 
 def _without_terms(tables: dict[PodTable, int], namespaces: frozenset[str]) -> dict[PodTable, int]:
-    """Those of pods of these namespaces without their terms; the same where they have none."""
+    """Returns the tables without the terms of pods in these namespaces; the same dict when there are none."""
     if not namespaces or not any(table.apart and table.namespace in namespaces for table in tables):
         return tables
     told: dict[PodTable, int] = {}

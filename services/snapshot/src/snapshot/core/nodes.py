@@ -11,8 +11,8 @@ from spillway.troubles import NO_TROUBLE, Trouble, TroubleCode
 
 INT64_MAX = 2**63 - 1
 CHARACTERS_MAX = 128 * 1024
-"""Of all labels, taints and names of resources of one node, which has some hundred of them. What says more is closed:
-two such nodes in one block are still less than a record takes."""
+"""Characters of all labels, taints and resource names of one node, of which a node has some hundred. A node with more
+is closed. Two such nodes in one block still fit into a record."""
 
 
 class NodeFacts(NamedTuple):
@@ -106,7 +106,8 @@ class NodeTable:
 
 
 def read_node(node: objects.Node) -> NodeFacts:
-    """A node that says more of itself than CHARACTERS_MAX offers nothing, as one whose pods cannot be read."""
+    """Whether a node has more characters than CHARACTERS_MAX. Such a node offers nothing, like a node with pods that
+    cannot be read."""
     taints = tuple(Taint(*one) for one in sorted((one.key, one.value, one.effect) for one in node.spec.taints))
     if _characters(node) > CHARACTERS_MAX:
         return NodeFacts((), (), _of_lending(taints), unschedulable=True)

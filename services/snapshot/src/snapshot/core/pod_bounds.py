@@ -1,20 +1,19 @@
-"""How much a pod may hold so that it is read: more than any real one has, and no more than is read in a moment."""
+"""Bounds for the pods of a cluster that snapshot reads. No real pod comes near them."""
 
 from collections.abc import Sized
 
 from spillway.kubernetes import objects
+from spillway.kubernetes.term_bounds import RESOURCES_MAX
 
 CONTAINERS_MAX = 1_000
-"""Of all kinds together."""
-RESOURCES_MAX = 64
-"""Names of resources that a pod which waits asks for. As many may a template name (the planner's bounds)."""
+"""Containers and init containers of one pod, together."""
 
 
 def has_too_many_containers(spec: objects.PodSpec) -> bool:
-    """Then nothing is read of what they ask for."""
+    """Whether a pod has more containers than are read. What such a pod asks for counts as unknown."""
     return len(spec.containers) + len(spec.init_containers) > CONTAINERS_MAX
 
 
 def asks_for_too_much(amounts: Sized) -> bool:
-    """amounts: by name of resource. Of a pod that runs those alone are said that its node offers."""
+    """Whether a waiting pod asks for too many resources. amounts: by name of resource."""
     return len(amounts) > RESOURCES_MAX

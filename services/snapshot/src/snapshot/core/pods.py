@@ -24,7 +24,7 @@ Amounts = tuple[tuple[str, int], ...]
 NAME_CHARACTERS_MAX = 253
 """Of an object. An API server bounds neither kind nor name of an owner, which are the key of a record."""
 NODE_CHARACTERS_MAX = 512 * 1024
-"""Of all labels, terms and ports of one node's pods, roughly. A record takes 2 MiB; they have no bound."""
+"""Characters of all labels, terms and ports of one node's pods, roughly. A record takes 2 MiB."""
 _PORT_CHARACTERS = 24
 _ALL = PodSelector(())
 
@@ -80,7 +80,8 @@ class Load:
 
     @property
     def too_long(self) -> bool:
-        """More ports than a record takes, or more terms than others compare: nothing of it is told then."""
+        """Whether the node's pods have more ports than a record takes, or more terms than readers compare. Nothing of
+        them is said then."""
         return self._room < 0 or self.terms > TERMS_OF_NODE_MAX
 
     @property
@@ -88,9 +89,10 @@ class Load:
         return NODE_CHARACTERS_MAX - _PORT_CHARACTERS * len(self.ports)
 
     def told(self, keys: Container[str]) -> dict[PodTable, int]:
-        """Its tables. Where they are too long, those with more than their share stand for pods that are not known.
+        """Returns the tables of the node's pods. When they are too long, each table beyond its share stands for pods
+        with unknown labels. Else one pod of any tenant would close the node.
 
-        keys: of the node's labels. One pod of any user would close the node otherwise.
+        keys: label keys of the node.
         """
         if self.characters <= self._room or sum(self.sizes.values()) <= self._room:
             return self.tables
@@ -101,7 +103,7 @@ class Load:
         return told
 
     def held(self, names: Iterable[str], of_owner: bool) -> dict[str, int]:
-        """What is requested of these resources; of_owner: by all but pools' pods. None is looked at beside them."""
+        """Returns what pods request of these resources. of_owner: without the pods of pools."""
         held = ((name, self.requested.get(name, 0) - of_owner * self.by_pools.get(name, 0)) for name in names)
         return {name: amount for name, amount in held if amount}
 
@@ -155,7 +157,8 @@ class Pods:
             self.remove(uid)
 
     def settle(self) -> None:
-        """To be asked before what is said of nodes: of some it depends on the pods of others."""
+        """Looks again at which namespaces are beyond the bounds of terms. To be called before nodes are said, because a
+        node's row may depend on pods of other nodes."""
         self.dirty_nodes.update(self.repelling.settle())
 
     def _keep(self, found: PodFacts) -> PodFacts:
@@ -257,7 +260,7 @@ def requests_of(pod: objects.Pod) -> tuple[bool, Amounts]:
 
 
 def _apart(spec: objects.PodSpec) -> tuple[PodTerm, ...] | None:
-    """None where it is more than is said of one pod. They are counted before any is read."""
+    """Returns the required anti-affinity of a pod; None beyond the bounds. Terms are counted before they are read."""
     if count_of_terms(spec.affinity) > TERMS_MAX:
         return None
     terms = apart_terms(spec.affinity)
@@ -282,7 +285,8 @@ def _characters(table: PodTable) -> int:
 
 
 def _unknown(table: PodTable, keys: Container[str]) -> PodTable:
-    """Keeps away whomever a pod with these labels and terms may, and more; over what its node has no key of, none."""
+    """Returns a table for a pod with unknown labels. It keeps away every pod that the original terms may keep away,
+    over the topology keys that the node has a label of."""
     terms = ((term.key, bool(term.namespaces) or term.namespace_selector is not None) for term in table.apart)
     apart = (
         PodTerm(_ALL, topology_key=key, namespace_selector=_ALL if everywhere else None)

@@ -1,9 +1,9 @@
-"""Whose required anti-affinity is said of the pods that run, of all that a cluster's pods have.
+"""Bounds the required anti-affinity of bound pods that is said of a cluster.
 
-Whoever places pods compares each term that may mean a pod with it, at each look: so many that this takes a moment. A
-term that means pods of other namespaces costs all of them, one that means its own namespace costs that alone. Terms are
-counted once however many pods have them. What is beyond a bound depends on what is there now, and on no order of time:
-namespaces with the fewest terms come first, so that a tenant with many loses its own.
+The planner compares each term that may mean a pod with that pod, at each look. A term that means other namespaces costs
+all of them; a term that means its own namespace costs only that one. A term counts once, however many pods have it.
+Which namespaces are beyond a bound depends only on the present pods: namespaces with the fewest terms come first, so a
+tenant with many terms loses its own.
 """
 
 from collections.abc import Iterable
@@ -16,17 +16,21 @@ from spillway.model import PodTable, PodTerm
 Key = TypeVar("Key")
 
 TERMS_OF_NODE_MAX: Final = 1_000
-"""Of all kinds of pods of one node."""
+"""Terms of all pods of one node."""
 TERMS_OF_NAMESPACE_MAX: Final = 5_000
 TERMS_OF_CLUSTER_MAX: Final = 5_000
-"""Of those that mean pods of other namespaces than their own."""
+"""Terms of a cluster that mean pods of other namespaces than their own."""
 LONG: Final = 20
-"""Requirements, values and namespaces: a term counts once more for each so many that it has."""
+"""A term counts once more for each so many requirements, values and namespaces."""
 
 
 @dataclass(slots=True)
 class _Namespace:
-    """uses: of each pod's terms. pods: by node. wide: of all, what those count that mean other namespaces too."""
+    """Terms of one namespace.
+
+    uses: pods by their terms. terms: uses of each term. pods: pods with terms, by node. all: weight of all terms. wide:
+    weight of the terms that mean other namespaces too.
+    """
 
     uses: dict[tuple[PodTerm, ...], int] = field(default_factory=dict)
     terms: dict[PodTerm, int] = field(default_factory=dict)
@@ -36,7 +40,7 @@ class _Namespace:
 
 
 class Repelling:
-    """over: namespaces whose terms are not said; the nodes of their pods that have any are closed."""
+    """over: namespaces whose terms are not said. Nodes with pods of them that have terms are closed."""
 
     def __init__(self) -> None:
         self.over: frozenset[str] = frozenset()
@@ -45,7 +49,7 @@ class Repelling:
         self._changed = False
 
     def count(self, node: str, table: PodTable, sign: int) -> None:
-        """One pod more, or one less."""
+        """Counts one pod more, or one less."""
         if not table.apart:
             return
         found = self._namespaces.setdefault(table.namespace, _Namespace())
@@ -58,7 +62,7 @@ class Repelling:
             del self._namespaces[table.namespace]
 
     def settle(self) -> Iterable[str]:
-        """Looks who is beyond a bound now. Returns the nodes of which something else is said than before."""
+        """Looks again at which namespaces are beyond a bound. Returns the nodes whose rows change."""
         if not self._changed:
             return ()
         self._changed = False
@@ -91,7 +95,7 @@ def weight_of(term: PodTerm) -> int:
 
 
 def _add(counts: dict[Key, int], key: Key, by: int) -> int:
-    """What comes to zero is left out."""
+    """Adds to a count and returns it. A count of zero is removed."""
     found = counts.get(key, 0) + by
     if found:
         counts[key] = found

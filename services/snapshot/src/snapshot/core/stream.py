@@ -24,9 +24,10 @@ HASHES = 2**32
 
 
 BLOCKS_BESIDE_NODES_MAX = 64
-"""Blocks that a cluster may have for the bytes of its nodes, beside twice as many as their number asks for."""
+"""Blocks that a cluster may have because of the bytes of its nodes, beside twice as many as the number of nodes asks
+for."""
 AMOUNTS_MAX = 1_000_000
-"""Nodes of a record times the names of resources among them, whose amounts it has, zeros too: 200 names of 5,000."""
+"""Amounts in one record, zeros too: nodes times names of resources among them. 5,000 nodes may have 200 names."""
 
 
 class TooManyAmounts(Exception):
@@ -38,9 +39,8 @@ def hash_key(cluster: str, epoch: int) -> bytes:
 
 
 def hash_of(name: str, key: bytes) -> int:
-    """By which nodes are put into blocks. Readers take a node's block from the record that has it.
-
-    Unlike with CRC-32, whoever names nodes finds no two that are in one block whatever the number of blocks is.
+    """The number by which a node is put into a block. Readers take a node's block from the record. The hash has a key,
+    so nobody can name nodes that share a block whatever the number of blocks is.
     """
     return int.from_bytes(blake2s(name.encode(), digest_size=8, key=key).digest())
 
@@ -50,7 +50,8 @@ def blocks_max(nodes: int, nodes_max: int) -> int:
 
 
 def blocks_needed(hashes: Sequence[int], nodes_max: int) -> int:
-    """The least number of blocks of which none has more than nodes_max of these nodes; blocks_max where none is."""
+    """Returns the least number of blocks with at most nodes_max of these nodes each; blocks_max when there is no such
+    number below it."""
     most = blocks_max(len(hashes), nodes_max)
     for count in range(max(1, -(-len(hashes) // nodes_max)), most):
         sizes = [0] * count
@@ -115,7 +116,8 @@ class Stream:
 
     @property
     def may_split(self) -> bool:
-        """Whether the cluster may have more blocks. Else what does not fit is as if no record held it."""
+        """Whether the cluster may have more blocks. If not, what does not fit is handled like a row that no record can
+        hold."""
         return self.count < self._blocks_max()
 
     @property
@@ -201,9 +203,9 @@ class Stream:
         ]
 
     def full(self, index: int, now: float) -> CapacityReported | None:
-        """The whole block; None when it has become too heavy for a record, and there may be more blocks.
-
-        Raises TooManyAmounts. One that is too heavy where there may be no more is for the log to take or to refuse.
+        """Returns the whole block, or None when it is too heavy for a record and the cluster may have more blocks.
+        Raises TooManyAmounts. A block that is too heavy when there may be no more blocks is left for the log to take or
+        refuse.
         """
         block = self._blocks[index]
         rows = [block.rows[name] for name in sorted(block.rows)]
@@ -254,7 +256,8 @@ class Stream:
         return self._hash(name) % self.count
 
     def _packed(self, index: int, rows: Sequence[NodeRow]) -> bytes | None:
-        """None where these are too many amounts, and there may be more blocks."""
+        """Packs the rows of a whole block. Returns None when they have too many amounts and the cluster may have more
+        blocks."""
         if len(_pieces(rows)) == 1:
             return self._pack(columns_of(rows))
         if self.may_split:
@@ -303,7 +306,7 @@ def is_heartbeat(event: CapacityChanged) -> bool:
 
 
 def _pieces(rows: Sequence[NodeRow]) -> list[list[NodeRow]]:
-    """In their order, of at most AMOUNTS_MAX each or of one row; one empty piece of none."""
+    """Cuts the rows into pieces of at most AMOUNTS_MAX amounts, or of one row. No rows are one empty piece."""
     pieces: list[list[NodeRow]] = [[]]
     names: set[str] = set()
     for row in rows:

@@ -11,11 +11,11 @@ from spillway.model import Shape
 T = TypeVar("T")
 
 OF_NAMESPACE_MAX = 200
-"""Groups of one namespace that are not workloads of ours. A bare pod is one, and anybody may make many."""
+"""Groups of one namespace that are not workloads of ours. A bare pod is a group, and any tenant may create many."""
 OF_CLUSTER_MAX = 2_000
 OTHERS_REASON = "more controllers have pods that wait than are told apart"
 TIES_MAX = 16
-"""Of what is equally frequent one is chosen by its text; of more than this, the one that was first."""
+"""Entries up to which the smallest by text is chosen among equally frequent ones. Beyond it the first one is chosen."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,8 @@ class Group:
 
 @dataclass(slots=True)
 class _Members:
-    """namespace: whose bound the group counts for; empty for those that count for none. mixed: pods of any owners."""
+    """namespace: the namespace whose bound the group counts for; empty for none. mixed: whether its pods have different
+    owners."""
 
     workload: str
     namespace: str
@@ -43,10 +44,10 @@ class _Members:
 
 
 class WaitingGroups:
-    """By name: namespace/name of our workload, else kind/namespace/name of the controller.
+    """Groups of waiting pods, by name: namespace/name of our workload, else kind/namespace/name of the controller.
 
-    Beyond the bounds a pod is in the group Others of its namespace, then of the cluster, of which nobody knows what it
-    asks for: how many wait stays right, workloads of ours are never among them, and no room is looked for.
+    Beyond the bounds a pod is in the group Others of its namespace, then of the cluster. The shape of such a group is
+    unknown, so no room is looked for; its number of pods is right. A workload of ours is never in it.
     """
 
     def __init__(self, pods: Pods, workloads: WorkloadTable) -> None:
@@ -61,13 +62,12 @@ class WaitingGroups:
         self._names = 0
 
     def groups(self) -> dict[str, Group]:
-        """As of the last refresh."""
+        """Returns the groups as of the last refresh."""
         return dict(self._groups)
 
     def refresh(self, moved: Iterable[WorkloadKey]) -> None:
-        """Looks again at owners whose pods or whose workload may have changed, and at no others.
-
-        moved: workloads that may own other pods than before.
+        """Updates the groups of owners whose pods or workload may have changed. moved: workloads that may own other
+        pods than before.
         """
         owners = set(self._pods.dirty_waiting)
         self._pods.dirty_waiting.clear()
@@ -84,7 +84,7 @@ class WaitingGroups:
         self.changed = self.changed or bool(names)
 
     def _place(self, owner: Owner) -> set[str]:
-        """Returns the names of the groups that it was and is in."""
+        """Updates the group of one owner. Returns the names of its former and present group."""
         before = self._place_by_owner.pop(owner, None)
         names = set() if before is None else {before[0]}
         if before is not None:
@@ -124,7 +124,7 @@ class WaitingGroups:
             del self._names_by_namespace[members.namespace]
 
     def _group_of(self, owner: Owner) -> tuple[str, _Members]:
-        """Its name, and the group as it is while it has no members."""
+        """Returns the name of an owner's group, and the group without members."""
         key = self._workloads.workload_of(owner.key)
         if key is not None:
             return "/".join(key), _Members("/".join(key), "", mixed=False)
@@ -153,7 +153,7 @@ class WaitingGroups:
 
 
 def commonest(counts: Mapping[T, int]) -> T:
-    """The one that is there most often."""
+    """Returns the most frequent entry."""
     if len(counts) == 1:
         return next(iter(counts))
     most = max(counts.values())

@@ -15,7 +15,7 @@ from spillway.model import Shape
 
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 Entries = tuple[Raw, ...] | None
-"""As they came: they are counted before any is read, since reading 10,000 takes half a second."""
+"""Entries that are not decoded yet. They are counted first, since decoding 10,000 takes half a second."""
 
 
 class _NodeSelector(Struct, rename="camel"):
@@ -43,7 +43,7 @@ class _Lists(Struct, rename="camel"):
 
 
 def waiting_shape(pod: objects.Pod) -> Shape | None:
-    """None where it cannot be read, or says more than its readers compare with a cluster in a moment."""
+    """Returns the shape of a waiting pod; None when it cannot be read or is beyond the bounds."""
     if has_too_many_containers(pod.spec):
         return None
     said = msgspec.json.encode(pod.spec)

@@ -14,7 +14,8 @@ Workload = objects.Deployment | objects.StatefulSet | objects.Job
 WorkloadKey = tuple[str, str]
 """Namespace and name."""
 OwnerKey = tuple[str, str]
-"""Namespace and uid of what owns pods. Anybody may name an owner in another namespace; that owns nothing."""
+"""Namespace and uid of an object that owns pods. A pod may name an owner in another namespace; that object owns
+nothing."""
 
 
 class ObjectFacts(NamedTuple):
@@ -60,7 +61,7 @@ class WorkloadTable:
         return key in self._uid_by_key
 
     def owners(self, key: WorkloadKey) -> tuple[OwnerKey, ...]:
-        """What may own the workload's pods: itself and its ReplicaSets."""
+        """Yields the objects that may own the workload's pods: itself and its ReplicaSets."""
         namespace, uid = key[0], self._uid_by_key[key]
         return tuple((namespace, one) for one in (uid, *self._replicasets_by_deployment.get((namespace, uid), ())))
 

@@ -104,7 +104,8 @@ WHOLE: Final[Fields] = {**SPEC, "containers": CONTAINER, "initContainers": CONTA
 
 
 def misshapen(found: object, known: Fields, where: str = "") -> Iterator[str]:
-    """The paths of what is no object, nor a list of objects, where fields below it are known: nothing can read it."""
+    """Yields the paths of values that should be an object, or a list of objects, and are not. Such a pod cannot be
+    read."""
     if not isinstance(found, Mapping):
         yield where
         return

@@ -23,14 +23,14 @@ from spillway.model import NO_GENERATION, Generation
 from spillway.texts import cut_bytes
 
 TEXTS_MAX = 500_000
-"""Bytes of the names, sources and troubles of one workload's series: all of them are written with every state, in one
-record of the log."""
+"""Bytes of the names, sources and troubles of one workload's series. All of them are written into one record with every
+state."""
 BACKLOGS_MAX = 700_000
 """Bytes of all partitions of one workload's queues, likewise; some 13,000 of a topic with a short name."""
 PARTITION_BYTES = 48
 """Of the numbers of one partition, at the most, in a record."""
 SOURCE_MAX, TROUBLE_MAX = 253, 200
-"""Bytes of who reported, and of a trouble, that are kept."""
+"""Bytes that are kept of a source and of a trouble."""
 FAILURES_APART: Final = 0.75
 """Of a polling interval: so long after the failure that was counted last the next one counts."""
 
@@ -117,12 +117,12 @@ class Inputs:
     backlogs_from_ms: dict[BacklogKey, int] = field(default_factory=dict)
     ahead_ms: dict[str, int] = field(default_factory=dict)
     _summed: dict[LoadKey, Load] | None = field(default=None, init=False, compare=False, repr=False)
-    """The loads whose texts' bytes are kept; another dict's are summed anew when they are asked for."""
+    """The loads whose bytes of texts are kept. The bytes of another dict are summed when they are asked for."""
     _texts_bytes: int = field(default=0, init=False, compare=False, repr=False)
 
     @property
     def texts_bytes(self) -> int:
-        """Bytes of the texts of all series: texts_size of them, kept as they come and go."""
+        """Bytes of the texts of all series: a running sum of texts_size."""
         if self._summed is not self.loads or not self.loads:
             self._summed, self._texts_bytes = self.loads, texts_size(self.loads.items())
         return self._texts_bytes
@@ -311,12 +311,12 @@ def row_size(topic: str) -> int:
 
 
 def texts_size(loads: Iterable[tuple[LoadKey, Load]]) -> int:
-    """Bytes of names, sources and troubles."""
+    """Bytes of the names, sources and troubles of these loads."""
     return sum(len(text.encode()) for key, load in loads for text in (*key, load.source, load.trouble))
 
 
 def _source(event: LoadObserved | BacklogObserved) -> str:
-    """As much of who reported as is kept."""
+    """Returns as much of a source as is kept."""
     return cut_bytes(event.source, SOURCE_MAX)
 
 

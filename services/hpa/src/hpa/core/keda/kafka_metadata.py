@@ -24,7 +24,7 @@ LIMITATION_MAX: Final = 20_000
 """Characters."""
 BROKERS_MAX: Final = 100
 NAME_MAX: Final = 253
-"""Bytes of a group or a topic, both of which stand in reports and states; Kafka bounds a topic's at 249."""
+"""Bytes of a group or topic. Both appear in reports and states. Kafka bounds a topic at 249 bytes."""
 
 
 Range = tuple[int, int]

@@ -36,7 +36,7 @@ SELECTOR_REQUIRED: Final = "SelectorRequired"
 INVALID_SELECTOR: Final = "InvalidSelector"
 AMBIGUOUS_SELECTOR: Final = "AmbiguousSelector"
 MESSAGE_MAX: Final = 1024
-"""Bytes of a condition's message: it stands in every state, and may repeat what others wrote."""
+"""Bytes of a condition's message. It is written with every state, and may repeat text of other people."""
 
 
 class Condition(Struct, frozen=True, gc=False):

@@ -47,7 +47,7 @@ STABILIZATION_SECONDS_MAX: Final = 3600
 PERIOD_SECONDS_MAX: Final = 1800
 REPLICAS_MAX: Final = 100_000
 NAME_MAX: Final = 253
-"""Bytes of a name of a metric, an object, a container: it stands in reports, states and decisions."""
+"""Bytes of the name of a metric, an object or a container. It appears in reports, states and decisions."""
 PERCENT_MAX: Final = 2**31 - 1
 """Of a target, as Kubernetes' API bounds it."""
 
@@ -292,7 +292,7 @@ def _metric(spec: MetricSpec, where: str) -> Metric:
 
 
 def short(name: str, where: str) -> str:
-    """A name that is not too long to be kept. Raises RequestError."""
+    """Returns the name. Raises RequestError when it is too long."""
     if (length := len(name.encode())) > NAME_MAX:
         raise invalid(where, f"{length} bytes", f"at most {NAME_MAX}")
     return name

@@ -30,11 +30,11 @@ from spillway.api_scaling import (
 from spillway.texts import cut_bytes
 
 PAGE_SIZE_MAX: Final = 100
-"""Policies of a page: what each of them asks for is worked out for it."""
+"""Policies of a page. The metrics of each one are computed for it."""
 PAGE_BYTES_MAX: Final = 1024 * 1024
-"""Texts of a page, beyond which no other policy is put on it."""
+"""Bytes of the texts of a page. Beyond this bound no more policy is added."""
 TARGETS_MAX: Final = 1024
-"""Bytes of what is said of all metrics of a policy in one line."""
+"""Bytes of the line that shows all metrics of a policy."""
 CONDITION_TYPES: Final = {
     "able_to_scale": "AbleToScale",
     "scaling_active": "ScalingActive",
@@ -100,7 +100,7 @@ def policy_reply(
 
 
 def _targets(state: HpaState, scaled: Scaled) -> str:
-    """No more metrics are looked at than there is room for."""
+    """Shows metrics against their targets in one line, as many metrics as fit."""
     said, size = list[str](), 0
     for one in metrics(state, scaled):
         said.append(f"{one.metric}: {one.value or '<unknown>'}/{one.target}")
@@ -111,10 +111,11 @@ def _targets(state: HpaState, scaled: Scaled) -> str:
 
 
 class Page:
-    """Policies in the order of their workloads, one after the other, so that others are answered in between.
+    """A page of policies, in the order of their workloads. The caller adds one policy at a time, so that other requests
+    are answered in between.
 
-    It ends where as many are on it as were asked for, or as many bytes of texts as a page has; one policy is on it in
-    any case. Who declares or deletes some meanwhile changes none that were put on it.
+    The page ends at the number of policies that was asked for, or at the bound of its texts. It has at least one policy
+    if there is any. Declaring or deleting a policy meanwhile changes no policy that is on the page.
     """
 
     def __init__(self, state: HpaState, request: ListPoliciesRequest) -> None:
@@ -130,7 +131,7 @@ class Page:
         self._bytes = 0
 
     def add(self) -> bool:
-        """Puts the next policy on it; False: there is none, or no room."""
+        """Adds the next policy. Returns False when there is none, or no room."""
         one = self._next()
         if one is None or len(self._policies) >= self._size or self._bytes >= PAGE_BYTES_MAX:
             return False
@@ -153,7 +154,7 @@ class Page:
 
 
 def list_policies(state: HpaState, request: ListPoliciesRequest) -> ListPoliciesReply:
-    """A page at once."""
+    """Returns a whole page."""
     page = Page(state, request)
     while page.add():
         pass

@@ -25,7 +25,7 @@ Unasked = Callable[[ScalePolicyDeclared], tuple[str, ...]]
 
 
 class LeftBefore(Exception):
-    """Something is left of a workload that comes before its policy is declared anew, and may take long; key: of it."""
+    """A decision on a workload is due before its policy is declared anew, and may take long. key: the workload."""
 
     def __init__(self, key: WorkloadKey) -> None:
         super().__init__(key)
@@ -38,7 +38,8 @@ NOT_DECLARED: Final = "scaleTargetRef: no workload of that name is declared: it 
 def declare(
     state: HpaState, request: DeclarePolicyRequest, generation: Generation, now_ms: int, unasked: Unasked
 ) -> tuple[list[Written], PolicyReply]:
-    """The events, none where it was declared so before, and the answer. RequestError, LeftBefore: nothing changed."""
+    """Returns the events and the answer; no events when the same policy was declared before. Raises RequestError or
+    LeftBefore and changes nothing then."""
     text = canonical(read_object(request.manifest, "manifest"))
     as_followed = read_object(text.decode(), "manifest, as JSON")  # As whoever follows will read it.
     policy = read_attached(as_followed, state.rules.settings.downscale_stabilization_ms)

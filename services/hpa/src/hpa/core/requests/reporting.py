@@ -16,7 +16,7 @@ from spillway.events_scaling import BacklogObserved, LoadObserved
 ITEMS_MAX: Final = 5_000
 TEXT_MAX: Final = 1_000
 NAME_MAX: Final = 253
-"""Bytes, as Kubernetes bounds the name of an object; Kafka a topic's at 249."""
+"""Bytes. Kubernetes bounds an object's name at as many, Kafka a topic at 249."""
 OBJECT_MAX: Final = 63 + 1 + NAME_MAX
 """Kind/name."""
 
@@ -90,7 +90,7 @@ def _named(policy: Attached, report: Reported) -> Reported:
 
 
 def _lengths(report: Reported) -> Iterator[tuple[str, int, int]]:
-    """(field, its bytes, the most of them): what is kept is written with every state of the workload."""
+    """Yields (field, its bytes, the bound). The fields are written with every state of the workload."""
     yield "source", len(report.source.encode()), NAME_MAX
     yield "trouble", len(report.trouble.encode()), TEXT_MAX
     if isinstance(report, LoadObserved):

@@ -1,1 +1,1 @@
-"""What the planner does with no request: take-backs, tries, moves, returns, rollouts, headroom."""
+"""What the planner does without a request: takes back, tries again, moves, rolls out, tells headroom."""

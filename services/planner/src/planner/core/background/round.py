@@ -1,7 +1,7 @@
-"""What the planner does with no request, and in which order: the one place that says it.
+"""What the planner does without a request, and in which order.
 
-The leader, simulations and tests all ask for the steps of a round. Each step is decided on the state as the steps
-before have left it, so whoever asks applies the events of a step before asking for the next one.
+The leader and the test worlds ask for the steps of a round. A step is decided on the state that the steps before have
+left. So the caller applies the events of a step before it asks for the next step.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -24,7 +24,7 @@ from spillway.feasibility.cluster_view import WorkloadKey
 
 
 class StepKind(Enum):
-    """What a step is, in the order of a round; NEEDS comes twice."""
+    """The kinds of steps, in the order of a round. NEEDS comes twice."""
 
     MOVED_TO_OTHER_NAME = auto()
     """From a second name of an API server to the first."""
@@ -40,31 +40,28 @@ class StepKind(Enum):
     SETTLED = auto()
     LEFT = auto()
     API_SERVERS = auto()
-    """Which API server a cluster is, in its record."""
+    """The API server of a cluster is written into its record."""
     HEADROOM = auto()
 
 
 class Decided(Protocol):
-    """What a decision comes to."""
+    """The result of a decision."""
 
     @property
     def events(self) -> Sequence[Event | Tombstone]: ...
 
 
 Guard = Callable[[WorkloadKey, Callable[[], Decided]], Sequence[Event | Tombstone]]
-"""Takes a workload's decision and returns its events: where it meets a bug, none (docs/adr/0031)."""
+"""Runs a workload's decision and returns its events; no events when the decision meets a bug (docs/adr/0031)."""
 
 
 @dataclass(frozen=True, slots=True)
 class RoundStep:
-    """One step of a round: events to be applied and written together.
+    """One step of a round.
 
-    Attributes:
-        kind: what it is, for logs and counters.
-        events: in their order; empty when nothing changed.
-        key: the workload, where it is one's.
-        cause: why replicas moved, where they did.
-        replicas: by cluster, those that are taken back or wait for what is missing.
+    kind: for logs and counters. events: to be applied and written together; empty when nothing changed. key: the
+    workload, if the step is about one. cause: why replicas moved. replicas: by cluster, the replicas that are taken
+    back or that wait for a missing object.
     """
 
     kind: StepKind
@@ -76,29 +73,29 @@ class RoundStep:
 
 @dataclass(frozen=True, slots=True)
 class Moments:
-    """now: seconds of a clock that only grows. next: the moment of one more decision, with a generation of its own."""
+    """now: seconds of a steady clock. next: the moment of the next decision, with its own generation."""
 
     now: Callable[[], float]
     next: Callable[[], Moment]
 
 
 class Memory:
-    """What rounds remember of the rounds before; a leader begins with a new one."""
+    """What a round remembers of earlier rounds. A new leader begins with a new memory."""
 
     def __init__(self, pace: Pace) -> None:
-        """pace: of what is said of headroom."""
+        """pace: how often headroom is told."""
         self.homing = Homing()
         self.lent_homes = LentHomes()
         self.headrooms = Headrooms(pace)
 
 
 def unguarded(_: WorkloadKey, decide: Callable[[], Decided]) -> Sequence[Event | Tombstone]:
-    """The guard of tests and simulations: a bug ends them."""
+    """The guard of tests: a bug raises."""
     return decide().events
 
 
 def retry_workloads(state: PlannerState, keys: Iterable[WorkloadKey]) -> None:
-    """Something may be due for these that was not looked at for a while."""
+    """Marks workloads to be looked at again that were left alone for a while."""
     for key in filter(state.workloads.__contains__, keys):
         state.waiting.retry(key)
         state.rollouts.retry(key)
@@ -107,9 +104,10 @@ def retry_workloads(state: PlannerState, keys: Iterable[WorkloadKey]) -> None:
 def steps_of_round(
     state: PlannerState, memory: Memory, moments: Moments, guard: Guard = unguarded, undecided: bool = False
 ) -> Iterator[RoundStep]:
-    """All that follows from the fleet and from time.
+    """Yields the steps of one round.
 
-    undecided: requests wait for binds, so what else waits may have to wait for them (`aftermath.next_waiting`).
+    undecided: whether requests wait for binds. Waiting workloads may have to wait for those requests
+    (`aftermath.next_waiting`).
     """
     aftermath.watch(state, moments.now())
     yield from _moves(state, memory, moments)
@@ -134,7 +132,7 @@ def steps_of_round(
 
 
 def _moves(state: PlannerState, memory: Memory, moments: Moments) -> Iterator[RoundStep]:
-    """What is to move that nobody asked to move by name, as far as the brakes let it."""
+    """Moves that nobody asked for by name, as far as the brakes allow them."""
     moment = moments.next()
     for step in duplicates.steps(state, moments.next):
         yield RoundStep(StepKind.MOVED_TO_OTHER_NAME, step.events, step.key, step.cause)
@@ -147,7 +145,7 @@ def _moves(state: PlannerState, memory: Memory, moments: Moments) -> Iterator[Ro
 
 
 def _take_backs(state: PlannerState, moments: Moments, guard: Guard) -> Iterator[RoundStep]:
-    """What did not bind is taken back; what lacks an object waits for it and reserves nothing."""
+    """Takes back replicas that did not bind. A part that lacks an object waits for it and reserves nothing."""
     for workload, counts in list(aftermath.take_backs(state, moments.next(), state.brakes)):
         moment = moments.next()
         aftermath.hold(state, workload, counts, moment.now)

@@ -1,1 +1,1 @@
-"""What is known of the fleet and its workloads, and what is kept of it between decisions."""
+"""What the planner knows of the fleet and its workloads, and what it keeps between decisions."""

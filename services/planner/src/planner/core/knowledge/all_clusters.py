@@ -61,11 +61,11 @@ class Joined:
 
 
 def twins(views: Mapping[str, ClusterView]) -> dict[str, str]:
-    """By cluster that joined under one more name, the name under which its API server joined first.
+    """Returns, for each cluster that is another name of an API server, the first name of that API server.
 
-    Its nodes are there once, so they count once: under the first name. A cluster that left is none of them. A cluster
-    says itself which API server it is: one whose record has it is believed before one that says so now, whichever
-    joined first. Else a cluster could take another's place by saying the other's.
+    The nodes exist once, so they count under the first name only. A cluster itself says which API server it is. So the
+    first name is the one whose record has that API server; where no record has it, the name that joined first. Else a
+    cluster could take the place of another one by saying its API server.
     """
     names_by_server: dict[str, list[tuple[bool, int, str]]] = {}
     for name, view in views.items():
@@ -77,7 +77,7 @@ def twins(views: Mapping[str, ClusterView]) -> dict[str, str]:
 
 
 def newly_known(views: Mapping[str, ClusterView]) -> list[ClusterJoined]:
-    """Records of clusters with the API server that they say, and that no other cluster says or has in its record."""
+    """Returns new records of the clusters that say an API server which no other cluster says or has in its record."""
     said = [(view.api_server, view.joined) for view in views.values() if view.joined is not None]
     new = [(server, joined) for server, joined in said if server and joined.api_server != server]
     if not new:

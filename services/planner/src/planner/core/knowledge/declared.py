@@ -1,4 +1,4 @@
-"""What each namespace has declared: how many workloads, what goes along with them, and how many bytes that is."""
+"""Workloads and bytes that each namespace has declared, and the objects that go along with workloads."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -16,22 +16,23 @@ DependencyKey = tuple[str, str, str]
 
 
 class Held(NamedTuple):
-    """Of one namespace, until it is forgotten: also of what was deleted and is still remembered."""
+    """What one namespace holds. A deleted workload counts until it is forgotten."""
 
     workloads: int = 0
     size: int = 0
 
 
 WORKLOAD_BYTES: Final = 1024
-"""Of each workload, whatever it declares: what is kept of it by its name, and its records."""
+"""Bytes that each workload counts for, whatever it declares: entries by its name, and its records."""
 VALUE_BYTES: Final = 64
-"""Of each value in a shape: labels of three letters are eighteen times as large in memory as they are encoded."""
+"""Bytes that each value of a shape counts for beside its text. Short labels take eighteen times their encoded size in
+memory."""
 ANSWER_BYTES: Final = 96
-"""Of an answer that is kept, besides key and answer: the request's digest, the time, and protobuf's own."""
+"""Bytes of a kept answer beside its key and text: the request's digest, the time, the encoding."""
 
 
 def size_of(event: WorkloadDeclared, along: Iterable[bytes] = ()) -> int:
-    """Bytes of a declaration, with all that it keeps, and of what goes along."""
+    """Bytes of a declaration with all that it keeps, and of the objects that go along."""
     return (
         WORKLOAD_BYTES
         + len(event.manifest)
@@ -44,7 +45,7 @@ def size_of(event: WorkloadDeclared, along: Iterable[bytes] = ()) -> int:
 
 
 def shape_size(shape: Shape) -> int:
-    """An estimate: its text, and so much for each value that stands in it. Empty fields are no values."""
+    """Estimates the bytes of a shape in memory: its JSON, and VALUE_BYTES for each value that is not empty."""
     text = msgspec.json.encode(shape)
     marks = text.count(b",") + text.count(b"[") + text.count(b"{")
     empty = 2 * text.count(b"[]") + text.count(b'""')
@@ -56,7 +57,8 @@ def answer_size(entry: Answered) -> int:
 
 
 class Declared:
-    """dependencies: by key, whoever's they are. Of one that its workload lists no more the content is not kept."""
+    """dependencies: the objects that go along, by key. The content of an object that its workload no longer lists is
+    dropped."""
 
     def __init__(self) -> None:
         self._dependencies: dict[DependencyKey, DependencyDeclared] = {}
@@ -72,19 +74,19 @@ class Declared:
         return self._dependencies
 
     def of(self, namespace: str) -> Held:
-        """What a namespace has."""
+        """Returns what a namespace holds."""
         return Held(self._workloads[namespace], self._bytes[namespace])
 
     def size(self, key: WorkloadKey) -> int:
-        """Of one workload, with what goes along; 0 where it is not known."""
+        """Bytes of one workload with the objects that go along; 0 for an unknown workload."""
         return self._sizes.get(key, 0) + self._along["/".join(key)]
 
     def with_content(self, key: WorkloadKey) -> list[DependencyDeclared]:
-        """What goes along with a workload: no more than it lists, however much it listed once."""
+        """Returns the objects that go along with a workload now."""
         return [self._dependencies[name] for name in self._with_content.get("/".join(key), ())]
 
     def declare(self, event: WorkloadDeclared) -> None:
-        """The newest declaration of a workload."""
+        """Takes in the newest declaration of a workload."""
         key = (event.namespace, event.name)
         if key not in self._sizes:
             self._workloads[event.namespace] += 1
@@ -96,7 +98,8 @@ class Declared:
                 self._put((before.kind, before.namespace, before.name), kept)
 
     def depend(self, event: DependencyDeclared, owner: WorkloadDeclared | None) -> None:
-        """One that goes along with a workload; an older one is dropped. owner: the workload's declaration, if known."""
+        """Takes in an object that goes along with a workload; an older record is dropped. owner: the workload's
+        declaration, if known."""
         key = (event.kind, event.namespace, event.name)
         known = self._dependencies.get(key)
         if known is not None and known.workload == event.workload:
@@ -107,7 +110,7 @@ class Declared:
             self._put(key, _as_kept(event, owner))
 
     def forget(self, key: WorkloadKey) -> None:
-        """Nothing of a workload is known any more."""
+        """Forgets a workload."""
         for name in list(self._owned.get("/".join(key), ())):
             self._put(name, None)
         size = self._sizes.pop(key, None)
@@ -146,7 +149,7 @@ def _drop(names: dict[str, dict[DependencyKey, None]], workload: str, key: Depen
 
 
 def _as_kept(event: DependencyDeclared, owner: WorkloadDeclared | None) -> DependencyDeclared:
-    """Without its content where a declaration that is not older than it does not list it."""
+    """Drops the content of a dependency when a newer declaration of its workload does not list it."""
     if owner is None or owner.generation < event.workload_generation or not event.manifest:
         return event
     listed = any((one.kind, one.name) == (event.kind, event.name) for one in owner.dependencies)

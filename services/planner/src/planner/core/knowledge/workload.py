@@ -173,5 +173,5 @@ def templates_of(declared: WorkloadDeclared) -> tuple[object, ...]:
 
 
 def is_gone(workload: Workload) -> bool:
-    """Deleted or released, and every cluster said so."""
+    """Whether a workload is deleted or released, and every cluster has confirmed it."""
     return (workload.declared.deleting or workload.declared.releasing) and not workload.parts

@@ -95,9 +95,9 @@ class Declaration:
 
 
 class ReadTexts(tuple[str, ...]):  # noqa: SLOT001 (a tuple has no room for slots)
-    """Manifests with what they say, so that it is read once for all that is asked about one request.
+    """Manifests that carry what they declare, so that one request is read once.
 
-    One of the two is None: what they declare, and why they declare nothing.
+    Exactly one is set: the declaration, or the refusal when the manifests declare nothing.
     """
 
     declaration: Declaration | None
@@ -105,7 +105,7 @@ class ReadTexts(tuple[str, ...]):  # noqa: SLOT001 (a tuple has no room for slot
 
 
 def read_texts(texts: tuple[str, ...]) -> ReadTexts:
-    """The same texts, read. Raises nothing: read_manifests says what is wrong with them, as often as it is asked."""
+    """Reads the texts and returns them with the result. Raises nothing; read_manifests raises the refusal."""
     if isinstance(texts, ReadTexts):
         return texts
     read = ReadTexts(texts)

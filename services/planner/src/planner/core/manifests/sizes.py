@@ -14,7 +14,7 @@ from planner.core.manifests.terms import check_length, label_texts
 from spillway.api import invalid
 from spillway.kubernetes.label_text import KEY_LENGTH_MAX
 from spillway.kubernetes.objects import is_object_name
-from spillway.kubernetes.term_bounds import LABELS_MAX
+from spillway.kubernetes.term_bounds import LABELS_MAX, RESOURCES_MAX
 
 OF_POD: Final = {
     "containers": 200,
@@ -33,25 +33,23 @@ OF_CONTAINER: Final = {"volumeMounts": 500, "volumeDevices": 500, "resizePolicy"
 OF_ALL_CONTAINERS: Final = {("env", "envFrom"): 1_000, ("ports",): 1_000}
 """Entries of these lists of all containers together."""
 WORDS_MAX: Final = 10_000
-"""Words of all commands and arguments together, those of probes and hooks too: a shell's longest line has some 2 MiB,
-and what people generate (a flag for each shard, say) hundreds of words.
+"""Words of all commands and arguments together, with those of probes and hooks. Generated commands (a flag for each
+shard) have hundreds of words.
 """
 HEADERS_MAX: Final = 1_000
 """Headers of all HTTP requests of probes and hooks together."""
 OF_DNS: Final = {"nameservers": 100, "options": 100, "searches": 100}
-"""Entries of each list of a pod's DNS: of name servers and searches Kubernetes lets 3 and 32 in."""
+"""Entries of each list of a pod's DNS. Kubernetes allows 3 name servers and 32 searches."""
 OF_SECURITY: Final = {"supplementalGroups": 1_000, "sysctls": 1_000}
 """Entries of each list of a pod's security context."""
 CONFIG_MAP_KEYS_MAX: Final = 10_000
-"""Of one ConfigMap, text and binary: each is a file in each pod that mounts it."""
+"""Keys of one ConfigMap, text and binary. Each key becomes a file in each pod that mounts it."""
 SERVICE_PORTS_MAX: Final = 1_000
 ANNOTATIONS_MAX: Final = 1_000
-"""Of a template, and of what goes along."""
+"""Annotations of a template, and of an object that goes along."""
 SOURCES_MAX: Final = 1_000
 """Sources of all projected volumes together."""
 CLAIM_TEMPLATES_MAX: Final = 500
-RESOURCES_MAX: Final = 64
-"""Names of resources that a pod asks for or is limited in."""
 REFERENCES_MAX: Final = 200
 """Objects that a template names, also where it can do without them."""
 NAME_LENGTH_MAX: Final = 253
@@ -86,7 +84,7 @@ def check_sizes(spec: Mapping[str, Any], kind: str) -> None:
 
 
 def check_dependency_sizes(manifest: Mapping[str, Any]) -> None:
-    """manifest: a ConfigMap or a Service that goes along with a workload. As check_sizes."""
+    """Checks a ConfigMap or Service that goes along with a workload, as check_sizes does a template."""
     kind = manifest["kind"]
     _check_keys(_object(manifest.get("metadata")), "annotations", ANNOTATIONS_MAX, f"{kind}.metadata")
     for field in ("data", "binaryData"):
@@ -139,7 +137,7 @@ def _headers(container: Mapping[str, Any]) -> int:
 
 
 def _handlers(container: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    """What probes and hooks do."""
+    """Yields the handlers of a container's probes and hooks."""
     hooks = _object(container.get("lifecycle"))
     yield from (_object(container.get(probe)) for probe in ("livenessProbe", "readinessProbe", "startupProbe"))
     yield from (_object(hooks.get(hook)) for hook in ("postStart", "preStop"))

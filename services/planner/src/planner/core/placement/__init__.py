@@ -1,1 +1,1 @@
-"""What a workload gets: its situation, its division over clusters, its parts with their versions, its record."""
+"""How a workload is placed: its situation, its division over clusters, its parts with their versions, its record."""

@@ -144,9 +144,12 @@ def _dependencies_changed(state: PlannerState, declaration: Declaration) -> bool
 def dependencies(
     state: PlannerState, declaration: Declaration, declared: WorkloadDeclared
 ) -> tuple[DependencyDeclared, ...]:
-    """What goes along, and what did before, without its content: nobody reads that, and the log and whoever follows it
-    would keep it for as long as there is the workload. It is no tombstone: another workload may have taken the name
-    over, whose record is in another partition, and would be forgotten by whoever reads the tombstone last.
+    """Returns the records of the objects that go along, and, without content, of those that the workload no longer
+    lists.
+
+    Else the log, and each service that follows it, would keep the content as long as the workload exists. The record is
+    no tombstone: another workload may have the name by now, its record is in another partition, and a reader that reads
+    the tombstone last would forget it.
     """
     owner = f"{declaration.namespace}/{declaration.name}"
     listed = {(entry.kind, entry.name) for entry in declaration.dependencies}
@@ -208,10 +211,11 @@ def _is_listed(state: PlannerState, dependency: DependencyDeclared) -> bool:
 
 
 def check_held(state: PlannerState, declared: WorkloadDeclared, along: Iterable[bytes]) -> None:
-    """RequestError for what would have its namespace declare more than it may; what makes it no more is let in.
+    """Raises RequestError when a declaration makes its namespace larger than allowed. A declaration that makes it no
+    larger passes.
 
-    along: the manifests of what goes with it. They are kept in every planner, and in the log, for as long as they are
-    declared. Each request is measured with the answers that are kept already: its own is none that could be left out.
+    along: the manifests of the objects that go along. Each planner and the log keep them as long as they are declared.
+    A request is measured with the answers that are kept already; its own answer could not be left out.
     """
     key, rules = (declared.namespace, declared.name), state.rules
     held, before = state.declared.of(declared.namespace), state.declared.size(key)
