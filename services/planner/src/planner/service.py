@@ -457,5 +457,5 @@ def _tell_of_step(step: RoundStep) -> None:
                 metrics.TAKE_BACKS.labels(cluster).inc(count)
         case StepKind.WAITS_FOR_MISSING:
             log.info("replicas wait for what is missing", workload=workload, replicas=replicas)
-        case StepKind.MOVED | StepKind.MOVED_TO_OTHER_NAME | StepKind.SENT_HOME:
+        case StepKind.MOVED:
             log.info("replicas moved", workload=workload, cause=step.cause)

@@ -24,24 +24,12 @@ from spillway.feasibility.cluster_view import WorkloadKey
 
 
 class StepKind(Enum):
-    """The kinds of steps, in the order of a round. NEEDS comes twice."""
+    """What a step is, as far as logs and counters tell steps apart."""
 
-    MOVED_TO_OTHER_NAME = auto()
-    """From a second name of an API server to the first."""
-    BRAKES = auto()
-    """Confirmations that are asked for."""
     MOVED = auto()
     TAKEN_BACK = auto()
     WAITS_FOR_MISSING = auto()
-    TRIED_AGAIN = auto()
-    ROLLED_ON = auto()
-    SENT_HOME = auto()
-    NEEDS = auto()
-    SETTLED = auto()
-    LEFT = auto()
-    API_SERVERS = auto()
-    """The API server of a cluster is written into its record."""
-    HEADROOM = auto()
+    OTHER = auto()
 
 
 class Decided(Protocol):
@@ -114,31 +102,31 @@ def steps_of_round(
     yield from _take_backs(state, moments, guard)
     for workload in aftermath.next_waiting(state, moments.now(), undecided):
         again = partial(aftermath.try_again, state, workload, moments.next(), state.brakes)
-        yield RoundStep(StepKind.TRIED_AGAIN, guard(workload.key, again), workload.key)
+        yield RoundStep(StepKind.OTHER, guard(workload.key, again), workload.key)
     for key in state.rollouts.due(state.rules.replans_max):
         on = partial(aftermath.roll_on, state, state.workloads[key], moments.next())
-        yield RoundStep(StepKind.ROLLED_ON, guard(key, on), key)
+        yield RoundStep(StepKind.OTHER, guard(key, on), key)
     for workload in memory.homing.due(state, moments.now()):
         step = memory.homing.next_step(state, workload, moments.next(), state.brakes)
-        yield RoundStep(StepKind.SENT_HOME, step.events, step.key, step.cause)
-    yield RoundStep(StepKind.NEEDS, memory.lent_homes.step(state, memory.homing.overflowed, moments.next()))
-    yield RoundStep(StepKind.NEEDS, aftermath.needs_met(state, moments.next()))
+        yield RoundStep(StepKind.MOVED, step.events, step.key, step.cause)
+    yield RoundStep(StepKind.OTHER, memory.lent_homes.step(state, memory.homing.overflowed, moments.next()))
+    yield RoundStep(StepKind.OTHER, aftermath.needs_met(state, moments.next()))
     for key in list(state.leaving):
         settled = partial(aftermath.settle, state, key, moments.next())
-        yield RoundStep(StepKind.SETTLED, guard(key, settled), key)
-    yield RoundStep(StepKind.LEFT, moves.left(state))
-    yield RoundStep(StepKind.API_SERVERS, newly_known(state.clusters))
-    yield RoundStep(StepKind.HEADROOM, memory.headrooms.step(state, moments.next()))
+        yield RoundStep(StepKind.OTHER, guard(key, settled), key)
+    yield RoundStep(StepKind.OTHER, moves.left(state))
+    yield RoundStep(StepKind.OTHER, newly_known(state.clusters))
+    yield RoundStep(StepKind.OTHER, memory.headrooms.step(state, moments.next()))
 
 
 def _moves(state: PlannerState, memory: Memory, moments: Moments) -> Iterator[RoundStep]:
     """Moves that nobody asked for by name, as far as the brakes allow them."""
     moment = moments.next()
     for step in duplicates.steps(state, moments.next):
-        yield RoundStep(StepKind.MOVED_TO_OTHER_NAME, step.events, step.key, step.cause)
+        yield RoundStep(StepKind.MOVED, step.events, step.key, step.cause)
     wanted = {**moves.wanted(state, moment.now), **memory.homing.wanted}
     asked = state.brakes.step(wanted, state.fleet_replicas() if wanted else 0, moment.now, moment.wall_ms)
-    yield RoundStep(StepKind.BRAKES, asked)
+    yield RoundStep(StepKind.OTHER, asked)
     for workload in moves.due(state, moment.now, state.brakes):
         step = moves.next_step(state, workload, moments.next(), state.brakes)
         yield RoundStep(StepKind.MOVED, step.events, step.key, step.cause)
