@@ -1,7 +1,7 @@
 # Every command a developer needs. `make` prints this list.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint types imports docs docs-check unit contract path simulation e2e simulate simulation-ledger test-kube test-secured test-compose test-alerts pin-images properties kube helm oracle differential replay scaling scaling-faults modes fuzz audit versions upgrade missing-secret bench chaos up down status clean
+.PHONY: help setup demo test lint types imports docs docs-check unit contract path simulation e2e simulate simulation-ledger test-kube test-secured test-compose test-alerts pin-images properties kube helm oracle differential replay scaling scaling-faults modes fuzz audit requirements sbom versions upgrade missing-secret bench chaos up down status clean
 
 MEMBERS ?= sim
 BUS ?= kafka
@@ -130,8 +130,14 @@ modes: setup ## What event mode does otherwise than Kubernetes' controller, on t
 fuzz: setup ## Wrong inputs for all that reads what others wrote, and every gRPC method (INPUTS=1000000 SEED=1 JOBS=2 ONLY= REPLAY=)
 	@nice -n 5 $(RUN) python tests/fuzz/fuzz.py --inputs $(INPUTS) --seed $(SEED) --jobs $(JOBS) --only "$(ONLY)" $(if $(REPLAY),--replay $(REPLAY))
 
-audit: setup ## Dependencies: pins, reasons, licences; then known vulnerabilities, where a service of them answers (else exit code 2)
-	@$(RUN) python tests/audit/audit.py
+audit: setup ## Dependencies: hashes, pins, reasons, licences; then known vulnerabilities, where a service of them answers (else exit code 2)
+	@$(RUN) python -m tests.audit.locked check && $(RUN) python tests/audit/audit.py
+
+requirements: setup ## Write requirements.txt: what Spillway runs on, with the hash of each file, from what is locked
+	@$(RUN) python -m tests.audit.locked requirements
+
+sbom: setup ## Write build/sbom.json: a bill of materials (CycloneDX 1.5) of our parts and all they run on
+	@$(RUN) python -m tests.audit.locked sbom
 
 versions: setup ## An older version of this code, run on what this one writes, and back (OLD=cfd3804)
 	@$(RUN) python tests/versions/versions.py --old $(OLD)
