@@ -1,5 +1,7 @@
 """The list of who waits: nobody is left out of a gain, whatever was tried in between."""
 
+from itertools import pairwise
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -56,6 +58,49 @@ def test_a_higher_priority_is_due_first_then_who_has_waited_longest() -> None:
     assert waiting.due(9) == [third, FIRST, SECOND]
     waiting.put(SECOND, SHAPE, priority=9)
     assert waiting.due(2) == [SECOND, third]
+
+
+def test_a_namespace_that_no_room_helps_delays_another_by_one_turn() -> None:
+    """Workloads that wait for their own policy's limits are due at each gain, thousands of them, longest due first."""
+    waiting = listed(*(("greedy", str(number)) for number in range(200)), FIRST, SECOND, ("office", "first"))
+    waiting.look(lambda _cluster, _shape: rooms(4), 999)
+    assert waiting.due(5) == [("greedy", "0"), FIRST, ("office", "first"), ("greedy", "1"), SECOND]
+    for key in (FIRST, SECOND):
+        waiting.done(key)
+    assert waiting.due(3) == [("office", "first"), ("greedy", "0"), ("greedy", "1")], "its turn was the longest ago"
+    for key in [key for key in waiting if key[0] == "greedy"]:
+        waiting.drop(key)
+    assert waiting.due(9) == [("office", "first")]
+
+
+due_keys = st.tuples(st.sampled_from(("shop", "office", "bank", "mill")), st.integers(0, 30).map(str))
+
+
+@given(st.dictionaries(due_keys, st.integers(0, 1), max_size=40), st.integers(1, 6))
+def test_each_namespace_of_the_highest_priority_has_its_turn(priorities: dict[tuple[str, str], int], most: int) -> None:
+    """With n namespaces, each workload that is the longest due of its own is tried within n tries."""
+    waiting = WaitingList()
+    for key, priority in priorities.items():
+        waiting.put(key, SHAPE, priority)
+    waiting.touch("own-1")
+    waiting.look(lambda _cluster, _shape: rooms(4), 99)
+    tried = list[tuple[str, str]]()
+    while due := waiting.due(most):
+        for key in due:
+            tried.append(key)
+            waiting.done(key)
+    assert sorted(tried) == sorted(priorities)
+    assert [priorities[key] for key in tried] == sorted(priorities.values(), reverse=True)
+    for priority in (0, 1):
+        of_it = [key for key in tried if priorities[key] == priority]
+        for namespace in {key[0] for key in of_it}:
+            own = [number for number, key in enumerate(of_it) if key[0] == namespace]
+            most_between = len({key[0] for key in of_it})
+            assert own[0] < most_between
+            assert all(later - earlier <= most_between for earlier, later in pairwise(own))
+            assert [of_it[number] for number in own] == [
+                key for key in priorities if key[0] == namespace and priorities[key] == priority
+            ]
 
 
 def test_when_a_brake_goes_all_are_due_for_whom_there_is_room() -> None:

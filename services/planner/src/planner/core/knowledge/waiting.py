@@ -4,6 +4,7 @@ What blocks a workload is the room for its shape in the clusters. So the index i
 a cluster is looked at, once per shape that waits, and only the workloads of a shape that gained something are due.
 """
 
+from collections import Counter, deque
 from collections.abc import Callable, Iterator
 
 from planner.core.feasibility.room import Room
@@ -17,7 +18,7 @@ Rooms = tuple[Room, ...]
 
 
 class WaitingList:
-    """Who waits, by priority and then longest first.
+    """Workloads that wait, by priority and then in turns of namespaces, in each the longest due first.
 
     unsettled: those that still wait for binds, so that what is only possible is not used yet. for_lent: those that wait
     for lent nodes, so that later tiers are not used yet; by cluster, the loans as they were when the wait began.
@@ -34,6 +35,9 @@ class WaitingList:
         self._due: dict[WorkloadKey, None] = {}
         self._anyway: set[WorkloadKey] = set()
         self._touched: dict[str, None] = {}
+        self._waiting_in: Counter[str] = Counter()
+        self._turns: dict[str, int] = {}
+        self._turns_taken = 0
         self._rooms: dict[str, dict[Shape, Rooms]] = {}
 
     def __iter__(self) -> Iterator[WorkloadKey]:
@@ -56,6 +60,7 @@ class WaitingList:
         self.drop(key)
         self._priorities[key] = priority
         self._shapes[key] = shape
+        self._waiting_in[key[0]] += 1
         if shape not in self._keys_by_shape:
             self._keys_by_shape[shape] = {}
             self._touched.update(dict.fromkeys(self._rooms))
@@ -71,6 +76,10 @@ class WaitingList:
         shape = self._shapes.pop(key, None)
         if shape is None:
             return
+        self._waiting_in[key[0]] -= 1
+        if not self._waiting_in[key[0]]:
+            del self._waiting_in[key[0]]
+            self._turns.pop(key[0], None)
         keys = self._keys_by_shape[shape]
         del keys[key]
         if not keys:
@@ -161,19 +170,36 @@ class WaitingList:
         return max(self._priorities.values(), default=None)
 
     def due(self, most: int, above: int | None = None) -> list[WorkloadKey]:
-        """At most so many, the highest priority and then the longest due first. above: only of higher priorities.
+        """Returns at most this many workloads: the highest priority first, then in turns of namespaces.
 
-        Those of a shape that has no room anywhere are due no more.
+        Namespaces of one priority take turns, and within a namespace the longest due comes first: a namespace with
+        thousands of workloads that no room helps (their own policy's limits bind) delays another one by one turn.
+        above: only of higher priorities. Workloads of a shape that has no room anywhere are due no more.
         """
         hopeless = {shape for shape in self._keys_by_shape if not self._has_room(shape)}
-        found: list[WorkloadKey] = []
-        for key in sorted(self._due, key=lambda key: -self._priorities[key]):
-            if len(found) == most or (above is not None and self._priorities[key] <= above):
-                break
-            if key in self._anyway or self._shapes[key] not in hopeless:
-                found.append(key)
-            else:
+        by_priority: dict[int, dict[str, deque[WorkloadKey]]] = {}
+        for key in list(self._due):
+            if key not in self._anyway and self._shapes[key] in hopeless:
                 del self._due[key]
+            elif above is None or self._priorities[key] > above:
+                by_namespace = by_priority.setdefault(self._priorities[key], {})
+                by_namespace.setdefault(key[0], deque()).append(key)
+        found: list[WorkloadKey] = []
+        for _, by_namespace in sorted(by_priority.items(), reverse=True):
+            found += self._in_turns(by_namespace, most - len(found))
+        return found
+
+    def _in_turns(self, by_namespace: dict[str, deque[WorkloadKey]], most: int) -> list[WorkloadKey]:
+        """One workload of each namespace after the other. The namespace that had no turn for longest begins."""
+        found: list[WorkloadKey] = []
+        turns = deque(sorted(by_namespace, key=lambda namespace: self._turns.get(namespace, 0)))
+        while turns and len(found) < most:
+            namespace = turns.popleft()
+            found.append(by_namespace[namespace].popleft())
+            self._turns_taken += 1
+            self._turns[namespace] = self._turns_taken
+            if by_namespace[namespace]:
+                turns.append(namespace)
         return found
 
     def hopeful_in(self, cluster: str) -> Iterator[WorkloadKey]:
