@@ -38,9 +38,9 @@ from vk_bridge.core.steps import (
     Step,
     WaitUntil,
     Wish,
-    around,
     bears_amendment,
     next_step,
+    node_context,
 )
 from vk_bridge.node_reader import Ending, ending_of
 
@@ -279,8 +279,8 @@ class Bridge:
         quiet_at = since + IN_FLIGHT_SECONDS
         if known is not None and not bears_amendment(step, sight, read_at, quiet_at):
             return
-        means = around(sight, wish, GRACE_SECONDS)
-        pod_steps = [pod_step(pool, real, means) for pool, real in pairs(sight.pool_pods, sight.real_pods)]
+        context = node_context(sight, wish, GRACE_SECONDS)
+        pod_steps = [pod_step(pool, real, context) for pool, real in pairs(sight.pool_pods, sight.real_pods)]
         refused, answered = False, (node, virtual)
         if step is not None and not isinstance(step, WaitUntil):
             yield step

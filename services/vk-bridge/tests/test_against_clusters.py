@@ -31,7 +31,7 @@ from vk_bridge.core.pod_steps import (
     pod_step,
     writes,
 )
-from vk_bridge.core.reading import occupies, pool_of, read_pool_pod, read_real_pod, read_virtual_node
+from vk_bridge.core.reading import occupies, pool_of, read_pool_pod, read_real_pod
 from vk_bridge.core.register import mark_patch, read_owner_node
 from vk_bridge.core.steps import (
     CloseVirtual,
@@ -44,10 +44,10 @@ from vk_bridge.core.steps import (
     ShowVirtual,
     Step,
     Wish,
-    around,
     next_step,
+    node_context,
 )
-from vk_bridge.core.virtual_node import Standing, is_current, offered, taken_by_others, virtual_node
+from vk_bridge.core.virtual_node import Standing, is_current, offered, read_virtual_node, taken_by_others, virtual_node
 
 FLEET, NODE = "fleet-1", "n0"
 NAME = virtual_node_name("own-1", NODE)
@@ -142,9 +142,9 @@ class Driver:
         if step is not None:
             await self._carry_out(step, node, shown, wanted, generation)
         pool_by_uid = {one["metadata"]["uid"]: one for one in pool_pods}
-        means = around(sight, wish, grace_seconds=30)
+        context = node_context(sight, wish, grace_seconds=30)
         for pair in pairs(sight.pool_pods, sight.real_pods):
-            pod_action = pod_step(*pair, means)
+            pod_action = pod_step(*pair, context)
             for write in writes(pod_action) if pod_action is not None else ():
                 await self._carry_out_pod(write, pool_by_uid, real_by_uid)
 

@@ -9,8 +9,9 @@ import pytest
 from spillway.lending_marks import GIVEN
 from vk_bridge.core.carried import CARRIED
 from vk_bridge.core.loan import PoolPod, RealPod
-from vk_bridge.core.pod_steps import Around, DeletePool, DeleteReal, LetGo, Mirror, PodStep, UpdateReal, pod_step
+from vk_bridge.core.pod_steps import DeletePool, DeleteReal, LetGo, Mirror, PodStep, UpdateReal, pod_step
 from vk_bridge.core.pod_update import given_text, is_behind, is_resized, update_patch
+from vk_bridge.core.steps import NodeContext
 
 POOL_POD: dict[str, Any] = {
     "metadata": {"labels": {"app": "encode"}, "annotations": {"note": "a"}},
@@ -120,11 +121,11 @@ def test_a_real_pod_of_an_older_version_is_not_known_to_be_resized() -> None:
     assert not is_resized({**REAL_POD, "metadata": {"annotations": {GIVEN: older}}}, POOL_POD)
 
 
-STAYS = Around(takes=True, leaving=False, grace_seconds=30)
+STAYS = NodeContext(takes=True, leaving=False, grace_seconds=30)
 
 
 @pytest.mark.parametrize(
-    ("pool", "real", "around", "step"),
+    ("pool", "real", "context", "step"),
     [
         pytest.param(PoolPod("p"), RealPod("r", "p", behind=True), STAYS, UpdateReal("p"), id="it is updated"),
         pytest.param(PoolPod("p"), RealPod("r", "p"), STAYS, None, id="nothing to do"),
@@ -134,66 +135,72 @@ STAYS = Around(takes=True, leaving=False, grace_seconds=30)
         pytest.param(
             PoolPod("p"),
             RealPod("r", "p", behind=True),
-            Around(takes=False, leaving=True, grace_seconds=30),
+            NodeContext(takes=False, leaving=True, grace_seconds=30),
             DeletePool("p", 30, real_uid="r"),
             id="its node goes back",
         ),
         pytest.param(
             PoolPod("p", created=True),
             RealPod("r", "p", deleting=True, ended=True, news=True),
-            Around(takes=False, leaving=True, grace_seconds=30),
+            NodeContext(takes=False, leaving=True, grace_seconds=30),
             DeletePool("p", 30),
             id="how it ended when it was told to go is nobody's news: a Job would count it as done",
         ),
         pytest.param(
             PoolPod("p", created=True),
             RealPod("r", "p", ended=True, news=True),
-            Around(takes=False, leaving=True, grace_seconds=30),
+            NodeContext(takes=False, leaving=True, grace_seconds=30),
             Mirror("p"),
             id="how it ended before it was told to go is",
         ),
         pytest.param(
             PoolPod("p", created=True),
             None,
-            Around(takes=False, leaving=True, grace_seconds=30),
+            NodeContext(takes=False, leaving=True, grace_seconds=30),
             LetGo("p"),
             id="it is let go with its real pod's end, though it was never told",
         ),
     ],
 )
 def test_when_a_real_pod_is_updated_and_when_it_goes(
-    pool: PoolPod, real: RealPod | None, around: Around, step: Any
+    pool: PoolPod, real: RealPod | None, context: NodeContext, step: Any
 ) -> None:
-    assert pod_step(pool, real, around) == step
+    assert pod_step(pool, real, context) == step
 
 
 SHORT = RealPod("r", "p", grace_seconds=5)
 
 
 @pytest.mark.parametrize(
-    ("pool", "real", "around", "grace_seconds"),
+    ("pool", "real", "context", "grace_seconds"),
     [
         pytest.param(None, SHORT, STAYS, 5, id="an orphan, its own"),
         pytest.param(None, replace(SHORT, grace_seconds=3600), STAYS, 30, id="an orphan, no longer than a recall's"),
-        pytest.param(None, SHORT, Around(takes=False, leaving=True, grace_seconds=3), 3, id="the recall's is shorter"),
         pytest.param(
-            PoolPod("p", ended=True), SHORT, Around(takes=False, leaving=True, grace_seconds=30), 5, id="it has ended"
+            None, SHORT, NodeContext(takes=False, leaving=True, grace_seconds=3), 3, id="the recall's is shorter"
+        ),
+        pytest.param(
+            PoolPod("p", ended=True),
+            SHORT,
+            NodeContext(takes=False, leaving=True, grace_seconds=30),
+            5,
+            id="it has ended",
         ),
     ],
 )
 def test_a_real_pods_own_grace_is_never_lengthened(
-    pool: PoolPod | None, real: RealPod, around: Around, grace_seconds: int
+    pool: PoolPod | None, real: RealPod, context: NodeContext, grace_seconds: int
 ) -> None:
-    assert pod_step(pool, real, around) == DeleteReal("r", grace_seconds)
+    assert pod_step(pool, real, context) == DeleteReal("r", grace_seconds)
 
 
-LEAVES = Around(takes=False, leaving=True, grace_seconds=30)
+LEAVES = NodeContext(takes=False, leaving=True, grace_seconds=30)
 SLOW = RealPod("r", "p", deleting=True, seconds_left=3600)
 SLOW_POOL = PoolPod("p", deleting=True, created=True, grace_seconds=3600)
 
 
 @pytest.mark.parametrize(
-    ("pool", "real", "around", "step"),
+    ("pool", "real", "context", "step"),
     [
         pytest.param(SLOW_POOL, SLOW, STAYS, None, id="lent: its own grace"),
         pytest.param(SLOW_POOL, SLOW, LEAVES, DeleteReal("r", 30), id="recalled: the recall's"),
@@ -204,6 +211,6 @@ SLOW_POOL = PoolPod("p", deleting=True, created=True, grace_seconds=3600)
     ],
 )
 def test_a_recall_shortens_a_deletion_that_is_under_way(
-    pool: PoolPod | None, real: RealPod, around: Around, step: PodStep | None
+    pool: PoolPod | None, real: RealPod, context: NodeContext, step: PodStep | None
 ) -> None:
-    assert pod_step(pool, real, around) == step
+    assert pod_step(pool, real, context) == step

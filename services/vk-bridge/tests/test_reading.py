@@ -6,6 +6,7 @@ import pytest
 
 from vk_bridge.core.idleness import SeenPod
 from vk_bridge.core.loan import PoolPod, RealPod
+from vk_bridge.core.owner_mirror import seen_pod
 from vk_bridge.core.reading import (
     is_daemon,
     is_real_pod_of,
@@ -13,7 +14,6 @@ from vk_bridge.core.reading import (
     pool_of,
     read_pool_pod,
     read_real_pod,
-    seen_pod,
 )
 
 LABELS = {"spillway.io/pool": "pool-id", "spillway.io/pool-uid": "u"}

@@ -26,9 +26,9 @@ from vk_bridge.core.steps import (
     SayLent,
     ShowVirtual,
     Wish,
-    around,
     bears_amendment,
     next_step,
+    node_context,
 )
 
 from .lending_world import IN_FLIGHT_SECONDS, Bridge, World, check
@@ -359,7 +359,7 @@ def test_a_virtual_node_that_shows_what_is_not_so_is_brought_up_to_date() -> Non
 def test_a_virtual_node_of_a_vanished_node_is_closed_emptied_and_deleted() -> None:
     assert isinstance(next_step(Sight(0, None, VIRTUAL), WISH, 0, 5), CloseVirtual)
     assert isinstance(next_step(Sight(0, None, replace(VIRTUAL, open=False)), WISH, 0, 5), DeleteVirtual)
-    assert around(Sight(0, None, VIRTUAL), WISH, 30).node_gone
+    assert node_context(Sight(0, None, VIRTUAL), WISH, 30).node_gone
 
 
 @pytest.mark.parametrize(
@@ -396,9 +396,9 @@ def test_what_only_a_finalizer_keeps_in_the_pool_holds_nothing_until_its_real_po
 
 def test_a_recalled_node_takes_no_pod_even_while_a_freeze_holds_it() -> None:
     recalled = Sight(0, replace(NODE, state=RECALLED, cause=CAUSE_NEED), VIRTUAL)
-    held = around(recalled, replace(WISH, frozen=True), 30)
+    held = node_context(recalled, replace(WISH, frozen=True), 30)
     assert (held.takes, held.leaving, held.forces) == (False, False, False)
-    assert around(Sight(0, NODE, VIRTUAL), WISH, 30).takes
+    assert node_context(Sight(0, NODE, VIRTUAL), WISH, 30).takes
 
 
 CLOSED = replace(VIRTUAL, open=False)
@@ -431,8 +431,8 @@ def test_what_may_follow_on_nodes_as_they_were_known(
 def test_another_fleets_node_is_left_alone() -> None:
     sight = Sight(0, replace(NODE, foreign=True), VIRTUAL)
     assert next_step(sight, WISH, 0, IN_FLIGHT_SECONDS) is None
-    assert not around(sight, WISH, 30).leaving
-    assert not around(sight, WISH, 30).takes
+    assert not node_context(sight, WISH, 30).leaving
+    assert not node_context(sight, WISH, 30).takes
 
 
 def test_a_loan_is_ended_in_the_pool_where_it_began() -> None:
@@ -443,7 +443,7 @@ def test_a_loan_is_ended_in_the_pool_where_it_began() -> None:
     assert (step.state, step.cause) == (RECALLED, CAUSE_ASKED)
     recalled = replace(there, state=RECALLED)
     assert next_step(Sight(9, recalled, None, pool="pool-2"), declared, 0, 5) is None
-    assert not around(Sight(9, recalled, None, pool="pool-2"), declared, 30).pool_read
+    assert not node_context(Sight(9, recalled, None, pool="pool-2"), declared, 30).pool_read
     assert isinstance(next_step(Sight(9, recalled, VIRTUAL, pool="pool-1"), declared, 0, 5), CloseVirtual)
     assert isinstance(next_step(Sight(9, recalled, None, pool="pool-1"), declared, 0, 5), Mark)
     assert next_step(Sight(9, there, VIRTUAL, pool="pool-1"), replace(WISH, pool="pool-1"), 0, 5) is None

@@ -15,12 +15,12 @@ from sim.settings import Settings
 from spillway.kubernetes import objects
 from spillway.lending_marks import POOL, POOL_TAINT, POOL_UID
 from spillway.model import Generation
-from vk_bridge.core.reading import read_virtual_node
 from vk_bridge.core.virtual_node import (
     Standing,
     is_current,
     names_endpoint,
     offered,
+    read_virtual_node,
     taken_by_others,
     virtual_node,
 )

@@ -13,7 +13,7 @@ from spillway.lending_marks import CHECKING
 from spillway.model import NO_GENERATION
 from spillway.running.isolation import ends_the_process, note_failed
 from vk_bridge.core.pod_steps import pairs, pod_step
-from vk_bridge.core.steps import Wish, around, next_step
+from vk_bridge.core.steps import Wish, next_step, node_context
 from vk_bridge.core.wishes import Wishes
 from vk_bridge.lendable import SERVICE
 from vk_bridge.loan_book import LoanBook
@@ -88,8 +88,8 @@ class LeftBehind:
         written = step is not None and await self._writer.carry_out(step, reading, answers)
         if written:
             log.info("carried out", step=type(step).__name__, pool=pool.name, node=node, left_behind=True)
-        means = around(sight, NOT_WANTED, self._wishes.grace_seconds(node, sight))
-        todo = (pod_step(*pair, means) for pair in pairs(sight.pool_pods, sight.real_pods))
+        context = node_context(sight, NOT_WANTED, self._wishes.grace_seconds(node, sight))
+        todo = (pod_step(*pair, context) for pair in pairs(sight.pool_pods, sight.real_pods))
         written_pods, _ = await self._pod_writer.carry_out_all(
             (one for one in todo if one is not None), reading, answers, lambda _: None
         )

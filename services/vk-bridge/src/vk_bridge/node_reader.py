@@ -35,7 +35,6 @@ from vk_bridge.core.reading import (
     pool_of,
     read_pool_pod,
     read_real_pod,
-    read_virtual_node,
 )
 from vk_bridge.core.register import read_owner_node
 from vk_bridge.core.virtual_node import (
@@ -43,6 +42,7 @@ from vk_bridge.core.virtual_node import (
     is_current,
     names_endpoint,
     offered,
+    read_virtual_node,
     shown_address,
     taken_by_others,
     virtual_node,

@@ -33,9 +33,9 @@ from vk_bridge.core.steps import (
     ShowVirtual,
     Step,
     WaitUntil,
-    around,
     bears_amendment,
     next_step,
+    node_context,
 )
 from vk_bridge.core.urgency import Urgency, urgency
 from vk_bridge.core.wishes import Address, Wishes
@@ -443,8 +443,8 @@ class OwnerWorker:
             name, sight, self.next_generation(), pool_joined=pool_joined, log_away=log_away, left_in=left_in
         )
         step = next_step(sight, wish, since, self._settings.in_flight_seconds)
-        means = around(sight, wish, self._wishes.grace_seconds(name, sight))
-        todo = [pod_step(*pair, means) for pair in pairs(sight.pool_pods, sight.real_pods)]
+        context = node_context(sight, wish, self._wishes.grace_seconds(name, sight))
+        todo = [pod_step(*pair, context) for pair in pairs(sight.pool_pods, sight.real_pods)]
         wait_until = step.seconds if isinstance(step, WaitUntil) else None
         due = [at for at in (reading.due_at, wait_until) if at is not None]
         bears = bears_amendment(step, sight, reading.listed_at, since + self._settings.in_flight_seconds)

@@ -8,12 +8,13 @@ from msgspec import Struct, to_builtins
 
 from spillway.kubernetes import objects
 from spillway.kubernetes.objects import AnnotatedMeta, Kind
+from spillway.kubernetes.resource_versions import version_number
 from spillway.lending_marks import LENT_CLUSTER, POOL_UID, virtual_node_name
 from spillway.model import Taint
 from vk_bridge.core.idleness import Idleness, SeenPod
-from vk_bridge.core.loan import OWNED, OwnerNode
+from vk_bridge.core.loan import OWNED, Manifest, OwnerNode
 from vk_bridge.core.pod_conversion import CopyPlace, copies_of
-from vk_bridge.core.reading import occupies, pool_of, seen_pod
+from vk_bridge.core.reading import has_ended, is_daemon, occupies, pool_of
 from vk_bridge.core.register import read_owner_node
 from vk_bridge.core.usage import Use
 from vk_bridge.core.virtual_node import offered
@@ -226,6 +227,19 @@ class OwnerMirror:
     @staticmethod
     def _last_of(pod: WatchedPod) -> SeenPod:
         return seen_pod(_few_fields(pod))
+
+
+def seen_pod(pod: Manifest) -> SeenPod:
+    """For Idleness. A resourceVersion that is no number, which no API server of today has, is older than all others."""
+    metadata = pod["metadata"]
+    version = version_number(metadata.get("resourceVersion", ""))
+    return SeenPod(
+        uid=metadata["uid"],
+        version=-1 if version is None else version,
+        node=(pod.get("spec") or {}).get("nodeName", ""),
+        holds=not has_ended(pod),
+        excused=is_daemon(pod) or bool(pool_of(pod)),
+    )
 
 
 def _is_virtual(node: WatchedNode) -> bool:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from spillway.events_lending import CAUSE_NODE_GONE
 from vk_bridge.core.loan import PoolPod, RealPod
+from vk_bridge.core.steps import NodeContext
 
 GONE = "Gone"
 """Reason of a pool pod whose real pod somebody deleted: it is not started again behind anybody's back."""
@@ -87,37 +88,20 @@ def what_cannot_wait(step: PodStep) -> PodStep | None:
     return step
 
 
-@dataclass(frozen=True, slots=True)
-class Around:
-    """What the node means for its pods. takes: real pods may be created. leaving: they are to go, with that grace.
-
-    owner_read, pool_read: whether the absence of a pod says anything. node_gone: so are its real pods. forces: what
-    outlives its grace is forced; a freeze that holds the recall forces none.
-    """
-
-    takes: bool
-    leaving: bool
-    grace_seconds: int
-    owner_read: bool = True
-    pool_read: bool = True
-    node_gone: bool = False
-    forces: bool = True
-
-
-def pod_step(pool: PoolPod | None, real: RealPod | None, around: Around) -> PodStep | None:
+def pod_step(pool: PoolPod | None, real: RealPod | None, context: NodeContext) -> PodStep | None:
     """One step for a pair that belongs together (real.pool_uid is pool.uid), either of which may be absent."""
-    if real is not None and real.overdue and around.forces:
+    if real is not None and real.overdue and context.forces:
         return DeleteReal(real.uid, 0)
-    if real is not None and around.leaving and real.deleting and real.seconds_left > around.grace_seconds:
-        return DeleteReal(real.uid, around.grace_seconds)
+    if real is not None and context.leaving and real.deleting and real.seconds_left > context.grace_seconds:
+        return DeleteReal(real.uid, context.grace_seconds)
     if pool is None:
         if real is None or real.deleting:
             return None
-        unknown = not around.pool_read
-        return None if unknown and not around.leaving else DeleteReal(real.uid, _grace(real, around))
+        unknown = not context.pool_read
+        return None if unknown and not context.leaving else DeleteReal(real.uid, _grace(real, context))
     if real is None:
-        return _without_real(pool, around) if around.owner_read else _asked_to_go(pool, around)
-    return _both(pool, real, around)
+        return _without_real(pool, context) if context.owner_read else _asked_to_go(pool, context)
+    return _both(pool, real, context)
 
 
 Pair = tuple[PoolPod | None, RealPod | None]
@@ -130,42 +114,42 @@ def pairs(pool_pods: Iterable[PoolPod], real_pods: Sequence[RealPod]) -> list[Pa
     return [*found, *((None, real) for real in left.values())]
 
 
-def _without_real(pool: PoolPod, around: Around) -> PodStep | None:
+def _without_real(pool: PoolPod, context: NodeContext) -> PodStep | None:
     if pool.deleting:
         return None if pool.held else LetGo(pool.uid)
     if pool.ended:
         return None
-    if around.node_gone:
+    if context.node_gone:
         return FailPool(pool.uid, CAUSE_NODE_GONE) if pool.created else DeletePool(pool.uid, 0)
-    if around.leaving:
-        return LetGo(pool.uid) if pool.created else DeletePool(pool.uid, _grace(pool, around))
+    if context.leaving:
+        return LetGo(pool.uid) if pool.created else DeletePool(pool.uid, _grace(pool, context))
     if pool.created:
         return FailPool(pool.uid, GONE)
-    return CreateReal(pool.uid) if around.takes else None
+    return CreateReal(pool.uid) if context.takes else None
 
 
-def _asked_to_go(pool: PoolPod, around: Around) -> PodStep | None:
+def _asked_to_go(pool: PoolPod, context: NodeContext) -> PodStep | None:
     """The owner cannot be read: the pool pod is told to go, and let go when its real pod is known to be gone."""
-    going = around.leaving and not pool.deleting and not pool.ended
-    return DeletePool(pool.uid, _grace(pool, around)) if going else None
+    going = context.leaving and not pool.deleting and not pool.ended
+    return DeletePool(pool.uid, _grace(pool, context)) if going else None
 
 
-def _both(pool: PoolPod, real: RealPod, around: Around) -> PodStep | None:
+def _both(pool: PoolPod, real: RealPod, context: NodeContext) -> PodStep | None:
     if pool.deleting:
-        grace_seconds = _grace(pool, around) if around.leaving else pool.grace_seconds
+        grace_seconds = _grace(pool, context) if context.leaving else pool.grace_seconds
         return None if real.deleting else DeleteReal(real.uid, grace_seconds)
-    stays_so = around.leaving and pool.created and (real.deleting or not real.ended)
+    stays_so = context.leaving and pool.created and (real.deleting or not real.ended)
     if real.news and not pool.ended and not stays_so:
         return Mirror(pool.uid)
-    if around.leaving:
+    if context.leaving:
         if not pool.ended:
-            return DeletePool(pool.uid, _grace(pool, around), "" if real.deleting else real.uid)
-        return None if real.deleting else DeleteReal(real.uid, _grace(real, around))
+            return DeletePool(pool.uid, _grace(pool, context), "" if real.deleting else real.uid)
+        return None if real.deleting else DeleteReal(real.uid, _grace(real, context))
     if real.behind and not (real.deleting or real.ended or pool.ended):
         return UpdateReal(pool.uid)
     return None
 
 
-def _grace(pod: PoolPod | RealPod, around: Around) -> int:
+def _grace(pod: PoolPod | RealPod, context: NodeContext) -> int:
     """A pod's own grace is never lengthened."""
-    return min(pod.grace_seconds, around.grace_seconds)
+    return min(pod.grace_seconds, context.grace_seconds)

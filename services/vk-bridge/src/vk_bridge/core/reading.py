@@ -1,9 +1,7 @@
-"""What API servers say of a virtual node and of pods, as values: whose a pod is, and what of it matters here."""
+"""What API servers say of pods, as values: whose a pod is, and what of it matters here."""
 
-from spillway.kubernetes.resource_versions import version_number
-from spillway.lending_marks import LENT_CLUSTER, LENT_NODE, POD_NAMESPACE_PREFIX, POOL, POOL_UID, bounded, read_loan
-from vk_bridge.core.idleness import SeenPod
-from vk_bridge.core.loan import Manifest, PoolPod, RealPod, VirtualNode
+from spillway.lending_marks import POD_NAMESPACE_PREFIX, POOL, POOL_UID
+from vk_bridge.core.loan import Manifest, PoolPod, RealPod
 from vk_bridge.core.pod_status import was_created
 from vk_bridge.core.virtual_node import ENDED
 
@@ -11,22 +9,6 @@ GRACE_SECONDS = 30
 """Kubernetes' own, of a pod that names none."""
 DAEMON_KINDS = ("DaemonSet", "Node")
 """Controllers of daemons; a node's own static pods are its Node's."""
-
-
-def read_virtual_node(node: Manifest, cluster: str, name: str, *, current: bool, reachable: bool = True) -> VirtualNode:
-    """name: of the real node that it should stand for."""
-    metadata, status = node["metadata"], node.get("status") or {}
-    labels, annotations = metadata.get("labels") or {}, metadata.get("annotations") or {}
-    takes = any(str(amount) not in ("0", "") for amount in (status.get("allocatable") or {}).values())
-    return VirtualNode(
-        uid=metadata["uid"],
-        resource_version=metadata["resourceVersion"],
-        loan=read_loan(annotations),
-        open=takes or not (node.get("spec") or {}).get("unschedulable", False),
-        ours=(labels.get(LENT_CLUSTER), labels.get(LENT_NODE)) == (cluster, bounded(name)),
-        current=current,
-        reachable=reachable,
-    )
 
 
 def read_pool_pod(pod: Manifest) -> PoolPod:
@@ -94,16 +76,3 @@ def has_ended(pod: Manifest) -> bool:
 def occupies(pod: Manifest) -> bool:
     """Whether the owner itself uses the node for this pod."""
     return not (has_ended(pod) or is_daemon(pod) or pool_of(pod))
-
-
-def seen_pod(pod: Manifest) -> SeenPod:
-    """For Idleness. A resourceVersion that is no number, which no API server of today has, is older than all others."""
-    metadata = pod["metadata"]
-    version = version_number(metadata.get("resourceVersion", ""))
-    return SeenPod(
-        uid=metadata["uid"],
-        version=-1 if version is None else version,
-        node=(pod.get("spec") or {}).get("nodeName", ""),
-        holds=not has_ended(pod),
-        excused=is_daemon(pod) or bool(pool_of(pod)),
-    )

@@ -16,7 +16,6 @@ from spillway.events_lending import (
 from spillway.lending_marks import CHECKING, LENT, RECALLED
 from spillway.model import Generation
 from vk_bridge.core.loan import OWNED, OwnerNode, Sight, VirtualNode
-from vk_bridge.core.pod_steps import Around
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +117,23 @@ class Wish:
     pool_joined: bool = True
 
 
+@dataclass(frozen=True, slots=True)
+class NodeContext:
+    """What the node means for its pods. takes: real pods may be created. leaving: they are to go, with that grace.
+
+    owner_read, pool_read: whether the absence of a pod says anything. node_gone: so are its real pods. forces: what
+    outlives its grace is forced; a freeze that holds the recall forces none.
+    """
+
+    takes: bool
+    leaving: bool
+    grace_seconds: int
+    owner_read: bool = True
+    pool_read: bool = True
+    node_gone: bool = False
+    forces: bool = True
+
+
 class FirstSights:
     """Since when this bridge has seen each register in the state that it is in. A restart forgets, and waits again."""
 
@@ -137,7 +153,7 @@ class FirstSights:
 
 
 def next_step(sight: Sight, wish: Wish, since: float, in_flight_seconds: float) -> Step | None:
-    """One step, or None: as it should be, or the pods have to go first (`around`).
+    """One step, or None: as it should be, or the pods have to go first (`node_context`).
 
     since: of FirstSights, for this register. Raises nothing; every combination has a step.
     """
@@ -178,11 +194,11 @@ def bears_amendment(step: Step | None, sight: Sight, listed_at: float | None, qu
     return True
 
 
-def around(sight: Sight, wish: Wish, grace_seconds: int) -> Around:
+def node_context(sight: Sight, wish: Wish, grace_seconds: int) -> NodeContext:
     """What this node means for its pods: whether real ones may be created, whether all are to go."""
     sight = _of_its_pool(sight)
     node = sight.node
-    return Around(
+    return NodeContext(
         takes=node is not None and node.state == LENT and not node.foreign and sight.owner_read,
         leaving=_leaving(sight, wish),
         grace_seconds=grace_seconds,

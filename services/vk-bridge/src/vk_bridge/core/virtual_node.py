@@ -21,10 +21,11 @@ from spillway.lending_marks import (
     SUPPLY_CLASS,
     bounded,
     loan_text,
+    read_loan,
     virtual_node_name,
 )
 from spillway.model import HOSTNAME_LABEL, Generation
-from vk_bridge.core.loan import Manifest
+from vk_bridge.core.loan import Manifest, VirtualNode
 
 TYPE_LABEL: Final = ("type", "virtual-kubelet")
 """By which tools tell virtual nodes from others."""
@@ -128,6 +129,22 @@ def is_current(actual: Manifest, wanted: Manifest, heartbeat_seconds: int) -> bo
         and _amounts(status) == _amounts(wanted["status"])
         and _conditions(status) == _conditions(wanted["status"])
         and _heartbeat_ms(wanted["status"]) - _heartbeat_ms(status) < heartbeat_seconds * MILLI
+    )
+
+
+def read_virtual_node(node: Manifest, cluster: str, name: str, *, current: bool, reachable: bool = True) -> VirtualNode:
+    """name: of the real node that it should stand for."""
+    metadata, status = node["metadata"], node.get("status") or {}
+    labels, annotations = metadata.get("labels") or {}, metadata.get("annotations") or {}
+    takes = any(str(amount) not in ("0", "") for amount in (status.get("allocatable") or {}).values())
+    return VirtualNode(
+        uid=metadata["uid"],
+        resource_version=metadata["resourceVersion"],
+        loan=read_loan(annotations),
+        open=takes or not (node.get("spec") or {}).get("unschedulable", False),
+        ours=(labels.get(LENT_CLUSTER), labels.get(LENT_NODE)) == (cluster, bounded(name)),
+        current=current,
+        reachable=reachable,
     )
 
 
