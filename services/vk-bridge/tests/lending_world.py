@@ -11,21 +11,8 @@ from dataclasses import dataclass, field, replace
 from spillway.lending_marks import CHECKING, LENT, RECALLED
 from spillway.model import Generation
 from vk_bridge.core.delete_collections import DeleteCollection, Listed, Sizes, of_owner, of_pool
-from vk_bridge.core.loan import OWNED, OwnerNode, PoolPod, RealPod, Sight, VirtualNode
-from vk_bridge.core.pod_steps import (
-    CreateReal,
-    DeletePool,
-    DeleteReal,
-    FailPool,
-    LetGo,
-    Mirror,
-    PodStep,
-    pairs,
-    pod_step,
-    what_cannot_wait,
-    writes,
-)
-from vk_bridge.core.steps import (
+from vk_bridge.core.node.loan import OWNED, OwnerNode, PoolPod, RealPod, Sight, VirtualNode
+from vk_bridge.core.node.steps import (
     At,
     CloseVirtual,
     CreateVirtual,
@@ -41,6 +28,19 @@ from vk_bridge.core.steps import (
     bears_amendment,
     next_step,
     node_context,
+)
+from vk_bridge.core.pod_steps import (
+    CreateReal,
+    DeletePool,
+    DeleteReal,
+    FailPool,
+    LetGo,
+    Mirror,
+    PodStep,
+    pairs,
+    pod_step,
+    what_cannot_wait,
+    writes,
 )
 from vk_bridge.node_reader import Ending, ending_of
 

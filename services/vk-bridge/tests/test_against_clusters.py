@@ -15,8 +15,31 @@ from spillway.events_lending import CAUSE_ASKED, NodeLent, NodeReturned
 from spillway.kubernetes import objects
 from spillway.lending_marks import LENDING, POOL_TAINT, virtual_node_name
 from spillway.model import Generation
-from vk_bridge.core.history import History, Terms
-from vk_bridge.core.loan import Manifest, Sight
+from vk_bridge.core.node.history import History, Terms
+from vk_bridge.core.node.loan import Manifest, Sight
+from vk_bridge.core.node.marks import mark_patch, read_owner_node
+from vk_bridge.core.node.steps import (
+    CloseVirtual,
+    CreateVirtual,
+    DeleteVirtual,
+    FirstSights,
+    Mark,
+    SayLent,
+    SayReturned,
+    ShowVirtual,
+    Step,
+    Wish,
+    next_step,
+    node_context,
+)
+from vk_bridge.core.node.virtual_node import (
+    Standing,
+    is_current,
+    offered,
+    read_virtual_node,
+    taken_by_others,
+    virtual_node,
+)
 from vk_bridge.core.pod_conversion import Converted, PoolSide, convert
 from vk_bridge.core.pod_status import failed_status, mirrored_status
 from vk_bridge.core.pod_steps import (
@@ -32,22 +55,6 @@ from vk_bridge.core.pod_steps import (
     writes,
 )
 from vk_bridge.core.reading import occupies, pool_of, read_pool_pod, read_real_pod
-from vk_bridge.core.register import mark_patch, read_owner_node
-from vk_bridge.core.steps import (
-    CloseVirtual,
-    CreateVirtual,
-    DeleteVirtual,
-    FirstSights,
-    Mark,
-    SayLent,
-    SayReturned,
-    ShowVirtual,
-    Step,
-    Wish,
-    next_step,
-    node_context,
-)
-from vk_bridge.core.virtual_node import Standing, is_current, offered, read_virtual_node, taken_by_others, virtual_node
 
 FLEET, NODE = "fleet-1", "n0"
 NAME = virtual_node_name("own-1", NODE)

@@ -7,8 +7,8 @@ import pytest
 from spillway.events_lending import CAUSE_NEED, CAUSE_NODE_GONE, CAUSE_TAINT_REMOVED, LentPod, NodeLent
 from spillway.lending_marks import CHECKING, LENT, RECALLED
 from spillway.model import Generation
-from vk_bridge.core.history import History, Terms, worth_saying
-from vk_bridge.core.loan import OWNED, OwnerNode, PoolPod, RealPod, Sight, VirtualNode
+from vk_bridge.core.node.history import History, Terms, worth_saying
+from vk_bridge.core.node.loan import OWNED, OwnerNode, PoolPod, RealPod, Sight, VirtualNode
 
 LOAN = Generation(7, 1)
 TERMS = Terms("own-1", "n1", "pool", "own-1.n1", "idle", "idle")

@@ -8,7 +8,7 @@ from spillway.clusters.api import Alive, Change, Listed, Removed, Upserted
 from spillway.kubernetes.live_objects import Manifest
 from spillway.kubernetes.objects import AnyObject
 from vk_bridge.by_version import ByVersion
-from vk_bridge.core.loan import Sight
+from vk_bridge.core.node.loan import Sight
 from vk_bridge.core.owner_mirror import AnnotatedMeta
 from vk_bridge.core.pod_conversion import PoolSide
 from vk_bridge.last_read import LastRead

@@ -9,7 +9,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from spillway.events_lending import CAUSE_ASKED, CAUSE_NEED
 from spillway.lending_marks import LENT, RECALLED
-from vk_bridge.core.loan import OWNED, OwnerNode
+from vk_bridge.core.node.loan import OWNED, OwnerNode
 
 from .lending_world import GRACE_SECONDS, IN_FLIGHT_SECONDS, Bridge, Real, World, check
 

@@ -8,10 +8,10 @@ import pytest
 
 from spillway.lending_marks import GIVEN
 from vk_bridge.core.carried import CARRIED
-from vk_bridge.core.loan import PoolPod, RealPod
+from vk_bridge.core.node.loan import PoolPod, RealPod
+from vk_bridge.core.node.steps import NodeContext
 from vk_bridge.core.pod_steps import DeletePool, DeleteReal, LetGo, Mirror, PodStep, UpdateReal, pod_step
 from vk_bridge.core.pod_update import given_text, is_behind, is_resized, update_patch
-from vk_bridge.core.steps import NodeContext
 
 POOL_POD: dict[str, Any] = {
     "metadata": {"labels": {"app": "encode"}, "annotations": {"note": "a"}},

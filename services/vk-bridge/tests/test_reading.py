@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from vk_bridge.core.idleness import SeenPod
-from vk_bridge.core.loan import PoolPod, RealPod
+from vk_bridge.core.node.loan import PoolPod, RealPod
 from vk_bridge.core.owner_mirror import seen_pod
 from vk_bridge.core.reading import (
     is_daemon,

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from spillway.lending_marks import CHECKING, FLEET, LEND, LENDING, LENT, LOAN, RECALLED, node_state
 from spillway.model import NODE_LENT, NODE_OWNED, NODE_RECALLED, Generation, Taint
-from vk_bridge.core.loan import OWNED
-from vk_bridge.core.register import mark_patch, read_owner_node
-from vk_bridge.core.steps import At, Mark
+from vk_bridge.core.node.loan import OWNED
+from vk_bridge.core.node.marks import mark_patch, read_owner_node
+from vk_bridge.core.node.steps import At, Mark
 
 
 def node(value: str | None, label: str = "", loan: str = "7.1", **labels: str) -> dict[str, Any]:

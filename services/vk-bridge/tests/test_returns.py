@@ -8,8 +8,8 @@ import pytest
 from sim.settings import Faults
 from spillway.events_lending import NodeReturned
 from spillway.lending_marks import LENT, POOL_UID, RECALLED
-from vk_bridge.core.loan import OWNED
-from vk_bridge.core.urgency import Urgency, urgency
+from vk_bridge.core.node.loan import OWNED
+from vk_bridge.core.node.urgency import Urgency, urgency
 
 from .lending_fleet import OWN, POOL, Asked, LendingFleet, on_fleet, until
 

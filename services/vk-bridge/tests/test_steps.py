@@ -15,9 +15,8 @@ from spillway.events_lending import (
 )
 from spillway.lending_marks import CHECKING, LENT, RECALLED
 from spillway.model import Generation
-from vk_bridge.core.loan import OWNED, OwnerNode, PoolPod, RealPod, Sight, VirtualNode
-from vk_bridge.core.pod_steps import CreateReal, LetGo
-from vk_bridge.core.steps import (
+from vk_bridge.core.node.loan import OWNED, OwnerNode, PoolPod, RealPod, Sight, VirtualNode
+from vk_bridge.core.node.steps import (
     At,
     CloseVirtual,
     CreateVirtual,
@@ -30,6 +29,7 @@ from vk_bridge.core.steps import (
     next_step,
     node_context,
 )
+from vk_bridge.core.pod_steps import CreateReal, LetGo
 
 from .lending_world import IN_FLIGHT_SECONDS, Bridge, World, check
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from spillway.events_lending import NodeUsed
 from spillway.model import Generation
-from vk_bridge.core.usage import HOUR_MS, Usage, Use
+from vk_bridge.core.node.usage import HOUR_MS, Usage, Use
 
 QUIET_MS = 300_000
 MINUTE_MS = 60_000

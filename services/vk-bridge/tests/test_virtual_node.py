@@ -15,7 +15,7 @@ from sim.settings import Settings
 from spillway.kubernetes import objects
 from spillway.lending_marks import POOL, POOL_TAINT, POOL_UID
 from spillway.model import Generation
-from vk_bridge.core.virtual_node import (
+from vk_bridge.core.node.virtual_node import (
     Standing,
     is_current,
     names_endpoint,

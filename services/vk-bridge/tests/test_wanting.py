@@ -19,8 +19,8 @@ from spillway.model import (
     Taint,
     Toleration,
 )
-from vk_bridge.core.loan import OWNED, OwnerNode, Sight
 from vk_bridge.core.log_state import LogState
+from vk_bridge.core.node.loan import OWNED, OwnerNode, Sight
 from vk_bridge.core.owner_mirror import OwnerMirror, WatchedNode
 from vk_bridge.core.wanting import Candidate, Verdict, could_use, deciding, verdicts
 from vk_bridge.core.wishes import Address, Wishes

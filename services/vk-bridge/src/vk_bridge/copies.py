@@ -21,7 +21,7 @@ from spillway.kubernetes.objects import ABSENT, Kind
 from spillway.lending_marks import COPY_VERSION, POOL
 from spillway.running.isolation import ends_the_process, note_failed
 from vk_bridge.by_version import ByVersion
-from vk_bridge.core.loan import Manifest
+from vk_bridge.core.node.loan import Manifest
 from vk_bridge.core.owner_mirror import OwnerMirror
 from vk_bridge.core.pod_conversion import (
     CONFIG_MAP,

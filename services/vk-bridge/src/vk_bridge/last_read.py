@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from spillway.clusters.api import Change, Removed, Upserted
-from vk_bridge.core.loan import Manifest
+from vk_bridge.core.node.loan import Manifest
 from vk_bridge.core.owner_mirror import WatchedPod
 from vk_bridge.listing import Part
 from vk_bridge.node_reader import Found, Reading

@@ -1,7 +1,7 @@
 """Converts a pool pod. A pod at which the conversion fails is refused, and no other pod is affected."""
 
 from spillway.running.isolation import ends_the_process, note_failed
-from vk_bridge.core.loan import Manifest
+from vk_bridge.core.node.loan import Manifest
 from vk_bridge.core.pod_conversion import Converted, PoolSide, Refused, convert
 
 SERVICE = "vk-bridge"

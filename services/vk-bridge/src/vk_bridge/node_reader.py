@@ -25,7 +25,18 @@ from vk_bridge.core.admitted_sizes import (
     sizes_held,
 )
 from vk_bridge.core.delete_collections import Listed, listed_pod
-from vk_bridge.core.loan import OWNED, Manifest, OwnerNode, RealPod, Sight
+from vk_bridge.core.node.loan import OWNED, Manifest, OwnerNode, RealPod, Sight
+from vk_bridge.core.node.marks import read_owner_node
+from vk_bridge.core.node.virtual_node import (
+    Standing,
+    is_current,
+    names_endpoint,
+    offered,
+    read_virtual_node,
+    shown_address,
+    taken_by_others,
+    virtual_node,
+)
 from vk_bridge.core.pod_conversion import PoolSide
 from vk_bridge.core.pod_status import mirrored_status
 from vk_bridge.core.pod_update import is_behind
@@ -35,17 +46,6 @@ from vk_bridge.core.reading import (
     pool_of,
     read_pool_pod,
     read_real_pod,
-)
-from vk_bridge.core.register import read_owner_node
-from vk_bridge.core.virtual_node import (
-    Standing,
-    is_current,
-    names_endpoint,
-    offered,
-    read_virtual_node,
-    shown_address,
-    taken_by_others,
-    virtual_node,
 )
 from vk_bridge.pools import Pool
 from vk_bridge.reach import Reach

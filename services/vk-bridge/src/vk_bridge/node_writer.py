@@ -6,9 +6,9 @@ from typing import Any, Literal
 from spillway.clusters.api import NODES, AlreadyExists, ClusterApi
 from spillway.lending_marks import PREFIX, virtual_node_name
 from spillway.model import Generation
-from vk_bridge.core.loan import Manifest
-from vk_bridge.core.register import mark_patch
-from vk_bridge.core.steps import (
+from vk_bridge.core.node.loan import Manifest
+from vk_bridge.core.node.marks import mark_patch
+from vk_bridge.core.node.steps import (
     At,
     CloseVirtual,
     CreateVirtual,
@@ -21,7 +21,7 @@ from vk_bridge.core.steps import (
     Step,
     WaitUntil,
 )
-from vk_bridge.core.virtual_node import TRANSIENT_TAINTS
+from vk_bridge.core.node.virtual_node import TRANSIENT_TAINTS
 from vk_bridge.node_reader import Answers, Reading
 from vk_bridge.reach import Reach
 

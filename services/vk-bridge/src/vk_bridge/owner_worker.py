@@ -22,11 +22,9 @@ from vk_bridge import metrics
 from vk_bridge.cluster_watch import ClusterWatch
 from vk_bridge.copies import Copies
 from vk_bridge.copy_tender import CopyTender
-from vk_bridge.core.loan import OWNED
 from vk_bridge.core.log_state import LogState
-from vk_bridge.core.owner_mirror import OwnerMirror, WatchedPod
-from vk_bridge.core.pod_steps import DeletePool, DeleteReal, LetGo, Mirror, PodStep, pairs, pod_step, what_cannot_wait
-from vk_bridge.core.steps import (
+from vk_bridge.core.node.loan import OWNED
+from vk_bridge.core.node.steps import (
     CloseVirtual,
     FirstSights,
     Mark,
@@ -37,7 +35,9 @@ from vk_bridge.core.steps import (
     next_step,
     node_context,
 )
-from vk_bridge.core.urgency import Urgency, urgency
+from vk_bridge.core.node.urgency import Urgency, urgency
+from vk_bridge.core.owner_mirror import OwnerMirror, WatchedPod
+from vk_bridge.core.pod_steps import DeletePool, DeleteReal, LetGo, Mirror, PodStep, pairs, pod_step, what_cannot_wait
 from vk_bridge.core.wishes import Address, Wishes
 from vk_bridge.last_read import Known, LastRead, is_of_pod
 from vk_bridge.leases import Leases

@@ -20,7 +20,7 @@ from spillway.running.isolation import ends_the_process, note_failed
 from vk_bridge import metrics
 from vk_bridge.collection_writer import CollectionWriter
 from vk_bridge.copies import Copies, Missing, is_about_namespace
-from vk_bridge.core.loan import Manifest
+from vk_bridge.core.node.loan import Manifest
 from vk_bridge.core.pod_conversion import Refused as NotLendable
 from vk_bridge.core.pod_status import failed_status, mirrored_status, updated_status, waiting_status
 from vk_bridge.core.pod_steps import (

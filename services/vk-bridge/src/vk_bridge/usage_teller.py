@@ -8,8 +8,8 @@ import structlog
 from spillway.clusters.api import ClusterApi, ClusterUnreachable
 from spillway.events_lending import NodeUsed
 from spillway.model import Generation
+from vk_bridge.core.node.usage import Usage, measured
 from vk_bridge.core.owner_mirror import OwnerMirror
-from vk_bridge.core.usage import Usage, measured
 from vk_bridge.core.wishes import Wishes
 from vk_bridge.settings import Settings
 

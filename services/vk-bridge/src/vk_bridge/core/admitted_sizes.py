@@ -12,8 +12,8 @@ from typing import Final
 from msgspec import Struct, ValidationError, json
 
 from spillway.kubernetes import objects
-from vk_bridge.core.loan import Manifest
-from vk_bridge.core.virtual_node import ENDED, quantity_text
+from vk_bridge.core.node.loan import Manifest
+from vk_bridge.core.node.virtual_node import ENDED, quantity_text
 
 
 class _Pod(Struct, frozen=True, gc=False):

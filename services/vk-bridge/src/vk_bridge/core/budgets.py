@@ -10,7 +10,7 @@ from spillway.events_lending import Amounts
 from spillway.kubernetes.objects import Kind, Meta
 from spillway.kubernetes.pod_shape import matches_labels, selector_of
 from spillway.kubernetes.scheduling_spec import LabelSelector
-from vk_bridge.core.loan import Manifest
+from vk_bridge.core.node.loan import Manifest
 
 
 class BudgetSpec(Struct, frozen=True, gc=False):

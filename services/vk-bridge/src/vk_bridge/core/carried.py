@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from spillway.lending_marks import PREFIX
-from vk_bridge.core.loan import Manifest
+from vk_bridge.core.node.loan import Manifest
 
 CARRIED: Final = ("app.kubernetes.io/",)
 """Prefixes that are carried over unless an operator names others: what people and tools call a thing."""

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from vk_bridge.core.loan import Manifest
+from vk_bridge.core.node.loan import Manifest
 from vk_bridge.core.pod_steps import DeletePool, DeleteReal, LetGo
 from vk_bridge.core.reading import has_ended
 

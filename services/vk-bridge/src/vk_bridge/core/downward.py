@@ -10,7 +10,7 @@ from typing import Final
 
 from spillway.lending_marks import digest
 from vk_bridge.core.carried import DOWNWARD_PREFIX, is_carried
-from vk_bridge.core.loan import Manifest
+from vk_bridge.core.node.loan import Manifest
 
 ANNOTATION_BY_FIELD: Final = {
     "metadata.name": "name",

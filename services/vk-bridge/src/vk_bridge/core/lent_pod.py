@@ -5,7 +5,7 @@ from datetime import datetime
 from typing import Final
 
 from spillway.events_lending import Amounts, LentPod
-from vk_bridge.core.loan import Manifest
+from vk_bridge.core.node.loan import Manifest
 
 DELETION_COST: Final = "controller.kubernetes.io/pod-deletion-cost"
 CHARACTERS_MAX: Final = 256 * 1024

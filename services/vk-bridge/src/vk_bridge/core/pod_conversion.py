@@ -26,7 +26,7 @@ from spillway.texts import violation_text
 from vk_bridge.core.carried import CARRIED, carried_annotations, carried_labels
 from vk_bridge.core.downward import downward_annotations, translated_field
 from vk_bridge.core.known_fields import KEPT_SPEC
-from vk_bridge.core.loan import Manifest
+from vk_bridge.core.node.loan import Manifest
 from vk_bridge.core.pod_update import given_text
 from vk_bridge.core.refusals import is_api_access, reasons_against
 

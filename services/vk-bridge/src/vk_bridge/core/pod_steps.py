@@ -4,8 +4,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from spillway.events_lending import CAUSE_NODE_GONE
-from vk_bridge.core.loan import PoolPod, RealPod
-from vk_bridge.core.steps import NodeContext
+from vk_bridge.core.node.loan import PoolPod, RealPod
+from vk_bridge.core.node.steps import NodeContext
 
 GONE = "Gone"
 """Reason of a pool pod whose real pod somebody deleted: it is not started again behind anybody's back."""

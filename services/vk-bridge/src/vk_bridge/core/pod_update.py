@@ -12,7 +12,7 @@ import msgspec
 
 from spillway.lending_marks import GIVEN, digest
 from vk_bridge.core.carried import carried_annotations, carried_labels
-from vk_bridge.core.loan import Manifest
+from vk_bridge.core.node.loan import Manifest
 
 KINDS: Final = ("containers", "initContainers")
 

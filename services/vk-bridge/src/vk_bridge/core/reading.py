@@ -1,9 +1,9 @@
 """What API servers say of pods, as values: whose a pod is, and what of it matters here."""
 
 from spillway.lending_marks import POD_NAMESPACE_PREFIX, POOL, POOL_UID
-from vk_bridge.core.loan import Manifest, PoolPod, RealPod
+from vk_bridge.core.node.loan import Manifest, PoolPod, RealPod
+from vk_bridge.core.node.virtual_node import ENDED
 from vk_bridge.core.pod_status import was_created
-from vk_bridge.core.virtual_node import ENDED
 
 GRACE_SECONDS = 30
 """Kubernetes' own, of a pod that names none."""

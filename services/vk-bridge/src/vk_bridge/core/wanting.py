@@ -8,7 +8,7 @@ from spillway.feasibility.node_match import TRANSIENT_TAINTS, untolerated
 from spillway.kubernetes.pod_shape import matches_labels
 from spillway.lending_marks import LEND, LENDING, NEVER
 from spillway.model import Shape, Taint
-from vk_bridge.core.loan import OWNED
+from vk_bridge.core.node.loan import OWNED
 
 WHOLE_PERCENT = 100
 

@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from spillway.events_lending import CAUSE_ASKED, LendingRule
 from spillway.lending_marks import CHECKING, LENT
 from spillway.model import Generation
-from vk_bridge.core.loan import OWNED, Manifest, Sight
 from vk_bridge.core.log_state import LogState
+from vk_bridge.core.node.loan import OWNED, Manifest, Sight
+from vk_bridge.core.node.marks import read_owner_node
+from vk_bridge.core.node.steps import Wish
+from vk_bridge.core.node.virtual_node import Standing
 from vk_bridge.core.owner_mirror import OwnerMirror
 from vk_bridge.core.reading import GRACE_SECONDS
-from vk_bridge.core.register import read_owner_node
-from vk_bridge.core.steps import Wish
-from vk_bridge.core.virtual_node import Standing
 from vk_bridge.core.wanting import Verdict, deciding, rule_of
 
 IDLE = "idle"

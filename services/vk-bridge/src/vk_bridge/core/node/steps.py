@@ -15,7 +15,7 @@ from spillway.events_lending import (
 )
 from spillway.lending_marks import CHECKING, LENT, RECALLED
 from spillway.model import Generation
-from vk_bridge.core.loan import OWNED, OwnerNode, Sight, VirtualNode
+from vk_bridge.core.node.loan import OWNED, OwnerNode, Sight, VirtualNode
 
 
 @dataclass(frozen=True, slots=True)

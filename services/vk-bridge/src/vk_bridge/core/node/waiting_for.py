@@ -1,7 +1,7 @@
 """What a recall waits for, for people: `waiting` of NodeLent."""
 
 from spillway.lending_marks import RECALLED
-from vk_bridge.core.loan import Sight
+from vk_bridge.core.node.loan import Sight
 
 
 def waiting_for(sight: Sight) -> str:

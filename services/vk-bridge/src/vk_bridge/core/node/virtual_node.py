@@ -25,7 +25,7 @@ from spillway.lending_marks import (
     virtual_node_name,
 )
 from spillway.model import HOSTNAME_LABEL, Generation
-from vk_bridge.core.loan import Manifest, VirtualNode
+from vk_bridge.core.node.loan import Manifest, VirtualNode
 
 TYPE_LABEL: Final = ("type", "virtual-kubelet")
 """By which tools tell virtual nodes from others."""

@@ -13,7 +13,7 @@ from spillway.events_lending import (
 )
 from spillway.lending_marks import LENT, RECALLED
 from spillway.model import Generation
-from vk_bridge.core.loan import OWNED, Sight
+from vk_bridge.core.node.loan import OWNED, Sight
 
 MILLI = 1000
 

@@ -18,8 +18,8 @@ from spillway.lending_marks import (
     read_loan,
 )
 from spillway.model import Generation
-from vk_bridge.core.loan import OWNED, Manifest, OwnerNode
-from vk_bridge.core.steps import Mark
+from vk_bridge.core.node.loan import OWNED, Manifest, OwnerNode
+from vk_bridge.core.node.steps import Mark
 
 
 def read_owner_node(node: Manifest, fleet: str) -> OwnerNode:
