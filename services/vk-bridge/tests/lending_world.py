@@ -10,7 +10,6 @@ from dataclasses import dataclass, field, replace
 
 from spillway.lending_marks import CHECKING, LENT, RECALLED
 from spillway.model import Generation
-from vk_bridge.core.delete_collections import DeleteCollection, Listed, Sizes, of_owner, of_pool
 from vk_bridge.core.node.loan import OWNED, OwnerNode, PoolPod, RealPod, Sight, VirtualNode
 from vk_bridge.core.node.steps import (
     At,
@@ -29,7 +28,8 @@ from vk_bridge.core.node.steps import (
     next_step,
     node_context,
 )
-from vk_bridge.core.pod_steps import (
+from vk_bridge.core.pod.delete_collections import DeleteCollection, Listed, Sizes, of_owner, of_pool
+from vk_bridge.core.pod.steps import (
     CreateReal,
     DeletePool,
     DeleteReal,

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sim.manifests import pod
-from vk_bridge.core.admitted_sizes import (
+from vk_bridge.core.pod.admitted_sizes import (
     Refusals,
     RefusedLately,
     Sizes,

@@ -40,9 +40,10 @@ from vk_bridge.core.node.virtual_node import (
     taken_by_others,
     virtual_node,
 )
-from vk_bridge.core.pod_conversion import Converted, PoolSide, convert
-from vk_bridge.core.pod_status import failed_status, mirrored_status
-from vk_bridge.core.pod_steps import (
+from vk_bridge.core.pod.conversion import Converted, PoolSide, convert
+from vk_bridge.core.pod.parsing import occupies, pool_of, read_pool_pod, read_real_pod
+from vk_bridge.core.pod.status import failed_status, mirrored_status
+from vk_bridge.core.pod.steps import (
     CreateReal,
     DeletePool,
     DeleteReal,
@@ -54,7 +55,6 @@ from vk_bridge.core.pod_steps import (
     pod_step,
     writes,
 )
-from vk_bridge.core.reading import occupies, pool_of, read_pool_pod, read_real_pod
 
 FLEET, NODE = "fleet-1", "n0"
 NAME = virtual_node_name("own-1", NODE)

@@ -11,7 +11,7 @@ import pytest
 from sim.pods_by_level import CASES
 from spillway.kubernetes.pod_security import ANY, BASELINE, PROFILE_TYPES, RESTRICTED
 from spillway_local.pod_gate import PodGate, Tried
-from vk_bridge.core.pod_conversion import Converted, PoolSide, convert
+from vk_bridge.core.pod.conversion import Converted, PoolSide, convert
 
 from .reaching_pods import EPHEMERAL, SECURITY_ANNOTATIONS, reaching_pods
 from .test_pod_conversion import AMOUNTS_THAT_NOBODY_COUNTS, POD, REFERRING, REFUSALS

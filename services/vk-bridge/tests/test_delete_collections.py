@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vk_bridge.core.delete_collections import DeleteCollection, Listed, Sizes, listed_pod, of_owner, of_pool
-from vk_bridge.core.pod_steps import DeletePool, DeleteReal, LetGo
+from vk_bridge.core.pod.delete_collections import DeleteCollection, Listed, Sizes, listed_pod, of_owner, of_pool
+from vk_bridge.core.pod.steps import DeletePool, DeleteReal, LetGo
 
 SIZES = Sizes(least=3, most=5)
 

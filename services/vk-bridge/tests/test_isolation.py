@@ -9,7 +9,7 @@ from sim.manifests import pod
 from spillway import metrics
 from spillway.lending_marks import virtual_node_name
 from vk_bridge import lendable
-from vk_bridge.core.pod_conversion import convert
+from vk_bridge.core.pod.conversion import convert
 from vk_bridge.node_reader import Reading
 from vk_bridge.owner_worker import OwnerWorker
 from vk_bridge.pod_writer import PodWriter

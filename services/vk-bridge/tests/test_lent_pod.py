@@ -9,8 +9,8 @@ from msgspec import json
 from spillway.dead_letters import outgoing
 from spillway.events_lending import NodeLent
 from spillway.model import Generation
-from vk_bridge.core.budgets import Budget, budgets_of
-from vk_bridge.core.lent_pod import lent_pod, told_pods, unix_ms
+from vk_bridge.core.pod.budgets import Budget, budgets_of
+from vk_bridge.core.pod.lent_pod import lent_pod, told_pods, unix_ms
 
 POD: dict[str, Any] = {
     "metadata": {

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from spillway.lending_marks import COPY_BYTES, COPY_VERSION, POOL, POOL_UID
-from vk_bridge.core.pod_conversion import (
+from vk_bridge.core.pod.conversion import (
     Converted,
     PoolSide,
     Reference,
@@ -18,7 +18,7 @@ from vk_bridge.core.pod_conversion import (
     copy_of,
     place_of,
 )
-from vk_bridge.core.pod_update import given_text
+from vk_bridge.core.pod.update import given_text
 from vk_bridge.settings import Settings
 
 SIDE = PoolSide("pool-id", "own-1.n1", "10.0.0.9")

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from spillway.lending_marks import GIVEN
-from vk_bridge.core.pod_status import failed_status, mirrored_status, waiting_status, was_created
-from vk_bridge.core.pod_update import given_text
+from vk_bridge.core.pod.status import failed_status, mirrored_status, waiting_status, was_created
+from vk_bridge.core.pod.update import given_text
 
 SCHEDULED = {"type": "PodScheduled", "status": "True"}
 READY = {"type": "Ready", "status": "True", "lastTransitionTime": "2026-01-01T00:00:00Z"}

@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from spillway.lending_marks import GIVEN
-from vk_bridge.core.carried import CARRIED
 from vk_bridge.core.node.loan import PoolPod, RealPod
 from vk_bridge.core.node.steps import NodeContext
-from vk_bridge.core.pod_steps import DeletePool, DeleteReal, LetGo, Mirror, PodStep, UpdateReal, pod_step
-from vk_bridge.core.pod_update import given_text, is_behind, is_resized, update_patch
+from vk_bridge.core.pod.propagated_metadata import CARRIED
+from vk_bridge.core.pod.steps import DeletePool, DeleteReal, LetGo, Mirror, PodStep, UpdateReal, pod_step
+from vk_bridge.core.pod.update import given_text, is_behind, is_resized, update_patch
 
 POOL_POD: dict[str, Any] = {
     "metadata": {"labels": {"app": "encode"}, "annotations": {"note": "a"}},

@@ -12,7 +12,7 @@ from spillway.addresses import NODE_USAGE
 from spillway.events_lending import NodeUsed
 from spillway.lending_marks import COPY_BYTES, CREATED, NOT_UPDATED, virtual_node_name
 from spillway.local_bus import LocalBus
-from vk_bridge.core.pod_conversion import Reference, copy_name
+from vk_bridge.core.pod.conversion import Reference, copy_name
 
 from .lending_fleet import FLEET, GRACE_SECONDS, OWN, POOL, TOLERATES_LOANS, LendingFleet, always, on_fleet, until
 

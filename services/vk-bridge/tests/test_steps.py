@@ -29,7 +29,7 @@ from vk_bridge.core.node.steps import (
     next_step,
     node_context,
 )
-from vk_bridge.core.pod_steps import CreateReal, LetGo
+from vk_bridge.core.pod.steps import CreateReal, LetGo
 
 from .lending_world import IN_FLIGHT_SECONDS, Bridge, World, check
 

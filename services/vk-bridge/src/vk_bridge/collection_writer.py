@@ -9,8 +9,8 @@ import structlog
 from spillway.clusters.api import PODS, ClusterApi, ClusterUnreachable, Conflict, Forbidden, Manifests, Refused
 from spillway.lending_marks import POOL_UID, virtual_node_name
 from vk_bridge import metrics
-from vk_bridge.core.delete_collections import DeleteCollection, Deletion, PoolDeletion, Sizes, of_owner, of_pool
-from vk_bridge.core.pod_steps import DeleteReal, LetGo, PodStep
+from vk_bridge.core.pod.delete_collections import DeleteCollection, Deletion, PoolDeletion, Sizes, of_owner, of_pool
+from vk_bridge.core.pod.steps import DeleteReal, LetGo, PodStep
 from vk_bridge.node_reader import Answers, Reading
 from vk_bridge.outcomes import CONFLICT, DONE, FAILED
 from vk_bridge.reach import Reach

@@ -23,7 +23,7 @@ from spillway.running.isolation import ends_the_process, note_failed
 from vk_bridge.by_version import ByVersion
 from vk_bridge.core.node.loan import Manifest
 from vk_bridge.core.owner_mirror import OwnerMirror
-from vk_bridge.core.pod_conversion import (
+from vk_bridge.core.pod.conversion import (
     CONFIG_MAP,
     SECRET,
     CopyPlace,
@@ -34,8 +34,8 @@ from vk_bridge.core.pod_conversion import (
     copy_of,
     place_of,
 )
-from vk_bridge.core.pod_conversion import Refused as NotCopied
-from vk_bridge.core.pod_status import was_created
+from vk_bridge.core.pod.conversion import Refused as NotCopied
+from vk_bridge.core.pod.status import was_created
 from vk_bridge.lendable import SERVICE, converted
 from vk_bridge.namespaces import Namespaces, is_copy
 from vk_bridge.pools import Pool

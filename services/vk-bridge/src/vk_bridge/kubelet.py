@@ -20,7 +20,7 @@ from spillway.kubernetes.objects import is_object_name
 from spillway.settings import SettingsError
 from vk_bridge import metrics
 from vk_bridge.core.node.loan import Manifest
-from vk_bridge.core.reading import container_names
+from vk_bridge.core.pod.parsing import container_names
 from vk_bridge.lent_pods import LentPods
 from vk_bridge.log_request import read_log_options
 from vk_bridge.pools import Pool

@@ -2,7 +2,7 @@
 
 from spillway.running.isolation import ends_the_process, note_failed
 from vk_bridge.core.node.loan import Manifest
-from vk_bridge.core.pod_conversion import Converted, PoolSide, Refused, convert
+from vk_bridge.core.pod.conversion import Converted, PoolSide, Refused, convert
 
 SERVICE = "vk-bridge"
 TEXT_CHARACTERS_MAX = 500

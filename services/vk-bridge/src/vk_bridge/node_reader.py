@@ -14,17 +14,6 @@ from spillway.kubernetes.objects import is_object_name, object_decoder
 from spillway.lending_marks import POOL_POD, POOL_UID, RECALLED, virtual_node_name
 from spillway.pauses import doubled_seconds
 from vk_bridge.by_version import ByVersion
-from vk_bridge.core.admitted_sizes import (
-    Refusals,
-    RefusedLately,
-    Sizes,
-    is_refused_by_its_node,
-    left_for_pool,
-    room_beside,
-    sizes_asked,
-    sizes_held,
-)
-from vk_bridge.core.delete_collections import Listed, listed_pod
 from vk_bridge.core.node.loan import OWNED, Manifest, OwnerNode, RealPod, Sight
 from vk_bridge.core.node.marks import read_owner_node
 from vk_bridge.core.node.virtual_node import (
@@ -37,16 +26,27 @@ from vk_bridge.core.node.virtual_node import (
     taken_by_others,
     virtual_node,
 )
-from vk_bridge.core.pod_conversion import PoolSide
-from vk_bridge.core.pod_status import mirrored_status
-from vk_bridge.core.pod_update import is_behind
-from vk_bridge.core.reading import (
+from vk_bridge.core.pod.admitted_sizes import (
+    Refusals,
+    RefusedLately,
+    Sizes,
+    is_refused_by_its_node,
+    left_for_pool,
+    room_beside,
+    sizes_asked,
+    sizes_held,
+)
+from vk_bridge.core.pod.conversion import PoolSide
+from vk_bridge.core.pod.delete_collections import Listed, listed_pod
+from vk_bridge.core.pod.parsing import (
     GRACE_SECONDS,
     occupies,
     pool_of,
     read_pool_pod,
     read_real_pod,
 )
+from vk_bridge.core.pod.status import mirrored_status
+from vk_bridge.core.pod.update import is_behind
 from vk_bridge.pools import Pool
 from vk_bridge.reach import Reach
 from vk_bridge.settings import Settings

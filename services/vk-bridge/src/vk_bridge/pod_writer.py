@@ -21,9 +21,9 @@ from vk_bridge import metrics
 from vk_bridge.collection_writer import CollectionWriter
 from vk_bridge.copies import Copies, Missing, is_about_namespace
 from vk_bridge.core.node.loan import Manifest
-from vk_bridge.core.pod_conversion import Refused as NotLendable
-from vk_bridge.core.pod_status import failed_status, mirrored_status, updated_status, waiting_status
-from vk_bridge.core.pod_steps import (
+from vk_bridge.core.pod.conversion import Refused as NotLendable
+from vk_bridge.core.pod.status import failed_status, mirrored_status, updated_status, waiting_status
+from vk_bridge.core.pod.steps import (
     CreateReal,
     DeletePool,
     DeleteReal,
@@ -34,7 +34,7 @@ from vk_bridge.core.pod_steps import (
     UpdateReal,
     writes,
 )
-from vk_bridge.core.pod_update import update_patch
+from vk_bridge.core.pod.update import update_patch
 from vk_bridge.lendable import SERVICE, converted
 from vk_bridge.node_reader import Answers, Reading
 from vk_bridge.outcomes import CONFLICT, DONE, FAILED, WAITS

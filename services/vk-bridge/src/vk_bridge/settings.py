@@ -5,7 +5,7 @@ from pathlib import Path
 
 from spillway.running.cluster_turns import ClusterTurnSettings
 from spillway.settings import setting
-from vk_bridge.core.carried import CARRIED, NEVER
+from vk_bridge.core.pod.propagated_metadata import CARRIED, NEVER
 
 KUBELET_CLIENTS_FOLDER = Path("kubelet-clients")
 KUBELET_CLIENT = "kube-apiserver-kubelet-client"

@@ -16,8 +16,8 @@ from vk_bridge.core.node.loan import OWNED, Manifest, OwnerNode
 from vk_bridge.core.node.marks import read_owner_node
 from vk_bridge.core.node.usage import Use
 from vk_bridge.core.node.virtual_node import offered
-from vk_bridge.core.pod_conversion import CopyPlace, copies_of
-from vk_bridge.core.reading import has_ended, is_daemon, occupies, pool_of
+from vk_bridge.core.pod.conversion import CopyPlace, copies_of
+from vk_bridge.core.pod.parsing import has_ended, is_daemon, occupies, pool_of
 from vk_bridge.core.wanting import Candidate
 
 
@@ -247,7 +247,7 @@ def _is_virtual(node: WatchedNode) -> bool:
 
 
 def _few_fields(pod: WatchedPod) -> dict[str, Any]:
-    """As a manifest, what `reading` asks of a pod that is only heard of."""
+    """As a manifest, what `pod.parsing` asks of a pod that is only heard of."""
     metadata = pod.metadata
     return {
         "metadata": {

@@ -12,7 +12,7 @@ from vk_bridge.core.node.marks import read_owner_node
 from vk_bridge.core.node.steps import Wish
 from vk_bridge.core.node.virtual_node import Standing
 from vk_bridge.core.owner_mirror import OwnerMirror
-from vk_bridge.core.reading import GRACE_SECONDS
+from vk_bridge.core.pod.parsing import GRACE_SECONDS
 from vk_bridge.core.wanting import Verdict, deciding, rule_of
 
 IDLE = "idle"

@@ -9,8 +9,8 @@ from typing import Any, Final
 import msgspec
 
 from spillway.kubernetes import objects
-from vk_bridge.core.known_fields import CONTAINER, SPEC, VOLUME, WHOLE, misshapen, unknown_fields
 from vk_bridge.core.node.loan import Manifest
+from vk_bridge.core.pod.known_fields import CONTAINER, SPEC, VOLUME, WHOLE, misshapen, unknown_fields
 
 API_ACCESS_PREFIX: Final = "kube-api-access-"
 """Of the volume with a token that the pool's API server adds to every pod."""

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from vk_bridge.core.node.loan import Manifest
-from vk_bridge.core.pod_steps import DeletePool, DeleteReal, LetGo
-from vk_bridge.core.reading import has_ended
+from vk_bridge.core.pod.parsing import has_ended
+from vk_bridge.core.pod.steps import DeletePool, DeleteReal, LetGo
 
 PoolDeletion = DeletePool | LetGo
 Deletion = DeleteReal | PoolDeletion

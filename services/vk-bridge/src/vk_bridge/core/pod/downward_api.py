@@ -9,8 +9,8 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from spillway.lending_marks import digest
-from vk_bridge.core.carried import DOWNWARD_PREFIX, is_carried
 from vk_bridge.core.node.loan import Manifest
+from vk_bridge.core.pod.propagated_metadata import DOWNWARD_PREFIX, is_carried
 
 ANNOTATION_BY_FIELD: Final = {
     "metadata.name": "name",

@@ -11,8 +11,8 @@ from typing import Any, Final
 import msgspec
 
 from spillway.lending_marks import GIVEN, digest
-from vk_bridge.core.carried import carried_annotations, carried_labels
 from vk_bridge.core.node.loan import Manifest
+from vk_bridge.core.pod.propagated_metadata import carried_annotations, carried_labels
 
 KINDS: Final = ("containers", "initContainers")
 

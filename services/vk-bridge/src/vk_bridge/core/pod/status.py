@@ -5,10 +5,10 @@ from typing import Any, Final
 from spillway.kubernetes.live_objects import without_nulls
 from spillway.kubernetes.objects import RESIZE_PENDING
 from spillway.lending_marks import CREATED, NOT_UPDATED
-from vk_bridge.core.admitted_sizes import is_refused_by_its_node, text_of_added
 from vk_bridge.core.node.loan import Manifest
 from vk_bridge.core.node.virtual_node import ENDED
-from vk_bridge.core.pod_update import is_resized
+from vk_bridge.core.pod.admitted_sizes import is_refused_by_its_node, text_of_added
+from vk_bridge.core.pod.update import is_resized
 
 MIRRORED: Final = (
     "phase",

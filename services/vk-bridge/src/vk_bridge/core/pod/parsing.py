@@ -3,7 +3,7 @@
 from spillway.lending_marks import POD_NAMESPACE_PREFIX, POOL, POOL_UID
 from vk_bridge.core.node.loan import Manifest, PoolPod, RealPod
 from vk_bridge.core.node.virtual_node import ENDED
-from vk_bridge.core.pod_status import was_created
+from vk_bridge.core.pod.status import was_created
 
 GRACE_SECONDS = 30
 """Kubernetes' own, of a pod that names none."""

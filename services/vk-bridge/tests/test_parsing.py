@@ -7,7 +7,7 @@ import pytest
 from vk_bridge.core.idleness import SeenPod
 from vk_bridge.core.node.loan import PoolPod, RealPod
 from vk_bridge.core.owner_mirror import seen_pod
-from vk_bridge.core.reading import (
+from vk_bridge.core.pod.parsing import (
     is_daemon,
     is_real_pod_of,
     occupies,

@@ -23,12 +23,12 @@ from spillway.lending_marks import (
     owner_namespace,
 )
 from spillway.texts import violation_text
-from vk_bridge.core.carried import CARRIED, carried_annotations, carried_labels
-from vk_bridge.core.downward import downward_annotations, translated_field
-from vk_bridge.core.known_fields import KEPT_SPEC
 from vk_bridge.core.node.loan import Manifest
-from vk_bridge.core.pod_update import given_text
-from vk_bridge.core.refusals import is_api_access, reasons_against
+from vk_bridge.core.pod.downward_api import downward_annotations, translated_field
+from vk_bridge.core.pod.known_fields import KEPT_SPEC
+from vk_bridge.core.pod.propagated_metadata import CARRIED, carried_annotations, carried_labels
+from vk_bridge.core.pod.refusals import is_api_access, reasons_against
+from vk_bridge.core.pod.update import given_text
 
 CONTENT: Final = ("data", "binaryData", "stringData")
 BYTES_DIGITS_MAX: Final = 12
