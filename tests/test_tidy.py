@@ -117,7 +117,7 @@ FORBIDDEN = (
     ("services/hpa/src/hpa/core/rules.py", "hpa.core.sizing"),
     ("services/snapshot/src/snapshot/core/age.py", "snapshot.core.collection"),
     ("services/propagator/src/propagator/core/live.py", "propagator.core.reconcile"),
-    ("services/vk-bridge/src/vk_bridge/core/node/loan.py", "vk_bridge.core.wishes"),
+    ("services/vk-bridge/src/vk_bridge/core/node/loan.py", "vk_bridge.core.selection.desired_loans"),
     ("services/descheduler/src/descheduler/core/rules.py", "descheduler.core.needs"),
 )
 """Files, and what each must not import."""

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from vk_bridge.core.idleness import Idleness, SeenPod
+from vk_bridge.core.selection.idleness import Idleness, SeenPod
 
 
 def pod(uid: str, version: int, node: str = "n", *, holds: bool = True, excused: bool = False) -> SeenPod:

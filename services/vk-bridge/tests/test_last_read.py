@@ -9,8 +9,8 @@ from spillway.kubernetes.live_objects import Manifest
 from spillway.kubernetes.objects import AnyObject
 from vk_bridge.by_version import ByVersion
 from vk_bridge.core.node.loan import Sight
-from vk_bridge.core.owner_mirror import AnnotatedMeta
 from vk_bridge.core.pod.conversion import PoolSide
+from vk_bridge.core.selection.owner_cache import AnnotatedMeta
 from vk_bridge.last_read import LastRead
 from vk_bridge.node_reader import Found, Reading
 

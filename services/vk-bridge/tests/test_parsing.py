@@ -4,9 +4,7 @@ from typing import Any
 
 import pytest
 
-from vk_bridge.core.idleness import SeenPod
 from vk_bridge.core.node.loan import PoolPod, RealPod
-from vk_bridge.core.owner_mirror import seen_pod
 from vk_bridge.core.pod.parsing import (
     is_daemon,
     is_real_pod_of,
@@ -15,6 +13,8 @@ from vk_bridge.core.pod.parsing import (
     read_pool_pod,
     read_real_pod,
 )
+from vk_bridge.core.selection.idleness import SeenPod
+from vk_bridge.core.selection.owner_cache import seen_pod
 
 LABELS = {"spillway.io/pool": "pool-id", "spillway.io/pool-uid": "u"}
 

@@ -38,7 +38,7 @@ from spillway_fuzz.mutation import mutated_bytes, mutated_json
 from spillway_fuzz.records import FLEET
 from spillway_fuzz.target import Input, Target
 from vk_bridge.core.node.usage import measured
-from vk_bridge.core.owner_mirror import WATCHED_NODES, WATCHED_PODS, OwnerMirror
+from vk_bridge.core.selection.owner_cache import WATCHED_NODES, WATCHED_PODS, OwnerMirror
 
 KIND_OF: Final = {
     "Node": NODES,

@@ -19,7 +19,7 @@ from spillway.clusters.api import (
     Upserted,
 )
 from spillway.kubernetes.objects import Kind
-from vk_bridge.core.owner_mirror import WATCHED_NODES, WATCHED_PODS, OwnerMirror
+from vk_bridge.core.selection.owner_cache import WATCHED_NODES, WATCHED_PODS, OwnerMirror
 from vk_bridge.settings import Settings
 
 KINDS: Final = (WATCHED_NODES, WATCHED_PODS)

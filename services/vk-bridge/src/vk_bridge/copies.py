@@ -22,7 +22,6 @@ from spillway.lending_marks import COPY_VERSION, POOL
 from spillway.running.isolation import ends_the_process, note_failed
 from vk_bridge.by_version import ByVersion
 from vk_bridge.core.node.loan import Manifest
-from vk_bridge.core.owner_mirror import OwnerMirror
 from vk_bridge.core.pod.conversion import (
     CONFIG_MAP,
     SECRET,
@@ -36,6 +35,7 @@ from vk_bridge.core.pod.conversion import (
 )
 from vk_bridge.core.pod.conversion import Refused as NotCopied
 from vk_bridge.core.pod.status import was_created
+from vk_bridge.core.selection.owner_cache import OwnerMirror
 from vk_bridge.lendable import SERVICE, converted
 from vk_bridge.namespaces import Namespaces, is_copy
 from vk_bridge.pools import Pool

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from spillway.clusters.api import Change, Removed, Upserted
 from vk_bridge.core.node.loan import Manifest
-from vk_bridge.core.owner_mirror import WatchedPod
+from vk_bridge.core.selection.owner_cache import WatchedPod
 from vk_bridge.listing import Part
 from vk_bridge.node_reader import Found, Reading
 from vk_bridge.pools import BoundPod, Pool

@@ -14,7 +14,7 @@ from spillway.model import NO_GENERATION
 from spillway.running.isolation import ends_the_process, note_failed
 from vk_bridge.core.node.steps import Wish, next_step, node_context
 from vk_bridge.core.pod.steps import pairs, pod_step
-from vk_bridge.core.wishes import Wishes
+from vk_bridge.core.selection.desired_loans import Wishes
 from vk_bridge.lendable import SERVICE
 from vk_bridge.loan_book import LoanBook
 from vk_bridge.node_reader import Answers, NodeReader, Reading

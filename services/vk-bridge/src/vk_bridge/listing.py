@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from vk_bridge.core.owner_mirror import WatchedNode, WatchedPod
+from vk_bridge.core.selection.owner_cache import WatchedNode, WatchedPod
 
 Part = Literal["node", "virtual", "own_pods", "pool_pods"]
 NONE: Mapping[str, str] = {}

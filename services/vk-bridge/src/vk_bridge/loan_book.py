@@ -18,11 +18,11 @@ from vk_bridge.core.log_state import LogState
 from vk_bridge.core.node.history import History, Terms, worth_saying
 from vk_bridge.core.node.loan import Manifest
 from vk_bridge.core.node.waiting_for import waiting_for
-from vk_bridge.core.owner_mirror import OwnerMirror
 from vk_bridge.core.pod.budgets import budgets_of
 from vk_bridge.core.pod.lent_pod import lent_pod, told_pods
 from vk_bridge.core.pod.parsing import has_ended
-from vk_bridge.core.wishes import Wishes
+from vk_bridge.core.selection.desired_loans import Wishes
+from vk_bridge.core.selection.owner_cache import OwnerMirror
 from vk_bridge.node_reader import Reading
 from vk_bridge.records import Records
 

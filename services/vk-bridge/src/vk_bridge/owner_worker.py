@@ -36,9 +36,9 @@ from vk_bridge.core.node.steps import (
     node_context,
 )
 from vk_bridge.core.node.urgency import Urgency, urgency
-from vk_bridge.core.owner_mirror import OwnerMirror, WatchedPod
 from vk_bridge.core.pod.steps import DeletePool, DeleteReal, LetGo, Mirror, PodStep, pairs, pod_step, what_cannot_wait
-from vk_bridge.core.wishes import Address, Wishes
+from vk_bridge.core.selection.desired_loans import Address, Wishes
+from vk_bridge.core.selection.owner_cache import OwnerMirror, WatchedPod
 from vk_bridge.last_read import Known, LastRead, is_of_pod
 from vk_bridge.leases import Leases
 from vk_bridge.left_behind import LeftBehind

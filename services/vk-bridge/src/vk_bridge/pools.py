@@ -14,8 +14,8 @@ from spillway.kubernetes.objects import Kind, Meta
 from spillway.lending_marks import LENT_CLUSTER, LENT_NODE
 from spillway.running.cluster_turns import way_to
 from spillway.running.isolation import Failures
-from vk_bridge.core.owner_mirror import WATCHED_NODES, WatchedNode
 from vk_bridge.core.pod.budgets import BUDGETS, Budget
+from vk_bridge.core.selection.owner_cache import WATCHED_NODES, WatchedNode
 from vk_bridge.lendable import SERVICE
 from vk_bridge.reach import Reach
 from vk_bridge.settings import Settings

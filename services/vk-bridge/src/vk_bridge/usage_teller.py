@@ -9,8 +9,8 @@ from spillway.clusters.api import ClusterApi, ClusterUnreachable
 from spillway.events_lending import NodeUsed
 from spillway.model import Generation
 from vk_bridge.core.node.usage import Usage, measured
-from vk_bridge.core.owner_mirror import OwnerMirror
-from vk_bridge.core.wishes import Wishes
+from vk_bridge.core.selection.desired_loans import Wishes
+from vk_bridge.core.selection.owner_cache import OwnerMirror
 from vk_bridge.settings import Settings
 
 log = structlog.get_logger()

@@ -11,9 +11,9 @@ from vk_bridge.core.node.loan import OWNED, Manifest, Sight
 from vk_bridge.core.node.marks import read_owner_node
 from vk_bridge.core.node.steps import Wish
 from vk_bridge.core.node.virtual_node import Standing
-from vk_bridge.core.owner_mirror import OwnerMirror
 from vk_bridge.core.pod.parsing import GRACE_SECONDS
-from vk_bridge.core.wanting import Verdict, deciding, rule_of
+from vk_bridge.core.selection.candidates import Verdict, deciding, rule_of
+from vk_bridge.core.selection.owner_cache import OwnerMirror
 
 IDLE = "idle"
 MILLI = 1000

@@ -21,9 +21,9 @@ from spillway.model import (
 )
 from vk_bridge.core.log_state import LogState
 from vk_bridge.core.node.loan import OWNED, OwnerNode, Sight
-from vk_bridge.core.owner_mirror import OwnerMirror, WatchedNode
-from vk_bridge.core.wanting import Candidate, Verdict, could_use, deciding, verdicts
-from vk_bridge.core.wishes import Address, Wishes
+from vk_bridge.core.selection.candidates import Candidate, Verdict, could_use, deciding, verdicts
+from vk_bridge.core.selection.desired_loans import Address, Wishes
+from vk_bridge.core.selection.owner_cache import OwnerMirror, WatchedNode
 
 GIB = 1 << 30
 RULE = LendingRule("idle", (), SUPPLY_IDLE, 100, 0, 600, 0.0)

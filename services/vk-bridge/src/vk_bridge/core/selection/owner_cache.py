@@ -11,14 +11,14 @@ from spillway.kubernetes.objects import AnnotatedMeta, Kind
 from spillway.kubernetes.resource_versions import version_number
 from spillway.lending_marks import LENT_CLUSTER, POOL_UID, virtual_node_name
 from spillway.model import Taint
-from vk_bridge.core.idleness import Idleness, SeenPod
 from vk_bridge.core.node.loan import OWNED, Manifest, OwnerNode
 from vk_bridge.core.node.marks import read_owner_node
 from vk_bridge.core.node.usage import Use
 from vk_bridge.core.node.virtual_node import offered
 from vk_bridge.core.pod.conversion import CopyPlace, copies_of
 from vk_bridge.core.pod.parsing import has_ended, is_daemon, occupies, pool_of
-from vk_bridge.core.wanting import Candidate
+from vk_bridge.core.selection.candidates import Candidate
+from vk_bridge.core.selection.idleness import Idleness, SeenPod
 
 
 class WatchedNode(Struct, frozen=True, gc=False, rename="camel"):
