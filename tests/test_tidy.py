@@ -118,6 +118,8 @@ FORBIDDEN = (
     ("services/snapshot/src/snapshot/core/age.py", "snapshot.core.collection"),
     ("services/propagator/src/propagator/core/live.py", "propagator.core.reconcile"),
     ("services/vk-bridge/src/vk_bridge/core/node/loan.py", "vk_bridge.core.selection.desired_loans"),
+    ("services/vk-bridge/src/vk_bridge/core/pod/update.py", "vk_bridge.core.selection.candidates"),
+    ("services/vk-bridge/src/vk_bridge/cluster/pools.py", "vk_bridge.log.records"),
     ("services/descheduler/src/descheduler/core/rules.py", "descheduler.core.needs"),
 )
 """Files, and what each must not import."""
@@ -199,7 +201,7 @@ TEXTS_READ = {
         "outcome_of_refusal": KUBERNETES,
         "words_of_refusal": SENTENCE,
     },
-    "services/vk-bridge/src/vk_bridge/copies.py": {"is_about_namespace": KUBERNETES},
+    "services/vk-bridge/src/vk_bridge/cluster/copies.py": {"is_about_namespace": KUBERNETES},
 }
 """By file and function: where a program looks for words in a sentence all the same, and why."""
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 
 from spillway.lending_marks import CHECKING, LENT, RECALLED
 from spillway.model import Generation
+from vk_bridge.cluster.node_reader import Ending, ending_of
 from vk_bridge.core.node.loan import OWNED, OwnerNode, PoolPod, RealPod, Sight, VirtualNode
 from vk_bridge.core.node.steps import (
     At,
@@ -42,7 +43,6 @@ from vk_bridge.core.pod.steps import (
     what_cannot_wait,
     writes,
 )
-from vk_bridge.node_reader import Ending, ending_of
 
 IN_FLIGHT_SECONDS = 5.0
 GRACE_SECONDS = 3

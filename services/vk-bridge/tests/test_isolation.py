@@ -8,13 +8,13 @@ import pytest
 from sim.manifests import pod
 from spillway import metrics
 from spillway.lending_marks import virtual_node_name
-from vk_bridge import lendable
+from vk_bridge.cluster import lendable
+from vk_bridge.cluster.node_reader import Reading
+from vk_bridge.cluster.pod_writer import PodWriter
+from vk_bridge.cluster.pools import Pools
 from vk_bridge.core.pod.conversion import convert
-from vk_bridge.node_reader import Reading
+from vk_bridge.log.usage_reporter import UsageTeller
 from vk_bridge.owner_worker import OwnerWorker
-from vk_bridge.pod_writer import PodWriter
-from vk_bridge.pools import Pools
-from vk_bridge.usage_teller import UsageTeller
 
 from .lending_fleet import OTHER, OWN, POOL, TOLERATES_LOANS, LendingFleet, always, on_fleet, until
 

@@ -43,7 +43,7 @@ from spillway.settings import SettingsError
 from spillway_local.member_credentials import KubeletClientFiles, ensure_certificate
 from spillway_local.members import kubelet_clients
 from spillway_local.ports import session_port
-from vk_bridge.kubelet import Kubelet
+from vk_bridge.api.kubelet import Kubelet
 from vk_bridge.service import Bridge
 from vk_bridge.settings import Settings
 

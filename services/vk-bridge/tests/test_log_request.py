@@ -5,7 +5,7 @@ import re
 import pytest
 
 from spillway.clusters.api import LogOptions
-from vk_bridge.log_request import read_log_options
+from vk_bridge.api.log_request import read_log_options
 from vk_bridge.settings import Settings
 
 MOST = 1000

@@ -9,7 +9,7 @@ from spillway.bus import Bus, BusUnavailable, Position, Traces
 from spillway.dead_letters import outgoing
 from spillway.events_lending import NodeLent, NodeUsed
 from spillway.model import Generation
-from vk_bridge.records import Loan, Records
+from vk_bridge.log.records import Loan, Records
 from vk_bridge.settings import Settings
 
 SETTINGS = Settings(records_waiting_max=4, bus_retry_seconds=0.01)

@@ -10,7 +10,7 @@ from spillway.kubernetes.pod_metrics import duration_ms, unix_ms
 from spillway.kubernetes.quantities import nanos_of, parse_quantity
 from spillway_fuzz.mutation import ODD_TEXTS, mutated_bytes, mutated_json
 from spillway_fuzz.target import Input, Target, refusing
-from vk_bridge.log_request import read_log_options
+from vk_bridge.api.log_request import read_log_options
 
 _ANSWERS: Final = (
     {"status": "success", "data": {"resultType": "vector", "result": [{"metric": {}, "value": [1e9, "2.5"]}]}},

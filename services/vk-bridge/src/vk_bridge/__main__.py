@@ -10,7 +10,7 @@ from spillway.running.cluster_serving import connected, serve
 from spillway.running.heap import survivors_set_aside
 from spillway.running.process import Process, help_asked, run
 from spillway.settings import from_environment
-from vk_bridge.kubelet import Kubelet
+from vk_bridge.api.kubelet import Kubelet
 from vk_bridge.service import Bridge
 from vk_bridge.settings import Settings
 

@@ -19,9 +19,20 @@ from spillway.pauses import doubled_seconds
 from spillway.running.isolation import Failures
 from spillway.running.work_queue import WorkQueue
 from vk_bridge import metrics
-from vk_bridge.cluster_watch import ClusterWatch
-from vk_bridge.copies import Copies
-from vk_bridge.copy_tender import CopyTender
+from vk_bridge.api.lent_pods import LentPods
+from vk_bridge.cluster.backoff_gate import Reach
+from vk_bridge.cluster.cluster_watch import ClusterWatch
+from vk_bridge.cluster.copies import Copies
+from vk_bridge.cluster.copy_tender import CopyTender
+from vk_bridge.cluster.leases import Leases
+from vk_bridge.cluster.lendable import SERVICE
+from vk_bridge.cluster.listing import Listing, Part, nodes_listed, pods_listed
+from vk_bridge.cluster.node_reader import Answers, NodeReader, Reading
+from vk_bridge.cluster.node_writer import NodeWriter
+from vk_bridge.cluster.pod_writer import PodWriter
+from vk_bridge.cluster.pools import Pool, Pools
+from vk_bridge.cluster.read_cache import Known, LastRead, is_of_pod
+from vk_bridge.cluster.stale_virtual_nodes import LeftBehind
 from vk_bridge.core.log_state import LogState
 from vk_bridge.core.node.loan import OWNED
 from vk_bridge.core.node.steps import (
@@ -39,22 +50,11 @@ from vk_bridge.core.node.urgency import Urgency, urgency
 from vk_bridge.core.pod.steps import DeletePool, DeleteReal, LetGo, Mirror, PodStep, pairs, pod_step, what_cannot_wait
 from vk_bridge.core.selection.desired_loans import Address, Wishes
 from vk_bridge.core.selection.owner_cache import OwnerMirror, WatchedPod
-from vk_bridge.last_read import Known, LastRead, is_of_pod
-from vk_bridge.leases import Leases
-from vk_bridge.left_behind import LeftBehind
-from vk_bridge.lendable import SERVICE
-from vk_bridge.lent_pods import LentPods
-from vk_bridge.listing import Listing, Part, nodes_listed, pods_listed
-from vk_bridge.loan_book import LoanBook
-from vk_bridge.node_reader import Answers, NodeReader, Reading
+from vk_bridge.log.loan_reporter import LoanBook
+from vk_bridge.log.records import Records
+from vk_bridge.log.usage_reporter import UsageTeller
 from vk_bridge.node_slots import NodeSlots
-from vk_bridge.node_writer import NodeWriter
-from vk_bridge.pod_writer import PodWriter
-from vk_bridge.pools import Pool, Pools
-from vk_bridge.reach import Reach
-from vk_bridge.records import Records
 from vk_bridge.settings import Settings
-from vk_bridge.usage_teller import UsageTeller
 
 log = structlog.get_logger()
 
@@ -120,7 +120,9 @@ class OwnerWorker:
         book = self._book
         self._writer = NodeWriter(cluster, fleet, api, reach, book.say_lent, book.say_returned, book.say_left)
         self._pod_writer = PodWriter(cluster, api, reach, self._copies, settings)
-        self._left_behind = LeftBehind(self._reader, self._writer, self._pod_writer, self._wishes, self._book, settings)
+        self._left_behind = LeftBehind(
+            self._reader, self._writer, self._pod_writer, self._wishes, book.say_cleared, settings
+        )
         self._sights = FirstSights()
         self._last_read = LastRead()
         self._whole: set[str] = set()

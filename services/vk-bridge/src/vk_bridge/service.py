@@ -25,11 +25,11 @@ from spillway.events import TurnTaken
 from spillway.events_lending import NodeLent, NodeRecalled, NodeReturned
 from spillway.running.cluster_turns import ClusterTurns, Turn, way_to
 from spillway.running.following import TopicReader
+from vk_bridge.api.lent_pods import LentPods
+from vk_bridge.cluster.pools import Connect, Pools
 from vk_bridge.core.log_state import LogState
-from vk_bridge.lent_pods import LentPods
 from vk_bridge.node_slots import NodeSlots
 from vk_bridge.owner_worker import OwnerWorker, Shared
-from vk_bridge.pools import Connect, Pools
 from vk_bridge.settings import Settings
 
 SERVICE = "vk-bridge"

@@ -19,11 +19,11 @@ from spillway.clusters.api import PODS, ClusterUnreachable, Refused
 from spillway.kubernetes.objects import is_object_name
 from spillway.settings import SettingsError
 from vk_bridge import metrics
+from vk_bridge.api.lent_pods import LentPods
+from vk_bridge.api.log_request import read_log_options
+from vk_bridge.cluster.pools import Pool
 from vk_bridge.core.node.loan import Manifest
 from vk_bridge.core.pod.parsing import container_names
-from vk_bridge.lent_pods import LentPods
-from vk_bridge.log_request import read_log_options
-from vk_bridge.pools import Pool
 from vk_bridge.settings import Settings
 
 NOT_LENT: Final = {

@@ -13,7 +13,8 @@ from spillway.kubernetes.objects import object_decoder
 from spillway.lending_marks import CHECKING, LENT, RECALLED, virtual_node_name
 from spillway.model import Generation
 from vk_bridge import metrics
-from vk_bridge.by_version import ByVersion
+from vk_bridge.cluster.node_reader import Reading
+from vk_bridge.cluster.version_cache import ByVersion
 from vk_bridge.core.log_state import LogState
 from vk_bridge.core.node.history import History, Terms, worth_saying
 from vk_bridge.core.node.loan import Manifest
@@ -23,8 +24,7 @@ from vk_bridge.core.pod.lent_pod import lent_pod, told_pods
 from vk_bridge.core.pod.parsing import has_ended
 from vk_bridge.core.selection.desired_loans import Wishes
 from vk_bridge.core.selection.owner_cache import OwnerMirror
-from vk_bridge.node_reader import Reading
-from vk_bridge.records import Records
+from vk_bridge.log.records import Records
 
 _POD = object_decoder(objects.PODS)
 log = structlog.get_logger()

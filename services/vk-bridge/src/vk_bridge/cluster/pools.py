@@ -14,10 +14,10 @@ from spillway.kubernetes.objects import Kind, Meta
 from spillway.lending_marks import LENT_CLUSTER, LENT_NODE
 from spillway.running.cluster_turns import way_to
 from spillway.running.isolation import Failures
+from vk_bridge.cluster.backoff_gate import Reach
+from vk_bridge.cluster.lendable import SERVICE
 from vk_bridge.core.pod.budgets import BUDGETS, Budget
 from vk_bridge.core.selection.owner_cache import WATCHED_NODES, WatchedNode
-from vk_bridge.lendable import SERVICE
-from vk_bridge.reach import Reach
 from vk_bridge.settings import Settings
 
 Connect = Callable[[ClusterJoined], ClusterApi]

@@ -7,9 +7,9 @@ from collections.abc import Callable
 import structlog
 
 from spillway.pauses import doubled_seconds
-from vk_bridge.copies import Copies, Tended
+from vk_bridge.cluster.copies import Copies, Tended
+from vk_bridge.cluster.pools import Pool
 from vk_bridge.core.log_state import LogState
-from vk_bridge.pools import Pool
 from vk_bridge.settings import Settings
 
 log = structlog.get_logger()

@@ -10,8 +10,8 @@ from spillway.clusters.api import CONFIG_MAPS, NAMESPACES, SECRETS, AlreadyExist
 from spillway.kubernetes.objects import VOLUME_CLAIMS, AnyObject, Kind
 from spillway.kubernetes.pod_security import BASELINE, ENFORCE_LABEL, RESTRICTED
 from spillway.lending_marks import COPY_VERSION, FLEET, POD_NAMESPACE_PREFIX, POOL
+from vk_bridge.cluster.backoff_gate import Reach
 from vk_bridge.core.node.loan import Manifest
-from vk_bridge.reach import Reach
 
 NETWORK_POLICIES: Final = Kind("networking.k8s.io", "v1", "networkpolicies", AnyObject)
 AS_STRICT: Final = (BASELINE, RESTRICTED)

@@ -7,8 +7,8 @@ from datetime import UTC, datetime
 import structlog
 
 from spillway.clusters.api import ClusterUnreachable, Conflict, Refused
+from vk_bridge.cluster.pools import Pool, Pools
 from vk_bridge.core.selection.owner_cache import WatchedNode
-from vk_bridge.pools import Pool, Pools
 from vk_bridge.settings import Settings
 
 log = structlog.get_logger()

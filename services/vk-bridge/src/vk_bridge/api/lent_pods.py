@@ -3,12 +3,12 @@
 from collections.abc import AsyncGenerator
 
 from spillway.clusters.api import PODS, ClusterApi, LogOptions
+from vk_bridge.cluster.backoff_gate import Reach
+from vk_bridge.cluster.pools import Pool, Pools
 from vk_bridge.core.node.loan import Manifest
 from vk_bridge.core.pod.conversion import real_place
 from vk_bridge.core.pod.parsing import is_real_pod_of
 from vk_bridge.core.selection.owner_cache import OwnerMirror
-from vk_bridge.pools import Pool, Pools
-from vk_bridge.reach import Reach
 
 
 class LentPods:

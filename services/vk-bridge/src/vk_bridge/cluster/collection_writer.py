@@ -9,11 +9,11 @@ import structlog
 from spillway.clusters.api import PODS, ClusterApi, ClusterUnreachable, Conflict, Forbidden, Manifests, Refused
 from spillway.lending_marks import POOL_UID, virtual_node_name
 from vk_bridge import metrics
+from vk_bridge.cluster.backoff_gate import Reach
+from vk_bridge.cluster.node_reader import Answers, Reading
+from vk_bridge.cluster.outcomes import CONFLICT, DONE, FAILED
 from vk_bridge.core.pod.delete_collections import DeleteCollection, Deletion, PoolDeletion, Sizes, of_owner, of_pool
 from vk_bridge.core.pod.steps import DeleteReal, LetGo, PodStep
-from vk_bridge.node_reader import Answers, Reading
-from vk_bridge.outcomes import CONFLICT, DONE, FAILED
-from vk_bridge.reach import Reach
 from vk_bridge.settings import Settings
 
 NOT_ENDED: Final = "status.phase!=Succeeded,status.phase!=Failed"

@@ -13,7 +13,9 @@ from spillway.kubernetes import objects
 from spillway.kubernetes.objects import is_object_name, object_decoder
 from spillway.lending_marks import POOL_POD, POOL_UID, RECALLED, virtual_node_name
 from spillway.pauses import doubled_seconds
-from vk_bridge.by_version import ByVersion
+from vk_bridge.cluster.backoff_gate import Reach
+from vk_bridge.cluster.pools import Pool
+from vk_bridge.cluster.version_cache import ByVersion
 from vk_bridge.core.node.loan import OWNED, Manifest, OwnerNode, RealPod, Sight
 from vk_bridge.core.node.marks import read_owner_node
 from vk_bridge.core.node.virtual_node import (
@@ -47,8 +49,6 @@ from vk_bridge.core.pod.parsing import (
 )
 from vk_bridge.core.pod.status import mirrored_status
 from vk_bridge.core.pod.update import is_behind
-from vk_bridge.pools import Pool
-from vk_bridge.reach import Reach
 from vk_bridge.settings import Settings
 
 T = TypeVar("T")

@@ -7,12 +7,12 @@ import pytest
 from spillway.clusters.api import Alive, Change, Listed, Removed, Upserted
 from spillway.kubernetes.live_objects import Manifest
 from spillway.kubernetes.objects import AnyObject
-from vk_bridge.by_version import ByVersion
+from vk_bridge.cluster.node_reader import Found, Reading
+from vk_bridge.cluster.read_cache import LastRead
+from vk_bridge.cluster.version_cache import ByVersion
 from vk_bridge.core.node.loan import Sight
 from vk_bridge.core.pod.conversion import PoolSide
 from vk_bridge.core.selection.owner_cache import AnnotatedMeta
-from vk_bridge.last_read import LastRead
-from vk_bridge.node_reader import Found, Reading
 
 VIRTUAL: Manifest = {"metadata": {"uid": "v", "resourceVersion": "3"}}
 

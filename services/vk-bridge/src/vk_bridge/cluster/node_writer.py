@@ -6,6 +6,8 @@ from typing import Any, Literal
 from spillway.clusters.api import NODES, AlreadyExists, ClusterApi
 from spillway.lending_marks import PREFIX, virtual_node_name
 from spillway.model import Generation
+from vk_bridge.cluster.backoff_gate import Reach
+from vk_bridge.cluster.node_reader import Answers, Reading
 from vk_bridge.core.node.loan import Manifest
 from vk_bridge.core.node.marks import mark_patch
 from vk_bridge.core.node.steps import (
@@ -22,8 +24,6 @@ from vk_bridge.core.node.steps import (
     WaitUntil,
 )
 from vk_bridge.core.node.virtual_node import TRANSIENT_TAINTS
-from vk_bridge.node_reader import Answers, Reading
-from vk_bridge.reach import Reach
 
 Subresource = Literal["", "status"]
 Change = tuple[dict[str, Any], Subresource]

@@ -18,8 +18,13 @@ from spillway.clusters.api import (
 )
 from spillway.running.isolation import ends_the_process, note_failed
 from vk_bridge import metrics
-from vk_bridge.collection_writer import CollectionWriter
-from vk_bridge.copies import Copies, Missing, is_about_namespace
+from vk_bridge.cluster.backoff_gate import Reach
+from vk_bridge.cluster.collection_writer import CollectionWriter
+from vk_bridge.cluster.copies import Copies, Missing, is_about_namespace
+from vk_bridge.cluster.lendable import SERVICE, converted
+from vk_bridge.cluster.node_reader import Answers, Reading
+from vk_bridge.cluster.outcomes import CONFLICT, DONE, FAILED, WAITS
+from vk_bridge.cluster.pools import Pool
 from vk_bridge.core.node.loan import Manifest
 from vk_bridge.core.pod.conversion import Refused as NotLendable
 from vk_bridge.core.pod.status import failed_status, mirrored_status, updated_status, waiting_status
@@ -35,11 +40,6 @@ from vk_bridge.core.pod.steps import (
     writes,
 )
 from vk_bridge.core.pod.update import update_patch
-from vk_bridge.lendable import SERVICE, converted
-from vk_bridge.node_reader import Answers, Reading
-from vk_bridge.outcomes import CONFLICT, DONE, FAILED, WAITS
-from vk_bridge.pools import Pool
-from vk_bridge.reach import Reach
 from vk_bridge.settings import Settings
 
 NOT_LENDABLE, REFUSED, CONFIG_ERROR = "NotLendable", "RefusedByOwner", "CreateContainerConfigError"

@@ -20,7 +20,11 @@ from spillway.clusters.api import (
 from spillway.kubernetes.objects import ABSENT, Kind
 from spillway.lending_marks import COPY_VERSION, POOL
 from spillway.running.isolation import ends_the_process, note_failed
-from vk_bridge.by_version import ByVersion
+from vk_bridge.cluster.backoff_gate import Reach
+from vk_bridge.cluster.lendable import SERVICE, converted
+from vk_bridge.cluster.namespaces import Namespaces, is_copy
+from vk_bridge.cluster.pools import Pool
+from vk_bridge.cluster.version_cache import ByVersion
 from vk_bridge.core.node.loan import Manifest
 from vk_bridge.core.pod.conversion import (
     CONFIG_MAP,
@@ -36,10 +40,6 @@ from vk_bridge.core.pod.conversion import (
 from vk_bridge.core.pod.conversion import Refused as NotCopied
 from vk_bridge.core.pod.status import was_created
 from vk_bridge.core.selection.owner_cache import OwnerMirror
-from vk_bridge.lendable import SERVICE, converted
-from vk_bridge.namespaces import Namespaces, is_copy
-from vk_bridge.pools import Pool
-from vk_bridge.reach import Reach
 from vk_bridge.settings import Settings
 
 KINDS: Final = {CONFIG_MAP: CONFIG_MAPS, SECRET: SECRETS}

@@ -4,11 +4,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from spillway.clusters.api import Change, Removed, Upserted
+from vk_bridge.cluster.listing import Part
+from vk_bridge.cluster.node_reader import Found, Reading
+from vk_bridge.cluster.pools import BoundPod, Pool
 from vk_bridge.core.node.loan import Manifest
 from vk_bridge.core.selection.owner_cache import WatchedPod
-from vk_bridge.listing import Part
-from vk_bridge.node_reader import Found, Reading
-from vk_bridge.pools import BoundPod, Pool
 
 
 @dataclass(frozen=True, slots=True)

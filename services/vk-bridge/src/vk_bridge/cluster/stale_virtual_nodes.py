@@ -12,15 +12,14 @@ from spillway.clusters.api import ClusterUnreachable, Conflict, Refused
 from spillway.lending_marks import CHECKING
 from spillway.model import NO_GENERATION
 from spillway.running.isolation import ends_the_process, note_failed
+from vk_bridge.cluster.lendable import SERVICE
+from vk_bridge.cluster.node_reader import Answers, NodeReader, Reading
+from vk_bridge.cluster.node_writer import NodeWriter
+from vk_bridge.cluster.pod_writer import PodWriter
+from vk_bridge.cluster.pools import Pool
 from vk_bridge.core.node.steps import Wish, next_step, node_context
 from vk_bridge.core.pod.steps import pairs, pod_step
 from vk_bridge.core.selection.desired_loans import Wishes
-from vk_bridge.lendable import SERVICE
-from vk_bridge.loan_book import LoanBook
-from vk_bridge.node_reader import Answers, NodeReader, Reading
-from vk_bridge.node_writer import NodeWriter
-from vk_bridge.pod_writer import PodWriter
-from vk_bridge.pools import Pool
 from vk_bridge.settings import Settings
 
 NOT_WANTED = Wish(lend=False, loan=NO_GENERATION)
@@ -28,7 +27,10 @@ log = structlog.get_logger()
 
 
 class LeftBehind:
-    """Of one owner. It runs beside the work on the same nodes: each write is at what was read."""
+    """Of one owner. It runs beside the work on the same nodes: each write is at what was read.
+
+    say_cleared: told a node and a pool in which no virtual node of it is left.
+    """
 
     def __init__(
         self,
@@ -36,14 +38,14 @@ class LeftBehind:
         writer: NodeWriter,
         pod_writer: PodWriter,
         wishes: Wishes,
-        book: LoanBook,
+        say_cleared: Callable[[str, str], None],
         settings: Settings,
     ) -> None:
         self._reader = reader
         self._writer = writer
         self._pod_writer = pod_writer
         self._wishes = wishes
-        self._book = book
+        self._say_cleared = say_cleared
         self._settings = settings
 
     async def clear(self, found: Iterable[tuple[str, str]], pools: Callable[[str], Pool | None]) -> None:
@@ -81,7 +83,7 @@ class LeftBehind:
             return False  # Its own step may let go of it, on what was read before the pool answered.
         reading = self._reader.left_behind(read)
         if reading is None or _is_clear(reading):
-            self._book.say_cleared(node, pool.name)
+            self._say_cleared(node, pool.name)
             return False
         answers, sight = Answers(), reading.sight
         step = next_step(sight, NOT_WANTED, sight.read_at, self._settings.in_flight_seconds)

@@ -1,0 +1,1 @@
+"""What this service answers: the kubelet API of virtual nodes."""

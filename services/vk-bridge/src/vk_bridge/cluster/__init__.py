@@ -1,0 +1,1 @@
+"""What is asked of the API servers of an owner and its pools, and written there."""

@@ -1,0 +1,1 @@
+"""What is said in the log: records of loans and of how nodes are used."""
