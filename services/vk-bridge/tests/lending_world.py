@@ -11,20 +11,20 @@ from dataclasses import dataclass, field, replace
 from spillway.lending_marks import CHECKING, LENT, RECALLED
 from spillway.model import Generation
 from vk_bridge.cluster.node_reader import Ending, ending_of
-from vk_bridge.core.node.loan import OWNED, OwnerNode, PoolPod, RealPod, Sight, VirtualNode
+from vk_bridge.core.node.loan import OWNED, Observation, OwnerNode, PoolPod, RealPod, VirtualNode
 from vk_bridge.core.node.steps import (
     At,
     CloseVirtual,
     CreateVirtual,
     DeleteVirtual,
-    FirstSights,
+    DesiredLoan,
+    FirstObservations,
     Mark,
     SayLent,
     SayReturned,
     ShowVirtual,
     Step,
     WaitUntil,
-    Wish,
     bears_amendment,
     next_step,
     node_context,
@@ -224,7 +224,7 @@ class Bridge:
         self.world = world
         self.epoch = epoch
         self.sequence = 0
-        self.sights = FirstSights()
+        self.sights = FirstObservations()
         self.deleting: dict[str, Ending] = {}
         self.known: tuple[OwnerNode | None, VirtualNode | None] | None = None
         """The nodes as they were read, or answered to a write, last."""
@@ -263,7 +263,7 @@ class Bridge:
                 pool_read = pool_read and world.pool_up
                 again = world.pool_pods.get(pod.pool_uid)
                 pool_pods += (again,) if again is not None else ()
-        sight = Sight(
+        sight = Observation(
             read_at,
             node if owner_read else None,
             virtual if pool_read else None,
@@ -357,12 +357,12 @@ class Bridge:
         left = ending.over_at - self.world.now
         return replace(found, deleting=True, overdue=left <= 0, seconds_left=max(0, math.floor(left)))
 
-    def _wish(self, sight: Sight) -> Wish:
+    def _wish(self, sight: Observation) -> DesiredLoan:
         world = self.world
         self.sequence += 1
         about = sight.node.loan if sight.node is not None else sight.virtual.loan if sight.virtual is not None else None
         kind, loan = world.log[self.read_log - 1] if self.read_log else ("", None)
-        return Wish(
+        return DesiredLoan(
             lend=world.lend,
             loan=Generation(self.epoch, self.sequence),
             recall=world.recall[1] if world.recall is not None and world.recall[0] == about else "",

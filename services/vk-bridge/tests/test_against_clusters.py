@@ -16,24 +16,24 @@ from spillway.kubernetes import objects
 from spillway.lending_marks import LENDING, POOL_TAINT, virtual_node_name
 from spillway.model import Generation
 from vk_bridge.core.node.history import History, Terms
-from vk_bridge.core.node.loan import Manifest, Sight
+from vk_bridge.core.node.loan import Manifest, Observation
 from vk_bridge.core.node.marks import mark_patch, read_owner_node
 from vk_bridge.core.node.steps import (
     CloseVirtual,
     CreateVirtual,
     DeleteVirtual,
-    FirstSights,
+    DesiredLoan,
+    FirstObservations,
     Mark,
     SayLent,
     SayReturned,
     ShowVirtual,
     Step,
-    Wish,
     next_step,
     node_context,
 )
 from vk_bridge.core.node.virtual_node import (
-    Standing,
+    VirtualNodeSpec,
     is_current,
     offered,
     read_virtual_node,
@@ -107,7 +107,7 @@ class Driver:
         self.now = 0.0
         self.owner = Member("own-1", lambda: self.now)
         self.pool = Member("pool", lambda: self.now)
-        self.sights, self.history = FirstSights(), History()
+        self.sights, self.history = FirstObservations(), History()
         self.deleting: dict[str, float] = {}
         self.sequence = 0
         self.lend, self.recall = True, ""
@@ -131,7 +131,7 @@ class Driver:
         real_pods = [one for one in all_pods if pool_of(one) == SIDE.pool_id]
         wanted = self._wanted(node, all_pods)
         real_by_uid = {one["metadata"]["labels"]["spillway.io/pool-uid"]: one for one in real_pods}
-        sight = Sight(
+        sight = Observation(
             self.now,
             read_owner_node(node, FLEET),
             read_virtual_node(shown, "own-1", NODE, current=is_current(shown, wanted(True), 240)) if shown else None,
@@ -142,7 +142,7 @@ class Driver:
         )
         last = self.log[-1] if self.log else None
         logged = last.loan if isinstance(last, NodeLent) else None
-        wish = Wish(self.lend, generation, self.recall if logged else "", logged=logged, pool="pool")
+        wish = DesiredLoan(self.lend, generation, self.recall if logged else "", logged=logged, pool="pool")
         self.history.see(NODE, sight, int(self.now * 1000))
         since = self.sights.see(NODE, sight.node, self.now)
         step = next_step(sight, wish, since, in_flight_seconds=5.0)
@@ -159,7 +159,7 @@ class Driver:
         decoder = objects.object_decoder(objects.PODS)
         taken = taken_by_others([decoder.decode(json.dumps(one)) for one in all_pods], SIDE.pool_id)
         loan = read_owner_node(node, FLEET).loan or Generation(0, 0)
-        standing = Standing("own-1", loan, "idle", 0.0, SIDE.address, 10250)
+        standing = VirtualNodeSpec("own-1", loan, "idle", 0.0, SIDE.address, 10250)
         return lambda is_open: virtual_node(node, offered(node, taken), standing, is_open=is_open)
 
     def _real(self, found: Manifest, pool_pods: list[dict[str, Any]]) -> Any:

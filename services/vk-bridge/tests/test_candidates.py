@@ -20,10 +20,10 @@ from spillway.model import (
     Toleration,
 )
 from vk_bridge.core.log_state import LogState
-from vk_bridge.core.node.loan import OWNED, OwnerNode, Sight
+from vk_bridge.core.node.loan import OWNED, Observation, OwnerNode
 from vk_bridge.core.selection.candidates import Candidate, Verdict, could_use, deciding, verdicts
-from vk_bridge.core.selection.desired_loans import Address, Wishes
-from vk_bridge.core.selection.owner_cache import OwnerMirror, WatchedNode
+from vk_bridge.core.selection.desired_loans import Address, DesiredLoans
+from vk_bridge.core.selection.owner_cache import OwnerCache, WatchedNode
 
 GIB = 1 << 30
 RULE = LendingRule("idle", (), SUPPLY_IDLE, 100, 0, 600, 0.0)
@@ -86,14 +86,16 @@ def test_what_was_thought_of_a_node_while_it_was_lent_says_nothing_of_it_once_it
         "spec": {"taints": [{"key": LENDING, "value": LENT, "effect": "NoSchedule"}]},
         "status": {"conditions": [{"type": "Ready", "status": "True"}]},
     }
-    state, mirror = LogState(), OwnerMirror("own-1", "f1")
+    state, mirror = LogState(), OwnerCache("own-1", "f1")
     state.apply(DECLARED)
     mirror.put_node(convert(manifest, WatchedNode), 0.0)
-    wishes = Wishes("own-1", "f1", state, mirror, Address("", {}), lambda: 0)
+    wishes = DesiredLoans("own-1", "f1", state, mirror, Address("", {}), lambda: 0)
     assert not list(filter(None, wishes.review(100)))
 
     def is_to_be_lent(register: OwnerNode) -> bool:
-        return wishes.of("n1", Sight(0.0, register, None), Generation(4, 3), pool_joined=True, log_away=False).lend
+        return wishes.of(
+            "n1", Observation(0.0, register, None), Generation(4, 3), pool_joined=True, log_away=False
+        ).lend
 
     lent = mirror.nodes["n1"].register
     assert lent.state == LENT

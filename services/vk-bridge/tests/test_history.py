@@ -8,7 +8,7 @@ from spillway.events_lending import CAUSE_NEED, CAUSE_NODE_GONE, CAUSE_TAINT_REM
 from spillway.lending_marks import CHECKING, LENT, RECALLED
 from spillway.model import Generation
 from vk_bridge.core.node.history import History, Terms, worth_saying
-from vk_bridge.core.node.loan import OWNED, OwnerNode, PoolPod, RealPod, Sight, VirtualNode
+from vk_bridge.core.node.loan import OWNED, Observation, OwnerNode, PoolPod, RealPod, VirtualNode
 
 LOAN = Generation(7, 1)
 TERMS = Terms("own-1", "n1", "pool", "own-1.n1", "idle", "idle")
@@ -21,15 +21,15 @@ PODS = {"pool_pods": (PoolPod("p"),), "real_pods": (RealPod("r", "p"),)}
 POD = LentPod("shop", "p", "p", "ReplicaSet/shop/x", (("cpu", 1500),), 0, 0, started_ms=10_000)
 
 WAY = [
-    (100, Sight(0, replace(NODE, state=CHECKING), CLOSED)),
-    (200, Sight(0, NODE, CLOSED)),
-    (210, Sight(0, NODE, OPEN, **PODS)),
-    (300, Sight(0, RECALLED_NODE, OPEN, **PODS)),
-    (310, Sight(0, RECALLED_NODE, CLOSED, **PODS)),
-    (320, Sight(0, RECALLED_NODE, None, pool_read=False)),
-    (400, Sight(0, RECALLED_NODE, CLOSED)),
-    (410, Sight(0, RECALLED_NODE, None)),
-    (500, Sight(0, GONE_HOME, None)),
+    (100, Observation(0, replace(NODE, state=CHECKING), CLOSED)),
+    (200, Observation(0, NODE, CLOSED)),
+    (210, Observation(0, NODE, OPEN, **PODS)),
+    (300, Observation(0, RECALLED_NODE, OPEN, **PODS)),
+    (310, Observation(0, RECALLED_NODE, CLOSED, **PODS)),
+    (320, Observation(0, RECALLED_NODE, None, pool_read=False)),
+    (400, Observation(0, RECALLED_NODE, CLOSED)),
+    (410, Observation(0, RECALLED_NODE, None)),
+    (500, Observation(0, GONE_HOME, None)),
 ]
 
 
@@ -76,10 +76,10 @@ def test_another_instance_goes_on_with_what_the_log_says() -> None:
 
 @pytest.mark.parametrize(
     ("sight", "cause"),
-    [(Sight(0, None, OPEN), CAUSE_NODE_GONE), (Sight(0, GONE_HOME, OPEN), CAUSE_TAINT_REMOVED)],
+    [(Observation(0, None, OPEN), CAUSE_NODE_GONE), (Observation(0, GONE_HOME, OPEN), CAUSE_TAINT_REMOVED)],
     ids=["node gone", "taint removed"],
 )
-def test_an_end_that_nobody_marked_has_its_cause(sight: Sight, cause: str) -> None:
+def test_an_end_that_nobody_marked_has_its_cause(sight: Observation, cause: str) -> None:
     history = History()
     history.see("n1", WAY[2][1], 200)
     history.see("n1", sight, 300)
@@ -89,7 +89,7 @@ def test_an_end_that_nobody_marked_has_its_cause(sight: Sight, cause: str) -> No
 def test_what_cannot_be_read_ends_nothing() -> None:
     history = History()
     history.see("n1", WAY[2][1], 200)
-    history.see("n1", Sight(0, None, None, owner_read=False, pool_read=False), 300)
+    history.see("n1", Observation(0, None, None, owner_read=False, pool_read=False), 300)
     assert said(history).recalled_ms == 0
 
 
@@ -103,7 +103,7 @@ def test_a_new_loan_knows_nothing_of_the_last_one() -> None:
     history = History()
     for at_ms, sight in WAY:
         history.see("n1", sight, at_ms)
-    history.see("n1", Sight(0, replace(NODE, loan=Generation(7, 2)), OPEN), 900)
+    history.see("n1", Observation(0, replace(NODE, loan=Generation(7, 2)), OPEN), 900)
     assert (said(history).loan, said(history).lent_ms, said(history).recalled_ms) == (Generation(7, 2), 900, 0)
     history.forget("n1")
     assert history.lent(TERMS, Generation(7, 9), (), (), "") is None

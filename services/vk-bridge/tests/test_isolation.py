@@ -13,7 +13,7 @@ from vk_bridge.cluster.node_reader import Reading
 from vk_bridge.cluster.pod_writer import PodWriter
 from vk_bridge.cluster.pools import Pools
 from vk_bridge.core.pod.conversion import convert
-from vk_bridge.log.usage_reporter import UsageTeller
+from vk_bridge.log.usage_reporter import UsageReporter
 from vk_bridge.owner_worker import OwnerWorker
 
 from .lending_fleet import OTHER, OWN, POOL, TOLERATES_LOANS, LendingFleet, always, on_fleet, until
@@ -150,14 +150,14 @@ async def test_an_error_at_a_word_of_a_pool_costs_that_pool_a_moment(fleet: Lend
 
 @on_fleet(owners=(OWN, OTHER))
 async def test_an_error_of_one_owners_work_costs_no_other_owner(fleet: LendingFleet) -> None:
-    take, before = UsageTeller.take, failed("cluster")
+    take, before = UsageReporter.take, failed("cluster")
 
-    async def stumbles(self: UsageTeller, *more: Any) -> Any:
+    async def stumbles(self: UsageReporter, *more: Any) -> Any:
         assert self._api.name != OWN
         return await take(self, *more)
 
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(UsageTeller, "take", stumbles)
+        patched.setattr(UsageReporter, "take", stumbles)
         await fleet.declare()
         await fleet.declare(owner=OTHER)
         await fleet.start()

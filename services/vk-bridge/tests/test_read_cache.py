@@ -8,9 +8,9 @@ from spillway.clusters.api import Alive, Change, Listed, Removed, Upserted
 from spillway.kubernetes.live_objects import Manifest
 from spillway.kubernetes.objects import AnyObject
 from vk_bridge.cluster.node_reader import Found, Reading
-from vk_bridge.cluster.read_cache import LastRead
-from vk_bridge.cluster.version_cache import ByVersion
-from vk_bridge.core.node.loan import Sight
+from vk_bridge.cluster.read_cache import ReadCache
+from vk_bridge.cluster.version_cache import VersionCache
+from vk_bridge.core.node.loan import Observation
 from vk_bridge.core.pod.conversion import PoolSide
 from vk_bridge.core.selection.owner_cache import AnnotatedMeta
 
@@ -23,7 +23,7 @@ def pod(uid: str, version: str) -> Manifest:
 
 def reading(*pods: Manifest, **found: Any) -> Reading:
     """Of node n, with these pods of the pool's."""
-    sight = Sight(0.0, None, None, owner_read=found.pop("owner_read", True))
+    sight = Observation(0.0, None, None, owner_read=found.pop("owner_read", True))
     by_uid = {one["metadata"]["uid"]: one for one in pods}
     whole = {"node": None, "virtual": VIRTUAL, "own_pods": {}, "owner_read": True, "pool_read": True} | found
     side = PoolSide("pool", "own-1.n", "")
@@ -34,8 +34,8 @@ def said(uid: str, version: str) -> AnyObject:
     return AnyObject(AnnotatedMeta(name=uid, uid=uid, resource_version=version))
 
 
-def rested(*readings: Reading) -> LastRead:
-    last = LastRead()
+def rested(*readings: Reading) -> ReadCache:
+    last = ReadCache()
     last.begin("n")
     for one in readings:
         last.note(one)
@@ -76,7 +76,7 @@ def test_a_node_at_rest_is_known_as_it_was_read_until_it_is_begun_again() -> Non
 
 
 def test_what_is_told_while_a_node_is_under_way_is_judged_at_its_end() -> None:
-    last = LastRead()
+    last = ReadCache()
     last.begin("n")
     assert not last.is_news("n", Upserted(said("a", "7")))
     last.note(reading(pod("a", "7")))
@@ -89,7 +89,7 @@ def test_what_is_told_while_a_node_is_under_way_is_judged_at_its_end() -> None:
 
 @pytest.mark.parametrize("end", [None, reading(owner_read=False)])
 def test_a_node_that_did_not_come_to_rest_is_read_for_all_that_is_told(end: Reading | None) -> None:
-    last = LastRead()
+    last = ReadCache()
     last.begin("n")
     last.note(reading(pod("a", "7")))
     assert not last.end("n", end)
@@ -103,7 +103,7 @@ def test_what_was_worked_out_is_kept_while_versions_are_the_same() -> None:
         made.append(uid)
         return len(made)
 
-    kept = ByVersion[int]()
+    kept = VersionCache[int]()
     assert kept.look("n", {"a": "1", "b": "1"}, make) == {"a": 1, "b": 2}
     assert kept.look("n", {"a": "1", "b": "2"}, make) == {"a": 1, "b": 3}
     assert kept.look("n", {}, make) == {}

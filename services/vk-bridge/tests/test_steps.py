@@ -15,16 +15,16 @@ from spillway.events_lending import (
 )
 from spillway.lending_marks import CHECKING, LENT, RECALLED
 from spillway.model import Generation
-from vk_bridge.core.node.loan import OWNED, OwnerNode, PoolPod, RealPod, Sight, VirtualNode
+from vk_bridge.core.node.loan import OWNED, Observation, OwnerNode, PoolPod, RealPod, VirtualNode
 from vk_bridge.core.node.steps import (
     At,
     CloseVirtual,
     CreateVirtual,
     DeleteVirtual,
+    DesiredLoan,
     Mark,
     SayLent,
     ShowVirtual,
-    Wish,
     bears_amendment,
     next_step,
     node_context,
@@ -321,45 +321,56 @@ def test_a_node_that_is_being_checked_goes_back_while_its_pool_is_away() -> None
 
 NODE = OwnerNode("n", "5", LENT, LOAN_1, marked=True)
 VIRTUAL = VirtualNode("v", "6", LOAN_1, open=True)
-WISH = Wish(lend=True, loan=Generation(9, 9), logged=LOAN_1)
+WISH = DesiredLoan(lend=True, loan=Generation(9, 9), logged=LOAN_1)
 
 
 @pytest.mark.parametrize(
     ("sight", "wish", "cause"),
     [
-        pytest.param(Sight(0, NODE, VIRTUAL), replace(WISH, recall=CAUSE_NEED), CAUSE_NEED, id="needed"),
-        pytest.param(Sight(0, NODE, VIRTUAL), replace(WISH, recall=CAUSE_NEED, frozen=True), "", id="needed, frozen"),
+        pytest.param(Observation(0, NODE, VIRTUAL), replace(WISH, recall=CAUSE_NEED), CAUSE_NEED, id="needed"),
         pytest.param(
-            Sight(0, NODE, VIRTUAL), replace(WISH, recall=CAUSE_ASKED, frozen=True), CAUSE_ASKED, id="asked, frozen"
-        ),
-        pytest.param(Sight(0, replace(NODE, opted_out=True), VIRTUAL), WISH, CAUSE_OPT_OUT, id="opted out"),
-        pytest.param(Sight(0, NODE, VIRTUAL, occupied=True), WISH, CAUSE_OCCUPIED, id="a pod of the owner"),
-        pytest.param(Sight(0, NODE, None), WISH, CAUSE_VIRTUAL_NODE_GONE, id="virtual node deleted by others"),
-        pytest.param(
-            Sight(0, NODE, replace(VIRTUAL, ours=False)), WISH, CAUSE_VIRTUAL_NODE_GONE, id="another's of that name"
+            Observation(0, NODE, VIRTUAL), replace(WISH, recall=CAUSE_NEED, frozen=True), "", id="needed, frozen"
         ),
         pytest.param(
-            Sight(0, NODE, replace(VIRTUAL, loan=Generation(1, 1))), WISH, CAUSE_VIRTUAL_NODE_GONE, id="another loan's"
+            Observation(0, NODE, VIRTUAL),
+            replace(WISH, recall=CAUSE_ASKED, frozen=True),
+            CAUSE_ASKED,
+            id="asked, frozen",
         ),
-        pytest.param(Sight(0, NODE, VIRTUAL), replace(WISH, lend=False), "", id="no longer wanted: it stays"),
-        pytest.param(Sight(0, NODE, None, pool_read=False), WISH, "", id="the pool cannot be read"),
+        pytest.param(Observation(0, replace(NODE, opted_out=True), VIRTUAL), WISH, CAUSE_OPT_OUT, id="opted out"),
+        pytest.param(Observation(0, NODE, VIRTUAL, occupied=True), WISH, CAUSE_OCCUPIED, id="a pod of the owner"),
+        pytest.param(Observation(0, NODE, None), WISH, CAUSE_VIRTUAL_NODE_GONE, id="virtual node deleted by others"),
+        pytest.param(
+            Observation(0, NODE, replace(VIRTUAL, ours=False)),
+            WISH,
+            CAUSE_VIRTUAL_NODE_GONE,
+            id="another's of that name",
+        ),
+        pytest.param(
+            Observation(0, NODE, replace(VIRTUAL, loan=Generation(1, 1))),
+            WISH,
+            CAUSE_VIRTUAL_NODE_GONE,
+            id="another loan's",
+        ),
+        pytest.param(Observation(0, NODE, VIRTUAL), replace(WISH, lend=False), "", id="no longer wanted: it stays"),
+        pytest.param(Observation(0, NODE, None, pool_read=False), WISH, "", id="the pool cannot be read"),
     ],
 )
-def test_why_a_lent_node_goes_back(sight: Sight, wish: Wish, cause: str) -> None:
+def test_why_a_lent_node_goes_back(sight: Observation, wish: DesiredLoan, cause: str) -> None:
     step = next_step(sight, wish, 0, IN_FLIGHT_SECONDS)
     assert (step.state, step.cause) == (RECALLED, cause) if isinstance(step, Mark) else not cause
 
 
 def test_a_virtual_node_that_shows_what_is_not_so_is_brought_up_to_date() -> None:
-    step = next_step(Sight(0, NODE, replace(VIRTUAL, current=False)), WISH, 0, IN_FLIGHT_SECONDS)
+    step = next_step(Observation(0, NODE, replace(VIRTUAL, current=False)), WISH, 0, IN_FLIGHT_SECONDS)
     assert isinstance(step, ShowVirtual)
-    assert next_step(Sight(0, NODE, VIRTUAL), WISH, 0, IN_FLIGHT_SECONDS) is None
+    assert next_step(Observation(0, NODE, VIRTUAL), WISH, 0, IN_FLIGHT_SECONDS) is None
 
 
 def test_a_virtual_node_of_a_vanished_node_is_closed_emptied_and_deleted() -> None:
-    assert isinstance(next_step(Sight(0, None, VIRTUAL), WISH, 0, 5), CloseVirtual)
-    assert isinstance(next_step(Sight(0, None, replace(VIRTUAL, open=False)), WISH, 0, 5), DeleteVirtual)
-    assert node_context(Sight(0, None, VIRTUAL), WISH, 30).node_gone
+    assert isinstance(next_step(Observation(0, None, VIRTUAL), WISH, 0, 5), CloseVirtual)
+    assert isinstance(next_step(Observation(0, None, replace(VIRTUAL, open=False)), WISH, 0, 5), DeleteVirtual)
+    assert node_context(Observation(0, None, VIRTUAL), WISH, 30).node_gone
 
 
 @pytest.mark.parametrize(
@@ -369,36 +380,36 @@ def test_a_virtual_node_of_a_vanished_node_is_closed_emptied_and_deleted() -> No
 )
 def test_a_virtual_node_is_not_deleted_and_a_node_not_untainted_while_a_pod_is_left(left: dict[str, Any]) -> None:
     recalled, closed = replace(NODE, state=RECALLED), replace(VIRTUAL, open=False)
-    assert next_step(Sight(9, recalled, closed, **left), WISH, 0, 5) is None
-    assert next_step(Sight(9, recalled, None, **left), WISH, 0, 5) is None
-    assert isinstance(next_step(Sight(9, recalled, closed), WISH, 0, 5), DeleteVirtual)
-    assert isinstance(next_step(Sight(9, recalled, None), WISH, 0, 5), Mark)
+    assert next_step(Observation(9, recalled, closed, **left), WISH, 0, 5) is None
+    assert next_step(Observation(9, recalled, None, **left), WISH, 0, 5) is None
+    assert isinstance(next_step(Observation(9, recalled, closed), WISH, 0, 5), DeleteVirtual)
+    assert isinstance(next_step(Observation(9, recalled, None), WISH, 0, 5), Mark)
 
 
 @pytest.mark.parametrize("deleting", [False, True])
 def test_a_pool_pod_that_has_not_begun_holds_nothing(deleting: bool) -> None:
     recalled, closed = replace(NODE, state=RECALLED), replace(VIRTUAL, open=False)
     pods = (PoolPod("p", deleting=deleting),)
-    assert next_step(Sight(9, recalled, closed, pods), WISH, 0, 5) == DeleteVirtual(At("v", "6"))
-    assert next_step(Sight(9, recalled, None, pods), WISH, 0, 5) == Mark(At("n", "5"), OWNED, None)
+    assert next_step(Observation(9, recalled, closed, pods), WISH, 0, 5) == DeleteVirtual(At("v", "6"))
+    assert next_step(Observation(9, recalled, None, pods), WISH, 0, 5) == Mark(At("n", "5"), OWNED, None)
 
 
 def test_what_has_ended_in_the_pool_holds_nothing() -> None:
     recalled = replace(NODE, state=RECALLED)
-    assert isinstance(next_step(Sight(9, recalled, None, (PoolPod("p", ended=True),)), WISH, 0, 5), Mark)
+    assert isinstance(next_step(Observation(9, recalled, None, (PoolPod("p", ended=True),)), WISH, 0, 5), Mark)
 
 
 def test_what_only_a_finalizer_keeps_in_the_pool_holds_nothing_until_its_real_pod_is_there() -> None:
     recalled, held = replace(NODE, state=RECALLED), (PoolPod("p", deleting=True, held=True),)
-    assert isinstance(next_step(Sight(9, recalled, None, held), WISH, 0, 5), Mark)
-    assert next_step(Sight(9, recalled, None, held, (RealPod("r", "p", deleting=True),)), WISH, 0, 5) is None
+    assert isinstance(next_step(Observation(9, recalled, None, held), WISH, 0, 5), Mark)
+    assert next_step(Observation(9, recalled, None, held, (RealPod("r", "p", deleting=True),)), WISH, 0, 5) is None
 
 
 def test_a_recalled_node_takes_no_pod_even_while_a_freeze_holds_it() -> None:
-    recalled = Sight(0, replace(NODE, state=RECALLED, cause=CAUSE_NEED), VIRTUAL)
+    recalled = Observation(0, replace(NODE, state=RECALLED, cause=CAUSE_NEED), VIRTUAL)
     held = node_context(recalled, replace(WISH, frozen=True), 30)
     assert (held.takes, held.leaving, held.forces) == (False, False, False)
-    assert node_context(Sight(0, NODE, VIRTUAL), WISH, 30).takes
+    assert node_context(Observation(0, NODE, VIRTUAL), WISH, 30).takes
 
 
 CLOSED = replace(VIRTUAL, open=False)
@@ -422,14 +433,14 @@ CLOSED = replace(VIRTUAL, open=False)
 def test_what_may_follow_on_nodes_as_they_were_known(
     state: str, virtual: VirtualNode | None, listed_at: float | None, bears: bool
 ) -> None:
-    sight = Sight(9, replace(NODE, state=state), virtual)
+    sight = Observation(9, replace(NODE, state=state), virtual)
     step = next_step(sight, WISH, 0, IN_FLIGHT_SECONDS)
     assert step is not None
     assert bears_amendment(step, sight, listed_at, IN_FLIGHT_SECONDS) is bears
 
 
 def test_another_fleets_node_is_left_alone() -> None:
-    sight = Sight(0, replace(NODE, foreign=True), VIRTUAL)
+    sight = Observation(0, replace(NODE, foreign=True), VIRTUAL)
     assert next_step(sight, WISH, 0, IN_FLIGHT_SECONDS) is None
     assert not node_context(sight, WISH, 30).leaving
     assert not node_context(sight, WISH, 30).takes
@@ -438,16 +449,16 @@ def test_another_fleets_node_is_left_alone() -> None:
 def test_a_loan_is_ended_in_the_pool_where_it_began() -> None:
     """Another pool is declared since: the node is not untainted by what that one shows."""
     there, declared = replace(NODE, pool="pool-1"), replace(WISH, pool="pool-2")
-    step = next_step(Sight(9, there, VIRTUAL, pool="pool-1"), declared, 0, 5)
+    step = next_step(Observation(9, there, VIRTUAL, pool="pool-1"), declared, 0, 5)
     assert isinstance(step, Mark)
     assert (step.state, step.cause) == (RECALLED, CAUSE_ASKED)
     recalled = replace(there, state=RECALLED)
-    assert next_step(Sight(9, recalled, None, pool="pool-2"), declared, 0, 5) is None
-    assert not node_context(Sight(9, recalled, None, pool="pool-2"), declared, 30).pool_read
-    assert isinstance(next_step(Sight(9, recalled, VIRTUAL, pool="pool-1"), declared, 0, 5), CloseVirtual)
-    assert isinstance(next_step(Sight(9, recalled, None, pool="pool-1"), declared, 0, 5), Mark)
-    assert next_step(Sight(9, there, VIRTUAL, pool="pool-1"), replace(WISH, pool="pool-1"), 0, 5) is None
+    assert next_step(Observation(9, recalled, None, pool="pool-2"), declared, 0, 5) is None
+    assert not node_context(Observation(9, recalled, None, pool="pool-2"), declared, 30).pool_read
+    assert isinstance(next_step(Observation(9, recalled, VIRTUAL, pool="pool-1"), declared, 0, 5), CloseVirtual)
+    assert isinstance(next_step(Observation(9, recalled, None, pool="pool-1"), declared, 0, 5), Mark)
+    assert next_step(Observation(9, there, VIRTUAL, pool="pool-1"), replace(WISH, pool="pool-1"), 0, 5) is None
     checking = replace(there, state=CHECKING)
-    given_up = next_step(Sight(9, checking, None, pool="pool-1"), declared, 0, 5)
+    given_up = next_step(Observation(9, checking, None, pool="pool-1"), declared, 0, 5)
     assert isinstance(given_up, Mark)
     assert given_up.state == OWNED

@@ -16,7 +16,7 @@ from spillway.kubernetes import objects
 from spillway.lending_marks import POOL, POOL_TAINT, POOL_UID
 from spillway.model import Generation
 from vk_bridge.core.node.virtual_node import (
-    Standing,
+    VirtualNodeSpec,
     is_current,
     names_endpoint,
     offered,
@@ -25,7 +25,7 @@ from vk_bridge.core.node.virtual_node import (
     virtual_node,
 )
 
-STANDING = Standing("own-1", Generation(7, 1), "idle", 0.5, "10.0.0.9", 10250)
+STANDING = VirtualNodeSpec("own-1", Generation(7, 1), "idle", 0.5, "10.0.0.9", 10250)
 REAL: dict[str, Any] = {
     "metadata": {
         "name": "n1",

@@ -38,7 +38,7 @@ from spillway_fuzz.mutation import mutated_bytes, mutated_json
 from spillway_fuzz.records import FLEET
 from spillway_fuzz.target import Input, Target
 from vk_bridge.core.node.usage import measured
-from vk_bridge.core.selection.owner_cache import WATCHED_NODES, WATCHED_PODS, OwnerMirror
+from vk_bridge.core.selection.owner_cache import WATCHED_NODES, WATCHED_PODS, OwnerCache
 
 KIND_OF: Final = {
     "Node": NODES,
@@ -172,7 +172,7 @@ def _measured(given: Answer) -> bool:
 
 def _watched(given: Answer) -> bool:
     name, page, watch = given
-    mirror = OwnerMirror("own-1", FLEET)
+    mirror = OwnerCache("own-1", FLEET)
     kind = WATCHED_NODES if name == "Node" else WATCHED_PODS
     found = _objects(kind, page)
     for change in (Listed(found, "1"), *_changes(kind, watch)):
@@ -186,7 +186,7 @@ def _watched(given: Answer) -> bool:
     return bool(found)
 
 
-def _apply_watched(mirror: OwnerMirror, of_nodes: bool, change: Any) -> None:
+def _apply_watched(mirror: OwnerCache, of_nodes: bool, change: Any) -> None:
     match change:
         case Listed(objects):
             mirror.list_nodes(objects, 1.0) if of_nodes else mirror.list_pods(objects, 1.0)

@@ -20,7 +20,7 @@ from spillway.running.isolation import Failures
 from spillway.running.work_queue import WorkQueue
 from vk_bridge import metrics
 from vk_bridge.api.lent_pods import LentPods
-from vk_bridge.cluster.backoff_gate import Reach
+from vk_bridge.cluster.backoff_gate import BackoffGate
 from vk_bridge.cluster.cluster_watch import ClusterWatch
 from vk_bridge.cluster.copies import Copies
 from vk_bridge.cluster.copy_tender import CopyTender
@@ -31,13 +31,13 @@ from vk_bridge.cluster.node_reader import Answers, NodeReader, Reading
 from vk_bridge.cluster.node_writer import NodeWriter
 from vk_bridge.cluster.pod_writer import PodWriter
 from vk_bridge.cluster.pools import Pool, Pools
-from vk_bridge.cluster.read_cache import Known, LastRead, is_of_pod
-from vk_bridge.cluster.stale_virtual_nodes import LeftBehind
+from vk_bridge.cluster.read_cache import Known, ReadCache, is_of_pod
+from vk_bridge.cluster.stale_virtual_nodes import StaleVirtualNodes
 from vk_bridge.core.log_state import LogState
 from vk_bridge.core.node.loan import OWNED
 from vk_bridge.core.node.steps import (
     CloseVirtual,
-    FirstSights,
+    FirstObservations,
     Mark,
     ShowVirtual,
     Step,
@@ -48,11 +48,11 @@ from vk_bridge.core.node.steps import (
 )
 from vk_bridge.core.node.urgency import Urgency, urgency
 from vk_bridge.core.pod.steps import DeletePool, DeleteReal, LetGo, Mirror, PodStep, pairs, pod_step, what_cannot_wait
-from vk_bridge.core.selection.desired_loans import Address, Wishes
-from vk_bridge.core.selection.owner_cache import OwnerMirror, WatchedPod
-from vk_bridge.log.loan_reporter import LoanBook
+from vk_bridge.core.selection.desired_loans import Address, DesiredLoans
+from vk_bridge.core.selection.owner_cache import OwnerCache, WatchedPod
+from vk_bridge.log.loan_reporter import LoanReporter
 from vk_bridge.log.records import Records
-from vk_bridge.log.usage_reporter import UsageTeller
+from vk_bridge.log.usage_reporter import UsageReporter
 from vk_bridge.node_slots import NodeSlots
 from vk_bridge.settings import Settings
 
@@ -105,14 +105,16 @@ class OwnerWorker:
         self._running = 0
         self._rested = asyncio.Event()
         fleet = shared.bus.fleet
-        reach = Reach(cluster, settings)
+        reach = BackoffGate(cluster, settings)
         self._queue = WorkQueue[str]()
-        self._mirror = OwnerMirror(cluster, fleet)
+        self._mirror = OwnerCache(cluster, fleet)
         self._watch = ClusterWatch(api, self._mirror, settings, self._heard)
         self._records = Records(shared.bus, settings, self._acknowledged)
         address = Address(settings.kubelet_address, settings.port_by_pool)
-        self._wishes = Wishes(cluster, fleet, shared.state, self._mirror, address, shared.wall_ms)
-        self._book = LoanBook(cluster, shared.state, self._wishes, self._records, self.next_generation, shared.wall_ms)
+        self._wishes = DesiredLoans(cluster, fleet, shared.state, self._mirror, address, shared.wall_ms)
+        self._book = LoanReporter(
+            cluster, shared.state, self._wishes, self._records, self.next_generation, shared.wall_ms
+        )
         lends_nothing = partial(shared.state.lends_nothing, cluster)
         self._copies = Copies(fleet, api, reach, settings, self._mirror, lends_nothing)
         self._copy_tender = CopyTender(cluster, self._copies, shared.state, settings, shared.reconsider)
@@ -120,11 +122,11 @@ class OwnerWorker:
         book = self._book
         self._writer = NodeWriter(cluster, fleet, api, reach, book.say_lent, book.say_returned, book.say_left)
         self._pod_writer = PodWriter(cluster, api, reach, self._copies, settings)
-        self._left_behind = LeftBehind(
+        self._left_behind = StaleVirtualNodes(
             self._reader, self._writer, self._pod_writer, self._wishes, book.say_cleared, settings
         )
-        self._sights = FirstSights()
-        self._last_read = LastRead()
+        self._sights = FirstObservations()
+        self._last_read = ReadCache()
         self._whole: set[str] = set()
         """Nodes of which more than the pods is to be read next."""
         self._restless: dict[str, int] = {}
@@ -134,7 +136,7 @@ class OwnerWorker:
         """Nodes that wait for more word of pods that leave them."""
         self._leases = Leases(cluster, shared.pools, settings, shared.wall_ms)
         self.lent_pods = LentPods(api, reach, self._mirror, shared.pools)
-        self._usage = UsageTeller(api, self._mirror, self._wishes, settings, shared.wall_ms)
+        self._usage = UsageReporter(api, self._mirror, self._wishes, settings, shared.wall_ms)
 
     async def run(self) -> None:
         log.info("cluster taken", cluster=self.cluster, epoch=self.epoch)

@@ -3,18 +3,18 @@
 from collections.abc import AsyncGenerator
 
 from spillway.clusters.api import PODS, ClusterApi, LogOptions
-from vk_bridge.cluster.backoff_gate import Reach
+from vk_bridge.cluster.backoff_gate import BackoffGate
 from vk_bridge.cluster.pools import Pool, Pools
 from vk_bridge.core.node.loan import Manifest
 from vk_bridge.core.pod.conversion import real_place
 from vk_bridge.core.pod.parsing import is_real_pod_of
-from vk_bridge.core.selection.owner_cache import OwnerMirror
+from vk_bridge.core.selection.owner_cache import OwnerCache
 
 
 class LentPods:
     """Lets ClusterUnreachable and Refused through. Which real pod is whose is read anew each time, never remembered."""
 
-    def __init__(self, api: ClusterApi, reach: Reach, mirror: OwnerMirror, pools: Pools) -> None:
+    def __init__(self, api: ClusterApi, reach: BackoffGate, mirror: OwnerCache, pools: Pools) -> None:
         self._api = api
         self._reach = reach
         self._mirror = mirror

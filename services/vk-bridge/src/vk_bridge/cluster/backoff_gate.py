@@ -15,7 +15,7 @@ T = TypeVar("T")
 log = structlog.get_logger()
 
 
-class Reach:
+class BackoffGate:
     """One cluster's. Nodes are worked on whose other side answers, so nobody waits here for the one that does not."""
 
     def __init__(self, cluster: str, settings: Settings) -> None:

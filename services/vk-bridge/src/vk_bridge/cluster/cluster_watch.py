@@ -19,7 +19,7 @@ from spillway.clusters.api import (
     Upserted,
 )
 from spillway.kubernetes.objects import Kind
-from vk_bridge.core.selection.owner_cache import WATCHED_NODES, WATCHED_PODS, OwnerMirror
+from vk_bridge.core.selection.owner_cache import WATCHED_NODES, WATCHED_PODS, OwnerCache
 from vk_bridge.settings import Settings
 
 KINDS: Final = (WATCHED_NODES, WATCHED_PODS)
@@ -30,7 +30,7 @@ class ClusterWatch:
     """touched is told of nodes about which something was heard, and what. listed: both kinds have been listed once."""
 
     def __init__(
-        self, api: ClusterApi, mirror: OwnerMirror, settings: Settings, touched: Callable[[Iterable[str], Change], None]
+        self, api: ClusterApi, mirror: OwnerCache, settings: Settings, touched: Callable[[Iterable[str], Change], None]
     ) -> None:
         self.listed = asyncio.Event()
         self._api = api

@@ -9,7 +9,7 @@ import structlog
 from spillway.clusters.api import PODS, ClusterApi, ClusterUnreachable, Conflict, Forbidden, Manifests, Refused
 from spillway.lending_marks import POOL_UID, virtual_node_name
 from vk_bridge import metrics
-from vk_bridge.cluster.backoff_gate import Reach
+from vk_bridge.cluster.backoff_gate import BackoffGate
 from vk_bridge.cluster.node_reader import Answers, Reading
 from vk_bridge.cluster.outcomes import CONFLICT, DONE, FAILED
 from vk_bridge.core.pod.delete_collections import DeleteCollection, Deletion, PoolDeletion, Sizes, of_owner, of_pool
@@ -24,7 +24,7 @@ log = structlog.get_logger()
 class CollectionWriter:
     """Of one owner, and of the pools of its nodes. A cluster that gives no right to it is asked again after a while."""
 
-    def __init__(self, cluster: str, api: ClusterApi, reach: Reach, settings: Settings) -> None:
+    def __init__(self, cluster: str, api: ClusterApi, reach: BackoffGate, settings: Settings) -> None:
         self._cluster = cluster
         self._api = api
         self._reach = reach

@@ -20,11 +20,11 @@ from spillway.clusters.api import (
 from spillway.kubernetes.objects import ABSENT, Kind
 from spillway.lending_marks import COPY_VERSION, POOL
 from spillway.running.isolation import ends_the_process, note_failed
-from vk_bridge.cluster.backoff_gate import Reach
+from vk_bridge.cluster.backoff_gate import BackoffGate
 from vk_bridge.cluster.lendable import SERVICE, converted
 from vk_bridge.cluster.namespaces import Namespaces, is_copy
 from vk_bridge.cluster.pools import Pool
-from vk_bridge.cluster.version_cache import ByVersion
+from vk_bridge.cluster.version_cache import VersionCache
 from vk_bridge.core.node.loan import Manifest
 from vk_bridge.core.pod.conversion import (
     CONFIG_MAP,
@@ -39,7 +39,7 @@ from vk_bridge.core.pod.conversion import (
 )
 from vk_bridge.core.pod.conversion import Refused as NotCopied
 from vk_bridge.core.pod.status import was_created
-from vk_bridge.core.selection.owner_cache import OwnerMirror
+from vk_bridge.core.selection.owner_cache import OwnerCache
 from vk_bridge.settings import Settings
 
 KINDS: Final = {CONFIG_MAP: CONFIG_MAPS, SECRET: SECRETS}
@@ -74,9 +74,9 @@ class Copies:
         self,
         fleet: str,
         api: ClusterApi,
-        reach: Reach,
+        reach: BackoffGate,
         settings: Settings,
-        mirror: OwnerMirror,
+        mirror: OwnerCache,
         lends_nothing: Callable[[], bool],
     ) -> None:
         self._lends_nothing = lends_nothing
@@ -90,7 +90,7 @@ class Copies:
         self._bytes: dict[CopyPlace, int] | None = None
         """Of each copy, as it is or is being written; None: not listed yet."""
         self._listing = asyncio.Lock()
-        self._references = ByVersion[frozenset[Reference]]()
+        self._references = VersionCache[frozenset[Reference]]()
         self._referred: dict[str, tuple[str, frozenset[Reference]]] = {}
         """By node: its pool, and what its pods refer to there."""
 

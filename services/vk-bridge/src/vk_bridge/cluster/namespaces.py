@@ -10,7 +10,7 @@ from spillway.clusters.api import CONFIG_MAPS, NAMESPACES, SECRETS, AlreadyExist
 from spillway.kubernetes.objects import VOLUME_CLAIMS, AnyObject, Kind
 from spillway.kubernetes.pod_security import BASELINE, ENFORCE_LABEL, RESTRICTED
 from spillway.lending_marks import COPY_VERSION, FLEET, POD_NAMESPACE_PREFIX, POOL
-from vk_bridge.cluster.backoff_gate import Reach
+from vk_bridge.cluster.backoff_gate import BackoffGate
 from vk_bridge.core.node.loan import Manifest
 
 NETWORK_POLICIES: Final = Kind("networking.k8s.io", "v1", "networkpolicies", AnyObject)
@@ -27,7 +27,7 @@ log = structlog.get_logger()
 class Namespaces:
     """Of one owner. Lets Conflict, Refused and ClusterUnreachable through."""
 
-    def __init__(self, fleet: str, api: ClusterApi, reach: Reach) -> None:
+    def __init__(self, fleet: str, api: ClusterApi, reach: BackoffGate) -> None:
         self._fleet = fleet
         self._api = api
         self._reach = reach

@@ -13,13 +13,13 @@ from spillway.kubernetes import objects
 from spillway.kubernetes.objects import is_object_name, object_decoder
 from spillway.lending_marks import POOL_POD, POOL_UID, RECALLED, virtual_node_name
 from spillway.pauses import doubled_seconds
-from vk_bridge.cluster.backoff_gate import Reach
+from vk_bridge.cluster.backoff_gate import BackoffGate
 from vk_bridge.cluster.pools import Pool
-from vk_bridge.cluster.version_cache import ByVersion
-from vk_bridge.core.node.loan import OWNED, Manifest, OwnerNode, RealPod, Sight
+from vk_bridge.cluster.version_cache import VersionCache
+from vk_bridge.core.node.loan import OWNED, Manifest, Observation, OwnerNode, RealPod
 from vk_bridge.core.node.marks import read_owner_node
 from vk_bridge.core.node.virtual_node import (
-    Standing,
+    VirtualNodeSpec,
     is_current,
     names_endpoint,
     offered,
@@ -52,7 +52,7 @@ from vk_bridge.core.pod.update import is_behind
 from vk_bridge.settings import Settings
 
 T = TypeVar("T")
-StandingOf = Callable[[Manifest], Standing]
+VirtualNodeSpecOf = Callable[[Manifest], VirtualNodeSpec]
 Nodes = tuple[Manifest | None, Manifest | None]
 """The real and the virtual one."""
 _POD = object_decoder(objects.PODS)
@@ -174,11 +174,11 @@ class Reading:
     name: str
     pool: Pool | None
     side: PoolSide
-    sight: Sight
+    sight: Observation
     found: Found
     real_pods: Mapping[str, Manifest]
     amounts: Mapping[str, int]
-    standing: Standing | None
+    standing: VirtualNodeSpec | None
     due_at: float | None
     fresh: bool = True
     listed_at: float | None = None
@@ -218,7 +218,7 @@ class Reading:
 class _Side:
     """One of the two clusters, for one reading: after its first failure it is not asked again."""
 
-    def __init__(self, api: ClusterApi | None, reach: Reach | None) -> None:
+    def __init__(self, api: ClusterApi | None, reach: BackoffGate | None) -> None:
         self._api = api
         self._reach = reach
         self.read = True
@@ -248,19 +248,19 @@ class _Side:
 class NodeReader:
     """Of one owner cluster. deleting: the ends of real pods that are being deleted, by node and uid."""
 
-    def __init__(self, cluster: str, fleet: str, api: ClusterApi, reach: Reach, settings: Settings) -> None:
+    def __init__(self, cluster: str, fleet: str, api: ClusterApi, reach: BackoffGate, settings: Settings) -> None:
         self._cluster = cluster
         self._fleet = fleet
         self._api = api
         self._reach = reach
         self._settings = settings
         self._deleting: dict[str, dict[str, Ending]] = {}
-        self._compared = ByVersion[Pair]()
+        self._compared = VersionCache[Pair]()
         self._refusals = Refusals(settings.refused_size_seconds)
         self._shown_at: dict[str, float] = {}
         """By node: when this bridge last wrote what its virtual node shows."""
 
-    async def read(self, name: str, pool_name: str, pool: Pool | None, standing_of: StandingOf) -> Reading:
+    async def read(self, name: str, pool_name: str, pool: Pool | None, standing_of: VirtualNodeSpecOf) -> Reading:
         """pool_name: the loan's, or the declared one; pool None: it is not in the fleet, and has nothing any more.
 
         An empty pool_name: nobody knows which pool, so that it cannot be read. Raises nothing.
@@ -275,7 +275,7 @@ class NodeReader:
         return replace(self._reading(name, pool, side, found, standing, read_at), listed_at=read_at)
 
     async def read_pods(
-        self, name: str, pool_name: str, pool: Pool | None, nodes: Nodes, standing_of: StandingOf
+        self, name: str, pool_name: str, pool: Pool | None, nodes: Nodes, standing_of: VirtualNodeSpecOf
     ) -> Reading:
         """The pods alone, beside the nodes as they were read before. It is not fresh."""
         read_at, node = asyncio.get_running_loop().time(), nodes[0]
@@ -285,7 +285,7 @@ class NodeReader:
         standing = standing_of(node) if node is not None else None
         return replace(self._reading(name, pool, side, found, standing, read_at), fresh=False, listed_at=read_at)
 
-    async def read_pods_again(self, reading: Reading, answers: Answers, standing_of: StandingOf) -> Reading:
+    async def read_pods_again(self, reading: Reading, answers: Answers, standing_of: VirtualNodeSpecOf) -> Reading:
         """The pods, beside the nodes as they are by what was answered to writes since."""
         found, name = self.amended(reading, answers, standing_of).found, reading.name
         return await self.read_pods(name, reading.side.pool_id, reading.pool, (found.node, found.virtual), standing_of)
@@ -307,7 +307,7 @@ class NodeReader:
         pool_pods |= await self._came_in_between(there, _real_ones(own_pods), pool_pods)
         return Found(*nodes, pool_pods, own_pods, here.read, there.read, pool_listed=places, pool_version=version)
 
-    def amended(self, reading: Reading, answers: Answers, standing_of: StandingOf) -> Reading:
+    def amended(self, reading: Reading, answers: Answers, standing_of: VirtualNodeSpecOf) -> Reading:
         """With what was answered to writes since in the place of what was read. It is not fresh."""
         before, node = reading.found, answers.node or reading.node
         virtual = answers.virtual or before.virtual
@@ -326,7 +326,13 @@ class NodeReader:
         return replace(amended, fresh=False, listed_at=listed_at)
 
     def _reading(
-        self, name: str, pool: Pool | None, side: PoolSide, found: Found, standing: Standing | None, read_at: float
+        self,
+        name: str,
+        pool: Pool | None,
+        side: PoolSide,
+        found: Found,
+        standing: VirtualNodeSpec | None,
+        read_at: float,
     ) -> Reading:
         node, shown, pods = found.node, found.virtual, found.own_pods.values()
         side = replace(side, address=shown_address(shown) or self._settings.kubelet_address)
@@ -349,7 +355,7 @@ class NodeReader:
             if shown is not None
             else None
         )
-        sight = Sight(
+        sight = Observation(
             read_at,
             read_owner_node(node, self._fleet) if node is not None and here else None,
             virtual if there else None,
@@ -405,7 +411,7 @@ class NodeReader:
     def note_shown(self, name: str) -> None:
         self._shown_at[name] = asyncio.get_running_loop().time()
 
-    def _is_reachable(self, name: str, shown: Manifest, standing: Standing, now: float) -> bool:
+    def _is_reachable(self, name: str, shown: Manifest, standing: VirtualNodeSpec, now: float) -> bool:
         """Two bridges that both take an owner for theirs, by mistake, would write their addresses in turn for ever."""
         shown_seconds = now - self._shown_at.get(name, -math.inf)
         return names_endpoint(shown, standing) or shown_seconds < self._settings.endpoint_seconds

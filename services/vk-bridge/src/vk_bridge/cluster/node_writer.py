@@ -6,7 +6,7 @@ from typing import Any, Literal
 from spillway.clusters.api import NODES, AlreadyExists, ClusterApi
 from spillway.lending_marks import PREFIX, virtual_node_name
 from spillway.model import Generation
-from vk_bridge.cluster.backoff_gate import Reach
+from vk_bridge.cluster.backoff_gate import BackoffGate
 from vk_bridge.cluster.node_reader import Answers, Reading
 from vk_bridge.core.node.loan import Manifest
 from vk_bridge.core.node.marks import mark_patch
@@ -39,7 +39,7 @@ class NodeWriter:
         cluster: str,
         fleet: str,
         api: ClusterApi,
-        reach: Reach,
+        reach: BackoffGate,
         say_lent: SayLoan,
         say_returned: SayLoan,
         say_left: SayLeftIn,

@@ -18,7 +18,7 @@ from spillway.clusters.api import (
 )
 from spillway.running.isolation import ends_the_process, note_failed
 from vk_bridge import metrics
-from vk_bridge.cluster.backoff_gate import Reach
+from vk_bridge.cluster.backoff_gate import BackoffGate
 from vk_bridge.cluster.collection_writer import CollectionWriter
 from vk_bridge.cluster.copies import Copies, Missing, is_about_namespace
 from vk_bridge.cluster.lendable import SERVICE, converted
@@ -54,7 +54,7 @@ log = structlog.get_logger()
 class PodWriter:
     """Of one owner."""
 
-    def __init__(self, cluster: str, api: ClusterApi, reach: Reach, copies: Copies, settings: Settings) -> None:
+    def __init__(self, cluster: str, api: ClusterApi, reach: BackoffGate, copies: Copies, settings: Settings) -> None:
         self._api = api
         self._reach = reach
         self._collections = CollectionWriter(cluster, api, reach, settings)
@@ -263,7 +263,7 @@ class PodWriter:
         return await self._delete(pool.api, pool.reach, reading.pool_pods[uid], grace_seconds)
 
     @staticmethod
-    async def _delete(api: ClusterApi, reach: Reach, pod: Manifest, grace_seconds: int) -> Manifest:
+    async def _delete(api: ClusterApi, reach: BackoffGate, pod: Manifest, grace_seconds: int) -> Manifest:
         namespace, name, uid = (pod["metadata"][key] for key in ("namespace", "name", "uid"))
         return await reach.ask(lambda: api.delete(PODS, namespace, name, uid=uid, grace_seconds=grace_seconds))
 

@@ -14,7 +14,7 @@ from spillway.kubernetes.objects import Kind, Meta
 from spillway.lending_marks import LENT_CLUSTER, LENT_NODE
 from spillway.running.cluster_turns import way_to
 from spillway.running.isolation import Failures
-from vk_bridge.cluster.backoff_gate import Reach
+from vk_bridge.cluster.backoff_gate import BackoffGate
 from vk_bridge.cluster.lendable import SERVICE
 from vk_bridge.core.pod.budgets import BUDGETS, Budget
 from vk_bridge.core.selection.owner_cache import WATCHED_NODES, WatchedNode
@@ -50,7 +50,7 @@ class Pool:
     name: str
     joined: ClusterJoined
     api: ClusterApi
-    reach: Reach
+    reach: BackoffGate
     virtual_nodes: dict[str, WatchedNode] = field(default_factory=dict)
     budgets: dict[str, Budget] = field(default_factory=dict)
 
@@ -75,7 +75,7 @@ class Pools:
         if known is not None and way_to(known[0].joined) == way_to(joined):
             return known[0]
         self.drop(joined.cluster)
-        pool = Pool(joined.cluster, joined, self._connect(joined), Reach(joined.cluster, self._settings))
+        pool = Pool(joined.cluster, joined, self._connect(joined), BackoffGate(joined.cluster, self._settings))
         self._pools[joined.cluster] = pool, self._group.create_task(self._follow(pool), name=f"pool {pool.name}")
         return pool
 

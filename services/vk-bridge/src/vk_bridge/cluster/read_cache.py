@@ -28,7 +28,7 @@ class Known:
     seen: set[tuple[str, str]]
 
 
-class LastRead:
+class ReadCache:
     """Of one cluster's lent nodes: each is begun, noted, and has come to rest; what is told meanwhile is judged then.
 
     Versions are only ever compared for being the same: then there is nothing new. What is gone, and was not there at

@@ -17,16 +17,16 @@ from vk_bridge.cluster.node_reader import Answers, NodeReader, Reading
 from vk_bridge.cluster.node_writer import NodeWriter
 from vk_bridge.cluster.pod_writer import PodWriter
 from vk_bridge.cluster.pools import Pool
-from vk_bridge.core.node.steps import Wish, next_step, node_context
+from vk_bridge.core.node.steps import DesiredLoan, next_step, node_context
 from vk_bridge.core.pod.steps import pairs, pod_step
-from vk_bridge.core.selection.desired_loans import Wishes
+from vk_bridge.core.selection.desired_loans import DesiredLoans
 from vk_bridge.settings import Settings
 
-NOT_WANTED = Wish(lend=False, loan=NO_GENERATION)
+NOT_WANTED = DesiredLoan(lend=False, loan=NO_GENERATION)
 log = structlog.get_logger()
 
 
-class LeftBehind:
+class StaleVirtualNodes:
     """Of one owner. It runs beside the work on the same nodes: each write is at what was read.
 
     say_cleared: told a node and a pool in which no virtual node of it is left.
@@ -37,7 +37,7 @@ class LeftBehind:
         reader: NodeReader,
         writer: NodeWriter,
         pod_writer: PodWriter,
-        wishes: Wishes,
+        wishes: DesiredLoans,
         say_cleared: Callable[[str, str], None],
         settings: Settings,
     ) -> None:

@@ -6,7 +6,7 @@ from typing import Generic, TypeVar
 T = TypeVar("T")
 
 
-class ByVersion(Generic[T]):
+class VersionCache(Generic[T]):
     """Of each node, for the pods that it had when it was looked at last."""
 
     def __init__(self) -> None:

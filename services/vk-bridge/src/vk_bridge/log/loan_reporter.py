@@ -14,7 +14,7 @@ from spillway.lending_marks import CHECKING, LENT, RECALLED, virtual_node_name
 from spillway.model import Generation
 from vk_bridge import metrics
 from vk_bridge.cluster.node_reader import Reading
-from vk_bridge.cluster.version_cache import ByVersion
+from vk_bridge.cluster.version_cache import VersionCache
 from vk_bridge.core.log_state import LogState
 from vk_bridge.core.node.history import History, Terms, worth_saying
 from vk_bridge.core.node.loan import Manifest
@@ -22,22 +22,22 @@ from vk_bridge.core.node.waiting_for import waiting_for
 from vk_bridge.core.pod.budgets import budgets_of
 from vk_bridge.core.pod.lent_pod import lent_pod, told_pods
 from vk_bridge.core.pod.parsing import has_ended
-from vk_bridge.core.selection.desired_loans import Wishes
-from vk_bridge.core.selection.owner_cache import OwnerMirror
+from vk_bridge.core.selection.desired_loans import DesiredLoans
+from vk_bridge.core.selection.owner_cache import OwnerCache
 from vk_bridge.log.records import Records
 
 _POD = object_decoder(objects.PODS)
 log = structlog.get_logger()
 
 
-class LoanBook:
+class LoanReporter:
     """Of one cluster, in one claim's epoch. wall_ms: Unix time, which records tell and nothing is ordered by."""
 
     def __init__(
         self,
         cluster: str,
         state: LogState,
-        wishes: Wishes,
+        wishes: DesiredLoans,
         records: Records,
         next_generation: Callable[[], Generation],
         wall_ms: Callable[[], int],
@@ -49,7 +49,7 @@ class LoanBook:
         self._next_generation = next_generation
         self._wall_ms = wall_ms
         self._history = History()
-        self._requests = ByVersion[Amounts]()
+        self._requests = VersionCache[Amounts]()
         self._measured_at: float | None = None
         self._counted: dict[str, Generation] = {}
         """The last loan of each node whose end was counted."""
@@ -63,7 +63,7 @@ class LoanBook:
             elif said.returned_ms:
                 self._counted[said.node] = said.loan
 
-    def over_and_gone(self, mirror: OwnerMirror, forget_seconds: float) -> list[str]:
+    def over_and_gone(self, mirror: OwnerCache, forget_seconds: float) -> list[str]:
         """Nodes that are there no more, whose last loan has been over for so long: the log need not know of them.
 
         None while the cluster is to be swept, which is known by its loans alone.
@@ -203,7 +203,7 @@ class LoanBook:
 
     # ── What is counted ─────────────────────────────────────────────────────────────────────────────────────────
 
-    def measure(self, mirror: OwnerMirror, now: float) -> None:
+    def measure(self, mirror: OwnerCache, now: float) -> None:
         """Cores that are lent now, and since the last time."""
         cores: dict[str, float] = {}
         for said in self._state.loans.get(self._cluster, {}).values():

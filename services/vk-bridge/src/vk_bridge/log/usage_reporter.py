@@ -9,8 +9,8 @@ from spillway.clusters.api import ClusterApi, ClusterUnreachable
 from spillway.events_lending import NodeUsed
 from spillway.model import Generation
 from vk_bridge.core.node.usage import Usage, measured
-from vk_bridge.core.selection.desired_loans import Wishes
-from vk_bridge.core.selection.owner_cache import OwnerMirror
+from vk_bridge.core.selection.desired_loans import DesiredLoans
+from vk_bridge.core.selection.owner_cache import OwnerCache
 from vk_bridge.settings import Settings
 
 log = structlog.get_logger()
@@ -19,11 +19,11 @@ LOOKS_MISSED_MAX = 2
 """A node of which so many looks are missing was not observed meanwhile."""
 
 
-class UsageTeller:
+class UsageReporter:
     """Of one cluster. wall_ms: Unix time; hours are those of the clock."""
 
     def __init__(
-        self, api: ClusterApi, mirror: OwnerMirror, wishes: Wishes, settings: Settings, wall_ms: Callable[[], int]
+        self, api: ClusterApi, mirror: OwnerCache, wishes: DesiredLoans, settings: Settings, wall_ms: Callable[[], int]
     ) -> None:
         self._api = api
         self._answer_seconds = settings.metrics_answer_seconds

@@ -13,7 +13,7 @@ from spillway.events_lending import (
 )
 from spillway.lending_marks import LENT, RECALLED
 from spillway.model import Generation
-from vk_bridge.core.node.loan import OWNED, Sight
+from vk_bridge.core.node.loan import OWNED, Observation
 
 MILLI = 1000
 
@@ -57,7 +57,7 @@ class History:
         if known is None or known.loan != said.loan:
             self._loans[said.node] = _Loan(said.loan, said.cause, said.lent_ms, said.recalled_ms)
 
-    def see(self, name: str, sight: Sight, at_ms: int) -> None:
+    def see(self, name: str, sight: Observation, at_ms: int) -> None:
         """A whole reading of the node; one of which a side could not be read says nothing of what is gone."""
         node = sight.node
         if node is not None and node.state in (LENT, RECALLED) and node.loan is not None and not node.foreign:
@@ -151,7 +151,7 @@ class History:
         self._loans.pop(name, None)
 
     @staticmethod
-    def _see_end(loan: _Loan, sight: Sight, at_ms: int) -> None:
+    def _see_end(loan: _Loan, sight: Observation, at_ms: int) -> None:
         virtual = sight.virtual if sight.virtual is not None and sight.virtual.ours else None
         if virtual is None or not virtual.open:
             loan.closed_ms = loan.closed_ms or at_ms

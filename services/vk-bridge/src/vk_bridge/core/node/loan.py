@@ -98,7 +98,7 @@ class RealPod:
 
 
 @dataclass(frozen=True, slots=True)
-class Sight:
+class Observation:
     """All that was read of one node in one go; read_at: when reading began, in seconds of the bridge's own clock.
 
     node None: there is no such node. occupied: pods of the owner that are no daemons. owner_read, pool_read: whether

@@ -15,7 +15,7 @@ from spillway.events_lending import (
 )
 from spillway.lending_marks import CHECKING, LENT, RECALLED
 from spillway.model import Generation
-from vk_bridge.core.node.loan import OWNED, OwnerNode, Sight, VirtualNode
+from vk_bridge.core.node.loan import OWNED, Observation, OwnerNode, VirtualNode
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +97,7 @@ Step = Mark | CreateVirtual | ShowVirtual | CloseVirtual | DeleteVirtual | SayLe
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class DesiredLoan:
     """What is wanted of a node. lend: it is, or stays, wanted for the pool. recall: a cause, empty: none.
 
     frozen: a brake holds its cluster. logged: the loan that the log has as lent, acknowledged. loan: for a new one;
@@ -134,7 +134,7 @@ class NodeContext:
     forces: bool = True
 
 
-class FirstSights:
+class FirstObservations:
     """Since when this bridge has seen each register in the state that it is in. A restart forgets, and waits again."""
 
     def __init__(self) -> None:
@@ -152,10 +152,10 @@ class FirstSights:
         return read_at
 
 
-def next_step(sight: Sight, wish: Wish, since: float, in_flight_seconds: float) -> Step | None:
+def next_step(sight: Observation, wish: DesiredLoan, since: float, in_flight_seconds: float) -> Step | None:
     """One step, or None: as it should be, or the pods have to go first (`node_context`).
 
-    since: of FirstSights, for this register. Raises nothing; every combination has a step.
+    since: of FirstObservations, for this register. Raises nothing; every combination has a step.
     """
     if not sight.owner_read:
         return _with_owner_unread(sight, wish)
@@ -176,7 +176,7 @@ def next_step(sight: Sight, wish: Wish, since: float, in_flight_seconds: float) 
     return _recalled(node, virtual, sight, wish, quiet_at)
 
 
-def bears_amendment(step: Step | None, sight: Sight, listed_at: float | None, quiet_at: float) -> bool:
+def bears_amendment(step: Step | None, sight: Observation, listed_at: float | None, quiet_at: float) -> bool:
     """Whether it may be carried out on nodes as they were read or answered before, at whose versions each write is.
 
     What offers may not; what ends a recall may, on pods that were listed since. listed_at: when these lists began;
@@ -194,7 +194,7 @@ def bears_amendment(step: Step | None, sight: Sight, listed_at: float | None, qu
     return True
 
 
-def node_context(sight: Sight, wish: Wish, grace_seconds: int) -> NodeContext:
+def node_context(sight: Observation, wish: DesiredLoan, grace_seconds: int) -> NodeContext:
     """What this node means for its pods: whether real ones may be created, whether all are to go."""
     sight = _of_its_pool(sight)
     node = sight.node
@@ -209,7 +209,7 @@ def node_context(sight: Sight, wish: Wish, grace_seconds: int) -> NodeContext:
     )
 
 
-def _leaving(sight: Sight, wish: Wish) -> bool:
+def _leaving(sight: Observation, wish: DesiredLoan) -> bool:
     """Pods stay while the node is lent, and while a freeze holds a recall that nobody asked for by name."""
     node = sight.node
     if not sight.owner_read:
@@ -221,13 +221,13 @@ def _leaving(sight: Sight, wish: Wish) -> bool:
     return not _is_held(node, wish)
 
 
-def _is_held(node: OwnerNode | None, wish: Wish) -> bool:
+def _is_held(node: OwnerNode | None, wish: DesiredLoan) -> bool:
     """Whether a freeze holds the recall of this node, since nobody asked for it by name."""
     needed = node is not None and node.state == RECALLED and node.cause == CAUSE_NEED
     return wish.frozen and needed and wish.recall in ("", CAUSE_NEED)
 
 
-def _owned(sight: Sight, wish: Wish) -> Step | None:
+def _owned(sight: Observation, wish: DesiredLoan) -> Step | None:
     node = sight.node
     if not sight.pool_read:
         return None
@@ -248,7 +248,9 @@ def _owned(sight: Sight, wish: Wish) -> Step | None:
     return None
 
 
-def _checking(node: OwnerNode, virtual: VirtualNode | None, sight: Sight, wish: Wish, quiet_at: float) -> Step | None:
+def _checking(
+    node: OwnerNode, virtual: VirtualNode | None, sight: Observation, wish: DesiredLoan, quiet_at: float
+) -> Step | None:
     stopped = not wish.lend or wish.frozen or wish.log_away or node.opted_out
     stopped = stopped or bool(wish.recall) or _is_elsewhere(node, wish)
     in_the_way = sight.occupied or bool(sight.real_pods) or _pods_left(sight)
@@ -266,7 +268,7 @@ def _checking(node: OwnerNode, virtual: VirtualNode | None, sight: Sight, wish: 
     return Mark(_at(node), LENT, node.loan)
 
 
-def _lent(node: OwnerNode, virtual: VirtualNode | None, sight: Sight, wish: Wish) -> Step | None:
+def _lent(node: OwnerNode, virtual: VirtualNode | None, sight: Observation, wish: DesiredLoan) -> Step | None:
     cause = _recall_cause(node, virtual, sight, wish)
     if cause:
         return Mark(_at(node), RECALLED, node.loan, cause)
@@ -281,7 +283,9 @@ def _lent(node: OwnerNode, virtual: VirtualNode | None, sight: Sight, wish: Wish
     return ShowVirtual(_at(virtual))
 
 
-def _recalled(node: OwnerNode, virtual: VirtualNode | None, sight: Sight, wish: Wish, quiet_at: float) -> Step | None:
+def _recalled(
+    node: OwnerNode, virtual: VirtualNode | None, sight: Observation, wish: DesiredLoan, quiet_at: float
+) -> Step | None:
     if virtual is not None:
         return _clear(virtual, sight)
     if sight.real_pods or _pods_left(sight):
@@ -291,7 +295,7 @@ def _recalled(node: OwnerNode, virtual: VirtualNode | None, sight: Sight, wish: 
     return _untaint(node, sight, wish)
 
 
-def _untaint(node: OwnerNode, sight: Sight, wish: Wish) -> Step:
+def _untaint(node: OwnerNode, sight: Observation, wish: DesiredLoan) -> Step:
     """Where nobody could look for the virtual node, that it may be there is in the log first.
 
     Of a loan that the log has as lent its NodeReturned says so, which follows.
@@ -302,7 +306,7 @@ def _untaint(node: OwnerNode, sight: Sight, wish: Wish) -> Step:
     return SayLeft(node.loan, node.pool)
 
 
-def _recall_cause(node: OwnerNode, virtual: VirtualNode | None, sight: Sight, wish: Wish) -> str:
+def _recall_cause(node: OwnerNode, virtual: VirtualNode | None, sight: Observation, wish: DesiredLoan) -> str:
     """Why a lent node goes back, the weightiest first; empty: it stays."""
     if wish.recall and not (wish.recall == CAUSE_NEED and wish.frozen):
         return wish.recall
@@ -319,14 +323,14 @@ def _recall_cause(node: OwnerNode, virtual: VirtualNode | None, sight: Sight, wi
     return ""
 
 
-def _clear(virtual: VirtualNode, sight: Sight) -> Step | None:
+def _clear(virtual: VirtualNode, sight: Observation) -> Step | None:
     """Closed, then empty, then deleted. Closed again where it names another bridge: its pods' logs are asked for."""
     if virtual.open or not virtual.reachable:
         return CloseVirtual(_at(virtual))
     return None if sight.real_pods or _pods_left(sight) else DeleteVirtual(_at(virtual))
 
 
-def _with_owner_unread(sight: Sight, wish: Wish) -> Step | None:
+def _with_owner_unread(sight: Observation, wish: DesiredLoan) -> Step | None:
     """A recall closes the virtual node at once; all else waits for the register."""
     virtual = sight.virtual
     if _leaving(sight, wish) and sight.pool_read and virtual is not None and virtual.ours and virtual.open:
@@ -334,7 +338,7 @@ def _with_owner_unread(sight: Sight, wish: Wish) -> Step | None:
     return None
 
 
-def _with_pool_unread(node: OwnerNode, sight: Sight, wish: Wish) -> Step | None:
+def _with_pool_unread(node: OwnerNode, sight: Observation, wish: DesiredLoan) -> Step | None:
     """A recall is marked. A node that is being checked goes back: its virtual node, if there is one, never opened."""
     if node.state == CHECKING and not sight.real_pods:
         return _untaint(node, sight, wish)
@@ -342,7 +346,7 @@ def _with_pool_unread(node: OwnerNode, sight: Sight, wish: Wish) -> Step | None:
     return Mark(_at(node), RECALLED, node.loan, cause) if cause else None
 
 
-def _of_its_pool(sight: Sight) -> Sight:
+def _of_its_pool(sight: Observation) -> Observation:
     """What was read of another pool than the loan's says nothing of it."""
     node = sight.node
     if node is None or not node.pool or node.pool == sight.pool:
@@ -350,12 +354,12 @@ def _of_its_pool(sight: Sight) -> Sight:
     return replace(sight, virtual=None, pool_pods=(), pool_read=False)
 
 
-def _is_elsewhere(node: OwnerNode, wish: Wish) -> bool:
+def _is_elsewhere(node: OwnerNode, wish: DesiredLoan) -> bool:
     """Another pool is declared since: what is lent comes back first."""
     return bool(node.pool and wish.pool) and node.pool != wish.pool
 
 
-def _pods_left(sight: Sight) -> bool:
+def _pods_left(sight: Observation) -> bool:
     return any(pod.is_left for pod in sight.pool_pods)
 
 

@@ -39,7 +39,7 @@ MILLI = 1000
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class VirtualNodeSpec:
     """For whom a virtual node stands. address, port: of the bridge's kubelet API, for logs; 0: it has none."""
 
     cluster: str
@@ -81,7 +81,9 @@ def offered(node: Manifest, taken: Mapping[str, int] | None) -> dict[str, int]:
     return dict(sorted(amounts.items()))
 
 
-def virtual_node(node: Manifest, amounts: Mapping[str, int], standing: Standing, *, is_open: bool) -> dict[str, Any]:
+def virtual_node(
+    node: Manifest, amounts: Mapping[str, int], standing: VirtualNodeSpec, *, is_open: bool
+) -> dict[str, Any]:
     """The virtual node of this real one. amounts: of `offered`; a closed one shows 0 of each: it takes no pod."""
     name = node["metadata"]["name"]
     shown = {key: quantity_text(key, amount if is_open else 0) for key, amount in amounts.items()}
@@ -148,7 +150,7 @@ def read_virtual_node(node: Manifest, cluster: str, name: str, *, current: bool,
     )
 
 
-def names_endpoint(actual: Manifest, standing: Standing) -> bool:
+def names_endpoint(actual: Manifest, standing: VirtualNodeSpec) -> bool:
     """Whether the virtual node names the kubelet API of this instance."""
     status = actual.get("status") or {}
     return all((status.get(key) or []) == value for key, value in _endpoint(standing).items())
@@ -160,7 +162,7 @@ def shown_address(node: Manifest | None) -> str:
     return next((one["address"] for one in addresses if one.get("type") == "InternalIP"), "")
 
 
-def _endpoint(standing: Standing) -> dict[str, Any]:
+def _endpoint(standing: VirtualNodeSpec) -> dict[str, Any]:
     """Without a kubelet API no address: a pool's API server would ask port 10250 there, a kubelet that is not ours."""
     return {
         "addresses": [{"type": "InternalIP", "address": standing.address}] if standing.port else [],
@@ -168,7 +170,7 @@ def _endpoint(standing: Standing) -> dict[str, Any]:
     }
 
 
-def _labels(node: Manifest, standing: Standing) -> dict[str, str]:
+def _labels(node: Manifest, standing: VirtualNodeSpec) -> dict[str, str]:
     name = node["metadata"]["name"]
     theirs = node["metadata"].get("labels") or {}
     return {
@@ -182,12 +184,12 @@ def _labels(node: Manifest, standing: Standing) -> dict[str, str]:
     }
 
 
-def _annotations(name: str, standing: Standing) -> dict[str, str]:
+def _annotations(name: str, standing: VirtualNodeSpec) -> dict[str, str]:
     cost = {COST_PER_HOUR: f"{standing.cost_per_hour:g}"} if standing.cost_per_hour else {}
     return {LENT_NODE: name, LOAN: loan_text(standing.loan), **cost}
 
 
-def _taints(theirs: Iterable[Manifest], standing: Standing) -> list[dict[str, str]]:
+def _taints(theirs: Iterable[Manifest], standing: VirtualNodeSpec) -> list[dict[str, str]]:
     kept = [
         {key: taint[key] for key in ("key", "value", "effect") if taint.get(key)}
         for taint in theirs

@@ -1,10 +1,10 @@
 """What a recall waits for, for people: `waiting` of NodeLent."""
 
 from spillway.lending_marks import RECALLED
-from vk_bridge.core.node.loan import Sight
+from vk_bridge.core.node.loan import Observation
 
 
-def waiting_for(sight: Sight) -> str:
+def waiting_for(sight: Observation) -> str:
     """Empty where no recall is under way."""
     node = sight.node
     if not sight.owner_read:

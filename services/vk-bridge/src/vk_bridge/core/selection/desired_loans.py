@@ -7,13 +7,13 @@ from spillway.events_lending import CAUSE_ASKED, LendingRule
 from spillway.lending_marks import CHECKING, LENT
 from spillway.model import Generation
 from vk_bridge.core.log_state import LogState
-from vk_bridge.core.node.loan import OWNED, Manifest, Sight
+from vk_bridge.core.node.loan import OWNED, Manifest, Observation
 from vk_bridge.core.node.marks import read_owner_node
-from vk_bridge.core.node.steps import Wish
-from vk_bridge.core.node.virtual_node import Standing
+from vk_bridge.core.node.steps import DesiredLoan
+from vk_bridge.core.node.virtual_node import VirtualNodeSpec
 from vk_bridge.core.pod.parsing import GRACE_SECONDS
 from vk_bridge.core.selection.candidates import Verdict, deciding, rule_of
-from vk_bridge.core.selection.owner_cache import OwnerMirror
+from vk_bridge.core.selection.owner_cache import OwnerCache
 
 IDLE = "idle"
 MILLI = 1000
@@ -28,7 +28,7 @@ class Address:
     port_by_pool: Mapping[str, int]
 
 
-class Wishes:
+class DesiredLoans:
     """Of one cluster. wall_ms: Unix time now, by which a cooldown is counted: its beginning is in the log."""
 
     def __init__(
@@ -36,7 +36,7 @@ class Wishes:
         cluster: str,
         fleet: str,
         state: LogState,
-        mirror: OwnerMirror,
+        mirror: OwnerCache,
         address: Address,
         wall_ms: Callable[[], int],
     ) -> None:
@@ -74,18 +74,18 @@ class Wishes:
     def of(
         self,
         node: str,
-        sight: Sight,
+        sight: Observation,
         generation: Generation,
         *,
         pool_joined: bool,
         log_away: bool,
         left_in: tuple[str, ...] = (),
-    ) -> Wish:
-        """generation: for a new loan. The rest: as of Wish."""
+    ) -> DesiredLoan:
+        """generation: for a new loan. The rest: as of DesiredLoan."""
         register = sight.node
         loan = register.loan if register is not None else sight.virtual.loan if sight.virtual is not None else None
         lent = self._state.lent(self._cluster, node)
-        return Wish(
+        return DesiredLoan(
             lend=pool_joined and self._wanted(node, register.state if register is not None else OWNED),
             loan=generation,
             recall=self._recall_cause(node, loan),
@@ -97,7 +97,7 @@ class Wishes:
             pool_joined=pool_joined,
         )
 
-    def grace_seconds(self, node: str, sight: Sight) -> int:
+    def grace_seconds(self, node: str, sight: Observation) -> int:
         """Of the recall where there is one, else as declared."""
         recall = self._state.recall_of(self._cluster, node, sight.node.loan if sight.node is not None else None)
         declared = self._state.declared.get(self._cluster)
@@ -121,7 +121,7 @@ class Wishes:
         declared = self._state.declared.get(self._cluster)
         return (rule_of(labels, declared.rules) if declared is not None else None) or NO_RULE
 
-    def standing(self, node: Manifest) -> Standing:
+    def standing(self, node: Manifest) -> VirtualNodeSpec:
         """How the node's virtual node is to present itself: in the class in which its loan began, as the log has it."""
         rule = self.rule(node["metadata"].get("labels") or {})
         register = read_owner_node(node, self._fleet)
@@ -131,7 +131,7 @@ class Wishes:
         if lent is not None and lent.loan == loan:
             supply_class, cost_per_hour = lent.supply_class, self._cost_per_hour(lent.rule, rule)
         port = self._address.port_by_pool.get(pool, 0)
-        return Standing(self._cluster, loan, supply_class, cost_per_hour, self._address.host, port)
+        return VirtualNodeSpec(self._cluster, loan, supply_class, cost_per_hour, self._address.host, port)
 
     def _cost_per_hour(self, rule_name: str, instead: LendingRule) -> float:
         """As is declared now of the rule of this name; instead: where there is none any more."""

@@ -68,7 +68,7 @@ class _Pods:
     uids_by_node: dict[str, set[str]] = field(default_factory=dict)
 
 
-class OwnerMirror:
+class OwnerCache:
     """now: seconds of the bridge's own clock. Each change returns the names of the nodes that it is about."""
 
     def __init__(self, cluster: str, fleet: str) -> None:
