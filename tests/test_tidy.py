@@ -174,21 +174,17 @@ TEXT_METHODS = frozenset(("startswith", "endswith", "partition", "rpartition", "
 KUBERNETES = "Kubernetes has no code for it"
 SENTENCE = "only which words are shown depends on it"
 LIBRARY = "the library has no code for it"
+OLDER = "a version before codes wrote the words alone, and decided by them"
 OWED = "the record has the words alone, and no code yet"
 TEXTS_READ = {
     "cli/src/spillway_cli/main.py": {"_value_named": SENTENCE},
-    "cli/src/spillway_cli/waiting.py": {"_unready": OWED, "lacking": SENTENCE},
+    "cli/src/spillway_cli/waiting.py": {"lacking": SENTENCE},
     "cli/src/spillway_cli/lending_rules.py": {"_fields": LIBRARY},
     "libs/sim/src/sim/core/replicasets.py": {"_tail": SENTENCE},
     "libs/spillway/src/spillway/clusters/answers.py": {"is_about_rights": KUBERNETES},
     "libs/spillway/src/spillway/kubernetes/pod_shape.py": {"convert": LIBRARY},
     "libs/spillway/src/spillway/rpc/route.py": {"late": SENTENCE},
-    "libs/spillway/src/spillway/texts.py": {
-        "before_change": OWED,
-        "before_hold": OWED,
-        "changed_field": OWED,
-        "on_hold": OWED,
-    },
+    "libs/spillway/src/spillway/status_details.py": {"_details_of_older": OLDER},
     "services/planner/src/planner/core/explaining/explanation.py": {
         "_bound": OWED,
         "_reasons": SENTENCE,

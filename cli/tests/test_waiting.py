@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from spillway.api import ClusterStatus, ListBrakesReply, PlacedPart, PlacementReply, WorkloadReply
-from spillway.events import STATE_PRESENT
+from spillway.events import STATE_PRESENT, JobEnd, StatusDetails
 from spillway_cli.waiting import held_back, lacking
 
 
@@ -55,7 +55,23 @@ def test_who_waits_for_a_drain_hears_of_a_budget_of_nothing(per_minute: float, t
 
 def test_what_is_on_hold_says_for_what() -> None:
     found = reply("")
-    held = replace(found.statuses[0], message="on hold: the object is at 99.1, above 3.1", current=False)
-    assert lacking(replace(found, statuses=(held,)), 4) == (
-        "own-1: not carried out yet, on hold: the object is at 99.1, above 3.1"
-    )
+    reason = "the object is at 99.1, above 3.1"
+    held = replace(found.statuses[0], message="a text", details=StatusDetails(hold=reason), current=False)
+    of_an_older_planner = replace(held, message=f"on hold: {reason}", details=None)
+    for status in (held, of_an_older_planner):
+        assert lacking(replace(found, statuses=(status,)), 4) == f"own-1: not carried out yet, on hold: {reason}"
+
+
+@pytest.mark.parametrize(
+    ("told", "lack"),
+    [
+        (StatusDetails(job=JobEnd("Complete", 3)), ""),
+        (StatusDetails(job=JobEnd("Failed", 1)), "own-1: 0 of 3 ready"),
+        (StatusDetails(), "own-1: 0 of 3 ready"),
+        (None, "own-1: 0 of 3 ready"),
+    ],
+)
+def test_a_job_is_there_once_it_is_complete(told: StatusDetails | None, lack: str) -> None:
+    found = reply("")
+    status = replace(found.statuses[0], message="a text", details=told, ready=0)
+    assert lacking(replace(found, kind="Job", statuses=(status,)), 4) == lack

@@ -25,14 +25,18 @@ from planner.core.knowledge.rules import Rules
 from planner.core.knowledge.state import PlannerState
 from planner.core.manifests.templates import BadDeclaration
 from planner.log import WHOLE as PLANNER_TOPICS
+from propagator.core.desired import Target
+from propagator.core.live import LiveWorkload, Marks
+from propagator.core.status import held_back, observed, with_change
 from spillway.addresses import EVENT_TYPES, EVENTS_BY_TOPIC, TOPICS
 from spillway.columns import NO_NODES
 from spillway.dead_letters import Reading
 from spillway.dead_letters import Stored as StoredRecord
-from spillway.events import ClusterJoined, TurnTaken
+from spillway.events import ClusterJoined, JobEnd, StatusDetails, TurnTaken, WorkloadObserved
 from spillway.feasibility.cluster_view import NEVER
 from spillway.model import Generation
 from spillway.packed import pack, unpack
+from spillway.status_details import details_of
 from spillway.v1 import events_pb2, lending_pb2, planner_pb2, scaling_pb2
 from spillway.wire import TYPE_PREFIX, decode, encode, event_type
 
@@ -250,6 +254,24 @@ def test_an_event_of_a_later_version_with_more_fields_is_no_dead_letter() -> Non
     later = encode(value) + b"\xfa\x3e\x05later"
     (record,) = Reading("f", "planner", 3).read([stored("ClusterJoined", later, value.cluster)], now=0.0)
     assert record.event == value
+
+
+def test_a_status_keeps_its_words_beside_its_details_for_versions_that_go_by_the_words() -> None:
+    """A propagator of before takes a cluster back and runs no Job anew; of its own records this one knows the same."""
+    target, over = Target("own-1", "shop", "web"), JobEnd("Complete", 5)
+    job = LiveWorkload(Marks("u", "1", "f", "web", False), Generation(1, 1), 4, 0, 0, 0, 0, "Job", over)
+    said = held_back(with_change(observed(target, job, None), "spec.x"), None, target, "why")
+    older = OLD_MESSAGES["WorkloadObserved"].FromString(encode(said))
+    assert MessageToDict(older)["message"] == (
+        "Complete: 5 succeeded; changed in the cluster: spec.x, which stays until another template is applied; "
+        "on hold: why"
+    )
+    read = decode(TOPIC_BY_EVENT[WorkloadObserved], event_type(said), older.SerializeToString())
+    again = decode(TOPIC_BY_EVENT[WorkloadObserved], event_type(said), encode(dataclasses.replace(said, details=None)))
+    assert isinstance(again, WorkloadObserved)
+    for status in (said, again, read):
+        assert isinstance(status, WorkloadObserved)
+        assert details_of(status.state, status.message, status.details) == StatusDetails("why", "spec.x", over)
 
 
 # ── Who writes again what another version wrote ─────────────────────────────────────────────────────────────────────

@@ -17,9 +17,11 @@ from spillway.api import (
 )
 from spillway.api_lending import ListLendingRequest
 from spillway.events import PHASE_DRAINING, STATE_PRESENT
+from spillway.kubernetes.objects import JOB_COMPLETE
 from spillway.rpc.services import LendingClient, PlannerClient
 from spillway.scopes import FLEET_SCOPE, cluster_scope
-from spillway.texts import counted, on_hold
+from spillway.status_details import details_of, hold_text
+from spillway.texts import counted
 from spillway.troubles import TroubleCode, code_of_record
 from spillway_cli.exits import Code, CommandFailed
 
@@ -232,7 +234,8 @@ def _unready(reply: WorkloadReply) -> str:
             return _with_hold(f"{part.cluster}: not carried out yet", status)
         if status.state != STATE_PRESENT:
             return f"{part.cluster}: {status.state}{': ' + status.message if status.message else ''}"
-        if reply.kind == "Job" and status.message.startswith("Complete"):
+        job = details_of(status.state, status.message, status.details).job
+        if job is not None and job.condition == JOB_COMPLETE:
             continue
         if min(status.ready, status.updated) < part.replicas or status.spec_replicas != part.replicas:
             waits = f", {status.unschedulable} pending" if status.unschedulable else ""
@@ -243,8 +246,8 @@ def _unready(reply: WorkloadReply) -> str:
 
 
 def _with_hold(text: str, status: ClusterStatus | None) -> str:
-    hold = on_hold(status.message) if status is not None else ""
-    return f"{text}, {hold}" if hold else text
+    details = details_of(status.state, status.message, status.details) if status is not None else None
+    return f"{text}, {hold_text(details.hold)}" if details and details.hold else text
 
 
 async def _poll(look: Callable[[], Awaitable[bool]], seconds: float) -> bool:

@@ -35,6 +35,7 @@ from spillway.events import (
     STATE_REFUSED,
     BrakeReleased,
     BrakeSet,
+    StatusDetails,
     WorkloadObserved,
 )
 from spillway.events_scaling import ScaleDecided, ScalePolicyDeclared
@@ -82,8 +83,10 @@ def test_a_cluster_whose_object_is_on_hold_is_not_merely_slow() -> None:
     part = Part("a", V2, 5, 0, 5, False, 1)
     slow = seen(part, 5, 5, version=V1)
     assert figures(part, slow) == "not carried out yet"
-    held = replace(slow, message="on hold: the object is at 99.1, above 9.2")
-    assert figures(part, held) == "not carried out yet, on hold: the object is at 99.1, above 9.2"
+    reason = "the object is at 99.1, above 9.2"
+    held = replace(slow, message="a text", details=StatusDetails(hold=reason))
+    assert figures(part, held) == f"not carried out yet, on hold: {reason}"
+    assert figures(part, replace(slow, message=f"on hold: {reason}")) == f"not carried out yet, on hold: {reason}"
 
 
 TURNS: dict[str, tuple[list[Standing], tuple[str, str, int, int]]] = {

@@ -12,7 +12,7 @@ from propagator.core.live import LiveWorkload, workload_from_manifest, workload_
 from propagator.core.manifests import workload_manifest
 from sim.manifests import job, statefulset
 from spillway.clusters.api import ClusterApi
-from spillway.events import WorkloadDeclared
+from spillway.events import JobEnd, WorkloadDeclared
 from spillway.kubernetes.objects import JOBS, STATEFULSETS
 from spillway.model import Generation, Part, Policy
 
@@ -45,14 +45,14 @@ COMPLETE = [{"type": "Complete", "status": "True"}]
     ("kind", "spec", "status", "expected"),
     [
         ("StatefulSet", {"replicas": 3}, {"observedGeneration": 2, "replicas": 3, "updatedReplicas": 2,
-         "readyReplicas": 2, "availableReplicas": 1}, (3, 3, 2, 2, 1, "")),
+         "readyReplicas": 2, "availableReplicas": 1}, (3, 3, 2, 2, 1, None)),
         ("StatefulSet", {"replicas": 3}, {"observedGeneration": 1, "replicas": 3, "updatedReplicas": 3},
-         (3, 3, 0, 0, 0, "")),
-        ("Job", {"parallelism": 4}, {"active": 3, "ready": 2, "succeeded": 1}, (4, 3, 3, 2, 2, "")),
-        ("Job", {}, NOTHING_SAID, (1, 0, 0, 0, 0, "")),
-        ("Job", {"parallelism": 4}, {"succeeded": 5, "conditions": COMPLETE}, (4, 0, 0, 0, 0, "Complete: 5 succeeded")),
+         (3, 3, 0, 0, 0, None)),
+        ("Job", {"parallelism": 4}, {"active": 3, "ready": 2, "succeeded": 1}, (4, 3, 3, 2, 2, None)),
+        ("Job", {}, NOTHING_SAID, (1, 0, 0, 0, 0, None)),
+        ("Job", {"parallelism": 4}, {"succeeded": 5, "conditions": COMPLETE}, (4, 0, 0, 0, 0, JobEnd("Complete", 5))),
         ("Job", {"parallelism": 4}, {"active": 1, "conditions": [{"type": "Failed", "status": "False"}]},
-         (4, 1, 1, 0, 0, "")),
+         (4, 1, 1, 0, 0, None)),
     ],
 )  # fmt: skip
 def test_what_is_read_from_an_answer_and_from_a_watch(kind: str, spec: Any, status: Any, expected: Any) -> None:
@@ -66,7 +66,7 @@ def test_what_is_read_from_an_answer_and_from_a_watch(kind: str, spec: Any, stat
 
 
 def _shown(found: LiveWorkload) -> tuple[Any, ...]:
-    return (found.spec_replicas, found.replicas, found.updated, found.ready, found.available, found.note)
+    return (found.spec_replicas, found.replicas, found.updated, found.ready, found.available, found.job)
 
 
 def test_what_a_member_refuses_is_said_with_what_helps() -> None:

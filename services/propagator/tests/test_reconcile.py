@@ -25,8 +25,9 @@ from propagator.core.actions import (
 from propagator.core.desired import Target, Wanted
 from propagator.core.live import Live, LiveDependency, LiveWorkload, Marks, Reference
 from propagator.core.manifests import dependency_declaration, manifest_digest
-from propagator.core.reconcile import History, after, next_action, seeded
-from spillway.events import DependencyDeclared, WorkloadDeclared, WorkloadObserved
+from propagator.core.reconcile import NOT_RUN_AGAIN, History, after, next_action, seeded
+from propagator.core.status import Outcome, observed
+from spillway.events import DependencyDeclared, JobEnd, StatusDetails, WorkloadDeclared, WorkloadObserved
 from spillway.model import NO_GENERATION, EarlierTemplate, Generation, ObjectReference, Part, Policy
 
 RULES = Rules("f1")
@@ -554,17 +555,16 @@ def test_highest_counts_only_our_own_object() -> None:
 
 def test_a_new_owner_knows_from_the_log_that_a_job_was_over() -> None:
     """From how the object was, and from what was said once it was gone; the next Job of the name begins anew."""
-    said = WorkloadObserved("shop", "web", "own-1", 1, 1, V, "Present", "Complete: 4 succeeded", 2, 0, 0, 0, 0)
+    over, suspended = (StatusDetails(job=JobEnd(condition, 4)) for condition in ("Complete", "Suspended"))
+    said = WorkloadObserved("shop", "web", "own-1", 1, 1, V, "Present", "a text", 2, 0, 0, 0, 0, details=over)
     wanted, rules = PLAIN, RULES
     first = next_action(wanted, Live(), seeded(said, 0.0, RULES), 0.0, rules)
     assert isinstance(first, Report)
-    again = next_action(
-        wanted, Live(), seeded(replace(said, state=first.state, message=first.message), 0.0, RULES), 0.0, rules
-    )
-    assert again == first
-    assert first.state == "Ended"
-    suspended = seeded(replace(said, message="Suspended: 0 succeeded"), 0.0, RULES)
-    assert not isinstance(next_action(wanted, Live(), suspended, 0.0, rules), Report)
+    ended = observed(wanted.target, None, Outcome(V, first.state, first.message, job=first.job))
+    assert next_action(wanted, Live(), seeded(ended, 0.0, RULES), 0.0, rules) == first
+    assert (first.state, first.message) == ("Ended", f"Complete: 4 succeeded{NOT_RUN_AGAIN}")
+    goes_on = seeded(replace(said, details=suspended), 0.0, RULES)
+    assert not isinstance(next_action(wanted, Live(), goes_on, 0.0, rules), Report)
     removed = after(seeded(said, 0.0, RULES), REMOVING, Live(), Report("Absent", ""), 0.0, rules)
     assert not isinstance(next_action(wanted, Live(), removed, 0.0, rules), Report)
 

@@ -16,7 +16,7 @@ from propagator.settings import Settings
 from spillway.addresses import WORKLOAD_STATUS, Tombstone, status_address
 from spillway.bus import Bus, BusUnavailable, Position, Traces
 from spillway.dead_letters import outgoing
-from spillway.events import STATE_ORPHANED, STATE_PRESENT, WorkloadObserved
+from spillway.events import STATE_ORPHANED, STATE_PRESENT, StatusDetails, WorkloadObserved
 from spillway.model import Generation
 
 OWN = Target("own-1", "shop", "web")
@@ -113,8 +113,9 @@ async def test_words_that_no_record_can_hold_are_left_out_and_said_once() -> Non
     await one.show(long)
     await one.show(long)
     assert len(one.log) == 1
-    assert one.last == replace(numbered(shows(3)), message=cast(WorkloadObserved, one.last).message)
-    assert "3145" in cast(WorkloadObserved, one.last).message
+    told = cast(WorkloadObserved, one.last).message
+    assert one.last == replace(numbered(shows(3)), message=told, details=StatusDetails())
+    assert "3145" in told
     await one.show(shows(3))
     assert one.last == numbered(shows(3))
 

@@ -8,9 +8,9 @@ import pytest
 from propagator.core.actions import Rules
 from propagator.core.desired import Target
 from propagator.core.live import LiveWorkload, Marks, Reference, workload_from_manifest, workload_from_struct
-from propagator.core.reconcile import seeded
-from propagator.core.status import BESIDE_MAX, Outcome, held_back, is_news, observed, with_beside
-from spillway.events import STATE_ENDED, STATE_PRESENT, WorkloadObserved
+from propagator.core.reconcile import NOT_RUN_AGAIN, History, seeded
+from propagator.core.status import BESIDE_MAX, Outcome, held_back, is_news, observed, with_beside, with_change
+from spillway.events import STATE_ENDED, STATE_PRESENT, STATE_REFUSED, JobEnd, StatusDetails, WorkloadObserved
 from spillway.kubernetes.objects import Deployment
 from spillway.model import Generation
 
@@ -19,8 +19,11 @@ V1, V2 = Generation(1, 1), Generation(1, 2)
 FOUND = LiveWorkload(Marks("u", "1", "f1", "web", False), V1, 5, 4, 3, 2, 1)
 
 
-def said(version: Generation, state: str, message: str, *counts: int, kind: str = "") -> WorkloadObserved:
-    return WorkloadObserved("shop", "web", "own-1", 0, 0, version, state, message, *counts, kind)
+def said(
+    version: Generation, state: str, message: str, *counts: int, kind: str = "", hold: str = ""
+) -> WorkloadObserved:
+    details = StatusDetails(hold) if message else None
+    return WorkloadObserved("shop", "web", "own-1", 0, 0, version, state, message, *counts, kind, details=details)
 
 
 def test_nothing_is_said_before_there_is_something() -> None:
@@ -51,24 +54,38 @@ def test_numbering_is_no_news() -> None:
     assert is_news(replace(current, ready=3), replace(current, epoch=9, sequence=9))
 
 
-REFUSED, NOT_THERE = Outcome(V2, "Refused", "quota"), said(Generation(0, 0), "Absent", "on hold: why", 0, 0, 0, 0, 0)
+REFUSED = Outcome(V2, "Refused", "quota")
+NOT_THERE = said(Generation(0, 0), "Absent", "on hold: why", 0, 0, 0, 0, 0, hold="why")
 NONE, FIVE = (0, 0, 0, 0, 0), (5, 5, 5, 5, 5)
 HELD = {
     "an object": (
         observed(TARGET, FOUND, None),
         None,
-        said(V1, "Present", "on hold: why", 5, 4, 3, 2, 1, kind="Deployment"),
+        said(V1, "Present", "on hold: why", 5, 4, 3, 2, 1, kind="Deployment", hold="why"),
     ),
-    "what failed": (observed(TARGET, None, REFUSED), None, said(V2, "Refused", "quota; on hold: why", *NONE)),
-    "was there": (None, said(V1, "Present", "", *FIVE), said(V1, "Present", "on hold: why", *NONE)),
-    "held before": (None, said(V1, "Present", "x; on hold: so", *FIVE), said(V1, "Present", "x; on hold: why", *NONE)),
+    "what failed": (
+        observed(TARGET, None, REFUSED),
+        None,
+        said(V2, "Refused", "quota; on hold: why", *NONE, hold="why"),
+    ),
+    "was there": (None, said(V1, "Present", "", *FIVE), said(V1, "Present", "on hold: why", *NONE, hold="why")),
+    "held before": (
+        None,
+        said(V1, "Refused", "x on hold: y; on hold: so", *FIVE, hold="so"),
+        said(V1, "Refused", "x on hold: y; on hold: why", *NONE, hold="why"),
+    ),
+    "held before by a version before details": (
+        None,
+        replace(said(V1, "Refused", "x; on hold: so", *FIVE), details=None),
+        said(V1, "Refused", "x; on hold: why", *NONE, hold="why"),
+    ),
     "never was": (None, None, NOT_THERE),
     "an orphan before": (None, said(V1, "Orphaned", "", *FIVE), NOT_THERE),
 }
 
 
 @pytest.mark.parametrize(("shown", "logged", "expected"), HELD.values(), ids=HELD.keys())
-def test_a_hold_is_said_in_the_message_alone(
+def test_a_hold_is_said_in_the_message_and_its_details_alone(
     shown: WorkloadObserved | None, logged: WorkloadObserved | None, expected: WorkloadObserved
 ) -> None:
     assert held_back(shown, logged, TARGET, "why") == expected
@@ -77,10 +94,44 @@ def test_a_hold_is_said_in_the_message_alone(
 @pytest.mark.parametrize("state", [STATE_PRESENT, STATE_ENDED])
 def test_a_new_owner_knows_a_job_that_ended_though_it_is_on_hold(state: str) -> None:
     """Else somebody's deletion of the object would run the Job anew."""
-    ended = said(V1, state, "Complete: 5 succeeded", 0, 0, 0, 0, 0)
+    outcome = Outcome(V1, STATE_ENDED, f"Complete: 5 succeeded{NOT_RUN_AGAIN}", job=FIVE_DONE)
+    ended = observed(TARGET, JOB, None) if state == STATE_PRESENT else observed(TARGET, None, outcome)
     rules = Rules("f1")
+    assert ended is not None
     assert seeded(held_back(ended, None, TARGET, "why"), 0.0, rules) == seeded(ended, 0.0, rules)
-    assert seeded(ended, 0.0, rules).ended == "Complete: 5 succeeded"
+    assert seeded(ended, 0.0, rules).ended == FIVE_DONE
+
+
+FIVE_DONE = JobEnd("Complete", 5)
+JOB = replace(FOUND, kind="Job", job=FIVE_DONE)
+IMAGE = "spec.template.spec.containers[0].image"
+SUCCESSIONS = {
+    "nothing to tell": observed(TARGET, FOUND, None),
+    "a Job that is over": observed(TARGET, JOB, None),
+    "a Job that is suspended": observed(TARGET, replace(JOB, job=JobEnd("Suspended", 0)), None),
+    "an object that somebody changed": with_change(observed(TARGET, FOUND, None), IMAGE),
+    "a Job that somebody changed": with_change(observed(TARGET, JOB, None), IMAGE),
+    "on hold, too": held_back(with_change(observed(TARGET, JOB, None), IMAGE), None, TARGET, "why"),
+    "what failed": held_back(observed(TARGET, FOUND, REFUSED), None, TARGET, "why"),
+    "a Job that is gone": observed(
+        TARGET, None, Outcome(V1, STATE_ENDED, f"Complete: 5 succeeded{NOT_RUN_AGAIN}", job=FIVE_DONE), "Job"
+    ),
+}
+
+
+@pytest.mark.parametrize("status", SUCCESSIONS.values(), ids=SUCCESSIONS.keys())
+def test_a_new_owner_goes_by_the_details_as_one_of_before_went_by_the_words(status: WorkloadObserved) -> None:
+    """Before and after an upgrade, and on the way back: both are in each record."""
+    assert seeded(status, 0.0, RULES) == seeded(replace(status, details=None), 0.0, RULES)
+
+
+RULES = Rules("f1")
+
+
+def test_words_that_others_wrote_are_no_details() -> None:
+    words = Outcome(V1, STATE_REFUSED, f"changed in the cluster: {IMAGE}, which stays; on hold: Complete: 5 succeeded")
+    status = observed(TARGET, FOUND, words)
+    assert seeded(status, 0.0, RULES) == History(version=V1, highest=V1)
 
 
 @pytest.mark.parametrize(("observed", "updated"), [(6, 0), (7, 4)], ids=["not seen yet", "seen"])

@@ -15,7 +15,8 @@ from spillway.events import (
     STATE_REFUSED,
 )
 from spillway.lending_marks import LENDING
-from spillway.texts import counted, on_hold
+from spillway.status_details import details_of, hold_text
+from spillway.texts import counted
 from spillway.troubles import TroubleCode, code_of_record
 from spillway_cli.doctor.checks import Check, failed, named, ok, shortened, skipped, warning
 from spillway_cli.doctor.members import Visit
@@ -119,8 +120,8 @@ def _stuck(found: api.WorkloadReply) -> Iterable[Check]:
         where = f"{name} in {status.cluster}"
         if status.state in _HELD:
             yield failed(where, f"{status.state}: {status.message}", _HELD[status.state])
-        elif hold := on_hold(status.message):
-            yield warning(where, hold, f"`spillway get {short}` says more")
+        elif hold := details_of(status.state, status.message, status.details).hold:
+            yield warning(where, hold_text(hold), f"`spillway get {short}` says more")
         if status.unschedulable:
             text = f"{counted(status.unschedulable, 'pod')} cannot be scheduled: {status.unschedulable_reason}"
             yield warning(where, text, "where there is room elsewhere they are taken back; else `spillway explain`")

@@ -18,7 +18,7 @@ from spillway.api_questions import (
     NodeFilter,
     NodeReason,
 )
-from spillway.events import DecisionRecorded
+from spillway.events import DecisionRecorded, StatusDetails
 from spillway.model import ClusterInput, NodeGroup, ObjectReference
 
 __all__ = [
@@ -310,7 +310,7 @@ class PlanBatchReply:
 @dataclass(frozen=True, slots=True)
 class ClusterStatus:
     """current: whether this is of the placement's own version for the cluster, not of an earlier one. missing: of the
-    state DependencyMissing, what the cluster lacks.
+    state DependencyMissing, what the cluster lacks. details: as in WorkloadObserved.
     """
 
     cluster: str
@@ -325,6 +325,7 @@ class ClusterStatus:
     unschedulable_reason: str
     current: bool = True
     missing: tuple[ObjectReference, ...] = ()
+    details: StatusDetails | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -359,6 +359,27 @@ STATE_ORPHANED: Final = "Orphaned"
 
 
 @dataclass(frozen=True, slots=True)
+class JobEnd:
+    """condition: the type of the Job's condition in which it makes no pods: Complete, Failed, Suspended."""
+
+    condition: str
+    succeeded: int
+
+
+@dataclass(frozen=True, slots=True)
+class StatusDetails:
+    """What the message of a status tells, for programs: spillway.status_details renders it for people.
+
+    hold: for what the work on the object is held back, empty for nothing. changed_field: the first field of its spec
+    that somebody changed in the cluster. job: of a Job that is over or suspended.
+    """
+
+    hold: str = ""
+    changed_field: str = ""
+    job: JobEnd | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class WorkloadObserved:
     """What a cluster shows of a workload's object.
 
@@ -367,6 +388,8 @@ class WorkloadObserved:
     lists and that the rest does not speak of: other kinds of the name, and of an orphan those ConfigMaps and Services.
     missing: of DependencyMissing, what the template names and the cluster has not. found_version: the placement
     version on our object where the state is not Present; None where there is none, and in records of before.
+    details: with every message; programs read them through spillway.status_details.details_of, which knows records of
+    before.
     """
 
     namespace: str
@@ -386,6 +409,7 @@ class WorkloadObserved:
     beside: tuple[ObjectReference, ...] = ()
     missing: tuple[ObjectReference, ...] = ()
     found_version: Generation | None = None
+    details: StatusDetails | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,18 +1,9 @@
-"""Sentences for people, and the words in them that more than one service knows."""
+"""Parts of sentences for people that more than one service says."""
 
 from collections.abc import Iterable
-from typing import Final
 
 from spillway.kubernetes.pod_security import Violation
 from spillway.model import ObjectReference
-
-ON_HOLD: Final = "on hold: "
-"""In a status's message, before what the work on the object waits for."""
-
-
-CHANGED: Final = "changed in the cluster: "
-STAYS: Final = ", which stays until another template is applied"
-"""Around the first field of an object's spec that somebody changed there, in a status's message."""
 
 
 def cut(text: str, characters_max: int) -> str:
@@ -42,31 +33,6 @@ def counted(count: int, noun: str = "replica") -> str:
 def waiting(count: int, whose: str) -> str:
     """1 replica of … waits, 2 replicas of … wait."""
     return f"{counted(count)} {whose} {'waits' if count == 1 else 'wait'}"
-
-
-def on_hold(message: str) -> str:
-    """What a status says of a hold, ON_HOLD in front; empty when it says of none."""
-    _, words, reason = message.partition(ON_HOLD)
-    return words + reason
-
-
-def before_hold(message: str) -> str:
-    """What a status says beside its hold."""
-    return message.partition(ON_HOLD)[0].removesuffix("; ")
-
-
-def changed_text(field: str) -> str:
-    return f"{CHANGED}{field}{STAYS}"
-
-
-def changed_field(message: str) -> str:
-    """The field that changed_text says, empty when a status says of none."""
-    return message.partition(CHANGED)[2].partition(STAYS)[0]
-
-
-def before_change(message: str) -> str:
-    """What a status says beside what was changed."""
-    return message.partition(CHANGED)[0].removesuffix("; ")
 
 
 def violation_text(one: Violation, of: str = "") -> str:

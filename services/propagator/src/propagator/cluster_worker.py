@@ -408,8 +408,8 @@ class ClusterWorker:
         again: float | None = None
         lacked = memory.lacks
         match action:
-            case Report(state, message, seconds, missing):
-                outcome = Outcome(wanted.part.version, state, message, missing)
+            case Report(state, message, seconds, missing, job):
+                outcome = Outcome(wanted.part.version, state, message, missing, job)
                 again = memory.ended_in(outcome, self._settings) or seconds or None
             case Hold():
                 log.debug("held", cluster=self.cluster, workload=_name(target), reason=action.reason)

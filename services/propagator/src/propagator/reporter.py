@@ -12,7 +12,7 @@ from propagator.settings import Settings
 from spillway import tracing
 from spillway.addresses import Tombstone, status_address
 from spillway.bus import Bus, BusUnavailable, Headers
-from spillway.events import STATE_ORPHANED, STATE_PRESENT, WorkloadObserved
+from spillway.events import STATE_ORPHANED, STATE_PRESENT, StatusDetails, WorkloadObserved
 from spillway.fitting import FittingWriter
 
 NOWHERE = -1
@@ -152,7 +152,8 @@ class Reporter:
 
 
 def without_words(event: Said, why: str) -> Said | None:
-    """Readers go by all but the message and what is beside the object."""
+    """Readers go by all but the message and what is beside the object; of its details it keeps what has no text."""
     if isinstance(event, Tombstone):
         return None
-    return replace(event, message=f"too long to be said: {why}", beside=())
+    job = event.details.job if event.details is not None else None
+    return replace(event, message=f"too long to be said: {why}", beside=(), details=StatusDetails(job=job))

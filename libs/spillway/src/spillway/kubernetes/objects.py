@@ -237,8 +237,11 @@ class Job(Struct, frozen=True, gc=False, rename="camel"):
     status: JobStatus = JobStatus()
 
 
-JOB_ENDS: Final = ("Complete", "Failed", "Suspended")
-"""Conditions of a Job in which it makes no pods; after the first two it never will again."""
+JOB_COMPLETE: Final = "Complete"
+JOB_OVER: Final = (JOB_COMPLETE, "Failed")
+"""Conditions of a Job after which it never makes pods again."""
+JOB_ENDS: Final = (*JOB_OVER, "Suspended")
+"""Conditions of a Job in which it makes no pods."""
 
 
 def job_end(conditions: Iterable[tuple[str, str]]) -> str:

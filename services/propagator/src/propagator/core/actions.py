@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from propagator.core.desired import Target
 from propagator.core.live import LiveWorkload, Marks, Reference
 from propagator.core.manifests import Manifest, workload_label
-from spillway.events import STATE_DEPENDENCY_MISSING
+from spillway.events import STATE_DEPENDENCY_MISSING, JobEnd
 from spillway.model import ObjectReference, Part
 from spillway.texts import counted, object_name
 
@@ -101,12 +101,14 @@ class Report:
     """Nothing is done; the state and message are said, and what can pass by itself is tried again later.
 
     seconds: after which what is not tried again by its state is; 0: never. missing: what the cluster lacks.
+    job: of Ended, how the Job ended.
     """
 
     state: str
     message: str
     seconds: float = 0.0
     missing: tuple[ObjectReference, ...] = ()
+    job: JobEnd | None = None
 
 
 def lacks(missing: Iterable[Reference], namespace: str, note: str = "") -> Report:

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final, NamedTuple
 
 from propagator.core.kinds import DEPLOYMENT, JOB, KINDS, STATEFULSET
+from spillway.events import JobEnd
 from spillway.kubernetes.objects import AnyObject, Deployment, Job, StatefulSet, job_end
 from spillway.model import NO_GENERATION, Generation, ObjectReference
 
@@ -55,7 +56,7 @@ class Marks:
 class LiveWorkload:
     """A workload's object as the member has it. updated: 0 until its controller has seen it as it is now.
 
-    Of a Job spec_replicas is its parallelism, and all its active pods are updated. note: for people, how a Job ended.
+    Of a Job spec_replicas is its parallelism, and all its active pods are updated. job: how it ended.
     manifest: the digest of the one that it was written with last, empty when nobody knows. generation: of its spec.
     """
 
@@ -67,7 +68,7 @@ class LiveWorkload:
     ready: int
     available: int
     kind: str = DEPLOYMENT
-    note: str = ""
+    job: JobEnd | None = None
     manifest: str = ""
     generation: int = 0
 
@@ -192,8 +193,8 @@ def _live_job(
     marks: Marks, version: Generation, parallelism: int, counts: tuple[int, int, int], end: str
 ) -> LiveWorkload:
     active, ready, succeeded = counts
-    note = f"{end}: {succeeded} succeeded" if end else ""
-    return LiveWorkload(marks, version, parallelism, active, active, ready, ready, JOB, note)
+    job = JobEnd(end, succeeded) if end else None
+    return LiveWorkload(marks, version, parallelism, active, active, ready, ready, JOB, job)
 
 
 def ownership_of(manifest: Mapping[str, Any]) -> dict[str, str]:

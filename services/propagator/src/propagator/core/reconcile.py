@@ -63,14 +63,14 @@ from spillway.events import (
     STATE_ENDED,
     STATE_NOT_OWNED,
     STATE_ORPHANED,
-    STATE_PRESENT,
     STATE_REFUSED,
     DependencyDeclared,
+    JobEnd,
     WorkloadObserved,
 )
 from spillway.kubernetes.live_objects import first_not_so
 from spillway.model import NO_GENERATION, Generation, Part
-from spillway.texts import before_change, before_hold, changed_field
+from spillway.status_details import details_of, is_over, job_text
 
 _NOT_CONTENT = frozenset({"metadata", "status"})
 LEFT_BEHIND = "an object of this name is left from before the cluster joined; it is left as it is"
@@ -84,7 +84,7 @@ class History:
     written: the object was seen or made right at this version. creations: when it was created.
     Whatever the version: corrections: when it was put right. right: the replicas that it had or was given when it was
     right last, None before. highest, ended: the highest version known of the object from anywhere,
-    and how its Job ended, empty when it did not. changed: the first field of its spec that somebody changed since it
+    and how its Job ended, None when it did not. changed: the first field of its spec that somebody changed since it
     was written; compared: the generation that this is known of.
     """
 
@@ -94,7 +94,7 @@ class History:
     corrections: tuple[float, ...] = ()
     right: int | None = None
     highest: Generation = NO_GENERATION
-    ended: str = ""
+    ended: JobEnd | None = None
     changed: str = ""
     compared: int = 0
 
@@ -126,10 +126,10 @@ def after(history: History, wanted: Wanted, live: Live, action: Action, now: flo
     """The history once an action was chosen (Report, Nothing) or carried out (all others)."""
     version = wanted.part.version
     found, highest = live.workload, history.highest
-    ended = "" if wanted.part.removing else history.ended
+    ended = None if wanted.part.removing else history.ended
     if found is not None and is_ours(found.marks, wanted.target, rules.fleet):
         highest = max(highest, found.version)
-        ended = found.note if _has_ended(found.note) else ""
+        ended = found.job if is_over(found.job) else None
     changed, compared = _compared(history, wanted, live, rules)
     known = history.version == version
     written, right = known and history.written, history.right
@@ -151,16 +151,14 @@ def seeded(status: WorkloadObserved | None, now: float, rules: Rules) -> History
     if status is None:
         return History()
     contested = status.state == STATE_CONTESTED
-    said = before_change(before_hold(status.message)).partition(NOT_RUN_AGAIN)[0]
-    note = said if status.state in (STATE_PRESENT, STATE_ENDED) else ""
-    ended = note if _has_ended(note) else ""
+    details = details_of(status.state, status.message, status.details)
     return History(
         version=status.version,
         written=contested,
         corrections=(now,) * rules.corrections_max if contested else (),
         highest=status.version,
-        ended=ended,
-        changed=changed_field(status.message),
+        ended=details.job if is_over(details.job) else None,
+        changed=details.changed_field,
     )
 
 
@@ -177,11 +175,6 @@ def _compared(history: History, wanted: Wanted, live: Live, rules: Rules) -> tup
         return first_not_so(declared_spec(declaration, part), live.spec, "spec") if same else "", found.generation
     except BadManifest:
         return "", found.generation
-
-
-def _has_ended(note: str) -> bool:
-    """Whether a Job's note says that its work is over; a suspended one goes on."""
-    return note.startswith(("Complete", "Failed"))
 
 
 def _remove(wanted: Wanted, live: Live, rules: Rules) -> Action:
@@ -226,7 +219,8 @@ def _refrain(wanted: Wanted, live: Live, history: History, rules: Rules) -> Acti
     if found is None:
         if history.highest > version:
             return Hold(f"version {history.highest} was seen, above {version}")
-        return Report(STATE_ENDED, f"{history.ended}{NOT_RUN_AGAIN}") if history.ended else None
+        ended = history.ended
+        return Report(STATE_ENDED, f"{job_text(ended)}{NOT_RUN_AGAIN}", job=ended) if ended is not None else None
     if not is_ours(found.marks, wanted.target, rules.fleet):
         return Report(STATE_NOT_OWNED, f"{found.kind} {wanted.target.name} exists and {owner_of(found.marks, rules)}")
     if _left_behind(found, wanted):

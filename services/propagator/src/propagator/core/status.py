@@ -12,20 +12,34 @@ from spillway.events import (
     STATE_ORPHANED,
     STATE_PRESENT,
     STATE_RELEASED,
+    JobEnd,
+    StatusDetails,
     WorkloadObserved,
 )
 from spillway.model import Generation, ObjectReference
-from spillway.texts import ON_HOLD, before_hold, changed_text
+from spillway.status_details import (
+    NOTHING_TOLD,
+    changed_text,
+    details_of,
+    hold_text,
+    job_text,
+    joined,
+    without_hold,
+)
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How the last attempt at a version ended when it did not end well, or ended in absence. missing: as in Report."""
+    """How the last attempt at a version ended when it did not end well, or ended in absence.
+
+    missing, job: as in Report.
+    """
 
     version: Generation
     state: str
     message: str
     missing: tuple[ObjectReference, ...] = ()
+    job: JobEnd | None = None
 
 
 _content = attrgetter(*(one.name for one in fields(WorkloadObserved) if one.name not in ("epoch", "sequence")))
@@ -47,6 +61,8 @@ def observed(
         return None
     state = outcome.state if outcome else STATE_PRESENT
     shown = None if state in (STATE_ABSENT, STATE_RELEASED) else found
+    job = outcome.job if outcome else found.job if found else None
+    message = outcome.message if outcome else job_text(job)
     return WorkloadObserved(
         namespace=target.namespace,
         name=target.name,
@@ -55,7 +71,7 @@ def observed(
         sequence=0,
         version=outcome.version if outcome else found.version if found else Generation(0, 0),
         state=state,
-        message=outcome.message if outcome else found.note if found else "",
+        message=message,
         spec_replicas=shown.spec_replicas if shown else 0,
         replicas=shown.replicas if shown else 0,
         updated=shown.updated if shown else 0,
@@ -64,6 +80,7 @@ def observed(
         kind=found.kind if found is not None else kind,
         missing=outcome.missing if outcome else (),
         found_version=shown.version if outcome and shown else None,
+        details=StatusDetails(job=job) if message else None,
     )
 
 
@@ -71,8 +88,8 @@ def with_change(shown: WorkloadObserved | None, field: str) -> WorkloadObserved 
     """field: of its spec, that somebody changed in the cluster; empty when nobody did."""
     if shown is None or shown.state != STATE_PRESENT or not field:
         return shown
-    said = changed_text(field)
-    return replace(shown, message=f"{shown.message}; {said}" if shown.message else said)
+    details = replace(shown.details or NOTHING_TOLD, changed_field=field)
+    return replace(shown, message=joined(shown.message, changed_text(field)), details=details)
 
 
 def held_back(
@@ -80,7 +97,7 @@ def held_back(
 ) -> WorkloadObserved:
     """What is said of an object that has been on hold for long. shown: what would be said had it not.
 
-    Only the message tells of it, behind what it has to tell else: planners and the next owner go by the rest. So where
+    Only message and details tell of it, behind what they have to tell else: nothing is decided by a hold. So where
     nothing is shown, because there is no object, it is what the log says of it last, and that nothing runs.
     """
     if shown is None and logged is not None and logged.state != STATE_ORPHANED:
@@ -89,8 +106,9 @@ def held_back(
     if shown is None:
         shown = observed(target, None, Outcome(Generation(0, 0), STATE_ABSENT, ""))
     assert shown is not None, f"{target}: an outcome is always shown"
-    note = before_hold(shown.message)
-    return replace(shown, message=f"{note}; {ON_HOLD}{reason}" if note else f"{ON_HOLD}{reason}")
+    details = details_of(shown.state, shown.message, shown.details)
+    message = joined(without_hold(shown.message, details), hold_text(reason))
+    return replace(shown, message=message, details=replace(details, hold=reason))
 
 
 def with_beside(shown: WorkloadObserved | None, others: Iterable[Reference]) -> WorkloadObserved | None:

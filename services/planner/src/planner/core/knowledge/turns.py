@@ -5,7 +5,8 @@ from dataclasses import dataclass
 
 from spillway.events import STATE_PRESENT, WorkloadObserved
 from spillway.model import Part
-from spillway.texts import counted, on_hold
+from spillway.status_details import details_of, hold_text
+from spillway.texts import counted
 
 HELD = "held: "
 """What waits for a brake or a confirmation stands in a placement's waiting_for behind what waits for room, and so."""
@@ -134,8 +135,8 @@ def _is_rolling(entry: Standing, oldest: int) -> bool:
 def figures(part: Part, observed: WorkloadObserved | None) -> str:
     """How far a cluster is with the template that it is to have, for people."""
     if observed is None or observed.version != part.version:
-        hold = on_hold(observed.message) if observed is not None else ""
-        return f"not carried out yet, {hold}" if hold else "not carried out yet"
+        details = details_of(observed.state, observed.message, observed.details) if observed is not None else None
+        return f"not carried out yet, {hold_text(details.hold)}" if details and details.hold else "not carried out yet"
     if observed.state != STATE_PRESENT:
         return f"{observed.state}: {observed.message}" if observed.message else observed.state
     updated = min(observed.updated, part.replicas)

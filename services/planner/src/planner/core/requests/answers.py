@@ -352,6 +352,7 @@ def _status(state: PlannerState, workload: Workload, cluster: str) -> ClusterSta
         unschedulable_reason=pending.reason if pending else "",
         current=observed is not None and observed.version == workload.parts[cluster].version,
         missing=observed.missing if observed else (),
+        details=observed.details if observed else None,
     )
 
 
