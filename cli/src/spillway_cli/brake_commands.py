@@ -10,8 +10,9 @@ from spillway.scopes import FLEET_SCOPE, SCOPE_KINDS, cluster_scope, workload_sc
 from spillway_cli import tables
 from spillway_cli.config import Config
 from spillway_cli.exits import bad_input, say
-from spillway_cli.output import Format, console, print_machine
-from spillway_cli.session import Namespace, Output, with_planner
+from spillway_cli.options import Format, Namespace, Output
+from spillway_cli.output import console, print_machine
+from spillway_cli.session import with_planner
 
 app = typer.Typer()
 

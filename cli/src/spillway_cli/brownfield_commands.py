@@ -11,8 +11,9 @@ from spillway_cli.config import Config
 from spillway_cli.elsewhere import workload_named
 from spillway_cli.exits import bad_input, say, say_waits
 from spillway_cli.manifests import read_documents
-from spillway_cli.output import Format, console, print_machine
-from spillway_cli.session import Namespace, OneNamespace, Output, with_planner
+from spillway_cli.options import Format, Namespace, OneNamespace, Output
+from spillway_cli.output import console, print_machine
+from spillway_cli.session import with_planner
 from spillway_cli.waiting import until_gone
 
 app = typer.Typer()

@@ -18,8 +18,9 @@ from spillway_cli.config import Config, addresses_file
 from spillway_cli.exits import Code, CommandFailed, bad_input, guarded, say, say_waits
 from spillway_cli.lending_commands import still_lent
 from spillway_cli.local_commands import ANSWER_SECONDS, processes_of, processes_table
-from spillway_cli.output import Format, console, duration, print_machine
-from spillway_cli.session import Output, Timeout, Wait, planner_client, say_fleet, with_config, with_planner
+from spillway_cli.options import Format, Output, Timeout, Wait
+from spillway_cli.output import console, duration, print_machine
+from spillway_cli.session import planner_client, say_fleet, with_config, with_planner
 from spillway_cli.waiting import does_not_let_us_in, listed, until_handed_over, until_heard
 from spillway_cli.workload_commands import all_workloads
 
@@ -29,8 +30,7 @@ NODES_PAGE_SIZE = 1000
 LEAVE_SECONDS = 15.0
 """A cluster of which nothing was ever heard has left within a few seconds."""
 
-app = typer.Typer(no_args_is_help=True, help="The clusters of the fleet.")
-top = typer.Typer()
+app = typer.Typer()
 
 
 @app.command(epilog="Example:  spillway cluster join own-1 --credential own-1 --tier own --region eu --label gpu=a100")
@@ -165,7 +165,7 @@ def leave(
     with_planner(context, body)
 
 
-@top.command(epilog="Example:  spillway status -o json")
+@app.command(epilog="Example:  spillway status -o json")
 def status(context: typer.Context, output: Output = Format.table) -> None:
     """Show whether the planner answers, brakes, the clusters with state and age, the workloads in sum, processes."""
     with guarded():

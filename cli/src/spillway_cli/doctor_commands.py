@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from spillway_cli.exits import Code, finish, say
-from spillway_cli.output import Format, console, print_machine
-from spillway_cli.session import Output, config_of
+from spillway_cli.options import Format, Output, config_of
+from spillway_cli.output import console, print_machine
 
 if TYPE_CHECKING:
     from spillway_cli.doctor.checks import Check

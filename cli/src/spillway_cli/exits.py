@@ -1,6 +1,5 @@
 """How a command ends: its exit code and the one line on stderr."""
 
-import asyncio
 import os
 import sys
 import traceback
@@ -11,9 +10,6 @@ from typing import Any, TypeVar
 
 import typer
 
-from spillway.api import RequestError
-from spillway.bus import BusUnavailable, NoLog, OtherFleet
-from spillway.settings import OperatorError
 from spillway_cli.terminal_text import harmless
 
 T = TypeVar("T")
@@ -61,6 +57,10 @@ _CODE_BY_STATUS = {
 def code_of(error: Exception) -> Code:
     if isinstance(error, CommandFailed):
         return error.code
+    from spillway.api import RequestError
+    from spillway.bus import BusUnavailable
+    from spillway.settings import OperatorError
+
     if isinstance(error, RequestError):
         return _CODE_BY_STATUS.get(error.code, Code.FAILED)
     if isinstance(error, BusUnavailable):
@@ -72,6 +72,8 @@ def code_of(error: Exception) -> Code:
 
 def finish(work: Coroutine[Any, Any, T]) -> T:
     """Runs the work of a command, guarded."""
+    import asyncio
+
     with guarded():
         return asyncio.run(work)
 
@@ -112,11 +114,19 @@ def say_waits() -> Callable[[str], None]:
 
 
 def _line(error: Exception) -> str:
-    known = (CommandFailed, RequestError, OperatorError, BusUnavailable, NoLog, OtherFleet)
     text = str(error) or type(error).__name__
-    if isinstance(error, known):
+    if isinstance(error, CommandFailed) or isinstance(error, _worded()):  # noqa: SIM101 - the second imports much
         return f"spillway: {text}"
     return f"spillway: unexpected {type(error).__name__}: {text} ({DEBUG_VARIABLE}=1 shows where)"
+
+
+def _worded() -> tuple[type[Exception], ...]:
+    """The errors of others whose text is for people. Imported for errors alone: who asks nobody needs none."""
+    from spillway.api import RequestError
+    from spillway.bus import BusUnavailable, NoLog, OtherFleet
+    from spillway.settings import OperatorError
+
+    return RequestError, OperatorError, BusUnavailable, NoLog, OtherFleet
 
 
 def _ignore_stdout() -> None:

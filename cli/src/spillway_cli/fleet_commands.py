@@ -12,10 +12,11 @@ from spillway.rpc.services import PlannerClient
 from spillway_cli import tables
 from spillway_cli.config import Config
 from spillway_cli.exits import Code, CommandFailed, say
-from spillway_cli.output import Format, console, print_machine
-from spillway_cli.session import Output, with_planner
+from spillway_cli.options import Format, Output
+from spillway_cli.output import console, print_machine
+from spillway_cli.session import with_planner
 
-app = typer.Typer(no_args_is_help=True, help="The fleet as a whole.")
+app = typer.Typer()
 
 POLL_SECONDS = 1.0
 

@@ -12,11 +12,11 @@ from spillway.rpc.services import LendingClient
 from spillway.texts import counted
 from spillway_cli.config import Config
 from spillway_cli.exits import say
-from spillway_cli.output import Format, amount, console, duration, print_machine, table
-from spillway_cli.session import Output, lending_client, with_lending
+from spillway_cli.options import Format, Output
+from spillway_cli.output import amount, console, duration, print_machine, table
+from spillway_cli.session import lending_client, with_lending
 
 app = typer.Typer()
-idle = typer.Typer(no_args_is_help=True, help="Nodes that nobody uses.")
 
 PAGE_SIZE = 500
 NODES_NAMED = 10
@@ -68,7 +68,7 @@ def recall(
     with_lending(context, body)
 
 
-@idle.command(epilog="Examples:  spillway idle report  ·  spillway idle report own-1 --hours 24 -o json")
+@app.command(epilog="Examples:  spillway idle report  ·  spillway idle report own-1 --hours 24 -o json")
 def report(
     context: typer.Context,
     cluster: Cluster = "",

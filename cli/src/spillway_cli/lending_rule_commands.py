@@ -29,11 +29,12 @@ from spillway_cli.lending_rules import (
     asked_of,
     label_requirements,
 )
-from spillway_cli.output import Format, amount, console, print_machine, table, when
-from spillway_cli.session import Output, Timeout, Wait, with_lending
+from spillway_cli.options import Format, Output, Timeout, Wait
+from spillway_cli.output import amount, console, print_machine, table, when
+from spillway_cli.session import with_lending
 from spillway_cli.waiting import until_withdrawn
 
-app = typer.Typer(no_args_is_help=True, help="How clusters lend their idle nodes: docs/lending.md.")
+app = typer.Typer()
 
 Owner = Annotated[str, typer.Argument(help="The owner of the nodes.", show_default=False)]
 OwnerOrAll = Annotated[str, typer.Argument(metavar="[CLUSTER]", help="The owner of the nodes.", show_default="all")]

@@ -16,8 +16,8 @@ from rich.table import Table
 
 from spillway_cli.config import ADDRESSES_FILE, addresses_file, addresses_in
 from spillway_cli.exits import CommandFailed, guarded, say
-from spillway_cli.output import Format, console, duration, print_machine, table
-from spillway_cli.session import Output
+from spillway_cli.options import Format, Output
+from spillway_cli.output import console, duration, print_machine, table
 
 app = typer.Typer()
 

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import logging
 import os
 from collections.abc import Callable
 from typing import Annotated, Any
@@ -17,8 +18,8 @@ from spillway.settings import OperatorError, from_environment
 from spillway_cli.config import Config, what_helps
 from spillway_cli.exits import bad_input, finish, say
 from spillway_cli.naming import check_kafka_named
-from spillway_cli.output import Format, console, plain_of, print_machine
-from spillway_cli.session import Output, config_of
+from spillway_cli.options import Format, Output, config_of
+from spillway_cli.output import console, plain_of, print_machine
 
 app = typer.Typer()
 
@@ -146,6 +147,7 @@ async def _say_unreadable(*letters: Event | Tombstone) -> tuple[Position, ...]:
 
 def kafka_settings(kind: Callable[..., Any], config: Config) -> Any:
     """Kafka's own variables, with the bootstrap servers of this command's config."""
+    logging.getLogger("aiokafka").setLevel(logging.CRITICAL)  # What it would log comes as an error that we say.
     variables = {KAFKA_PREFIX + "START_SECONDS": str(START_SECONDS), **os.environ}
     variables[KAFKA_PREFIX + "BOOTSTRAP"] = config.kafka
     return from_environment(kind, variables, KAFKA_PREFIX)  # type: ignore[arg-type]

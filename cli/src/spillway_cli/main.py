@@ -1,39 +1,24 @@
 """The `spillway` command."""
 
-import logging
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from importlib.metadata import version as version_of
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperGroup
 
-from spillway_cli import (
-    brake_commands,
-    brownfield_commands,
-    cluster_commands,
-    doctor_commands,
-    exits,
-    explain_commands,
-    fleet_commands,
-    lending_commands,
-    lending_rule_commands,
-    local_commands,
-    log_commands,
-    migrate_commands,
-    scaling_commands,
-    whatif_commands,
-    workload_commands,
-)
-from spillway_cli.output import Format, console, print_machine, table
-from spillway_cli.session import Flags, Output, config_of
+from spillway_cli import VERSION, exits
+from spillway_cli.by_name import ByName
+from spillway_cli.commands_by_name import COMMANDS
+from spillway_cli.options import Flags
 
 
-class _Command(TyperGroup):
-    """Says of an option's or argument's bad value what it was."""
+class _Command(ByName):
+    """All commands. Says of an option's or argument's bad value what it was."""
+
+    def __init__(self, **rest: Any) -> None:
+        super().__init__(table=COMMANDS, **rest)
 
     def make_context(self, *args: Any, **named: Any) -> Any:
         with _value_named():
@@ -65,28 +50,15 @@ app = typer.Typer(
     epilog=exits.HELP,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
+    rich_markup_mode=None,  # Rich takes longer to import than help takes in all.
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120},
 )
-TOP = (
-    workload_commands.app,
-    scaling_commands.app,
-    explain_commands.app,
-    whatif_commands.app,
-    brownfield_commands.app,
-    cluster_commands.top,
-    brake_commands.app,
-    lending_commands.app,
-    log_commands.app,
-    doctor_commands.app,
-    local_commands.app,
-)
-for part in TOP:
-    app.registered_commands += part.registered_commands
-app.add_typer(cluster_commands.app, name="cluster")
-app.add_typer(fleet_commands.app, name="fleet")
-app.add_typer(migrate_commands.app, name="migrate")
-app.add_typer(lending_commands.idle, name="idle")
-app.add_typer(lending_rule_commands.app, name="lending")
+
+
+def _version(is_asked: bool) -> None:
+    if is_asked:
+        typer.echo(VERSION)
+        raise typer.Exit
 
 
 @app.callback()
@@ -114,6 +86,9 @@ def connection(  # noqa: PLR0913 - the options of a command are its parameters
     call_seconds: Annotated[
         float | None, typer.Option(help="Seconds that one call may take.", min=0.1, show_default=False)
     ] = None,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")
+    ] = False,
 ) -> None:
     """Flags win over SPILLWAY_* variables, these over the config file; `spillway config` shows which won."""
     values = {
@@ -129,32 +104,7 @@ def connection(  # noqa: PLR0913 - the options of a command are its parameters
     context.obj = Flags(values, config)
 
 
-@app.command(name="config")
-def show_config(context: typer.Context, output: Output = Format.table) -> None:
-    """Show every setting, its value, and where the value comes from."""
-    with exits.guarded():
-        resolved = config_of(context)
-        values = {name: getattr(resolved.config, name) for name in resolved.sources}
-        values |= {name: "(set)" for name in ("token", "redis") if values[name]}
-        if output is Format.table:
-            rows = [
-                (name, ", ".join(value) if isinstance(value, tuple) else value, resolved.sources[name])
-                for name, value in values.items()
-            ]
-            console().print(table(("SETTING", "VALUE", "FROM"), rows))
-            return
-        shown = {name: {"value": value, "from": resolved.sources[name]} for name, value in values.items()}
-        print_machine({"file": str(resolved.file), "settings": shown}, output)
-
-
-@app.command()
-def version() -> None:
-    """Show the version."""
-    typer.echo(version_of("spillway-cli"))
-
-
 def main() -> None:
-    logging.getLogger("aiokafka").setLevel(logging.CRITICAL)  # What it would log comes as an error that we say.
     try:
         with exits.guarded():
             app()

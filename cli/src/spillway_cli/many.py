@@ -11,7 +11,8 @@ from spillway_cli import tables
 from spillway_cli.exits import Code, say, say_waits
 from spillway_cli.grouping import Group
 from spillway_cli.manifests import place_names
-from spillway_cli.output import Format, console, print_machine
+from spillway_cli.options import Format
+from spillway_cli.output import console, print_machine
 from spillway_cli.waiting import until_ready
 
 BATCH_ITEMS_MAX = 200

@@ -10,11 +10,12 @@ from spillway_cli import tables
 from spillway_cli.config import Config
 from spillway_cli.elsewhere import workload_named
 from spillway_cli.exits import say, say_waits
-from spillway_cli.output import Format, console, print_machine
-from spillway_cli.session import Namespace, Output, Timeout, Wait, with_planner
+from spillway_cli.options import Format, Namespace, Output, Timeout, Wait
+from spillway_cli.output import console, print_machine
+from spillway_cli.session import with_planner
 from spillway_cli.waiting import until_moved
 
-app = typer.Typer(no_args_is_help=True, help="Move what runs to another cluster.")
+app = typer.Typer()
 
 
 @app.command(

@@ -7,7 +7,6 @@ import sys
 import typing
 from collections.abc import Iterable, Sequence
 from datetime import datetime
-from enum import StrEnum
 from functools import cache
 from typing import Any
 
@@ -18,30 +17,11 @@ from rich.table import Table
 from rich.text import Text
 
 from spillway.model import Generation
+from spillway_cli.options import Format
 from spillway_cli.terminal_text import harmless, harmless_json, steers
 
 _PIPE_WIDTH = 240
 """Columns of a table that does not go to a terminal, so that nothing is cut."""
-
-
-class Format(StrEnum):
-    table = "table"
-    json = "json"
-    yaml = "yaml"
-
-
-class WideFormat(StrEnum):
-    """As Format, and tables with more columns."""
-
-    table = "table"
-    wide = "wide"
-    json = "json"
-    yaml = "yaml"
-
-    @property
-    def machine(self) -> Format | None:
-        """The form for machines that was asked for; None where it is a table."""
-        return Format(self.value) if self in (WideFormat.json, WideFormat.yaml) else None
 
 
 class SafeConsole(Console):

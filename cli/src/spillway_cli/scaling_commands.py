@@ -22,9 +22,10 @@ from spillway_cli.config import Config
 from spillway_cli.elsewhere import policies_elsewhere, policy_named
 from spillway_cli.exits import bad_input, say
 from spillway_cli.manifests import Document
-from spillway_cli.output import Format, WideFormat, console, print_machine
+from spillway_cli.options import Format, Namespace, Output, WideFormat
+from spillway_cli.output import console, print_machine
 from spillway_cli.scale_policies import CPU_PERCENT_DEFAULT, PolicyName, target, written_out
-from spillway_cli.session import Namespace, Output, scaling_client, with_scaling
+from spillway_cli.session import scaling_client, with_scaling
 
 app = typer.Typer()
 

@@ -1,12 +1,10 @@
-"""One invocation: its connection flags, its config, its client; and the options that many commands share."""
+"""One invocation: its connection flags, its config, its client."""
 
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Annotated, Any, TypeVar, cast
+from typing import Any, TypeVar, cast
 
 import typer
 
@@ -14,10 +12,10 @@ from spillway import tracing
 from spillway.api import RequestError
 from spillway.rpc.services import LendingClient, PlannerClient, ScalingClient
 from spillway.settings import from_environment
-from spillway_cli.config import Config, Resolved, addresses_file, addresses_in, resolve, what_helps
+from spillway_cli.config import Config, addresses_file, addresses_in, what_helps
 from spillway_cli.exits import finish, say
 from spillway_cli.naming import OnlyReading, refuse, unnamed, who_answers
-from spillway_cli.output import Format
+from spillway_cli.options import config_of
 
 T = TypeVar("T")
 C = TypeVar("C", PlannerClient, ScalingClient, LendingClient)
@@ -26,32 +24,6 @@ _CHANGED: ContextVar[dict[str, str]] = ContextVar("changed")
 """The fleets in which this command has changed something, and an endpoint of each."""
 _UNNAMED: ContextVar[Mapping[str, str]] = ContextVar("unnamed")
 """By setting, how an address is named that nobody has named to this command; empty where a fleet is."""
-
-Output = Annotated[Format, typer.Option("--output", "-o", help="Form of the answer on stdout.")]
-Wait = Annotated[bool, typer.Option("--wait", help="Wait until it is so in the clusters.")]
-Timeout = Annotated[float, typer.Option("--timeout", min=0.1, help="Seconds that --wait may take.")]
-Namespace = Annotated[
-    str | None, typer.Option("--namespace", "-n", help="Namespace; without it the configured one.", show_default=False)
-]
-OneNamespace = Annotated[
-    str, typer.Option("--namespace", "-n", help="Only of this namespace.", show_default="all of them")
-]
-
-
-@dataclass(frozen=True, slots=True)
-class Flags:
-    """The connection flags as given, before anything is read."""
-
-    values: Mapping[str, Any]
-    file: Path | None
-
-    def resolve(self) -> Resolved:
-        return resolve(self.values, self.file)
-
-
-def config_of(context: typer.Context) -> Resolved:
-    flags: Flags = context.obj
-    return flags.resolve()
 
 
 def with_config(context: typer.Context, body: Callable[[Config], Awaitable[T]]) -> T:

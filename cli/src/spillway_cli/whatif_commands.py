@@ -22,8 +22,9 @@ from spillway_cli.exits import Code, CommandFailed, bad_input, guarded, say
 from spillway_cli.explain_commands import split_name
 from spillway_cli.grouping import Group, grouped
 from spillway_cli.manifests import place_names
-from spillway_cli.output import Format, console, print_machine
-from spillway_cli.session import Namespace, Output, config_of, with_planner
+from spillway_cli.options import Format, Namespace, Output, config_of
+from spillway_cli.output import console, print_machine
+from spillway_cli.session import with_planner
 
 app = typer.Typer()
 

@@ -23,20 +23,10 @@ from spillway_cli.manifests import (
     workload_of,
     written_out,
 )
-from spillway_cli.output import Format, WideFormat, console, print_machine
+from spillway_cli.options import Format, Namespace, OneNamespace, Output, Timeout, Wait, WideFormat
+from spillway_cli.output import console, print_machine
 from spillway_cli.scale_policies import WORKLOAD_KINDS, policy_name
-from spillway_cli.session import (
-    Namespace,
-    OneNamespace,
-    Output,
-    Timeout,
-    Wait,
-    planner_client,
-    refuse_unnamed,
-    say_fleet,
-    with_config,
-    with_planner,
-)
+from spillway_cli.session import planner_client, refuse_unnamed, say_fleet, with_config, with_planner
 from spillway_cli.waiting import until_gone, until_ready
 
 app = typer.Typer()

@@ -1,0 +1,107 @@
+"""A group of commands that imports the module of one only when that one is asked for: each takes long to import."""
+
+import importlib
+from collections.abc import Callable, Iterator, Mapping, MutableMapping
+from typing import Any
+
+import typer
+import typer.main
+from typer.core import TyperCommand, TyperGroup
+
+from spillway_cli.commands_by_name import Part, Verb
+
+Command = Any  # Typer has no public name for what it makes of an app.
+
+
+class Commands(MutableMapping[str, Command]):
+    """Commands by name, in the order of their table; each is made where it is looked up."""
+
+    def __init__(self, table: Mapping[str, Verb | Part]) -> None:
+        self.table = table
+        self._made: dict[str, Command] = {}
+
+    def __getitem__(self, name: str) -> Command:
+        if name not in self._made:
+            self._made[name] = _made(name, self.table[name])
+        return self._made[name]
+
+    def __setitem__(self, name: str, command: Command) -> None:
+        self._made[name] = command
+
+    def __delitem__(self, name: str) -> None:
+        del self._made[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.table)
+
+    def __len__(self) -> int:
+        return len(self.table)
+
+
+class ByName(TyperGroup):
+    """The commands of a table."""
+
+    def __init__(self, *, table: Mapping[str, Verb | Part], **rest: Any) -> None:
+        super().__init__(**rest)
+        self.table = table
+        self.commands = Commands(table)
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        return _read_if_given(super().get_params(ctx))
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        return list(self.table)
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, entry.help) for name, entry in self.table.items()])
+
+
+class _Single(TyperCommand):
+    """One command."""
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        return _read_if_given(super().get_params(ctx))
+
+
+def _made(name: str, entry: Verb | Part) -> Command:
+    if isinstance(entry, Part):
+        return ByName(name=name, table=entry.verbs, help=entry.help, no_args_is_help=True, rich_markup_mode=None)
+    declared: typer.Typer = importlib.import_module(f"spillway_cli.{entry.module}").app
+    alone = typer.Typer(add_completion=False, rich_markup_mode=None)
+    for one in declared.registered_commands:
+        if name_of(one) == name:
+            one.cls = _Single
+            alone.registered_commands = [one]
+    return typer.main.get_command(alone)
+
+
+def name_of(declared: Any) -> str:
+    """Under which a module declares a command: as given, else as its function."""
+    name: str = declared.name or declared.callback.__name__
+    return name
+
+
+def _read_if_given(parameters: list[Any]) -> list[Any]:
+    """A value that is not given needs no reader; typer would make one all the same, of a library that takes longer to
+    import than all else that help or an error of usage needs."""
+    for parameter in parameters:
+        reader = getattr(parameter, "get_runtime_param", None)
+        if reader is not None and not isinstance(reader, _IfGiven):  # None: of a typer without such readers.
+            parameter.get_runtime_param = _IfGiven(reader)
+    return parameters
+
+
+class _IfGiven:
+    """Stands for what gives a parameter's reader, and for the reader, which is made for the first value."""
+
+    def __init__(self, reader: Callable[[], Any]) -> None:
+        self._reader = reader
+
+    def __call__(self) -> "_IfGiven":
+        return self
+
+    def coerce(self, value: Any, **rest: Any) -> Any:
+        if value is None:
+            return () if rest["param"].multiple or rest["param"].nargs == -1 else None
+        return self._reader().coerce(value, **rest)

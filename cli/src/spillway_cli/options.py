@@ -1,0 +1,61 @@
+"""The options that many commands share, and the forms of an answer: what a command needs to say what it takes."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from spillway_cli.config import Resolved
+
+
+class Format(StrEnum):
+    table = "table"
+    json = "json"
+    yaml = "yaml"
+
+
+class WideFormat(StrEnum):
+    """As Format, and tables with more columns."""
+
+    table = "table"
+    wide = "wide"
+    json = "json"
+    yaml = "yaml"
+
+    @property
+    def machine(self) -> Format | None:
+        """The form for machines that was asked for; None where it is a table."""
+        return Format(self.value) if self in (WideFormat.json, WideFormat.yaml) else None
+
+
+Output = Annotated[Format, typer.Option("--output", "-o", help="Form of the answer on stdout.")]
+Wait = Annotated[bool, typer.Option("--wait", help="Wait until it is so in the clusters.")]
+Timeout = Annotated[float, typer.Option("--timeout", min=0.1, help="Seconds that --wait may take.")]
+Namespace = Annotated[
+    str | None, typer.Option("--namespace", "-n", help="Namespace; without it the configured one.", show_default=False)
+]
+OneNamespace = Annotated[
+    str, typer.Option("--namespace", "-n", help="Only of this namespace.", show_default="all of them")
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Flags:
+    """The connection flags as given, before anything is read."""
+
+    values: Mapping[str, Any]
+    file: Path | None
+
+    def resolve(self) -> "Resolved":
+        from spillway_cli.config import resolve
+
+        return resolve(self.values, self.file)
+
+
+def config_of(context: typer.Context) -> "Resolved":
+    flags: Flags = context.obj
+    return flags.resolve()

@@ -1,0 +1,100 @@
+"""Commands are known by name without their modules, and a command imports what it needs alone."""
+
+import importlib
+import json
+import subprocess
+import sys
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer.main
+from typer.testing import CliRunner
+
+import spillway_cli
+from spillway_cli.by_name import name_of
+from spillway_cli.commands_by_name import COMMANDS, Part, Verb
+from spillway_cli.main import app
+
+HEAVY = frozenset((
+    "aiokafka", "asyncio", "cryptography", "grpc", "kubernetes_asyncio", "msgspec", "numpy", "opentelemetry", "planner",
+    "prometheus_client", "pydantic", "rich", "spillway", "spillway_local", "structlog", "yaml",
+))  # fmt: skip
+"""Packages of which each takes longer to import than to show the version takes."""
+
+VERBS: dict[str, Verb] = {
+    " ".join(words): verb
+    for name, entry in COMMANDS.items()
+    for words, verb in (
+        [((name,), entry)] if isinstance(entry, Verb) else [((name, own), verb) for own, verb in entry.verbs.items()]
+    )
+}
+"""By their words, as `cluster join`."""
+MODULES = sorted({verb.module for verb in VERBS.values()})
+FOLDER = Path(spillway_cli.__file__).parent
+
+
+def declared(module: str) -> dict[str, Any]:
+    return {name_of(one): one for one in importlib.import_module(f"spillway_cli.{module}").app.registered_commands}
+
+
+def test_every_module_of_commands_is_in_the_table() -> None:
+    assert sorted(file.stem for file in FOLDER.glob("*_commands.py")) == MODULES
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_the_table_has_the_commands_that_a_module_declares(module: str) -> None:
+    assert {words.rpartition(" ")[2] for words, verb in VERBS.items() if verb.module == module} == set(declared(module))
+
+
+@pytest.mark.parametrize("words", VERBS)
+def test_the_table_has_the_line_of_help_of_each(words: str) -> None:
+    command: Any = typer.main.get_command(app)
+    for word in words.split():
+        command = command.commands[word]
+    assert VERBS[words].help == " ".join(command.help.partition("\n\n")[0].split())
+
+
+@pytest.mark.parametrize("arguments", [(), *((name,) for name, entry in COMMANDS.items() if isinstance(entry, Part))])
+def test_help_of_a_group_lists_its_commands_in_their_order(arguments: tuple[str, ...]) -> None:
+    entry = COMMANDS[arguments[0]] if arguments else None
+    names = entry.verbs if isinstance(entry, Part) else COMMANDS
+    shown = CliRunner().invoke(app, [*arguments, "--help"]).stdout.partition("Commands:\n")[2]
+    first = [line.split()[0] for line in shown.splitlines() if line.startswith("  ") and line[2:3].strip()]
+    assert first[: len(names)] == list(names)
+
+
+def test_the_version_is_that_of_the_package_and_shown_by_command_and_option() -> None:
+    shown = [CliRunner().invoke(app, [words]) for words in ("version", "--version")]
+    assert [(one.exit_code, one.stdout) for one in shown] == [(0, f"{version('spillway-cli')}\n")] * 2
+
+
+def imported(*arguments: str) -> frozenset[str]:
+    """The packages that a new interpreter has when it has run a command, and the modules of this one."""
+    script = (
+        "import json, sys\nfrom spillway_cli.main import main\nsys.argv[1:] = json.loads(sys.argv[1])\n"
+        "try:\n    main()\nexcept SystemExit:\n    print(json.dumps(list(sys.modules)), file=sys.stderr)"
+    )
+    run = subprocess.run(
+        [sys.executable, "-c", script, json.dumps(arguments)], capture_output=True, text=True, check=True
+    )
+    modules = json.loads(run.stderr.splitlines()[-1])
+    own = {name.removeprefix("spillway_cli.") for name in modules if name.startswith("spillway_cli.")}
+    return frozenset({name.partition(".")[0] for name in modules} | own)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "module"),
+    [
+        (("version",), "own_commands"),
+        (("--version",), ""),
+        (("--help",), ""),
+        (("versio",), ""),
+        (("cluster", "--help"), ""),
+    ],
+)
+def test_a_command_that_asks_nobody_imports_none_of_what_takes_long(arguments: tuple[str, ...], module: str) -> None:
+    found = imported(*arguments)
+    assert found & HEAVY == set()
+    assert found & set(MODULES) == ({module} if module else set())
