@@ -92,6 +92,8 @@ def imported(*arguments: str) -> frozenset[str]:
         (("--help",), ""),
         (("versio",), ""),
         (("cluster", "--help"), ""),
+        (("get", "--help"), "workload_commands"),
+        (("get",), "workload_commands"),
     ],
 )
 def test_a_command_that_asks_nobody_imports_none_of_what_takes_long(arguments: tuple[str, ...], module: str) -> None:

@@ -22,7 +22,7 @@ from spillway_cli.options import Format, Output, Timeout, Wait
 from spillway_cli.output import console, duration, print_machine
 from spillway_cli.session import planner_client, say_fleet, with_config, with_planner
 from spillway_cli.waiting import does_not_let_us_in, listed, until_handed_over, until_heard
-from spillway_cli.workload_commands import all_workloads
+from spillway_cli.workloads import all_workloads
 
 Name = Annotated[str, typer.Argument(help="Name of the cluster in the fleet.", show_default=False)]
 

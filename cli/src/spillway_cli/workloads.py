@@ -1,0 +1,308 @@
+"""What the commands on workloads do: they ask the planner, and hpa for scale policies, and show the answer."""
+
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from dataclasses import replace
+from typing import NamedTuple, TypeVar
+
+import typer
+from rich.live import Live
+
+from spillway import api
+from spillway.rpc.services import PlannerClient
+from spillway_cli import many, scaling_commands, tables
+from spillway_cli.carried import check_each, read_with_policies
+from spillway_cli.config import Config
+from spillway_cli.elsewhere import workload_named, workloads_elsewhere
+from spillway_cli.exits import Code, bad_input, say, say_waits
+from spillway_cli.grouping import grouped
+from spillway_cli.manifests import (
+    Document,
+    ShortForm,
+    place_names,
+    workload_of,
+    written_out,
+)
+from spillway_cli.options import Format, WideFormat
+from spillway_cli.output import console, print_machine
+from spillway_cli.scale_policies import WORKLOAD_KINDS, policy_name
+from spillway_cli.session import planner_client, refuse_unnamed, say_fleet, with_config, with_planner
+from spillway_cli.waiting import until_gone, until_ready
+
+T = TypeVar("T")
+
+PAGE_SIZE = 200
+
+
+class Short(NamedTuple):
+    """The short form of a workload, as given."""
+
+    name: str | None
+    image: str
+    replicas: int | None
+    cpu: str
+    memory: str
+    own_first: bool | None
+
+
+def apply(
+    context: typer.Context, files: list[str] | None, short: Short, namespace: str | None, seconds: float, output: Format
+) -> None:
+    """seconds: how long to wait until all is ready; 0 does not wait."""
+
+    async def body(config: Config) -> Code:
+        if files and any(given not in (None, "") for given in short):
+            raise bad_input("apply: either files (-f) or the short form (NAME --image --replicas), not both")
+        if not files:
+            if not short.name or not short.image or short.replicas is None:
+                raise bad_input("apply: expected -f FILE, or NAME --image IMAGE --replicas N")
+            space = namespace or config.namespace
+            rest = (short.cpu, short.memory, short.own_first)
+            documents = written_out(ShortForm(short.name, space, short.image, short.replicas, *rest))
+            return await _apply(config, documents, output, seconds)
+        documents, policies = read_with_policies(files, namespace, config.namespace)
+        code = Code.DONE
+        if policies:
+            await refuse_unnamed(config, "scaling_endpoints")
+        if documents:
+            await scaling_commands.check(config, policies)
+            code = await _apply(config, documents, output, seconds)
+        if code in (Code.DONE, Code.IN_PART):
+            scaling_commands.show_declared(await scaling_commands.declare(config, policies), output)
+        elif policies:
+            say(f"scale policies not declared: {len(policies)}")
+        return code
+
+    raise typer.Exit(with_config(context, body))
+
+
+def scale(
+    context: typer.Context, name: str, replicas: int, namespace: str | None, seconds: float, output: Format
+) -> None:
+    async def body(client: PlannerClient, config: Config) -> Code:
+        space = namespace or config.namespace
+        async with workload_named(client, space, name):
+            reply = await client.scale(api.ScaleRequest(space, name, replicas))
+        return await _show_placed(client, reply, output, seconds)
+
+    raise typer.Exit(with_planner(context, body))
+
+
+def delete(
+    context: typer.Context, name: str, with_policy: bool, namespace: str | None, seconds: float, output: Format
+) -> None:
+    async def remove(config: Config) -> None:
+        policy = policy_name(name)
+        if policy is not None and with_policy:
+            raise bad_input(f"{name}: expected the name of a workload before --with-policy")
+        if policy is not None:
+            await scaling_commands.delete(config, policy, namespace or config.namespace, output)
+            return
+        if with_policy:
+            await refuse_unnamed(config, "scaling_endpoints")
+        async with planner_client(config) as client:
+            await body(client, config)
+
+    async def body(client: PlannerClient, config: Config) -> None:
+        space = namespace or config.namespace
+        async with workload_named(client, space, name.rpartition("/")[2]):
+            reply = await client.delete(api.DeleteRequest(space, await _name_of_its_kind(client, space, name)))
+        await scaling_commands.say_what_stays(config, reply, with_policy)
+        if seconds:
+            await until_gone(client, reply.namespace, reply.name, seconds, say_waits())
+        if output is not Format.table:
+            print_machine(reply, output)
+        elif seconds:
+            console().print(f"{reply.namespace}/{reply.name} is gone")
+        else:
+            console().print(tables.placement(replace(reply, inputs=())))
+
+    with_config(context, remove)
+
+
+def get(
+    context: typer.Context, name: str, policy: str, history: int, namespace: str | None, output: WideFormat
+) -> None:
+    async def body(config: Config) -> None:
+        asked = policy_name(name, policy)
+        if asked is not None:
+            await scaling_commands.get(config, asked, namespace or config.namespace, output)
+            return
+        space = namespace or config.namespace
+        async with planner_client(config) as client, workload_named(client, space, name):
+            reply = await client.get(api.GetRequest(space, name, history))
+        _show(reply, output.machine or Format.table, lambda: console().print(tables.workload(reply)))
+
+    with_config(context, body)
+
+
+def list_all(context: typer.Context, namespace: str, output: Format) -> None:
+    async def body(client: PlannerClient, _: Config) -> None:
+        found = await all_workloads(client, namespace)
+        if output is not Format.table:
+            print_machine(found, output)
+            return
+        say_fleet(client)
+        if found:
+            console().print(tables.workloads(found))
+        else:
+            say(
+                f"no workload in {namespace}{await workloads_elsewhere(client, namespace)}"
+                if namespace
+                else "no workload"
+            )
+
+    with_planner(context, body)
+
+
+def plan(context: typer.Context, files: list[str], namespace: str | None, output: Format) -> None:
+    async def body(client: PlannerClient, config: Config) -> Code:
+        documents, policies = read_with_policies(files, namespace, config.namespace)
+        workload_of(documents)
+        reply = await _named(documents, client.plan(api.ApplyRequest(_texts(documents))))
+        _show(reply, output, lambda: console().print(tables.placement(reply)))
+        scaling_commands.show_declared(await scaling_commands.check(config, policies), output)
+        return Code.IN_PART if reply.unplaced else Code.DONE
+
+    raise typer.Exit(with_planner(context, body))
+
+
+def capacity(context: typer.Context, files: list[str], namespace: str | None, output: Format) -> None:
+    async def body(client: PlannerClient, config: Config) -> None:
+        documents, _ = read_with_policies(files, namespace, config.namespace)
+        workload_of(documents)
+        reply = await _named(documents, client.capacity(api.CapacityRequest(_texts(documents))))
+        _show(reply, output, lambda: console().print(tables.capacity(reply)))
+
+    with_planner(context, body)
+
+
+def watch(context: typer.Context, name: str, namespace: str | None, changes: int, wait: bool, output: Format) -> None:
+    async def body(client: PlannerClient, config: Config) -> None:
+        space = namespace or (config.namespace if name else "")
+        if name:
+            await _check_declared(client, api.GetRequest(space, name), wait)
+        replies = client.watch(api.WatchRequest(space, name))
+        if output is Format.table:
+            await (_live if sys.stdout.isatty() else _lines)(replies, changes)
+            return
+        count = 0
+        async for reply in replies:
+            print_machine(reply, output, one_line=True)
+            count += 1
+            if count == changes:
+                return
+
+    with_planner(context, body)
+
+
+async def all_workloads(client: PlannerClient, namespace: str) -> list[api.WorkloadReply]:
+    """Every workload, page by page."""
+    found: list[api.WorkloadReply] = []
+    token, stale = "", False
+    while True:
+        reply = await client.list(api.ListRequest(namespace, PAGE_SIZE, token))
+        found += reply.workloads
+        token, stale = reply.next_page_token, stale or reply.stale
+        if not token:
+            break
+    if stale:
+        say("warning: answered by a planner that cannot prove that it is the active one: this may be old")
+    return found
+
+
+async def _name_of_its_kind(client: PlannerClient, namespace: str, given: str) -> str:
+    """The name in NAME or KIND/NAME. NOT_FOUND when what bears it is of another kind."""
+    word, slash, name = given.partition("/")
+    if not slash:
+        return given
+    kind = WORKLOAD_KINDS.get(word.lower())
+    if kind is None or not name or "/" in name:
+        known = ", ".join(sorted(WORKLOAD_KINDS))
+        raise bad_input(f"{given!r}: expected NAME, or KIND/NAME with one of {known}; the namespace goes behind -n")
+    found = (await client.get(api.GetRequest(namespace, name))).kind
+    if found != kind:
+        raise api.RequestError("NOT_FOUND", f"{given}: workload {namespace}/{name} is a {found}")
+    return name
+
+
+async def _check_declared(client: PlannerClient, request: api.GetRequest, wait: bool) -> None:
+    """NOT_FOUND for what is not declared; with wait it is only said."""
+    try:
+        await client.get(request)
+    except api.RequestError as error:
+        if error.code != "NOT_FOUND":
+            raise
+        if not wait:
+            async with workload_named(client, request.namespace, request.name):
+                raise error.in_words(f"{error.text}; --wait waits until it is") from None
+        say(f"{error.text} yet: waiting; Ctrl-C ends it")
+
+
+async def _live(replies: AsyncIterator[api.WatchReply], changes: int) -> None:
+    """A table that is drawn again with each change."""
+    seen: dict[tuple[str, str], api.WorkloadReply] = {}
+    count = 0
+    with Live(tables.workloads(()), console=console(), auto_refresh=False) as live:
+        async for reply in replies:
+            seen.pop((reply.namespace, reply.name), None)
+            if reply.workload is not None:
+                seen[reply.namespace, reply.name] = reply.workload
+            live.update(tables.workloads(seen[key] for key in sorted(seen)), refresh=True)
+            count += 1
+            if count == changes:
+                return
+
+
+async def _lines(replies: AsyncIterator[api.WatchReply], changes: int) -> None:
+    """A line with each change, as it comes, for whoever reads along."""
+    count = 0
+    async for reply in replies:
+        gone = f"{reply.namespace}/{reply.name}: gone"
+        typer.echo(tables.workload_line(reply.workload) if reply.workload is not None else gone)
+        count += 1
+        if count == changes:
+            return
+
+
+async def _apply(config: Config, documents: Sequence[Document], output: Format, seconds: float) -> Code:
+    """seconds: how long to wait until all is ready; 0 does not wait."""
+    groups = grouped(documents)
+    async with planner_client(config) as client:
+        if len(groups) > 1:
+            check_each(groups)
+            return await many.apply_all(client, groups, output, seconds)
+        reply = await _named(documents, client.apply(api.ApplyRequest(_texts(documents))))
+        await scaling_commands.say_who_decides(config, reply)
+        return await _show_placed(client, reply, output, seconds)
+
+
+async def _named(documents: Sequence[Document], call: Awaitable[T]) -> T:
+    """The answer; an error speaks of files and documents instead of manifests[…]."""
+    try:
+        return await call
+    except api.RequestError as error:
+        raise error.in_words(place_names(error.text, documents)) from None
+
+
+async def _show_placed(client: PlannerClient, reply: api.PlacementReply, output: Format, seconds: float) -> Code:
+    """Prints a placement, or after waiting the workload; gives the exit code that says whether all is placed."""
+    if not seconds:
+        _show(reply, output, lambda: console().print(tables.placement(reply)))
+        return Code.IN_PART if reply.unplaced else Code.DONE
+    if output is Format.table:
+        say(tables.summary(reply).plain)
+    done = await until_ready(client, reply, seconds, say_waits())
+    _show(done, output, lambda: console().print(tables.workload(done)))
+    return Code.DONE
+
+
+def _show(reply: object, output: Format, show_table: Callable[[], None]) -> None:
+    if output is Format.table:
+        show_table()
+    else:
+        print_machine(reply, output)
+
+
+def _texts(documents: Sequence[Document]) -> tuple[str, ...]:
+    return tuple(document.text for document in documents)
