@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from planner.core.background.round import Moments
+from planner.core.feasibility.limits import by_nodes
 from planner.core.feasibility.room import Room
 from planner.core.knowledge.rules import Rules
 from planner.core.knowledge.state import PlannerState
@@ -13,6 +14,7 @@ from planner.core.knowledge.subject import Moment
 from spillway.addresses import Tombstone
 from spillway.columns import NO_NODES, columns_of
 from spillway.events import CapacityChanged, CapacityReported, ClusterJoined
+from spillway.feasibility.fit import NodeLimit
 from spillway.feasibility.nodes import ClusterNodes
 from spillway.model import Answered, Generation, NodeGroup, NodeRow, Shape, WorkloadFacts
 
@@ -218,7 +220,7 @@ def keep(fleet: Fleet, events: Iterable[Any]) -> None:
 
 
 def room(certain: int, possible: int | None = None, when_empty: bool = True) -> Room:
-    return Room(certain, certain if possible is None else possible, "cpu", when_empty)
+    return Room(certain, certain if possible is None else possible, by_nodes(NodeLimit((("cpu", 1),))), when_empty)
 
 
 NO_COLUMNS = NO_NODES

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from planner.core.background import aftermath
+from planner.core.division.words import WORDS_MAX, limit_text
 from planner.core.explaining import explanation
 from planner.core.feasibility.admitted import NOT_ASKED_YET, AdmittedShapes
 from planner.core.knowledge import closing
@@ -386,8 +387,9 @@ def test_the_words_of_a_cluster_s_refusal_are_cut() -> None:
     long = replace(refused(), message="violates " + "x" * 5000)
     say(fleet, long)
     view = fleet.state.clusters["a"]
-    why = closing.why_closed(fleet.state, view, DECLARED, fleet.now, None)
-    assert (len(why), why.startswith(REFUSED[:40])) == (closing.WORDS_MAX, True)
+    closed = closing.why_closed(fleet.state, view, DECLARED, fleet.now, None)
+    why = limit_text(closed) if closed is not None else ""
+    assert (len(why), why.startswith(REFUSED[:40])) == (WORDS_MAX, True)
 
 
 def test_what_is_there_stays_when_it_is_refused_later_and_the_answer_says_so() -> None:

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from planner.core.background import aftermath, moves
+from planner.core.division.words import limit_text
 from planner.core.knowledge.allowance import Everything
 from planner.core.placement import placing
 from planner.core.requests import decisions
@@ -242,7 +243,10 @@ def test_where_somebody_else_has_the_name_a_hold_is_long_and_names_it(fleet: Fle
         seconds.append(fleet.state.holds["own-1", workload.key].seconds)
     assert seconds == [300, 600, 1200, 2400, 3600, 3600]
     closed = fleet.state.room("own-1", workload.shape, False, fleet.now, workload.key).limited_by
-    assert closed == "held for 3600 s more: replicas of this workload were taken back: Deployment web is theirs"
+    assert (
+        limit_text(closed)
+        == "held for 3600 s more: replicas of this workload were taken back: Deployment web is theirs"
+    )
 
 
 def test_once_all_are_bound_the_next_hold_is_short_again(fleet: Fleet) -> None:

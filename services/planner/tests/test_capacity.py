@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from planner.core.division.words import limit_text
 from planner.core.knowledge.ages import age_ms
 from planner.core.knowledge.timers import Hold
 from planner.core.requests import answers, decisions
@@ -113,7 +114,7 @@ def test_of_all_clusters_it_is_what_each_has_room_for(what: Callable[[Fleet], No
                 groups,
                 room.certain,
                 room.possible,
-                room.limited_by,
+                limit_text(room.limited_by),
                 age_ms(state.clusters[name], fleet.now),
             )
             for name, groups, room in expected

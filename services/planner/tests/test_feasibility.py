@@ -151,7 +151,7 @@ def test_replicas_by_node_and_what_binds(wanted: Shape, rows: list[NodeRow], exp
     result = fit(wanted, nodes_of(*rows))
     assert result.per_node[: len(rows)].tolist() == expected
     assert (result.total, result.largest) == (sum(expected), max(expected, default=0))
-    assert result.limited_by() == limit
+    assert result.limit().text == limit
 
 
 WHEN_EMPTY = {
@@ -170,7 +170,7 @@ def test_whether_it_would_fit_an_empty_node(wanted: Shape, rows: list[NodeRow], 
 
 def test_at_most_three_limits_are_named() -> None:
     rows = [node(f"n{index}", taints=(Taint(f"t{index}", "", "NoSchedule"),)) for index in range(5)]
-    text = fit(shape(), nodes_of(*rows)).limited_by()
+    text = fit(shape(), nodes_of(*rows)).limit().text
     assert text == "taint t0:NoSchedule (1 node), taint t1:NoSchedule (1 node), taint t2:NoSchedule (1 node) and 2 more"
 
 

@@ -99,7 +99,7 @@ def assert_same(one: Shape, table: KeptShapes, kept: KeptFits, nodes: ClusterNod
     assert (kept.total[number], kept.largest[number]) == (expected.total, expected.largest)
     assert kept.when_empty(number) == expected.when_empty
     assert kept.reasons(number) == expected.reasons
-    assert kept.limited_by(number) == expected.limited_by()
+    assert kept.limit(number) == expected.limit()
     takes = np.unpackbits(kept.bits[number], count=len(nodes.block)).astype(bool)
     assert (takes == (expected.per_node > 0)).all()
 

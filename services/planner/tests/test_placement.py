@@ -9,6 +9,8 @@ from hypothesis import strategies as st
 
 from planner.core.division.placement import divide_workload
 from planner.core.division.situation import Division, Held, Situation
+from planner.core.division.words import Entry, limit_text
+from planner.core.feasibility.limits import Limit, LimitCode
 from planner.core.feasibility.room import Room
 from planner.core.knowledge.allowance import CAUSE_DRAIN
 from planner.core.manifests.policy import OWN_FIRST
@@ -16,7 +18,6 @@ from spillway.events import ClusterJoined
 from spillway.model import (
     SPLIT_PACK,
     SPLIT_SPREAD,
-    ClusterInput,
     ClusterLimit,
     ClusterSelector,
     Policy,
@@ -160,7 +161,7 @@ def test_a_ruled_out_cluster_is_left_as_far_as_others_take_its_replicas() -> Non
 def test_of_very_many_clusters_some_are_named_and_the_others_counted() -> None:
     """What waits is part of every placement and decision: its words do not grow with the fleet."""
     names = [f"prod-eu-central-1-cluster-{index:04d}" for index in range(1000)]
-    inputs = tuple(ClusterInput(name, "own", 0, 0, 0, 2, 2, "x" * 300, 0) for name in names)
+    inputs = tuple(Entry(name, "own", 0, 0, 0, 2, 2, Limit(LimitCode.RECORDED, said="x" * 300), 0) for name in names)
     counts, why = dict.fromkeys(names, 2), dict.fromkeys(names, CAUSE_DRAIN)
     division = Division({}, {}, 3000, inputs=inputs, stays=counts, reasons=why, lacking=counts, lent=counts)
     text = division.waiting_for()
@@ -253,8 +254,8 @@ def test_the_inputs_say_what_each_cluster_had_gets_and_was_bound_by() -> None:
     division = decide(12, rooms({"a": 9, "c": 9}), {"a": 2}, (ClusterLimit("a", 0, 5),))
     first = division.inputs[0]
     assert (first.cluster, first.before, first.after, first.certain, first.age_ms) == ("a", 2, 5, 9, 5)
-    assert first.limited_by == "policy max 5"
-    assert division.inputs[2].limited_by == "cpu"
+    assert limit_text(first.limited_by) == "policy max 5"
+    assert limit_text(division.inputs[2].limited_by) == "cpu (1 node)"
 
 
 def test_fits_nowhere_is_when_no_cluster_would_take_it_even_empty() -> None:

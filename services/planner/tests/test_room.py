@@ -6,7 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from planner.core.division.words import limit_text
 from planner.core.feasibility.interplay import ByLabel, effects_of, effects_with
+from planner.core.feasibility.limits import Limit, LimitCode
 from planner.core.feasibility.room import Room, loss, nested, room_in_groups, room_on_nodes, with_groups
 from spillway.feasibility.fit import fit
 from spillway.model import HostPort, NodeRow, PodSelector, PodTable, PodTerm, PodTraits, Requirement, Shape, Spread
@@ -90,7 +92,7 @@ def test_a_reserved_pod_costs_no_more_than_what_one_node_takes() -> None:
 def test_a_replica_that_could_break_a_promise_is_only_possible() -> None:
     room = on([node("a", 4000), node("b", 4000)], shape(1000), (shape(4000), 1))
     assert (room.certain, room.possible) == (1, 8)
-    assert room.limited_by == "1 promised replica of another workload not bound yet"
+    assert limit_text(room.limited_by) == "1 promised replica of another workload not bound yet"
 
 
 def test_a_promise_that_cannot_be_kept_any_more_binds_nobody() -> None:
@@ -155,11 +157,11 @@ def test_groups_take_less_what_waits_for_them() -> None:
 def test_a_group_at_its_most_takes_nothing_but_would_when_empty() -> None:
     room = room_in_groups(shape(1000), [(group(nodes_max=2), 3)], [])
     assert (room.certain, room.when_empty) == (0, True)
-    assert room.limited_by == "node groups burst at their most"
+    assert limit_text(room.limited_by) == "node groups burst at their most"
 
 
 def test_a_cluster_without_groups_has_no_room_in_them() -> None:
-    assert room_in_groups(shape(), [], []) == Room(0, 0, "no node groups", False)
+    assert room_in_groups(shape(), [], []) == Room(0, 0, Limit(LimitCode.NO_NODE_GROUPS), False)
 
 
 # ── The safety property ─────────────────────────────────────────────────────────────────────────────────────────

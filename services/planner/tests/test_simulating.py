@@ -11,7 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from planner import exports
+from planner.core.division.words import limit_text
 from planner.core.explaining.simulating import Simulation, kept
+from planner.core.feasibility.limits import LimitCode
 from planner.core.knowledge.rules import Rules
 from planner.core.knowledge.state import PlannerState
 from planner.core.knowledge.timers import Hold
@@ -110,9 +112,12 @@ def test_holds_go_on_in_an_export() -> None:
         ("own-2", shape(1000)): Hold(exports.NOW + 40, 60),
         ("own-2", ("default", "web")): Hold(exports.NOW + 90, 300, why="the object is helm's"),
     }
-    assert copy.room("own-2", shape(1000), False, exports.NOW).limited_by.startswith("held for 40 s more")
+    assert copy.room("own-2", shape(1000), False, exports.NOW).limited_by[:2] == (LimitCode.HELD, 40)
     waits = copy.room("own-2", shape(7), False, exports.NOW, ("default", "web"))
-    assert waits.limited_by == "held for 90 s more: replicas of this workload were taken back: the object is helm's"
+    assert (
+        limit_text(waits.limited_by)
+        == "held for 90 s more: replicas of this workload were taken back: the object is helm's"
+    )
 
 
 def test_quotas_and_labels_of_namespaces_are_in_an_export() -> None:

@@ -164,7 +164,7 @@ def test_certain_possible_and_what_binds(
 ) -> None:
     found = of(wanted, *rows)
     assert (found.total, found.possible) == expected
-    assert found.limited_by() == limit
+    assert found.limit().text == limit
 
 
 # ── Against every order ─────────────────────────────────────────────────────────────────────────────────────────

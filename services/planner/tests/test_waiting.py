@@ -5,6 +5,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
+from planner.core.feasibility.limits import NO_LIMIT
 from planner.core.feasibility.room import Room
 from planner.core.knowledge.waiting import Rooms, WaitingList
 from spillway.model import Shape
@@ -14,7 +15,7 @@ FIRST, SECOND = ("shop", "first"), ("shop", "second")
 
 
 def rooms(certain: int) -> Rooms:
-    return (Room(certain, certain, "cpu", when_empty=True),)
+    return (Room(certain, certain, NO_LIMIT, when_empty=True),)
 
 
 def listed(*keys: tuple[str, str]) -> WaitingList:

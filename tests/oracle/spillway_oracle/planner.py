@@ -54,7 +54,7 @@ def planner_answer(world: Mapping[str, Any], template: Manifest, namespace: str)
     room = room_on_nodes(shape, result, ())
     rows = zip(view.nodes.names, result.per_node, strict=False)
     by_node = {name: int(count) for name, count in rows if name and count}
-    return PlannerAnswer(room.certain, room.possible, by_node, room.limited_by, (*declared.unmodelled, *unknown))
+    return PlannerAnswer(room.certain, room.possible, by_node, result.limit().text, (*declared.unmodelled, *unknown))
 
 
 def shape_there(declared: Shape, view: ClusterView) -> tuple[Shape, tuple[str, ...]]:

@@ -7,6 +7,7 @@ pod_affinity.py and topology.py. Preemption is not counted.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 
@@ -34,6 +35,24 @@ ANY_IP = "0.0.0.0"
 REASONS_SHOWN = 3
 
 
+@dataclass(frozen=True)
+class NodeLimit:
+    """What keeps nodes from taking more. reasons, beyond: as in Fit. between: how many fit, where nobody knows."""
+
+    reasons: tuple[tuple[str, int], ...]
+    beyond: tuple[str, ...] = ()
+    between: tuple[int, int] | None = None
+
+    @cached_property
+    def text(self) -> str:
+        """For people: "cpu (12 nodes), taint gpu=only:NoSchedule (4 nodes)"."""
+        text = in_words(self.reasons)
+        if not self.beyond:
+            return text
+        sure = f", {self.between[0]} to {self.between[1]} by what the scheduler picks" if self.between else ""
+        return f"{', '.join(self.beyond)}{sure}; {text}"
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Fit:
     """per_node: int64 [rows], replicas that each node takes by itself. largest: the most on one node.
@@ -53,13 +72,10 @@ class Fit:
     beyond: tuple[str, ...] = ()
     bounds: tuple[Bound | NearBound, ...] = ()
 
-    def limited_by(self) -> str:
-        """What binds, for people: "cpu (12 nodes), taint gpu=only:NoSchedule (4 nodes)"."""
-        text = in_words(self.reasons)
+    def limit(self) -> NodeLimit:
         if not self.beyond or not self.reasons:
-            return text
-        sure = f", {self.total} to {self.possible} by what the scheduler picks" if self.total < self.possible else ""
-        return f"{', '.join(self.beyond)}{sure}; {text}"
+            return NodeLimit(self.reasons)
+        return NodeLimit(self.reasons, self.beyond, (self.total, self.possible) if self.total < self.possible else None)
 
     def certain_without(self, lost: int) -> int:
         """As total, once room for so many replicas is lost, wherever that hurts most."""

@@ -76,7 +76,7 @@ def _idle_in(state: PlannerState, workload: Workload, cluster: str, now: float) 
     view, part = state.clusters[cluster], workload.parts.get(cluster)
     if view.phase == PHASE_CORDONED and part is not None and not part.removing:
         return Idle(part.replicas_kept)
-    if view.phase != PHASE_ACTIVE or view.twin or state.admitted.refusal(cluster, workload.shape):
+    if view.phase != PHASE_ACTIVE or view.twin or state.admitted.refusal(cluster, workload.shape) is not None:
         return Idle(0)
     stale = view.not_fresh(now, state.rules.capacity_age_max)
     if stale:

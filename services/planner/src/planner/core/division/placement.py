@@ -5,12 +5,17 @@ from dataclasses import dataclass, field
 from typing import overload
 
 from planner.core.division import words
-from planner.core.division.situation import FROZEN, Division, Situation
+from planner.core.division.situation import Division, Situation
 from planner.core.division.splits import BY_ROOM, Standing, divide, shrink
+from planner.core.division.words import Entry, as_input
 from planner.core.feasibility.fleet_rooms import FleetRooms
+from planner.core.feasibility.limits import Limit, LimitCode
 from planner.core.knowledge.allowance import CAUSE_POLICY
 from planner.core.manifests.policy import Clusters, TierClusters, clusters_of_tiers, weights_of
 from spillway.model import ClusterInput, ClusterLimit, Tier
+
+FROZEN = Limit(LimitCode.FROZEN)
+"""What limits a cluster that has room, and takes nothing for a brake."""
 
 
 @dataclass(slots=True)
@@ -417,7 +422,7 @@ def _shrink_tier(
     return taken
 
 
-class Inputs(Sequence[ClusterInput]):
+class Inputs(Sequence[Entry]):
     """What a division had of each cluster of each tier: put together when it is first asked for."""
 
     def __init__(
@@ -429,15 +434,16 @@ class Inputs(Sequence[ClusterInput]):
     ) -> None:
         """frozen: clusters that took nothing for a brake."""
         self._of = situation, tiers, replicas, frozen
-        self._found: tuple[ClusterInput, ...] | None = None
+        self._found: tuple[Entry, ...] | None = None
+        self._in_words: tuple[ClusterInput, ...] | None = None
 
     @overload
-    def __getitem__(self, index: int) -> ClusterInput: ...
+    def __getitem__(self, index: int) -> Entry: ...
 
     @overload
-    def __getitem__(self, index: slice) -> tuple[ClusterInput, ...]: ...
+    def __getitem__(self, index: slice) -> tuple[Entry, ...]: ...
 
-    def __getitem__(self, index: int | slice) -> ClusterInput | tuple[ClusterInput, ...]:
+    def __getitem__(self, index: int | slice) -> Entry | tuple[Entry, ...]:
         return self.found()[index]
 
     def __len__(self) -> int:
@@ -452,34 +458,44 @@ class Inputs(Sequence[ClusterInput]):
     def __repr__(self) -> str:
         return repr(self.found())
 
-    def found(self) -> tuple[ClusterInput, ...]:
+    def found(self) -> tuple[Entry, ...]:
         if self._found is None:
             self._found = tuple(_inputs(*self._of))
         return self._found
 
+    def in_words(self) -> tuple[ClusterInput, ...]:
+        """For records and answers, which both ask for them."""
+        if self._in_words is None:
+            self._in_words = tuple(map(as_input, self.found()))
+        return self._in_words
+
+
+def inputs_in_words(inputs: Sequence[Entry]) -> tuple[ClusterInput, ...]:
+    return inputs.in_words() if isinstance(inputs, Inputs) else tuple(map(as_input, inputs))
+
 
 def _inputs(
     situation: Situation, tiers: TierClusters, replicas: Mapping[str, int], frozen: frozenset[str]
-) -> Iterator[ClusterInput]:
+) -> Iterator[Entry]:
     limits = {limit.cluster: limit for limit in situation.policy.limits}
     held, ages = situation.held, situation.age_ms
     for tier, names in tiers:
         if not names and not tier.node_groups:
-            yield ClusterInput("", tier.name, 0, 0, 0, 0, 0, "no cluster of the fleet is in this tier", -1)
+            yield Entry("", tier.name, 0, 0, 0, 0, 0, Limit(LimitCode.EMPTY_TIER), -1)
         for name in names:
             certain, possible, limited_by, _ = situation.room(name, tier.node_groups)
             before = reserved = 0
             if name in held:
                 before, reserved = held[name].replicas, held[name].unbound
             if limits and (most := most_of(limits, name)) - before < certain:
-                limited_by = f"policy max {most}"
+                limited_by = Limit(LimitCode.MAXIMUM, most)
             if name in situation.missing and min(certain, most_of(limits, name) - before) > 0:
-                limited_by = f"{situation.missing[name]} is missing there"
+                limited_by = Limit(LimitCode.MISSING, names=(situation.missing[name],))
             if name in frozen and min(certain, most_of(limits, name) - before) > 0:
                 limited_by = FROZEN
             after = replicas.get(name, before)
             age = ages.get(name, -1)
-            yield ClusterInput(name, tier.name, certain, possible, reserved, before, after, limited_by, age)
+            yield Entry(name, tier.name, certain, possible, reserved, before, after, limited_by, age)
 
 
 def fits_somewhere(situation: Situation, tiers: TierClusters) -> bool:

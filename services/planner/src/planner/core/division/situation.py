@@ -4,15 +4,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from planner.core.division import words
+from planner.core.division.words import Entry
 from planner.core.feasibility.room import Room
 from planner.core.knowledge.allowance import CAUSE_FAILOVER, CAUSE_LOST, CAUSE_POLICY
 from spillway.events import ClusterJoined
-from spillway.model import ClusterInput, Policy
+from spillway.model import Policy
 from spillway.texts import counted
 
 LOST = (CAUSE_FAILOVER, CAUSE_LOST)
-FROZEN = "frozen"
-"""What limits a cluster that has room, and takes nothing for a brake."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +91,7 @@ class Division:
     unplaced: int
     uncertain: int = 0
     to_leave: int = 0
-    inputs: Sequence[ClusterInput] = ()
+    inputs: Sequence[Entry] = ()
     fits_nowhere: bool = False
     moved: Mapping[str, int] = field(default_factory=dict)
     kept_again: Mapping[str, int] = field(default_factory=dict)

@@ -1,21 +1,134 @@
 """What replicas wait for, in words that do not grow with the fleet: some clusters by name, of the others how many."""
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from functools import lru_cache
+from typing import Final, NamedTuple
 
+from planner.core.feasibility.admitted import REFUSED
+from planner.core.feasibility.limits import Limit, LimitCode
+from planner.core.feasibility.quantities import quantity
+from planner.core.feasibility.quota import resource_of
+from planner.core.knowledge.closing import ORPHAN_THERE, delete_command
 from spillway.model import ClusterInput
-from spillway.texts import counted, waiting
+from spillway.texts import counted, cut, waiting
 
 NAMED_MAX = 8
 """Clusters that a text names."""
+WORDS_MAX = 300
+"""Characters of what a cluster itself said: every decision's record has them, of all clusters."""
 
 
-def limits(inputs: Sequence[ClusterInput]) -> str:
+class Entry(NamedTuple):
+    """As ClusterInput, with what bound the number as a value."""
+
+    cluster: str
+    tier: str
+    certain: int
+    possible: int
+    reserved: int
+    before: int
+    after: int
+    limited_by: Limit
+    age_ms: int
+
+
+def as_input(entry: Entry) -> ClusterInput:
+    """For records and answers."""
+    cluster, tier, certain, possible, reserved, before, after, limited_by, age_ms = entry
+    return ClusterInput(cluster, tier, certain, possible, reserved, before, after, limit_text(limited_by), age_ms)
+
+
+# ── What bound a number ─────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def limit_text(limit: Limit) -> str:
+    """For people. Of what does not limit, nothing."""
+    if limit.nodes is not None:
+        return limit.nodes.text + _not_bound(limit.number) if limit.number else limit.nodes.text
+    if limit.said:
+        return limit.said
+    return _LIMIT_TEXTS[limit.code](limit.number, *limit.names)
+
+
+@lru_cache(maxsize=4096)
+def _not_bound(count: int) -> str:
+    return f"; {counted(count)} not bound yet"
+
+
+@lru_cache(maxsize=4096)
+def _promised(count: int) -> str:
+    return f"{counted(count, 'promised replica')} of another workload not bound yet"
+
+
+def _quota(left: int, quota: str, namespace: str, name: str) -> str:
+    return f"quota {quota} in {namespace}: {name} {quantity(resource_of(name), left)} left"
+
+
+def _orphan(_: int, namespace: str, name: str, kind: str) -> str:
+    return f"{ORPHAN_THERE}: `{delete_command((namespace, name), kind)}` there ends it"
+
+
+def _held(seconds: int, whose: str, why: str) -> str:
+    text = f"held for {seconds} s more: replicas of {whose} were taken back"
+    return f"{text}: {cut(why, WORDS_MAX)}" if why else text
+
+
+_LIMIT_TEXTS: Final[Mapping[LimitCode, Callable[..., str]]] = {
+    LimitCode.NONE: lambda _: "",
+    LimitCode.PROMISED: _promised,
+    LimitCode.ALL_PROMISED: lambda count, *whose: (
+        f"room for {counted(count)}, all of it promised and not bound yet: {', '.join(whose)}"
+    ),
+    LimitCode.QUOTA: _quota,
+    LimitCode.NO_NODE_GROUPS: lambda _: "no node groups",
+    LimitCode.NODE_GROUPS_TAKE_NONE: lambda _: "no node group has a node that takes it",
+    LimitCode.NODE_GROUPS_BY_DOMAIN: lambda _, *groups: (
+        f"nothing is promised on new nodes of node groups {', '.join(groups)}: what fits depends on their domains"
+    ),
+    LimitCode.NODE_GROUPS_FULL: lambda _, *groups: f"node groups {', '.join(groups)} at their most",
+    LimitCode.GONE: lambda _: "it has left",
+    LimitCode.PHASE: lambda _, phase: f"the cluster is {phase}",
+    LimitCode.REFUSED: lambda _, message: cut(f"{REFUSED}: {message}", WORDS_MAX),
+    LimitCode.ORPHAN: _orphan,
+    LimitCode.HELD: _held,
+    LimitCode.MAXIMUM: lambda most: f"policy max {most}",
+    LimitCode.MISSING: lambda _, what: f"{what} is missing there",
+    LimitCode.FROZEN: lambda _: "frozen",
+    LimitCode.EMPTY_TIER: lambda _: "no cluster of the fleet is in this tier",
+    LimitCode.AVAILABLE: lambda _: "as many as are kept are available",
+    LimitCode.FOUND: lambda _: "as it runs",
+    LimitCode.RECORDED: lambda _: "",
+}
+"""Of a limit's number and names. Those that are not here always come with the text itself."""
+_RECORDED_AS: Final = (
+    ("held for ", LimitCode.HELD),
+    ("the cluster is ", LimitCode.PHASE),
+    ("the same API server as ", LimitCode.TWIN),
+    (REFUSED, LimitCode.REFUSED),
+    (ORPHAN_THERE, LimitCode.ORPHAN),
+    ("capacity is ", LimitCode.AGE),
+    ("no capacity heard", LimitCode.AGE),
+    ("a change of its capacity", LimitCode.AGE),
+)
+"""How the text of a cluster that took nothing at all begins."""
+
+
+def recorded_limit(text: str) -> Limit:
+    """Of a record, which has the words alone: enough of it for an explanation, and the text as it was."""
+    codes = (code for words, code in _RECORDED_AS if text.startswith(words))
+    return Limit(next(codes, LimitCode.RECORDED), said=text)
+
+
+# ── What replicas wait for ──────────────────────────────────────────────────────────────────────────────────────────
+
+
+def limits(inputs: Sequence[Entry]) -> str:
     """What bound the first clusters that were looked at."""
-    named = ((entry.cluster or f"tier {entry.tier}", entry.limited_by) for entry in inputs[:NAMED_MAX])
+    named = ((entry.cluster or f"tier {entry.tier}", limit_text(entry.limited_by)) for entry in inputs[:NAMED_MAX])
     return "; ".join(f"{name}: {limit}" for name, limit in named) or "no cluster"
 
 
-def limits_of(inputs: Sequence[ClusterInput]) -> str:
+def limits_of(inputs: Sequence[Entry]) -> str:
     """The same of a refusal, which says how many clusters there are beside."""
     more = len(inputs) - NAMED_MAX
     return limits(inputs) + (f"; and {counted(more, 'cluster')} more" if more > 0 else "")
@@ -53,12 +166,12 @@ def staying(stays: Mapping[str, int], lost: Collection[str], bound: str) -> Iter
         yield f"{waiting(rest, whose)} for room elsewhere"
 
 
-def lacking(lacks: Mapping[str, int], inputs: Sequence[ClusterInput]) -> Iterator[str]:
+def lacking(lacks: Mapping[str, int], inputs: Sequence[Entry]) -> Iterator[str]:
     """lacks: replicas by cluster that its minimum lacks."""
     named, more, rest = _some(lacks)
     limit_of = {entry.cluster: entry.limited_by for entry in reversed(inputs)}
     for cluster, count in named:
-        limit = limit_of.get(cluster, "no tier has it")
+        limit = limit_text(limit_of[cluster]) if cluster in limit_of else "no tier has it"
         yield f"room for {counted(count)} that the minimum of {cluster} lacks ({limit})"
     if more:
         yield f"room for {counted(rest)} that the minima of {counted(more, 'cluster')} more lack"

@@ -5,15 +5,18 @@ What takes long is done in steps, between which others may be served: generators
 
 from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from planner.core.division.placement import clusters_by_tier, most_of
 from planner.core.division.situation import Division, Held, Situation
+from planner.core.division.words import limit_text
 from planner.core.explaining.changing import Changes
 from planner.core.explaining.supposing import Indistinguishable
-from planner.core.explaining.witness import TAKES_MORE, explain_node, node_reasons
-from planner.core.feasibility.admitted import REFUSED, differences, known_of
+from planner.core.explaining.witness import explain_node, node_reasons
+from planner.core.feasibility.admitted import differences, known_of
+from planner.core.feasibility.limits import NO_LIMIT, LimitCode
 from planner.core.feasibility.room import Room
-from planner.core.knowledge.closing import ORPHAN_THERE, orphans_to_settle
+from planner.core.knowledge.closing import orphans_to_settle
 from planner.core.knowledge.state import PlannerState
 from planner.core.knowledge.subject import Moment, Subject, subject_of
 from planner.core.knowledge.turns import ROLLOUT
@@ -36,21 +39,19 @@ Steps = Generator[None, None, ExplainReply]
 ENOUGH, MAXIMUM, ROOM, BINDS, HELD, REFUSES = "Enough", "Maximum", "Room", "Binds", "Held", "Refused"
 PHASE, AGE, LEAVING, FROZEN, POLICY, ORPHAN = "Phase", "Age", "Leaving", "Frozen", "Policy", "Orphan"
 MISSING = "DependencyMissing"
-BOUND_BY_WORDS = (
-    ("held for ", HELD),
-    ("the cluster is ", PHASE),
-    ("the same API server as ", PHASE),
-    (REFUSED, REFUSES),
-    (ORPHAN_THERE, ORPHAN),
-    ("capacity is ", AGE),
-    ("no capacity heard", AGE),
-    ("a change of its capacity", AGE),
-)
-"""What state.room says of a cluster that takes nothing at all now; records have the words alone."""
+BOUND_BY_LIMIT = {
+    LimitCode.HELD: HELD,
+    LimitCode.PHASE: PHASE,
+    LimitCode.TWIN: PHASE,
+    LimitCode.REFUSED: REFUSES,
+    LimitCode.ORPHAN: ORPHAN,
+    LimitCode.AGE: AGE,
+}
+"""Of a cluster that takes nothing at all now."""
 RESERVERS_SHOWN = 3
 CLUSTERS_IN_VERDICT = 4
 NO_HELD = Held(0, 0, 0)
-NO_ROOM = Room(0, 0, "", when_empty=False)
+NO_ROOM = Room(0, 0, NO_LIMIT, when_empty=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +90,13 @@ class Case:
         return sum(self.division.replicas.values())
 
 
+class _Explained(NamedTuple):
+    """together: what takes of the room that the nodes of a cluster have, where its first reason is that; for people."""
+
+    entry: ExplainedCluster
+    together: str
+
+
 def explain(state: PlannerState, request: ExplainRequest, moment: Moment, record: DecisionRecorded | None) -> Steps:
     """record: of the decision that the request names. RequestError for what cannot be explained."""
     case = _now(state, request, moment) if record is None else _past(state, record)
@@ -96,10 +104,11 @@ def explain(state: PlannerState, request: ExplainRequest, moment: Moment, record
     notes.extend(_rollout_notes(state, request, case))
     if record is not None:
         notes.append("rooms are those of the decision; nodes are not kept, so their reasons are not shown")
-    clusters = []
-    for entry in _clusters(state, case):
-        clusters.append(entry)
+    found = []
+    for one in _clusters(state, case):
+        found.append(one)
         yield
+    clusters = [one.entry for one in found]
     node = _node(state, case, request) if request.node else None
     subject, changes = case.subject, []
     unmodelled = subject.template.unmodelled if subject is not None else ()
@@ -129,7 +138,7 @@ def explain(state: PlannerState, request: ExplainRequest, moment: Moment, record
         replicas=case.replicas,
         placed=case.placed,
         unplaced=case.division.unplaced,
-        verdict=_verdict(case, clusters),
+        verdict=_verdict(case, found),
         clusters=tuple(clusters),
         changes=tuple(changes),
         node=node,
@@ -211,7 +220,7 @@ def _declared(state: PlannerState, request: ExplainRequest) -> Subject:
 # ── Clusters ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _clusters(state: PlannerState, case: Case) -> Iterator[ExplainedCluster]:
+def _clusters(state: PlannerState, case: Case) -> Iterator[_Explained]:
     """Each cluster of each tier in the order of use, then those that no tier has."""
     tiers = clusters_by_tier(case.situation)
     for tier, names in tiers:
@@ -223,7 +232,7 @@ def _clusters(state: PlannerState, case: Case) -> Iterator[ExplainedCluster]:
             yield _entry(state, case, cluster.cluster, None)
 
 
-def _entry(state: PlannerState, case: Case, name: str, tier: Tier | None) -> ExplainedCluster:
+def _entry(state: PlannerState, case: Case, name: str, tier: Tier | None) -> _Explained:
     situation, division = case.situation, case.division
     node_groups = tier is not None and tier.node_groups
     held = situation.held.get(name, NO_HELD)
@@ -237,7 +246,8 @@ def _entry(state: PlannerState, case: Case, name: str, tier: Tier | None) -> Exp
     reserved = reserved_by_workload(state, name, node_groups) if case.record is None else {}
     of_all = sum(reserved.values())
     most = sorted((("/".join(key), count) for key, count in reserved.items()), key=lambda item: (-item[1], item[0]))
-    return ExplainedCluster(
+    reasons, together = _reasons(state, case, view, room, of_all) if of_nodes and view is not None else ((), "")
+    entry = ExplainedCluster(
         cluster=name,
         tier=tier.name if tier is not None else "",
         node_groups=node_groups,
@@ -248,21 +258,24 @@ def _entry(state: PlannerState, case: Case, name: str, tier: Tier | None) -> Exp
         bound=bound,
         why=why,
         nodes=int(view.nodes.live.sum()) if of_nodes and view is not None else 0,
-        reasons=_reasons(state.shape_in(name, case.shape), view, room, of_all) if of_nodes and view is not None else (),
+        reasons=reasons,
         reserved_replicas=of_all,
         reserved=tuple(most[:RESERVERS_SHOWN]),
         age_ms=situation.age_ms.get(name, -1),
     )
+    return _Explained(entry, together)
 
 
-def _reasons(shape: Shape, view: ClusterView, room: Room, reserved: int) -> tuple[NodeReason, ...]:
+def _reasons(
+    state: PlannerState, case: Case, view: ClusterView, room: Room, reserved: int
+) -> tuple[tuple[NodeReason, ...], str]:
     """Node by node, and what takes of the room that the nodes have together: quotas, promises, the cluster's state."""
+    shape, together = state.shape_in(view.name, case.shape), ""
     found = fit(shape, view.nodes)
-    if room.certain >= found.total:
-        return node_reasons(shape, view.nodes)
-    if not room.limited_by.startswith(found.limited_by()):
-        return node_reasons(shape, view.nodes, room.limited_by)
-    return node_reasons(shape, view.nodes, _not_bound(reserved) if reserved else "")
+    if room.certain < found.total:
+        not_bound = _not_bound(reserved) if reserved else ""
+        together = not_bound if room.limited_by.nodes == found.limit() else limit_text(room.limited_by)
+    return node_reasons(shape, view.nodes, together), together
 
 
 def _not_bound(reserved: int) -> str:
@@ -283,24 +296,26 @@ def _bound(case: Case, name: str, tier: Tier | None, room: Room, more: int) -> t
     if division.unplaced <= division.uncertain and not division.unplaced:
         left = max(0, room.certain - max(0, more))
         fit = f"room for {left} more, after that the limit is" if left else "no more fit:"
-        return ENOUGH, f"all have a place; {fit} {room.limited_by}" if room.limited_by else "all have a place"
+        text = limit_text(room.limited_by)
+        return ENOUGH, f"all have a place; {fit} {text}" if text else "all have a place"
     most = most_of({limit.cluster: limit for limit in situation.policy.limits}, name)
     if division.replicas.get(name, 0) >= most:
         return MAXIMUM, f"the policy's maximum there is {most}"
-    for words, bound in BOUND_BY_WORDS:
-        if room.limited_by.startswith(words):
-            return bound, room.limited_by
+    bound = BOUND_BY_LIMIT.get(room.limited_by.code)
+    if bound is not None:
+        return bound, limit_text(room.limited_by)
     if room.possible > room.certain and division.uncertain:
         more_possible = room.possible - room.certain
         return BINDS, f"{more_possible} more possibly fit: that is known once what was promised before has bound"
-    return ROOM, room.limited_by if room.certain <= max(0, more) else division.whole or room.limited_by
+    text = limit_text(room.limited_by)
+    return ROOM, text if room.certain <= max(0, more) else division.whole or text
 
 
 # ── In words ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _verdict(case: Case, clusters: Sequence[ExplainedCluster]) -> str:
-    division = case.division
+def _verdict(case: Case, found: Sequence[_Explained]) -> str:
+    division, clusters = case.division, [one.entry for one in found]
     replicas = case.placed + division.unplaced  # With copies in every cluster more than were asked for.
     where = ", ".join(
         f"{entry.cluster}{' on new nodes' if entry.node_groups else ''} {entry.after}"
@@ -319,21 +334,20 @@ def _verdict(case: Case, clusters: Sequence[ExplainedCluster]) -> str:
     elif division.lent:
         owners = ", ".join(sorted(division.lent))
         waits += f", {sum(division.lent.values())} of them until {owners} has lent nodes back"
-    limits = [f"{entry.cluster}: {_short(entry)}" for entry in clusters if entry.bound not in (ENOUGH, POLICY)]
+    limits = [f"{one.entry.cluster}: {_short(*one)}" for one in found if one.entry.bound not in (ENOUGH, POLICY)]
     more = f"; and {len(limits) - CLUSTERS_IN_VERDICT} clusters more" if len(limits) > CLUSTERS_IN_VERDICT else ""
     placed = f"; placed: {where}" if where else ""
     return f"{waits} ({'; '.join(limits[:CLUSTERS_IN_VERDICT])}{more}){placed}"
 
 
-def _short(entry: ExplainedCluster) -> str:
-    """What binds most nodes, unless it is something that binds them together."""
+def _short(entry: ExplainedCluster, together: str) -> str:
+    """What binds most nodes, unless it is something that binds them together, which is no filter."""
     if entry.bound != ROOM or not entry.reasons or entry.node_groups:
         return entry.why
     first = entry.reasons[0]
-    if not first.reason.startswith(TAKES_MORE):
+    if first.filter:
         return f"{first.reason} on {first.nodes} of {entry.nodes} nodes"
-    more = first.reason.removeprefix(TAKES_MORE)
-    return entry.why if more in entry.why else f"{entry.why}; {more}"
+    return entry.why if together in entry.why else f"{entry.why}; {together}"
 
 
 def _node(state: PlannerState, case: Case, request: ExplainRequest) -> ExplainedNode:

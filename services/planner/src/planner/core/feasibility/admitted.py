@@ -53,11 +53,11 @@ class AdmittedShapes:
         """Clusters that do not let pods of the shape's template in."""
         return self._refusing.get(shape.template, ())
 
-    def refusal(self, cluster: str, shape: Shape) -> str:
-        """Why no pod of the shape's template is let in there; empty when some may be."""
+    def refusal(self, cluster: str, shape: Shape) -> str | None:
+        """What the cluster said, where it lets no pod of the shape's template in; None when some may be."""
         if cluster not in self.refusing(shape):
-            return ""
-        return f"{REFUSED}: {self._said[shape.template][cluster].message}"
+            return None
+        return self._said[shape.template][cluster].message
 
     def lacking(self, digest: str) -> Iterable[str]:
         """Clusters that lack something that a template names."""

@@ -1,15 +1,14 @@
 """The rooms of all clusters at one moment: what is certain in each as numbers, the rest put together when looked at."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import lru_cache
 from typing import NamedTuple, Protocol
 
 from planner.core.feasibility.kept_fits import Counts
-from planner.core.feasibility.room import NOT_ALL_BOUND, PROMISED, Room
-from spillway.feasibility.fit import in_words
+from planner.core.feasibility.limits import Limit, by_nodes, by_promised
+from planner.core.feasibility.room import Room
+from spillway.feasibility.fit import NodeLimit
 from spillway.feasibility.node_match import Bools
 from spillway.model import Int64s
-from spillway.texts import counted
 
 Place = tuple[str, bool]
 """A cluster; on the nodes that exist, or with True on those that its node groups could still make."""
@@ -91,7 +90,7 @@ class Found(NamedTuple):
 
     counts: by slot; slots: by index of a cluster.
     alone: what node groups make beside nothing that is reserved, from index first on, with the index of their cluster.
-    texts: of this shape by cluster, with the changes that each is of.
+    limits: of this shape by cluster, what its nodes say beside nothing, with the changes that each is of.
     """
 
     certain: list[int]
@@ -104,7 +103,7 @@ class Found(NamedTuple):
     changes: list[int]
     first: int
     alone: list[tuple[int, Room]]
-    texts: dict[int, tuple[int, str]]
+    limits: dict[int, tuple[int, Limit]]
     told: Callable[[Counts], tuple[tuple[str, int], ...]]
 
     def room(self, index: int) -> Room:
@@ -120,16 +119,18 @@ class Found(NamedTuple):
             return self.alone[index - self.first][1].when_empty
         return bool(self.when_empty[index])
 
-    def _limit(self, index: int, of: int) -> str:
+    def _limit(self, index: int, of: int) -> Limit:
         bound_by = int(self.bound_by[index])
         if bound_by >= 0:
-            return promised_text(bound_by)
-        known = self.texts.get(of)
+            return by_promised(bound_by)
+        known = self.limits.get(of)
         if known is None or known[0] != self.changes[of]:
-            known = self.changes[of], in_words(self.told(self.counts[self.slots[of]]))
-            self.texts[of] = known
-        unbound = "" if self.certain[index] == self.possible[index] else not_all_bound_text(int(self.unbound[of]))
-        return known[1] + unbound
+            known = self.changes[of], by_nodes(NodeLimit(self.told(self.counts[self.slots[of]])))
+            self.limits[of] = known
+        alone = known[1]
+        if self.certain[index] == self.possible[index]:
+            return alone
+        return Limit(alone.code, int(self.unbound[of]), (), alone.nodes)
 
 
 class _Listed(list[Room]):
@@ -145,15 +146,3 @@ class _Listed(list[Room]):
 def rooms_of(rooms: Mapping[Place, Room]) -> FleetRooms:
     """Of rooms that were worked out one by one."""
     return FleetRooms(Places(list(rooms)), [room.certain for room in rooms.values()], _Listed(rooms.values()))
-
-
-@lru_cache(maxsize=4096)
-def not_all_bound_text(count: int) -> str:
-    """What is said where replicas wait to be bound."""
-    return NOT_ALL_BOUND.format(counted(count))
-
-
-@lru_cache(maxsize=4096)
-def promised_text(count: int) -> str:
-    """What is said where those that were promised bind more than the nodes do."""
-    return PROMISED.format(counted(count, "promised replica"))

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from planner.core.feasibility import kept_shapes
 from planner.core.feasibility.kept_shapes import ABSENT, KINDS_WITH_BITS, OPEN, KeptShapes, bit_of_kind
-from spillway.feasibility.fit import Fit, fits_when_empty, in_words
+from spillway.feasibility.fit import Fit, NodeLimit, fits_when_empty
 from spillway.feasibility.node_match import (
     Bools,
     Verdict,
@@ -163,7 +163,7 @@ class KeptFits:
         most = len(self.kept)
         self.at_largest: Int64s = np.zeros(most, np.int64)
         self.bits: Bytes = np.zeros((most, 8 * max(1, -(-rows // 64))), np.uint8)
-        self._texts: dict[int, str] = {}
+        self._limits: dict[int, NodeLimit] = {}
         self._when_empty: dict[int, bool] = {}
         self._demands: dict[int, _Demand] = {}
 
@@ -205,12 +205,12 @@ class KeptFits:
             known = self._when_empty[number] = fits_when_empty(self._shapes.shapes[number], self._nodes)
         return known
 
-    def limited_by(self, number: int) -> str:
+    def limit(self, number: int) -> NodeLimit:
         """As Fit says it."""
-        text = self._texts.get(number)
-        if text is None:
-            text = self._texts[number] = in_words(self.reasons(number))
-        return text
+        known = self._limits.get(number)
+        if known is None:
+            known = self._limits[number] = NodeLimit(self.reasons(number))
+        return known
 
     def fit(self, number: int) -> Fit:
         """For others that look at what is reserved: whether a node takes one, in place of how many, and no reasons."""
@@ -377,7 +377,7 @@ class KeptFits:
             self._table.widen(len(self._shapes.reasons))
             np.add.at(self.counts, (numbers[np.nonzero(counted)[0]], reasons[counted]), sign)
         for number in numbers[other.any(axis=1)].tolist():
-            self._texts.pop(number, None)
+            self._limits.pop(number, None)
 
     # ── Counting in full ────────────────────────────────────────────────────────────────────────────────────────
 
@@ -410,7 +410,7 @@ class KeptFits:
         self._table.sample[number, self._slot] = self._words_of(number)
         self.counts[number] = 0
         self._count_reasons(number, demand, smaller)
-        self._texts.pop(number, None)
+        self._limits.pop(number, None)
         self._when_empty.pop(number, None)
         self.kept[number] = True
 

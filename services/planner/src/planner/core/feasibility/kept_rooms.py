@@ -11,14 +11,15 @@ from typing import NamedTuple
 
 import numpy as np
 
-from planner.core.feasibility.fleet_rooms import FleetRooms, Found, Places, not_all_bound_text, promised_text
+from planner.core.feasibility.fleet_rooms import FleetRooms, Found, Places
 from planner.core.feasibility.kept_fits import FitTable, KeptFits
 from planner.core.feasibility.kept_groups import KeptGroups
 from planner.core.feasibility.kept_promises import KeptPromises
 from planner.core.feasibility.kept_shapes import KeptShapes
+from planner.core.feasibility.limits import Limit, by_nodes, by_promised
 from planner.core.feasibility.room import Room
 from spillway.feasibility.cluster_view import ClusterView
-from spillway.feasibility.fit import Fit
+from spillway.feasibility.fit import Fit, NodeLimit
 from spillway.feasibility.node_match import Bools
 from spillway.model import Int64s, Shape
 
@@ -112,7 +113,7 @@ class KeptRooms:
         self._repelling = False
         self._odd = 0
         self._waiting: dict[int, dict[str, int]] = {}
-        self._texts: dict[int, dict[int, tuple[int, str]]] = {}
+        self._limits: dict[int, dict[int, tuple[int, Limit]]] = {}
         self._changes = 0
         self._alone: dict[int, _Alone] = {}
 
@@ -163,7 +164,7 @@ class KeptRooms:
                 slot.fits.keep(number, view.nodes)
                 self._find_in(slot, number)
             certain, possible, bound_by = slot.found[number]
-            limit = self._limit(slot.fits.limited_by(number), slot.index, certain != possible, bound_by)
+            limit = self._limit(slot.fits.limit(number), slot.index, certain != possible, bound_by)
             known = slot.rooms[number] = Room(certain, possible, limit, slot.fits.when_empty(number))
         return known
 
@@ -175,10 +176,10 @@ class KeptRooms:
         """Whether no node of a cluster takes one, whatever is reserved there."""
         return not self._fits_of(view, number).total[number]
 
-    def beside_nothing(self, view: ClusterView, number: int) -> tuple[int, str]:
+    def beside_nothing(self, view: ClusterView, number: int) -> tuple[int, NodeLimit]:
         """As Promises."""
         fits = self._fits_of(view, number)
-        return int(fits.total[number]), fits.limited_by(number)
+        return int(fits.total[number]), fits.limit(number)
 
     def _fits_of(self, view: ClusterView, number: int) -> KeptFits:
         slot = self._slot(view.name)
@@ -206,7 +207,7 @@ class KeptRooms:
             changes=self._changes_of,
             first=size,
             alone=alone.groups,
-            texts=self._texts.setdefault(number, {}),
+            limits=self._limits.setdefault(number, {}),
             told=self._shapes.told,
         )
         made = np.minimum(alone.made, np.maximum(certain[size:] - certain.take(alone.of), 0))
@@ -219,10 +220,10 @@ class KeptRooms:
         slots = zip(self._in_order, views.items(), strict=True)
         return [name for slot, (name, view) in slots if not slot.is_plain(view, shape)]
 
-    def _limit(self, text: str, slot: int, not_all_bound: bool, bound_by: int) -> str:
+    def _limit(self, nodes: NodeLimit, slot: int, not_all_bound: bool, bound_by: int) -> Limit:
         if bound_by >= 0:
-            return promised_text(bound_by)
-        return text + not_all_bound_text(int(self._promises.unbound[slot])) if not_all_bound else text
+            return by_promised(bound_by)
+        return by_nodes(nodes, int(self._promises.unbound[slot]) if not_all_bound else 0)
 
     # ── Following nodes and reservations ────────────────────────────────────────────────────────────────────────
 
@@ -234,7 +235,7 @@ class KeptRooms:
         if seen != self._seen:
             if not self._seen or seen[0] != self._seen[0]:
                 self._in_order = [self._slot(name) for name in views]
-                self._texts.clear()
+                self._limits.clear()
                 self._alone.clear()
             for slot, view in zip(self._in_order, views.values(), strict=True):
                 self._follow(slot, view)

@@ -13,7 +13,7 @@ from planner.core.feasibility.reservation import NOTHING_RESERVED, Reservation
 from planner.core.feasibility.room import Reserved, Room, nested, room_in_groups, room_on_nodes, with_groups
 from spillway.feasibility.after_return import after_return
 from spillway.feasibility.cluster_view import ClusterView, WorkloadKey
-from spillway.feasibility.fit import Fit, fit
+from spillway.feasibility.fit import Fit, NodeLimit, fit
 from spillway.feasibility.nodes import ClusterNodes
 from spillway.model import LabelSet, PodTraits, Shape
 
@@ -201,12 +201,12 @@ class Promises:
         kept, number = self._keep(seen) if self._shapes.has_place(seen) else (None, None)
         return kept is not None and number is not None and kept.takes_none(view, number)
 
-    def beside_nothing(self, view: ClusterView, shape: Shape) -> tuple[int, str]:
+    def beside_nothing(self, view: ClusterView, shape: Shape) -> tuple[int, NodeLimit]:
         """How many more the nodes that exist take if nothing is reserved there, and what binds that."""
         kept, number = self._keep(shape)
         if kept is None or number is None or view.nodes.pods.repels(shape.namespace):
             found = view.fit(shape)
-            return found.total, found.limited_by()
+            return found.total, found.limit()
         return kept.beside_nothing(view, number)
 
     def labels_matter(self, view: ClusterView, shape: Shape) -> bool:

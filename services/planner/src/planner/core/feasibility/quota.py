@@ -8,7 +8,7 @@ may name it, or the server refuses the pods.
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from planner.core.feasibility.quantities import quantity
+from planner.core.feasibility.limits import NO_LIMIT, Limit, LimitCode
 from spillway.kubernetes.pod_shape import matches_labels
 from spillway.model import Quota, Requirement, Shape
 
@@ -22,7 +22,7 @@ class Allowed:
 
     certain: int = UNLIMITED
     possible: int = UNLIMITED
-    limited_by: str = ""
+    limited_by: Limit = NO_LIMIT
 
 
 def allowed(shape: Shape, quotas: Sequence[Quota], reserved: Iterable[tuple[Shape, int]]) -> Allowed:
@@ -44,8 +44,8 @@ def allowed(shape: Shape, quotas: Sequence[Quota], reserved: Iterable[tuple[Shap
             left = hard - used.get(name, 0)
             certain = max(0, left - sum(count * usage(other, name) for other, count in others)) // each
             if certain < found.certain:
-                text = f"quota {quota.name} in {shape.namespace}: {name} {quantity(_resource(name), max(0, left))} left"
-                found = Allowed(certain, min(found.possible, max(0, left) // each), text)
+                limit = Limit(LimitCode.QUOTA, max(0, left), (quota.name, shape.namespace, name))
+                found = Allowed(certain, min(found.possible, max(0, left) // each), limit)
             found = Allowed(found.certain, min(found.possible, max(0, left) // each), found.limited_by)
     return found
 
@@ -93,5 +93,5 @@ def _amount(amounts: Sequence[tuple[str, int]], name: str) -> int:
     return next((amount for known, amount in amounts if known == name), 0)
 
 
-def _resource(name: str) -> str:
+def resource_of(name: str) -> str:
     return name.removeprefix("limits.").removeprefix("requests.")

@@ -12,30 +12,25 @@ import numpy as np
 import numpy.typing as npt
 
 from planner.core.feasibility.interplay import ALL, NODE, ByLabel, Effect, effects_of, effects_with
+from planner.core.feasibility.limits import NO_LIMIT, Limit, LimitCode, by_nodes, by_promised
 from spillway.feasibility.fit import Fit, depends_on_domain, fit_of_group, most_of_group
 from spillway.feasibility.node_match import Bools
 from spillway.model import Int64s, NodeGroup, Shape
-from spillway.texts import counted
-
-NOT_ALL_BOUND = "; {} not bound yet"
-PROMISED = "{} of another workload not bound yet"
-NO_GROUP = "no node group has a node that takes it"
-BY_DOMAIN = "nothing is promised on new nodes of node groups {}: what fits depends on their domains"
 
 
 class Room(NamedTuple):
     """certain: replicas that run whatever the member's scheduler chooses. possible: at the most, certain ≤ possible.
 
-    limited_by: what bound certain, for people. when_empty: whether the shape would run here if nothing else did.
+    limited_by: what bound certain. when_empty: whether the shape would run here if nothing else did.
     """
 
     certain: int
     possible: int
-    limited_by: str
+    limited_by: Limit
     when_empty: bool
 
 
-NO_ROOM = Room(0, 0, "no node takes one", when_empty=False)
+NO_ROOM = Room(0, 0, NO_LIMIT, when_empty=False)
 """Where nobody asks for more than how many."""
 
 
@@ -109,7 +104,7 @@ def room_on_nodes(shape: Shape, fit: Fit, reserved: Fits | Reserved) -> Room:
     """Room on the nodes that exist. Entries of shape itself are among those that are reserved."""
     there = reserved if isinstance(reserved, Reserved) else Reserved(reserved)
     if not there.shapes:
-        return Room(fit.total, fit.possible, fit.limited_by(), fit.when_empty)
+        return Room(fit.total, fit.possible, by_nodes(fit.limit()), fit.when_empty)
     own, counts, size = _vector(shape, there.names), there.counts, len(there.shapes)
     meets = there.meeting(_words(fit))
     same = np.zeros(size, np.bool_)
@@ -125,13 +120,12 @@ def room_on_nodes(shape: Shape, fit: Fit, reserved: Fits | Reserved) -> Room:
     of_own = int(counts[same].sum())
     possible = max(0, fit.possible - of_own)
     certain = min(possible, max(0, fit.certain_without(int((counts * costs)[~same].sum())) - of_own))
-    unbound = NOT_ALL_BOUND.format(counted(int(counts.sum())))
-    limit = fit.limited_by() + ("" if certain == possible else unbound)
+    limit = by_nodes(fit.limit(), 0 if certain == possible else int(counts.sum()))
     bounds = np.flatnonzero((there.slack >= 0) & (costs_others > 0) & ~same).tolist()
     allowed = ((int(there.slack[index] // costs_others[index]), -int(counts[index])) for index in bounds)
     least, count = min(allowed, default=(certain, 0))
     if least < certain:
-        certain, limit = least, PROMISED.format(counted(-count, "promised replica"))
+        certain, limit = least, by_promised(-count)
     return Room(certain, possible, limit, fit.when_empty)
 
 
@@ -219,11 +213,13 @@ def room_in_groups(
     used = sum(count * max(1, loss(dict(other.requests), requests, largest)) for other, count in reserved)
     certain = max(0, total - used)
     if not groups:
-        return Room(0, 0, "no node groups", False)
+        return Room(0, 0, Limit(LimitCode.NO_NODE_GROUPS), False)
     fitting = [group.name for group, per_node, _ in takes if per_node]
     if depends_on_domain(shape):
         large = [group.name for group, _, _ in takes if most_of_group(shape, group)]
-        limit = BY_DOMAIN.format(", ".join(large)) if large else NO_GROUP
-        return Room(certain, certain, limit, bool(large))
-    limit = f"node groups {', '.join(fitting)} at their most" if fitting else NO_GROUP
-    return Room(certain, certain, limit, bool(fitting))
+        return Room(certain, certain, _by_groups(LimitCode.NODE_GROUPS_BY_DOMAIN, large), bool(large))
+    return Room(certain, certain, _by_groups(LimitCode.NODE_GROUPS_FULL, fitting), bool(fitting))
+
+
+def _by_groups(code: LimitCode, names: Sequence[str]) -> Limit:
+    return Limit(code, names=tuple(names)) if names else Limit(LimitCode.NODE_GROUPS_TAKE_NONE)

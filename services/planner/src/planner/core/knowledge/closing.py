@@ -4,22 +4,20 @@ from collections.abc import Collection, Mapping
 from typing import Protocol
 
 from planner.core.feasibility.admitted import AdmittedShapes
+from planner.core.feasibility.limits import Limit, LimitCode
 from planner.core.knowledge.holds import Holds
 from planner.core.knowledge.rules import Rules
 from planner.core.knowledge.workload import Workload, is_orphan
 from spillway.events import PHASE_ACTIVE, WorkloadObserved
 from spillway.feasibility.cluster_view import ClusterView, WorkloadKey
 from spillway.model import Shape
-from spillway.texts import cut
 
 ORPHAN_THERE = "an orphan of this name is there and is left as it is"
-"""Until it is gone, or taken over, nothing is written over it (docs/adr/0019). Records have it as a beginning, too."""
+"""Until it is gone, or taken over, nothing is written over it (docs/adr/0019)."""
 DEPLOYMENT = "Deployment"
 """The one kind that can be adopted."""
 CLUSTERS_NAMED_MAX = 20
 """Of a command for people; whoever has more copies it and adds the rest."""
-WORDS_MAX = 300
-"""Characters of what a cluster itself said: every decision's record has them, of all clusters."""
 
 
 class Known(Protocol):
@@ -58,9 +56,7 @@ def orphans_to_settle(state: Known, key: WorkloadKey, kind: str, placed: Collect
         by_kind.setdefault(state.statuses_of(key)[cluster].kind or DEPLOYMENT, []).append(cluster)
     texts = []
     for one, clusters in sorted(by_kind.items()):
-        text = (
-            f"{', '.join(clusters[:CLUSTERS_NAMED_MAX])}: {ORPHAN_THERE}: `{_delete_command(key, one)}` there ends it"
-        )
+        text = f"{', '.join(clusters[:CLUSTERS_NAMED_MAX])}: {ORPHAN_THERE}: `{delete_command(key, one)}` there ends it"
         if one == kind == DEPLOYMENT:
             text += f"; {keep_commands(key, clusters, placed)} it as it runs"
         texts.append(text)
@@ -82,28 +78,27 @@ def keep_commands(key: WorkloadKey, clusters: Collection[str], placed: Collectio
     )
 
 
-def _delete_command(key: WorkloadKey, kind: str) -> str:
+def delete_command(key: WorkloadKey, kind: str) -> str:
     return f"kubectl delete {(kind or DEPLOYMENT).lower()} {key[1]} -n {key[0]}"
 
 
-def why_closed(state: Known, view: ClusterView, shape: Shape, now: float, key: WorkloadKey | None) -> str:
-    """For people; empty when the room says it all. shape: as the cluster admits it. key: for which workload."""
+def why_closed(state: Known, view: ClusterView, shape: Shape, now: float, key: WorkloadKey | None) -> Limit | None:
+    """None when the room says it all. shape: as the cluster admits it. key: for which workload."""
     cluster = view.name
     stale = view.not_fresh(now, state.rules.capacity_age_max)
     if stale:
-        return stale
+        return Limit(LimitCode.AGE, said=stale)
     if view.phase != PHASE_ACTIVE:
-        return f"the cluster is {view.phase.lower()}"
+        return Limit(LimitCode.PHASE, names=(view.phase.lower(),))
     if view.twin:
-        return view.twin
+        return Limit(LimitCode.TWIN, said=view.twin)
     refusal = state.admitted.refusal(cluster, shape)
-    if refusal:
-        return cut(refusal, WORDS_MAX)
+    if refusal is not None:
+        return Limit(LimitCode.REFUSED, names=(refusal,))
     if key is not None and cluster in orphaned_in(state, key):
-        return f"{ORPHAN_THERE}: `{_delete_command(key, state.statuses_of(key)[cluster].kind)}` there ends it"
+        return Limit(LimitCode.ORPHAN, names=(*key, state.statuses_of(key)[cluster].kind))
     for holder, whose in ((shape, "this shape"), (key, "this workload")) if state.holds else ():
         hold = state.holds.get((cluster, holder)) if holder is not None else None
         if hold is not None and hold.until > now:
-            why = f": {cut(hold.why, WORDS_MAX)}" if hold.why else ""
-            return f"held for {hold.until - now:.0f} s more: replicas of {whose} were taken back{why}"
-    return ""
+            return Limit(LimitCode.HELD, round(hold.until - now), (whose, hold.why))
+    return None

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from planner.core.feasibility.admitted import AdmittedShapes, elsewhere
 from planner.core.feasibility.fleet_rooms import FleetRooms
+from planner.core.feasibility.limits import Limit, LimitCode
 from planner.core.feasibility.promises import Promises
 from planner.core.feasibility.reservation import NOTHING_RESERVED, Reservation
 from planner.core.feasibility.room import NO_ROOM, Room
@@ -48,6 +49,7 @@ from spillway.events import (
 )
 from spillway.events_scaling import ScaleDecided, ScalePolicyDeclared
 from spillway.feasibility.cluster_view import ClusterView, WorkloadKey
+from spillway.feasibility.fit import NodeLimit
 from spillway.feasibility.volumes import NO_CLAIMS, NamespaceClaims, limited
 from spillway.model import NodeColumns, Part, Shape
 
@@ -254,16 +256,17 @@ class PlannerState:
         view, shape = self.clusters[cluster], self.shape_in(cluster, shape)
         room = self._promises.room(view, shape, node_groups)
         closed = why_closed(self, view, shape, now, key)
-        return Room(0, 0, closed, room.when_empty or view.epoch < 0) if closed else room
+        return Room(0, 0, closed, room.when_empty or view.epoch < 0) if closed is not None else room
 
-    def room_beside_nothing(self, cluster: str, shape: Shape) -> tuple[int, str]:
+    def room_beside_nothing(self, cluster: str, shape: Shape) -> tuple[int, NodeLimit]:
         """How many more the nodes that exist would take were nothing promised there, and what binds that."""
         return self._promises.beside_nothing(self.clusters[cluster], self.shape_in(cluster, shape))
 
     def room_lent(self, cluster: str, shape: Shape, now: float, key: WorkloadKey) -> int:
         """How many more a cluster would take once all that it has lent is back."""
         view, shape = self.clusters[cluster], self.shape_in(cluster, shape)
-        return 0 if why_closed(self, view, shape, now, key) else self._promises.room_lent(view, shape)
+        closed = why_closed(self, view, shape, now, key)
+        return 0 if closed is not None else self._promises.room_lent(view, shape)
 
     def all_rooms(self, shape: Shape, now: float, key: WorkloadKey | None = None) -> FleetRooms:
         """By cluster, what room says of the nodes that exist there; with True, of those of its node groups."""
@@ -284,9 +287,9 @@ class PlannerState:
     def room_without(self, cluster: str, shape: Shape, now: float, key: WorkloadKey) -> Room:
         """Room on nodes that exist as if nothing were reserved for this workload there."""
         view = self.clusters.get(cluster)
-        stale = view.not_fresh(now, self.rules.capacity_age_max) if view is not None else "it has left"
-        if view is None or stale:
-            return Room(0, 0, stale, when_empty=False)
+        if view is None or (stale := view.not_fresh(now, self.rules.capacity_age_max)):
+            limit = Limit(LimitCode.GONE) if view is None else Limit(LimitCode.AGE, said=stale)
+            return Room(0, 0, limit, when_empty=False)
         return self._promises.room_without(view, self.shape_in(cluster, shape), False, key)
 
     def rooms(self, cluster: str, shape: Shape, now: float) -> Rooms:

@@ -109,7 +109,7 @@ def _room_that_waits(state: PlannerState, subject: Subject, cluster: str, held: 
     """For how many more there would be room in a cluster that lacks something: what was decided for it before is still
     reserved until the cluster has heard of the change, and is room for those who wait."""
     closed = why_closed(state, state.clusters[cluster], state.shape_in(cluster, subject.shape), now, subject.key)
-    if closed:
+    if closed is not None:
         return Room(0, 0, closed, when_empty=True)
     room = state.room_without(cluster, subject.shape, now, subject.key)
     return room._replace(certain=max(0, room.certain - (held.unbound if held is not None else 0)))

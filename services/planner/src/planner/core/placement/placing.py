@@ -5,7 +5,8 @@ from dataclasses import dataclass, field, replace
 
 from planner.core.division.placement import first_of
 from planner.core.division.situation import Division, Held
-from planner.core.division.words import without_figures
+from planner.core.division.words import Entry, without_figures
+from planner.core.feasibility.limits import Limit, LimitCode
 from planner.core.knowledge.ages import age_ms
 from planner.core.knowledge.allowance import (
     CAUSE_DRAIN,
@@ -54,7 +55,7 @@ from spillway.events import (
     PlacementDecided,
 )
 from spillway.feasibility.cluster_view import WorkloadKey
-from spillway.model import ClusterInput, Part
+from spillway.model import Part
 
 BY_NAME = ("Apply", "Scale")
 """A person's requests for this workload: they move what its policy rules out. A scale policy says how many alone."""
@@ -221,7 +222,7 @@ def migrate(state: PlannerState, workload: Workload, counts: Mapping[str, int], 
     subject = subject_of(workload)
     room = growth_room(state, to, workload.shapes_in(to), False, moment.now, workload.key).certain - (wanted - stay)
     division = divide(state, subject, held, moment, How(workload.settled, most={to: held[to].replicas + room}))
-    inputs = tuple(replace(entry, before=kept.get(entry.cluster, 0)) for entry in division.inputs)
+    inputs = tuple(entry._replace(before=kept.get(entry.cluster, 0)) for entry in division.inputs)
     why = Why(CAUSE_MIGRATE, sent={to: wanted})
     return _decide(state, subject, held, replace(division, inputs=inputs), moment, why)
 
@@ -245,7 +246,7 @@ def send_home(
     stray = any(division.replicas.get(name, 0) != there for name, there in before.items() if name not in rooms)
     if stray or division.unplaced or any(division.new.get(name, 0) > held[name].new for name in held):
         return None
-    inputs = tuple(replace(entry, before=kept.get(entry.cluster, 0)) for entry in division.inputs)
+    inputs = tuple(entry._replace(before=kept.get(entry.cluster, 0)) for entry in division.inputs)
     return _decide(state, subject_of(workload), held, replace(division, inputs=inputs), moment, Why(CAUSE_HOME))
 
 
@@ -341,12 +342,12 @@ def let_leave(state: PlannerState, workload: Workload, counts: Mapping[str, int]
     return Placed(placement, division, (placement, *needed_events(state, workload.key, placement, moment)), said)
 
 
-def _input_of(state: PlannerState, part: Part, after: int, now: float) -> ClusterInput:
+def _input_of(state: PlannerState, part: Part, after: int, now: float) -> Entry:
     """For the record of what was not divided: what left a cluster for others were available."""
     view = state.clusters[part.cluster]
     tier = view.joined.tier if view.joined is not None else ""
-    why = "as many as are kept are available"
-    return ClusterInput(part.cluster, tier, 0, 0, 0, part.replicas, after, why, age_ms(view, now))
+    why = Limit(LimitCode.AVAILABLE)
+    return Entry(part.cluster, tier, 0, 0, 0, part.replicas, after, why, age_ms(view, now))
 
 
 def remove(state: PlannerState, subject: Subject, moment: Moment) -> Placed:

@@ -3,7 +3,8 @@
 from collections.abc import Iterable, Mapping
 
 from planner.core.division.placement import most_of
-from planner.core.division.situation import FROZEN, Division
+from planner.core.division.situation import Division
+from planner.core.feasibility.limits import LimitCode
 from planner.core.knowledge.allowance import CAUSE_DRAIN, CAUSE_FAILOVER, CAUSE_LOST, CAUSE_POLICY, CAUSE_RETURN
 from planner.core.knowledge.state import PlannerState
 from planner.core.knowledge.transfer import is_in_transfer
@@ -114,7 +115,7 @@ def barred_by(division: Division) -> dict[tuple[str, str], int]:
     situation, rooms = division.basis.situation, dict[str, int]()
     limits = {limit.cluster: limit for limit in situation.policy.limits}
     for entry in division.inputs:
-        if entry.limited_by == FROZEN:
+        if entry.limited_by.code is LimitCode.FROZEN:
             room = min(entry.certain, most_of(limits, entry.cluster) - entry.before)
             rooms[entry.cluster] = max(room, rooms.get(entry.cluster, 0))
     found = {}

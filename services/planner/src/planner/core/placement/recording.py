@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+from planner.core.division.placement import inputs_in_words
 from planner.core.division.situation import Division
 from planner.core.knowledge.allowance import CAUSE_AUTOSCALE
 from planner.core.knowledge.state import PlannerState
@@ -43,7 +44,7 @@ def record(
     scaled_by = state.scalings.decided_by((declared.namespace, declared.name)) if cause == CAUSE_AUTOSCALE else ""
 
     def made() -> DecisionRecorded:
-        inputs, basis = tuple(division.inputs), division.basis
+        inputs, basis = inputs_in_words(division.inputs), division.basis
         decided_on = dict.fromkeys(entry.cluster for entry in inputs if entry.cluster)
         offset_of = dict(zip(names, offsets, strict=True))
         return DecisionRecorded(

@@ -11,8 +11,9 @@ from typing import Any, get_type_hints
 
 import msgspec
 
-from planner.core.division.placement import Inputs, clusters_by_tier
+from planner.core.division.placement import clusters_by_tier, inputs_in_words
 from planner.core.division.situation import Basis, Division, Situation
+from planner.core.division.words import limit_text, recorded_limit
 from planner.core.feasibility.room import Room
 from planner.core.manifests.policy import REPLICAS_MAX, Clusters
 from planner.core.placement.choice import divider
@@ -26,7 +27,7 @@ SINCE_DEFAULTED = frozenset(("missing", "await_missing", "waits_in"))
 _PLAIN = frozenset((bool, dict, int, str))
 """Types whose values JSON has as they are."""
 RoomEntry = tuple[str, bool, int, int, str, bool]
-"""Cluster, on node groups; certain, possible, limited_by, when_empty of its Room."""
+"""Cluster, on node groups; certain, possible, limited_by in words, when_empty of its Room."""
 
 
 class NotReplayable(Exception):
@@ -59,7 +60,7 @@ def pack_division(basis: Basis) -> bytes:
     entries = dict.fromkeys(
         (name, tier.node_groups) for tier, names in clusters_by_tier(basis.situation) for name in names
     )
-    rooms = [(*place, *basis.situation.room(*place)) for place in entries]
+    rooms = [_room_entry(*place, basis.situation.room(*place)) for place in entries]
     division = msgspec.Raw(_division_json(basis.division))
     return pack(msgspec.json.encode({"situation": situation, "rooms": rooms, "division": division}))
 
@@ -77,7 +78,7 @@ def read_division(record: DecisionRecorded) -> tuple[Situation, bytes]:
     try:
         kept = msgspec.json.decode(unpack(record.division), type=dict[str, msgspec.Raw])
         rooms = {
-            (entry[0], entry[1]): Room(*entry[2:])
+            (entry[0], entry[1]): Room(entry[2], entry[3], recorded_limit(entry[4]), entry[5])
             for entry in msgspec.json.decode(kept["rooms"], type=tuple[RoomEntry, ...])
         }
         values = msgspec.json.decode(kept["situation"], type=dict[str, msgspec.Raw])
@@ -147,8 +148,17 @@ def _division_json(division: Division) -> bytes:
     )
 
 
+def _room_entry(cluster: str, node_groups: bool, room: Room) -> RoomEntry:
+    certain, possible, limited_by, when_empty = room
+    return cluster, node_groups, certain, possible, limit_text(limited_by), when_empty
+
+
 def _recorded(division: Division) -> Iterator[tuple[str, Any]]:
-    return ((entry.name, getattr(division, entry.name)) for entry in fields(Division) if entry.name != "basis")
+    for entry in fields(Division):
+        if entry.name == "inputs":
+            yield entry.name, inputs_in_words(division.inputs)
+        elif entry.name != "basis":
+            yield entry.name, getattr(division, entry.name)
 
 
 def _plain(value: Any) -> Any:
@@ -157,8 +167,6 @@ def _plain(value: Any) -> Any:
         return value
     if isinstance(value, frozenset):
         return sorted(value)
-    if isinstance(value, Inputs):
-        return value.found()
     return dict(value) if isinstance(value, Mapping) else value
 
 

@@ -4,7 +4,10 @@ import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from planner.core.division.placement import inputs_in_words
 from planner.core.division.situation import Division
+from planner.core.division.words import Entry
+from planner.core.feasibility.limits import Limit, LimitCode
 from planner.core.knowledge.ages import age_ms
 from planner.core.knowledge.closing import DEPLOYMENT, keep_commands
 from planner.core.knowledge.state import PlannerState
@@ -35,7 +38,7 @@ from spillway.events import (
 from spillway.feasibility.cluster_view import NEVER, WorkloadKey
 from spillway.kubernetes.live_objects import first_difference
 from spillway.kubernetes.manifest_text import LABEL_NAME, check_name, read_object
-from spillway.model import STRATEGY_DUPLICATED, ClusterInput, Part, Policy
+from spillway.model import STRATEGY_DUPLICATED, Part, Policy
 from spillway.texts import counted
 
 KINDS = ("deployment", "deployments", "deploy", "Deployment")
@@ -141,7 +144,9 @@ def declared_as_found(
     record = _record(state, declared, parts, moment, cause)
     dependencies = declaring.dependencies(state, declaration, declared)
     needed = needed_events(state, key, placement, moment, {})  # Whoever waited before waits no more.
-    placed = Placed(placement, Division({}, {}, 0, inputs=record.inputs), (placement, *needed, record))
+    placed = Placed(
+        placement, Division({}, {}, 0, inputs=_entries(state, parts, moment.now)), (placement, *needed, record)
+    )
     warnings = (
         *declaration.warnings,
         *_ruled_out(state, declared.policy, running),
@@ -321,20 +326,6 @@ def _record(
     state: PlannerState, declared: WorkloadDeclared, parts: Sequence[Part], moment: Moment, cause: str
 ) -> DecisionRecorded:
     views = {part.cluster: state.clusters[part.cluster] for part in parts}
-    inputs = tuple(
-        ClusterInput(
-            cluster=part.cluster,
-            tier=view.joined.tier if (view := views[part.cluster]).joined else "",
-            certain=0,
-            possible=0,
-            reserved=0,
-            before=part.replicas,
-            after=part.replicas,
-            limited_by="as it runs",
-            age_ms=age_ms(view, moment.now),
-        )
-        for part in parts
-    )
     return DecisionRecorded(
         namespace=declared.namespace,
         name=declared.name,
@@ -343,10 +334,27 @@ def _record(
         cause=cause,
         replicas=declared.replicas,
         unplaced=0,
-        inputs=inputs,
+        inputs=inputs_in_words(_entries(state, parts, moment.now)),
         positions=tuple(
             (f"capacity-changes/{name}", view.offset) for name, view in views.items() if view.offset != NEVER
         ),
         settings=state.rules.text(),
         code_version=CODE_VERSION,
+    )
+
+
+def _entries(state: PlannerState, parts: Sequence[Part], now: float) -> tuple[Entry, ...]:
+    return tuple(
+        Entry(
+            cluster=part.cluster,
+            tier=view.joined.tier if (view := state.clusters[part.cluster]).joined else "",
+            certain=0,
+            possible=0,
+            reserved=0,
+            before=part.replicas,
+            after=part.replicas,
+            limited_by=Limit(LimitCode.FOUND),
+            age_ms=age_ms(view, now),
+        )
+        for part in parts
     )

@@ -5,7 +5,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
+from planner.core.division.placement import inputs_in_words
 from planner.core.division.situation import Division
+from planner.core.division.words import limit_text
 from planner.core.knowledge.ages import age_ms
 from planner.core.knowledge.closing import bars
 from planner.core.knowledge.state import PlannerState
@@ -81,7 +83,7 @@ def placement_reply(
             )
             for part in parts
         ),
-        inputs=tuple(division.inputs) if division else (),
+        inputs=inputs_in_words(division.inputs) if division else (),
         unmodelled=unmodelled,
         deleting=declared.deleting,
         releasing=declared.releasing,
@@ -229,7 +231,7 @@ def capacity(state: PlannerState, request: CapacityRequest, now: float) -> Capac
                     reserved=sum(reserved_by_workload(state, joined.cluster, node_groups).values()),
                     before=0,
                     after=0,
-                    limited_by=room.limited_by,
+                    limited_by=limit_text(room.limited_by),
                     age_ms=ages[joined.cluster],
                 )
             )

@@ -1,5 +1,6 @@
 """A migration that was asked for by name: which replicas it takes from where, or why it cannot be."""
 
+from planner.core.division.words import limit_text
 from planner.core.knowledge.state import PlannerState
 from planner.core.knowledge.workload import Workload
 from planner.core.manifests.policy import selects
@@ -96,7 +97,8 @@ def _check_room(state: PlannerState, workload: Workload, cluster: str, wanted: i
     most = room.certain + (there.may_keep if there is not None else 0)
     if wanted > most:
         raise _refused(
-            workload.key, f"only {most} of {wanted} replicas certainly fit in {cluster!r} ({room.limited_by})"
+            workload.key,
+            f"only {most} of {wanted} replicas certainly fit in {cluster!r} ({limit_text(room.limited_by)})",
         )
 
 
