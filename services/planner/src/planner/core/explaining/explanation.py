@@ -19,14 +19,13 @@ from planner.core.feasibility.room import Room
 from planner.core.knowledge.closing import orphans_to_settle
 from planner.core.knowledge.state import PlannerState
 from planner.core.knowledge.subject import Moment, Subject, subject_of
-from planner.core.knowledge.turns import ROLLOUT
 from planner.core.knowledge.workload import is_gone
 from planner.core.manifests.request import check_replicas, read_manifests
 from planner.core.manifests.templates import read_template
 from planner.core.placement import placing
 from planner.core.placement.replaying import replay
 from planner.core.requests import declaring
-from planner.core.requests.answers import placement_reply, reserved_by_workload, uncomputed_in
+from planner.core.requests.answers import answered_waits, reserved_by_workload, uncomputed_in
 from spillway.api import ExplainedCluster, ExplainedNode, ExplainReply, ExplainRequest, NodeReason, RequestError
 from spillway.events import DecisionRecorded, WorkloadDeclared
 from spillway.feasibility.cluster_view import ClusterView, WorkloadKey
@@ -171,8 +170,8 @@ def _rollout_notes(state: PlannerState, request: ExplainRequest, case: Case) -> 
     known = case.subject.known if case.subject is not None else None
     if known is None or case.record is not None or request.manifests or request.replicas >= 0:
         return []
-    _, rollout, rest = placement_reply(state, known.declared, known.placement).waiting_for.partition(ROLLOUT)
-    return [rollout + rest] if rollout else []
+    _, rollout = answered_waits(state, known.declared, known.placement)
+    return [rollout] if rollout else []
 
 
 def _now(state: PlannerState, request: ExplainRequest, moment: Moment) -> Case:

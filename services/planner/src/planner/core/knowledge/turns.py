@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from spillway.events import STATE_PRESENT, WorkloadObserved
 from spillway.model import Part
@@ -12,6 +13,10 @@ HELD = "held: "
 """What waits for a brake or a confirmation stands in a placement's waiting_for behind what waits for room, and so."""
 ROLLOUT = "rollout "
 """What a rollout waits for stands last in a placement's waiting_for and begins so."""
+WAITS_FOR = "waits for "
+"""Before the cluster for which a rollout waits."""
+FROZEN_BY = " is frozen by "
+"""Between what a brake holds and the brake."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,6 +146,23 @@ def figures(part: Part, observed: WorkloadObserved | None) -> str:
         return f"{observed.state}: {observed.message}" if observed.message else observed.state
     updated = min(observed.updated, part.replicas)
     return f"{updated} of {part.replicas} updated, {observed.available} available"
+
+
+class RecordedWaits(NamedTuple):
+    """before: the text up to the rollout; rollout: the rest, empty without one. cluster: for which that waits, if for
+    one. is_frozen: whether a brake is said to hold it."""
+
+    before: str
+    rollout: str
+    cluster: str
+    is_frozen: bool
+
+
+def recorded_waits(waiting_for: str) -> RecordedWaits:
+    """Of a placement, whose record has the words alone."""
+    before, begins, rest = waiting_for.partition(ROLLOUT)
+    cluster = waiting_for.rpartition(WAITS_FOR)[2] if begins else ""
+    return RecordedWaits(before, begins + rest, cluster, FROZEN_BY in waiting_for)
 
 
 def waits_for_room(waiting_for: str) -> bool:

@@ -9,7 +9,7 @@ from planner.core.feasibility.reservation import is_rolling
 from planner.core.knowledge.reserving import shows_found
 from planner.core.knowledge.rollout_list import Figures
 from planner.core.knowledge.state import PlannerState
-from planner.core.knowledge.turns import Standing, Turn, next_turn
+from planner.core.knowledge.turns import WAITS_FOR, Standing, Turn, next_turn
 from planner.core.knowledge.workload import Workload, refused_there
 from planner.core.manifests.policy import clusters_of_tiers
 from planner.core.manifests.templates import Template, copies_of_newest, is_newest, template_number, wider
@@ -79,7 +79,7 @@ def outlook(
         text = f"stopped: it left {stopped} before it was available there; apply it again to go on"
         return Outlook("", (), turn.text(text))
     if not turn.candidates:
-        why = f"waits for {turn.blocked_by}" if turn.blocked_by else "the others are lost"
+        why = f"{WAITS_FOR}{turn.blocked_by}" if turn.blocked_by else "the others are lost"
         return Outlook("", (turn.blocked_by,) if turn.blocked_by else (), turn.text(why))
     return _first_with_room(state, workload, newest, turn, now)
 

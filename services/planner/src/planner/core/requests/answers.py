@@ -12,7 +12,7 @@ from planner.core.knowledge.ages import age_ms
 from planner.core.knowledge.closing import bars
 from planner.core.knowledge.state import PlannerState
 from planner.core.knowledge.transfer import is_in_transfer
-from planner.core.knowledge.turns import ROLLOUT, figures
+from planner.core.knowledge.turns import figures, recorded_waits
 from planner.core.knowledge.workload import Workload, is_gone, is_orphan
 from planner.core.manifests.request import read_manifests
 from planner.core.placement.left_there import left_in
@@ -67,7 +67,7 @@ def placement_reply(
         replicas=declared.replicas,
         placed=sum(part.replicas_kept for part in parts),
         unplaced=unplaced,
-        waiting_for=_waiting_for(state, declared, placement),
+        waiting_for="".join(answered_waits(state, declared, placement)),
         parts=tuple(
             PlacedPart(
                 cluster=part.cluster,
@@ -92,21 +92,26 @@ def placement_reply(
     )
 
 
-def _waiting_for(state: PlannerState, declared: WorkloadDeclared, placement: PlacementDecided | None) -> str:
-    """What was written with the placement, and of a rollout how far the cluster is now that it waits for, and what
-    brakes hold."""
-    text = placement.waiting_for if placement else ""
+def answered_waits(
+    state: PlannerState, declared: WorkloadDeclared, placement: PlacementDecided | None
+) -> tuple[str, str]:
+    """What was written with the placement, up to its rollout and from there on. With that is said how far the cluster
+    is now that it waits for, and what brakes hold."""
+    known = recorded_waits(placement.waiting_for if placement else "")
     workload = state.workloads.get((declared.namespace, declared.name))
     if workload is None or placement is None:
-        return text
+        return known.before, known.rollout
     if workload.placement is placement and is_in_transfer(workload):
-        return "; ".join(filter(None, (text, *_handed_over_meanwhile(state, workload))))
-    if ROLLOUT not in text:
-        return text
-    held = "" if " is frozen by " in text else held_by_brakes(state, workload, declared, placement.parts)
-    part = workload.parts.get(text.rpartition("waits for ")[2]) if workload.placement is placement else None
-    progress = f"{text}: {figures(part, workload.statuses.get(part.cluster))}" if part is not None else text
-    return f"{progress}; {held}" if held else progress
+        handed = tuple(_handed_over_meanwhile(state, workload))
+        if known.rollout:
+            return known.before, "; ".join((known.rollout, *handed))
+        return "; ".join(filter(None, (known.before, *handed))), ""
+    if not known.rollout:
+        return known.before, ""
+    held = "" if known.is_frozen else held_by_brakes(state, workload, declared, placement.parts)
+    part = workload.parts.get(known.cluster) if workload.placement is placement else None
+    figured = f"{known.rollout}: {figures(part, workload.statuses.get(part.cluster))}" if part else known.rollout
+    return known.before, f"{figured}; {held}" if held else figured
 
 
 def _handed_over_meanwhile(state: PlannerState, workload: Workload) -> Iterator[str]:
