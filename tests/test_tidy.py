@@ -196,7 +196,7 @@ TEXTS_READ = {
     "libs/spillway/src/spillway/clusters/answers.py": {"is_about_rights": KUBERNETES},
     "libs/spillway/src/spillway/kubernetes/pod_shape.py": {"convert": LIBRARY},
     "libs/spillway/src/spillway/rpc/route.py": {"late": SENTENCE},
-    "libs/spillway/src/spillway/status_details.py": {"_details_of_older": OLDER},
+    "libs/spillway/src/spillway/status_details.py": {"_details_of_older": OLDER, "without_hold": SENTENCE},
     "services/hpa/src/hpa/core/cron.py": {"_field": WRITTEN},
     "services/hpa/src/hpa/core/keda/expressions.py": {"_tokens": WRITTEN},
     "services/hpa/src/hpa/core/keda/fallback.py": {"whole": WRITTEN},

@@ -407,7 +407,7 @@ def test_a_refusal_ends_with_its_tombstone_and_its_cluster() -> None:
     assert placed(apply(fleet, 1)) == {}
     fleet.state.apply_tombstone(SHAPES.name, f"{DIGEST}/a")
     say(fleet, ClusterLeft("b"))
-    assert [fleet.state.admitted.refusal(name, DECLARED) for name in ("a", "b")] == ["", ""]
+    assert [fleet.state.admitted.refusal(name, DECLARED) for name in ("a", "b")] == [None, None]
     assert fleet.state.room("a", DECLARED, False, fleet.now).certain == 4
 
 

@@ -97,7 +97,7 @@ def test_what_a_quota_keeps_out_goes_to_the_next_tier() -> None:
     reply = apply(fleet, deployment(5))
     assert placed(reply) == {"own-1": 3, "cloud-1": 2}
     (own, _) = reply.inputs
-    assert (own.certain, limit_text(own.limited_by)) == (3, "quota compute in default: pods 3 left")
+    assert (own.certain, own.limited_by) == (3, "quota compute in default: pods 3 left")
 
 
 def test_what_is_reserved_counts_until_it_is_bound() -> None:

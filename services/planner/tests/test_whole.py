@@ -183,7 +183,9 @@ def test_what_is_only_possible_waits_for_binds_and_then_is_not_there() -> None:
 
 def test_what_it_waits_for_is_said() -> None:
     nowhere = divided(5, {"own-1": room(4)})
-    assert nowhere.waiting_for().startswith("a StatefulSet goes whole to one cluster (own-1: cpu; own-2: cpu")
+    assert nowhere.waiting_for().startswith(
+        "a StatefulSet goes whole to one cluster (own-1: cpu (1 node); own-2: cpu (1 node)"
+    )
     at_home = divided(5, {"own-2": room(9)}, {"own-1": 3})
     assert at_home.waiting_for().startswith("a StatefulSet goes whole to one cluster and is in own-1 (")
 
