@@ -35,7 +35,7 @@ SERVICES_BY_LIBRARY: Final = {
     "running/cluster_turns": ("snapshot", "propagator", "vk-bridge"),
     "running/isolation": ("snapshot", "propagator", "vk-bridge"),
     "running/standby": ("planner", "hpa", "descheduler"),
-    "rpc/services": ("planner", "hpa", "descheduler"),
+    "rpc/server": ("planner", "hpa", "descheduler"),
     "rpc/callers": ("planner", "hpa", "descheduler"),
     "rpc/front": ("planner", "hpa", "descheduler"),
     "store": ("planner",),

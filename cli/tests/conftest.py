@@ -16,7 +16,9 @@ from spillway import api, api_scaling
 from spillway.api import RequestError
 from spillway.events import DecisionRecorded
 from spillway.model import ClusterInput, Generation
-from spillway.rpc.services import LENDING, SCALING, RpcServer, RpcSettings
+from spillway.rpc.calls import LENDING, SCALING
+from spillway.rpc.security import RpcSettings
+from spillway.rpc.server import RpcServer
 from spillway_cli.main import app
 
 from .fake_lending import FakeLending

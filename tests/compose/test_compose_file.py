@@ -15,7 +15,7 @@ import snapshot.settings
 import vk_bridge.settings
 from hpa.collecting import CollectingSettings
 from spillway.kafka.bus import KafkaSettings
-from spillway.rpc.services import RpcSettings
+from spillway.rpc.security import RpcSettings
 from spillway.running.process import ProcessSettings
 from spillway.settings import from_environment
 from spillway.store import StoreSettings

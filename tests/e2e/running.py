@@ -29,7 +29,7 @@ from spillway.clusters.api import ClusterUnreachable, Listed, Upserted
 from spillway.events import TurnTaken
 from spillway.kafka.bus import KafkaBus, KafkaSettings
 from spillway.kubernetes.objects import PODS
-from spillway.rpc.services import LendingClient, PlannerClient, ScalingClient
+from spillway.rpc.client import LendingClient, PlannerClient, ScalingClient
 from spillway_local.demo import StackMembers
 from spillway_local.fleet_plan import FLEET, deployment
 from spillway_local.ports import PortBook

@@ -11,7 +11,7 @@ import pytest
 from spillway.addresses import PLACEMENTS
 from spillway.api import ApplyRequest, RequestError, ScaleRequest
 from spillway.events import PlacementDecided
-from spillway.rpc.services import PlannerClient
+from spillway.rpc.client import PlannerClient
 from spillway_local.fleet_plan import deployment
 
 from .running import NAMES, NAMESPACE, SERVICES, Platform, until

@@ -53,7 +53,9 @@ from spillway.kafka.bus import KafkaBus
 from spillway.kafka.settings import KAFKA_PREFIX, KafkaSettings
 from spillway.local_bus import LocalBroker
 from spillway.model import Generation
-from spillway.rpc.services import PlannerClient, RpcServer, RpcSettings
+from spillway.rpc.client import PlannerClient
+from spillway.rpc.security import RpcSettings
+from spillway.rpc.server import RpcServer
 from spillway.settings import OperatorError, from_environment
 from spillway.store import MemoryStore, RedisStore, StoreSettings
 from spillway_local.fleet_plan import deployment

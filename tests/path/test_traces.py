@@ -28,7 +28,10 @@ from spillway.api_lending import DeclareLendingRequest
 from spillway.api_scaling import DeclarePolicyRequest, ReportRequest
 from spillway.events_lending import LendingRule
 from spillway.kubernetes.objects import DEPLOYMENTS, NAMESPACES
-from spillway.rpc.services import SCALING, PlannerClient, RpcServer, RpcSettings, ScalingClient
+from spillway.rpc.calls import SCALING
+from spillway.rpc.client import PlannerClient, ScalingClient
+from spillway.rpc.security import RpcSettings
+from spillway.rpc.server import RpcServer
 from spillway_local.fleet_plan import GIB, MemberPlan, deployment
 from spillway_local.in_process import SERVICES, InProcess, in_process
 from spillway_local.member_nodes import NodeSpec

@@ -17,7 +17,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from spillway.api import ApplyRequest, CapacityRequest, JoinClusterRequest, ListClustersRequest
-from spillway.rpc.services import PlannerClient
+from spillway.rpc.client import PlannerClient
 from spillway_local.fleet_plan import GIB, MemberPlan, deployment
 from spillway_local.member_nodes import NodeSpec
 from spillway_local.stack import SERVICES, Stack, StackOptions

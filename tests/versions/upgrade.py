@@ -22,7 +22,7 @@ from spillway.api import ApplyRequest, JoinClusterRequest, ListClustersRequest, 
 from spillway.bus import reached
 from spillway.kafka.bus import KafkaBus, KafkaSettings
 from spillway.kubernetes.objects import PODS
-from spillway.rpc.services import PlannerClient
+from spillway.rpc.client import PlannerClient
 from spillway_local.demo import StackMembers
 from spillway_local.fleet_plan import FLEET, deployment
 from spillway_local.stack import SERVICES, Stack, StackOptions

@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from spillway import api
-from spillway.rpc.services import PlannerClient
+from spillway.rpc.client import PlannerClient
 from spillway.scopes import FLEET_SCOPE, SCOPE_KINDS, cluster_scope, workload_scope
 from spillway_cli import tables
 from spillway_cli.config import Config

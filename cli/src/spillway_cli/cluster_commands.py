@@ -11,7 +11,8 @@ from rich.text import Text
 from spillway import api
 from spillway.events import PHASE_ACTIVE, PHASE_CORDONED, PHASE_DRAINING, PHASE_LEAVING
 from spillway.model import TIER_CLOUD, TIER_OWN
-from spillway.rpc.services import PLANNER, PlannerClient
+from spillway.rpc.calls import PLANNER
+from spillway.rpc.client import PlannerClient
 from spillway.texts import counted
 from spillway_cli import tables
 from spillway_cli.config import Config, addresses_file

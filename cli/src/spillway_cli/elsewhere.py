@@ -6,7 +6,7 @@ from typing import Final
 
 from spillway.api import ListRequest, RequestError
 from spillway.api_scaling import ListPoliciesRequest
-from spillway.rpc.services import PlannerClient, ScalingClient
+from spillway.rpc.client import PlannerClient, ScalingClient
 from spillway.texts import listed
 
 PAGE_SIZE: Final = 200

@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from spillway import api
-from spillway.rpc.services import PlannerClient
+from spillway.rpc.client import PlannerClient
 from spillway_cli import explain_tables, scaling_commands
 from spillway_cli.carried import read_carried
 from spillway_cli.config import Config

@@ -8,7 +8,7 @@ import typer
 
 from spillway.api_lending import IdleNode, IdleReportReply, IdleReportRequest, LentNode, ListLentRequest, RecallRequest
 from spillway.events_lending import LOAN_LENT
-from spillway.rpc.services import LendingClient
+from spillway.rpc.client import LendingClient
 from spillway.texts import counted
 from spillway_cli.config import Config
 from spillway_cli.exits import say

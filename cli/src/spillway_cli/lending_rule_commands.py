@@ -17,7 +17,7 @@ from spillway.api_lending import (
 )
 from spillway.events_lending import LendingRule
 from spillway.model import Requirement
-from spillway.rpc.services import LendingClient
+from spillway.rpc.client import LendingClient
 from spillway.texts import counted
 from spillway_cli.config import Config
 from spillway_cli.exits import say, say_waits

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from spillway import api
-from spillway.rpc.services import PlannerClient
+from spillway.rpc.client import PlannerClient
 from spillway.texts import counted
 from spillway_cli import tables
 from spillway_cli.exits import Code, say, say_waits

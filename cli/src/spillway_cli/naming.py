@@ -5,9 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from spillway.metrics import VERBS
-from spillway.rpc.callers import READING_VERBS
 from spillway.rpc.calls import LENDING, PLANNER, SCALING, Service
+from spillway.verb_names import READING_VERBS, VERBS
 from spillway_cli.config import ADDRESSES_FILE, PREFIX, Config, Resolved
 from spillway_cli.exits import bad_input, say
 

@@ -16,7 +16,7 @@ from spillway.api_scaling import (
     ListPoliciesRequest,
     PolicyReply,
 )
-from spillway.rpc.services import ScalingClient
+from spillway.rpc.client import ScalingClient
 from spillway_cli import scaling_tables
 from spillway_cli.config import Config
 from spillway_cli.elsewhere import policies_elsewhere, policy_named

@@ -10,7 +10,7 @@ import typer
 
 from spillway import tracing
 from spillway.api import RequestError
-from spillway.rpc.services import LendingClient, PlannerClient, ScalingClient
+from spillway.rpc.client import LendingClient, PlannerClient, ScalingClient
 from spillway.settings import from_environment
 from spillway_cli.config import Config, addresses_file, addresses_in, what_helps
 from spillway_cli.exits import finish, say

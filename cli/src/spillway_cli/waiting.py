@@ -18,7 +18,7 @@ from spillway.api import (
 from spillway.api_lending import ListLendingRequest
 from spillway.events import PHASE_DRAINING, STATE_PRESENT
 from spillway.kubernetes.objects import JOB_COMPLETE
-from spillway.rpc.services import LendingClient, PlannerClient
+from spillway.rpc.client import LendingClient, PlannerClient
 from spillway.scopes import FLEET_SCOPE, cluster_scope
 from spillway.status_details import details_of, hold_text
 from spillway.texts import counted

@@ -14,7 +14,7 @@ from planner.core.placement.replaying import NotReplayable, Replayed
 from planner.core.placement.replaying import replay as replay_division
 from spillway import api
 from spillway.events import DecisionRecorded
-from spillway.rpc.services import PlannerClient
+from spillway.rpc.client import PlannerClient
 from spillway_cli import whatif_tables
 from spillway_cli.carried import read_carried
 from spillway_cli.config import Config

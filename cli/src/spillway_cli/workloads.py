@@ -9,7 +9,7 @@ import typer
 from rich.live import Live
 
 from spillway import api
-from spillway.rpc.services import PlannerClient
+from spillway.rpc.client import PlannerClient
 from spillway_cli import many, scaling_commands, tables
 from spillway_cli.carried import check_each, read_with_policies
 from spillway_cli.config import Config

@@ -16,8 +16,10 @@ from spillway import api, reasons
 from spillway.api import RequestError
 from spillway.reasons import NO_ROOM
 from spillway.rpc.calls import PLANNER
+from spillway.rpc.client import PlannerClient
 from spillway.rpc.refusals import DETAILS_BYTES_MAX, DETAILS_TRAILER, TEXT_BYTES_MAX, bounded, refusal, trailer_of
-from spillway.rpc.services import PlannerClient, RpcServer, RpcSettings
+from spillway.rpc.security import RpcSettings
+from spillway.rpc.server import RpcServer
 
 CLUSTERS = [f"prod-eu-central-1-cluster-{index:04d}" for index in range(1000)]
 TEXTS = {

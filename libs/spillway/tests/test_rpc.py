@@ -27,11 +27,13 @@ from spillway.api import RequestError
 from spillway.bus import BusUnavailable, OutcomeUnknown
 from spillway.events import DecisionRecorded
 from spillway.model import ClusterInput, Generation, NodeGroup, Taint
-from spillway.rpc.calls import Call, request_bytes
+from spillway.rpc.calls import LENDING, PLANNER, SCALING, Call, request_bytes
+from spillway.rpc.client import Patience, PlannerClient
+from spillway.rpc.endpoints import is_loopback
 from spillway.rpc.fleets import FLEET_KEY, fleet_in
 from spillway.rpc.namespaces import check_namespaces
-from spillway.rpc.security import CALLER, Caller, Gate, UnsafeBind, is_loopback
-from spillway.rpc.services import LENDING, PLANNER, SCALING, Patience, PlannerClient, RpcServer, RpcSettings
+from spillway.rpc.security import CALLER, Caller, Gate, RpcSettings, UnsafeBind
+from spillway.rpc.server import RpcServer
 from spillway.running.process import OperatorError
 from spillway.wire import TooManyEntries
 

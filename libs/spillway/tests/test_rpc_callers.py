@@ -18,19 +18,15 @@ from spillway.api import RequestError
 from spillway.api_scaling import ReportRequest
 from spillway.events_scaling import BacklogObserved, LoadObserved
 from spillway.kubernetes.pod_security import BASELINE
-from spillway.rpc.callers import READING_VERBS, Caller, CallersFile, PodRights, callers_of
+from spillway.rpc.callers import Caller, CallersFile, PodRights, callers_of
 from spillway.rpc.calls import PLANNER, request_bytes
-from spillway.rpc.security import Gate, TooManyCalls
-from spillway.rpc.services import (
-    LEADER_TRAILER,
-    PUSHBACK_TRAILER,
-    VERSION_TRAILER,
-    PlannerClient,
-    RpcServer,
-    RpcSettings,
-)
+from spillway.rpc.client import PlannerClient
+from spillway.rpc.security import Gate, RpcSettings, TooManyCalls
+from spillway.rpc.server import RpcServer
 from spillway.rpc.shares import Share, Shares
+from spillway.rpc.trailers import LEADER_TRAILER, PUSHBACK_TRAILER, VERSION_TRAILER
 from spillway.settings import OperatorError
+from spillway.verb_names import READING_VERBS, VERBS
 
 
 def digest(token: str) -> str:
@@ -81,11 +77,11 @@ def test_patterns_of_namespaces(patterns: list[str], namespace: str, allowed: bo
     assert [word for word in ("'ci'", "get", where, *patterns) if word not in refused.value.text] == []
 
 
-CHANGING = sorted(set(metrics.VERBS) - READING_VERBS)
+CHANGING = sorted(set(VERBS) - READING_VERBS)
 
 
 def test_what_only_reads_is_among_the_verbs_and_nothing_that_changes_is() -> None:
-    assert set(metrics.VERBS) > READING_VERBS
+    assert set(VERBS) > READING_VERBS
     changing = {"apply", "scale", "delete", "migrate", "plan_batch", "adopt", "release", "recover_fleet"}
     changing |= {"join_cluster", "set_cluster_phase", "leave_cluster", "freeze", "unfreeze", "confirm"}
     changing |= {"declare_policy", "delete_policy", "report", "declare_lending", "withdraw_lending"}

@@ -26,8 +26,11 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from spillway import api, metrics
 from spillway.rpc import call_server, front
+from spillway.rpc.calls import PLANNER
+from spillway.rpc.client import Patience, PlannerClient
 from spillway.rpc.connections import ADDRESS, ALL, STRANGERS, Connections, Verdict, place_of
-from spillway.rpc.services import PLANNER, Patience, PlannerClient, RpcServer, RpcSettings
+from spillway.rpc.security import RpcSettings
+from spillway.rpc.server import RpcServer
 
 SECONDS = 60.0
 """Until which every condition of these tests comes true, however busy the machine is."""
@@ -203,7 +206,8 @@ async def served(kind: str, folder: Path, **settings: Any) -> AsyncIterator[Door
 KINDS = ("open", "token", "tls", "mtls")
 SERVE = """
 import asyncio, json, sys
-from spillway.rpc.services import RpcServer, RpcSettings
+from spillway.rpc.security import RpcSettings
+from spillway.rpc.server import RpcServer
 
 class Nothing:
     def leader(self):
@@ -491,7 +495,8 @@ async def test_health_watches_are_told_of_changes_and_bounded(tmp_path: Path) ->
 
 CHILD = """
 import asyncio, os, resource, sys
-from spillway.rpc.services import RpcServer, RpcSettings
+from spillway.rpc.security import RpcSettings
+from spillway.rpc.server import RpcServer
 from spillway import api
 
 class Planner:

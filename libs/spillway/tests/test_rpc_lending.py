@@ -9,8 +9,11 @@ from spillway.api import RequestError
 from spillway.events_lending import LendingRule
 from spillway.model import Generation, Requirement
 from spillway.rpc.callers import Caller
+from spillway.rpc.calls import LENDING
+from spillway.rpc.client import LendingClient
 from spillway.rpc.namespaces import check_namespaces
-from spillway.rpc.services import LENDING, LendingClient, RpcServer, RpcSettings
+from spillway.rpc.security import RpcSettings
+from spillway.rpc.server import RpcServer
 
 RULE = LendingRule("big", (Requirement("size", "In", ("big",)),), "idle", 50, 2, 600, 0.25)
 CLUSTER = lending.ClusterLending(

@@ -15,8 +15,10 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from spillway import api
+from spillway.rpc.calls import PLANNER, SCALING
 from spillway.rpc.probe import Identity, Probed, probe
-from spillway.rpc.services import PLANNER, SCALING, RpcServer, RpcSettings
+from spillway.rpc.security import RpcSettings
+from spillway.rpc.server import RpcServer
 from spillway.settings import OperatorError
 from spillway.version import VERSION
 

@@ -12,7 +12,8 @@ from grpc import aio
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
 from spillway.rpc.reflected import REQUEST_BYTES_MAX, REQUESTS_MAX
-from spillway.rpc.services import RpcServer, RpcSettings
+from spillway.rpc.security import RpcSettings
+from spillway.rpc.server import RpcServer
 
 LIST = reflection_pb2.ServerReflectionRequest(list_services="")
 

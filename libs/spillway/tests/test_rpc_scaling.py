@@ -11,8 +11,11 @@ from spillway.api import RequestError
 from spillway.events_scaling import BacklogObserved, LoadObserved, PartitionBacklog
 from spillway.model import Generation
 from spillway.rpc.callers import Caller
+from spillway.rpc.calls import SCALING
+from spillway.rpc.client import ScalingClient
 from spillway.rpc.namespaces import check_namespaces
-from spillway.rpc.services import SCALING, RpcServer, RpcSettings, ScalingClient
+from spillway.rpc.security import RpcSettings
+from spillway.rpc.server import RpcServer
 
 LOAD = LoadObserved("shop", "web", "rps", "", "", "own-1", "web-1", 1500, 9, 30, "me", "")
 BACKLOG = BacklogObserved("shop", "web", "", "g", "t", (PartitionBacklog("t", 0, 9, 4, 1),), 9, "me", "")

@@ -13,7 +13,7 @@ import structlog
 
 from planner.settings import PlannerSettings
 from spillway.clusters.api import ClusterApi
-from spillway.rpc.services import LendingClient, PlannerClient, ScalingClient
+from spillway.rpc.client import LendingClient, PlannerClient, ScalingClient
 from spillway_local.in_process import SERVICES, InProcess, in_process
 from spillway_local.stack import Addresses, Stack, StackOptions
 from spillway_local.story import Story

@@ -13,7 +13,7 @@ from spillway.clusters.errors import AlreadyExists
 from spillway.events_lending import LendingRule
 from spillway.kubernetes.objects import DEPLOYMENTS, NAMESPACES, NODES, PODS
 from spillway.lending_marks import LENDING, LENT_CLUSTER, POOL_TAINT, SUPPLY_CLASS
-from spillway.rpc.services import LendingApi
+from spillway.rpc.verbs import LendingApi
 from spillway_local.fleet_plan import deployment
 
 OWNER, POOL = "own-1", "own-2"

@@ -21,7 +21,7 @@ from spillway.clusters.api import ClusterApi
 from spillway.events_scaling import BacklogObserved, PartitionBacklog
 from spillway.kubernetes.objects import PODS
 from spillway.reasons import FITS_NO_NODE
-from spillway.rpc.services import LendingApi, PlannerApi, ScalingApi
+from spillway.rpc.verbs import LendingApi, PlannerApi, ScalingApi
 from spillway_local.fleet_plan import FLEET, deployment
 from spillway_local.lending_chapter import LendingChapter
 

@@ -23,7 +23,7 @@ from spillway.bus import reached
 from spillway.events import CapacityChanged, Event, PlacementDecided, WorkloadDeclared
 from spillway.kafka.bus import KafkaBus
 from spillway.model import Generation, Part, WorkloadFacts
-from spillway.rpc.services import PlannerClient
+from spillway.rpc.client import PlannerClient
 from spillway_local.stack import Stack, StackOptions
 
 from .big_fleet import EPOCH, FULL_FLEET, KINDS, NAMESPACE, QUICK_FLEET, FleetSize, cluster_name, joined, manifests

@@ -19,7 +19,7 @@ from spillway.api_lending import DeclareLendingRequest
 from spillway.bus import Feed
 from spillway.clusters.credentials import load_endpoint
 from spillway.events_lending import CAUSE_NEED, LendingRule, NodeRecalled, NodeReturned
-from spillway.rpc.services import LendingClient, PlannerClient
+from spillway.rpc.client import LendingClient, PlannerClient
 from spillway_local.stack import Stack, StackOptions
 
 from .big_member import NODE_PREFIX

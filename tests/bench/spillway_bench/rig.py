@@ -16,7 +16,7 @@ from spillway.clusters.credentials import Endpoint, load_endpoint
 from spillway.events import TurnTaken
 from spillway.kafka.bus import KafkaBus, KafkaSettings
 from spillway.kafka.topics import TopicSettings
-from spillway.rpc.services import PlannerClient
+from spillway.rpc.client import PlannerClient
 from spillway_local.fleet_plan import GIB, MemberPlan
 from spillway_local.member_nodes import NodeSpec
 from spillway_local.ports import PortBook

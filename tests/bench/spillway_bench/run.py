@@ -15,7 +15,7 @@ from typing import NoReturn
 from rich.console import Console
 from rich.table import Table
 
-from spillway.rpc.services import PlannerClient
+from spillway.rpc.client import PlannerClient
 from spillway_local.stack import Stack
 
 from .applying import measure_applies, measure_batches, measure_burst

@@ -24,7 +24,7 @@ from spillway.events import Event
 from spillway.events_scaling import LoadObserved, ScaleStateChanged
 from spillway.kafka.bus import KafkaBus
 from spillway.model import Generation
-from spillway.rpc.services import PlannerClient
+from spillway.rpc.client import PlannerClient
 from spillway.wire import TYPE_PREFIX, decode
 from spillway_local.stack import Stack, StackOptions
 

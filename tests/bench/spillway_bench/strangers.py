@@ -22,7 +22,9 @@ import grpc
 from grpc import aio
 
 from spillway import api
-from spillway.rpc.services import PlannerClient, RpcServer, RpcSettings
+from spillway.rpc.client import PlannerClient
+from spillway.rpc.security import RpcSettings
+from spillway.rpc.server import RpcServer
 from spillway_local.kafka_security import Authority
 from spillway_local.member_credentials import ensure_certificate
 

@@ -7,7 +7,7 @@ import time
 from collections.abc import Awaitable, Callable, Mapping
 
 from spillway.api import ApplyRequest
-from spillway.rpc.services import PlannerClient
+from spillway.rpc.client import PlannerClient
 from spillway_local.fleet_plan import deployment
 
 from .figures import Measured, Unmeasured

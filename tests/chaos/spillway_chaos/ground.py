@@ -18,7 +18,7 @@ from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.errors import KafkaError
 
 from spillway.api import ApplyRequest, JoinClusterRequest, ListClustersRequest, ListRequest, RequestError
-from spillway.rpc.services import LendingClient, PlannerClient, ScalingClient
+from spillway.rpc.client import LendingClient, PlannerClient, ScalingClient
 from spillway_local.fleet_plan import deployment
 from spillway_local.kafka_server import PORTS_PER_NODE, KafkaServer
 from spillway_local.ports import PortBook, session_port

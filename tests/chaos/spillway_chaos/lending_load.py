@@ -14,7 +14,7 @@ from spillway.clusters.api import DEPLOYMENTS, NAMESPACES, ClusterApi
 from spillway.events_lending import LendingRule
 from spillway.lending_marks import SUPPLY_CLASS
 from spillway.model import Requirement
-from spillway.rpc.services import LendingClient
+from spillway.rpc.client import LendingClient
 from spillway_local.fleet_plan import GIB, MemberPlan
 from spillway_local.member_nodes import NodeSpec, NodeTaint
 

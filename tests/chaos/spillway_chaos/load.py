@@ -13,7 +13,7 @@ from typing import Any
 from spillway.api import ApplyRequest, DeleteRequest, PlacementReply, RequestError, ScaleRequest
 from spillway.api_scaling import DeclarePolicyRequest, DeletePolicyRequest, ReportReply, ReportRequest
 from spillway.events_scaling import LoadObserved
-from spillway.rpc.services import PlannerClient, ScalingClient
+from spillway.rpc.client import PlannerClient, ScalingClient
 from spillway_local.fleet_plan import deployment
 
 from .audit import NAMESPACE

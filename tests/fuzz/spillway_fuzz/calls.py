@@ -15,7 +15,8 @@ from planner.settings import PlannerSettings
 from spillway.api import ApplyRequest, JoinClusterRequest
 from spillway.local_bus import LocalBus
 from spillway.rpc.calls import LENDING, PLANNER, SCALING, Call, Service
-from spillway.rpc.services import RpcServer, RpcSettings
+from spillway.rpc.security import RpcSettings
+from spillway.rpc.server import RpcServer
 from spillway_fuzz import samples
 from spillway_fuzz.mutation import ODD_TEXTS, mutated_bytes, mutated_json, mutated_message, random_bytes
 from spillway_fuzz.states import known

@@ -5,7 +5,8 @@ from random import Random
 from typing import Final
 
 from spillway.api import ListBrakesRequest, RequestError
-from spillway.rpc.services import PLANNER, PlannerClient
+from spillway.rpc.calls import PLANNER
+from spillway.rpc.client import PlannerClient
 from spillway_fuzz.calls import CALL_SECONDS, SERVED, Unforeseen
 from spillway_fuzz.mutation import mutated_bytes, random_bytes
 from spillway_fuzz.target import Input, Target

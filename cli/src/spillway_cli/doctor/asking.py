@@ -16,9 +16,9 @@ from spillway.kafka.access import access_to
 from spillway.kafka.inspection import inspect_log
 from spillway.kafka.settings import KafkaSettings
 from spillway.kafka.topics import TopicSettings
-from spillway.rpc.calls import Service
+from spillway.rpc.calls import LENDING, PLANNER, SCALING, Service
+from spillway.rpc.client import LendingClient, PlannerClient, ScalingClient
 from spillway.rpc.probe import Identity, Probed, probe
-from spillway.rpc.services import LENDING, PLANNER, SCALING, LendingClient, PlannerClient, ScalingClient
 from spillway.settings import OperatorError
 from spillway.store import RedisStore, StoreSettings, StoreUnavailable
 from spillway.version import VERSION

@@ -9,6 +9,7 @@ from typing import Final
 from prometheus_client import REGISTRY, Counter, Gauge, Histogram, generate_latest
 
 from spillway.told_metrics import ToldGauge
+from spillway.verb_names import VERBS
 
 _FAST = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
 _SLOW = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120)
@@ -192,47 +193,6 @@ RECALL_LOOK_SECONDS: Final = Histogram(
 
 # ── gRPC ────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
-VERBS: Final = (
-    "apply",
-    "scale",
-    "delete",
-    "migrate",
-    "get",
-    "list",
-    "watch",
-    "plan",
-    "plan_batch",
-    "explain",
-    "export",
-    "capacity",
-    "adopt",
-    "release",
-    "list_orphans",
-    "recover_fleet",
-    "join_cluster",
-    "list_clusters",
-    "list_nodes",
-    "set_cluster_phase",
-    "leave_cluster",
-    "freeze",
-    "unfreeze",
-    "confirm",
-    "list_brakes",
-    "declare_policy",
-    "delete_policy",
-    "get_policy",
-    "list_policies",
-    "explain_policy",
-    "report",
-    "declare_lending",
-    "withdraw_lending",
-    "list_lending",
-    "pause_lending",
-    "resume_lending",
-    "list_lent",
-    "recall",
-    "idle_report",
-)
 REQUESTS: Final = Counter("spillway_requests", "gRPC calls answered, by verb and status", ["verb", "code"])
 REQUESTS_OK: Final = {verb: REQUESTS.labels(verb, "OK") for verb in VERBS}
 REQUEST_SECONDS: Final = Histogram(

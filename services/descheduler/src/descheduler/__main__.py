@@ -7,7 +7,9 @@ import time
 from descheduler.service import Descheduler
 from descheduler.settings import DeschedulerSettings
 from spillway.kafka.bus import KafkaBus, KafkaSettings
-from spillway.rpc.services import LENDING, RpcServer, RpcSettings
+from spillway.rpc.calls import LENDING
+from spillway.rpc.security import RpcSettings
+from spillway.rpc.server import RpcServer
 from spillway.running.process import Process, help_asked, run
 from spillway.running.serving import instance_at, serve
 from spillway.settings import from_environment

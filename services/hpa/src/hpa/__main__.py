@@ -9,7 +9,9 @@ from hpa.connections import read_connections
 from hpa.service import Asking, Clocks, Hpa
 from hpa.settings import HpaSettings
 from spillway.kafka.bus import KafkaBus, KafkaSettings
-from spillway.rpc.services import SCALING, RpcServer, RpcSettings
+from spillway.rpc.calls import SCALING
+from spillway.rpc.security import RpcSettings
+from spillway.rpc.server import RpcServer
 from spillway.running.process import Process, help_asked, run
 from spillway.running.serving import instance_at, serve
 from spillway.running.steady_clock import steady_seconds

@@ -7,7 +7,8 @@ import time
 from planner.service import Clocks, Planner
 from planner.settings import PlannerSettings
 from spillway.kafka.bus import KafkaBus, KafkaSettings
-from spillway.rpc.services import RpcServer, RpcSettings
+from spillway.rpc.security import RpcSettings
+from spillway.rpc.server import RpcServer
 from spillway.running.process import Process, help_asked, run
 from spillway.running.serving import instance_at, serve
 from spillway.running.steady_clock import steady_seconds

@@ -16,34 +16,13 @@ from msgspec import Meta
 from spillway import metrics
 from spillway.api import RequestError
 from spillway.kubernetes.pod_security import ANY, BASELINE, LEVELS
-from spillway.metrics import VERBS
 from spillway.settings import OperatorError
+from spillway.verb_names import READING_VERBS, VERBS
 from spillway.yaml_text import read_yaml
 
 EVERYTHING: Final = "*"
 READ: Final = "read"
 """In place of a verb: all that change nothing."""
-READING_VERBS: Final = frozenset(
-    {
-        "get",
-        "list",
-        "watch",
-        "plan",
-        "explain",
-        "export",
-        "capacity",
-        "list_orphans",
-        "list_clusters",
-        "list_nodes",
-        "list_brakes",
-        "get_policy",
-        "list_policies",
-        "explain_policy",
-        "list_lending",
-        "list_lent",
-        "idle_report",
-    }
-)
 CALLERS_BYTES_MAX: Final = 4 * 2**20
 
 log = structlog.get_logger(part="rpc")

@@ -10,8 +10,9 @@ from typing import Any, Final
 from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import Message
 
-from spillway import api, api_lending, api_scaling, metrics, wire
+from spillway import api, api_lending, api_scaling, wire
 from spillway.v1 import lending_pb2, planner_pb2, scaling_pb2
+from spillway.verb_names import VERBS
 
 _BITS_BY_TYPE: Final = {FieldDescriptor.CPPTYPE_INT32: 32, FieldDescriptor.CPPTYPE_INT64: 64}
 
@@ -99,4 +100,4 @@ def _calls(descriptor: Any, messages: Any, values: ModuleType) -> Iterator[Call]
 PLANNER: Final = _service("Planner", "planner", planner_pb2, api)
 SCALING: Final = _service("Scaling", "hpa", scaling_pb2, api_scaling)
 LENDING: Final = _service("Lending", "descheduler", lending_pb2, api_lending)
-assert sorted((*PLANNER.calls, *SCALING.calls, *LENDING.calls)) == sorted(metrics.VERBS)
+assert sorted((*PLANNER.calls, *SCALING.calls, *LENDING.calls)) == sorted(VERBS)

@@ -17,10 +17,11 @@ from grpc_reflection.v1alpha import reflection, reflection_pb2_grpc
 from spillway.api import RequestError
 from spillway.rpc.call_server import CallServer
 from spillway.rpc.callers import Caller
+from spillway.rpc.endpoints import read_file
 from spillway.rpc.front import Front
 from spillway.rpc.health import Health
 from spillway.rpc.reflected import Reflection
-from spillway.rpc.security import MEBIBYTE, STRANGER, Gate, RpcSettings, read_file
+from spillway.rpc.security import MEBIBYTE, STRANGER, Gate, RpcSettings
 from spillway.rpc.shares import Shares
 from spillway.settings import OperatorError
 

@@ -10,10 +10,10 @@ from grpc import aio
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from spillway.rpc.calls import LENDING, PLANNER, SCALING, Service
+from spillway.rpc.endpoints import read_file
 from spillway.rpc.fleets import fleet_in
 from spillway.rpc.refusals import refusal
-from spillway.rpc.security import read_file
-from spillway.rpc.services import LEADER_TRAILER, VERSION_TRAILER
+from spillway.rpc.trailers import LEADER_TRAILER, VERSION_TRAILER
 
 HARMLESS_VERB: Final = {PLANNER.name: "list_clusters", SCALING.name: "list_policies", LENDING.name: "list_lending"}
 """What is asked of each: it changes nothing, and an empty request is one."""

@@ -2,12 +2,10 @@
 
 import asyncio
 import hashlib
-import ipaddress
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import ContextVar
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Annotated
 
 from msgspec import Meta
@@ -17,6 +15,7 @@ from spillway.api_scaling import ReportRequest
 from spillway.kubernetes.pod_security import ANY, LEVELS
 from spillway.reasons import TOO_MANY_CALLS
 from spillway.rpc.callers import NOBODY, Caller, Callers, CallersFile
+from spillway.rpc.endpoints import is_loopback
 from spillway.rpc.namespaces import check_items
 from spillway.settings import OperatorError, setting
 
@@ -111,16 +110,6 @@ def name_of_caller() -> str:
     return "" if caller is LOCAL_CALLER else caller.name
 
 
-def is_loopback(host: str) -> bool:
-    """Whether only this machine reaches the address; names other than localhost are taken to be outside."""
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host.strip("[]")).is_loopback
-    except ValueError:
-        return False
-
-
 def check_bind(settings: RpcSettings) -> None:
     """Raises UnsafeBind for an address outside loopback without TLS and a way to know callers."""
     if bool(settings.tls_certificate) != bool(settings.tls_key):
@@ -136,14 +125,6 @@ def check_bind(settings: RpcSettings) -> None:
         missing.append("callers (a callers file, or a client_ca)")
     if missing:
         raise UnsafeBind(f"gRPC: host {settings.host!r} is not loopback: refused without {' and '.join(missing)}")
-
-
-def read_file(name: str, what: str) -> bytes:
-    """A file that a setting names. Raises OperatorError."""
-    try:
-        return Path(name).read_bytes()
-    except OSError as error:
-        raise OperatorError(f"gRPC: {what} {name!r}: {error.strerror or error}") from error
 
 
 class Gate:

@@ -4,7 +4,8 @@ import asyncio
 from typing import Protocol
 
 from spillway.bus import Bus
-from spillway.rpc.services import RpcServer, RpcSettings
+from spillway.rpc.security import RpcSettings
+from spillway.rpc.server import RpcServer
 from spillway.running.heap import set_aside_heap
 from spillway.running.process import Process, end_with_the_log
 from spillway.running.standby import Standby

@@ -1,0 +1,269 @@
+"""Our services over gRPC, the clients: values outward.
+
+A command imports this module each time it runs. So it imports nothing that only a server needs.
+"""
+
+import math
+import time
+from collections.abc import AsyncIterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from random import Random
+from typing import Any, Final, Self
+
+import grpc
+from grpc import aio
+
+from spillway import api, tracing
+from spillway.api import RequestError
+from spillway.rpc.calls import LENDING, PLANNER, SCALING, Call, Service, request_bytes, with_keys
+from spillway.rpc.endpoints import is_loopback, read_file
+from spillway.rpc.fleets import Fleets
+from spillway.rpc.refusals import refusal
+from spillway.rpc.route import Route, reason_of
+from spillway.rpc.trailers import LEADER_TRAILER
+from spillway.rpc.verbs import LendingVerbs, ScalingVerbs, Verbs
+from spillway.settings import OperatorError
+from spillway.verb_names import READING_VERBS
+
+CONNECT_OPTION: Final = "grpc.min_reconnect_backoff_ms"
+"""gRPC's name for how long one try to connect may take, the other side's first words included; 20 s unless said."""
+
+_REPLY_BYTES_MAX = 64 * 2**20
+_LEADER_SECONDS = 1.0
+"""How long a read that a standby answered may wait for what the active instance says."""
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """How long one instance may be silent before a client asks another: keepalive sees no frozen one under a call.
+
+    connect_seconds: until it has answered a new connection; nothing was asked of it then. read_seconds: what changes
+    nothing, and that for each endpoint once; after them all answer_seconds, as for every other call: one that works
+    answers within its request_seconds, 10.
+    """
+
+    connect_seconds: float = 3.0
+    read_seconds: float = 5.0
+    answer_seconds: float = 12.0
+
+    def seconds(self, verb: str, rounds: int) -> float:
+        """For an answer, once all endpoints were asked so many times."""
+        return self.read_seconds if verb in READING_VERBS and not rounds else self.answer_seconds
+
+
+class _Client:
+    """One of our services at the other end. Open it with `async with`; one for each process is enough.
+
+    endpoints: host:port of every instance. UNAVAILABLE is tried again, at the leader that an instance names or at the
+    next endpoint, with the same idempotency key (one is made when absent), for retry_seconds and no longer than the
+    call's time. Everything else raises RequestError. ca: file; it turns TLS on. identity: files of our own
+    certificate and key. fleet: id of the one that is meant: another one's instance refuses, and has done
+    nothing; empty: whichever answers.
+    """
+
+    patience = Patience()
+    _service: Service
+
+    def __init__(
+        self,
+        endpoints: Sequence[str],
+        token: str = "",
+        ca: str = "",
+        identity: tuple[str, str] | None = None,
+        timeout_seconds: float = 30.0,
+        retry_seconds: float = 30.0,
+        fleet: str = "",
+    ) -> None:
+        who = self._service.who
+        if not endpoints:
+            raise OperatorError(f"{who}: no endpoint: expected host:port")
+        if token and not ca:
+            for endpoint in endpoints:
+                if not is_loopback(endpoint.rpartition(":")[0]):
+                    raise OperatorError(
+                        f"{self._service.who}: {endpoint}: the token is not sent without TLS: expected a ca file"
+                    )
+        self._endpoints = list(dict.fromkeys(endpoints))
+        self._token, self._ca, self._identity = token, ca, identity
+        self._timeout_seconds, self._retry_seconds = timeout_seconds, retry_seconds
+        self._channels: dict[str, Any] = {}
+        self.fleets = Fleets(who, fleet)
+        self._leader = ""
+        self._random = Random()
+
+    async def __aenter__(self) -> Self:
+        self._credentials = _channel_credentials(self._ca, self._identity) if self._ca else None
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        channels, self._channels = list(self._channels.values()), {}
+        for channel in channels:
+            await channel.close()
+
+    def leader(self) -> str:
+        """The active instance as the last answer named it; empty when none did."""
+        return self._leader
+
+    async def _ask(self, verb: str, request: Any, seconds: float | None) -> Any:
+        call = self._service.calls[verb]
+        if verb != "plan":
+            request = with_keys(request)
+        data = request_bytes(request, call.request_message())
+        with tracing.begin(call.path[1:], tracing.CLIENT, tracing.rpc(call.path)) as span:
+            try:
+                reply = await self._reply(call, data, seconds)
+            except RequestError as error:
+                tracing.rpc_ended(span, error.code, failed=True)
+                raise
+            tracing.rpc_ended(span, "OK", failed=False)
+            return reply
+
+    async def _reply(self, call: Call, data: bytes, seconds: float | None) -> Any:
+        longest = self._timeout_seconds if seconds is None else seconds
+        deadline = time.monotonic() + longest
+        route = self._route(min(self._retry_seconds, deadline - time.monotonic()))
+        while True:
+            endpoint = await route.next()
+            left = max(0.001, deadline - time.monotonic())
+            share = left if len(self._endpoints) == 1 else min(left, self.patience.seconds(call.verb, route.rounds))
+            answer = self._stub(endpoint, call)(data, timeout=share, metadata=self._metadata())
+            try:
+                reply = call.read_reply(await answer)
+                trailer = await answer.trailing_metadata()
+                leader = self._hear(endpoint, trailer)
+                if call.verb not in READING_VERBS:
+                    self.fleets.note_change(endpoint, trailer)
+                if leader in ("", endpoint) or not _is_stale(reply):
+                    return reply
+                return await self._ask_leader(leader, call, data, deadline) or reply
+            except aio.AioRpcError as error:
+                failure = _request_error(error)
+                if failure.code == "DEADLINE_EXCEEDED" and share < left:
+                    failure = RequestError("UNAVAILABLE", f"silent for {share:g} s")
+                elif failure.code == "DEADLINE_EXCEEDED":
+                    failure = route.late(endpoint, failure, longest)
+                route.failed(endpoint, failure, self._hear(endpoint, error.trailing_metadata()))
+
+    async def _ask_leader(self, leader: str, call: Call, data: bytes, deadline: float) -> Any:
+        """What the active instance says, after a standby did; None when it does not answer soon, or is none either."""
+        seconds = max(0.001, min(_LEADER_SECONDS, deadline - time.monotonic()))
+        with suppress(aio.AioRpcError):
+            reply = call.read_reply(await self._stub(leader, call)(data, timeout=seconds, metadata=self._metadata()))
+            return None if _is_stale(reply) else reply
+        return None
+
+    def _stub(self, endpoint: str, call: Call) -> Any:
+        channel = self._channels.get(endpoint)
+        if channel is None:
+            options = (*_CLIENT_OPTIONS, (CONNECT_OPTION, round(1000 * self.patience.connect_seconds)))
+            if self._credentials is None:
+                channel = aio.insecure_channel(endpoint, options=options)
+            else:
+                channel = aio.secure_channel(endpoint, self._credentials, options=options)
+            self._channels[endpoint] = channel
+        return (channel.unary_stream if call.streams else channel.unary_unary)(call.path)
+
+    def _metadata(self) -> tuple[tuple[str, str], ...]:
+        pairs = [*((key, value.decode()) for key, value in tracing.headers()), *self.fleets.metadata()]
+        if self._token:
+            pairs.append(("authorization", f"Bearer {self._token}"))
+        return tuple(pairs)
+
+    def _route(self, seconds: float) -> Route:
+        return Route(self._endpoints, self._leader, seconds, self._random)
+
+    def _hear(self, endpoint: str, trailer: Any) -> str:
+        """The leader that a planner's answer names, when it may be followed: the token goes to no stranger."""
+        self.fleets.hear(endpoint, trailer)
+        leader = str(dict(trailer or ()).get(LEADER_TRAILER, ""))
+        if not (leader in self._endpoints or self._ca or is_loopback(leader.rpartition(":")[0])):
+            leader = ""
+        if leader or self._leader == endpoint:
+            self._leader = leader
+        return leader
+
+
+class PlannerClient(_Client, Verbs):
+    """A PlannerApi at the other end."""
+
+    _service = PLANNER
+
+    async def watch(self, request: api.WatchRequest) -> AsyncIterator[api.WatchReply]:
+        """Goes on at another planner, from the last position, when one stops. A change may come twice, never not."""
+        call, position = self._service.calls["watch"], request.position
+        route = self._route(self._retry_seconds)
+        while True:
+            endpoint, opened = await route.next(), time.monotonic()
+            data = request_bytes(replace(request, position=position), call.request_message())
+            stream = self._stub(endpoint, call)(data, metadata=self._metadata())
+            try:
+                async for answer in stream:
+                    reply: api.WatchReply = call.read_reply(answer)
+                    position, opened = reply.position or position, -math.inf
+                    yield reply
+                error, trailer = RequestError("UNAVAILABLE", "the watch ended"), await stream.trailing_metadata()
+            except aio.AioRpcError as failure:
+                error, trailer = _request_error(failure), failure.trailing_metadata()
+            finally:
+                stream.cancel()
+            if time.monotonic() - opened > self._retry_seconds:
+                route = self._route(self._retry_seconds)  # It worked for a while: this is another failure.
+            route.failed(endpoint, error, self._hear(endpoint, trailer))
+
+    async def export(self, request: api.ExportRequest) -> AsyncIterator[api.ExportReply]:
+        """From whichever planner answers; from the beginning at another one when it could not be begun."""
+        call, route = self._service.calls["export"], self._route(self._retry_seconds)
+        data, begun = request_bytes(request, call.request_message()), False
+        while True:
+            endpoint = await route.next()
+            stream = self._stub(endpoint, call)(data, metadata=self._metadata())
+            try:
+                async for answer in stream:
+                    begun = True
+                    yield call.read_reply(answer)
+                return
+            except aio.AioRpcError as failure:
+                error = _request_error(failure)
+                if begun:
+                    raise error from None
+                route.failed(endpoint, error, self._hear(endpoint, failure.trailing_metadata()))
+            finally:
+                stream.cancel()
+
+
+class ScalingClient(_Client, ScalingVerbs):
+    """A ScalingApi at the other end."""
+
+    _service = SCALING
+
+
+class LendingClient(_Client, LendingVerbs):
+    """A LendingApi at the other end."""
+
+    _service = LENDING
+
+
+def _is_stale(reply: Any) -> bool:
+    inner = (getattr(reply, field, None) for field in ("placement", "policy"))
+    return any(getattr(part, "stale", False) for part in (reply, *inner))
+
+
+_CLIENT_OPTIONS = (
+    ("grpc.max_receive_message_length", _REPLY_BYTES_MAX),
+    ("grpc.enable_retries", 0),  # Ours change the endpoint.
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.max_reconnect_backoff_ms", 1_000),
+    ("grpc.keepalive_time_ms", 10_000),  # A frozen planner is noticed under a quiet watch.
+    ("grpc.keepalive_timeout_ms", 5_000),
+    ("grpc.keepalive_permit_without_calls", 1),
+)
+
+
+def _channel_credentials(ca: str, identity: tuple[str, str] | None) -> Any:
+    certificate, key = (read_file(name, "client identity") for name in identity) if identity else (None, None)
+    return grpc.ssl_channel_credentials(read_file(ca, "ca"), key, certificate)
+
+
+def _request_error(error: Any) -> RequestError:
+    return refusal(error.code().name, reason_of(error.details() or ""), error.trailing_metadata())

@@ -1,0 +1,257 @@
+"""Our services over gRPC, the server: values inward."""
+
+import asyncio
+import math
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, Never, Self, cast
+
+import grpc
+import structlog
+
+from spillway import metrics, tracing
+from spillway.api import RequestError
+from spillway.bus import BusUnavailable, OutcomeUnknown
+from spillway.reasons import TOO_MANY_RUN, TOO_MANY_WATCHES
+from spillway.rpc.callers import Caller
+from spillway.rpc.calls import PLANNER, Call, Service, message_bytes
+from spillway.rpc.fleets import FLEET_KEY, fleet_in, refuse_other
+from spillway.rpc.incoming import message_of, request_of, trace_of
+from spillway.rpc.listener import Listener
+from spillway.rpc.manifest_reading import ManifestReading, Prepare, unprepared
+from spillway.rpc.refusals import Trailer, bounded, of_the_log, trailer_of
+from spillway.rpc.security import CALLER, Gate, RpcSettings, TooManyCalls
+from spillway.rpc.shares import Share, Shares
+from spillway.rpc.trailers import LEADER_TRAILER, PUSHBACK_TRAILER, VERSION_TRAILER
+from spillway.rpc.verbs import LendingApi, PlannerApi, ScalingApi
+from spillway.version import VERSION
+
+
+class RpcServer:
+    """Serves one of our services while it is open, with health and reflection. Opening raises OperatorError when it may
+    not or cannot listen; not serving (health) until set_serving(True), though calls are answered.
+
+    fleet: id of the one that is served; a call that means another one is refused before anything is done. Empty: any.
+    prepare: of requests with long manifests, beside the loop.
+    """
+
+    def __init__(
+        self,
+        answers: PlannerApi | ScalingApi | LendingApi,
+        settings: RpcSettings,
+        service: Service = PLANNER,
+        fleet: str = "",
+        prepare: Prepare = unprepared,
+    ) -> None:
+        self._fleet = fleet
+        self._gate = Gate(settings, time.monotonic)
+        self._shares = Shares(Share(*self._gate.share_of_a_caller()))
+        of_callers = settings.manifest_values_max, settings.manifests_waiting_max
+        self._reading = ManifestReading(*of_callers, settings.pod_security, prepare)
+        self._answers = answers
+        self._service = service
+        self._settings = settings
+        self._log = structlog.get_logger(part="rpc")
+        self._running = 0
+        self._watches: dict[asyncio.Task[Any], Caller | None] = {}
+        self._closing = False
+
+    async def __aenter__(self) -> Self:
+        self._fatal: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        handlers = dict(map(self._handler, self._service.calls.values()))
+        self._listener = Listener(self._gate, self._shares, self._settings, self._service.name, handlers)
+        await self._listener.open()
+        work = (self._look_at_callers, self._listener.keep_open, self._listener.accept)
+        self._tasks = [asyncio.create_task(self._told_of_its_end(one)) for one in work]
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._closing = True
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.wait(self._tasks)
+        await self.set_serving(False)
+        for watch in self._watches:
+            watch.cancel()
+        await self._listener.close()
+        self._reading.close()
+        self._gate.close()
+        if self._fatal.done():
+            self._fatal.exception()
+
+    @property
+    def address(self) -> str:
+        host, port = self._settings.host, self._listener.port
+        return f"[{host}]:{port}" if ":" in host and not host.startswith("[") else f"{host}:{port}"
+
+    async def set_serving(self, serving: bool) -> None:
+        """What grpc.health.v1 answers for the server and for its service."""
+        self._listener.set_serving(serving)
+
+    async def _look_at_callers(self) -> None:
+        """Lets those in who are in the callers file now, and ends the watches of those who may something else now."""
+        while True:
+            await asyncio.sleep(self._settings.callers_check_seconds)
+            try:
+                changed = await self._gate.has_changed()
+            except OSError as error:  # No file descriptor, say: the next look may have one.
+                self._log.error("cannot look at the callers file: those of before stay", error=str(error))
+                continue
+            if changed:
+                for watch in filter(self._is_ended, self._watches):
+                    watch.cancel()
+
+    async def _told_of_its_end(self, work: Callable[[], Awaitable[None]]) -> None:
+        try:
+            await work()
+        except Exception as error:
+            if not self._fatal.done():
+                self._fatal.set_exception(error)
+
+    def _is_ended(self, watch: "asyncio.Task[Any]") -> bool:
+        caller = self._watches.get(watch)
+        return caller is not None and not self._gate.still_knows(caller)
+
+    async def failed(self) -> Never:
+        """Raises why nobody looks at the callers file, or listens, any more; for the process, which must stop."""
+        await asyncio.wait({self._fatal})
+        raise cast(BaseException, self._fatal.exception())
+
+    def _handler(self, call: Call) -> tuple[str, Any]:
+        """The handler of a method. It gets a stream of bytes, which begins when it is asked for the first message: so
+        its caller is known before anything of it is read, and its size before anything is parsed."""
+
+        async def answer(_: object, context: Any) -> bytes | None:
+            return await self._handle(call, context)
+
+        make = grpc.stream_stream_rpc_method_handler if call.streams else grpc.stream_unary_rpc_method_handler
+        return call.path.rpartition("/")[2], make(answer)
+
+    async def _handle(self, call: Call, context: Any) -> bytes | None:
+        with tracing.begin(call.path[1:], tracing.SERVER, tracing.rpc(call.path), trace_of(context)) as span:
+            code, text, answer, beside = await self._outcome(call, context)
+            tracing.rpc_ended(span, code, failed=code in tracing.FAULTS)
+        trailer = (*self._about_us(code), *beside)
+        if code != "OK":
+            await context.abort(grpc.StatusCode[code], bounded(text), trailer)
+        context.set_trailing_metadata(trailer)
+        return answer
+
+    async def _outcome(self, call: Call, context: Any) -> tuple[str, str, bytes | None, Trailer]:
+        """Code, text, answer, and what goes with a refusal. Our bug is INTERNAL, and stops the process."""
+        started = time.perf_counter()
+        code, text, answer = "CANCELLED", "", None
+        beside: Trailer = ()
+        try:
+            with self._slot(call):
+                caller = self._identified(call, context)
+                with self._shares.taken(caller, call.verb, call.streams):
+                    request = await self._admit(call, caller, context)
+                    answer = await (self._stream if call.streams else self._answer)(call, request, context)
+            code = "OK"
+        except RequestError as error:
+            code, text = error.code, bounded(error.text)
+            beside = trailer_of(error, text)
+            if isinstance(error, TooManyCalls):
+                beside = (*beside, (PUSHBACK_TRAILER, str(math.ceil(1000 * error.seconds))))
+        except (BusUnavailable, OutcomeUnknown) as error:
+            code, text, beside = of_the_log(error)
+        except Exception as error:
+            # It goes on: else one request, asked again and again, would end one instance after the other.
+            what = f"{type(error).__name__}: {error}"
+            code, text = "INTERNAL", f"{call.verb}: a bug of the {self._service.who} met this call: {what}; see its log"
+            self._log.exception("bug in a call", verb=call.verb)
+        finally:
+            metrics.REQUEST_SECONDS_BY_VERB[call.verb].observe(time.perf_counter() - started)
+            (metrics.REQUESTS_OK[call.verb] if code == "OK" else metrics.REQUESTS.labels(call.verb, code)).inc()
+        return code, text, answer, beside
+
+    def _about_us(self, code: str) -> Iterator[tuple[str, str]]:
+        """What callers are told besides the answer; strangers nothing."""
+        if code == "UNAUTHENTICATED":
+            return
+        if leader := self._answers.leader():
+            yield LEADER_TRAILER, leader
+        yield VERSION_TRAILER, VERSION
+        if self._fleet:
+            yield FLEET_KEY, self._fleet
+
+    @contextmanager
+    def _slot(self, call: Call) -> Iterator[None]:
+        """Counts what runs, and refuses what is too much."""
+        running, most = self._running, self._settings.concurrent_requests_max
+        if call.streams:
+            running, most = len(self._watches), self._settings.watches_max
+        if running >= most:
+            metrics.REQUESTS_DENIED.labels("concurrency").inc()
+            reason = TOO_MANY_WATCHES if call.streams else TOO_MANY_RUN
+            text = f"{call.verb}: {running} are running: expected at most {most}"
+            raise RequestError("RESOURCE_EXHAUSTED", text, reason)
+        task = cast("asyncio.Task[Any]", asyncio.current_task())
+        self._running += not call.streams
+        if call.streams:
+            self._watches[task] = None
+        metrics.REQUESTS_RUNNING.inc()
+        try:
+            yield
+        finally:
+            metrics.REQUESTS_RUNNING.dec()
+            self._running -= not call.streams
+            self._watches.pop(task, None)
+
+    def _identified(self, call: Call, context: Any) -> Caller:
+        try:
+            caller = self._listener.identify(context)
+        except RequestError as error:
+            metrics.REQUESTS_DENIED.labels(error.code).inc()
+            raise
+        CALLER.set(caller)
+        if call.streams:
+            self._watches[cast("asyncio.Task[Any]", asyncio.current_task())] = caller
+        return caller
+
+    async def _admit(self, call: Call, caller: Caller, context: Any) -> Any:
+        """The request, when this caller may make it."""
+        try:
+            caller.require_verb(call.verb)
+            data = await message_of(call, context, self._settings.deadline_seconds_max)
+            self._gate.admit(caller, call.verb, len(data))
+            refuse_other(self._service.who, self._fleet, fleet_in(dict(context.invocation_metadata() or ())))
+            request = request_of(call, data, self._settings.request_entries_max)
+            self._gate.admit_items(caller, request)
+            request = await self._reading.checked(caller, call.verb, request)
+        except RequestError as error:
+            metrics.REQUESTS_DENIED.labels(error.code).inc()
+            raise
+        return request
+
+    async def _answer(self, call: Call, request: Any, context: Any) -> bytes:
+        most = self._settings.deadline_seconds_max
+        asked = context.time_remaining()
+        seconds = most if asked is None else min(most, asked)
+        try:
+            async with asyncio.timeout(seconds) as bound, self._shares.computing(CALLER.get(), call.verb):
+                reply = await getattr(self._answers, call.verb)(request)
+                return message_bytes(reply, call.reply_message())
+        except TimeoutError:
+            if not bound.expired():
+                raise
+            raise RequestError("DEADLINE_EXCEEDED", f"{call.verb}: not done within {seconds:.1f} s") from None
+
+    async def _stream(self, call: Call, request: Any, context: Any) -> None:
+        replies = getattr(self._answers, call.verb)(request)
+        try:
+            async for reply in replies:
+                await context.write(message_bytes(reply, call.reply_message()))
+        except asyncio.CancelledError:
+            task = cast("asyncio.Task[Any]", asyncio.current_task())
+            if not self._closing and not self._is_ended(task):
+                raise
+            task.uncancel()
+            why = f"this {self._service.who} stops: go on at another one" if self._closing else "callers have changed"
+            raise RequestError("UNAVAILABLE", why) from None
+        finally:
+            close = getattr(replies, "aclose", None)
+            if close is not None:
+                await close()
