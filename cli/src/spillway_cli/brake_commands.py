@@ -16,9 +16,9 @@ from spillway_cli.session import with_planner
 
 app = typer.Typer()
 
-Kind = Annotated[str, typer.Argument(metavar="[fleet|cluster|workload]", help="What is held.")]
+Kind = Annotated[str, typer.Argument(metavar="[fleet|cluster|workload]", help="Kind of scope.")]
 Name = Annotated[
-    str, typer.Argument(metavar="[NAME]", help="Of the cluster, or NAMESPACE/NAME of the workload.", show_default=False)
+    str, typer.Argument(metavar="[NAME]", help="Cluster, or NAMESPACE/NAME of a workload.", show_default=False)
 ]
 
 

@@ -125,9 +125,9 @@ def cordon(context: typer.Context, name: Name, output: Output = Format.table) ->
 
 @app.command(epilog="Example:  spillway cluster uncordon own-1")
 def uncordon(context: typer.Context, name: Name, output: Output = Format.table) -> None:
-    """Make a cluster active again: calls off cordon, drain and leave, for as long as it is listed.
+    """Make a cluster active again: end its cordon, drain or leave, while it is still in the fleet.
 
-    What has its replacement elsewhere leaves all the same; the rest stays.
+    Replicas that already have a replacement elsewhere still leave; the others stay.
     """
     _set_phase(context, name, PHASE_ACTIVE, output)
 

@@ -129,7 +129,7 @@ COMMANDS: Final[Mapping[str, Verb | Part]] = {
             "cordon": Verb("cluster_commands", "Place nothing new in a cluster; what is there stays."),
             "uncordon": Verb(
                 "cluster_commands",
-                "Make a cluster active again: calls off cordon, drain and leave, for as long as it is listed.",
+                "Make a cluster active again: end its cordon, drain or leave, while it is still in the fleet.",
             ),
             "drain": Verb(
                 "cluster_commands",
@@ -173,7 +173,7 @@ COMMANDS: Final[Mapping[str, Verb | Part]] = {
         {
             "declare": Verb(
                 "lending_rule_commands",
-                "Say how a cluster lends its idle nodes, and to which pool; again, for another way.",
+                "Declare how a cluster lends its idle nodes, and to which pool; this replaces a former declaration.",
             ),
             "list": Verb(
                 "lending_rule_commands", "Show which clusters lend, to which pools, and how much of each is lent now."

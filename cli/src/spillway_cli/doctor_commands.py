@@ -23,7 +23,7 @@ _MARKS = {"ok": "✓", "warning": "!", "failed": "✗", "skipped": "-"}
 @app.command(epilog="Examples:  spillway doctor  ·  spillway doctor --quiet  ·  spillway doctor -o json")
 def doctor(
     context: typer.Context,
-    seconds: Annotated[float, typer.Option(min=0.1, max=SECONDS_MAX, help="That one answer may take.")] = 5.0,
+    seconds: Annotated[float, typer.Option(min=0.1, max=SECONDS_MAX, help="Seconds that one answer may take.")] = 5.0,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Only what is not ok.")] = False,
     output: Output = Format.table,
 ) -> None:

@@ -32,7 +32,7 @@ def explain(  # noqa: PLR0913 - the options of a command are its parameters
         list[str] | None, typer.Option("--file", "-f", help="Manifests of what is not declared; - is stdin.")
     ] = None,
     policy: Annotated[str, typer.Option(help="File of a PlacementPolicy to suppose.", show_default=False)] = "",
-    replicas: Annotated[int | None, typer.Option(min=0, help="Suppose so many.", show_default=False)] = None,
+    replicas: Annotated[int | None, typer.Option(min=0, help="Suppose this many replicas.", show_default=False)] = None,
     decision: Annotated[str, typer.Option(help="A past decision, as `get --history` shows it.")] = "",
     cluster: Annotated[str, typer.Option(help="With --node: its cluster.", show_default=False)] = "",
     node: Annotated[str, typer.Option(help="Why one replica goes to this node, or does not.")] = "",

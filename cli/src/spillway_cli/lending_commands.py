@@ -48,7 +48,7 @@ def recall(
     context: typer.Context,
     cluster: Annotated[str, typer.Argument(help="The owner of the nodes.", show_default=False)],
     nodes: Annotated[
-        list[str] | None, typer.Argument(metavar="[NODE]...", help="Their names there.", show_default="all")
+        list[str] | None, typer.Argument(metavar="[NODE]...", help="Names of its nodes.", show_default="all")
     ] = None,
     *,
     grace: Annotated[int, typer.Option(min=0, help="Seconds for their pods; 0: as declared.")] = 0,

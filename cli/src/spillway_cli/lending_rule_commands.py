@@ -65,13 +65,13 @@ def declare(  # noqa: PLR0913 - the options of a command are its parameters
     ] = "",
     share: Annotated[
         int | None,
-        typer.Option(min=1, max=100, help="Percent of them that may be lent; none: lending pause.", show_default="100"),
+        typer.Option(min=1, max=100, help="Most percent that are lent; none: lending pause.", show_default="100"),
     ] = None,
-    reserve: Annotated[int, typer.Option(min=0, max=NUMBER_MAX, help="Idle ones that never are.")] = 0,
+    reserve: Annotated[int, typer.Option(min=0, max=NUMBER_MAX, help="Idle nodes that are never lent.")] = 0,
     idle: Annotated[
-        int | None, typer.Option(min=0, max=NUMBER_MAX, help="Seconds idle before.", show_default="600; dedicated: 0")
+        int | None, typer.Option(min=0, max=NUMBER_MAX, help="Least idle seconds.", show_default="600; dedicated: 0")
     ] = None,
-    cost: Annotated[float, typer.Option(min=0, max=NUMBER_MAX, help="Of one node in an hour.")] = 0,
+    cost: Annotated[float, typer.Option(min=0, max=NUMBER_MAX, help="Cost of one node for an hour.")] = 0,
     grace: Annotated[
         int | None,
         typer.Option(min=1, max=NUMBER_MAX, help="Seconds for pods that a recall evicts.", show_default="30"),
@@ -91,7 +91,7 @@ def declare(  # noqa: PLR0913 - the options of a command are its parameters
     ),
     output: Output = Format.table,
 ) -> None:
-    """Say how a cluster lends its idle nodes, and to which pool; again, for another way."""
+    """Declare how a cluster lends its idle nodes, and to which pool; this replaces a former declaration."""
 
     async def body(client: LendingClient, _: Config) -> None:
         rule = RuleFields("all", label_requirements(nodes or ()), supply_class, share or 0, reserve, idle, cost)

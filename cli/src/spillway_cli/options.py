@@ -33,7 +33,7 @@ class WideFormat(StrEnum):
 
 
 Output = Annotated[Format, typer.Option("--output", "-o", help="Form of the answer on stdout.")]
-Wait = Annotated[bool, typer.Option("--wait", help="Wait until it is so in the clusters.")]
+Wait = Annotated[bool, typer.Option("--wait", help="Wait until the clusters show the change.")]
 Timeout = Annotated[float, typer.Option("--timeout", min=0.1, help="Seconds that --wait may take.")]
 Namespace = Annotated[
     str | None, typer.Option("--namespace", "-n", help="Namespace; without it the configured one.", show_default=False)

@@ -59,7 +59,7 @@ async def test_a_broker_that_names_no_broker_is_waited_for(options: dict[str, st
     async with broker_that_names_none() as bootstrap:
         bus = KafkaBus(KafkaSettings(bootstrap, request_seconds=0.2), "", "test")
         with pytest.raises(BusUnavailable):
-            await bus.until(0.5, lambda: bus.started_producer(**options))
+            await bus.retry_until(0.5, lambda: bus.started_producer(**options))
 
 
 @asynccontextmanager

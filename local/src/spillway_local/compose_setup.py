@@ -160,7 +160,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m spillway_local.compose_setup", description=__doc__)
     parser.add_argument("--folder", type=Path, default=Path("/setup"), help="of the volumes")
     parser.add_argument("--bootstrap", default=os.environ.get("SPILLWAY_KAFKA_BOOTSTRAP", "kafka:9092"))
-    parser.add_argument("--wait-seconds", type=float, default=WAIT_SECONDS, help="for the members, and for the topics")
+    parser.add_argument("--wait-seconds", type=float, default=WAIT_SECONDS, help="for members; again for topics")
     asked = parser.parse_args()
     write_files(asked.folder, asked.bootstrap)
     try:

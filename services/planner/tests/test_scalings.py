@@ -247,7 +247,7 @@ def test_an_apply_with_another_number_keeps_what_was_decided_and_says_so(web: Sc
     web.step()
     reply = web.apply(deployment(2))
     assert (reply.replicas, reply.scaled_by) == (7, HPA)
-    assert reply.warnings == (f"Deployment.spec.replicas: 2: not taken: 7, scaled by {HPA}",)
+    assert reply.warnings == (f"Deployment.spec.replicas: 2 is ignored: {HPA} set 7",)
     assert web.apply(deployment(None)).warnings == ()
 
 

@@ -115,7 +115,7 @@ def versions(ours: str, version_by_process: Mapping[str, str]) -> Check:
         if version != ours:
             others[version].append(process)
     if not version_by_process:
-        return skipped(name, "no process told its version", "mend the checks above")
+        return skipped(name, "no process told its version", "fix the failed checks above")
     if not others:
         return ok(name, f"{ours}: the command and {len(version_by_process)} processes")
     listed = "; ".join(f"{version}: {named(sorted(processes))}" for version, processes in sorted(others.items()))

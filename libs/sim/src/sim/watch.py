@@ -92,9 +92,9 @@ class Watch:
 
 
 def open_watch(api: Api, store: Store, settings: Settings, asked: tuple[str, Mapping[str, str], str]) -> Watch:
-    """ApiError when it cannot begin; `asked` is path, params and accept.
+    """Opens a watch. `asked` is path, params and accept. Raises ApiError when the watch cannot begin.
 
-    As servers do, one from a version that is yet to come is opened and waits; one that begins with state is refused.
+    Like an API server, it accepts a future resourceVersion and waits; with sendInitialEvents it refuses one.
     """
     path, params, accept = asked
     route = parse_route(path)

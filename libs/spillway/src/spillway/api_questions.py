@@ -136,10 +136,10 @@ class ExportedEvent:
 
 @dataclass(frozen=True, slots=True)
 class HeldBack:
-    """No more of a shape, or of the workload when that is named, in a cluster for so many milliseconds more.
+    """A hold: a cluster gets no more replicas of a shape, or of one workload when namespace and name are set.
 
-    seconds: how long the hold is in all; the next one is twice as long. why: what the cluster said that kept the
-    replicas out, for people; empty where nothing was said.
+    left_ms: how long the hold still lasts. seconds: how long it lasts in all; the next hold is twice as long. why: the
+    cluster's reason for not taking the replicas, for people; empty when the cluster gave none.
     """
 
     cluster: str

@@ -108,9 +108,9 @@ class CapacityChanged:
 
     sequence: one more than the last of this (cluster, epoch, block). age_ms: of the cluster's watermark when this was
     sent, −1 before the first answered probe. trouble: why the cluster cannot be followed now, empty when it can.
-    trouble_code: what that says of the cluster, a troubles.TroubleCode or a newer version's number; 0 without trouble,
-    and in records of older versions, which have the text alone: troubles.code_of_record reads both.
-    unread: what of it our account has no right to read, so that nothing is known of its volumes; empty when it has.
+    trouble_code: the troubles.TroubleCode of that trouble, or the number of a newer version; 0 without trouble. Records
+    of older versions have 0 and the text: read both by troubles.code_of_record.
+    unread: the resources that our account may not read, so that the cluster's volumes are unknown; empty when none.
     """
 
     cluster: str

@@ -33,7 +33,7 @@ class ValueBudget:
         self._repeated_left = REPEATED_BYTES_MAX
 
     def take(self, values: int = 1) -> None:
-        """Raises yaml.YAMLError where so many are not left."""
+        """Takes values from the budget. Raises yaml.YAMLError when the budget has fewer left."""
         self._left -= values
         if self._left < 0:
             raise yaml.YAMLError(f"more than {self._most} values")

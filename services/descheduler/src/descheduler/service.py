@@ -120,7 +120,7 @@ class Descheduler:
                 log.info("settled", cluster=event.cluster, node=event.node)
 
     def step_down(self) -> None:
-        """The next life reads the log again; whoever has the turn says how many there are."""
+        """Sets the gauges to 0: only the leader counts recalls and lent nodes."""
         for gauge in (metrics.RECALLS_STANDING, metrics.RECALLS_HELD, metrics.NODES_LENT):
             gauge.set(0)
 

@@ -126,7 +126,7 @@ class Hpa:
         await self._collecting.run()
 
     def _tell_collecting(self, event: Written) -> None:
-        """A policy that was declared or deleted, once that is in the log."""
+        """Tells the collecting of a policy that was declared or deleted, once the event is in the log."""
         if self._collecting is None:
             return
         if isinstance(event, ScalePolicyDeclared):
@@ -141,9 +141,9 @@ class Hpa:
         metrics.SCALE_POLICIES.set(0)
 
     async def _hear(self, records: Sequence[Heard], positions: Offsets) -> None:
-        """Input records of the turn, as they come; returns when there is room for more.
+        """Queues input records of the turn. Returns when the queue has room for more.
 
-        Where none waits to be decided on, the state stands where the feeds do: behind what could not be read as well.
+        Without records and with an empty queue, the state takes over the feeds' positions, past unreadable records.
         """
         if not records:
             if not self._heard:
@@ -162,10 +162,10 @@ class Hpa:
         return longest if due_ms is None else min(max(due_ms - self._wall_ms(), 1) / 1000, longest)
 
     def step(self, turn: Turn) -> Decisions:
-        """Decides on what was asked, heard, and due, and on what nobody decided on before this turn.
+        """Decides requests, input records and due workloads, and workloads that the turn before left undecided.
 
-        Much of it is decided on in slices, between which what is asked and heard is looked at first: a step that took
-        as long as a transaction may would lose the turn, and whoever has it next would lose it by the same records.
+        It works in slices and looks for new requests and records between them. A step that takes longer than a
+        transaction may would lose the turn, and the next leader would lose it by the same records.
         """
         state, decided = self._state, Decisions()
         if not self._has_begun:
@@ -206,7 +206,7 @@ class Hpa:
             self.standby.requests.asked.set()
 
     def _add(self, decided: Decisions, events: Sequence[Written], started_ns: int) -> None:
-        """A size belongs to the trace of the newest input with one that came since the workload's last size."""
+        """Links a size to the newest trace among the inputs since the workload's last size."""
         for event in events:
             trace: Headers = ()
             if isinstance(event, ScaleDecided):

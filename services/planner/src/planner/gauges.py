@@ -39,7 +39,7 @@ def capacity_ages(state: PlannerState, now: float) -> dict[str, float]:
 
 
 def show_brakes(brakes: Brakes) -> None:
-    """The brakes that are on, what waits for whom, and what moved since the last call."""
+    """Sets the metrics of brakes, of waiting confirmations, of replicas held back, and of moves since the last call."""
     for kind in SCOPE_KINDS:
         metrics.BRAKES.labels(kind).set(sum(scope.partition("/")[0] == kind for scope in brakes.brakes))
     metrics.CONFIRMATIONS_WAITING.set(len(brakes.asked))

@@ -1,4 +1,4 @@
-"""The planner's shell: one state that follows the log, one turn at writing it, answers once they are in it."""
+"""The planner's shell: follows the log into one state, decides in its turn, answers once events are in the log."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -134,7 +134,7 @@ class Planner:
         log.info("turn taken", epoch=turn.epoch, workloads=len(self.state.workloads))
 
     async def _prove_words(self) -> None:
-        """Reads the log once more behind each word of a cluster that something waits for that cannot be taken back."""
+        """Before a step that cannot be undone, reads workload-status to its end, so that the newest status is known."""
         while True:
             await asyncio.sleep(self._settings.tick_seconds)
             asked = self.state.owners.take_asked()
@@ -153,7 +153,7 @@ class Planner:
             await asyncio.sleep(self._settings.turn_asked_seconds)
 
     async def _hear_clusters(self) -> None:
-        """A start reads capacity of unknown age; the first heartbeats tell it, and decisions wait for them."""
+        """Waits, for a bounded time, for a heartbeat of each cluster: before it the age of its capacity is unknown."""
         until = self._clocks.steady() + self._settings.hear_seconds_max
         while self._clocks.steady() < until and any(
             view.joined is not None and view.heard_at == NEVER for view in self.state.clusters.values()
@@ -178,7 +178,7 @@ class Planner:
         return decided
 
     def _serve_before_requests(self, turn: Turn) -> list[Written]:
-        """Who waits with a higher priority than a request that came gets what room came up before it does."""
+        """Retries waiting workloads of a higher priority than the queued requests, so that they get free room first."""
         state, lowest, self._lowest_asked = self.state, self._lowest_asked, None
         highest = state.waiting.highest_priority
         if lowest is None or highest is None or highest <= lowest:
@@ -191,15 +191,15 @@ class Planner:
         return events
 
     def written(self, events: Sequence[Written]) -> None:
-        """They stand in the state since they were decided."""
+        """Tells the projection of the store. The state has these events since the decision."""
         self._projection.wrote(events)
 
     def step_down(self) -> None:
-        """Gauges show the state of the instance that leads from here on."""
+        """Hides this instance's gauges: only the leader shows the state."""
         hide()
 
     def _autoscale(self, turn: Turn, decided: Decisions) -> None:
-        """What policies decided, in the same transaction; a bounded number, so that no request waits for them all."""
+        """Declares sizes that scale policies decided, in the same transaction; so many that no request waits long."""
         for key in self.state.scalings.next_due(self._settings.scales_in_group_max):
             started, started_ns = self._clocks.steady(), tracing.clock_ns()
             events = autoscaling.declare(self.state, self.state.workloads[key], self._moment(turn))
@@ -214,13 +214,13 @@ class Planner:
         metrics.DECISION_SECONDS.observe(self._clocks.steady() - started)
 
     def _is_listening(self, since: float) -> bool:
-        """Whether a request of that time may still hear of clusters before it is refused for want of room."""
+        """Whether a request that came at `since` may wait for news of clusters before a refusal for lack of room."""
         now, oldest = self._clocks.steady(), self.state.rules.capacity_age_max
         longest = min(self._settings.refuse_after_seconds, self._patience.onward_seconds)
         return now - since < longest and not heard_since(self.state.clusters, since, now, oldest)
 
     def _look_after(self, turn: Turn) -> list[Written]:
-        """What follows from the fleet and from time, with no request."""
+        """Takes the steps of a round: what the fleet or the time brings about, without a request."""
         events: list[Written] = []
         undecided = self.standby.requests.ask_again() > 0
         retry_workloads(self.state, self._failed.ended())
@@ -359,7 +359,7 @@ class Planner:
         return replace(reply, placement=replace(reply.placement, stale=not self.is_active))
 
     async def _history(self, request: api.GetRequest) -> tuple[DecisionRecorded, ...]:
-        """As much as is asked for; of what is not declared the last decision in any case, where the store has it."""
+        """The last decisions, as many as asked for; one of a workload that is not declared, if the store has it."""
         key = answers.workload_key(request)
         if request.history:
             return await self._projection.history(*key, min(request.history, self._settings.history_kept_max))
@@ -395,13 +395,13 @@ class Planner:
             yield reply
 
     def _noted(self, place: Place) -> Place:
-        """The lowest priority of what is to be decided next."""
+        """Notes the lowest priority of the requests that are decided next. Returns the place."""
         lowest = self._lowest_asked
         self._lowest_asked = place.priority if lowest is None else min(lowest, place.priority)
         return place
 
     async def _ask(self, verb: str, decide: Decide[T], place: Place = ANY) -> T:
-        """The answer, once it is in the log. Raises RequestError."""
+        """Queues a request. Returns its answer once the answer is in the log. Raises RequestError."""
         self.standby.check_able(1, name_of_caller())
         return await self.standby.requests.answered(self._put(verb, decide, place))
 

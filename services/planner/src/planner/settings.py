@@ -126,7 +126,7 @@ class PlannerSettings(StandbySettings):
     history_kept_max: int = setting(200, "decisions kept per workload in the store", least=1)
     history_gone_seconds: float = setting(
         604_800.0,
-        "decisions on a workload that is declared no more are kept so long in the store, seconds",
+        "seconds that the store keeps the decisions on a workload that is no longer declared",
         least=0,
     )
     history_waiting_max: int = setting(

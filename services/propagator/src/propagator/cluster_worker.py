@@ -194,7 +194,7 @@ class ClusterWorker:
             self._orphans.note_all()
 
     def contradict(self, target: Target, offset: int) -> None:
-        """Somebody whose turn is over said something of it there, or somebody took back what was said."""
+        """Publishes a status again if a writer without the turn has replaced it, or if it was deleted in the log."""
         self._reporter.contradict(target, offset)
 
     # ── What the cluster tells ──────────────────────────────────────────────────────────────────────────────────────

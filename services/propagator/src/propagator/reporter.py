@@ -81,7 +81,7 @@ class Reporter:
             await self.flush()
 
     async def flush(self) -> None:
-        """Says what is news now."""
+        """Publishes the statuses that have changed since they were last published."""
         while self._changed:
             await self._publish(self._news())
 

@@ -124,7 +124,7 @@ class Propagator:
             self._superseded.set()
 
     def _ask(self, asked: AdoptionAsked, trace: Headers) -> None:
-        """Of the clusters that are worked on now; a question from before that is old, and is asked again if need be."""
+        """Passes the question to its clusters' workers. Clusters without one are skipped: the planner asks again."""
         for cluster in asked.clusters:
             self.turns.tell(cluster, lambda worker: worker.ask(asked, trace))
 
@@ -137,7 +137,7 @@ class Propagator:
                 self.turns.tell(cluster, lambda worker: worker.ask_shape(template, trace))
 
     def _note_trace(self, record: Record, touched: Touched) -> None:
-        """To which trace what is done for a placement belongs, until it is done."""
+        """Keeps the trace of a placement until the work for it is done, so that the work joins that trace."""
         if record.topic == PLACEMENTS.name and tracing.is_on():
             for target in touched.targets:
                 self._placed_by.take(target)
@@ -157,7 +157,7 @@ class Propagator:
             self.turns.tell(event.cluster, lambda worker: worker.contradict_shape(event.template))
 
     def _note_tombstone(self, record: Record) -> None:
-        """One bears no epoch: whoever wrote it, what there is to say of its key is said again behind it."""
+        """A tombstone bears no epoch, so its writer is unknown. A status or shape that is valid is published again."""
         if record.topic == WORKLOAD_STATUS.name and (target := status_target(record.key)) is not None:
             self.turns.tell(target.cluster, lambda worker: worker.contradict(target, record.offset))
         elif record.topic == SHAPES.name:
@@ -187,7 +187,7 @@ class Propagator:
         )
 
     async def _take_back(self) -> None:
-        """Tombstones for what was said of workloads that the log does not place any more, and of clusters that left."""
+        """Publishes tombstones for statuses of workloads that are not placed any more, and of clusters that left."""
         await self.caught_up()
         while True:
             self._superseded.clear()
@@ -217,7 +217,7 @@ class Propagator:
         return [Tombstone(address) for address in gone]
 
     async def _prove(self) -> None:
-        """Notes again and again that all of the log was read: who cannot, may know neither turns nor placements."""
+        """Proves again and again that the whole log was read. Without it, turns or placements may be unknown here."""
         clock = asyncio.get_running_loop().time
         while True:
             asked_at, held = clock(), self._proof.holds()

@@ -97,13 +97,13 @@ class Collector:
     # ── What the service tells it ───────────────────────────────────────────────────────────────────────────────
 
     def rejoin(self, joined: ClusterJoined) -> None:
-        """The cluster's record was written again: connect anew when it is reached in another way."""
+        """Takes over a new ClusterJoined of the cluster. Connects again if its credential or endpoint has changed."""
         before, self._joined = self._joined, joined
         if (before.credential, before.endpoint) != (joined.credential, joined.endpoint):
             self._rejoined.set()
 
     def see_policies(self) -> None:
-        """Which workloads have a scaling policy was read, or changed."""
+        """Takes over the set of workloads with a scale policy, after it was first read or has changed."""
         if self._around.scaled.known:
             self.core.follow(self._around.scaled.keys)
             self._sample_now.set()

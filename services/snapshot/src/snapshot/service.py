@@ -1,4 +1,4 @@
-"""Takes clusters by its turn, and keeps one collector at each: reads, starts, stops. What is decided is in core/."""
+"""The shell of snapshot: runs one collector for each cluster that is this instance's turn. core/ has the decisions."""
 
 import asyncio
 import time
@@ -85,8 +85,8 @@ class Snapshot:
         return self._joined
 
     def way(self, cluster: str) -> tuple[Generation | None] | None:
-        """A collector goes on when its cluster is reached in another way, and not when it left and joined again:
-        readers have forgotten what was said of it before, and both may have been read at once."""
+        """Identifies one membership of a cluster. A new credential or endpoint keeps the collector; a cluster that left
+        and joined again gets a new collector, because readers have forgotten its former records."""
         joined = self._joined.get(cluster)
         return None if joined is None else (joined.joined_at,)
 
@@ -131,7 +131,7 @@ class Snapshot:
         self._policies_changed.set()
 
     async def _tell_policies(self) -> None:
-        """Once for all that were read together."""
+        """Tells the collectors of changed scale policies, once for all changes that were read together."""
         await self._policies.caught_up()
         self._around.scaled.known = True
         while True:
@@ -150,7 +150,7 @@ class Snapshot:
     # ── What is left of clusters that left ──────────────────────────────────────────────────────────────────────
 
     async def _bury(self) -> None:
-        """Tombstones for all that the log still says of a cluster that left, once nobody here writes for it."""
+        """Publishes tombstones for all records of a cluster that left, once no collector here writes for it."""
         await self._own.caught_up()
         self._around.book_read.set()
         while True:

@@ -173,7 +173,7 @@ class OwnerWorker:
     # ── What is heard ───────────────────────────────────────────────────────────────────────────────────────────
 
     def touch(self, node: str, *, recalled: bool = False) -> None:
-        """Something about it was said in the log. recalled: a recall, which says nothing of how the nodes are."""
+        """Queues a node: the log has a new record of it. recalled: the record is a recall; the node is unchanged."""
         if self._concerns_us(node):
             self._add(node, pods_alone=recalled)
 

@@ -88,7 +88,7 @@ class Bridge:
         return self._state.clusters
 
     def way(self, cluster: str) -> Hashable | None:
-        """Of clusters that lend, or still have lent nodes: of all others nothing is to be decided."""
+        """None for a cluster that neither lends nor has lent nodes: there is nothing to decide for it."""
         joined = self._state.clusters.get(cluster)
         return None if joined is None or not self._state.is_concerned(cluster) else way_to(joined)
 
@@ -141,7 +141,7 @@ class Bridge:
             self.turns.tell_all(OwnerWorker.touch_all)  # What was lent to it comes back.
 
     def _note_loan(self, event: NodeLent | NodeReturned) -> None:
-        """Where the record comes from a turn that was over, the record that holds is written again."""
+        """If a writer whose turn was over has replaced a loan's record, the valid record is written again."""
         self.turns.note(event.cluster, event.epoch)
         if event.cluster in self.turns.workers and event.node in self._state.stale_last(event.cluster):
             self.turns.tell(event.cluster, lambda worker: worker.contradict(event.node))

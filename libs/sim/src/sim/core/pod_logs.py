@@ -83,7 +83,7 @@ def containers_of(pod: Object) -> list[str]:
 
 
 def asked_of(pod: Object, params: Mapping[str, str], now_unix: float) -> Asked:
-    """ApiError for what makes no sense, and for a container that is not there or must be named."""
+    """Reads the parameters of a log request. Raises ApiError for a bad value, and for a wrong or missing container."""
     name, containers = pod["metadata"]["name"], containers_of(pod)
     container = params.get("container", "")
     if not container:

@@ -29,7 +29,7 @@ def parse_quantity(text: str | float) -> Fraction:
 
 @lru_cache(maxsize=4096)
 def amount_of(resource: str, text: str | float) -> int:
-    """Rounded up, as the scheduler does."""
+    """A quantity as an integer, rounded up as by the scheduler: CPU in millicores, all else in its own unit."""
     quantity = parse_quantity(text)
     if resource == "cpu" or resource.endswith(".cpu"):
         quantity *= 1000

@@ -36,9 +36,9 @@ from spillway.kubernetes.pod_metrics import NODE_METRICS, POD_METRICS
 
 @dataclass(frozen=True, slots=True)
 class Right:
-    """One verb on one resource of an API group; "" is the core group. resource: with its part, as `pods/log`.
+    """One verb on one resource of an API group; "" is the core group. resource: with its subresource, as `pods/log`.
 
-    namespace: where it is asked for, or where alone it is given; empty: everywhere.
+    namespace: the only namespace that the right is for; empty: all namespaces.
     """
 
     verb: str

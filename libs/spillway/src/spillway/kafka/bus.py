@@ -72,7 +72,7 @@ class KafkaBus:
 
     async def __aenter__(self) -> "KafkaBus":
         tune_aiokafka(self.settings.transaction_retry_seconds)
-        self._state = await self.until(self.settings.start_seconds, self._read_log)
+        self._state = await self.retry_until(self.settings.start_seconds, self._read_log)
         if self._wanted_fleet and self._wanted_fleet != self.fleet:
             raise OtherFleet(f"this log is of fleet {self.fleet!r}, not of {self._wanted_fleet!r}")
         times = (self.settings.fleet_check_seconds, self.settings.request_seconds)
@@ -108,7 +108,7 @@ class KafkaBus:
         producer: Any = None
         try:
             async with asyncio.timeout(self.settings.publish_seconds), self._in_flight:
-                producer = await self.until(self.settings.publish_seconds, self._open_producer)
+                producer = await self.retry_until(self.settings.publish_seconds, self._open_producer)
                 with sending(records, traces, self.source) as told:
                     positions = await self.send(producer, told)
         except TimeoutError as error:
@@ -178,13 +178,13 @@ class KafkaBus:
         isolation = "read_committed" if any(topic.committed for topic in topics) else "read_uncommitted"
         async with self._reader(isolation, topics) as consumer, self._reader("read_uncommitted", topics) as uncommitted:
             feed = KafkaFeed(self, consumer, uncommitted, topics)
-            await self.until(self.settings.start_seconds, lambda: feed.place(start))
+            await self.retry_until(self.settings.start_seconds, lambda: feed.place(start))
             with metrics.TOPIC_LAG.told_by(feed.lags), metrics.TOPIC_AGE.told_by(feed.ages):
                 yield feed
 
     @contextlib.asynccontextmanager
     async def _reader(self, isolation: str, topics: Sequence[Topic]) -> AsyncIterator[Any]:
-        consumer = await self.until(self.settings.start_seconds, lambda: self._started_reader(isolation, topics))
+        consumer = await self.retry_until(self.settings.start_seconds, lambda: self._started_reader(isolation, topics))
         try:
             yield consumer
         finally:
@@ -258,7 +258,7 @@ class KafkaBus:
         self, group: str, topic: Topic, instance: str, session_seconds: float
     ) -> AsyncIterator[Member]:
         async def join(seat: Seat) -> None:
-            await self.until(
+            await self.retry_until(
                 self.settings.start_seconds, lambda: self._join(seat, group, topic, instance, session_seconds)
             )
 
@@ -299,7 +299,7 @@ class KafkaBus:
         async with LogReader(self.access, self.settings.topic_prefix) as reader:
             return await reader.read()
 
-    async def until(self, seconds: float, attempt: Callable[[], Awaitable[T]]) -> T:
+    async def retry_until(self, seconds: float, attempt: Callable[[], Awaitable[T]]) -> T:
         """The answer of an attempt that is made again until it succeeds; BusUnavailable after seconds."""
         return await keep_trying(attempt, seconds, self.settings.retry_seconds, self.settings.retry_seconds_max)
 

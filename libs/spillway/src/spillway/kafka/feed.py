@@ -30,7 +30,7 @@ class Log(Bus, Protocol):
 
     def partition_count(self, topic: Topic) -> int: ...
 
-    async def until(self, seconds: float, attempt: Callable[[], Awaitable[T]]) -> T: ...
+    async def retry_until(self, seconds: float, attempt: Callable[[], Awaitable[T]]) -> T: ...
 
 
 class KafkaFeed:
@@ -75,10 +75,10 @@ class KafkaFeed:
         places = {place: name for place, name in self._places.items() if not names or name[0] in names}
         if not places:
             return {}
-        written = await self._bus.until(settings.publish_seconds, lambda: self._uncommitted.end_offsets(places))
+        written = await self._bus.retry_until(settings.publish_seconds, lambda: self._uncommitted.end_offsets(places))
         deadline = time.monotonic() + settings.marks_seconds
         while True:
-            ends = await self._bus.until(settings.publish_seconds, lambda: self._consumer.end_offsets(places))
+            ends = await self._bus.retry_until(settings.publish_seconds, lambda: self._consumer.end_offsets(places))
             if time.monotonic() > deadline or all(ends[place] >= written[place] for place in places):
                 return {name: ends[place] for place, name in places.items()}
             await asyncio.sleep(settings.retry_seconds / 10)
@@ -169,9 +169,8 @@ class KafkaFeed:
     async def _return_into_range(self, error: OffsetOutOfRangeError) -> None:
         """To the topic's beginning, where that is after where the feed stands. Where its end is before: OtherFleet."""
         ((place, offset),) = error.args[0].items()
-        begin = (
-            await self._bus.until(self._bus.settings.start_seconds, lambda: self._consumer.beginning_offsets([place]))
-        )[place]
+        seconds = self._bus.settings.start_seconds
+        begin = (await self._bus.retry_until(seconds, lambda: self._consumer.beginning_offsets([place])))[place]
         if offset >= begin:
             raise OtherFleet(f"{place.topic}/{place.partition} ends before {offset}: the topic was created again")
         name = self._places.get(place)

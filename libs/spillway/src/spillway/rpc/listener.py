@@ -63,7 +63,7 @@ class Listener:
         self._handlers |= _handlers_of(self._health, health_pb2_grpc.add_HealthServicer_to_server)
         names = (service, "grpc.health.v1.Health", reflection.SERVICE_NAME)
         bounds = shares.taken, gate.take_call, settings.deadline_seconds_max
-        reflected = Reflection(names, self._who_sees_methods, *bounds)
+        reflected = Reflection(names, self._identify_for_reflection, *bounds)
         self._handlers |= _handlers_of(reflected, reflection_pb2_grpc.add_ServerReflectionServicer_to_server)
         self._server: Any = None
         self._stopping: set[asyncio.Task[None]] = set()
@@ -119,7 +119,7 @@ class Listener:
         if self._gate.is_open:
             self._front.know(context.peer())
 
-    def _who_sees_methods(self, context: Any) -> Caller:
+    def _identify_for_reflection(self, context: Any) -> Caller:
         """Known callers, and whoever has a client certificate: TLS has checked it before this is reached. Raises
         UNAUTHENTICATED for others."""
         try:

@@ -39,7 +39,7 @@ Bools = npt.NDArray[np.bool_]
 
 @dataclass(slots=True)
 class Taking:
-    """A node that goes back, and whom it takes: replicas by index of the need."""
+    """A lent node to recall, and the pending replicas that then fit on it. replicas: count by index of the need."""
 
     row: int
     replicas: dict[int, int]

@@ -58,7 +58,7 @@ def declare(state: DeschedulerState, request: lending.DeclareLendingRequest, ask
     if known is not None and known.withdrawing:
         raise RequestError("FAILED_PRECONDITION", f"cluster {request.cluster}: its lending is being withdrawn")
     if known is not None and known.pool != request.pool and state.lent(request.cluster):
-        raise RequestError("FAILED_PRECONDITION", f"cluster {request.cluster}: nodes are lent to {known.pool} still")
+        raise RequestError("FAILED_PRECONDITION", f"cluster {request.cluster}: nodes are still lent to {known.pool}")
     wanted = LendingDeclared(
         cluster=request.cluster,
         generation=known.generation if known is not None else NO_GENERATION,

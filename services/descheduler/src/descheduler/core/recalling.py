@@ -90,7 +90,7 @@ def _is_marked(state: DeschedulerState, cluster: str) -> bool:
 def recall_for_needs(
     state: DeschedulerState, cluster: str, next_generation: NextGeneration, now_ms: int
 ) -> list[Written]:
-    """Lent nodes on which pods that wait would run; none while the cluster is frozen, nor on what is not sure."""
+    """Recalls lent nodes for the owner's pending pods. None while the owner is frozen or its capacity incomplete."""
     loans, view = _candidates(state, cluster, now_ms), state.view(cluster)
     needs = needs_of(state, cluster) if loans and not state.frozen(cluster) else []
     if not needs or view.epoch < 0 or view.is_incomplete:

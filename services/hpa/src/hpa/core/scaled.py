@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from hpa.core.heard.heard import Heard, WorkloadKey
 from hpa.core.manifests.attached import Attached
-from hpa.core.sizing.composing import NOTHING_REMEMBERED, Due, Remembered, Sized
+from hpa.core.sizing.composing import NOTHING_REMEMBERED, NextEvaluation, Remembered, Sized
 from spillway.events_scaling import ScalePolicyDeclared
 from spillway.model import NO_GENERATION, Generation
 
@@ -46,7 +46,7 @@ class Scaled:
     remembered: Remembered = NOTHING_REMEMBERED
     generation: Generation = NO_GENERATION
     positions: Mapping[str, int] = field(default_factory=dict)
-    due: Due | None = None
+    due: NextEvaluation | None = None
     changed_ms: int = 0
     last: Sized | None = None
     unseen: list[Heard] = field(default_factory=list)

@@ -34,9 +34,9 @@ class QueryRefused(Exception):
 
 
 def confined(query: str, label: str, value: str) -> str:
-    """The query, which sees none but series that have this value of the label. Raises QueryRefused.
+    """Limits a query to series with this value of the label. Raises QueryRefused.
 
-    value: has no character that a text of PromQL would escape; names of namespaces have none.
+    value: must need no escaping in PromQL, like the name of a namespace.
     """
     forced, refusal = _looked_at(query, label, value)
     if refusal:
@@ -107,9 +107,9 @@ def _parsed(query: str) -> promql.Expr:
         raise QueryRefused(f"query: {str(error)[:200]}: expected PromQL") from None
 
 
-def _selectors(asked: promql.Expr) -> Iterator[promql.VectorSelector]:
+def _selectors(expression: promql.Expr) -> Iterator[promql.VectorSelector]:
     """In no order. A kind of expression that is not known here is refused, for it could have selectors."""
-    waiting: list[object] = [asked]
+    waiting: list[object] = [expression]
     while waiting:
         match waiting.pop():
             case promql.VectorSelector() as found:

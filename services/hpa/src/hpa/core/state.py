@@ -22,7 +22,7 @@ from hpa.core.policies import Policies
 from hpa.core.positions import Positions
 from hpa.core.rules import Rules
 from hpa.core.scaled import BadPolicy, Failed, IsOver, Refused, Scaled, never
-from hpa.core.sizing.composing import Case, Due, Sized
+from hpa.core.sizing.composing import Case, NextEvaluation, Sized
 from hpa.core.sizing.sizing import size, trace_of, words_of
 from hpa.core.stored import fitting, read_stored, stored_of
 from spillway.addresses import SCALE, SCALE_POLICIES, SCALE_STATE, WORKLOADS
@@ -456,7 +456,7 @@ class HpaState:
         back.
         """
         due_ms = max(now_ms, scaled.remembered.at_ms + 1)
-        scaled.due = Due(due_ms, "what was heard late")
+        scaled.due = NextEvaluation(due_ms, "what was heard late")
         heapq.heappush(self._dues, (due_ms, scaled.key))
         self._unwritten[scaled.key] = None
 

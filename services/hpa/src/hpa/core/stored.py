@@ -10,7 +10,7 @@ from hpa.core.heard.inputs import Backlog, BacklogKey, Inputs, Load, LoadKey, Lo
 from hpa.core.kubernetes.deciding import SCALING_ACTIVE, Condition, with_conditions
 from hpa.core.kubernetes.evaluating import NOTHING_DECIDED
 from hpa.core.own.queue_state import NOTHING_SEEN
-from hpa.core.sizing.composing import NOTHING_REMEMBERED, Due, Remembered
+from hpa.core.sizing.composing import NOTHING_REMEMBERED, NextEvaluation, Remembered
 from spillway.packed import UNPACKED_BYTES_MAX, NotPacked, pack, unpack
 
 STATE_BYTES_MAX: Final = 3 * 512 * 1024
@@ -29,7 +29,7 @@ class Stored(Struct, frozen=True):
     """
 
     remembered: Remembered = NOTHING_REMEMBERED
-    due: Due | None = None
+    due: NextEvaluation | None = None
     changed_ms: int = 0
     loads: tuple[tuple[LoadKey, Load], ...] = ()
     backlogs: tuple[tuple[BacklogKey, Backlog], ...] = ()
@@ -49,7 +49,7 @@ _ENCODER: Final = msgspec.json.Encoder()
 _DECODER: Final = msgspec.json.Decoder(Stored)
 
 
-def stored_of(remembered: Remembered, due: Due | None, changed_ms: int, inputs: Inputs) -> Stored:
+def stored_of(remembered: Remembered, due: NextEvaluation | None, changed_ms: int, inputs: Inputs) -> Stored:
     return Stored(
         remembered=remembered,
         due=due,

@@ -54,10 +54,10 @@ class Marks:
 
 @dataclass(frozen=True, slots=True)
 class LiveWorkload:
-    """A workload's object as the member has it. updated: 0 until its controller has seen it as it is now.
+    """A workload's object as the cluster has it. updated: 0 until its controller has observed the current generation.
 
-    Of a Job spec_replicas is its parallelism, and all its active pods are updated. job: how it ended.
-    manifest: the digest of the one that it was written with last, empty when nobody knows. generation: of its spec.
+    For a Job, spec_replicas is its parallelism, and all active pods count as updated. job: how the Job ended.
+    manifest: the digest of the manifest last written; empty when unknown. generation: metadata.generation.
     """
 
     marks: Marks

@@ -107,9 +107,9 @@ def next_action(wanted: Wanted, live: Live, history: History, now: float, rules:
         return release(wanted, live, rules)
     if wanted.lacking:
         return Hold(f"waiting for {wanted.lacking}")
-    unfit = _unfit(wanted)
-    if unfit is not None:
-        return unfit
+    unsupported = _unsupported(wanted)
+    if unsupported is not None:
+        return unsupported
     try:
         if wanted.part.adopting:
             return adopt(wanted, live, rules)
@@ -199,7 +199,7 @@ def _left_behind(found: LiveWorkload, wanted: Wanted) -> bool:
     return NO_GENERATION < found.version < wanted.joined_at
 
 
-def _unfit(wanted: Wanted) -> Report | None:
+def _unsupported(wanted: Wanted) -> Report | None:
     """What this version of the service cannot carry out at all."""
     declaration = wanted.declaration
     if declaration is not None and declaration.kind not in KINDS:

@@ -67,11 +67,11 @@ class ObservedPods:
         self._samples = {name: found for name, found in self._samples.items() if name in self._by_namespace}
 
     def sampled(self, namespace: str, samples: Iterable[PodMetrics]) -> None:
-        self._have(namespace, _Samples({one.metadata.name: one for one in samples}, ""))
+        self._take_samples(namespace, _Samples({one.metadata.name: one for one in samples}, ""))
 
     def not_sampled(self, namespace: str, why: str) -> None:
         """What was sampled before is not known to be so any more."""
-        self._have(namespace, _Samples({}, why))
+        self._take_samples(namespace, _Samples({}, why))
 
     def restate(self) -> None:
         """A new epoch: all is said again under it."""
@@ -134,7 +134,7 @@ class ObservedPods:
         place = *key, self._cluster, epoch, 0, 0
         return PodsObserved(*place, samples.trouble, tuple(table), tuple(pods), left_out)
 
-    def _have(self, namespace: str, samples: _Samples) -> None:
+    def _take_samples(self, namespace: str, samples: _Samples) -> None:
         keys = self._by_namespace.get(namespace, ())
         if keys:  # Else the last policy went while it was asked for.
             self._samples[namespace] = samples

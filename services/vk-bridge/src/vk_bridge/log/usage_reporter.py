@@ -35,7 +35,7 @@ class UsageReporter:
         self._usage = Usage(quiet_ms_max=round(settings.usage_seconds * (LOOKS_MISSED_MAX + 1) * 1000))
 
     def note(self, node: str) -> None:
-        """Something about it, or about a pod on it, was heard."""
+        """Takes the current use of a node, after an event of the node or of one of its pods."""
         known = self._mirror.nodes.get(node)
         if known is None:
             self._usage.gone(node)

@@ -40,8 +40,9 @@ class Attached(Struct, frozen=True, gc=False):
 
 
 def read_attached(manifest: dict[str, Any], window_ms: int = DOWNSCALE_STABILIZATION_MS) -> Attached:
-    """The policy. window_ms: against scaling in, where its behavior gives none. Raises RequestError that names the
-    field, the value and what was expected.
+    """Reads a scale policy from its manifest. Raises RequestError with the field, the value and what was expected.
+
+    window_ms: the stabilization window for scaling in, if the policy's behavior sets none.
     """
     try:
         return _read(manifest, window_ms)

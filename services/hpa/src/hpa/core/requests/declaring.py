@@ -25,7 +25,7 @@ Unasked = Callable[[ScalePolicyDeclared], tuple[str, ...]]
 
 
 class LeftBefore(Exception):
-    """A decision on a workload is due before its policy is declared anew, and may take long. key: the workload."""
+    """Raised when a workload has an earlier decision to make before its policy is declared again. key: the workload."""
 
     def __init__(self, key: WorkloadKey) -> None:
         super().__init__(key)

@@ -63,7 +63,7 @@ MEASURED: Final = {
 """For people, by the source of a metric or the kind of a trigger."""
 
 
-class Due(Struct, frozen=True, gc=False):
+class NextEvaluation(Struct, frozen=True, gc=False):
     at_ms: int
     why: str
 
@@ -86,7 +86,7 @@ class Sized(Struct, frozen=True, gc=False):
     current: int
     replicas: int | None
     remembered: Remembered
-    due: Due | None
+    due: NextEvaluation | None
     reason: str = ""
     asked: int | None = None
     asked_by: str = ""
@@ -146,7 +146,7 @@ def evaluation(case: Case, autoscaler: Autoscaler, readings: tuple[Reading, ...]
     return evaluate(autoscaler, observed, case.before.scaling, rules.settings, case.now_ms, rules.mode)
 
 
-def first_due(dues: Iterable[Due], now_ms: int) -> Due | None:
+def first_due(dues: Iterable[NextEvaluation], now_ms: int) -> NextEvaluation | None:
     first = None
     for due in dues:
         if due.at_ms > now_ms and (first is None or due.at_ms < first.at_ms):
@@ -154,7 +154,7 @@ def first_due(dues: Iterable[Due], now_ms: int) -> Due | None:
     return first
 
 
-def _first_due(case: Case, found: Evaluation, reads: tuple[Read, ...]) -> Due | None:
+def _first_due(case: Case, found: Evaluation, reads: tuple[Read, ...]) -> NextEvaluation | None:
     """As first_due; only of the first it is said why, for every decision asks."""
     now_ms, clusters = case.now_ms, case.inputs.clusters
     lost_ms = clusters.next_lost_ms(now_ms, case.rules)
@@ -167,17 +167,17 @@ def _first_due(case: Case, found: Evaluation, reads: tuple[Read, ...]) -> Due | 
     if first_ms == found.due_ms:
         scaled = found.decision.replicas is not None
         why = "the size has just changed" if scaled else "a window or a period ends, or a new pod's cpu begins to count"
-        return Due(first_ms, why)
+        return NextEvaluation(first_ms, why)
     due = next((due for due in reads_due(reads) if due.at_ms == first_ms), None)
-    return due or Due(first_ms, f"cluster {clusters.lost_at(first_ms, case.rules)} counts as lost")
+    return due or NextEvaluation(first_ms, f"cluster {clusters.lost_at(first_ms, case.rules)} counts as lost")
 
 
-def reads_due(reads: Iterable[Read]) -> Iterable[Due]:
+def reads_due(reads: Iterable[Read]) -> Iterable[NextEvaluation]:
     for read in reads:
         if read.due_ms is not None:
             said = MEASURED.get(read.source, read.source)
             why = "a schedule" if read.source == CRON else f"the last measurement of {said} is too old by then to count"
-            yield Due(read.due_ms, why)
+            yield NextEvaluation(read.due_ms, why)
 
 
 def bound_rules(decision: Decision) -> tuple[ExplainedRule, ...]:

@@ -16,7 +16,7 @@ from hpa.core.own.calendar import Bound, bound_by
 from hpa.core.own.draining import DrainWish
 from hpa.core.own.headroom import headroom_due_s, headroom_replicas, open_percents
 from hpa.core.own.queue_state import Offsets, QueueState, Seen, decided, learned, rate_of, runs_of
-from hpa.core.sizing.composing import Case, Due, MetricRead, Sized, compose_autoscaler, first_due, reads_due
+from hpa.core.sizing.composing import Case, MetricRead, NextEvaluation, Sized, compose_autoscaler, first_due, reads_due
 from spillway.api_scaling import ExplainedRule
 
 DRAIN: Final = "drain"
@@ -110,16 +110,16 @@ def _wishes(case: Case, policy: ScalePolicy) -> Iterator[Wish]:
         yield _headroom_wish(case, policy)
 
 
-def _wishes_due(wishes: list[Wish]) -> Iterator[Due]:
+def _wishes_due(wishes: list[Wish]) -> Iterator[NextEvaluation]:
     yield from reads_due(wish.said.read for wish in wishes)
     for wish in wishes:
         if wish.due_s is not None:
-            yield Due(wish.due_s * 1000, f"the times of {wish.said.name}")
+            yield NextEvaluation(wish.due_s * 1000, f"the times of {wish.said.name}")
 
 
-def _calendar_due(bound: Bound) -> Iterator[Due]:
+def _calendar_due(bound: Bound) -> Iterator[NextEvaluation]:
     if bound.due_s is not None:
-        yield Due(bound.due_s * 1000, "a window opens or closes")
+        yield NextEvaluation(bound.due_s * 1000, "a window opens or closes")
 
 
 def _drain_wish(case: Case, policy: ScalePolicy, drain: Drain) -> Wish:

@@ -30,7 +30,16 @@ from hpa.core.kubernetes.policy import EXTERNAL, SELECT_DISABLED, VALUE, Autosca
 from hpa.core.kubernetes.proposals import Asked, SeriesReading, Unavailable, asked
 from hpa.core.kubernetes.replicas import Scene
 from hpa.core.manifests.scaled_object import COMPOSITE, Composed, ScaledObject
-from hpa.core.sizing.composing import Case, Due, MetricRead, Remembered, Sized, first_due, reads_due, sized_by
+from hpa.core.sizing.composing import (
+    Case,
+    MetricRead,
+    NextEvaluation,
+    Remembered,
+    Sized,
+    first_due,
+    reads_due,
+    sized_by,
+)
 from spillway.api_scaling import ExplainedRule
 
 FORMULA: Final = "formula"
@@ -48,7 +57,7 @@ class Polls(Struct, frozen=True):
     failed: bool
     seen: bool
     fallback: str
-    dues: tuple[Due, ...]
+    dues: tuple[NextEvaluation, ...]
 
 
 def compose_scaled(case: Case, scaled: ScaledObject) -> Sized:
@@ -196,7 +205,7 @@ def _to(case: Case, before: Remembered, replicas: int, reason: str) -> Sized:
     remembered = replace(before, scaling=scaling, at_ms=at_ms)
     if replicas == case.current:
         return Sized(case.current, None, remembered, None, reason)
-    return Sized(case.current, replicas, remembered, Due(at_ms + 1, "the size has just changed"), reason)
+    return Sized(case.current, replicas, remembered, NextEvaluation(at_ms + 1, "the size has just changed"), reason)
 
 
 def _from_zero(case: Case, autoscaler: Autoscaler, reads: tuple[Read, ...], least: int) -> Sized:
@@ -261,7 +270,7 @@ def _as_paused(case: Case, scaled: ScaledObject) -> Autoscaler:
 def _finished(case: Case, scaled: ScaledObject, polls: Polls, sized: Sized, outcome: Outcome) -> Sized:
     dues = [*polls.dues, *([sized.due] if sized.due is not None else [])]
     if outcome.due_ms is not None:
-        dues.append(Due(outcome.due_ms, "the cooldown ends"))
+        dues.append(NextEvaluation(outcome.due_ms, "the cooldown ends"))
     reads = sized.reads or tuple(
         MetricRead(one.name, read, one) for one, read in zip(scaled.autoscaler.metrics, polls.reads, strict=True)
     )

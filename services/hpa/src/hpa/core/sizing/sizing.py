@@ -9,7 +9,7 @@ from hpa.core.kubernetes.deciding import FAILED_GET_SCALE, GOT_SCALE, SCALING_AC
 from hpa.core.kubernetes.evaluating import CONTROLLER, SYNC_PERIOD_MS
 from hpa.core.kubernetes.policy import Autoscaler
 from hpa.core.manifests.scaled_object import ScaledObject
-from hpa.core.sizing.composing import Case, Due, Sized, compose_autoscaler, not_there, why_not_there
+from hpa.core.sizing.composing import Case, NextEvaluation, Sized, compose_autoscaler, not_there, why_not_there
 from hpa.core.sizing.composing_own import compose_own
 from hpa.core.sizing.composing_scaled import compose_scaled
 
@@ -32,7 +32,7 @@ def size(case: Case) -> Sized:
     except Exception as error:
         found = _failed(case, error)
     if case.rules.mode == CONTROLLER:
-        return replace(found, due=Due(case.now_ms + SYNC_PERIOD_MS, "the controller looks again"))
+        return replace(found, due=NextEvaluation(case.now_ms + SYNC_PERIOD_MS, "the controller looks again"))
     return found
 
 
@@ -55,7 +55,7 @@ def _failed(case: Case, error: Exception) -> Sized:
     remembered = replace(
         case.before, scaling=replace(before, conditions=conditions, asking=False), at_ms=case.now_ms, active=False
     )
-    due = Due(case.now_ms + FAILED_AGAIN_MS, "the decision that failed is tried again")
+    due = NextEvaluation(case.now_ms + FAILED_AGAIN_MS, "the decision that failed is tried again")
     return Sized(case.current, None, remembered, due, failed=trace_of(error))
 
 

@@ -14,7 +14,7 @@ class SteadyRoom:
         self._levels: list[tuple[int, float]] = []
 
     def note(self, room: int, now: float) -> None:
-        """So much room there is now. now: seconds of a clock that only grows."""
+        """Notes the room that there is now. now: seconds of a steady clock."""
         since = now
         while self._levels and self._levels[-1][0] >= room:
             since = self._levels.pop()[1]

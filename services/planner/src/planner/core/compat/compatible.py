@@ -75,7 +75,7 @@ def divide_by_strategy(situation: Situation) -> Division:
     outside = {name: count - at_once.get(name, 0) for name, count in outside.items()}
     to_go = wanted_out = _to_go(situation, outside)
     stays = sum(outside.values())
-    target = _target(situation, strategy, members, situation.replicas - stays + sum(to_go.values()))
+    target = _replicas_by_strategy(situation, strategy, members, situation.replicas - stays + sum(to_go.values()))
     if target.why and to_go:
         to_go, target = _as_far_as_it_goes(situation, strategy, members, stays, to_go)
     return _division(situation, tiers, _in_all(situation, members, at_once, to_go, target), wanted_out, target.why)
@@ -123,20 +123,22 @@ def _as_far_as_it_goes(
         low, high = 0, sum(to_go.values())
         while low < high:
             middle = (low + high + 1) // 2
-            target = _target(situation, strategy, members, replicas - stays + middle)
+            target = _replicas_by_strategy(situation, strategy, members, replicas - stays + middle)
             if target.why:
                 high = middle - 1
             else:
                 low, best = middle, (first_of(to_go, middle), target)
         if best is not None:
             return best
-    return {}, _target(situation, strategy, members, situation.replicas - stays)
+    return {}, _replicas_by_strategy(situation, strategy, members, situation.replicas - stays)
 
 
 # ── What the strategies answer ──────────────────────────────────────────────────────────────────────────────────
 
 
-def _target(situation: Situation, strategy: Strategy, members: Mapping[str, Member], wanted: int) -> _Target:
+def _replicas_by_strategy(
+    situation: Situation, strategy: Strategy, members: Mapping[str, Member], wanted: int
+) -> _Target:
     held = {name: member.held for name, member in members.items()}
     try:
         if strategy.name in KARMADA:

@@ -206,8 +206,8 @@ def select_groups(groups: Sequence[Size], min_groups: int, max_groups: int, min_
     """Names of the best set of groups, best first; empty when there is none.
 
     Best is the largest score, then the most clusters, then what Karmada's search finds first; of that, the shortest
-    beginning that is a set of its own. Its search looks at every set there is, in the order of `ordered`, depth first,
-    and takes no group more into one that has enough; here the best of them is found without looking at each.
+    beginning that is a set of its own. Its search looks at every set there is, in the order of `groups_in_order`, depth
+    first, and takes no group more into one that has enough; here the best of them is found without looking at each.
     """
     if len(groups) < min_groups:
         return []
@@ -229,13 +229,13 @@ def _by_score(path: Sequence[Size]) -> Path:
 class _Search:
     """Sets of groups, each in their order: large enough, and not so without its last one."""
 
-    ordered: Sequence[Size]
+    groups_in_order: Sequence[Size]
     min_groups: int
     max_groups: int
     min_clusters: int
 
     def is_set(self, path: Path) -> bool:
-        inner = sorted(path, key=self.ordered.index)
+        inner = sorted(path, key=self.groups_in_order.index)
         states = [(count, sum(group.clusters for group in inner[:count])) for count in range(len(inner) + 1)]
         return len(inner) <= self.max_groups and self._enough(states[-1]) and not self._enough(states[-2])
 
@@ -243,7 +243,7 @@ class _Search:
         """Of the best sets the first one, depth first; empty when there is none. Sums over groups and clusters."""
         worths = self._worths()
         path, state = list[Size](), (0, 0)
-        for index, group in enumerate(self.ordered):
+        for index, group in enumerate(self.groups_in_order):
             if worths[index][state] is None:
                 return ()
             if self._taking(group, state, worths[index + 1]) == worths[index][state]:
@@ -256,11 +256,11 @@ class _Search:
     def _worths(self) -> list[dict[State, Worth | None]]:
         """By index in the order and what a set has before it: what the best one adds from there on; None: no set."""
         reached: list[set[State]] = [{(0, 0)}]
-        for group in self.ordered:
+        for group in self.groups_in_order:
             more = (self._with(group, state) for state in reached[-1])
             reached.append(reached[-1] | {state for state in more if self._may_grow(state)})
         worths: list[dict[State, Worth | None]] = [dict.fromkeys(reached[-1])]
-        for group, states in zip(reversed(self.ordered), reversed(reached[:-1]), strict=True):
+        for group, states in zip(reversed(self.groups_in_order), reversed(reached[:-1]), strict=True):
             after = worths[-1]
             worths.append({state: _better(self._taking(group, state, after), after[state]) for state in states})
         return worths[::-1]

@@ -287,7 +287,7 @@ def _bound(case: Case, name: str, tier: Tier | None, room: Room, more: int) -> t
     if tier is None:
         return POLICY, "no tier of the policy selects it"
     if name in situation.reasons:
-        return LEAVING, f"what is there is to go elsewhere: {situation.reasons[name]}"
+        return LEAVING, f"the replicas in this cluster are to move: {situation.reasons[name]}"
     if name in situation.fixed and any(situation.moving.values()):
         return FROZEN, "a brake is on: nothing moves there that nobody asked for by name"
     if name in situation.missing:

@@ -89,10 +89,10 @@ def place(
     brakes: Allowance | None = None,
     rolled: frozenset[str] = frozenset(),
 ) -> Placed:
-    """The placement on what the fleet is now. settled: what only possibly fits does not wait for binds any more.
+    """Places a workload on the fleet as it is now. settled: replicas that only possibly fit do not wait for binds.
 
-    brakes: how many may move that nobody asked for by name; with None none do. rolled: the clusters that get the newest
-    template.
+    brakes: how many replicas may move though nobody asked for them by name; None: none. rolled: the clusters that get
+    the newest template.
     """
     held = held_by_cluster(state, subject.known, moment.now) if subject.known is not None else {}
     if brakes is None:  # Asked for by name: what is lost is to be no more than was asked for, once it is back.
@@ -117,10 +117,10 @@ def place(
 
 
 def roll(state: PlannerState, subject: Subject, moment: Moment, cause: str, *, settled: bool = False) -> Placed:
-    """As place; and the cluster whose turn it is gets the newest template, or all but frozen ones as the policy says.
+    """Like place; the next cluster of the rollout also gets the newest template, or all but frozen ones by policy.
 
-    So do those that have it under an earlier number, once nobody else is left. What does not fit there as often as
-    before goes elsewhere, or waits.
+    A cluster that has this template under an earlier number gets the new number once no other cluster is left.
+    Replicas that no longer fit there go elsewhere or wait.
     """
     known = subject.known
     rolled: frozenset[str] = frozenset()
@@ -138,7 +138,7 @@ def roll(state: PlannerState, subject: Subject, moment: Moment, cause: str, *, s
 def _kept_by_new_shape(
     state: PlannerState, subject: Subject, rolled: frozenset[str]
 ) -> dict[str, tuple[int, int | None]]:
-    """For each cluster that gets a template of another shape, what `outlook.keeps` says of its part."""
+    """By cluster that gets a template of another shape: the result of `outlook.keeps` for its part."""
     known = subject.known
     if known is None:
         return {}
@@ -151,7 +151,7 @@ def _kept_by_new_shape(
 
 
 def place_again(state: PlannerState, workload: Workload, moment: Moment, brakes: Allowance) -> Placed:
-    """The placement on what the fleet is now, and what may move of what is to: nobody asked again."""
+    """Places a workload again without a request. Replicas move only as far as the brakes allow."""
     placed = place(state, subject_of(workload), moment, CAUSE_WAITING, settled=workload.settled, brakes=brakes)
     why = placed.division.reasons
     for cluster in why:
@@ -169,10 +169,10 @@ def place_again(state: PlannerState, workload: Workload, moment: Moment, brakes:
 
 
 def take_back(state: PlannerState, workload: Workload, counts: dict[str, int], moment: Moment) -> Placed:
-    """The placement with replicas taken back by cluster; what was taken back is placed elsewhere at once.
+    """Takes replicas back, and places them elsewhere at once. counts: replicas by cluster.
 
-    They leave as all that leaves, since they may have bound by the time their cluster hears of it. What is whole is
-    removed: no other cluster gets it before.
+    They leave like other replicas, since they may bind before their cluster reads the placement. A StatefulSet or Job
+    is removed there first: no other cluster gets it before.
     """
     held = held_by_cluster(state, workload, moment.now)
     takes = without if is_whole(workload.declared.kind) else cut
@@ -187,10 +187,10 @@ def take_back(state: PlannerState, workload: Workload, counts: dict[str, int], m
 def await_missing(
     state: PlannerState, workload: Workload, counts: Mapping[str, int], missing: Mapping[str, Missing], moment: Moment
 ) -> Placed:
-    """The placement without so many replicas, by cluster, that wait for what the cluster lacks.
+    """Removes replicas that wait for an object that their cluster lacks. counts: replicas by cluster.
 
-    They are gone at once: nothing of them was ever made there. Another cluster of the tier that is not known to lack it
-    takes them; else they wait, and what was to leave for them stays. missing: by cluster, what it lacks.
+    They are gone at once: no pod of them was ever made. Another cluster of the tier takes them unless it is
+    known to lack the object. Otherwise they wait, and what they were to replace stays. missing: by cluster, objects.
     """
     held = held_by_cluster(state, workload, moment.now)
     for cluster, count in counts.items():
@@ -202,9 +202,9 @@ def await_missing(
 
 
 def migrate(state: PlannerState, workload: Workload, counts: Mapping[str, int], to: str, moment: Moment) -> Placed:
-    """The placement with so many replicas, by cluster, kept in another one, which certainly takes them.
+    """Moves replicas to the cluster `to`, which certainly has room for them. counts: replicas by source cluster.
 
-    What runs leaves once those that replace it are available.
+    Running replicas leave once their replacements are available.
     """
     held = held_by_cluster(state, workload, moment.now)
     kept = {cluster: entry.replicas for cluster, entry in held.items()}
@@ -230,9 +230,9 @@ def migrate(state: PlannerState, workload: Workload, counts: Mapping[str, int], 
 def send_home(
     state: PlannerState, workload: Workload, cluster: str, count: int, rooms: Mapping[str, int], moment: Moment
 ) -> Placed | None:
-    """The placement with so many of a cluster's replicas kept at their homes instead, each of which takes its room.
+    """Moves overflow replicas from a cluster to their homes. rooms: by home, how many more replicas it takes.
 
-    They leave once those that replace them are available. None when they do not all fit at home, or none are to go.
+    They leave once their replacements are available. Returns None if they do not all fit at home, or count is 0.
     """
     held = held_by_cluster(state, workload, moment.now)
     kept = {name: entry.replicas for name, entry in held.items()}
@@ -251,10 +251,10 @@ def send_home(
 
 
 def bring_back(state: PlannerState, workload: Workload, back: Mapping[str, int], moment: Moment) -> Placed:
-    """The placement with so many lost replicas kept again, by cluster: when they are too many now, a scale-in.
+    """Keeps lost replicas again in clusters that are back. back: replicas by cluster. A surplus is scaled in.
 
-    What that takes away leaves once as many are available as are kept. A cluster of which was said that it will not
-    return leaves first.
+    Surplus replicas leave once as many replicas are available as are kept. Replicas in a cluster that was declared
+    lost leave first.
     """
     held = held_by_cluster(state, workload, moment.now)
     surplus = sum(entry.replicas for entry in held.values()) + sum(back.values()) - workload.declared.replicas
@@ -272,10 +272,10 @@ def bring_back(state: PlannerState, workload: Workload, back: Mapping[str, int],
 
 
 def give_up(state: PlannerState, workload: Workload, counts: Mapping[str, int], moment: Moment) -> Placed:
-    """The placement with so many kept replicas lost, by cluster, of clusters that will not return.
+    """Counts kept replicas as lost in clusters that will not return. counts: replicas by cluster.
 
-    A part of which none is kept is listed no more: nobody will ever say that it is absent. Until then all that were
-    there are listed, so that a cluster which is back after all is told to stop none of them.
+    A part with no kept replica leaves the placement: no status will ever report it absent. Until then the placement
+    lists all its replicas, so that a cluster that is back after all stops none of them.
     """
     held = held_by_cluster(state, workload, moment.now)
     for cluster in counts.keys() & held.keys():
@@ -296,15 +296,15 @@ def give_up(state: PlannerState, workload: Workload, counts: Mapping[str, int], 
 
 
 def take_over(state: PlannerState, workload: Workload, held: Mapping[str, Held], why: "Why", moment: Moment) -> Placed:
-    """The placement in which clusters have the parts that they take over from one that is listed no more."""
+    """Places parts in the clusters that take them over from a cluster that the placement no longer lists."""
     subject = subject_of(workload)
     return _decide(state, subject, held, divide(state, subject, held, moment, How(workload.settled)), moment, why)
 
 
 def _stay_after_all(workload: Workload, held: Mapping[str, Held], division: Division) -> Division:
-    """What leaves is kept where it is when those that were to replace it have lost their place and have no other:
-    it would go otherwise, though nobody asked for fewer. Not what is not bound: that was taken back from there. Those
-    that stay wait for nothing, also not for what is missing where the others were to go.
+    """Keeps leaving replicas where they are if their replacements have lost their place and have no other: else there
+    were fewer than asked for. Unbound replicas do not stay: they were taken back from there. Replicas that stay wait
+    for nothing, not even for an object that the other cluster lacks.
     """
     left = max(0, division.unplaced - workload.unplaced)
     replicas, kept_again = dict(division.replicas), dict(division.kept_again)
@@ -323,7 +323,7 @@ def _stay_after_all(workload: Workload, held: Mapping[str, Held], division: Divi
 
 
 def let_leave(state: PlannerState, workload: Workload, counts: Mapping[str, int], moment: Moment) -> Placed:
-    """The placement without so many of those that leave, by cluster. Nothing is divided."""
+    """Removes leaving replicas from the placement, without a new division. counts: replicas by cluster."""
     assert workload.placement is not None
     parts, inputs = [], []
     for part in workload.placement.parts:
@@ -343,7 +343,7 @@ def let_leave(state: PlannerState, workload: Workload, counts: Mapping[str, int]
 
 
 def _input_of(state: PlannerState, part: Part, after: int, now: float) -> Entry:
-    """For the record of what was not divided: what left a cluster for others were available."""
+    """The record's entry of a cluster that replicas left once their replacements were available."""
     view = state.clusters[part.cluster]
     tier = view.joined.tier if view.joined is not None else ""
     why = Limit(LimitCode.AVAILABLE)
@@ -365,10 +365,10 @@ def remove(state: PlannerState, subject: Subject, moment: Moment) -> Placed:
 
 @dataclass(frozen=True, slots=True)
 class Why:
-    """The cause, for the record. given_up: clusters that are listed no more. rolled: that get the newest template.
+    """The cause, for the record. given_up: clusters that leave the placement. rolled: those with the newest template.
 
-    sent: by cluster, how many a person sent there by name. taken: by cluster, the part that it goes on from, anew.
-    for_lent: who waits for lent nodes was looked at. missing: by cluster, what replicas wait for there from now on.
+    sent: by cluster, replicas that a person sent there by name. taken: by cluster, the part that it takes over.
+    for_lent: whether the division looked at replicas that wait for lent nodes. missing: by cluster, missing objects.
     """
 
     cause: str
@@ -443,15 +443,15 @@ def _decide(
 
 
 def _stays_at_nothing(subject: Subject, before: Part | None) -> bool:
-    """A StatefulSet of which none is asked for stays where it was: with its object its volumes might go."""
+    """Whether a StatefulSet scaled to 0 keeps its object: its volumes might be deleted with the object."""
     none_asked = subject.declared.kind == STATEFULSET and not subject.declared.replicas
     return none_asked and before is not None and not before.removing
 
 
 def _by_name(state: PlannerState, subject: Subject, before: Part | None, cause: str) -> int:
-    """How many of a part are where they are because a person said so.
+    """How many replicas of a part a person placed there by name.
 
-    Who applies another policy says more; who applies or scales it again, where the policy rules them out, too.
+    Another policy sets the number to 0. A new Apply or Scale lowers it to what the policy allows in that cluster.
     """
     known = subject.known
     if before is None or known is None or known.declared.policy != subject.declared.policy:
@@ -462,7 +462,7 @@ def _by_name(state: PlannerState, subject: Subject, before: Part | None, cause: 
 
 
 def _cause(division: Division, cause: str) -> str:
-    """What was only tried again is named for what moved."""
+    """The cause of a retry is the cause for which replicas moved in it."""
     if cause != CAUSE_WAITING or not any(division.moved.values()):
         return cause
     causes = {division.reasons.get(cluster, CAUSE_POLICY) for cluster, count in division.moved.items() if count}
@@ -516,10 +516,10 @@ def needed_events(
     moment: Moment,
     lent: Mapping[str, int] | None = None,
 ) -> Iterable[CapacityNeeded]:
-    """CapacityNeeded wherever it is not what was last said: it is state, 0 when the need is over.
+    """Yields CapacityNeeded for each cluster whose need has changed; 0 ends a need.
 
-    lent: by cluster, who waits for lent nodes; None: nobody looked, and who waited does, while any have no place. Once
-    all have one, overflow needs what it did.
+    lent: by cluster, replicas that wait for lent nodes. None: not looked at; then the last need stays while replicas
+    have no place, and after that the need of overflow.
     """
     new = {part.cluster: part.replicas_new for part in placement.parts if part.replicas_new}
     said = state.needed.get(key, {})

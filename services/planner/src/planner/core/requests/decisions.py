@@ -39,11 +39,11 @@ from spillway.texts import listed
 
 
 class Undecided(Exception):
-    """Replicas possibly fit, not certainly, and the policy says Refuse: neither promised nor refused before binds."""
+    """The replicas only possibly fit, and the policy says Refuse: the request waits until more pods are bound."""
 
 
 class Unheard(Undecided):
-    """Replicas have no room by what was heard before the request came, and the policy says Refuse: not refused yet."""
+    """There was no room when the request came, and the policy says Refuse: the request waits for news of clusters."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +99,7 @@ def apply(state: PlannerState, request: ApplyRequest, moment: Moment) -> Decided
 
 
 def would_use(state: PlannerState, declaration: Declaration, moment: Moment) -> frozenset[str]:
-    """The clusters that its replicas would go to as things are. As apply where that refuses it, or cannot decide."""
+    """The clusters that the replicas would go to now. Raises what apply raises if it refuses or cannot decide yet."""
     _, placed, _ = _placed(state, declaration, moment)
     return frozenset(part.cluster for part in placed.placement.parts if part.replicas and not part.removing)
 
@@ -200,9 +200,7 @@ def _replicas_not_taken(state: PlannerState, declaration: Declaration, declared:
     if declaration.replicas in (None, declared.replicas):
         return ()
     scaled_by = state.scalings.scaled_by(declared)
-    return (
-        f"{declared.kind}.spec.replicas: {declaration.replicas}: not taken: {declared.replicas}, scaled by {scaled_by}",
-    )
+    return (f"{declared.kind}.spec.replicas: {declaration.replicas} is ignored: {scaled_by} set {declared.replicas}",)
 
 
 def _refuse_what_cannot_be(declared: WorkloadDeclared, division: Division, moment: Moment) -> None:
@@ -220,9 +218,10 @@ def _refuse_what_cannot_be(declared: WorkloadDeclared, division: Division, momen
 
 
 def _waited(declared: WorkloadDeclared, moment: Moment, place: Callable[[bool], Placed]) -> Placed:
-    """What is placed, and of a request with Refuse that has waited for binds long enough in later tiers, too.
+    """Places a request. With the policy Refuse, a request that has waited long enough for binds uses later tiers, too.
 
-    place: whether nothing waits for binds. Where that is not enough, and it may wait still, as it waits.
+    place: takes whether possible room counts at once, without a wait for binds. If replicas still have no place and the
+    request may wait, it is placed as one that waits for binds.
     """
     if declared.policy.unplaceable != UNPLACEABLE_REFUSE or (moment.patient and not moment.onward):
         return place(False)
