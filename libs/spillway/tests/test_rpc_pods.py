@@ -31,6 +31,11 @@ def deployment(**pod: Any) -> str:
     return json.dumps({"kind": "Deployment", "metadata": metadata, "spec": {"template": template}})
 
 
+def with_terms(kind: str, **term: Any) -> str:
+    terms = [{"topologyKey": "kubernetes.io/os", "labelSelector": {}, **term}]
+    return deployment(affinity={kind: {"requiredDuringSchedulingIgnoredDuringExecution": terms}})
+
+
 def service(**spec: Any) -> str:
     return json.dumps({"kind": "Service", "metadata": {"name": "web", "namespace": "shop"}, "spec": spec})
 
@@ -109,6 +114,38 @@ async def test_what_a_caller_may_have(
     text = await refusal(caller(entry, **fields), manifest, verb)
     assert bool(text) == bool(refused)
     assert refused in text
+
+
+APART, NEAR = "podAntiAffinity", "podAffinity"
+
+
+@pytest.mark.parametrize(
+    ("entry", "fields", "manifest", "refused"),
+    [
+        (SHOP, {}, with_terms(APART), ""),
+        (SHOP, {}, with_terms(APART, namespaces=["shop"]), ""),
+        (SHOP, {}, with_terms(APART, namespaces=["shop", "bank"]), "namespaces: 'bank': expected shop"),
+        (SHOP, {}, with_terms(APART, namespaceSelector={}), f"{APART}.required"),
+        (SHOP, {}, with_terms(NEAR, namespaceSelector={"matchLabels": {"team": "shop"}}), ".namespaceSelector: {"),
+        (SHOP, {}, with_terms(NEAR, namespaces=["bank"]), "namespaces: 'bank'"),
+        (SHOP, {"namespaces": ["shop", "b*"]}, with_terms(NEAR, namespaces=["bank"]), ""),
+        (SHOP, {"pod_security": "any"}, with_terms(APART, namespaceSelector={}), ""),
+        (ROOT, {"pod_security": "baseline"}, with_terms(APART, namespaceSelector={}), ""),
+        (ROOT, {}, with_terms(APART, namespaces=["bank"]), ""),
+    ],
+)
+@pytest.mark.parametrize("verb", ["adopt", "apply", "plan", "capacity", "explain"])
+async def test_required_terms_of_a_confined_caller_stay_in_its_namespaces(
+    verb: str, entry: dict[str, Any], fields: dict[str, Any], manifest: str, refused: str
+) -> None:
+    text = await refusal(caller(entry, **fields), manifest, verb)
+    assert bool(text) == bool(refused)
+    assert refused in text
+
+
+@pytest.mark.parametrize("verb", ["capacity", "explain"])
+async def test_what_is_only_supposed_may_be_any_pod(verb: str) -> None:
+    assert await refusal(caller(SHOP), deployment(hostPID=True), verb) == ""
 
 
 async def test_a_level_for_everybody_is_a_floor_and_no_more() -> None:

@@ -14,9 +14,12 @@ from spillway.kubernetes.pod_security import ANY, LEVELS, violations
 from spillway.reasons import PODS_NOT_ALLOWED
 from spillway.rpc.callers import Caller
 from spillway.rpc.manifest_fields import manifests_of
-from spillway.texts import violation_text
+from spillway.texts import listed, violation_text
 
 PLACING_VERBS: Final = frozenset({"adopt", "apply", "plan"})
+SUPPOSING_VERBS: Final = frozenset({"capacity", "explain"})
+"""Verbs with manifests that are never placed. Their answers would still tell of others' pods."""
+REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
 NAMED_MAX: Final = 3
 """Violations in one refusal."""
 SYSTEM_PRIORITY: Final = "system-"
@@ -44,10 +47,11 @@ def check_pods(caller: Caller, verb: str, request: Any, floor: str) -> None:
             if item.apply is not None:
                 check_pods(caller, "apply", item.apply, floor)
         return
-    if verb not in PLACING_VERBS:
+    if verb not in PLACING_VERBS | SUPPOSING_VERBS:
         return
+    wrong_with = _wrong_with if verb in PLACING_VERBS else _wrong_terms
     for where, manifest in manifests_of(request):
-        for wrong in _wrong_with(caller, read_object(manifest, where), floor):
+        for wrong in wrong_with(caller, read_object(manifest, where), floor):
             text = f"{where}: caller {caller.name!r} may not have this: {wrong}"
             raise RequestError("PERMISSION_DENIED", text, PODS_NOT_ALLOWED)
 
@@ -67,8 +71,35 @@ def _wrong_with(caller: Caller, manifest: dict[str, Any], floor: str) -> Iterato
         named = "; ".join(violation_text(one, "spec.template.") for one in found[:NAMED_MAX])
         more = len(found) - NAMED_MAX
         yield f"Pod Security {level}: {named}{f'; and {more} more' if more > 0 else ''}"
-    pod = _mapping(template.get("spec"))
-    yield from _wrong_names(caller, pod)
+    yield from _wrong_terms(caller, manifest, floor)
+    yield from _wrong_names(caller, _mapping(template.get("spec")))
+
+
+def _wrong_terms(caller: Caller, manifest: dict[str, Any], floor: str) -> Iterator[str]:
+    """Required terms of pod affinity that reach into namespaces of others.
+
+    Required anti-affinity holds both ways: one small pod keeps the pods that it selects out of its whole topology
+    domain. Required affinity asks where pods of others run. Kubernetes has the quota scope CrossNamespacePodAffinity
+    for both.
+    """
+    if not caller.is_restricted or stricter(caller.pods.security, floor) == ANY:
+        return
+    pod = _mapping(_mapping(_mapping(manifest.get("spec")).get("template")).get("spec"))
+    affinity = _mapping(pod.get("affinity"))
+    for kind in ("podAffinity", "podAntiAffinity"):
+        terms = _mapping(affinity.get(kind)).get(REQUIRED)
+        for number, term in enumerate(terms if isinstance(terms, list) else ()):
+            where = f"spec.template.spec.affinity.{kind}.{REQUIRED}[{number}]"
+            yield from _wrong_term(caller, _mapping(term), where)
+
+
+def _wrong_term(caller: Caller, term: dict[str, Any], where: str) -> Iterator[str]:
+    if (selector := term.get("namespaceSelector")) is not None:
+        yield f"{where}.namespaceSelector: {selector!r:.100}: expected none: it selects pods in namespaces of others"
+    names = term.get("namespaces")
+    for name in names if isinstance(names, list) else ():
+        if not caller.may_see(str(name)):
+            yield f"{where}.namespaces: {name!r:.100}: expected {listed(caller.namespaces)}"
 
 
 def _wrong_names(caller: Caller, pod: dict[str, Any]) -> Iterator[str]:
