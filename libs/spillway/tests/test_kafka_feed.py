@@ -27,7 +27,7 @@ class Log:
     def partition_count(self, _: Topic) -> int:
         return 2
 
-    async def until(self, seconds: float, attempt: Callable[[], Awaitable[Any]]) -> Any:
+    async def retry_until(self, seconds: float, attempt: Callable[[], Awaitable[Any]]) -> Any:
         return await attempt()
 
 
