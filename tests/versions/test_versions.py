@@ -271,7 +271,7 @@ def test_a_status_keeps_its_words_beside_its_details_for_versions_that_go_by_the
     assert isinstance(again, WorkloadObserved)
     for status in (said, again, read):
         assert isinstance(status, WorkloadObserved)
-        assert details_of(status.state, status.message, status.details) == StatusDetails("why", "spec.x", over)
+        assert details_of(status) == StatusDetails("why", "spec.x", over)
 
 
 # ── Who writes again what another version wrote ─────────────────────────────────────────────────────────────────────

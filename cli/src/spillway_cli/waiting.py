@@ -6,7 +6,6 @@ from collections.abc import Awaitable, Callable
 
 from spillway.api import (
     ClusterReply,
-    ClusterStatus,
     GetRequest,
     ListBrakesReply,
     ListBrakesRequest,
@@ -20,7 +19,7 @@ from spillway.events import PHASE_DRAINING, STATE_PRESENT
 from spillway.kubernetes.objects import JOB_COMPLETE
 from spillway.rpc.client import LendingClient, PlannerClient
 from spillway.scopes import FLEET_SCOPE, cluster_scope
-from spillway.status_details import details_of, hold_text
+from spillway.status_details import details_of, with_hold
 from spillway.texts import counted
 from spillway.troubles import TroubleCode, code_of_record
 from spillway_cli.exits import Code, CommandFailed
@@ -227,14 +226,14 @@ def _unready(reply: WorkloadReply) -> str:
     for part in reply.placement.parts:
         status = statuses.get(part.cluster)
         if part.removing:
-            return _with_hold(f"{part.cluster}: being removed", status)
+            return with_hold(f"{part.cluster}: being removed", status)
         if status is None:
             return f"{part.cluster}: nothing heard of it yet"
         if not status.current:
-            return _with_hold(f"{part.cluster}: not carried out yet", status)
+            return with_hold(f"{part.cluster}: not carried out yet", status)
         if status.state != STATE_PRESENT:
             return f"{part.cluster}: {status.state}{': ' + status.message if status.message else ''}"
-        job = details_of(status.state, status.message, status.details).job
+        job = details_of(status).job
         if job is not None and job.condition == JOB_COMPLETE:
             continue
         if min(status.ready, status.updated) < part.replicas or status.spec_replicas != part.replicas:
@@ -243,11 +242,6 @@ def _unready(reply: WorkloadReply) -> str:
         if status.replicas > part.replicas and reply.kind != "Job":
             return f"{part.cluster}: {counted(status.replicas - part.replicas)} more than asked for still there"
     return ""
-
-
-def _with_hold(text: str, status: ClusterStatus | None) -> str:
-    details = details_of(status.state, status.message, status.details) if status is not None else None
-    return f"{text}, {hold_text(details.hold)}" if details and details.hold else text
 
 
 async def _poll(look: Callable[[], Awaitable[bool]], seconds: float) -> bool:

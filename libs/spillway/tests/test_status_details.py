@@ -1,17 +1,38 @@
 """Details of a status: their words for people, and what is made of records from before there were details."""
 
+from dataclasses import dataclass
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from spillway.events import STATE_ENDED, STATE_PRESENT, STATE_REFUSED, JobEnd, StatusDetails
 from spillway.kubernetes.objects import JOB_ENDS
-from spillway.status_details import changed_text, details_of, hold_text, is_over, job_text, joined, without_hold
+from spillway.status_details import (
+    changed_text,
+    details_of,
+    hold_text,
+    is_over,
+    job_text,
+    joined,
+    with_hold,
+    without_hold,
+)
 
 FIELD = "spec.template.spec.containers[0].image"
 CHANGED = f"changed in the cluster: {FIELD}, which stays until another template is applied"
 GONE = "; somebody deleted the Job, and it is not run again: delete and apply it to run it anew"
 FIVE = JobEnd("Complete", 5)
+
+
+@dataclass(frozen=True)
+class Told:
+    """What a status tells."""
+
+    state: str
+    message: str
+    details: StatusDetails | None = None
+
 
 # What the version before details wrote (commit eda47f12).
 OLDER = {
@@ -33,12 +54,13 @@ OLDER = {
 def test_the_words_of_a_version_before_details_are_read_as_they_were_then(
     state: str, message: str, details: StatusDetails
 ) -> None:
-    assert details_of(state, message, None) == details
+    assert details_of(Told(state, message)) == details
 
 
 @pytest.mark.parametrize("state", [STATE_PRESENT, STATE_REFUSED])
 def test_details_go_before_the_words_also_where_there_are_none(state: str) -> None:
-    assert details_of(state, f"Complete: 5 succeeded; {CHANGED}; on hold: x", StatusDetails()) == StatusDetails()
+    told = Told(state, f"Complete: 5 succeeded; {CHANGED}; on hold: x", StatusDetails())
+    assert details_of(told) == StatusDetails()
 
 
 NO_WORD_OF_OURS = st.text().filter(
@@ -55,7 +77,7 @@ def test_a_version_before_details_reads_in_the_words_what_the_details_say(
     hold: str, field: str, job: JobEnd | None
 ) -> None:
     message = joined(job_text(job), changed_text(field), hold_text(hold))
-    assert details_of(STATE_PRESENT, message, None) == StatusDetails(hold, field, job)
+    assert details_of(Told(STATE_PRESENT, message)) == StatusDetails(hold, field, job)
 
 
 @given(note=st.text(min_size=1), hold=st.text(min_size=1))
@@ -64,6 +86,16 @@ def test_a_message_without_its_hold_is_what_it_was_before(note: str, hold: str) 
     assert without_hold(joined(note, hold_text(hold)), held) == note
     assert without_hold(hold_text(hold), held) == ""
     assert without_hold(note, StatusDetails()) == note
+
+
+def test_details_count_without_a_message() -> None:
+    """A status that is too large for a record loses its message alone."""
+    assert details_of(Told(STATE_ENDED, "", StatusDetails(job=FIVE))) == StatusDetails(job=FIVE)
+
+
+def test_no_status_tells_of_no_hold() -> None:
+    assert details_of(None) == StatusDetails()
+    assert with_hold("not carried out yet", None) == "not carried out yet"
 
 
 def test_a_suspended_job_goes_on() -> None:

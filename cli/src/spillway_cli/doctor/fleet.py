@@ -120,7 +120,7 @@ def _stuck(found: api.WorkloadReply) -> Iterable[Check]:
         where = f"{name} in {status.cluster}"
         if status.state in _HELD:
             yield failed(where, f"{status.state}: {status.message}", _HELD[status.state])
-        elif hold := details_of(status.state, status.message, status.details).hold:
+        elif hold := details_of(status).hold:
             yield warning(where, hold_text(hold), f"`spillway get {short}` says more")
         if status.unschedulable:
             text = f"{counted(status.unschedulable, 'pod')} cannot be scheduled: {status.unschedulable_reason}"

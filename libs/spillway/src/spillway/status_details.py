@@ -1,64 +1,84 @@
-"""What the message of a workload's status tells: programs decide by these details, people read the words of them."""
+"""Details of a workload's status, and their text. Programs decide by the details; people read the text."""
 
-from typing import Final
+from typing import Final, Protocol
 
 from spillway.events import STATE_ENDED, STATE_PRESENT, JobEnd, StatusDetails
 from spillway.kubernetes.objects import JOB_ENDS, JOB_OVER
 
 NOTHING_TOLD: Final = StatusDetails()
 
+
+class Status(Protocol):
+    """A status of a workload in a cluster: WorkloadObserved, and ClusterStatus of an answer."""
+
+    @property
+    def state(self) -> str: ...
+    @property
+    def message(self) -> str: ...
+    @property
+    def details(self) -> StatusDetails | None: ...
+
+
 _ON_HOLD: Final = "on hold: "
 _CHANGED: Final = "changed in the cluster: "
 _STAYS: Final = ", which stays until another template is applied"
 _SUCCEEDED: Final = " succeeded"
 _WITH_JOBS: Final = (STATE_PRESENT, STATE_ENDED)
-"""States of which versions before details began the message with how a Job ended."""
+"""States for which older versions began the message with the end of a Job."""
 
 
 def hold_text(hold: str) -> str:
-    """The words for a hold; empty for none."""
+    """Returns the text of a hold; empty without one."""
     return f"{_ON_HOLD}{hold}" if hold else ""
 
 
 def changed_text(field: str) -> str:
-    """The words for a field that somebody changed in the cluster; empty for none."""
+    """Returns the text of a field that somebody changed in the cluster; empty without one."""
     return f"{_CHANGED}{field}{_STAYS}" if field else ""
 
 
 def job_text(job: JobEnd | None) -> str:
-    """The words for a Job that makes no pods any more; empty while it does."""
+    """Returns the text of a Job that makes no more pods; empty for a Job that still makes some."""
     return f"{job.condition}: {job.succeeded}{_SUCCEEDED}" if job is not None else ""
 
 
 def is_over(job: JobEnd | None) -> bool:
-    """Whether the Job's work is over; a suspended one goes on."""
+    """Whether a Job is complete or has failed. A suspended Job is not over."""
     return job is not None and job.condition in JOB_OVER
 
 
 def joined(*texts: str) -> str:
-    """The parts of a message that say something."""
+    """Joins the parts of a message that are not empty."""
     return "; ".join(text for text in texts if text)
 
 
 def without_hold(message: str, details: StatusDetails) -> str:
-    """The message without the words for its hold, which stand last."""
+    """Returns the message without the text of its hold, which is its last part."""
     return message.removesuffix(hold_text(details.hold)).removesuffix("; ") if details.hold else message
 
 
-def details_of(state: str, message: str, details: StatusDetails | None) -> StatusDetails:
-    """The details that a status bears; those that the words say in one by a version before details.
+def with_hold(text: str, status: Status | None) -> str:
+    """Returns the text, followed by the hold of a status if it has one."""
+    hold = hold_text(details_of(status).hold)
+    return f"{text}, {hold}" if hold else text
 
-    No status without a message has details: there is nothing to tell.
+
+def details_of(status: Status | None) -> StatusDetails:
+    """Returns the details of a status. Reads them from the message if a version without the field wrote the status.
+
+    There are none without a status, nor of a status with neither details nor message.
     """
-    return details or (_details_of_older(state, message) if message else NOTHING_TOLD)
+    if status is None:
+        return NOTHING_TOLD
+    return status.details or (_details_of_older(status.state, status.message) if status.message else NOTHING_TOLD)
 
 
 def _details_of_older(state: str, message: str) -> StatusDetails:
-    """Versions before details decided by the words of the message, and wrote them in one form: "job; change; hold".
+    """Reads the details from a message that an older version wrote, in the form "job; change; hold".
 
-    It is needed while a newer propagator, planner or command reads what an older propagator or planner said: an owner
-    says every status anew, so until all propagators are upgraded (docs/operations.md, Upgrade). It may go in the
-    version after the first release.
+    A newer propagator, planner or command needs this as long as an older propagator or planner has written statuses.
+    An owner writes every status again, so it is needed until all propagators are upgraded (docs/operations.md,
+    Upgrade). It may go in the version after the first release.
     """
     before_hold, _, hold = message.partition(_ON_HOLD)
     before_change, _, change = before_hold.partition(_CHANGED)

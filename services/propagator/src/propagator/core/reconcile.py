@@ -151,7 +151,7 @@ def seeded(status: WorkloadObserved | None, now: float, rules: Rules) -> History
     if status is None:
         return History()
     contested = status.state == STATE_CONTESTED
-    details = details_of(status.state, status.message, status.details)
+    details = details_of(status)
     return History(
         version=status.version,
         written=contested,

@@ -106,7 +106,7 @@ def held_back(
     if shown is None:
         shown = observed(target, None, Outcome(Generation(0, 0), STATE_ABSENT, ""))
     assert shown is not None, f"{target}: an outcome is always shown"
-    details = details_of(shown.state, shown.message, shown.details)
+    details = details_of(shown)
     message = joined(without_hold(shown.message, details), hold_text(reason))
     return replace(shown, message=message, details=replace(details, hold=reason))
 

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from spillway.events import STATE_PRESENT, WorkloadObserved
 from spillway.model import Part
-from spillway.status_details import details_of, hold_text
+from spillway.status_details import with_hold
 from spillway.texts import counted
 
 HELD = "held: "
@@ -140,8 +140,7 @@ def _is_rolling(entry: Standing, oldest: int) -> bool:
 def figures(part: Part, observed: WorkloadObserved | None) -> str:
     """How far a cluster is with the template that it is to have, for people."""
     if observed is None or observed.version != part.version:
-        details = details_of(observed.state, observed.message, observed.details) if observed is not None else None
-        return f"not carried out yet, {hold_text(details.hold)}" if details and details.hold else "not carried out yet"
+        return with_hold("not carried out yet", observed)
     if observed.state != STATE_PRESENT:
         return f"{observed.state}: {observed.message}" if observed.message else observed.state
     updated = min(observed.updated, part.replicas)
