@@ -1,4 +1,4 @@
-"""A group of commands that imports the module of one only when that one is asked for: each takes long to import."""
+"""A group of commands. It imports the module of a command when that command is run, since imports take long."""
 
 import importlib
 from collections.abc import Callable, Iterator, Mapping, MutableMapping
@@ -14,7 +14,7 @@ Command = Any  # Typer has no public name for what it makes of an app.
 
 
 class Commands(MutableMapping[str, Command]):
-    """Commands by name, in the order of their table; each is made where it is looked up."""
+    """The commands by name, in the order of their table. A command is made when it is looked up."""
 
     def __init__(self, table: Mapping[str, Verb | Part]) -> None:
         self.table = table
@@ -77,14 +77,16 @@ def _made(name: str, entry: Verb | Part) -> Command:
 
 
 def name_of(declared: Any) -> str:
-    """Under which a module declares a command: as given, else as its function."""
+    """Returns the name under which a module declares a command: the given one, else that of its function."""
     name: str = declared.name or declared.callback.__name__
     return name
 
 
 def _read_if_given(parameters: list[Any]) -> list[Any]:
-    """A value that is not given needs no reader; typer would make one all the same, of a library that takes longer to
-    import than all else that help or an error of usage needs."""
+    """Makes the reader of a parameter's value only if a value is given.
+
+    Typer makes every reader, with a library (pydantic) that takes longer to import than help and errors of usage.
+    """
     for parameter in parameters:
         reader = getattr(parameter, "get_runtime_param", None)
         if reader is not None and not isinstance(reader, _IfGiven):  # None: of a typer without such readers.
@@ -93,7 +95,7 @@ def _read_if_given(parameters: list[Any]) -> list[Any]:
 
 
 class _IfGiven:
-    """Stands for what gives a parameter's reader, and for the reader, which is made for the first value."""
+    """A parameter's reader that is made for its first value. A call returns the reader itself, as typer expects."""
 
     def __init__(self, reader: Callable[[], Any]) -> None:
         self._reader = reader

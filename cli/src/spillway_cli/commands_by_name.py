@@ -1,4 +1,4 @@
-"""The commands by name: the module that declares each, and its line of help, so that none is imported to list them.
+"""The module and the line of help of each command, so that a list of commands imports no module.
 
 cli/tests/test_commands_by_name.py holds that it says what the modules declare.
 """
@@ -15,7 +15,7 @@ class Verb(NamedTuple):
 
 
 class Part(NamedTuple):
-    """Commands behind a word of their own."""
+    """A group of commands, as `spillway cluster`."""
 
     help: str
     verbs: Mapping[str, Verb]

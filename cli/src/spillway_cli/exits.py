@@ -121,7 +121,7 @@ def _line(error: Exception) -> str:
 
 
 def _worded() -> tuple[type[Exception], ...]:
-    """The errors of others whose text is for people. Imported for errors alone: who asks nobody needs none."""
+    """The errors of the library whose text is for people. They are imported when a command fails."""
     from spillway.api import RequestError
     from spillway.bus import BusUnavailable, NoLog, OtherFleet
     from spillway.settings import OperatorError

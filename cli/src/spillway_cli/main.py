@@ -15,7 +15,7 @@ from spillway_cli.options import Flags
 
 
 class _Command(ByName):
-    """All commands. Says of an option's or argument's bad value what it was."""
+    """All commands. An error of an option or an argument names the bad value."""
 
     def __init__(self, **rest: Any) -> None:
         super().__init__(table=COMMANDS, **rest)

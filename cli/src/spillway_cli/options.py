@@ -1,4 +1,4 @@
-"""The options that many commands share, and the forms of an answer: what a command needs to say what it takes."""
+"""Options that many commands share, and the forms of an answer. A command needs them to declare its parameters."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Commands on the command itself: config, version."""
+"""The commands `config` and `version`, which ask no service."""
 
 import typer
 

@@ -1,4 +1,4 @@
-"""Commands on workloads: apply, scale, delete, get, list, plan, capacity, watch. What they do is in workloads.py."""
+"""Commands on workloads: apply, scale, delete, get, list, plan, capacity, watch. They run in workloads.py."""
 
 from typing import Annotated
 

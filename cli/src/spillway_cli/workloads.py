@@ -1,4 +1,4 @@
-"""What the commands on workloads do: they ask the planner, and hpa for scale policies, and show the answer."""
+"""Runs the commands on workloads: asks the planner, or hpa about scale policies, and shows the answer."""
 
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence

@@ -360,7 +360,7 @@ STATE_ORPHANED: Final = "Orphaned"
 
 @dataclass(frozen=True, slots=True)
 class JobEnd:
-    """condition: the type of the Job's condition in which it makes no pods: Complete, Failed, Suspended."""
+    """The state of a Job that makes no pods. condition: Complete, Failed or Suspended, as the condition's type."""
 
     condition: str
     succeeded: int
@@ -368,9 +368,9 @@ class JobEnd:
 
 @dataclass(frozen=True, slots=True)
 class StatusDetails:
-    """What the message of a status tells, for programs: spillway.status_details renders it for people.
+    """What the message of a status says, as fields for programs. spillway.status_details makes the text.
 
-    hold: for what the work on the object is held back, empty for nothing. changed_field: the first field of its spec
+    hold: why work on the object is held back; empty without a hold. changed_field: the first field of its spec
     that somebody changed in the cluster. job: of a Job that is over or suspended.
     """
 

@@ -1,4 +1,4 @@
-"""Parts of sentences for people that more than one service says."""
+"""Parts of sentences for people that more than one service uses."""
 
 from collections.abc import Iterable
 

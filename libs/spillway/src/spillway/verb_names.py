@@ -1,4 +1,4 @@
-"""The verbs of our gRPC services: what callers may be allowed, and what metrics count by."""
+"""The verbs of our gRPC services. The callers file allows verbs, and metrics count calls by verb."""
 
 from typing import Final
 

@@ -37,7 +37,7 @@ REASONS_SHOWN = 3
 
 @dataclass(frozen=True)
 class NodeLimit:
-    """What keeps nodes from taking more. reasons, beyond: as in Fit. between: how many fit, where nobody knows."""
+    """Why nodes take no more replicas. reasons, beyond: as in Fit. between: least and most replicas that may fit."""
 
     reasons: tuple[tuple[str, int], ...]
     beyond: tuple[str, ...] = ()

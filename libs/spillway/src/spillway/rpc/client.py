@@ -1,4 +1,4 @@
-"""Our services over gRPC, the clients: values outward.
+"""Clients of our services over gRPC.
 
 A command imports this module each time it runs. So it imports nothing that only a server needs.
 """
@@ -36,11 +36,11 @@ _LEADER_SECONDS = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Patience:
-    """How long one instance may be silent before a client asks another: keepalive sees no frozen one under a call.
+    """How long one instance may be silent before a client asks another. Keepalive does not notice a frozen one.
 
-    connect_seconds: until it has answered a new connection; nothing was asked of it then. read_seconds: what changes
-    nothing, and that for each endpoint once; after them all answer_seconds, as for every other call: one that works
-    answers within its request_seconds, 10.
+    connect_seconds: until the instance answers a new connection; no request was sent by then. read_seconds: for a call
+    that changes nothing, once for each endpoint. answer_seconds: for every other call, and once all endpoints were
+    asked; a healthy instance answers within its request_seconds, 10.
     """
 
     connect_seconds: float = 3.0
@@ -48,7 +48,7 @@ class Patience:
     answer_seconds: float = 12.0
 
     def seconds(self, verb: str, rounds: int) -> float:
-        """For an answer, once all endpoints were asked so many times."""
+        """Returns the seconds to wait for an answer. rounds: how often all endpoints were asked before."""
         return self.read_seconds if verb in READING_VERBS and not rounds else self.answer_seconds
 
 
@@ -102,7 +102,7 @@ class _Client:
             await channel.close()
 
     def leader(self) -> str:
-        """The active instance as the last answer named it; empty when none did."""
+        """Returns the address of the active instance by the last answer; empty when no answer named one."""
         return self._leader
 
     async def _ask(self, verb: str, request: Any, seconds: float | None) -> Any:
@@ -146,7 +146,7 @@ class _Client:
                 route.failed(endpoint, failure, self._hear(endpoint, error.trailing_metadata()))
 
     async def _ask_leader(self, leader: str, call: Call, data: bytes, deadline: float) -> Any:
-        """What the active instance says, after a standby did; None when it does not answer soon, or is none either."""
+        """Asks the active instance what a standby has answered. None if it is silent, or a standby, too."""
         seconds = max(0.001, min(_LEADER_SECONDS, deadline - time.monotonic()))
         with suppress(aio.AioRpcError):
             reply = call.read_reply(await self._stub(leader, call)(data, timeout=seconds, metadata=self._metadata()))
@@ -174,7 +174,7 @@ class _Client:
         return Route(self._endpoints, self._leader, seconds, self._random)
 
     def _hear(self, endpoint: str, trailer: Any) -> str:
-        """The leader that a planner's answer names, when it may be followed: the token goes to no stranger."""
+        """Returns the leader that an answer names, if the client may follow it. No unknown address gets the token."""
         self.fleets.hear(endpoint, trailer)
         leader = str(dict(trailer or ()).get(LEADER_TRAILER, ""))
         if not (leader in self._endpoints or self._ca or is_loopback(leader.rpartition(":")[0])):
@@ -190,7 +190,7 @@ class PlannerClient(_Client, Verbs):
     _service = PLANNER
 
     async def watch(self, request: api.WatchRequest) -> AsyncIterator[api.WatchReply]:
-        """Goes on at another planner, from the last position, when one stops. A change may come twice, never not."""
+        """Goes on at another planner from the last position when one stops. A change may come twice, never not."""
         call, position = self._service.calls["watch"], request.position
         route = self._route(self._retry_seconds)
         while True:
@@ -212,7 +212,7 @@ class PlannerClient(_Client, Verbs):
             route.failed(endpoint, error, self._hear(endpoint, trailer))
 
     async def export(self, request: api.ExportRequest) -> AsyncIterator[api.ExportReply]:
-        """From whichever planner answers; from the beginning at another one when it could not be begun."""
+        """Exports from the first planner that answers. Another planner is asked only if no record has come yet."""
         call, route = self._service.calls["export"], self._route(self._retry_seconds)
         data, begun = request_bytes(request, call.request_message()), False
         while True:

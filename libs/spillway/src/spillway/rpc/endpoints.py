@@ -1,4 +1,4 @@
-"""Endpoints of our services: who reaches an address, and the files that their connections need."""
+"""Addresses of our services, and the files that a connection needs."""
 
 import ipaddress
 from pathlib import Path

@@ -18,7 +18,7 @@ from spillway.texts import listed, violation_text
 
 PLACING_VERBS: Final = frozenset({"adopt", "apply", "plan"})
 SUPPOSING_VERBS: Final = frozenset({"capacity", "explain"})
-"""Verbs with manifests that are never placed. Their answers would still tell of others' pods."""
+"""Verbs whose manifests are never placed. Their answers can still reveal pods of other namespaces."""
 REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
 NAMED_MAX: Final = 3
 """Violations in one refusal."""
@@ -76,7 +76,7 @@ def _wrong_with(caller: Caller, manifest: dict[str, Any], floor: str) -> Iterato
 
 
 def _wrong_terms(caller: Caller, manifest: dict[str, Any], floor: str) -> Iterator[str]:
-    """Required terms of pod affinity that reach into namespaces of others.
+    """Yields the required terms of pod affinity that select pods in namespaces of others.
 
     Required anti-affinity holds both ways: one small pod keeps the pods that it selects out of its whole topology
     domain. Required affinity asks where pods of others run. Kubernetes has the quota scope CrossNamespacePodAffinity

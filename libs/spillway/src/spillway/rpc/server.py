@@ -1,4 +1,4 @@
-"""Our services over gRPC, the server: values inward."""
+"""The gRPC server of our services."""
 
 import asyncio
 import math
@@ -86,11 +86,11 @@ class RpcServer:
         return f"[{host}]:{port}" if ":" in host and not host.startswith("[") else f"{host}:{port}"
 
     async def set_serving(self, serving: bool) -> None:
-        """What grpc.health.v1 answers for the server and for its service."""
+        """Sets what grpc.health.v1 answers for the server and for its service."""
         self._listener.set_serving(serving)
 
     async def _look_at_callers(self) -> None:
-        """Lets those in who are in the callers file now, and ends the watches of those who may something else now."""
+        """Reads the callers file again when it has changed. Ends the watches of callers whose rights have changed."""
         while True:
             await asyncio.sleep(self._settings.callers_check_seconds)
             try:
@@ -114,13 +114,13 @@ class RpcServer:
         return caller is not None and not self._gate.still_knows(caller)
 
     async def failed(self) -> Never:
-        """Raises why nobody looks at the callers file, or listens, any more; for the process, which must stop."""
+        """Raises the error that ended the listener or the check of the callers file. The process must then stop."""
         await asyncio.wait({self._fatal})
         raise cast(BaseException, self._fatal.exception())
 
     def _handler(self, call: Call) -> tuple[str, Any]:
-        """The handler of a method. It gets a stream of bytes, which begins when it is asked for the first message: so
-        its caller is known before anything of it is read, and its size before anything is parsed."""
+        """Returns the handler of a method. It gets a stream of bytes that is read only on demand: so the caller is
+        known before any message is read, and the size before anything is parsed."""
 
         async def answer(_: object, context: Any) -> bytes | None:
             return await self._handle(call, context)
@@ -139,7 +139,7 @@ class RpcServer:
         return answer
 
     async def _outcome(self, call: Call, context: Any) -> tuple[str, str, bytes | None, Trailer]:
-        """Code, text, answer, and what goes with a refusal. Our bug is INTERNAL, and stops the process."""
+        """Returns code, text, answer, and the trailers of a refusal. A bug is INTERNAL, and the server goes on."""
         started = time.perf_counter()
         code, text, answer = "CANCELLED", "", None
         beside: Trailer = ()
@@ -168,7 +168,7 @@ class RpcServer:
         return code, text, answer, beside
 
     def _about_us(self, code: str) -> Iterator[tuple[str, str]]:
-        """What callers are told besides the answer; strangers nothing."""
+        """Yields the trailers of an answer. A caller that is not known gets none."""
         if code == "UNAUTHENTICATED":
             return
         if leader := self._answers.leader():
@@ -179,7 +179,7 @@ class RpcServer:
 
     @contextmanager
     def _slot(self, call: Call) -> Iterator[None]:
-        """Counts what runs, and refuses what is too much."""
+        """Counts the running calls and watches. Raises RESOURCE_EXHAUSTED beyond their bound."""
         running, most = self._running, self._settings.concurrent_requests_max
         if call.streams:
             running, most = len(self._watches), self._settings.watches_max
@@ -212,7 +212,7 @@ class RpcServer:
         return caller
 
     async def _admit(self, call: Call, caller: Caller, context: Any) -> Any:
-        """The request, when this caller may make it."""
+        """Reads and returns the request. Raises RequestError if this caller may not make it."""
         try:
             caller.require_verb(call.verb)
             data = await message_of(call, context, self._settings.deadline_seconds_max)

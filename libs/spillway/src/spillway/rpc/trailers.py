@@ -1,4 +1,4 @@
-"""What goes with an answer beside it: names of gRPC trailers."""
+"""Names of the gRPC trailers of an answer."""
 
 from typing import Final
 
@@ -6,4 +6,4 @@ LEADER_TRAILER: Final = "spillway-leader"
 """The address of the active instance."""
 VERSION_TRAILER: Final = "spillway-version"
 PUSHBACK_TRAILER: Final = "grpc-retry-pushback-ms"
-"""gRPC's own name for: not before so many milliseconds."""
+"""gRPC's own name. A client waits at least so many milliseconds before it tries again."""

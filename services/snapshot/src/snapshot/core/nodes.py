@@ -106,8 +106,7 @@ class NodeTable:
 
 
 def read_node(node: objects.Node) -> NodeFacts:
-    """Whether a node has more characters than CHARACTERS_MAX. Such a node offers nothing, like a node with pods that
-    cannot be read."""
+    """Reads a node. One with more characters than CHARACTERS_MAX offers nothing, like a node with unreadable pods."""
     taints = tuple(Taint(*one) for one in sorted((one.key, one.value, one.effect) for one in node.spec.taints))
     if _characters(node) > CHARACTERS_MAX:
         return NodeFacts((), (), _of_lending(taints), unschedulable=True)

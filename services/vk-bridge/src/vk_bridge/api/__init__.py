@@ -1,1 +1,1 @@
-"""What this service answers: the kubelet API of virtual nodes."""
+"""The API that this service serves: the kubelet API of virtual nodes."""

@@ -1,1 +1,1 @@
-"""What is asked of the API servers of an owner and its pools, and written there."""
+"""Reads from and writes to the API servers of an owner cluster and its pools."""

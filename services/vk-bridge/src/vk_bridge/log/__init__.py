@@ -1,1 +1,1 @@
-"""What is said in the log: records of loans and of how nodes are used."""
+"""Publishes records of loans and of the use of nodes."""

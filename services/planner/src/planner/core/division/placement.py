@@ -464,7 +464,7 @@ class Inputs(Sequence[Entry]):
         return self._found
 
     def in_words(self) -> tuple[ClusterInput, ...]:
-        """For records and answers, which both ask for them."""
+        """Returns the entries as records and answers have them, made once for both."""
         if self._in_words is None:
             self._in_words = tuple(map(as_input, self.found()))
         return self._in_words

@@ -19,7 +19,7 @@ WORDS_MAX = 300
 
 
 class Entry(NamedTuple):
-    """As ClusterInput, with what bound the number as a value."""
+    """Like ClusterInput, with the limit as a value in place of its text."""
 
     cluster: str
     tier: str
@@ -33,7 +33,7 @@ class Entry(NamedTuple):
 
 
 def as_input(entry: Entry) -> ClusterInput:
-    """For records and answers."""
+    """Returns the entry as records and answers have it."""
     cluster, tier, certain, possible, reserved, before, after, limited_by, age_ms = entry
     return ClusterInput(cluster, tier, certain, possible, reserved, before, after, limit_text(limited_by), age_ms)
 
@@ -42,7 +42,7 @@ def as_input(entry: Entry) -> ClusterInput:
 
 
 def limit_text(limit: Limit) -> str:
-    """For people. Of what does not limit, nothing."""
+    """Returns the text of a limit for people; empty for NO_LIMIT."""
     if limit.nodes is not None:
         return limit.nodes.text + _not_bound(limit.number) if limit.number else limit.nodes.text
     if limit.said:
@@ -114,7 +114,7 @@ _RECORDED_AS: Final = (
 
 
 def recorded_limit(text: str) -> Limit:
-    """Of a record, which has the words alone: enough of it for an explanation, and the text as it was."""
+    """Makes a limit of a record's text, with the code as far as explanations need it. The text stays as it was."""
     codes = (code for words, code in _RECORDED_AS if text.startswith(words))
     return Limit(next(codes, LimitCode.RECORDED), said=text)
 

@@ -54,7 +54,7 @@ class AdmittedShapes:
         return self._refusing.get(shape.template, ())
 
     def refusal(self, cluster: str, shape: Shape) -> str | None:
-        """What the cluster said, where it lets no pod of the shape's template in; None when some may be."""
+        """Returns the refusal of the cluster if it admits no pod of the shape's template; None if it may admit some."""
         if cluster not in self.refusing(shape):
             return None
         return self._said[shape.template][cluster].message

@@ -1,4 +1,4 @@
-"""What bounds a number of replicas: a code, by which programs decide, with details. division.words makes its text."""
+"""Limits of a number of replicas: a code with details, for decisions. division.words makes the text."""
 
 from enum import StrEnum
 from functools import lru_cache
@@ -8,7 +8,7 @@ from spillway.feasibility.fit import NodeLimit
 
 
 class LimitCode(StrEnum):
-    """What it is that lets in no more."""
+    """Why no more replicas fit."""
 
     NONE = "None"
     NODES = "Nodes"
@@ -36,10 +36,10 @@ class LimitCode(StrEnum):
 
 
 class Limit(NamedTuple):
-    """number: replicas, seconds or amounts. names: of clusters, quotas, objects, … as division.words reads them.
+    """number: replicas, seconds or amounts. names: clusters, quotas or objects, as division.words reads them.
 
-    nodes: of NODES alone; its number is of replicas that are not bound yet, 0 where those cost nothing.
-    said: the text where others made it: a cluster's view of its own age, and records, which have no more than that.
+    nodes: only with the code NODES. Its number then counts the replicas that are not bound yet; 0 if they cost nothing.
+    said: the whole text, where other code made it: the age of a cluster's view, and recorded limits.
     """
 
     code: LimitCode
@@ -58,5 +58,5 @@ def by_nodes(nodes: NodeLimit, not_bound: int = 0) -> Limit:
 
 @lru_cache(maxsize=4096)
 def by_promised(count: int) -> Limit:
-    """So many replicas of another workload, not bound yet, take more than the nodes lack."""
+    """The limit: replicas of another workload are promised and not bound yet. count: these replicas."""
     return Limit(LimitCode.PROMISED, count)

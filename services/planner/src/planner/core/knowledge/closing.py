@@ -83,7 +83,7 @@ def delete_command(key: WorkloadKey, kind: str) -> str:
 
 
 def why_closed(state: Known, view: ClusterView, shape: Shape, now: float, key: WorkloadKey | None) -> Limit | None:
-    """None when the room says it all. shape: as the cluster admits it. key: for which workload."""
+    """Returns why the cluster takes no replicas; None if it may. shape: as the cluster admits it. key: the workload."""
     cluster = view.name
     stale = view.not_fresh(now, state.rules.capacity_age_max)
     if stale:

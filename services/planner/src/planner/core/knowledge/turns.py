@@ -158,7 +158,7 @@ class RecordedWaits(NamedTuple):
 
 
 def recorded_waits(waiting_for: str) -> RecordedWaits:
-    """Of a placement, whose record has the words alone."""
+    """Reads the parts of a placement's waiting_for, which the record has as text alone."""
     before, begins, rest = waiting_for.partition(ROLLOUT)
     cluster = waiting_for.rpartition(WAITS_FOR)[2] if begins else ""
     return RecordedWaits(before, begins + rest, cluster, FROZEN_BY in waiting_for)

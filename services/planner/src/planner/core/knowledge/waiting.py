@@ -190,7 +190,7 @@ class WaitingList:
         return found
 
     def _in_turns(self, by_namespace: dict[str, deque[WorkloadKey]], most: int) -> list[WorkloadKey]:
-        """One workload of each namespace after the other. The namespace that had no turn for longest begins."""
+        """Takes one workload of each namespace in turn. The namespace whose last turn is the oldest begins."""
         found: list[WorkloadKey] = []
         turns = deque(sorted(by_namespace, key=lambda namespace: self._turns.get(namespace, 0)))
         while turns and len(found) < most:

@@ -365,8 +365,9 @@ def remove(state: PlannerState, subject: Subject, moment: Moment) -> Placed:
 
 @dataclass(frozen=True, slots=True)
 class Why:
-    """The cause, for the record. given_up: clusters that leave the placement. rolled: those with the newest template.
+    """The cause of a placement, for its record.
 
+    given_up: clusters that leave the placement. rolled: clusters with the newest template.
     sent: by cluster, replicas that a person sent there by name. taken: by cluster, the part that it takes over.
     for_lent: whether the division looked at replicas that wait for lent nodes. missing: by cluster, missing objects.
     """

@@ -28,7 +28,8 @@ def with_promised(state: PlannerState, subject: Subject, division: Division) -> 
 
 
 def _promised_in(state: PlannerState, subject: Subject, entry: Entry) -> Limit | None:
-    """None where others are not what leaves no room. Who may see the subject may not see other namespaces: no name."""
+    """Returns the limit if only promised replicas of others leave no room; else None. It has no names: a reader of the
+    subject may not see other namespaces."""
     if entry.certain or entry.cluster not in state.clusters or not state.reservations(entry.cluster):
         return None
     total, nodes = state.room_beside_nothing(entry.cluster, subject.shape)

@@ -95,8 +95,10 @@ def placement_reply(
 def answered_waits(
     state: PlannerState, declared: WorkloadDeclared, placement: PlacementDecided | None
 ) -> tuple[str, str]:
-    """What was written with the placement, up to its rollout and from there on. With that is said how far the cluster
-    is now that it waits for, and what brakes hold."""
+    """Returns what the placement waits for, and what its rollout waits for, as texts.
+
+    The second says how far the cluster is by now that the rollout waits for, and which brakes hold it.
+    """
     known = recorded_waits(placement.waiting_for if placement else "")
     workload = state.workloads.get((declared.namespace, declared.name))
     if workload is None or placement is None:

@@ -1,1 +1,1 @@
-"""One node: its register, its virtual node, its loan and the next step of it."""
+"""One node: its marks, its virtual node, its loan and the next step of the loan."""

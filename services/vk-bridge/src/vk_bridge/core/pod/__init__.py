@@ -1,1 +1,1 @@
-"""Pods of a pool and their real ones: how one is made, mirrored, changed and deleted."""
+"""Pods of a pool and their real pods: how a real pod is made, mirrored, changed and deleted."""

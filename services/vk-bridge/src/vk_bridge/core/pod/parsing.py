@@ -1,4 +1,4 @@
-"""What API servers say of pods, as values: whose a pod is, and what of it matters here."""
+"""Reads pods of API servers as values: the owner of a pod, and the fields that vk-bridge needs."""
 
 from spillway.lending_marks import POD_NAMESPACE_PREFIX, POOL, POOL_UID
 from vk_bridge.core.node.loan import Manifest, PoolPod, RealPod

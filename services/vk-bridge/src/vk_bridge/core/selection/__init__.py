@@ -1,1 +1,1 @@
-"""Which nodes are lent: how long each is idle, who needs it, what is wanted of it."""
+"""Which nodes are lent: how long a node is idle, which pods need it, which loan is desired."""
