@@ -12,7 +12,7 @@ from spillway_cli.elsewhere import workload_named
 from spillway_cli.exits import bad_input, say, say_waits
 from spillway_cli.manifests import read_documents
 from spillway_cli.options import Format, Namespace, OneNamespace, Output
-from spillway_cli.output import console, print_machine
+from spillway_cli.output import console, print_machine, show_answer
 from spillway_cli.session import with_planner
 from spillway_cli.waiting import until_gone
 
@@ -81,12 +81,8 @@ def release(
             reply = await client.release(api.ReleaseRequest(space, name))
         if wait:
             await until_gone(client, reply.namespace, reply.name, timeout, say_waits())
-        if output is not Format.table:
-            print_machine(reply, output)
-        elif wait:
-            console().print(f"{reply.namespace}/{reply.name} is released")
-        else:
-            console().print(tables.placement(reply))
+        released = f"{reply.namespace}/{reply.name} is released" if wait else None
+        show_answer(reply, output, lambda: console().print(released or tables.placement(reply)))
 
     with_planner(context, body)
 

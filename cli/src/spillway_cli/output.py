@@ -5,7 +5,7 @@ import dataclasses
 import json
 import sys
 import typing
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
 from functools import cache
 from typing import Any
@@ -52,6 +52,14 @@ def console() -> Console:
     return SafeConsole(
         file=sys.stdout, width=None if sys.stdout.isatty() else _PIPE_WIDTH, highlight=False, markup=False
     )
+
+
+def show_answer(answer: object, output: Format, show_table: Callable[[], None]) -> None:
+    """Shows an answer in the form that was asked for."""
+    if output is Format.table:
+        show_table()
+    else:
+        print_machine(answer, output)
 
 
 def print_machine(value: object, chosen: Format, one_line: bool = False) -> None:

@@ -1,7 +1,7 @@
 """Runs the commands on workloads: asks the planner, or hpa about scale policies, and shows the answer."""
 
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Sequence
 from dataclasses import replace
 from typing import NamedTuple, TypeVar
 
@@ -24,7 +24,7 @@ from spillway_cli.manifests import (
     written_out,
 )
 from spillway_cli.options import Format, WideFormat
-from spillway_cli.output import console, print_machine
+from spillway_cli.output import console, print_machine, show_answer
 from spillway_cli.scale_policies import WORKLOAD_KINDS, policy_name
 from spillway_cli.session import planner_client, refuse_unnamed, say_fleet, with_config, with_planner
 from spillway_cli.waiting import until_gone, until_ready
@@ -110,12 +110,8 @@ def delete(
         await scaling_commands.say_what_stays(config, reply, with_policy)
         if seconds:
             await until_gone(client, reply.namespace, reply.name, seconds, say_waits())
-        if output is not Format.table:
-            print_machine(reply, output)
-        elif seconds:
-            console().print(f"{reply.namespace}/{reply.name} is gone")
-        else:
-            console().print(tables.placement(replace(reply, inputs=())))
+        gone = f"{reply.namespace}/{reply.name} is gone" if seconds else None
+        show_answer(reply, output, lambda: console().print(gone or tables.placement(replace(reply, inputs=()))))
 
     with_config(context, remove)
 
@@ -131,7 +127,7 @@ def get(
         space = namespace or config.namespace
         async with planner_client(config) as client, workload_named(client, space, name):
             reply = await client.get(api.GetRequest(space, name, history))
-        _show(reply, output.machine or Format.table, lambda: console().print(tables.workload(reply)))
+        show_answer(reply, output.machine or Format.table, lambda: console().print(tables.workload(reply)))
 
     with_config(context, body)
 
@@ -160,7 +156,7 @@ def plan(context: typer.Context, files: list[str], namespace: str | None, output
         documents, policies = read_with_policies(files, namespace, config.namespace)
         workload_of(documents)
         reply = await _named(documents, client.plan(api.ApplyRequest(_texts(documents))))
-        _show(reply, output, lambda: console().print(tables.placement(reply)))
+        show_answer(reply, output, lambda: console().print(tables.placement(reply)))
         scaling_commands.show_declared(await scaling_commands.check(config, policies), output)
         return Code.IN_PART if reply.unplaced else Code.DONE
 
@@ -172,7 +168,7 @@ def capacity(context: typer.Context, files: list[str], namespace: str | None, ou
         documents, _ = read_with_policies(files, namespace, config.namespace)
         workload_of(documents)
         reply = await _named(documents, client.capacity(api.CapacityRequest(_texts(documents))))
-        _show(reply, output, lambda: console().print(tables.capacity(reply)))
+        show_answer(reply, output, lambda: console().print(tables.capacity(reply)))
 
     with_planner(context, body)
 
@@ -288,20 +284,13 @@ async def _named(documents: Sequence[Document], call: Awaitable[T]) -> T:
 async def _show_placed(client: PlannerClient, reply: api.PlacementReply, output: Format, seconds: float) -> Code:
     """Prints a placement, or after waiting the workload; gives the exit code that says whether all is placed."""
     if not seconds:
-        _show(reply, output, lambda: console().print(tables.placement(reply)))
+        show_answer(reply, output, lambda: console().print(tables.placement(reply)))
         return Code.IN_PART if reply.unplaced else Code.DONE
     if output is Format.table:
         say(tables.summary(reply).plain)
     done = await until_ready(client, reply, seconds, say_waits())
-    _show(done, output, lambda: console().print(tables.workload(done)))
+    show_answer(done, output, lambda: console().print(tables.workload(done)))
     return Code.DONE
-
-
-def _show(reply: object, output: Format, show_table: Callable[[], None]) -> None:
-    if output is Format.table:
-        show_table()
-    else:
-        print_machine(reply, output)
 
 
 def _texts(documents: Sequence[Document]) -> tuple[str, ...]:
