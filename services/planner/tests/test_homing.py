@@ -101,15 +101,12 @@ def test_of_room_that_shrinks_what_is_left_has_held() -> None:
     assert world.kept() == {"own-1": 10, "cloud-1": 2}
 
 
-def test_of_more_homes_than_one_step_takes_each_counts_from_when_it_was_looked_at(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_of_more_homes_than_one_step_takes_each_counts_from_when_it_was_looked_at() -> None:
     """Ten overflow, and two homes have room for five each."""
-    monkeypatch.setattr(homing, "NEW_PLACES_MAX", 1)
     world = HomingWorld({"own-1": 1, "own-2": 1, "own-3": 1, "cloud-1": 20}, Rules())
     world.apply(13)
     world.run(5)
-    fleet, turn = world.fleet, homing.Homing()
+    fleet, turn = world.fleet, homing.Homing(new_places_max=1)
     for name in ("own-1", "own-2"):
         world.cores(name, 6)
     world.run(1)

@@ -1,6 +1,7 @@
 """Simulations: an export is the state again, and what is decided on it is what the planner would decide."""
 
 import gzip
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from planner import exports
+from planner.core.background.round import RoundStep, steps_of_round
 from planner.core.division.words import limit_text
+from planner.core.explaining import simulating
 from planner.core.explaining.simulating import Simulation, kept
 from planner.core.feasibility.limits import LimitCode
 from planner.core.knowledge.rules import Rules
@@ -20,11 +23,24 @@ from planner.core.knowledge.timers import Hold
 from planner.core.requests import decisions
 from spillway.api import ApplyRequest, ExportedEvent, ExportReply, RequestError, ScaleRequest
 from spillway.columns import NO_NODES
-from spillway.events import BrakeSet
+from spillway.events import BrakeSet, PlacementDecided
 from spillway.model import NamespaceFacts, PodTable, Quota, Taint
 from spillway.wire import encode, event_type
 
-from .builders import Fleet, changed, cluster, container, deployment, group, node, policy, shape, template, texts
+from .builders import (
+    Fleet,
+    changed,
+    cluster,
+    container,
+    deployment,
+    facts,
+    group,
+    node,
+    policy,
+    shape,
+    template,
+    texts,
+)
 from .test_moves_always import CORES, World
 
 FLEET_ID = "test-1"
@@ -338,6 +354,93 @@ def test_more_nodes_that_are_asked_for_twice_come_twice() -> None:
     assert simulation.settle()
     (outcome,) = simulation.outcomes()
     assert outcome.after == {"own-1": 12}
+
+
+# ── What follows is what the planner does unasked, in its order ─────────────────────────────────────────────────────
+
+
+def overflowed(rules: Rules | None = None) -> Fleet:
+    """web has 4 at home and 6 in the cloud, all bound."""
+    fleet = Fleet(own_1=[node("a", 4000)], cloud_1=[node("c", 20_000)])
+    fleet.state.rules = rules or Rules()
+    applied(fleet, manifest("web", 10))
+    for name, cores in (("own-1", 4), ("cloud-1", 20)):
+        part = fleet.state.workloads["default", "web"].parts[name]
+        bound = facts(part.version, part.replicas, spec=part.replicas, status=part.replicas, updated=part.replicas)
+        fleet.change(name, [node("ac"[cores > 4], cores * 1000, used=part.replicas * 1000)], shown=(bound,))
+    return fleet
+
+
+def with_nodes(fleet: Fleet, count: int) -> Simulation:
+    simulation = simulation_of(fleet)
+    simulation.add_nodes("own-1", "a", count)
+    assert simulation.settle()
+    return simulation
+
+
+def test_overflow_goes_home_where_nodes_are_added_less_the_margin_that_stays_free() -> None:
+    (outcome,) = with_nodes(overflowed(), 1).outcomes()
+    assert (outcome.before, outcome.after) == ({"own-1": 4, "cloud-1": 6}, {"own-1": 7, "cloud-1": 3})
+    (outcome,) = with_nodes(overflowed(), 2).outcomes()
+    assert outcome.after == {"own-1": 10}
+
+
+@pytest.mark.parametrize("never", [{"home_moves_per_minute": 0.0}, {"moves_per_minute": 0.0}])
+def test_a_planner_that_sends_none_home_does_not_do_so_in_a_simulation(never: dict[str, float]) -> None:
+    assert with_nodes(overflowed(Rules(**never)), 2).outcomes() == []  # type: ignore[arg-type]
+
+
+def test_nothing_goes_home_through_the_brake_of_a_person() -> None:
+    fleet = overflowed()
+    fleet.state.apply(BrakeSet("cluster/own-1", "audit", "ann", 5), fleet.now)
+    assert with_nodes(fleet, 2).outcomes() == []
+
+
+def test_a_cluster_that_is_gone_is_listed_no_more_once_nothing_is_left_there() -> None:
+    fleet = three()
+    applied(fleet, manifest("web", 5))
+    simulation = simulation_of(fleet)
+    simulation.lose("own-1")
+    assert simulation.settle()
+    assert "own-1" not in simulation.state.clusters
+
+
+def test_no_time_passes_so_nothing_is_taken_back_and_pauses_go_on() -> None:
+    """Two that have not bound stay, though a planner would take them back a while later."""
+    fleet = overflowed()
+    fleet.state.holds["cloud-1", ("default", "new")] = Hold(fleet.now + 1.5, 60)
+    part = fleet.state.workloads["default", "web"].parts["own-1"]
+    fleet.change("own-1", shown=(facts(part.version, 2, spec=4, status=4, updated=4),))
+    simulation = simulation_of(fleet)
+    simulation.apply("new", ApplyRequest(texts(manifest("new", 3))))
+    assert simulation.settle()
+    (outcome,) = simulation.outcomes()
+    assert (outcome.workload, outcome.after, outcome.unplaced) == ("default/new", {}, 3)
+
+
+def test_the_steps_of_what_follows_are_those_of_a_round(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each is applied before the next is asked for, until a round changes nothing."""
+    rounds: list[list[int]] = []
+
+    def watched(state: PlannerState, *others: Any) -> Iterator[RoundStep]:
+        rounds.append([])
+        for step in steps_of_round(state, *others):
+            rounds[-1].append(len(step.events))
+            yield step
+            for event in step.events:
+                if isinstance(event, PlacementDecided):
+                    assert state.workloads[step.key].placement == event
+
+    monkeypatch.setattr(simulating, "steps_of_round", watched)
+    with_nodes(overflowed(), 1)
+    assert [sum(counts) > 0 for counts in rounds] == [False, True, False, False], "found, gone, and twice nothing"
+
+
+def test_a_simulation_that_does_not_end_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(simulating, "ROUNDS_MAX", 3)
+    simulation = simulation_of(overflowed())
+    simulation.add_nodes("own-1", "a", 1)
+    assert not simulation.settle()
 
 
 def test_what_is_only_possible_is_not_used_in_the_end() -> None:

@@ -72,7 +72,9 @@ class Homing:
     the last look found.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, look_seconds: float = LOOK_SECONDS, new_places_max: int = NEW_PLACES_MAX) -> None:
+        """look_seconds: between two looks. new_places_max: places that are watched from one step on."""
+        self._look_seconds, self._new_places_max = look_seconds, new_places_max
         self.overflowed: Mapping[WorkloadKey, tuple[Overflow, ...]] = {}
         self.wanted: dict[tuple[str, str], int] = {}
         self._known: dict[WorkloadKey, _Known] = {}
@@ -90,7 +92,7 @@ class Homing:
 
         To be asked in a step after what waits was tried.
         """
-        if self._looked_at is not None and now - self._looked_at < LOOK_SECONDS:
+        if self._looked_at is not None and now - self._looked_at < self._look_seconds:
             self._watch_more(state, now)
             return []
         self._looked_at = now
@@ -165,7 +167,7 @@ class Homing:
     def _watch_more(self, state: PlannerState, now: float) -> None:
         held = _held(state, now) if self._to_watch else {}
         homes_by_shape: dict[Shape, list[str]] = {}
-        for home, shape in [self._to_watch.pop() for _ in range(min(NEW_PLACES_MAX, len(self._to_watch)))]:
+        for home, shape in [self._to_watch.pop() for _ in range(min(self._new_places_max, len(self._to_watch)))]:
             if home in state.clusters:  # Else it has left since the look.
                 homes_by_shape.setdefault(shape, []).append(home)
         for shape, homes in homes_by_shape.items():

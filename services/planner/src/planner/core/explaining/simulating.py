@@ -1,15 +1,19 @@
 """What would happen: a state is changed, requests are decided on it, and what follows is followed, all in thought.
 
-The decisions are the planner's own. No cluster carries anything out meanwhile: nothing binds, so what is only possible
-is not used, and what is to leave has not left yet.
+The decisions are the planner's own, and so are the steps of what follows (background/round.py). No cluster carries
+anything out and no time passes: nothing binds, so what is only possible is not used, and what is to leave has not left
+yet. README, "Simulations", says what that means for each step.
 """
 
 import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from planner.core.background import aftermath, moves
+from planner.core.background.headroom import Pace
+from planner.core.background.homing import Homing
+from planner.core.background.round import Memory, Moments, steps_of_round
 from planner.core.explaining.supposing import SUPPOSED_BLOCK
+from planner.core.knowledge.brakes import MINUTE
 from planner.core.knowledge.rules import Rules
 from planner.core.knowledge.state import PlannerState
 from planner.core.knowledge.subject import Moment
@@ -28,12 +32,31 @@ from spillway.troubles import TroubleCode
 ROUNDS_MAX = 1000
 STEP_SECONDS = 0.001
 """By which time passes between rounds: enough to fill the budget of moves, not to make anything old."""
+QUIET_ROUNDS = 2
+"""So many rounds in a row that change nothing are the end: who may go home is found in one, and goes in the next."""
 NODES_MAX = 10_000
+ALL_MOVES = 1e12
+"""Moves a minute: as many as there are."""
+PLACES_MAX = 2**31
+TELLS_NOBODY = Pace(look=0.0, repeat=0.0, settle=0.0, looks_max=0)
+"""Of what is idle: nobody listens to it here."""
 
 
 def rules_without_bounds(rules: Rules) -> Rules:
-    """As many moves at once as there are, without confirmations: what is asked is where everything ends."""
-    return replace(rules, moves_per_minute=1e12, confirm_over_replicas=2**31, replans_max=10_000, looks_max=2**31)
+    """As many moves at once as there are, without confirmations: what is asked is where everything ends.
+
+    Overflow goes home once there is room. A planner that never moves anything by itself, or sends none home, does not
+    do so here either.
+    """
+    return replace(
+        rules,
+        moves_per_minute=ALL_MOVES if rules.moves_per_minute else 0.0,
+        home_moves_per_minute=ALL_MOVES if rules.home_moves_per_minute else 0.0,
+        home_after=0.0,
+        confirm_over_replicas=2**31,
+        replans_max=10_000,
+        looks_max=2**31,
+    )
 
 
 @dataclass(slots=True)
@@ -72,7 +95,10 @@ class Simulation:
         generations = (workload.placement.generation for workload in state.workloads.values() if workload.placement)
         self._epoch = max((generation.epoch for generation in generations), default=0) + 1
         self._sequence = 0
-        state.brakes.step({}, 0, now - 1.0, wall_ms)  # The budget of moves fills from here on.
+        self._memory = Memory(TELLS_NOBODY)
+        self._memory.homing = Homing(look_seconds=0.0, new_places_max=PLACES_MAX)
+        self._moments = Moments(lambda: self._now, self._moment)
+        state.brakes.step({}, 0, now - MINUTE, wall_ms)  # The budgets of moves are full from now on.
         self._before = {key: (kept(workload), new(workload)) for key, workload in state.workloads.items()}
 
     # ── What is supposed ────────────────────────────────────────────────────────────────────────────────────────
@@ -122,32 +148,39 @@ class Simulation:
 
     def settle(self) -> bool:
         """Follows what follows until nothing more does; False when that takes more than ROUNDS_MAX rounds."""
+        quiet = 0
         for _ in range(ROUNDS_MAX):
             self._now += STEP_SECONDS
-            if not self._round():
+            quiet = 0 if self._round() else quiet + 1
+            if quiet == QUIET_ROUNDS:
                 return True
         return False
 
     def _round(self) -> int:
-        state, moment = self.state, self._moment()
-        count = self._keep(state.brakes.step(moves.wanted(state, moment.now), 0, moment.now, moment.wall_ms))
-        for workload in moves.due(state, moment.now, state.brakes):
-            count += self._keep(moves.next_step(state, workload, self._moment(), state.brakes).events)
+        """One round of the planner. Returns how many events it has."""
+        state, count = self.state, 0
+        self._end_waits()
         for key in list(state.scalings.due):
             count += self._keep(autoscaling.declare(state, state.workloads[key], self._moment()))
+        for step in steps_of_round(state, self._memory, self._moments):
+            count += self._keep(step.events)
+        return count
+
+    def _end_waits(self) -> None:
+        """Nothing binds here, and no lent node comes back: who waits for that waits no longer."""
+        state = self.state
         for key in list(state.waiting):
             workload = state.workloads[key]
-            if not workload.settled:  # Nothing binds here: what is waited for does not come.
-                workload.waiting_since, workload.settled = moment.now, True
-                workload.lent_since = moment.now - state.rules.lent_wait
+            if not workload.settled:
+                workload.waiting_since, workload.settled = self._now, True
+                workload.lent_since = self._now - state.rules.lent_wait
                 state.waiting.retry(key)
-        for workload in aftermath.next_waiting(state, moment.now):
-            count += self._keep(aftermath.try_again(state, workload, self._moment(), state.brakes).events)
-        return count
 
     def _keep(self, events: Sequence[Event | Tombstone]) -> int:
         for event in events:
-            if not isinstance(event, Tombstone):
+            if isinstance(event, Tombstone):
+                self.state.apply_tombstone(event.address.topic.name, event.address.key)
+            else:
                 self.state.apply(event, self._now)
         return len(events)
 
