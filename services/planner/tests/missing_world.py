@@ -7,13 +7,14 @@ Secret is; what has pods keeps them, whatever becomes of it.
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from planner.core.background import aftermath, moves
-from planner.core.knowledge.allowance import Allowance, Everything
+from planner.core.background.round import Memory, steps_of_round
+from planner.core.knowledge.brakes import Brakes
+from planner.core.knowledge.rules import Rules
 from planner.core.knowledge.state import PlannerState
 from planner.core.knowledge.workload import Workload
-from planner.core.placement import placing
 from planner.core.placement.replaying import replay
 from planner.core.requests import decisions
+from planner.settings import PlannerSettings
 from spillway.addresses import Tombstone
 from spillway.api import ApplyRequest, ScaleRequest
 from spillway.events import (
@@ -34,6 +35,8 @@ SHOP: Key = ("default", "shop")
 KEY = ObjectReference("Secret", "default", "key")
 WITH_KEY = template(volumes=[{"name": "key", "secret": {"secretName": "key"}}])
 TICK = 5
+UNBOUND = Rules(moves_per_minute=1e12, home_moves_per_minute=1e12, confirm_over_replicas=2**31)
+"""As many moves at once as there are, without confirmations."""
 
 
 @dataclass
@@ -63,7 +66,8 @@ class MissingWorld:
         self.fleet = Fleet(**{name: [node("a", count * 1000)] for name, count in cores.items()})
         self.sequence = 0
         self.causes: list[str] = []
-        self.brakes: Allowance = Everything()
+        self.fleet.state.rules, self.fleet.state.brakes = UNBOUND, Brakes(UNBOUND)
+        self.memory = Memory(PlannerSettings().pace())
 
     # ── What is asked and happens ───────────────────────────────────────────────────────────────────────────────
 
@@ -95,6 +99,7 @@ class MissingWorld:
     def another_planner(self) -> None:
         """It knows what stands in the log, and nothing of timers and holds."""
         before, fleet = self.fleet.state, self.fleet
+        self.memory = Memory(PlannerSettings().pace())
         fleet.state = PlannerState(before.rules)
         fleet.epoch += 1
         for name, view in before.clusters.items():
@@ -157,19 +162,8 @@ class MissingWorld:
             self.fleet.state.apply(event, self.fleet.now)
 
     def step(self) -> None:
-        state, now, brakes = self.fleet.state, self.fleet.now, self.brakes
-        aftermath.watch(state, now)
-        for workload in moves.due(state, now, brakes):
-            self.keep(moves.next_step(state, workload, self.fleet.moment(), brakes).events)
-        for workload, counts in list(aftermath.take_backs(state, self.fleet.moment(), brakes)):
-            aftermath.hold(state, workload, counts, now)
-            self.keep(placing.take_back(state, workload, counts, self.fleet.moment()).events)
-        for workload, counts, missing in list(aftermath.lack_what_they_need(state, self.fleet.moment(), brakes)):
-            self.keep(placing.await_missing(state, workload, counts, missing, self.fleet.moment()).events)
-        for workload in aftermath.next_waiting(state, now):
-            self.keep(aftermath.try_again(state, workload, self.fleet.moment(), brakes).events)
-        for key in list(state.leaving):
-            self.keep(aftermath.settle(state, key, self.fleet.moment()).events)
+        for step in steps_of_round(self.fleet.state, self.memory, self.fleet.moments()):
+            self.keep(step.events)
 
     def work(self, name: str) -> None:
         """Objects become what is placed as far as the Secret is there, their pods bind, and all of it is said."""

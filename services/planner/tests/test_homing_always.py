@@ -1,19 +1,17 @@
 """What holds of overflow that goes home whatever happens: losses, drains, brakes, loads that come and go, late news."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from planner.core.background import aftermath, moves
 from planner.core.background.homing import LOOK_SECONDS, Homing
 from planner.core.background.overflow import first_tier
+from planner.core.background.round import RoundStep
 from planner.core.knowledge.allowance import CAUSE_HOME
-from planner.core.knowledge.brakes import Brakes
 from planner.core.knowledge.rules import Rules
+from planner.core.knowledge.state import PlannerState
 from planner.core.knowledge.workload import Workload
-from planner.core.placement import placing
-from spillway.addresses import Tombstone
 from spillway.events import PHASE_ACTIVE, PHASE_DRAINING, BrakeReleased, BrakeSet, ConfirmationAsked, ConfirmationGiven
 from spillway.model import Part
 
@@ -23,14 +21,24 @@ RULES = Rules(home_after=40, home_moves_per_minute=3, confirm_over_replicas=2)
 SCOPES = ("fleet", "workload/default/web", *(f"cluster/{name}" for name in CORES))
 
 
+class Watched(Homing):
+    """Tells that it is about to look."""
+
+    def __init__(self, tell: Callable[[], None]) -> None:
+        super().__init__()
+        self._tell = tell
+
+    def due(self, state: PlannerState, now: float) -> list[Workload]:
+        self._tell()
+        return super().due(state, now)
+
+
 class HomingAlways(World):
     """Every decision to go home is checked as it is made, against rooms and moves that are written down here."""
 
     def __init__(self) -> None:
-        super().__init__()
-        state = self.fleet.state
-        state.rules, state.brakes = RULES, Brakes(RULES)
-        self.homing = Homing()
+        super().__init__(RULES)
+        self.memory.homing = Watched(self.write_down_rooms)
         self.rooms: dict[tuple[str, Key], list[tuple[float, int]]] = {}
         self.went: list[tuple[float, int]] = []
         self.began = self.fleet.now
@@ -39,37 +47,24 @@ class HomingAlways(World):
     def tick(self) -> int:
         """What happens is there at a look: a room that went and came back between two counts as having been there."""
         self.fleet.now += LOOK_SECONDS
-        state, now, count = self.fleet.state, self.fleet.now, 0
-        for cluster in CORES:
-            self.beat(cluster)
-        aftermath.watch(state, now)
-        wanted = {**moves.wanted(state, now), **self.homing.wanted}
-        for event in state.brakes.step(wanted, state.fleet_replicas(), now, int(now * 1000)):
-            if isinstance(event, Tombstone):
-                state.apply_tombstone(event.address.topic.name, event.address.key)
-            else:
-                self.keep((event,))
+        return super().tick()
+
+    def step(self, step: RoundStep) -> int:
+        if step.cause != CAUSE_HOME or not step.events:
+            count = super().step(step)
+            self.confirm(step)
+            return count
+        workload = self.fleet.state.workloads[step.key]
+        before = workload.parts
+        self.check_before(workload)
+        count = super().step(step)
+        self.check_after(workload, before)
+        return count
+
+    def confirm(self, step: RoundStep) -> None:
+        for event in step.events:
             if isinstance(event, ConfirmationAsked) and (self.confirmed or event.cause != CAUSE_HOME):
                 self.keep((ConfirmationGiven(event.scope, "ann", 1),))
-        for workload in moves.due(state, now, state.brakes):
-            count += self.step(moves.next_step(state, workload, self.fleet.moment(), state.brakes).events)
-        for workload, counts in list(aftermath.take_backs(state, self.fleet.moment(), state.brakes)):
-            aftermath.hold(state, workload, counts, now)
-            count += self.step(placing.take_back(state, workload, counts, self.fleet.moment()).events)
-        for workload in aftermath.next_waiting(state, now):
-            count += self.step(aftermath.try_again(state, workload, self.fleet.moment(), state.brakes).events)
-        self.write_down_rooms()
-        for workload in self.homing.due(state, now):
-            before = workload.parts
-            events = self.homing.next_step(state, workload, self.fleet.moment(), state.brakes).events
-            if events:
-                self.check_before(workload)
-            count += self.step(events)
-            if events:
-                self.check_after(workload, before)
-        for key in list(state.leaving):
-            count += self.step(aftermath.settle(state, key, self.fleet.moment()).events)  # type: ignore[arg-type]
-        return count
 
     def write_down_rooms(self) -> None:
         state, now = self.fleet.state, self.fleet.now

@@ -5,7 +5,6 @@ from dataclasses import replace
 import pytest
 
 from planner.core.explaining.explanation import MISSING as BOUND
-from planner.core.knowledge.allowance import Everything
 from planner.core.requests import decisions
 from planner.core.requests.answers import workload_reply
 from spillway.api import (
@@ -17,20 +16,15 @@ from spillway.api import (
     RequestError,
     ScaleRequest,
 )
-from spillway.events import PHASE_DRAINING, PHASE_LEAVING, STATE_PRESENT, ShapeAdmitted
-from spillway.feasibility.cluster_view import WorkloadKey
+from spillway.events import PHASE_DRAINING, PHASE_LEAVING, STATE_PRESENT, BrakeReleased, BrakeSet, ShapeAdmitted
 from spillway.model import NO_GENERATION, ObjectReference
+from spillway.scopes import FLEET_SCOPE
 
 from .builders import deployment, job, statefulset, template, texts
 from .missing_world import KEY, SHOP, TICK, WEB, WITH_KEY, MissingWorld, Object
 from .test_explaining import explained
 
 MISSING = "Secret default/key, missing in own-1, own-2"
-
-
-class Frozen(Everything):
-    def frozen(self, cluster: str, key: WorkloadKey) -> bool:
-        return True
 
 
 @pytest.fixture
@@ -168,6 +162,8 @@ def test_a_minimum_where_it_is_missing_keeps_nobody_from_the_cluster_of_the_tier
     world.run(300)
     assert len(world.causes) == decided, "nothing is decided again"
     world.members["own-1"].has = True
+    if told:
+        world.tell_of_template("own-1")
     world.run(60)
     assert world.kept() == {"own-1": 2, "own-2": 4}
     assert world.workload().parts["own-1"].missing == ()
@@ -295,10 +291,10 @@ def test_the_same_declaration_again_changes_nothing(world: MissingWorld) -> None
 
 def test_a_frozen_workload_keeps_what_it_was_given(world: MissingWorld) -> None:
     placed = world.kept()
-    world.brakes = Frozen()
+    world.keep((BrakeSet(FLEET_SCOPE, "", "ann", 1),))
     world.run(90)
     assert world.kept() == placed
-    world.brakes = Everything()
+    world.keep((BrakeReleased(FLEET_SCOPE, "ann", 2),))
     world.run(TICK)
     assert world.kept() == {}
 

@@ -1,15 +1,19 @@
 """What holds of moves whatever happens: losses, returns, drains, scales, late news, pods that come and go."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from planner.core.background import aftermath, moves
+from planner.core.background.round import Memory, RoundStep, steps_of_round
+from planner.core.knowledge.brakes import Brakes
+from planner.core.knowledge.rules import Rules
 from planner.core.knowledge.workload import Workload
-from planner.core.placement import placing
 from planner.core.placement.replaying import replay
 from planner.core.requests import decisions
+from planner.settings import PlannerSettings
+from spillway.addresses import Tombstone
 from spillway.api import ApplyRequest, ScaleRequest
 from spillway.events import (
     PHASE_ACTIVE,
@@ -19,18 +23,24 @@ from spillway.events import (
     PHASE_LOST,
     STATE_ABSENT,
     STATE_PRESENT,
+    BrakeReleased,
+    BrakeSet,
+    ClusterLeft,
     DecisionRecorded,
     Event,
     WorkloadObserved,
 )
 from spillway.model import Generation, Part, WorkloadFacts
+from spillway.scopes import cluster_scope
 
 from .builders import Fleet, container, deployment, node, policy, template, texts
-from .test_moves import TROUBLE, Brakes
+from .test_moves import TROUBLE
 
 Key = tuple[str, str]
 CORES = {"own-1": 8, "own-2": 6, "cloud-1": 12}
 SIZES = {("default", "web"): 1, ("default", "big"): 2}
+UNBOUND = Rules(moves_per_minute=1e12, home_moves_per_minute=1e12, confirm_over_replicas=2**31)
+"""As many moves at once as there are, without confirmations."""
 
 
 @dataclass
@@ -67,10 +77,11 @@ class World:
     That pods are ready may be heard late, that they are not is heard at once: against that nothing helps.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, rules: Rules = UNBOUND) -> None:
         self.fleet = Fleet(own_1=[node("a", 8000)], own_2=[node("a", 6000)], cloud_1=[node("a", 12_000)])
         self.members = {name: Member(cores) for name, cores in CORES.items()}
-        self.brakes = Brakes()
+        self.fleet.state.rules, self.fleet.state.brakes = rules, Brakes(rules)
+        self.memory = Memory(PlannerSettings().pace())
         self.sequence = 0
         limits = {"web": [{"cluster": "own-2", "max": 4}], "big": [{"cluster": "cloud-1", "min": 1}]}
         for (_, name), size in SIZES.items():
@@ -87,8 +98,14 @@ class World:
         self.ready(cluster, 99)
         self.report(cluster)
 
-    def keep(self, events: tuple[Event, ...]) -> None:
+    def keep(self, events: Iterable[Event | Tombstone]) -> None:
+        """What leaves joins again at once: the world goes on with the clusters that it has."""
         for event in events:
+            if isinstance(event, Tombstone):
+                self.fleet.state.apply_tombstone(event.address.topic.name, event.address.key)
+                continue
+            if isinstance(event, ClusterLeft):
+                continue
             if isinstance(event, DecisionRecorded) and event.division:
                 assert replay(event).differences == (), "a recorded division comes out again"
             self.fleet.state.apply(event, self.fleet.now)
@@ -105,6 +122,10 @@ class World:
         joined = self.fleet.state.clusters[cluster].joined
         assert joined is not None
         self.keep((replace(joined, phase=phase),))
+
+    def freeze(self, cluster: str, *, on: bool) -> None:
+        scope = cluster_scope(cluster)
+        self.keep((BrakeSet(scope, "", "ann", 1) if on else BrakeReleased(scope, "ann", 1),))
 
     def carry_out(self, cluster: str) -> None:
         member = self.members[cluster]
@@ -166,22 +187,15 @@ class World:
     # ── The planner's look ──────────────────────────────────────────────────────────────────────────────────────
 
     def tick(self) -> int:
-        state, count = self.fleet.state, 0
+        """Returns how many events there were."""
         for cluster in CORES:
             self.beat(cluster)
-        aftermath.watch(state, self.fleet.now)
-        for workload in moves.due(state, self.fleet.now, self.brakes):
-            count += self.step(moves.next_step(state, workload, self.fleet.moment(), self.brakes).events)
-        for workload, counts in list(aftermath.take_backs(state, self.fleet.moment(), self.brakes)):
-            aftermath.hold(state, workload, counts, self.fleet.now)
-            count += self.step(placing.take_back(state, workload, counts, self.fleet.moment()).events)
-        for workload in aftermath.next_waiting(state, self.fleet.now):
-            count += self.step(aftermath.try_again(state, workload, self.fleet.moment(), self.brakes).events)
-        for key in list(state.leaving):
-            count += self.step(aftermath.settle(state, key, self.fleet.moment()).events)  # type: ignore[arg-type]
-        return count
+        return sum(map(self.step, steps_of_round(self.fleet.state, self.memory, self.fleet.moments())))
 
-    def step(self, events: tuple[Event, ...]) -> int:
+    def step(self, step: RoundStep) -> int:
+        events = [event for event in step.events if not isinstance(event, ClusterLeft)]
+        if not events:
+            return 0
         before = {workload.key: self.available(workload) for workload in self.workloads()}
         kept_before = {workload.key: _kept(workload) for workload in self.workloads()}
         self.keep(events)
@@ -232,7 +246,8 @@ class World:
                 for key in member.objects.keys() - set(self.fleet.state.keys_in(cluster)):
                     member.objects[key].scale(0)  # Somebody removed what was left there.
                 self.report(cluster)
-        self.brakes.frozen_clusters.clear()
+        for cluster in CORES:
+            self.freeze(cluster, on=False)
         quiet = 0
         for _ in range(400):
             for cluster in CORES:
@@ -285,7 +300,7 @@ def happen(world: World, step: tuple[object, ...]) -> None:
             if phase != PHASE_LOST or world.members[cluster].silent:  # Refused of a cluster that answers.
                 world.set_phase(cluster, phase)
         case ("freeze", str(cluster), on):
-            (world.brakes.frozen_clusters.add if on else world.brakes.frozen_clusters.discard)(cluster)
+            world.freeze(cluster, on=bool(on))
         case ("scale", tuple(key), int(replicas)):
             world.scale((str(key[0]), str(key[1])), replicas)
         case ("work", str(cluster)):
