@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from planner.core.background import aftermath, moves
+from planner.core.background.round import Memory, steps_of_round
 from planner.core.division.situation import Division, Held, Situation
 from planner.core.feasibility.reservation import reserve
 from planner.core.feasibility.room import Room
@@ -16,6 +17,7 @@ from planner.core.manifests.request import read_manifests
 from planner.core.placement import placing
 from planner.core.placement.whole import divide_whole
 from planner.core.requests import decisions, membership
+from planner.settings import PlannerSettings
 from spillway.addresses import Tombstone
 from spillway.api import (
     ApplyRequest,
@@ -491,6 +493,7 @@ class Played:
         self.silent: set[str] = set()
         self.may_have: dict[str, int] = {}
         self.said = 0
+        self.memory = Memory(PlannerSettings().pace())
 
     def step(self, what: str, value: Any) -> None:
         fleet = self.fleet
@@ -533,17 +536,9 @@ class Played:
         fleet, state = self.fleet, self.fleet.state
         for name in NAMES:
             fleet.change(name, age_ms=0, trouble="timeout: no answer" if name in self.silent else "")
-        aftermath.watch(state, fleet.now)
-        for workload in moves.due(state, fleet.now, state.brakes):
-            keep(fleet, moves.next_step(state, workload, fleet.moment(), state.brakes).events)
-        take_back(fleet)
-        retry(fleet)
-        for key in list(state.rollouts.due(9)):
-            keep(fleet, aftermath.roll_on(state, state.workloads[key], fleet.moment()).events)
-        for key in list(state.leaving):
-            step = aftermath.settle(state, key, fleet.moment())
+        for step in steps_of_round(state, self.memory, fleet.moments()):
             if not any(isinstance(event, Tombstone) for event in step.events):
-                keep(fleet, step.events)
+                keep(fleet, tuple(step.events))
         for name, part in self.parts().items():
             if part.replicas:
                 self.may_have[name] = part.replicas
