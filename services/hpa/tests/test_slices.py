@@ -456,7 +456,6 @@ def test_no_decision_depends_on_when_the_time_for_what_is_due_before_a_record_is
             if number == killed:  # What was not taken in is heard by the next instance.
                 sliced = Process(ALL, sliced.log)
                 sliced.state.take_turn(sliced._next, now_ms, 0)
-                sliced._write(sliced.state.see(KEY, lambda: False))
                 break
     whole.finish(now_ms)
     sliced.finish(now_ms)

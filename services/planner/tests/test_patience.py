@@ -26,7 +26,7 @@ def test_it_waits_while_binds_come_for_15_seconds_in_all() -> None:
     patience, fleet = Patience(Rules(), 10.0, 3.0, 5), fleet_of_one()
     view = fleet.state.clusters["own-1"]
     first = patience.asked(WEB, 100.0)
-    patience.waits(first)
+    assert [patience.put_off(first, now) for now in (109.4, 109.5)] == [True, False]
     again = patience.asked(WEB, 110.0)
     for asked in (first, again):
         view.bound_at = 99.0
@@ -46,7 +46,7 @@ def test_binds_of_any_cluster_are_waited_for() -> None:
 
 def test_what_is_decided_or_asked_under_another_key_or_long_after_waits_anew() -> None:
     patience = Patience(Rules(), 10.0, 3.0, 5)
-    patience.waits(patience.asked(WEB, 100.0))
+    patience.put_off(patience.asked(WEB, 100.0), 100.0)
     assert patience.asked(replace(WEB, key="twice"), 101.0).first == 101.0
     assert [patience.asked(WEB, now).first for now in (125.0, 125.1)] == [100.0, 125.1]
     patience.decided(patience.asked(WEB, 110.0))
@@ -57,7 +57,7 @@ def test_no_more_than_so_many_are_known_and_those_who_wait_longest_without_a_wor
     patience = Patience(Rules(), 10.0, 3.0, 2)
     places = [replace(WEB, key=str(number)) for number in range(3)]
     for place in (*places[:2], places[0], places[2]):
-        patience.waits(patience.asked(place, 100.0))
+        patience.put_off(patience.asked(place, 100.0), 100.0)
     assert [patience.asked(place, 101.0).first for place in places] == [100.0, 101.0, 100.0]
 
 
@@ -71,9 +71,9 @@ def test_what_came_after_one_that_was_sent_back_is_behind_it_until_that_is_taken
     again = patience.asked(later.place, 110.0)
     assert patience.is_behind(again, 110.0)
     first = patience.asked(first.place, 110.0)
-    assert [patience.is_behind(one, 112.9) for one in (first, again)] == [False, True]
-    patience.taken_up(first)
-    assert not patience.is_behind(again, 112.9)
+    assert not patience.take_up(again, 112.9)
+    assert patience.take_up(first, 112.9)
+    assert patience.take_up(again, 112.9)
 
 
 def test_who_does_not_come_again_is_awaited_for_three_seconds() -> None:

@@ -191,12 +191,9 @@ class Hpa:
         for _ in range(min(len(self._heard), self._settings.records_in_group_max)):
             heard, started_ns = self._heard[0], tracing.clock_ns()
             self._origins.note(heard.workload, heard.trace)
-            self._add(decided, self._state.see(heard.workload, is_over), started_ns)
-            if self._state.unseen(heard.workload):  # It comes after that.
-                break
             events, is_heard = self._state.hear_while(heard, self._wall_ms(), is_over)
             self._add(decided, events, started_ns)
-            if not is_heard:  # What is due before it comes first.
+            if not is_heard:  # Decisions that come before it took the time.
                 break
             self._heard.popleft()
             if is_over():

@@ -4,7 +4,6 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import cast
 
 import structlog
@@ -14,14 +13,21 @@ from planner.admissions import Admissions
 from planner.adoptions import Adoptions
 from planner.asked import Decide, T
 from planner.confined import clusters_seen_by
-from planner.core.background import aftermath
-from planner.core.background.round import Memory, Moments, RoundStep, StepKind, retry_workloads, steps_of_round
+from planner.core.background.round import (
+    Memory,
+    Moments,
+    RoundStep,
+    StepKind,
+    retry_workloads,
+    steps_before_requests,
+    steps_of_round,
+)
 from planner.core.knowledge.all_clusters import heard_since
 from planner.core.knowledge.state import PlannerState
 from planner.core.knowledge.subject import Moment
 from planner.core.requests import answers, autoscaling, braking, decisions, membership, node_list, releasing
 from planner.core.requests.decisions import Undecided, Unheard
-from planner.core.requests.patience import Asked, Patience
+from planner.core.requests.patience import Patience
 from planner.core.requests.queueing import ANY, FIRST, Place, place_of
 from planner.explanations import Explanations
 from planner.failed_decisions import FailedDecisions
@@ -179,15 +185,11 @@ class Planner:
 
     def _serve_before_requests(self, turn: Turn) -> list[Written]:
         """Retries waiting workloads of a higher priority than the queued requests, so that they get free room first."""
-        state, lowest, self._lowest_asked = self.state, self._lowest_asked, None
-        highest = state.waiting.highest_priority
-        if lowest is None or highest is None or highest <= lowest:
-            return []
+        lowest, self._lowest_asked = self._lowest_asked, None
         undecided, events = self.standby.requests.has_put_off, list[Written]()
-        for workload in aftermath.next_waiting(state, self._clocks.steady(), undecided, lowest):
-            moment = self._moment(turn)
-            again = partial(aftermath.try_again, state, workload, moment, state.brakes)
-            events.extend(self._apply(self._failed.events_of(workload.key, again)))
+        moments = Moments(self._clocks.steady, lambda: self._moment(turn))
+        for step in steps_before_requests(self.state, moments, lowest, self._failed.events_of, undecided):
+            events.extend(self._apply(step.events))
         return events
 
     def written(self, events: Sequence[Written]) -> None:
@@ -359,15 +361,15 @@ class Planner:
         return replace(reply, placement=replace(reply.placement, stale=not self.is_active))
 
     async def _history(self, request: api.GetRequest) -> tuple[DecisionRecorded, ...]:
-        """The last decisions, as many as asked for; one of a workload that is not declared, if the store has it."""
-        key = answers.workload_key(request)
-        if request.history:
-            return await self._projection.history(*key, min(request.history, self._settings.history_kept_max))
-        if answers.is_declared(self.state, key):
+        """The past decisions that the reply needs. Raises StoreUnavailable only if the caller asked for some."""
+        count = answers.history_count(self.state, request, self._settings.history_kept_max)
+        if not count:
             return ()
         try:
-            return await self._projection.history(*key, 1)
+            return await self._projection.history(*answers.workload_key(request), count)
         except StoreUnavailable:
+            if request.history:
+                raise
             return ()
 
     async def list(self, request: api.ListRequest) -> api.ListReply:
@@ -412,9 +414,8 @@ class Planner:
         def decide_now(generation: Generation) -> tuple[Sequence[Written], T]:
             nonlocal listening
             now = self._clocks.steady()
-            if self._patience.is_behind(asked, now):
-                raise self._sent_back(asked, now, "another request was asked before it and is not decided")
-            self._patience.taken_up(asked)
+            if not self._patience.take_up(asked, now):
+                raise _not_decided_yet("another request was asked before it and is not decided")
             patient = self._patience.is_patient(asked, self.state.clusters, now)
             onward = self._patience.goes_on(asked, now)
             moment = Moment(now, self._clocks.wall_ms(), generation, patient, listening, onward)
@@ -424,10 +425,9 @@ class Planner:
                 listening = False  # It is looked at once more.
                 raise NotYet(lambda: not self._is_listening(asked.since)) from None
             except Undecided as undecided:
-                self._patience.waits(asked)
-                if self._patience.is_over(asked, now):
-                    raise self._sent_back(asked, now, f"{undecided}: not refused yet") from None
-                raise NotYet from None
+                if self._patience.put_off(asked, now):
+                    raise NotYet from None
+                raise _not_decided_yet(f"{undecided}: not refused yet") from None
             except RequestError:
                 self._patience.decided(asked)
                 raise
@@ -440,9 +440,9 @@ class Planner:
         waiting.late = lambda: self._patience.ran_out(asked, self._clocks.steady())
         return waiting
 
-    def _sent_back(self, asked: Asked, now: float, why: str) -> RequestError:
-        self._patience.sent_back(asked, now)
-        return RequestError("UNAVAILABLE", f"{why}: {RETRY}", reasons.NOT_DECIDED_YET)
+
+def _not_decided_yet(why: str) -> RequestError:
+    return RequestError("UNAVAILABLE", f"{why}: {RETRY}", reasons.NOT_DECIDED_YET)
 
 
 def _tell_of_step(step: RoundStep) -> None:

@@ -28,13 +28,13 @@ from spillway.running.following import TopicReader
 from vk_bridge.api.lent_pods import LentPods
 from vk_bridge.cluster.pools import Connect, Pools
 from vk_bridge.core.log_state import LogState
+from vk_bridge.core.touched import apply_record
 from vk_bridge.node_slots import NodeSlots
 from vk_bridge.owner_worker import OwnerWorker, Shared
 from vk_bridge.settings import Settings
 
 SERVICE = "vk-bridge"
 FOLLOWED = (CLUSTERS, LENDING_RULES, LENDING, RECALLS, BRAKES, CAPACITY_NEEDED, PENDING, WORKLOADS)
-ABOUT_ALL_NODES = frozenset({LENDING_RULES.name, BRAKES.name})
 log = structlog.get_logger()
 
 
@@ -115,30 +115,28 @@ class Bridge:
         if isinstance(event, TurnTaken):
             self.turns.note(event.cluster, record.offset, event.instance)
             return
-        named, _, node = record.key.partition("/")
-        steps_on = self._state.steps_on(named, node)
-        cluster = self._state.apply(event) if event is not None else self._state.forget(record.topic, record.key)
-        if record.topic == RECALLS.name:
-            self._recalled_by.take((named, node))
-            if isinstance(event, NodeRecalled):
-                self._recalled_by.note((named, node), tracing.carried(record.headers))
-        if record.topic in ABOUT_ALL_NODES:
-            if record.topic == BRAKES.name:
-                self.turns.tell_all(OwnerWorker.touch_all)
-            else:
-                self.turns.tell(cluster, OwnerWorker.touch_all)
-        changed = record.topic == LENDING.name and steps_on != self._state.steps_on(named, node)
-        tells = record.topic == RECALLS.name or changed
-        if tells:
-            recalled = record.topic == RECALLS.name
-            self.turns.tell(cluster, lambda worker: worker.touch(node, recalled=recalled))
+        touched = apply_record(self._state, record.topic, record.key, event)
+        if touched.recalled:
+            self._note_recall(record, (touched.owner, touched.node))
+        if touched.node:
+            self.turns.tell(touched.owner, lambda worker: worker.touch(touched.node, recalled=touched.recalled))
         if isinstance(event, NodeLent | NodeReturned):
             self._note_loan(event)
-        if record.topic in (CLUSTERS.name, LENDING_RULES.name, LENDING.name):
+        if touched.owners:
             self.turns.reconsider()
-        if record.topic == CLUSTERS.name and record.key not in self._state.clusters:
-            self._pools.drop(record.key)
-            self.turns.tell_all(OwnerWorker.touch_all)  # What was lent to it comes back.
+        if touched.left:
+            self._pools.drop(touched.left)
+        if touched.all_nodes:
+            if touched.owner:
+                self.turns.tell(touched.owner, OwnerWorker.touch_all)
+            else:
+                self.turns.tell_all(OwnerWorker.touch_all)
+
+    def _note_recall(self, record: Record, key: tuple[str, str]) -> None:
+        """Keeps the trace of a node's recall, so that the work for it joins that trace. key: owner and node."""
+        self._recalled_by.take(key)
+        if isinstance(record.event, NodeRecalled):
+            self._recalled_by.note(key, tracing.carried(record.headers))
 
     def _note_loan(self, event: NodeLent | NodeReturned) -> None:
         """If a writer whose turn was over has replaced a loan's record, the valid record is written again."""

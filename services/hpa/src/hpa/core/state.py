@@ -223,21 +223,20 @@ class HpaState:
         return self.hear_while(heard, now_ms, never)[0]
 
     def hear_while(self, heard: Heard, now_ms: int, is_over: IsOver) -> tuple[list[Event], bool]:
-        """Takes a record in as `hear` does. Returns whether it did: when time is over while a decision is due before
-        the record, the record must be given again."""
-        events, is_heard = self._on_input(heard, now_ms, is_over) if heard.topic in INPUTS else ([], True)
+        """Takes a record in as `hear` does, after what take_turn left of its workload. Returns whether it did: when
+        time is over before the record's own turn, the record must be given again."""
+        scaled, events = self.scaled.get(heard.workload), list[Event]()
+        if scaled is not None and scaled.unseen:
+            events, _ = self._see(scaled, ALL, is_over)
+            if scaled.unseen:
+                return events, False
+        if heard.topic in INPUTS:
+            more, is_heard = self._on_input(heard, now_ms, is_over)
+        else:
+            more, is_heard = [], True
         if is_heard:
             self.positions.stand_behind(heard)
-        return events, is_heard
-
-    def see(self, key: WorkloadKey, is_over: IsOver) -> list[Event]:
-        """Of a workload what take_turn left, as much as there is time for."""
-        scaled = self.scaled.get(key)
-        return self._see(scaled, ALL, is_over)[0] if scaled is not None and scaled.unseen else []
-
-    def unseen(self, key: WorkloadKey) -> int:
-        """How many records are left of a workload, which come before what is heard of it now."""
-        return len(self.scaled[key].unseen) if key in self.scaled else 0
+        return events + more, is_heard
 
     def is_whole(self, key: WorkloadKey) -> bool:
         """Whether nothing is left of a workload that take_turn and fire were to decide on."""

@@ -100,9 +100,7 @@ def steps_of_round(
     aftermath.watch(state, moments.now())
     yield from _moves(state, memory, moments)
     yield from _take_backs(state, moments, guard)
-    for workload in aftermath.next_waiting(state, moments.now(), undecided):
-        again = partial(aftermath.try_again, state, workload, moments.next(), state.brakes)
-        yield RoundStep(StepKind.OTHER, guard(workload.key, again), workload.key)
+    yield from _tried_again(state, moments, guard, undecided)
     for key in state.rollouts.due(state.rules.replans_max):
         on = partial(aftermath.roll_on, state, state.workloads[key], moments.next())
         yield RoundStep(StepKind.OTHER, guard(key, on), key)
@@ -117,6 +115,28 @@ def steps_of_round(
     yield RoundStep(StepKind.OTHER, moves.left(state))
     yield RoundStep(StepKind.OTHER, newly_known(state.clusters))
     yield RoundStep(StepKind.OTHER, memory.headrooms.step(state, moments.next()))
+
+
+def steps_before_requests(
+    state: PlannerState, moments: Moments, lowest: int | None, guard: Guard = unguarded, undecided: bool = False
+) -> Iterator[RoundStep]:
+    """Yields the steps that come before the requests of a group: free room goes to the higher priority first.
+
+    lowest: the lowest priority among the requests that are decided next; None without requests. A waiting workload is
+    tried before them only if its priority is higher. undecided: as in steps_of_round.
+    """
+    highest = state.waiting.highest_priority
+    if lowest is None or highest is None or highest <= lowest:
+        return
+    yield from _tried_again(state, moments, guard, undecided, above=lowest)
+
+
+def _tried_again(
+    state: PlannerState, moments: Moments, guard: Guard, undecided: bool, above: int | None = None
+) -> Iterator[RoundStep]:
+    for workload in aftermath.next_waiting(state, moments.now(), undecided, above):
+        again = partial(aftermath.try_again, state, workload, moments.next(), state.brakes)
+        yield RoundStep(StepKind.OTHER, guard(workload.key, again), workload.key)
 
 
 def _moves(state: PlannerState, memory: Memory, moments: Moments) -> Iterator[RoundStep]:

@@ -151,6 +151,16 @@ def workload_key(request: GetRequest) -> WorkloadKey:
     return request.namespace or "default", request.name
 
 
+def history_count(state: PlannerState, request: GetRequest, kept_max: int) -> int:
+    """How many past decisions the reply to a Get needs: as many as the request asks for, at most kept_max.
+
+    Of a workload that is no longer declared it needs the last one.
+    """
+    if request.history:
+        return min(request.history, kept_max)
+    return 0 if is_declared(state, workload_key(request)) else 1
+
+
 def is_declared(state: PlannerState, key: WorkloadKey) -> bool:
     workload = state.workloads.get(key)
     return workload is not None and not is_gone(workload)

@@ -57,13 +57,27 @@ class Patience:
             self.sent_back(asked, now)
         return asked
 
-    def taken_up(self, asked: Asked) -> None:
-        """It is being decided, or waits where what comes behind it does."""
+    def take_up(self, asked: Asked, now: float) -> bool:
+        """Whether the request is decided now. False if an earlier request about the same workload was sent back and is
+        expected again: then this one is sent back, too, so that the order of asking stays."""
+        if self.is_behind(asked, now):
+            self.sent_back(asked, now)
+            return False
         if asked.place.about is not None:
             self._sent_back.get(asked.place.about, {}).pop(asked.place.key, None)
+        return True
+
+    def put_off(self, asked: Asked, now: float) -> bool:
+        """Notes that the request waits for binds. Whether it stays in the queue; False once its call is nearly over:
+        then it is sent back, so that its caller asks again while there is time."""
+        self._note_undecided(asked)
+        if not self.is_over(asked, now):
+            return True
+        self.sent_back(asked, now)
+        return False
 
     def sent_back(self, asked: Asked, now: float) -> None:
-        """It was told to ask again, or does."""
+        """Notes that the caller is told to ask again, or asks again."""
         about = asked.place.about
         if about is None:
             return
@@ -74,17 +88,16 @@ class Patience:
             del self._sent_back[next(iter(self._sent_back))]
 
     def ran_out(self, asked: Asked, now: float) -> None:
-        """Its call ended before it was decided: it is told to ask again, and goes on with its wait then."""
-        self.waits(asked)
+        """The call ended before the request was decided. The caller asks again, and the wait goes on then."""
+        self._note_undecided(asked)
         self.sent_back(asked, now)
 
     def is_behind(self, asked: Asked, now: float) -> bool:
-        """Whether one that was asked before it about the same workload was sent back, and is not taken up again yet."""
+        """Whether an earlier request about the same workload was sent back and is expected again."""
         expected = () if asked.place.about is None else self._sent_back.get(asked.place.about, {}).values()
         return any(one.turn < asked.turn and one.until > now for one in expected)
 
-    def waits(self, asked: Asked) -> None:
-        """It is not decided yet."""
+    def _note_undecided(self, asked: Asked) -> None:
         self._first.pop(asked.place, None)
         self._first[asked.place] = asked.first
         if len(self._first) > self._kept_max:

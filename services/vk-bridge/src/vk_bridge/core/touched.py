@@ -1,0 +1,46 @@
+"""Which of a bridge's work a record of the log concerns."""
+
+from dataclasses import dataclass
+
+from spillway.addresses import BRAKES, CLUSTERS, LENDING, LENDING_RULES, RECALLS
+from spillway.events import Event
+from vk_bridge.core.log_state import LogState
+
+
+@dataclass(frozen=True, slots=True)
+class Touched:
+    """The work that a record concerns.
+
+    owner: the cluster that the record is about, "" for all. node: the owner's node whose next step may be another one
+    now, "" for none. recalled: whether the record is a recall of that node, or the end of one. all_nodes: whether all
+    nodes of the owner are concerned, or those of all owners where owner is "". owners: whether another set of owners
+    may have work now. left: the cluster that left with this record, "" for none; virtual nodes in it are gone.
+    """
+
+    owner: str
+    node: str = ""
+    recalled: bool = False
+    all_nodes: bool = False
+    owners: bool = False
+    left: str = ""
+
+
+def apply_record(state: LogState, topic: str, key: str, event: Event | None) -> Touched:
+    """Applies a record to the state. topic: its name without version. event: None for a tombstone."""
+    named, _, node = key.partition("/")
+    steps_on = state.steps_on(named, node)
+    owner = state.apply(event) if event is not None else state.forget(topic, key)
+    match topic:
+        case LENDING.name:
+            return Touched(owner, node if steps_on != state.steps_on(named, node) else "", owners=True)
+        case RECALLS.name:
+            return Touched(owner, node, recalled=True)
+        case LENDING_RULES.name:
+            return Touched(owner, all_nodes=True, owners=True)
+        case BRAKES.name:
+            return Touched("", all_nodes=True)
+        case CLUSTERS.name:
+            left = "" if key in state.clusters else key
+            # Nodes that were lent to the cluster come back, whoever owns them.
+            return Touched("" if left else owner, all_nodes=bool(left), owners=True, left=left)
+    return Touched(owner)
