@@ -12,10 +12,12 @@ import make_dashboards
 import make_events_page
 import make_metrics_page
 import make_rbac
+import make_readme
 import make_slo_rules
 
 ROOT: Final = Path(__file__).parent.parent
 PAGES: Final[dict[str, Callable[[], str]]] = {
+    "README.md": make_readme.page,
     "docs/events.md": make_events_page.page,
     "docs/asyncapi.yaml": make_asyncapi.page,
     "deploy/kafka/acls.sh": make_acls.page,

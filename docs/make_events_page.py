@@ -40,13 +40,17 @@ def kept(topic: Topic) -> str:
     return f"{hours // 24} d" if hours % 24 == 0 and hours > 24 else f"{hours} h"
 
 
-def service_row(service: str) -> str:
-    """What it decides, and the topics that it reads and emits, without their prefix and version."""
-    emitted = [topic for topic in TOPICS if service in topic.emitter.replace(" and ", ", ").split(", ")]
+def topics_of(service: str) -> tuple[list[str], list[str]]:
+    """The names of the topics that a service reads, and of those that it emits, without their prefix and version."""
     read = [topic for topic in TOPICS if service in topic.readers]
-    names = (
-        ", ".join(f"`{topic.name.split('.', 1)[1].rsplit('.', 1)[0]}`" for topic in some) for some in (read, emitted)
-    )
+    emitted = [topic for topic in TOPICS if service in topic.emitter.replace(" and ", ", ").split(", ")]
+    short = [[topic.name.split(".", 1)[1].rsplit(".", 1)[0] for topic in some] for some in (read, emitted)]
+    return short[0], short[1]
+
+
+def service_row(service: str) -> str:
+    """What a service decides, reads and emits."""
+    names = (", ".join(f"`{name}`" for name in some) for some in topics_of(service))
     link = f"[{service}](../services/{service}/README.md)"
     return "| " + " | ".join((link, DECIDES[service], *names)) + " |"
 
