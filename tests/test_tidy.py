@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from configparser import ConfigParser
 from pathlib import Path
 
 import pytest
@@ -146,6 +147,22 @@ def test_an_import_that_a_contract_forbids_fails_the_check(tmp_path: Path) -> No
     assert result.returncode != 0
     arrows = {(path.partition("src/")[2].removesuffix(".py").replace("/", "."), name) for path, name in FORBIDDEN}
     assert {arrow for arrow in arrows if " -> ".join(arrow) not in result.stdout} == set()
+
+
+def test_architecture_md_names_the_doors_of_each_outside_library() -> None:
+    contracts = ConfigParser()
+    contracts.read(ROOT / ".importlinter")
+    doors = {
+        frozenset(contracts[section]["protected_modules"].split()): frozenset(
+            contracts[section]["allowed_importers"].split()
+        )
+        for section in contracts.sections()
+        if contracts[section].get("type") == "protected"
+    }
+    _, _, table = (ROOT / "ARCHITECTURE.md").read_text().partition("| library | modules that may import it |")
+    rows = [re.split(r" \| ", line) for line in table.split("\n\n")[0].splitlines()[2:]]
+    told = {frozenset(re.findall(r"`(.+?)`", row[0])): frozenset(re.findall(r"`(.+?)`", row[1])) for row in rows}
+    assert told == doors
 
 
 @pytest.mark.parametrize("clock", ["datetime.now(UTC)", "date.today()"])

@@ -1,0 +1,115 @@
+"""From a node to a pod, and from use to a size: the functions that ARCHITECTURE.md names are called in its order."""
+
+import re
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from itertools import chain
+from pathlib import Path
+from types import CodeType, FrameType
+
+import looptime  # noqa: F401 - the plugin makes an hour of waiting take milliseconds
+import pytest
+
+from spillway.api import ApplyRequest
+from spillway.kubernetes.objects import NODES
+from spillway_local import member_nodes
+from spillway_local.fleet_plan import GIB, MemberPlan, deployment
+from spillway_local.in_process import SERVICES, InProcess, in_process
+
+from .platform_steps import NAMESPACE, bound, join, until
+from .test_autoscaling import CPU, autoscaler, declared, runs, started
+
+pytestmark = pytest.mark.looptime
+ROOT = Path(__file__).parents[2]
+FLEET = (MemberPlan("own-1", "own", (member_nodes.NodeSpec(2, "n", 4_000, 16 * GIB),), room=16),)
+WEB = deployment("web", NAMESPACE, 2)
+NODE_TO_POD, USE_TO_SIZE = "From a node to a pod.", "From use to a size."
+
+
+def table(heading: str) -> list[tuple[str, str]]:
+    """Function and file of each row of the table below a heading of ARCHITECTURE.md."""
+    _, _, text = (ROOT / "ARCHITECTURE.md").read_text().partition(f"**{heading}**")
+    rows = re.findall(r"^\| `(.+?)` \| `(.+?)` \|", text.split("\n\n")[1], flags=re.MULTILINE)
+    assert rows, f"ARCHITECTURE.md has no table below {heading}"
+    return rows
+
+
+@contextmanager
+def calls_of(rows: Sequence[tuple[str, str]]) -> Iterator[list[tuple[str, str]]]:
+    """The calls of these functions, in their order. One that waits is seen again each time that it goes on."""
+    wanted, seen, kinds = set(rows), list[tuple[str, str]](), dict[CodeType, tuple[str, str] | None]()
+
+    def look(frame: FrameType, event: str, _: object) -> None:
+        if event != "call":
+            return
+        code = frame.f_code
+        if code not in kinds:
+            file = code.co_filename.rpartition("/src/")[2].removeprefix("spillway/")
+            kinds[code] = (code.co_qualname, file) if (code.co_qualname, file) in wanted else None
+        if (row := kinds[code]) is not None:
+            seen.append(row)
+
+    sys.setprofile(look)
+    try:
+        yield seen
+    finally:
+        sys.setprofile(None)
+
+
+def first_out_of_order(rows: Sequence[tuple[str, str]], seen: Sequence[tuple[str, str]]) -> tuple[str, str] | None:
+    """The first row that was not called after the rows before it; None when all were."""
+    rest = iter(seen)
+    return next((row for row in rows if row not in rest), None)
+
+
+async def cordon(platform: InProcess, is_cordoned: bool) -> None:
+    api = platform.api("own-1")
+    for name in ("n-0", "n-1"):
+        version = (await api.get(NODES, "", name))["metadata"]["resourceVersion"]
+        await api.patch(NODES, "", name, {"spec": {"unschedulable": is_cordoned}}, resource_version=version)
+
+
+async def test_a_node_that_takes_pods_again_leads_to_pods_by_the_functions_of_architecture_md() -> None:
+    rows = table(NODE_TO_POD)
+    async with in_process(FLEET, services=SERVICES) as platform:
+        await join(platform)
+        await cordon(platform, True)
+
+        async def is_full() -> bool:
+            return (await platform.planner().plan(ApplyRequest((WEB,)))).unplaced == 2
+
+        await until(is_full, "the planner has heard of the cordon")
+        await platform.planner().apply(ApplyRequest((WEB,)))
+        with calls_of(rows) as seen:
+            await cordon(platform, False)
+
+            async def run() -> bool:
+                return sum((await bound(platform)).values()) == 2
+
+            await until(run, "two pods run")
+    assert first_out_of_order(rows, seen) is None
+
+
+async def test_use_above_its_target_leads_to_a_size_by_the_functions_of_architecture_md() -> None:
+    rows = table(USE_TO_SIZE)
+    async with in_process(FLEET, services=(*SERVICES, "hpa-1")) as platform:
+        await started(platform, 2, autoscaler(CPU))
+        await runs(platform, 2)
+        with calls_of(rows) as seen:
+            platform.members["own-1"].set_load(NAMESPACE, "web", {"cpu": 1600})
+
+            async def scaled() -> bool:
+                return await declared(platform) > 2
+
+            await until(scaled, "it is scaled out", seconds=900)
+    assert first_out_of_order(rows, seen) is None
+
+
+def test_a_function_that_is_called_too_early_or_not_at_all_is_told() -> None:
+    first, second = ("A.take", "a.py"), ("decide", "b.py")
+    assert first_out_of_order([first, second], [second, first, first, second]) is None
+    assert first_out_of_order([first, second], [second, first]) == second
+    assert first_out_of_order([first, second], [second]) == first
+    names = chain.from_iterable(map(table, (NODE_TO_POD, USE_TO_SIZE)))
+    assert len(list(names)) > 20
