@@ -44,7 +44,7 @@ FILES = {
 
 @pytest.mark.parametrize("name", FILES)
 def test_each_form_of_the_file_says_the_same(name: str) -> None:
-    confined = PodRights(BASELINE, priority_classes=None, priority_max=0)
+    confined = PodRights(BASELINE, priority_classes=None, priority_max=0, service_types=None)
     expected = Caller("ci", frozenset({"read"}), frozenset({"shop-*"}), digest("t"), confined)
     assert callers_of(FILES[name].encode(), name).by_token == {digest("t"): expected}
 

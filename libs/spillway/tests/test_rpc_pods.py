@@ -116,6 +116,60 @@ async def test_what_a_caller_may_have(
     assert refused in text
 
 
+NODE_PORT = {"type": "NodePort", "ports": [{"port": 80}]}
+NAMED_PORT = {"type": "NodePort", "ports": [{"port": 80}, {"port": 81, "nodePort": 30080}]}
+BALANCER = {"type": "LoadBalancer", "ports": [{"port": 80}]}
+FREED = {"service_types": ["*"]}
+
+
+@pytest.mark.parametrize(
+    ("entry", "fields", "spec", "refused"),
+    [
+        (SHOP, {}, {}, ""),
+        (SHOP, {}, {"type": "ClusterIP", "clusterIP": "None"}, ""),
+        (SHOP, {}, {"type": "ExternalName", "externalName": "db.shop.example"}, ""),
+        (SHOP, {}, NODE_PORT, "spec.type: 'NodePort': expected one of ClusterIP, ExternalName (service_types"),
+        (SHOP, {}, BALANCER, "spec.type: 'LoadBalancer': expected one of ClusterIP, ExternalName (service_types"),
+        (SHOP, {}, {"type": ["NodePort"]}, "spec.type: ['NodePort']: expected one of"),
+        (SHOP, {}, {"ports": [{"port": 80, "nodePort": 30080}]}, "spec.ports[0].nodePort: 30080: expected none"),
+        (SHOP, {}, {"ports": [{"port": 80, "nodePort": 0}]}, ""),
+        (SHOP, {}, {"ports": "none"}, ""),
+        (SHOP, {"service_types": ["ClusterIP", "NodePort"]}, NODE_PORT, ""),
+        (SHOP, {"service_types": ["ClusterIP", "NodePort"]}, BALANCER, "expected one of ClusterIP, NodePort ("),
+        (SHOP, {"service_types": []}, {}, "spec.type: 'ClusterIP': expected no Service (service_types"),
+        (SHOP, FREED, NODE_PORT, ""),
+        (SHOP, FREED, BALANCER, ""),
+        (
+            SHOP,
+            FREED,
+            NAMED_PORT,
+            "spec.ports[1].nodePort: 30080: expected none: each cluster chooses one that",
+        ),
+        (SHOP, FREED, {**BALANCER, "healthCheckNodePort": 30081}, "spec.healthCheckNodePort: 30081: expected none"),
+        (SHOP, FREED, {**BALANCER, "loadBalancerIP": "192.0.2.7"}, "spec.loadBalancerIP: '192.0.2.7': expected none"),
+        (SHOP, {"pod_security": "any"}, NAMED_PORT, ""),
+        (SHOP, {"pod_security": "any"}, {**BALANCER, "loadBalancerIP": "192.0.2.7"}, ""),
+        (SHOP, {"pod_security": "any", "service_types": ["ClusterIP"]}, NODE_PORT, "expected one of ClusterIP ("),
+        (ROOT, {}, NAMED_PORT, ""),
+        (ROOT, {"pod_security": "baseline"}, NAMED_PORT, ""),
+        (ROOT, {"service_types": ["ClusterIP"]}, NODE_PORT, "expected one of ClusterIP ("),
+    ],
+)
+@pytest.mark.parametrize("verb", ["adopt", "apply", "plan"])
+async def test_what_a_callers_services_may_take_from_others(
+    verb: str, entry: dict[str, Any], fields: dict[str, Any], spec: dict[str, Any], refused: str
+) -> None:
+    text = await refusal(caller(entry, **fields), service(**spec), verb)
+    assert bool(text) == bool(refused)
+    assert refused in text
+
+
+async def test_a_level_for_everybody_holds_for_the_services_of_a_caller_of_some_namespaces() -> None:
+    freed = caller(SHOP, pod_security="any")
+    assert "spec.type: 'NodePort'" in await refusal(freed, service(**NODE_PORT), floor=BASELINE)
+    assert await refusal(Caller("local"), service(**NAMED_PORT), floor=BASELINE) == ""
+
+
 APART, NEAR = "podAntiAffinity", "podAffinity"
 
 
@@ -178,7 +232,7 @@ async def test_many_violations_are_counted_and_three_are_named() -> None:
     assert text.endswith("; and 1 more")
 
 
-@pytest.mark.parametrize("field", ["pod_security", "priority_max", "service_accounts"])
+@pytest.mark.parametrize("field", ["pod_security", "priority_max", "service_accounts", "service_types"])
 def test_what_the_file_may_not_say_is_refused(field: str) -> None:
     with pytest.raises(Exception, match=field):
         caller(SHOP, **{field: "privileged"})

@@ -23,6 +23,7 @@ from spillway.yaml_text import read_yaml
 EVERYTHING: Final = "*"
 READ: Final = "read"
 """In place of a verb: all that change nothing."""
+SERVICE_TYPES: Final = ("ClusterIP", "ExternalName", "NodePort", "LoadBalancer")
 CALLERS_BYTES_MAX: Final = 4 * 2**20
 
 log = structlog.get_logger(part="rpc")
@@ -35,9 +36,10 @@ class CallerEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     in which * stands for any text, and ? for a character; "*" is also what belongs to no namespace: fleet and clusters.
     requests_per_second and request_bytes_max: 0 is the server's own.
     pod_security: the level of Pod Security that its pods must be within. priority_classes, service_accounts: names or
-    patterns of those that its pods may have. priority_max: of its policies' priority. Where not given, pod_security,
-    priority_classes and priority_max are free for callers of all namespaces; for others they are baseline, all but
-    Kubernetes' own classes, and 0.
+    patterns of those that its pods may have. priority_max: of its policies' priority. service_types: of its Services.
+    Where not given, pod_security, priority_classes, priority_max and service_types are free for callers of all
+    namespaces; for others they are baseline, all but Kubernetes' own classes, 0, and ClusterIP and ExternalName (all
+    types with pod_security any).
     """
 
     name: Annotated[str, Meta(min_length=1, max_length=253)]
@@ -50,6 +52,7 @@ class CallerEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     priority_classes: tuple[Annotated[str, Meta(min_length=1, max_length=253)], ...] | None = None
     service_accounts: tuple[Annotated[str, Meta(min_length=1, max_length=253)], ...] = (EVERYTHING,)
     priority_max: int | None = None
+    service_types: tuple[Annotated[str, Meta(pattern=rf"^(\*|{'|'.join(SERVICE_TYPES)})$")], ...] | None = None
 
 
 class _CallersFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -58,19 +61,20 @@ class _CallersFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 @dataclass(frozen=True, slots=True)
 class PodRights:
-    """What a caller's pods may be, as in the file. priority_classes: None: all but Kubernetes' own. priority_max: None:
-    any."""
+    """What a caller's pods and Services may be, as in the file. priority_classes: None: all but Kubernetes' own.
+    priority_max: None: any. service_types: None: those that take nothing from others, unless the level is any."""
 
     security: str = ANY
     priority_classes: frozenset[str] | None = frozenset({EVERYTHING})
     service_accounts: frozenset[str] = frozenset({EVERYTHING})
     priority_max: int | None = None
+    service_types: frozenset[str] | None = frozenset({EVERYTHING})
 
     @property
     def is_bounded(self) -> bool:
         """Whether anything is, beside the level."""
-        names_all = EVERYTHING in self.service_accounts and EVERYTHING in (self.priority_classes or ())
-        return not names_all or self.priority_max is not None
+        of_all = self.service_accounts, self.priority_classes or (), self.service_types or ()
+        return not all(EVERYTHING in names for names in of_all) or self.priority_max is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,15 +159,20 @@ def _caller_of(entry: CallerEntry) -> Caller:
 
 
 def _pod_rights_of(entry: CallerEntry, *, confined: bool) -> PodRights:
-    classes = frozenset(entry.priority_classes) if entry.priority_classes is not None else None
-    if classes is None and not confined:
-        classes = frozenset({EVERYTHING})
     return PodRights(
         security=entry.pod_security or (BASELINE if confined else ANY),
-        priority_classes=classes,
+        priority_classes=_named_or_free(entry.priority_classes, confined=confined),
         service_accounts=frozenset(entry.service_accounts),
         priority_max=entry.priority_max if entry.priority_max is not None or not confined else 0,
+        service_types=_named_or_free(entry.service_types, confined=confined),
     )
+
+
+def _named_or_free(names: tuple[str, ...] | None, *, confined: bool) -> frozenset[str] | None:
+    """None: a confined caller's entry does not say, so the default for such holds."""
+    if names is None:
+        return None if confined else frozenset({EVERYTHING})
+    return frozenset(names)
 
 
 def _parsed(data: bytes, name: str) -> object:

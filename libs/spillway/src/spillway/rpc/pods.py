@@ -12,7 +12,7 @@ from spillway.api import PlanBatchRequest, RequestError
 from spillway.kubernetes.manifest_text import read_object
 from spillway.kubernetes.pod_security import ANY, LEVELS, violations
 from spillway.reasons import PODS_NOT_ALLOWED
-from spillway.rpc.callers import Caller
+from spillway.rpc.callers import EVERYTHING, Caller
 from spillway.rpc.manifest_fields import manifests_of
 from spillway.texts import listed, violation_text
 
@@ -22,6 +22,8 @@ SUPPOSING_VERBS: Final = frozenset({"capacity", "explain"})
 REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
 NAMED_MAX: Final = 3
 """Violations in one refusal."""
+UNSHARED_TYPES: Final = ("ClusterIP", "ExternalName")
+"""Types of Services that take no port of nodes and no load balancer: each cluster has few of them for everybody."""
 SYSTEM_PRIORITY: Final = "system-"
 """With which the names of Kubernetes' own priority classes begin: such pods end others to have their place."""
 
@@ -58,8 +60,8 @@ def check_pods(caller: Caller, verb: str, request: Any, floor: str) -> None:
 
 def _wrong_with(caller: Caller, manifest: dict[str, Any], floor: str) -> Iterator[str]:
     level, spec = stricter(caller.pods.security, floor), _mapping(manifest.get("spec"))
-    if manifest["kind"] == "Service" and level != ANY and spec.get("externalIPs"):
-        yield f"spec.externalIPs: {spec['externalIPs']!r}: expected none: it takes others' traffic to these addresses"
+    if manifest["kind"] == "Service":
+        yield from _wrong_service(caller, spec, level)
     if manifest["kind"] == "PlacementPolicy":
         priority, most = spec.get("priority"), caller.pods.priority_max
         if most is not None and isinstance(priority, int) and priority > most:
@@ -73,6 +75,36 @@ def _wrong_with(caller: Caller, manifest: dict[str, Any], floor: str) -> Iterato
         yield f"Pod Security {level}: {named}{f'; and {more} more' if more > 0 else ''}"
     yield from _wrong_terms(caller, manifest, floor)
     yield from _wrong_names(caller, _mapping(template.get("spec")))
+
+
+def _wrong_service(caller: Caller, spec: dict[str, Any], level: str) -> Iterator[str]:
+    """What of a Service is taken from others: their traffic, and ports and addresses that a cluster has once.
+
+    A port that a Service names would be taken in each cluster where it is placed, and from whoever comes later.
+    """
+    if level != ANY and spec.get("externalIPs"):
+        yield f"spec.externalIPs: {spec['externalIPs']!r}: expected none: it takes others' traffic to these addresses"
+    types = _service_types(caller, level)
+    wanted = spec.get("type") or "ClusterIP"
+    if types is not None and wanted not in types:
+        expected = f"one of {', '.join(types)}" if types else "no Service"
+        yield f"spec.type: {wanted!r:.100}: expected {expected} (service_types of the callers file)"
+    if not caller.is_restricted or level == ANY:
+        return
+    ports = spec["ports"] if isinstance(spec.get("ports"), list) else []
+    named = {f"ports[{number}].nodePort": _mapping(port) for number, port in enumerate(ports)}
+    given = {field: port["nodePort"] for field, port in named.items() if port.get("nodePort")}
+    given |= {field: spec[field] for field in ("healthCheckNodePort", "loadBalancerIP") if spec.get(field)}
+    for field, value in given.items():
+        yield f"spec.{field}: {value!r:.100}: expected none: each cluster chooses one that is free"
+
+
+def _service_types(caller: Caller, level: str) -> tuple[str, ...] | None:
+    """That a caller's Services may have; None: any."""
+    types = caller.pods.service_types
+    if types is None:
+        return UNSHARED_TYPES if level != ANY else None
+    return None if EVERYTHING in types else tuple(sorted(types))
 
 
 def _wrong_terms(caller: Caller, manifest: dict[str, Any], floor: str) -> Iterator[str]:
