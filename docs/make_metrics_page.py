@@ -26,6 +26,7 @@ MODULES: Final[tuple[tuple[ModuleType, str], ...]] = (
 SERVICES: Final = ("snapshot", "planner", "propagator", "hpa", "vk-bridge", "descheduler")
 SERVICES_BY_LIBRARY: Final = {
     "running/process": ("all",),
+    "running/http_port": ("all",),
     "kafka/bus": ("all",),
     "kafka/topics": ("all",),
     "dead_letters": ("all",),

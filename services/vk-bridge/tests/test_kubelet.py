@@ -286,6 +286,29 @@ async def test_who_is_not_the_pools_api_server_is_refused(lending: Lending) -> N
             await session.get(f"https://127.0.0.1:{lending.port_by_pool['pool-1']}/healthz", ssl=False)
 
 
+async def test_a_crowd_at_a_kubelet_port_keeps_no_api_server_out(lending: Lending) -> None:
+    """Silent connections and half handshakes, more than may be there, while a log is followed and others ask."""
+    await lending.add_pool("pool-1")
+    await lending.start({"own-1": "pool-1"}, kubelet_strangers_max=4, kubelet_stranger_seconds=600.0)
+    real = await lending.run("pool-1", "own-1")
+    options = LogOptions(follow=True, tail_lines=1)
+    async with aclosing(lending.pools["pool-1"].logs(lending.namespace, "encode", options)) as chunks:
+        assert (await anext(chunks)).endswith(b"started\n")
+        crowd = []
+        for half in (b"", b"\x16\x03\x01\x02\x00\x01\x00") * 10:
+            crowd.append(await asyncio.open_connection("127.0.0.1", lending.port_by_pool["pool-1"]))
+            crowd[-1][1].write(half)
+        for _ in range(3):
+            assert await lending.ask("pool-1", "/healthz") == (200, "ok")
+        lending.write("own-1", real, "later")
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            assert (await anext(chunks)).endswith(b"later\n")
+            with contextlib.suppress(ConnectionError):
+                assert await crowd[0][0].read() == b""
+    for _, writer in crowd:
+        writer.transport.abort()
+
+
 async def test_what_is_not_there_and_what_is_not_served_has_a_reason(lending: Lending) -> None:
     await lending.add_pool("pool-1")
     await lending.start({"own-1": "pool-1"}, kubelet_requests_max=1)

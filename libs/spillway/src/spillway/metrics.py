@@ -220,6 +220,12 @@ CONNECTIONS_REFUSED: Final = Counter(
     "(nobody known called within them), descriptors (no file descriptor is left), server (none behind)",
     ["reason"],
 )
+HTTP_CONNECTIONS_REFUSED: Final = Counter(
+    "spillway_http_connections_refused",
+    "Connections of an HTTP port (health, kubelet) closed or refused, by reason: connections, strangers (as many as "
+    "may be), time (nobody known asked within it), descriptors (no file descriptor is left)",
+    ["port", "reason"],
+)
 CALLERS_FILE_BAD: Final = Gauge(
     "spillway_callers_file_bad", "1 while the callers file cannot be used, and those of before stay in force"
 )

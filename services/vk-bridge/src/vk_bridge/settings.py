@@ -45,6 +45,25 @@ class Settings(ClusterTurnSettings):
         (KUBELET_CLIENT,), "common names that an API server's certificate may have; all others are refused"
     )
     kubelet_requests_max: int = setting(64, "requests to the kubelet API answered at the same time; more are refused")
+    kubelet_connections_max: int = setting(
+        250,
+        "connections of one port of the kubelet API at the same time, each of which may follow a log; fewer where the "
+        "process may not open two files for each one of each port",
+        least=1,
+    )
+    kubelet_strangers_max: int = setting(
+        50,
+        "those of them on which the pool's API server has not asked yet; for one more the oldest of the address that "
+        "has most is closed",
+        least=1,
+    )
+    kubelet_stranger_seconds: float = setting(
+        10.0, "seconds after which such a connection is closed, be it in the handshake of TLS or before a whole request"
+    )
+    kubelet_idle_seconds: float = setting(
+        90.0,
+        "seconds after which a connection is closed on which the API server asks nothing more; as Go's own clients",
+    )
     owner_logs_max: int = setting(16, "logs of one owner's pods that are read at the same time; more are refused")
     log_seconds: float = setting(4 * 3600.0, "seconds after which a log ends, though its pod may write on")
     log_bytes_max: int = setting(1 << 30, "bytes after which a log ends, whatever was asked for")

@@ -4,43 +4,28 @@ Bytes are passed on unread to the gRPC server behind it, at a socket in a folder
 """
 
 import asyncio
-import errno
 import itertools
-import resource
 import shutil
 import socket
 import tempfile
 import time
-from collections import Counter
 from pathlib import Path
 from typing import Any, Final
 
-import structlog
-
 from spillway import metrics
-from spillway.rpc.connections import Connections, Verdict, place_of
+from spillway.rpc.accepting import DESCRIPTORS, EXHAUSTED, TIME, Accepting, Told, connections_most, listening_sockets
+from spillway.rpc.connections import Connections
 from spillway.rpc.security import RpcSettings
 from spillway.settings import OperatorError
 
 BYTES: Final = "bytes"
-TIME: Final = "time"
-DESCRIPTORS: Final = "descriptors"
 SERVER: Final = "server"
+PART: Final = "rpc"
 DESCRIPTORS_EACH: Final = 3
 """Of one connection: here outside and inside, and at the gRPC server."""
-DESCRIPTORS_KEPT: Final = 128
-"""For all else that the process does, while connections take all they may."""
-LOG_SECONDS: Final = 10.0
-"""Between two lines about connections that were closed or refused."""
 FLUSH_SECONDS: Final = 1.0
 """How long what the server said last may take to arrive, after it has ended."""
 _FLUSH_LOOK_SECONDS: Final = 0.01
-_BACKLOG: Final = 512
-_RETRY_SECONDS: Final = 0.1
-_NOT_HERE: Final = (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)
-_EXHAUSTED: Final = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
-
-log = structlog.get_logger(part="rpc")
 
 
 class Front:
@@ -52,7 +37,7 @@ class Front:
         self._address_most = address_most
         self._numbers = itertools.count(1)
         self._outside: dict[int, _Outside] = {}
-        self._told = _Told()
+        self._told = Told(lambda reason: metrics.CONNECTIONS_REFUSED.labels(reason).inc(), part=PART)
         self._joining: set[asyncio.Task[None]] = set()
         self._listening: list[socket.socket] = []
         self._server = ""
@@ -60,8 +45,9 @@ class Front:
     def open(self) -> None:
         """Raises OperatorError when it cannot listen. Nothing is accepted before there is a server to lead to."""
         settings = self._settings
-        most = _connections_most(settings.connections_max)
-        self._connections = Connections(most, min(most, self._address_most), min(most, settings.strangers_max))
+        most = connections_most(settings.connections_max, DESCRIPTORS_EACH, part=PART)
+        bounded = Connections(most, min(most, self._address_most), min(most, settings.strangers_max))
+        self._accepting = Accepting(bounded, self._told, self._begin, self._abort, self._count)
         self._listening = _sockets(settings.host, settings.port)
         self.port = int(self._listening[0].getsockname()[1])
         self._folder = Path(tempfile.mkdtemp(prefix="spillway-rpc-"))
@@ -78,15 +64,13 @@ class Front:
         """Until it is cancelled, or has a bug."""
         async with asyncio.TaskGroup() as group:
             for listening in self._listening:
-                group.create_task(self._accept(listening))
+                group.create_task(self._accepting.accept(listening))
 
     def know(self, peer: str) -> None:
         """Whose connection it is has been shown. peer: as the server names it."""
         number = _number_of(peer)
-        if self._connections.is_stranger(number):
-            self._connections.know(number)
+        if self._accepting.know(number):
             self._outside[number].is_known()
-            self._count()
 
     def refuse(self) -> None:
         """Listens no more; connections that there are go on until the server ends them."""
@@ -106,66 +90,27 @@ class Front:
             joining.cancel()
         shutil.rmtree(self._folder, ignore_errors=True)
 
-    async def _accept(self, listening: socket.socket) -> None:
-        loop = asyncio.get_running_loop()
-        while True:
-            try:
-                accepted, address = await loop.sock_accept(listening)
-            except OSError as error:
-                if error.errno in _EXHAUSTED:
-                    self._exhausted(error)
-                    await asyncio.sleep(_RETRY_SECONDS)
-                continue
-            try:
-                await self._admit(accepted, place_of(str(address[0])))
-            except OSError:  # It has gone already.
-                accepted.close()
-
-    async def _admit(self, accepted: socket.socket, place: str) -> None:
-        verdict = self._connections.verdict(place)
-        if verdict.reason and not self._made_room(verdict):
-            accepted.close()
-            return
-        number = next(self._numbers)
-        outside = _Outside(self, number, self._settings.stranger_bytes_max)
-        self._connections.add(number, place)
-        self._outside[number] = outside
-        self._count()
+    async def _begin(self, number: int, accepted: socket.socket) -> None:
+        outside = self._outside[number] = _Outside(self, number, self._settings.stranger_bytes_max)
         try:
             await asyncio.get_running_loop().connect_accepted_socket(lambda: outside, accepted)
         except OSError:
-            self.forget(number)
+            self._outside.pop(number, None)
             raise
         outside.close_after(self._settings.stranger_seconds)
 
-    def _made_room(self, verdict: Verdict) -> bool:
-        if verdict.closed is None:
-            self._told.tell(verdict.reason)
-            return False
-        self.drop(verdict.closed, verdict.reason)
-        return True
-
-    def _exhausted(self, error: OSError) -> None:
-        """No descriptor is left, whoever has them: a stranger gives its own back."""
-        oldest = self._connections.oldest_stranger()
-        if oldest is not None:
-            self.drop(oldest, DESCRIPTORS)
-        else:
-            self._told.tell(DESCRIPTORS)
-        self._told.tell_trouble(error)
-
-    def drop(self, number: int, reason: str) -> None:
-        """Closes a connection at once."""
-        self._told.tell(reason)
-        outside = self._outside.get(number)
-        self.forget(number)
+    def _abort(self, number: int) -> None:
+        outside = self._outside.pop(number, None)
         if outside is not None:
             outside.abort()
 
+    def drop(self, number: int, reason: str) -> None:
+        """Closes a connection at once."""
+        self._accepting.drop(number, reason)
+
     def forget(self, number: int) -> None:
-        self._connections.remove(number)
         self._outside.pop(number, None)
-        self._count()
+        self._accepting.forget(number)
 
     def join(self, outside: "_Outside") -> None:
         """Begins to connect it with the server."""
@@ -179,8 +124,8 @@ class Front:
             connected = self._connected(outside.number)
             await asyncio.get_running_loop().create_unix_connection(lambda: inside, sock=connected)
         except OSError as error:
-            self.drop(outside.number, DESCRIPTORS if error.errno in _EXHAUSTED else SERVER)
-            self._told.tell_trouble(error)
+            self._told.note_trouble(error)
+            self.drop(outside.number, DESCRIPTORS if error.errno in EXHAUSTED else SERVER)
             return
         outside.joined(inside)
 
@@ -199,8 +144,9 @@ class Front:
         return made
 
     def _count(self) -> None:
-        metrics.CONNECTIONS.labels("known").set(len(self._connections) - self._connections.strangers)
-        metrics.CONNECTIONS.labels("stranger").set(self._connections.strangers)
+        connections = self._accepting.connections
+        metrics.CONNECTIONS.labels("known").set(len(connections) - connections.strangers)
+        metrics.CONNECTIONS.labels("stranger").set(connections.strangers)
 
 
 class _Side(asyncio.Protocol):
@@ -294,86 +240,16 @@ class _Outside(_Side):
             self.other.abort()
 
 
-class _Told:
-    """Counts connections that were closed or refused, and says so in a line now and then, however many they are."""
-
-    def __init__(self) -> None:
-        self._since = Counter[str]()
-        self._trouble = ""
-        self._next = 0.0
-
-    def tell(self, reason: str) -> None:
-        metrics.CONNECTIONS_REFUSED.labels(reason).inc()
-        self._since[reason] += 1
-        self._say()
-
-    def tell_trouble(self, error: OSError) -> None:
-        self._trouble = f"{error.strerror or error}"
-        self._say()
-
-    def _say(self) -> None:
-        now = time.monotonic()
-        if now < self._next:
-            return
-        self._next = now + LOG_SECONDS
-        more = {"error": self._trouble} if self._trouble else {}
-        log.warning("connections were closed or refused", **self._since, **more)
-        self._since.clear()
-        self._trouble = ""
-
-
 def _number_of(peer: str) -> int:
     """Of a connection, by the name of its inner end: unix:/folder/17; 0: of none."""
     name = peer.rpartition("/")[2]
     return int(name) if name.isdecimal() and name.isascii() else 0
 
 
-def _connections_most(wanted: int) -> int:
-    """As many as there are descriptors for, and a line in the log where that is less than wanted."""
-    descriptors, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if descriptors == resource.RLIM_INFINITY:
-        return wanted
-    most = max(1, (descriptors - DESCRIPTORS_KEPT) // DESCRIPTORS_EACH)
-    if most < wanted:
-        log.warning(
-            "fewer connections than connections_max: too few file descriptors",
-            connections=most,
-            descriptors=descriptors,
-            connections_max=wanted,
-        )
-    return min(most, wanted)
-
-
 def _sockets(host: str, port: int) -> list[socket.socket]:
     """Listening, at every address of the host, at one port. Raises OperatorError."""
-    made: list[socket.socket] = []
-    trouble: Exception = OSError(f"no address of {host}")
     try:
-        for family, name in _addresses(host.strip("[]"), port):
-            taken = made[0].getsockname()[1] if made else name[1]
-            try:
-                made.append(_listening(family, (name[0], taken, *name[2:])))
-            except OSError as error:
-                if error.errno not in _NOT_HERE:
-                    raise
-                trouble = error  # A name may stand for ::1 as well, where there is no IPv6.
-        if made:
-            return made
+        return listening_sockets(host, port)
     except (OSError, UnicodeError) as error:
-        trouble = error
-        for each in made:
-            each.close()
-    shown = f"[{host}]:{port}" if ":" in host and "[" not in host else f"{host}:{port}"
-    raise OperatorError(f"gRPC: cannot listen on {shown}: taken, or not an address of this machine") from trouble
-
-
-def _addresses(host: str, port: int) -> list[tuple[int, Any]]:
-    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-    return list(dict.fromkeys((family, name) for family, _, _, _, name in found))
-
-
-def _listening(family: int, address: Any) -> socket.socket:
-    both = family == socket.AF_INET6 and address[0] == "::" and socket.has_dualstack_ipv6()
-    made = socket.create_server(address, family=family, backlog=_BACKLOG, dualstack_ipv6=both)
-    made.setblocking(False)
-    return made
+        shown = f"[{host}]:{port}" if ":" in host and "[" not in host else f"{host}:{port}"
+        raise OperatorError(f"gRPC: cannot listen on {shown}: taken, or not an address of this machine") from error

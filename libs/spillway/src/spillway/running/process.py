@@ -10,6 +10,7 @@ import socket
 import sys
 import uuid
 from collections.abc import Awaitable, Callable, Iterator
+from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, Never
 
@@ -19,7 +20,8 @@ from msgspec import Meta
 
 from spillway import metrics, tracing
 from spillway.bus import Bus, NoLog, OtherFleet, TooManyDeadLetters
-from spillway.running.steady_clock import SteadyLoop
+from spillway.running.http_port import PortBounds, http_port
+from spillway.running.steady_clock import SteadyLoop, steady_seconds
 from spillway.settings import OperatorError, SettingsError, from_environment, help_text, setting
 from spillway.tracing import TraceSettings
 from spillway.version import VERSION
@@ -40,6 +42,11 @@ EXIT_DONE, EXIT_FAILED, EXIT_OPERATOR = 0, 1, 2
 PREFIX = "SPILLWAY_"
 
 _OPERATOR_ERRORS: tuple[type[Exception], ...] = (OperatorError, NoLog, OtherFleet, TooManyDeadLetters)
+_HEALTH_BOUNDS = PortBounds(connections_max=100, strangers_max=100, stranger_seconds=10.0, idle_seconds=10.0)
+"""Nobody is asked who they are, so nobody is known here: each connection is for one request, and has seconds for it.
+A probe and a scrape every second from each of a dozen places need some twenty at a time."""
+_PAGE_SECONDS = 1.0
+"""How long a page of metrics is given to whoever asks: to make one of a large fleet takes 0.1 s of the event loop."""
 _CANCEL_SECONDS = 5.0
 _LEFT_SECONDS = 1.0
 """How long a main that was cancelled may still take before the process ends under it."""
@@ -258,22 +265,42 @@ async def _health(process: Process) -> Any:
         body = {"ready": not reasons, "reasons": reasons}
         return web.json_response(body, status=503 if reasons else 200)
 
+    page = _Page()
+
     async def exposition(_: web.Request) -> web.Response:
-        return web.Response(body=metrics.exposition(), headers={"Content-Type": "text/plain; version=0.0.4"})
+        return web.Response(body=page.body(), headers={"Content-Type": "text/plain; version=0.0.4"})
 
     app = web.Application()
     app.add_routes([web.get("/healthz", healthz), web.get("/readyz", readyz), web.get("/metrics", exposition)])
-    runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0)
-    await runner.setup()
-    host, port = process.settings.health_host, process.settings.health_port
-    try:
+    app.on_response_prepare.append(_one_request_each)
+    place = process.settings.health_host, process.settings.health_port
+    async with AsyncExitStack() as entered:
         try:
-            await web.TCPSite(runner, host, port).start()
-        except OSError as error:
-            raise SettingsError(f"SPILLWAY_HEALTH_HOST/PORT: cannot listen on {host}:{port}: {error}") from error
+            await entered.enter_async_context(http_port("health", app, place, _HEALTH_BOUNDS, shutdown_timeout=1.0))
+        except (OSError, UnicodeError) as error:
+            where = f"{place[0]}:{place[1]}"
+            raise SettingsError(f"SPILLWAY_HEALTH_HOST/PORT: cannot listen on {where}: {error}") from error
         yield
-    finally:
-        await runner.cleanup()
+
+
+async def _one_request_each(_: web.Request, response: web.StreamResponse) -> None:
+    response.headers["Connection"] = "close"  # What is said of it was written already.
+    response.force_close()
+
+
+class _Page:
+    """The page of metrics."""
+
+    def __init__(self) -> None:
+        self._body = b""
+        self._until = 0.0
+
+    def body(self) -> bytes:
+        now = steady_seconds()
+        if now >= self._until:
+            self._body = metrics.exposition()
+            self._until = steady_seconds() + _PAGE_SECONDS
+        return self._body
 
 
 def _leaves(error: BaseException) -> Iterator[BaseException]:

@@ -7,7 +7,7 @@ handshake lets in the clients of that pool's CA alone: the port says which pool 
 import asyncio
 import ssl
 from collections.abc import AsyncGenerator, Callable, Iterator
-from contextlib import aclosing, contextmanager
+from contextlib import AsyncExitStack, aclosing, contextmanager
 from pathlib import Path
 from typing import Final, Self
 
@@ -17,6 +17,7 @@ from aiohttp.typedefs import Handler
 
 from spillway.clusters.api import PODS, ClusterUnreachable, Refused
 from spillway.kubernetes.objects import is_object_name
+from spillway.running.http_port import HttpPort, PortBounds, http_port
 from spillway.settings import SettingsError
 from vk_bridge import metrics
 from vk_bridge.api.lent_pods import LentPods
@@ -41,6 +42,8 @@ NOT_LENT: Final = {
 """First part of the path: what a kubelet gives, and a virtual node does not."""
 POOL: Final = web.AppKey("pool", str)
 SHUTDOWN_SECONDS: Final = 1.0
+DESCRIPTORS_EACH: Final = 2
+"""Of a connection: its own, and that of the log which is read for it in an owner."""
 
 log = structlog.get_logger()
 
@@ -61,7 +64,8 @@ class Kubelet:
         self._settings = settings
         self._owners = owners
         self._open = 0
-        self._runners: list[web.AppRunner] = []
+        self._entered = AsyncExitStack()
+        self._port_by_pool: dict[str, HttpPort] = {}
 
     async def __aenter__(self) -> Self:
         """SettingsError for a file that cannot be read, and an address that cannot be listened on."""
@@ -69,13 +73,12 @@ class Kubelet:
             for pool, port in self._settings.port_by_pool.items():
                 await self._listen(pool, port)
         except BaseException:
-            await self.__aexit__()
+            await self._entered.aclose()
             raise
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        for runner in self._runners:
-            await runner.cleanup()
+        await self._entered.aclose()
 
     async def _listen(self, pool: str, port: int) -> None:
         host = self._settings.kubelet_listen or self._settings.kubelet_address
@@ -86,14 +89,24 @@ class Kubelet:
         app.add_routes([web.get("/containerLogs/{namespace}/{pod}/{container}", self._logs)])
         app.add_routes([web.route("*", "/{rest:.*}", self._other)])
         # A reader who is gone is how a log that is followed ends.
-        runner = web.AppRunner(app, access_log=None, handler_cancellation=True, shutdown_timeout=SHUTDOWN_SECONDS)
-        self._runners.append(runner)
-        await runner.setup()
+        options = {"handler_cancellation": True, "shutdown_timeout": SHUTDOWN_SECONDS}
+        opening = http_port(f"kubelet {pool}", app, (host, port), self._bounds(), context, **options)
         try:
-            await web.TCPSite(runner, host, port, ssl_context=context).start()
-        except OSError as error:
+            self._port_by_pool[pool] = await self._entered.enter_async_context(opening)
+        except (OSError, UnicodeError) as error:
             raise SettingsError(f"kubelet_ports: cannot listen on {host}:{port} for {pool}: {error}") from error
         log.info("kubelet API listens", pool=pool, host=host, port=port)
+
+    def _bounds(self) -> PortBounds:
+        """Of each pool's port."""
+        settings = self._settings
+        return PortBounds(
+            settings.kubelet_connections_max,
+            settings.kubelet_strangers_max,
+            settings.kubelet_stranger_seconds,
+            settings.kubelet_idle_seconds,
+            DESCRIPTORS_EACH * len(settings.port_by_pool),
+        )
 
     # ── Who may ask, and how much ───────────────────────────────────────────────────────────────────────────────
 
@@ -102,6 +115,7 @@ class Kubelet:
         kind = request.path.lstrip("/").partition("/")[0]
         try:
             self._check_caller(request)
+            self._port_by_pool[request.app[POOL]].know(request)
             with self._slot():
                 response = await handler(request)
         except _Answer as answer:
