@@ -233,6 +233,51 @@ async def test_a_list_without_an_end_fails_at_its_bound(
         await api.list(PODS)
 
 
+def told(*events: tuple[str, dict[str, Any]]) -> bytes:
+    """Lines of a watch."""
+    return b"".join(json.dumps({"type": kind, "object": one}).encode() + b"\n" for kind, one in events)
+
+
+def watched(lines: bytes, *listed: Any) -> Answer:
+    """A list of these objects, and a watch that has these lines."""
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        return web.Response(body=lines if "watch" in request.query else page(*listed))
+
+    return answer
+
+
+MANY: Final = [("ADDED", pod(f"p{number}")) for number in range(9)]
+ODD: Final = ("ODD", pod("odd"))
+"""What ends a watch by another trouble."""
+NEVER_BEYOND: Final = "an event of type 'ODD'"
+WATCHES: Final = {
+    "objects": (told(*MANY), r"watches of pods beyond list_objects_max \(9\)"),
+    "as many as may be": (told(*MANY[1:], ODD), NEVER_BEYOND),
+    "of one uid": (told(*(("ADDED", pod(f"p{number}", uid="u")) for number in range(9))), r"list_objects_max \(9\)"),
+    "of one name": (told(*(("MODIFIED", pod("p", uid=f"u{number}")) for number in range(9))), r"list_objects_max"),
+    "the same ones": (told(*MANY[1:] * 5, ODD), NEVER_BEYOND),
+    "that come and go": (
+        told(*MANY[1:], *((kind, one) for _, one in MANY[1:] * 3 for kind in ("DELETED", "ADDED", "DELETED")), ODD),
+        NEVER_BEYOND,
+    ),
+    "that were never there": (told(*(("DELETED", one) for _, one in MANY), *MANY), r"list_objects_max \(9\)"),
+    "bytes": (
+        told(*(("MODIFIED", pod(f"p{number}", labels={"a": "x" * 9_000})) for number in range(8))),
+        r"list_bytes_max \(20000\)",
+    ),
+    "bytes of one": (told(*[("MODIFIED", pod("p", labels={"a": "x" * 9_000}))] * 50, ODD), NEVER_BEYOND),
+}
+
+
+@pytest.mark.parametrize(("lines", "trouble"), WATCHES.values(), ids=WATCHES)
+async def test_a_watch_tells_of_no_more_than_a_list_may_have(served: Served, lines: bytes, trouble: str) -> None:
+    api = await served(watched(lines, pod("listed")), list_objects_max=9, list_bytes_max=20_000)
+    error = await first_failure(api)
+    assert re.search(trouble, str(error)), error
+    assert isinstance(error, TooMuch) == (trouble != NEVER_BEYOND)
+
+
 @pytest.mark.looptime
 async def test_a_list_beyond_a_bound_is_not_tried_again_at_once() -> None:
     transport = Always(b"", page(pod("a"), more="x"))

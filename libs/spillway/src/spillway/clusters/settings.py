@@ -27,10 +27,11 @@ class ClusterApiSettings:
     page_slack_objects: int = 100
     """Objects that a page may have beyond the limit that was asked for. API servers send none."""
     list_objects_max: int = 500_000
-    """Objects of one list. Beyond this bound, or one of the next three, the list fails as unreadable, and what is known
-    of the cluster ages."""
+    """Objects of one list, and those that are known after the watches that follow it. Beyond this bound, or one of the
+    next three, the list fails as unreadable, and what is known of the cluster ages."""
     list_bytes_max: int = 2 * 2**30
-    """Bytes of the fields that are kept of one list, as `answers.weight` estimates them. A pod takes 6 to 12 KB."""
+    """Bytes of the fields that are kept of one list, as `answers.weight` estimates them, and as many of what watches
+    tell after it. A pod takes 6 to 12 KB."""
     whole_list_bytes_max: int = 512 * 2**20
     """Bytes of one list that is read as whole manifests, by the same estimate. A pod takes some 30 KB."""
     list_seconds_max: float = 600.0

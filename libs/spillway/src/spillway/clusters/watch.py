@@ -1,7 +1,7 @@
 """Follows one kind of object: a list, then what becomes of it, through every failure of the API."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Iterable, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any, Final
@@ -65,6 +65,36 @@ class Failed:
     error: ClusterUnreachable
 
 
+Place = tuple[str, str, str]
+"""Uid, namespace and name of an object. A server that is broken may tell of many with one uid, or one name."""
+
+
+class _Told:
+    """Counts what a reader knows of one list and the watches after it: how many objects, and the bytes of those of
+    which a watch has told. Raises TooMuch, which names the bound: the reader needs a new list."""
+
+    def __init__(self, api: Lists, kind: Kind, listed: Iterable[Place], *, whole: bool) -> None:
+        self._bytes_by_place = dict.fromkeys(listed, 0)
+        self._bytes = 0
+        self._api, self._kind = api, kind
+        self._bytes_bound = "whole_list_bytes_max" if whole else "list_bytes_max"
+
+    def add(self, place: Place, kept_bytes: int) -> None:
+        self._bytes += kept_bytes - self._bytes_by_place.get(place, 0)
+        self._bytes_by_place[place] = kept_bytes
+        self._check(len(self._bytes_by_place), "list_objects_max")
+        self._check(self._bytes, self._bytes_bound)
+
+    def remove(self, place: Place) -> None:
+        self._bytes -= self._bytes_by_place.pop(place, 0)
+
+    def _check(self, found: int, bound: str) -> None:
+        most = getattr(self._api.settings, bound)
+        if found > most:
+            detail = f"watches of {self._kind.plural} beyond {bound} ({most})"
+            raise TooMuch(self._api.name, "garbage", detail)
+
+
 Change = Listed | Paged | PagesEnded | Upserted | Removed | Alive | Failed
 
 
@@ -93,6 +123,7 @@ class Reflector:
         self._heard = False  # On the watch that is open, or was last.
         self._silent_seconds = 0.0  # Of watches that were open since one said something, or since the list.
         self._failing: UnreachableReason | None = None
+        self._told = self._told_by_list(())
 
     async def changes(self) -> AsyncGenerator[tuple[Change, ...], None]:
         while True:
@@ -141,21 +172,23 @@ class Reflector:
             self._version = ""
 
     async def _listed(self) -> AsyncGenerator[Change, None]:
-        objects, uids, version = list[Any](), set[str](), ""
+        objects, places, version = list[Any](), set[Place](), ""
         with metrics.LIST_SECONDS.labels(self._kind.plural).time():
             async with aclosing(self._api.each_page(self._kind, self._params, whole=self._whole)) as pages:
                 async for found, version in pages:
                     if not version:
                         why = f"a list of {self._kind.plural} without a version"
                         raise ClusterUnreachable(self._api.name, "garbage", why)
+                    places.update(map(self._place, found))
                     if self._paged:
-                        uids.update(one.metadata.uid for one in found)
                         yield Paged(found)
                     else:
                         objects.extend(found)
         self._version, self._silent_seconds = version, 0.0
         self._failing = None
-        yield PagesEnded(frozenset(uids), version) if self._paged else Listed(tuple(objects), version)
+        self._told = self._told_by_list(places)
+        uids = frozenset(uid for uid, _, _ in places)
+        yield PagesEnded(uids, version) if self._paged else Listed(tuple(objects), version)
 
     async def _watched(self) -> AsyncGenerator[tuple[Change, ...], None]:
         settings = self._api.settings
@@ -188,6 +221,23 @@ class Reflector:
                     raise trouble
                 await asyncio.sleep(0)  # Chunks that are there already are given without a turn for anybody else.
 
+    def _told_by_list(self, listed: Iterable[Place]) -> _Told:
+        return _Told(self._api, self._kind, listed, whole=self._whole)
+
+    def _place(self, found: Any) -> Place:
+        if self._whole:
+            metadata = found.get("metadata") or {}
+            return metadata.get("uid", ""), metadata.get("namespace", ""), metadata.get("name", "")
+        return found.metadata.uid, found.metadata.namespace, found.metadata.name
+
+    def _note(self, found: Any, text: msgspec.Raw, *, is_gone: bool) -> None:
+        """Raises TooMuch for one more object, or byte, than a reader knows."""
+        if is_gone:
+            self._told.remove(self._place(found))
+        else:
+            kept = bytes(text) if self._whole else msgspec.json.encode(found)
+            self._told.add(self._place(found), answers.weight(kept))
+
     def _read(self, text: msgspec.Raw) -> tuple[Any, str]:
         """The object of an event, and its version."""
         if self._whole:
@@ -203,7 +253,9 @@ class Reflector:
             if len(version) > answers.VERSION_CHARACTERS_MAX:
                 raise ClusterUnreachable(self._api.name, "garbage", f"a version of {len(version)} characters")
             self._version = version
-            return Removed(found) if event.type == "DELETED" else Upserted(found)
+            is_gone = event.type == "DELETED"
+            self._note(found, event.object, is_gone=is_gone)
+            return Removed(found) if is_gone else Upserted(found)
         if event.type == "BOOKMARK":
             self._version = self._api.decoded(answers.BOOKMARK, event.object).metadata.resource_version
             return Alive()
