@@ -18,6 +18,8 @@ ROOT = Path(__file__).parent.parent
 SERVICES = ("snapshot", "planner", "propagator", "hpa", "vk-bridge", "descheduler")
 FUNCTION_LINES_MAX = 60
 MODULE_LINES_MAX = 536
+"""The longest module of today, so that none grows beyond it. Ten are longer than 500 lines: each is one class with its
+states, which two files would only tear apart."""
 # Put together here, so that this file does not name them either.
 REGISTRY_HOSTS = tuple(
     ".".join(parts)
