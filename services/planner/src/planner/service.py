@@ -408,6 +408,8 @@ class Planner:
         return await self.standby.requests.answered(self._put(verb, decide, place))
 
     def _put(self, verb: str, decide: Decide[T], place: Place, batch: object = None) -> Waiting[T]:
+        # The order of requests about a workload is fixed here, when a call arrives. The request itself is decided in a
+        # later step, perhaps several times: it goes back to the queue as long as it waits for binds.
         asked = self._patience.asked(place, self._clocks.steady())
         listening = self._settings.refuse_after_seconds > 0
 

@@ -161,7 +161,7 @@ class Lines:
     def __init__(self, limit: int, empty_max: int) -> None:
         self._limit = limit
         self._empty_max = empty_max
-        self._empty = 0  # In a row.
+        self._empty = 0  # The empty lines since the last line that was not empty.
         self._begun: list[bytes] = []
         self._begun_bytes = 0
 

@@ -181,7 +181,8 @@ def choose(needs: Sequence[Need], nodes: ClusterNodes, lent: Lent) -> Choice:
         return Choice({}, sum(need.replicas for need in ordered))
     fits = {need.name: fit(need.shape, nodes) for need in ordered}
     first, *others = [_try(order, fits, candidates, nodes, lent) for order in _orders(ordered, len(candidates))]
-    # Where some wait whatever goes back, looking again in another order might find a little more each time.
+    # The other orders count only if they leave no pod waiting. Where some pods wait whichever nodes go back, each look
+    # could find a slightly better choice, and so recall nodes again and again.
     return min((first, *(one for one in others if not one.unmet)), key=lambda choice: _badness(choice, lent))
 
 

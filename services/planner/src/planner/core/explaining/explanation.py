@@ -315,7 +315,8 @@ def _bound(case: Case, name: str, tier: Tier | None, room: Room, more: int) -> t
 
 def _verdict(case: Case, found: Sequence[_Explained]) -> str:
     division, clusters = case.division, [one.entry for one in found]
-    replicas = case.placed + division.unplaced  # With copies in every cluster more than were asked for.
+    # A policy that duplicates a workload places its replicas in every cluster, so this may be more than were asked for.
+    replicas = case.placed + division.unplaced
     where = ", ".join(
         f"{entry.cluster}{' on new nodes' if entry.node_groups else ''} {entry.after}"
         for entry in clusters

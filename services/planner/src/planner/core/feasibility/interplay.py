@@ -105,7 +105,7 @@ class ByLabel:
 
     def _matching(self, requirements: Sequence[Requirement], namespace: str) -> Iterator[int]:
         if any(is_of_own_template(entry) and entry.operator == "In" for entry in requirements):
-            return  # Pods of its own template, and those of no other shape.
+            return  # The selector finds pods of the shape's own template, which have no other shape.
         named = next((entry for entry in requirements if entry.operator == "In"), None)
         if named is None:
             found = self._by_namespace.get(namespace, [])

@@ -207,7 +207,8 @@ class Brakes:
             self._promised_to, self._promised = key, {}
         others = sum(count for place, count in self._promised.items() if place != (cause, cluster))
         left = self._budget.whole - others
-        if cause == CAUSE_HOME:  # One cluster of a workload at a time: nothing else of this is promised.
+        # Overflow of a workload goes home from one cluster at a time. So no other promise counts against this budget.
+        if cause == CAUSE_HOME:
             left = min(left, self._home.whole)
         allowed = max(0, min(replicas, left))
         self._promised[cause, cluster] = allowed

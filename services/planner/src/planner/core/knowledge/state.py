@@ -391,7 +391,8 @@ class PlannerState:
 
     def _join(self, event: ClusterJoined) -> None:
         view = self.view(event.cluster)
-        if view.joined != event:  # What is there may be to go now, or to stay again.
+        # Its phase, tier or labels may have changed: replicas there may have to leave now, or may stay again.
+        if view.joined != event:
             for key in self.keys_in(event.cluster):
                 self.misplaced[key] = None
                 self.workloads[key].looked_at = None

@@ -381,6 +381,7 @@ class Why:
     missing: Mapping[str, Missing] = field(default_factory=dict)
 
 
+# First the division takes what is promised; then parts take its counts; then texts are made of the parts.
 def _decide(
     state: PlannerState,
     subject: Subject,
