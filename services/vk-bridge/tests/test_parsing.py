@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from vk_bridge.cluster.node_reader import Ending, ending_of
 from vk_bridge.core.node.loan import PoolPod, RealPod
 from vk_bridge.core.pod.parsing import (
     is_daemon,
@@ -89,6 +90,20 @@ def test_a_pool_pod_has_its_own_grace_until_somebody_deletes_it_with_another() -
     assert read_pool_pod(deleted) == PoolPod("r", deleting=True, grace_seconds=3)
     deleted["metadata"] |= {"deletionGracePeriodSeconds": 0, "finalizers": ["example.com/hold"]}
     assert read_pool_pod(deleted) == PoolPod("r", deleting=True, grace_seconds=0, held=True)
+
+
+@pytest.mark.parametrize(
+    ("value", "seconds"), [(None, 30), (7, 7), (0, 0), ("x", 0), (True, 0), (-1, 0), (2.5, 0), ([], 0), ({}, 0)]
+)
+def test_a_grace_that_no_api_server_gives_is_no_time_at_all(value: object, seconds: int) -> None:
+    """A pool whose API server says so would keep its pods on a node that its owner wants back."""
+    found = pod()
+    found["spec"]["terminationGracePeriodSeconds"] = value
+    assert read_pool_pod(found).grace_seconds == seconds
+    assert read_real_pod(found, overdue=False, news=False).grace_seconds == seconds
+    deleted = pod(deletionTimestamp="2026-01-01T00:00:00Z", deletionGracePeriodSeconds=value)
+    assert read_pool_pod(deleted).grace_seconds == seconds
+    assert ending_of(deleted, None, 100.0) == Ending(seconds, 100.0 + seconds)
 
 
 def test_a_real_pod_names_its_pool_pod() -> None:

@@ -41,9 +41,9 @@ from vk_bridge.core.pod.admitted_sizes import (
 from vk_bridge.core.pod.conversion import PoolSide
 from vk_bridge.core.pod.delete_collections import Listed, listed_pod
 from vk_bridge.core.pod.parsing import (
-    GRACE_SECONDS,
     occupies,
     pool_of,
+    read_grace_seconds,
     read_pool_pod,
     read_real_pod,
 )
@@ -485,7 +485,7 @@ def _compared(pod: Manifest, shown: Manifest | None, side: PoolSide) -> Pair:
 
 def ending_of(pod: Manifest, before: Ending | None, now: float) -> Ending:
     """A grace that is shortened begins anew, as it does for a kubelet, and never ends later than it would have."""
-    grace = pod["metadata"].get("deletionGracePeriodSeconds", GRACE_SECONDS)
+    grace = read_grace_seconds(pod["metadata"].get("deletionGracePeriodSeconds"))
     if before is None:
         return Ending(grace, now + grace)
     if grace == before.grace_seconds:

@@ -15,8 +15,9 @@ def read_pool_pod(pod: Manifest) -> PoolPod:
     """grace_seconds: of its deletion, or its own before."""
     metadata, spec = pod["metadata"], pod.get("spec") or {}
     deleting = bool(metadata.get("deletionTimestamp"))
-    own = spec.get("terminationGracePeriodSeconds", GRACE_SECONDS)
-    grace = metadata.get("deletionGracePeriodSeconds", own) if deleting else own
+    grace = read_grace_seconds(spec.get("terminationGracePeriodSeconds"))
+    if deleting:
+        grace = read_grace_seconds(metadata.get("deletionGracePeriodSeconds"), grace)
     return PoolPod(
         uid=metadata["uid"],
         deleting=deleting,
@@ -39,8 +40,19 @@ def read_real_pod(pod: Manifest, *, overdue: bool, news: bool, behind: bool = Fa
         news=news,
         behind=behind,
         seconds_left=seconds_left,
-        grace_seconds=(pod.get("spec") or {}).get("terminationGracePeriodSeconds", GRACE_SECONDS),
+        grace_seconds=read_grace_seconds((pod.get("spec") or {}).get("terminationGracePeriodSeconds")),
     )
+
+
+def read_grace_seconds(value: object, absent: int = GRACE_SECONDS) -> int:
+    """Reads a grace period of a pod, in seconds. absent: the result for no value.
+
+    What is no whole number, or below 0, comes from no API server that works. It counts as 0: a cluster that says so
+    gets no time, and never keeps its pods on a node that the owner wants back.
+    """
+    if value is None:
+        return absent
+    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else 0
 
 
 def pool_of(pod: Manifest) -> str:
