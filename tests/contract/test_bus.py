@@ -68,12 +68,19 @@ from tests.contract.bus_harness import (
 )
 
 
-@pytest.fixture(params=["local", pytest.param("kafka", marks=pytest.mark.kafka)])
+@pytest.fixture(
+    params=[
+        "local",
+        pytest.param("kafka", marks=pytest.mark.kafka),
+        pytest.param("kafka without fetch sessions", marks=pytest.mark.kafka),
+    ]
+)
 async def harness(request: pytest.FixtureRequest) -> AsyncIterator[Harness]:
     if request.param == "local":
         yield LocalHarness()
         return
     harness = KafkaHarness(request.getfixturevalue("kafka_bootstrap"))
+    harness.settings = dataclasses.replace(harness.settings, fetch_sessions=request.param == "kafka")
     await harness.form()
     yield harness
     await harness.close()
@@ -594,7 +601,7 @@ async def test_a_fetch_names_what_is_new_and_a_session_that_the_broker_lost_is_o
     bus = await kafka.bus("a")
     topics = [CLUSTERS, WORKLOAD_STATUS]
     async with bus.follow(topics) as feed:
-        sessions = feed._consumer._fetcher._client.sessions
+        sessions = feed._sessions.sessions
         for name, spoil in (("first", lambda one: None), ("unknown", _forget), ("behind", _repeat), ("last", _forget)):
             for session in sessions.values():
                 spoil(session)

@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
 from aiokafka import TopicPartition
 
 from spillway.addresses import PLACEMENTS, Topic
@@ -37,7 +38,6 @@ class Consumer:
     def __init__(self) -> None:
         self.positions = {FIRST: 4, SECOND: 0}
         self.client = SimpleNamespace(answers=1)
-        self._fetcher = SimpleNamespace(_client=self.client)
 
     async def beginning_offsets(self, places: Mapping[TopicPartition, object]) -> dict[TopicPartition, int]:
         return dict.fromkeys(places, 0)
@@ -64,9 +64,12 @@ class Consumer:
         return self.positions[place]
 
 
-async def test_a_marker_that_comes_while_the_feed_is_asked_where_it_stands_moves_it() -> None:
+@pytest.mark.parametrize("has_sessions", [True, False], ids=["with fetch sessions", "without"])
+async def test_a_marker_that_comes_while_the_feed_is_asked_where_it_stands_moves_it(has_sessions: bool) -> None:
     """Nothing else comes after it: who waits to be caught up would wait for the next record of anybody."""
-    feed = KafkaFeed(Log(), Consumer(), None, [PLACEMENTS])  # type: ignore[arg-type]
+    consumer = Consumer()
+    sessions: Any = consumer.client if has_sessions else None
+    feed = KafkaFeed(Log(), consumer, None, [PLACEMENTS], sessions)  # type: ignore[arg-type]
     await feed.place(None)
     async with asyncio.timeout(DEADLINE_SECONDS):
         async for batch in feed:
@@ -85,5 +88,5 @@ async def test_the_ends_are_behind_what_was_committed_though_its_marks_are_not_a
     """Who takes a turn reads up to there: what the one before committed last would be missing."""
     log = Log()
     log.settings = KafkaSettings("nowhere:0", marks_seconds=DEADLINE_SECONDS, retry_seconds=0.01)
-    feed = KafkaFeed(log, Consumer(), Uncommitted(), [PLACEMENTS])  # type: ignore[arg-type]
+    feed = KafkaFeed(log, Consumer(), Uncommitted(), [PLACEMENTS], None)  # type: ignore[arg-type]
     assert await feed.ends() == {(PLACEMENTS.name, 0): 7, (PLACEMENTS.name, 1): 0}

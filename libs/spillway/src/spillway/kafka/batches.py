@@ -8,9 +8,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from aiokafka.record.memory_records import MemoryRecords
-
 from spillway.dead_letters import UNREAD_HEADER
+from spillway.kafka.internals import memory_records
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +51,7 @@ class Batches:
     """What one fetch brought of a partition, as aiokafka's MemoryRecords."""
 
     def __init__(self, data: bytes) -> None:
-        self._records = MemoryRecords(data)
+        self._records = memory_records(data)
 
     def has_next(self) -> bool:
         return bool(self._records.has_next())

@@ -38,6 +38,7 @@ from spillway.bus import (
 )
 from spillway.dead_letters import RECORD_BYTES_MAX, headers_for, outgoing, sending
 from spillway.events import Event, TurnTaken
+from spillway.kafka import internals
 from spillway.kafka.access import WORLD, access_to, keep_trying
 from spillway.kafka.feed import KafkaFeed
 from spillway.kafka.fetch_sessions import SessionClient
@@ -64,6 +65,7 @@ class KafkaBus:
         self.access = access_to(settings.bootstrap, settings.security)
         self._wanted_fleet = fleet
         self._state = LogState("", {})
+        self._usable: frozenset[internals.Point] = frozenset()
         self._producer: Any = None
         self._opening = asyncio.Lock()
         self._in_flight = asyncio.Semaphore(settings.publishes_in_flight_max)
@@ -71,7 +73,9 @@ class KafkaBus:
         self._closing: set[asyncio.Task[None]] = set()
 
     async def __aenter__(self) -> "KafkaBus":
-        tune_aiokafka(self.settings.transaction_retry_seconds)
+        self._usable = internals.look()
+        does_retry = internals.TRANSACTION_RETRY in self._usable
+        tune_aiokafka(self.settings.transaction_retry_seconds if does_retry else None)
         self._state = await self.retry_until(self.settings.start_seconds, self._read_log)
         if self._wanted_fleet and self._wanted_fleet != self.fleet:
             raise OtherFleet(f"this log is of fleet {self.fleet!r}, not of {self._wanted_fleet!r}")
@@ -177,7 +181,7 @@ class KafkaBus:
     async def follow(self, topics: Sequence[Topic], start: Offsets | None = None) -> AsyncIterator[Feed]:
         isolation = "read_committed" if any(topic.committed for topic in topics) else "read_uncommitted"
         async with self._reader(isolation, topics) as consumer, self._reader("read_uncommitted", topics) as uncommitted:
-            feed = KafkaFeed(self, consumer, uncommitted, topics)
+            feed = KafkaFeed(self, consumer, uncommitted, topics, self._sessions(consumer))
             await self.retry_until(self.settings.start_seconds, lambda: feed.place(start))
             with metrics.TOPIC_LAG.told_by(feed.lags), metrics.TOPIC_AGE.told_by(feed.ages):
                 yield feed
@@ -204,15 +208,19 @@ class KafkaBus:
             ),  # Its next look at all of it, at the latest.
         )
         await self._started(consumer)
-        # aiokafka learns of a topic when it is first asked for it, one after the other, a tenth of a second each.
-        await consumer._client.set_topics([self.topic_name(topic) for topic in topics])  # noqa: SLF001
-        idle_ms = int(self.settings.idle_fetch_seconds * 1000)
-        consumer._fetcher._client = SessionClient(  # noqa: SLF001
-            consumer._client,  # noqa: SLF001
-            idle_ms,
-            lambda place: place not in consumer.paused(),
-        )
+        if internals.TOPICS_AT_ONCE in self._usable:
+            await internals.learn_of_topics(consumer, [self.topic_name(topic) for topic in topics])
         return consumer
+
+    def _sessions(self, consumer: Any) -> SessionClient | None:
+        """Of a consumer that will fetch; None where there are to be none, or none can be."""
+        if not self.settings.fetch_sessions or internals.FETCH_SESSIONS not in self._usable:
+            return None
+        idle_ms = int(self.settings.idle_fetch_seconds * 1000)
+        sessions: SessionClient = internals.replace_fetch_client(
+            consumer, lambda client: SessionClient(client, idle_ms, lambda place: place not in consumer.paused())
+        )
+        return sessions
 
     async def unmarked(self, topics: Sequence[Topic]) -> list[TopicPartition]:
         """Partitions of a fenced writer's topics that end in records without a mark."""
@@ -262,7 +270,7 @@ class KafkaBus:
                 self.settings.start_seconds, lambda: self._join(seat, group, topic, instance, session_seconds)
             )
 
-        settings = self.settings
+        settings, says_good_bye = self.settings, internals.GOOD_BYE in self._usable
         member = Member(group, self.partition_count(topic), settings.let_go_seconds, join)
         await member.sit_down()
         staying = asyncio.create_task(
@@ -275,7 +283,8 @@ class KafkaBus:
             member.set(frozenset())
             if member.seat is not None and member.seat.consumer is not None:
                 # Its good-bye gives its turns away at once, also when a new life of this instance is to follow.
-                await asyncio.wait([self.close_later(member.seat.leave())], timeout=self.settings.close_seconds)
+                leaving = self.close_later(member.seat.leave(says_good_bye))
+                await asyncio.wait([leaving], timeout=self.settings.close_seconds)
 
     async def _join(self, seat: Seat, group: str, topic: Topic, instance: str, session_seconds: float) -> None:
         seat.consumer = consumer = AIOKafkaConsumer(
@@ -343,8 +352,7 @@ class KafkaWriter:
             try:
                 async with asyncio.timeout(self._bus.settings.write_seconds):
                     await self._producer.begin_transaction()
-                    for place in unmarked:
-                        self._producer._txn_manager.maybe_add_partition_to_txn(place)  # noqa: SLF001
+                    internals.mark_too(self._producer, unmarked)
                     positions = await self._bus.send(self._producer, records)
                     await self._producer.commit_transaction()
             except Exception as error:

@@ -34,9 +34,11 @@ class Log(Bus, Protocol):
 
 
 class KafkaFeed:
-    """A consumer of whole topics."""
+    """A consumer of whole topics. sessions: of the consumer's fetches, None without; only they tell of answers."""
 
-    def __init__(self, bus: Log, consumer: Any, uncommitted: Any, topics: Sequence[Topic]) -> None:
+    def __init__(
+        self, bus: Log, consumer: Any, uncommitted: Any, topics: Sequence[Topic], sessions: SessionClient | None
+    ) -> None:
         self._bus = bus
         self._consumer = consumer
         self._uncommitted = uncommitted
@@ -48,7 +50,7 @@ class KafkaFeed:
         self._positions: dict[tuple[str, int], int] = {}
         self._newest_ms: dict[str, int] = {}
         self._asked = self._fetched = 0.0
-        self._sessions: SessionClient = consumer._fetcher._client  # noqa: SLF001
+        self._sessions = sessions
         self._drained = False
         """Nothing was there to be taken when the feed last asked."""
         self._settled = -1
@@ -108,7 +110,7 @@ class KafkaFeed:
         settings = self._bus.settings
         yielded = time.monotonic()
         while True:
-            answers = self._sessions.answers
+            answers = 0 if self._sessions is None else self._sessions.answers
             stored = await self._fetch()
             moved = await self._move(stored, answers)
             records = self._reading.read(stored, time.monotonic())
@@ -149,11 +151,12 @@ class KafkaFeed:
         """Learns where the feed stands. A transaction's marker moves it without any record.
 
         Asking for hundreds of partitions costs a millisecond, so records are believed, and the rest is asked in turn
-        until nothing was fetched since. answers: to fetches, before the last that was there was taken.
+        until nothing was fetched since; without fetch sessions nobody tells, and all are asked each time. answers: to
+        fetches, before the last that was there was taken.
         """
         for record in stored:
             self._positions[record.topic, record.partition] = record.offset + 1
-        if self._drained and self._settled == self._sessions.answers:
+        if self._sessions is not None and self._drained and self._settled == self._sessions.answers:
             return False
         if stored and time.monotonic() - self._asked < self._bus.settings.poll_seconds:
             return True

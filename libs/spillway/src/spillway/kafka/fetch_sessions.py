@@ -15,6 +15,8 @@ from aiokafka.client import ConnectionGroup
 from aiokafka.errors import FetchSessionIdNotFound
 from aiokafka.protocol.fetch import FetchRequest
 
+from spillway.kafka.internals import FetchTerms, fetch_terms
+
 Partition = tuple[str, int]
 """Of a topic, by its name."""
 Wanted = Mapping[Partition, tuple[int, int]]
@@ -66,19 +68,14 @@ class SessionFetch(FetchRequest):  # type: ignore[misc]
     """A fetch as part of a session. wait_ms: how long the broker may wait for news."""
 
     def __init__(
-        self, request: Any, session: FetchSession, forgotten: Iterable[Partition], news: Wanted, wait_ms: int
+        self, terms: FetchTerms, session: FetchSession, forgotten: Iterable[Partition], news: Wanted, wait_ms: int
     ) -> None:
         topics = [
             (topic, [(partition, *asked) for partition, asked in partitions])
             for topic, partitions in _by_topic(news.items())
         ]
         super().__init__(
-            wait_ms,
-            request._min_bytes,  # noqa: SLF001
-            request._max_bytes,  # noqa: SLF001
-            request._isolation_level,  # noqa: SLF001
-            topics,
-            rack_id=request._rack_id,  # noqa: SLF001
+            wait_ms, terms.min_bytes, terms.max_bytes, terms.isolation_level, topics, rack_id=terms.rack_id
         )
         self._session = session.number, session.epoch
         self._forgotten = _by_topic((place, None) for place in forgotten)
@@ -123,8 +120,9 @@ class SessionClient:
         wanted = {(topic, one): (offset, size) for topic, there in request.topics for one, offset, size in there}
         news, forgotten = session.changed(wanted)
         is_whole = session.epoch > OPENS and not self._left_out(node_id, session, wanted)
-        wait_ms = self._idle_wait_ms if is_whole else request._max_wait_ms  # noqa: SLF001
-        fetch = SessionFetch(request, session, forgotten, news, wait_ms)
+        terms = fetch_terms(request)
+        wait_ms = self._idle_wait_ms if is_whole else terms.max_wait_ms
+        fetch = SessionFetch(terms, session, forgotten, news, wait_ms)
         try:
             answer = await self._client.send(node_id, fetch, group=ConnectionGroup.COORDINATION)
         except BaseException:

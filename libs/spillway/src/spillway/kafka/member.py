@@ -6,9 +6,9 @@ from typing import Any
 
 import structlog
 from aiokafka import ConsumerRebalanceListener, TopicPartition
-from aiokafka.coordinator.assignors.sticky.sticky_assignor import StickyPartitionAssignor
 
 from spillway.bus import Assignment, BusUnavailable
+from spillway.kafka import internals
 from spillway.kafka.access import NotAllowed
 
 log = structlog.get_logger()
@@ -19,7 +19,7 @@ class Seat(ConsumerRebalanceListener):  # type: ignore[misc]
 
     def __init__(self, member: "Member") -> None:
         self._member = member
-        self.assignor = _own_assignor()
+        self.assignor = internals.own_assignor()
         self.consumer: Any = None
 
     def on_partitions_revoked(self, _: set[TopicPartition]) -> None:
@@ -27,8 +27,7 @@ class Seat(ConsumerRebalanceListener):  # type: ignore[misc]
             self._member.let_go_soon()
 
     def on_partitions_assigned(self, assigned: set[TopicPartition]) -> None:
-        # aiokafka does not: without it, one that froze and still thinks that it holds what another got, gets it back.
-        self.assignor.on_generation_assignment(self.consumer._coordinator.generation)  # noqa: SLF001
+        internals.tell_generation(self.assignor, self.consumer)
         self.consumer.pause(*assigned)
         if self._member.seat is self:
             self._member.set(frozenset(place.partition for place in assigned))
@@ -45,10 +44,10 @@ class Seat(ConsumerRebalanceListener):  # type: ignore[misc]
             except Exception as error:
                 return error
 
-    def leave(self) -> Awaitable[None]:
-        """To be awaited: aiokafka lets a static member go without a word; as a dynamic one it says that it leaves."""
-        if self.consumer._coordinator is not None:  # noqa: SLF001
-            self.consumer._coordinator._group_instance_id = None  # noqa: SLF001
+    def leave(self, says_good_bye: bool) -> Awaitable[None]:
+        """To be awaited. Without a good-bye its turns are given away after a session."""
+        if says_good_bye:
+            return internals.stop_with_good_bye(self.consumer)
         stopped: Awaitable[None] = self.consumer.stop()
         return stopped
 
@@ -121,8 +120,3 @@ class Member:
     async def until(self, holds: bool) -> None:
         while bool(self.partitions) != holds:
             await anext(self)
-
-
-def _own_assignor() -> Any:
-    """aiokafka keeps what a sticky member holds on the class, which would be shared by all groups of the process."""
-    return type("OwnStickyAssignor", (StickyPartitionAssignor,), {"member_assignment": None, "generation": -1})

@@ -34,6 +34,9 @@ class KafkaSettings:
     retry_seconds_max: float = setting(2.0, "the longest wait before another try, in seconds")
     idle_batch_seconds: float = setting(0.5, "the longest a feed yields nothing, in seconds")
     idle_fetch_seconds: float = setting(2.0, "how long a broker may wait for news of all that a feed reads, in seconds")
+    fetch_sessions: bool = setting(
+        True, "whether a fetch names only the partitions of which the broker is told news; false: all that are read"
+    )
     poll_seconds: float = setting(0.1, "how often a feed looks whether only transaction markers came, in seconds")
     batch_pause_seconds: float = setting(
         0.02, "from one batch of a feed to the next at the least, so that few records do not cost a fetch each, seconds"

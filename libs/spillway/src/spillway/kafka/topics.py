@@ -20,15 +20,14 @@ from typing import Any
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
-from aiokafka.consumer import fetcher
 from aiokafka.errors import KafkaError, TopicAlreadyExistsError, for_code
-from aiokafka.producer import sender
 
 from spillway import metrics
 from spillway.addresses import DEAD_LETTERS, FLEET, SCOPE_CLUSTER, SCOPE_WORKLOAD, TOPICS, Topic
 from spillway.bus import NoLog, OtherFleet
 from spillway.dead_letters import RECORD_BYTES_MAX, headers_for, outgoing
 from spillway.events import FleetFormed
+from spillway.kafka import internals
 from spillway.kafka.access import KafkaAccess, LetNotIn, access_to
 from spillway.kafka.batches import Batches
 from spillway.kafka.settings import KAFKA_PREFIX, TOPICS_TRANSACTIONS, KafkaSettings
@@ -196,15 +195,15 @@ async def _until_read(reader: "LogReader") -> str:
         await asyncio.sleep(0.01)
 
 
-def tune_aiokafka(transaction_retry_seconds: float) -> None:
+def tune_aiokafka(transaction_retry_seconds: float | None) -> None:
     """In this process, and in the loop that runs.
 
-    aiokafka tells of each failed attempt, and drops futures of a failed producer unread; we tell of each change. And a
-    transaction right after another one asks every 20 ms whether its marks are written, which takes a broker 2. What it
-    cannot take apart is one unreadable record (batches.py).
+    aiokafka tells of each failed attempt, and drops futures of a failed producer unread; we tell of each change. What
+    it cannot take apart is one unreadable record (batches.py). transaction_retry_seconds: None leaves it as it is.
     """
-    fetcher.MemoryRecords = Batches
-    sender.BACKOFF_OVERRIDE = transaction_retry_seconds
+    internals.replace_memory_records(Batches)
+    if transaction_retry_seconds is not None:
+        internals.retry_transactions_every(transaction_retry_seconds)
     logging.getLogger("aiokafka").setLevel(logging.CRITICAL)
     loop = asyncio.get_running_loop()
     before = loop.get_exception_handler()

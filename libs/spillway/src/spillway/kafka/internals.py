@@ -1,0 +1,277 @@
+"""What is private in aiokafka and used all the same: nothing else touches it (docs/adr/0036, whose numbers these are).
+
+Each point says what shape it needs of aiokafka. `look` compares all of them with the version that is installed, once at
+a service's start: what cannot be done without ends the start, what can is left out. A function of a point that was left
+out is not to be called.
+"""
+
+# ruff: noqa: SLF001
+import importlib
+import inspect
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import aiokafka
+import structlog
+from aiokafka import TopicPartition
+
+from spillway.settings import OperatorError
+
+log = structlog.get_logger()
+
+CONSUMER, FETCHER, COORDINATOR, STICKY = (
+    "aiokafka:AIOKafkaConsumer",
+    "aiokafka.consumer.fetcher:Fetcher",
+    "aiokafka.consumer.group_coordinator:GroupCoordinator",
+    "aiokafka.coordinator.assignors.sticky.sticky_assignor:StickyPartitionAssignor",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """One use of what is private. number: of its row in ADR 36. without: what happens where it is left out.
+
+    has: what must be there, as module:name. uses: by function, the names that its code must use; what we replace is in
+    vain where nobody reads it. tried: what else is wrong with it, or "".
+    """
+
+    number: int
+    name: str
+    needed: bool
+    without: str
+    has: tuple[str, ...] = ()
+    uses: Mapping[str, tuple[str, ...]] = field(default_factory=dict, hash=False)
+    tried: Callable[[], str] = field(default=lambda: "", hash=False)
+
+
+def _fetch_request_lacks() -> str:
+    """What SessionClient reads of a request, and sets in the struct that is made of it."""
+    fetch = importlib.import_module("aiokafka.protocol.fetch")
+    request = fetch.FetchRequest(1, 2, 3, 0, [("topic", [(0, 0, 9)])], rack_id="rack")
+    if fetch_terms(request) != FetchTerms(max_wait_ms=1, min_bytes=2, max_bytes=3, isolation_level=0, rack_id="rack"):
+        return "FetchRequest keeps other terms than it was given"
+    built = request.build(fetch.FetchRequest_v11)
+    lacks = [name for name in ("session_id", "session_epoch", "forgotten_topics_data") if not hasattr(built, name)]
+    return f"FetchRequest_v11 has no {', '.join(lacks)}" if lacks else ""
+
+
+TOPICS_AT_ONCE: Final = Point(
+    1,
+    "topics are learnt of at once",
+    needed=False,
+    without="a reader's start takes a tenth of a second for each topic",
+    has=("aiokafka.client:AIOKafkaClient.set_topics",),
+    uses={f"{CONSUMER}.__init__": ("_client",)},
+)
+FETCH_SESSIONS: Final = Point(
+    2,
+    "fetch sessions",
+    needed=False,
+    without="each fetch names all partitions, and reading costs more",
+    has=("aiokafka.client:ConnectionGroup.COORDINATION",),
+    uses={
+        f"{CONSUMER}.start": ("_fetcher",),
+        f"{FETCHER}.__init__": ("_client",),
+        f"{FETCHER}._proc_fetch_request": ("_client", "send"),
+    },
+    tried=_fetch_request_lacks,
+)
+GENERATION: Final = Point(
+    3,
+    "by which generation a member holds what it holds",
+    needed=True,
+    without="a member that froze would take a turn from its successor",
+    has=(f"{STICKY}.on_generation_assignment",),
+    uses={
+        f"{CONSUMER}.start": ("_coordinator",),
+        f"{COORDINATOR}.__init__": ("generation",),
+        f"{STICKY}.on_generation_assignment": ("generation",),
+        f"{STICKY}.metadata": ("member_assignment",),
+    },
+)
+GOOD_BYE: Final = Point(
+    4,
+    "a static member says good-bye",
+    needed=False,
+    without="each stop gives its turns away only after a session",
+    uses={
+        f"{CONSUMER}.start": ("_coordinator",),
+        f"{COORDINATOR}._maybe_leave_group": ("_group_instance_id",),
+    },
+)
+OPEN_ENDS: Final = Point(
+    5,
+    "a transaction marks partitions in which it writes nothing",
+    needed=True,
+    without="what was committed and bears no mark would stay hidden",
+    has=("aiokafka.producer.transaction_manager:TransactionManager.maybe_add_partition_to_txn",),
+    uses={"aiokafka:AIOKafkaProducer.__init__": ("_txn_manager",)},
+)
+RECORDS: Final = Point(
+    6,
+    "batches are taken apart by our own rules",
+    needed=True,
+    without="one record of one publisher would end every reader",
+    has=(
+        "aiokafka.consumer.fetcher:MemoryRecords",
+        *(f"aiokafka.record.memory_records:MemoryRecords.{name}" for name in ("has_next", "next_batch")),
+        "aiokafka.record.memory_records:MemoryRecords.size_in_bytes",
+    ),
+    uses={
+        f"{FETCHER}._proc_fetch_request": ("MemoryRecords",),
+        "aiokafka.consumer.fetcher:PartitionRecords._unpack_records": ("has_next", "next_batch", "validate_crc"),
+    },
+)
+TRANSACTION_RETRY: Final = Point(
+    7,
+    "how soon a transaction asks for the marks of the one before",
+    needed=False,
+    without="a transaction right after another one waits 20 ms",
+    has=("aiokafka.producer.sender:BACKOFF_OVERRIDE",),
+    uses={"aiokafka.producer.sender:AddPartitionsToTxnHandler.handle_response": ("BACKOFF_OVERRIDE",)},
+)
+POINTS: Final = (
+    TOPICS_AT_ONCE,
+    FETCH_SESSIONS,
+    GENERATION,
+    GOOD_BYE,
+    OPEN_ENDS,
+    RECORDS,
+    TRANSACTION_RETRY,
+)
+
+
+class OtherShape(OperatorError):
+    """The aiokafka that is installed lacks what cannot be done without."""
+
+
+def look() -> frozenset[Point]:
+    """The points that can be used with the aiokafka that is installed; one line in the log says of each other one what
+    it lacks. OtherShape, in one line, where it is one that cannot be done without."""
+    usable = set()
+    for point in POINTS:
+        lacks = _lacks(point)
+        about = f"aiokafka {aiokafka.__version__}, point {point.number} of docs/adr/0036 ({point.name}): {lacks}"
+        if not lacks:
+            usable.add(point)
+        elif point.needed:
+            raise OtherShape(f"{about}: {point.without}: expected the version that is pinned")
+        else:
+            log.warning("private in aiokafka and not as expected: left out", what=about, so=point.without)
+    return frozenset(usable)
+
+
+def _lacks(point: Point) -> str:
+    """What of the point's shape is not there, "" where all is."""
+    absent = [f"no {name}" for name in point.has if _found(name) is None]
+    unread = [f"{function} does not use {name}" for function, name in _unread(point)]
+    try:
+        return ", ".join([*absent, *unread]) or point.tried()
+    except Exception as error:  # Whatever another shape makes of what is asked of it.
+        return repr(error)
+
+
+def _unread(point: Point) -> Iterator[tuple[str, str]]:
+    """Functions, and a name that each was expected to use."""
+    for function, names in point.uses.items():
+        code = getattr(inspect.unwrap(_found(function) or (lambda: None)), "__code__", None)
+        known = () if code is None else code.co_names
+        yield from ((function, name) for name in names if name not in known)
+
+
+def _found(name: str) -> Any:
+    """What stands at module:name.name, None where nothing does."""
+    module, _, path = name.partition(":")
+    try:
+        found: Any = importlib.import_module(module)
+    except ImportError:
+        return None
+    for part in path.split("."):
+        found = getattr(found, part, None)
+    return found
+
+
+async def learn_of_topics(consumer: Any, names: Sequence[str]) -> None:
+    """1. aiokafka learns of a topic when it is first asked for it, one after the other, a tenth of a second each.
+
+    No upstream issue was found.
+    """
+    await consumer._client.set_topics(names)
+
+
+@dataclass(frozen=True, slots=True)
+class FetchTerms:
+    """What a fetch asks for beside its partitions. max_wait_ms: how long the broker may wait for min_bytes."""
+
+    max_wait_ms: int
+    min_bytes: int
+    max_bytes: int
+    isolation_level: int
+    rack_id: str
+
+
+def fetch_terms(request: Any) -> FetchTerms:
+    """2. Of aiokafka's FetchRequest, so that another one can be made with fewer partitions."""
+    return FetchTerms(
+        request._max_wait_ms, request._min_bytes, request._max_bytes, request._isolation_level, request._rack_id
+    )
+
+
+def replace_fetch_client(consumer: Any, made_of: Callable[[Any], Any]) -> Any:
+    """2. From now on a consumer that was started fetches with what is made of its client, which is given back.
+
+    aiokafka has no fetch sessions (KIP-227), and no issue about them was found; #1107 and #1111 change the same
+    request.
+    """
+    consumer._fetcher._client = made_of(consumer._client)
+    return consumer._fetcher._client
+
+
+def own_assignor() -> Any:
+    """3. aiokafka keeps what a sticky member holds on the class, which all groups of a process would share (#1175)."""
+    sticky = _found(STICKY)
+    return type("OwnStickyAssignor", (sticky,), {"member_assignment": None, "generation": -1})
+
+
+def tell_generation(assignor: Any, consumer: Any) -> None:
+    """3. aiokafka does not: one that froze and still thinks that it holds what another got gets it back (#1176)."""
+    assignor.on_generation_assignment(consumer._coordinator.generation)
+
+
+def stop_with_good_bye(consumer: Any) -> Awaitable[None]:
+    """4. To be awaited: aiokafka lets a static member go without a word (KIP-345); a dynamic one says that it leaves.
+
+    #680, about static members, says nothing of leaving.
+    """
+    if consumer._coordinator is not None:
+        consumer._coordinator._group_instance_id = None
+    stopped: Awaitable[None] = consumer.stop()
+    return stopped
+
+
+def mark_too(producer: Any, places: Sequence[TopicPartition]) -> None:
+    """5. The transaction that was begun marks these partitions, too, though it may write nothing there.
+
+    A broker that dies between a commit and its marks may leave partitions without them; no upstream issue, as the
+    defect is Kafka's.
+    """
+    for place in places:
+        producer._txn_manager.maybe_add_partition_to_txn(place)
+
+
+def memory_records(data: bytes) -> Any:
+    """6. aiokafka's own reader of batches."""
+    return importlib.import_module("aiokafka.record.memory_records").MemoryRecords(data)
+
+
+def replace_memory_records(by: Callable[[bytes], Any]) -> None:
+    """6. In this process every fetch is taken apart by it; #321 asks how to pass over a record that cannot be read."""
+    fetcher = importlib.import_module("aiokafka.consumer.fetcher")
+    fetcher.MemoryRecords = by  # type: ignore[attr-defined]
+
+
+def retry_transactions_every(seconds: float) -> None:
+    """7. In this process a transaction asks so often whether the marks of the one before are written, which takes a
+    broker 2 ms; aiokafka asks every 20. Kafka's own clients have it as KAFKA-5477."""
+    importlib.import_module("aiokafka.producer.sender").BACKOFF_OVERRIDE = seconds  # type: ignore[attr-defined]
