@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from aiokafka import AIOKafkaProducer
 from aiokafka.producer import message_accumulator, producer
 from aiokafka.record.default_records import _DefaultRecordBatchBuilderPy
 from opentelemetry.sdk.trace import TracerProvider
@@ -48,7 +49,9 @@ from spillway.bus import (
 )
 from spillway.events import CapacityChanged, CapacityReported, ClusterLeft, DeadLettered, FleetFormed, TurnTaken
 from spillway.kafka.fetch_sessions import OPENS, FetchSession
+from spillway.kafka.internals import POINTS
 from spillway.kafka.topics import LogReader, ensure_topics
+from spillway.kafka.unpacking import UNPACKED_BYTES_MAX
 from spillway.local_bus import LocalBroker, LocalBus, LocalSettings
 from spillway.wire import TYPE_PREFIX, encode
 from spillway_local.kafka_server import PORTS_PER_NODE, KafkaServer
@@ -67,14 +70,10 @@ from tests.contract.bus_harness import (
     whole,
 )
 
+LOCAL_AND_KAFKA = ["local", pytest.param("kafka", marks=pytest.mark.kafka)]
 
-@pytest.fixture(
-    params=[
-        "local",
-        pytest.param("kafka", marks=pytest.mark.kafka),
-        pytest.param("kafka without fetch sessions", marks=pytest.mark.kafka),
-    ]
-)
+
+@pytest.fixture(params=[*LOCAL_AND_KAFKA, pytest.param("kafka without fetch sessions", marks=pytest.mark.kafka)])
 async def harness(request: pytest.FixtureRequest) -> AsyncIterator[Harness]:
     if request.param == "local":
         yield LocalHarness()
@@ -421,6 +420,7 @@ async def test_who_takes_the_turn_meets_no_open_transaction_and_misses_nothing(k
 # ── Dead letters ──
 
 
+@pytest.mark.parametrize("harness", LOCAL_AND_KAFKA, indirect=True)  # How it is fetched is the same for all.
 @pytest.mark.parametrize("topic", TOPICS, ids=lambda topic: topic.name)
 async def test_what_cannot_be_read_is_set_aside_and_the_rest_is_read(harness: Harness, topic: Topic) -> None:
     bus = await harness.bus("reader")
@@ -518,6 +518,27 @@ async def test_a_header_whose_name_nobody_can_read_ends_no_reader(
     assert {letter.reason.partition(":")[0] for letter in letters} == {"the name of a header"}
 
 
+@pytest.mark.parametrize("codec", ["gzip", "snappy", "lz4", "zstd"])
+async def test_a_batch_that_unpacks_to_more_than_its_bound_ends_no_reader(kafka: KafkaHarness, codec: str) -> None:
+    """It is a dead letter, and what stands before and behind it is read, by whoever reads and whoever starts."""
+    bus = await kafka.bus("reader")
+    kind = (TYPE_PREFIX + EVENTS_BY_TOPIC[LOAD.name][0].__name__).encode()
+    given: Headers = (("ce_type", kind), ("fleet", kafka.fleet.encode()))
+    fine, key = any_event(LOAD), address_of(any_event(LOAD)).key.encode()
+    await kafka.raw(LOAD, key, encode(fine), given)
+    whole_size = 2 * UNPACKED_BYTES_MAX
+    async with AIOKafkaProducer(
+        bootstrap_servers=kafka.settings.bootstrap, compression_type=codec, max_request_size=whole_size
+    ) as producer:
+        await producer.send_and_wait(bus.topic_name(LOAD), bytes(UNPACKED_BYTES_MAX), key, 0, headers=list(given))
+        await producer.send_and_wait(bus.topic_name(LOAD), encode(fine) * 99, key, 0, headers=list(given))
+    await kafka.raw(LOAD, key, encode(fine), given)
+    for _ in range(2):
+        assert [record.offset for record in await whole(bus, [LOAD])] == [0, 2, 3]
+    letters = _of(LOAD, await whole(bus, [DEAD_LETTERS]))
+    assert {(letter.offset, letter.writer, codec in letter.reason) for letter in letters} == {(1, "partition 0", True)}
+
+
 # ── Topics and brokers ──
 
 
@@ -612,6 +633,19 @@ async def test_a_fetch_names_what_is_new_and_a_session_that_the_broker_lost_is_o
         assert session.epoch > OPENS
         at = {(bus.topic_name(CLUSTERS), 0): (10**6, 1)}
         assert session.changed(session._known | at) == (at, [])
+
+
+@pytest.mark.kafka
+async def test_without_what_of_aiokafka_can_be_left_out_a_turn_is_taken_written_in_and_read(
+    kafka: KafkaHarness,
+) -> None:
+    """As with another version of it, at whose start these points were found to differ."""
+    bus = await kafka.bus("a")
+    bus._usable = frozenset(point for point in POINTS if point.needed)
+    async with bus.follow([CLUSTERS]) as feed, bus.standby_turn("planner", "a") as standby:
+        writer = await turn(standby.wait())
+        await writer.write([ClusterLeft("x")])
+        assert [record.key for record in await collect(feed, lambda records, _: bool(records))] == ["x"]
 
 
 @pytest.mark.kafka

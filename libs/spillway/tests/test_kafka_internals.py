@@ -3,6 +3,7 @@
 import ast
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import aiokafka
@@ -20,6 +21,7 @@ import spillway
 from spillway.kafka import internals
 from spillway.kafka.bus import KafkaBus, KafkaSettings
 from spillway.kafka.internals import POINTS, OtherShape, Point, look
+from spillway.kafka.member import Member, Seat
 
 PRIVATE_MODULES = ("aiokafka.consumer.", "aiokafka.coordinator.", "aiokafka.producer.", "aiokafka.record.")
 
@@ -110,6 +112,47 @@ async def test_a_start_ends_where_a_point_is_missing_that_cannot_be_done_without
     monkeypatch.setattr(fetcher.PartitionRecords, "_unpack_records", other)
     with pytest.raises(OtherShape, match="point 6"):
         await KafkaBus(KafkaSettings("127.0.0.1:1"), "", "test").__aenter__()
+
+
+@pytest.mark.parametrize(
+    ("fetch_sessions", "usable", "has_sessions"),
+    [(True, frozenset(POINTS), True), (False, frozenset(POINTS), False), (True, frozenset(), False)],
+    ids=["on", "off", "the shape differs"],
+)
+async def test_fetch_sessions_are_on_unless_they_are_switched_off_or_cannot_be(
+    fetch_sessions: bool, usable: frozenset[Point], has_sessions: bool
+) -> None:
+    bus = KafkaBus(KafkaSettings("127.0.0.1:1", fetch_sessions=fetch_sessions), "", "test")
+    bus._usable = usable
+    client = SimpleNamespace(cluster=None)
+    consumer = SimpleNamespace(_client=client, _fetcher=SimpleNamespace(_client=client))
+    sessions = bus._sessions(consumer)
+    assert (sessions is not None) == has_sessions
+    assert consumer._fetcher._client is (sessions or client)
+
+
+class Consumer:
+    """A static member of a group, as aiokafka's consumer keeps it. left_as: by which name it was when it stopped."""
+
+    def __init__(self) -> None:
+        self._coordinator = SimpleNamespace(_group_instance_id="planner-1")
+        self.left_as: str | None = ""
+
+    async def stop(self) -> None:
+        self.left_as = self._coordinator._group_instance_id
+
+
+@pytest.mark.parametrize(("says_good_bye", "left_as"), [(True, None), (False, "planner-1")])
+async def test_who_leaves_says_good_bye_where_it_can(says_good_bye: bool, left_as: str | None) -> None:
+    """Without a name of its own it is a dynamic member, which aiokafka lets say that it leaves."""
+
+    async def join(_: Seat) -> None:
+        """There is no group."""
+
+    seat = Seat(Member("group", 1, let_go_seconds=5.0, join=join))
+    seat.consumer = Consumer()
+    await seat.leave(says_good_bye)
+    assert seat.consumer.left_as == left_as
 
 
 def test_no_other_module_reads_what_is_private_in_aiokafka() -> None:

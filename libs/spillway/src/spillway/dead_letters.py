@@ -51,6 +51,10 @@ _KIND: Final = re.compile(re.escape(TYPE_PREFIX) + r"[A-Za-z]{1,100}")
 UNREAD_HEADER: Final = "spillway-unread"
 """Of a record that stands for some that cannot even be taken apart: why."""
 
+UNREAD_KIND_HEADER: Final = "spillway-unread-kind"
+"""Of such a record: a word for why, one of UNREAD_KINDS."""
+UNREAD_KINDS: Final = ("headers", "size")
+
 _ROOM_FOR_HEADERS: Final = 4096
 log = structlog.get_logger()
 _MINUTE: Final = 60.0
@@ -219,7 +223,12 @@ class Reading:
         given = tuple((name, value or b"") for name, value in stored.headers)  # Kafka has headers without a value.
         headers = dict(given)
         if UNREAD_HEADER in headers:
-            raise _Unread("headers", headers[UNREAD_HEADER].decode(errors="replace"))
+            kind = headers.get(UNREAD_KIND_HEADER, b"").decode(errors="replace")
+            reason = headers[UNREAD_HEADER].decode(errors="replace")
+            raise _Unread(kind if kind in UNREAD_KINDS else UNREAD_KINDS[0], reason)
+        size = len(stored.key or b"") + len(stored.value or b"")
+        if size > RECORD_BYTES_MAX:  # Brokers bound what is sent, which may be compressed.
+            raise _Unread("size", f"{size} bytes: expected at most {RECORD_BYTES_MAX}")
         fleet = headers.get("fleet")
         if not fleet:
             raise _Unread("fleet missing", "no header fleet")

@@ -1,15 +1,36 @@
 """Batches as brokers send them, with one record in place of those that aiokafka cannot take apart.
 
-A header's name may be any bytes for a broker and for several clients; aiokafka takes it for UTF-8. A reader would end
-at such a batch, and again at each start: one record of one publisher would be enough.
+A header's name may be any bytes for a broker and for several clients; aiokafka takes it for UTF-8. And it unpacks a
+batch whole, however much that is. A reader would end at such a batch, and again at each start: one record of one
+publisher would be enough.
 """
 
-from collections.abc import Iterator
+import struct
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
-from spillway.dead_letters import UNREAD_HEADER
+from spillway.dead_letters import RECORD_BYTES_MAX, UNREAD_HEADER, UNREAD_KIND_HEADER
 from spillway.kafka.internals import memory_records
+from spillway.kafka.unpacking import UNPACKED_BYTES_MAX, CannotUnpack, unpacked
+
+UNPACKED_AT_ONCE_BYTES: Final = RECORD_BYTES_MAX
+"""Of one partition: once so much of what a fetch brought is unpacked, the rest is left, and fetched again.
+
+Else two thousand batches of one record, each within its bound, would be in memory together. It is what a fetch brings
+of a partition where nothing is compressed.
+"""
+
+_LENGTH: Final = struct.Struct(">8xi")
+"""Of each batch, whatever its version: an offset, and how many bytes follow."""
+_MAGIC_AT: Final = 16
+_VERSION_2: Final = 2
+_HEADER: Final = struct.Struct(">qiibIhiqqqhii")
+"""Of a batch of version 2, as Kafka's documentation has it: base offset, length, leader epoch, magic, CRC, attributes,
+last offset delta, first and last timestamp, producer, its epoch, base sequence, records."""
+_ATTRIBUTES: Final = 5
+_OLD_ATTRIBUTES_AT: Final = 17
+_CODEC: Final = 0b111
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,39 +47,81 @@ class UnreadRest:
 
 
 class Batch:
-    """As aiokafka's, of which it asks everything."""
+    """As aiokafka's, of which it asks everything but compressed records. raw: its bytes, with the header.
 
-    def __init__(self, batch: Any) -> None:
+    count: is told how many bytes were unpacked, of records that were compressed.
+    """
+
+    def __init__(self, batch: Any, raw: bytes, count: Callable[[int], None]) -> None:
         self._batch = batch
+        self._raw = raw
+        self._count = count
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._batch, name)
 
     def __next__(self) -> Any:
+        """Of a control batch, the marker of a transaction: brokers compress none and take none."""
         return next(self._batch)
 
     def __iter__(self) -> Iterator[Any]:
-        batch = self._batch
         try:
-            yield from batch
+            yield from self._plain()
+        except CannotUnpack as error:
+            self._count(UNPACKED_BYTES_MAX)  # As much as it may have taken to find out.
+            yield self._unread("size", f"{error}; nothing in its batch can be read")
         except UnicodeDecodeError as error:
-            reason = f"the name of a header: {error}; nothing behind it in its batch can be read".encode()
-            headers = ((UNREAD_HEADER, reason),)
-            yield UnreadRest(batch.next_offset - 1, batch.max_timestamp, batch.timestamp_type, headers)
+            yield self._unread("headers", f"the name of a header: {error}; nothing behind it in its batch can be read")
+
+    def _plain(self) -> Any:
+        """aiokafka's batch, with records that are not compressed. Raises CannotUnpack."""
+        if self._raw[_MAGIC_AT] < _VERSION_2:
+            # One record, or several that are compressed, and may be so twice. Brokers since 0.11 keep none on a topic
+            # that they make, and give none to a client that asks as ours does.
+            if self._raw[_OLD_ATTRIBUTES_AT] & _CODEC:
+                raise CannotUnpack("compressed records of a version that was replaced in Kafka 0.11")
+            return self._batch
+        fields = list(_HEADER.unpack_from(self._raw))
+        codec = fields[_ATTRIBUTES] & _CODEC
+        if not codec:
+            return self._batch
+        records = unpacked(codec, self._raw[_HEADER.size :])
+        self._count(len(records))
+        fields[1] = _HEADER.size - _LENGTH.size + len(records)
+        fields[_ATTRIBUTES] &= ~_CODEC
+        return memory_records(_HEADER.pack(*fields) + records).next_batch()
+
+    def _unread(self, kind: str, reason: str) -> UnreadRest:
+        timestamp, timestamp_type = -1, 0
+        if self._raw[_MAGIC_AT] >= _VERSION_2:
+            timestamp, timestamp_type = self._batch.max_timestamp, self._batch.timestamp_type
+        headers = ((UNREAD_KIND_HEADER, kind.encode()), (UNREAD_HEADER, reason.encode()))
+        return UnreadRest(self._batch.next_offset - 1, timestamp, timestamp_type, headers)
 
 
 class Batches:
     """What one fetch brought of a partition, as aiokafka's MemoryRecords."""
 
     def __init__(self, data: bytes) -> None:
+        self._data = data
         self._records = memory_records(data)
+        self._at = 0
+        self._unpacked_bytes = 0
 
     def has_next(self) -> bool:
-        return bool(self._records.has_next())
+        """False, too, once enough is unpacked: aiokafka goes on where the last batch that it was given ends."""
+        return self._unpacked_bytes < UNPACKED_AT_ONCE_BYTES and bool(self._records.has_next())
 
     def size_in_bytes(self) -> int:
         return int(self._records.size_in_bytes())
 
     def next_batch(self) -> Batch | None:
         batch = self._records.next_batch()
-        return None if batch is None else Batch(batch)
+        if batch is None:
+            return None
+        begin = self._at
+        self._at += _LENGTH.size + _LENGTH.unpack_from(self._data, begin)[0]
+        return Batch(batch, self._data[begin : self._at], self._count)
+
+    def _count(self, unpacked_bytes: int) -> None:
+        self._unpacked_bytes += unpacked_bytes

@@ -1,0 +1,186 @@
+"""What becomes of the batches of a fetch: compressed ones are unpacked within a bound, and none ends its reader."""
+
+import gzip
+import struct
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import cramjam
+import pytest
+from aiokafka import TopicPartition
+from aiokafka.codec import snappy_encode
+from aiokafka.consumer.fetcher import PartitionRecords
+from aiokafka.record.default_records import DefaultRecordBatchBuilder
+from aiokafka.record.legacy_records import LegacyRecordBatchBuilder
+from aiokafka.record.util import calc_crc32c
+
+from spillway.addresses import CLUSTERS, LOAD
+from spillway.dead_letters import RECORD_BYTES_MAX, UNREAD_HEADER, UNREAD_KIND_HEADER, Reading, Stored
+from spillway.kafka.batches import UNPACKED_AT_ONCE_BYTES, Batches
+from spillway.kafka.unpacking import UNPACKED_BYTES_MAX, CannotUnpack, unpacked
+
+NONE, GZIP, SNAPPY, LZ4, ZSTD = range(5)
+NOW_MS = 1_700_000_000_000
+PLACE = TopicPartition("load", 0)
+HEADER_BYTES, CRC_AT, COUNTED_FROM = 61, 17, 21
+
+
+def raw_snappy(records: bytes) -> bytes:
+    return bytes(cramjam.snappy.compress_raw(records))
+
+
+def without_size(records: bytes) -> bytes:
+    """As a producer writes zstd that learns of the records one after the other."""
+    writer = cramjam.zstd.Compressor(level=3)
+    writer.compress(records)
+    return bytes(writer.finish())
+
+
+PACKED_BY: dict[str, tuple[int, Callable[[bytes], bytes]]] = {
+    "gzip": (GZIP, gzip.compress),
+    "snappy in Java's frame": (SNAPPY, snappy_encode),
+    "snappy alone": (SNAPPY, raw_snappy),
+    "lz4": (LZ4, lambda records: bytes(cramjam.lz4.compress(records))),
+    "zstd": (ZSTD, lambda records: bytes(cramjam.zstd.compress(records))),
+    "zstd in parts": (ZSTD, without_size),
+}
+CODECS = pytest.mark.parametrize(("codec", "pack"), PACKED_BY.values(), ids=PACKED_BY)
+
+
+def batch(offset: int, values: Sequence[bytes], codec: int = NONE, pack: Callable[[bytes], bytes] = bytes) -> bytes:
+    """As a broker keeps it: one record for each value, the first at the offset."""
+    builder = DefaultRecordBatchBuilder(2, NONE, False, -1, -1, -1, 1 << 30)
+    for delta, value in enumerate(values):
+        builder.append(delta, NOW_MS + delta, b"shop/web", value, [("fleet", b"f1"), ("empty", None)])
+    plain = bytes(builder.build())
+    built = bytearray(plain[:HEADER_BYTES] + pack(plain[HEADER_BYTES:]))
+    struct.pack_into(">qi", built, 0, offset, len(built) - 12)
+    struct.pack_into(">h", built, COUNTED_FROM, codec)
+    struct.pack_into(">I", built, CRC_AT, calc_crc32c(bytes(built[COUNTED_FROM:])))
+    return bytes(built)
+
+
+def read(data: bytes, offset: int = 0) -> tuple[list[Any], int]:
+    """The records that aiokafka gives of a fetch from the offset on, and from where it fetches next."""
+    found = PartitionRecords(PLACE, Batches(data), [], offset, None, None, True, 0)
+    return list(found), found.next_fetch_offset
+
+
+def kinds(records: Sequence[Any]) -> list[str]:
+    """By offset in order: "" for a record that was read."""
+    return [dict(record.headers).get(UNREAD_KIND_HEADER, b"").decode() for record in records]
+
+
+@CODECS
+def test_compressed_records_are_those_that_were_written(codec: int, pack: Callable[[bytes], bytes]) -> None:
+    values = [b"one", b"", b"three" * 40_000]
+    plain, _ = read(batch(7, values))
+    assert read(batch(7, values, codec, pack)) == (plain, 10)
+    assert [record.value for record in plain] == values
+    assert read(batch(7, [], codec, pack), 7)[0] == []
+
+
+@CODECS
+def test_records_beyond_the_bound_are_one_unreadable_record(codec: int, pack: Callable[[bytes], bytes]) -> None:
+    """Where their batch ends; what stands before and behind it is read."""
+    before, behind = batch(0, [b"a", b"b"]), batch(4, [b"c"])
+    bomb = batch(2, [bytes(UNPACKED_BYTES_MAX), b"x"], codec, pack)
+    assert len(bomb) < UNPACKED_BYTES_MAX / 10
+    first, at = read(before + bomb + behind)
+    rest, end = read(behind, at)
+    assert [(record.offset, record.value) for record in first + rest] == [(0, b"a"), (1, b"b"), (3, None), (4, b"c")]
+    assert (kinds(first + rest), end) == (["", "", "size", ""], 5)
+    assert f"within {UNPACKED_BYTES_MAX} bytes".encode() in dict(first[-1].headers)[UNREAD_HEADER]
+    assert first[-1].timestamp == NOW_MS + 1
+
+
+@CODECS
+def test_as_many_bytes_as_the_bound_are_read(codec: int, pack: Callable[[bytes], bytes]) -> None:
+    assert unpacked(codec, pack(b"x" * 1000), 1000) == b"x" * 1000
+    with pytest.raises(CannotUnpack):
+        unpacked(codec, pack(b"x" * 1001), 1000)
+
+
+@CODECS
+@pytest.mark.parametrize("spoil", ["cut off", "garbage", "something behind"])
+def test_what_no_codec_reads_ends_no_reader(codec: int, pack: Callable[[bytes], bytes], spoil: str) -> None:
+    def spoiled(records: bytes) -> bytes:
+        packed = pack(records)
+        return {"cut off": packed[:-9], "garbage": b"\xff" * 40, "something behind": packed + b"\xff" * 9}[spoil]
+
+    records, end = read(batch(3, [b"a" * 100, b"b" * 100], codec, spoiled))
+    assert (kinds(records), end) == (["size"], 5)
+
+
+@pytest.mark.parametrize(
+    ("codec", "packed"),
+    [
+        pytest.param(GZIP, gzip.compress(b"a") * 2, id="gzip of two members"),
+        pytest.param(5, b"a", id="a codec that nobody knows"),
+        pytest.param(SNAPPY, b"\x82SNAPPY\x00" + b"\0\0\0\1" * 2 + b"\xff" * 4, id="a block of less than nothing"),
+        pytest.param(SNAPPY, b"\x82SNAPPY\x00" + b"\0\0\0\1" * 2 + b"\0\0\0\x09a", id="a block beyond the end"),
+        pytest.param(SNAPPY, b"\xff\xff\xff\xff\x0f", id="a block that promises 4 GiB"),
+    ],
+)
+def test_what_says_of_itself_what_is_not_so_is_refused(codec: int, packed: bytes) -> None:
+    with pytest.raises(CannotUnpack):
+        unpacked(codec, packed)
+
+
+def old(magic: int, codec: int) -> bytes:
+    builder = LegacyRecordBatchBuilder(magic, codec, 1 << 20)
+    for offset in range(3):
+        builder.append(offset, NOW_MS, b"k", bytes(1000))
+    return bytes(builder.build())
+
+
+@pytest.mark.parametrize("magic", [0, 1])
+def test_compressed_records_of_old_versions_are_refused_and_others_are_read(magic: int) -> None:
+    """They may be compressed twice."""
+    records, end = read(old(magic, GZIP) + batch(3, [b"a"]))
+    assert kinds(records)[0] == "size"
+    rest, end = (records[1:], end) if len(records) > 1 else read(batch(3, [b"a"]), end)
+    assert (kinds(rest), end) == ([""], 4)
+    assert [record.value for record in read(old(magic, NONE))[0]] == [bytes(1000)] * 3
+
+
+def test_once_enough_is_unpacked_the_rest_is_fetched_again() -> None:
+    """Else thousands of batches, each within its bound, would be in memory together."""
+    sent = [batch(offset, [bytes(UNPACKED_AT_ONCE_BYTES // 2)], ZSTD, without_size) for offset in range(5)]
+    given, at = [], 0
+    while at < len(sent):
+        records, at = read(b"".join(sent[at:]), at)
+        given.append(len(records))
+    assert given == [2, 2, 1]
+
+
+def stored(key: bytes | None, value: bytes | None, *headers: tuple[str, bytes]) -> Stored:
+    return Stored(LOAD.name, 3, 0, key, value, headers)
+
+
+def letters(*of: Stored) -> list[tuple[str, str]]:
+    reading = Reading("f1", "hpa-1", 100)
+    assert reading.read(of, 0.0) == ()
+    return [(letter.writer, letter.reason.partition(":")[0]) for letter in reading.pending]
+
+
+def test_a_record_that_only_compression_could_bring_is_its_writers_dead_letter() -> None:
+    large = stored(b"k", bytes(RECORD_BYTES_MAX), ("fleet", b"f1"), ("ce_source", b"shop"))
+    assert letters(large, large) == [("source shop", f"{RECORD_BYTES_MAX + 1} bytes")]
+
+
+def test_of_what_cannot_be_taken_apart_each_kind_has_a_letter() -> None:
+    """A name of a header that nobody can read does not hide a batch that is too large; other words are no kinds."""
+    found = letters(
+        *(
+            stored(None, None, (UNREAD_KIND_HEADER, kind), (UNREAD_HEADER, reason))
+            for kind, reason in ((b"size", b"a"), (b"headers", b"b"), (b"headers", b"c"), (b"any", b"d"))
+        )
+    )
+    assert found == [("partition 3", "a"), ("partition 3", "b")]
+
+
+def test_on_a_topic_of_ours_it_is_a_letter_too() -> None:
+    reading = Reading("f1", "planner-1", 100)
+    reading.read([Stored(CLUSTERS.name, 0, 5, None, None, ((UNREAD_HEADER, b"why"),))], 0.0)
+    assert [(letter.offset, letter.reason) for letter in reading.pending] == [(5, "why")]
