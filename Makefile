@@ -69,7 +69,9 @@ contract: setup ## One suite for each adapter and its fake: Kafka, Redis, member
 # By `python -m`: the program `pytest` would run in .venv, which has the version that is pinned.
 contract-next: setup ## What we ask of aiokafka, asked of the newest one, pre-releases too, in place of the one that is pinned
 	@pinned="$$(sed -n 's/^ *"aiokafka==\(.*\)",$$/\1/p' pyproject.toml)" \
-	&& $(UV) run --quiet --frozen --prerelease=allow --with "aiokafka[zstd]>$$pinned" python -m pytest \
+	&& newest="$(UV) run --quiet --frozen --prerelease=allow --with aiokafka[zstd]>$$pinned" \
+	&& $$newest python -c 'import aiokafka; print("aiokafka", aiokafka.__version__)' \
+	&& $$newest python -m pytest \
 	    libs/spillway/tests/test_kafka*.py libs/spillway/tests/test_fetch_sessions.py \
 	    $(addprefix tests/contract/test_,bus.py restarts.py retention.py lag.py)
 

@@ -52,7 +52,7 @@ class Batch:
     count: is told how many bytes were unpacked, of records that were compressed.
     """
 
-    def __init__(self, batch: Any, raw: bytes, count: Callable[[int], None]) -> None:
+    def __init__(self, batch: Any, raw: memoryview, count: Callable[[int], None]) -> None:
         self._batch = batch
         self._raw = raw
         self._count = count
@@ -85,7 +85,7 @@ class Batch:
         codec = fields[_ATTRIBUTES] & _CODEC
         if not codec:
             return self._batch
-        records = unpacked(codec, self._raw[_HEADER.size :])
+        records = unpacked(codec, bytes(self._raw[_HEADER.size :]))
         self._count(len(records))
         fields[1] = _HEADER.size - _LENGTH.size + len(records)
         fields[_ATTRIBUTES] &= ~_CODEC
@@ -103,7 +103,7 @@ class Batches:
     """What one fetch brought of a partition, as aiokafka's MemoryRecords."""
 
     def __init__(self, data: bytes) -> None:
-        self._data = data
+        self._data = memoryview(data)
         self._records = memory_records(data)
         self._at = 0
         self._unpacked_bytes = 0
