@@ -13,12 +13,11 @@ from spillway import api
 from spillway.api import RequestError
 from spillway.api_scaling import DeclarePolicyRequest
 from spillway.kubernetes import manifest_text
-from spillway.kubernetes.manifest_text import MANIFEST_BYTES_MAX, ReadManifest, read_object, read_once
-from spillway.rpc import manifest_reading
+from spillway.kubernetes.manifest_text import MANIFEST_BYTES_MAX, read_object, read_once
 from spillway.rpc.callers import Caller
 from spillway.rpc.manifest_fields import manifests_of
 from spillway.rpc.manifest_reading import READ_AT_ONCE_CHARACTERS, ManifestReading
-from spillway.yaml_text import ValueBudget
+from spillway.yaml_text import ValueBudget, read_counted
 
 EVERYWHERE = Caller("root")
 SHOP = Caller("shop", namespaces=frozenset({"shop"}))
@@ -41,11 +40,10 @@ def reading() -> Iterator[ManifestReading]:
 
 
 @pytest.fixture
-def no_yaml(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*_: object) -> Any:
-        raise AssertionError("YAML is read once more")
-
-    monkeypatch.setattr(manifest_text, "read_counted", refuse)
+def yaml_readings(calls_of: Any) -> Iterator[list[Any]]:
+    """One for each time that YAML is read."""
+    with calls_of(read_counted) as calls:
+        yield calls
 
 
 REQUESTS = {
@@ -63,34 +61,32 @@ def texts_of(request: Any) -> list[str]:
 
 
 @pytest.mark.parametrize("verb", REQUESTS)
-async def test_a_long_manifest_is_read_once_and_carried_on(
-    reading: ManifestReading, verb: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_long_manifest_is_read_once_and_carried_on(reading: ManifestReading, verb: str, calls_of: Any) -> None:
     text = long_manifest()
     asked = REQUESTS[verb](text)
     checked = await reading.checked(SHOP, verb, asked)
     assert checked == asked, "the text is what it was: the digest of a keyed request, too"
-    expected = read_object(text, "manifests[0]")
-
-    def refuse(*_: object) -> Any:
-        raise AssertionError("YAML is read once more")
-
-    monkeypatch.setattr(manifest_text, "read_counted", refuse)
-    assert read_object(texts_of(checked)[0], "manifests[0]") == expected
+    with calls_of(read_counted) as readings:
+        expected = read_object(text, "manifests[0]")
+        assert len(readings) == 1
+        assert read_object(texts_of(checked)[0], "manifests[0]") == expected
+    assert len(readings) == 1, "YAML is not read once more"
 
 
-async def test_a_short_manifest_is_left_to_whoever_needs_it(reading: ManifestReading, no_yaml: None) -> None:
+async def test_a_short_manifest_is_left_to_whoever_needs_it(reading: ManifestReading, yaml_readings: list[Any]) -> None:
     request = api.ApplyRequest(("kind: Deployment\nmetadata: {name: web, namespace: shop}\n",))
     assert await reading.checked(EVERYWHERE, "apply", request) is request
+    assert yaml_readings == []
 
 
 @pytest.mark.parametrize("verb", ["apply", "declare_policy", "capacity"])
 async def test_what_is_too_large_is_refused_before_anything_is_read(
-    reading: ManifestReading, verb: str, no_yaml: None
+    reading: ManifestReading, verb: str, yaml_readings: list[Any]
 ) -> None:
     with pytest.raises(RequestError, match=f"bytes: expected at most {MANIFEST_BYTES_MAX}") as refused:
         await reading.checked(SHOP, verb, REQUESTS[verb]("[],\n" * MANIFEST_BYTES_MAX))
     assert refused.value.code == "INVALID_ARGUMENT"
+    assert yaml_readings == []
 
 
 async def test_an_item_that_is_too_large_is_that_items_alone(reading: ManifestReading) -> None:
@@ -200,19 +196,17 @@ async def test_a_long_manifest_elsewhere_is_refused(reading: ManifestReading, na
             await reading.checked(SHOP, verb, REQUESTS[verb](long_manifest(namespace)))
 
 
-async def test_one_callers_long_requests_are_read_in_turn_and_leave_others_a_thread(
-    reading: ManifestReading, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_one_callers_long_requests_are_read_in_turn_and_leave_others_a_thread() -> None:
     """Of three of shop one is read, one waits, one is refused; bank's is read meanwhile, and shop's others after it."""
     begun, go_on = Event(), Event()
 
-    def slow(text: str, budget: ValueBudget) -> ReadManifest:
-        if "namespace: shop" in text:
+    def slow(request: Any) -> Any:
+        if "namespace: shop" in request.manifests[0]:
             begun.set()
             assert go_on.wait(30)
-        return read_once(text, budget)
+        return request
 
-    monkeypatch.setattr(manifest_reading, "read_once", slow)
+    reading = ManifestReading(VALUES_MAX, waiting_max=2, prepare=slow)
     shops = api.ApplyRequest((long_manifest(),))
     first, second = (asyncio.create_task(reading.checked(SHOP, "apply", shops)) for _ in range(2))
     await asyncio.to_thread(begun.wait, 30)
@@ -225,6 +219,7 @@ async def test_one_callers_long_requests_are_read_in_turn_and_leave_others_a_thr
     go_on.set()
     assert (await first).manifests == shops.manifests
     assert (await reading.checked(SHOP, "apply", shops)).manifests == shops.manifests
+    reading.close()
 
 
 @pytest.mark.parametrize(

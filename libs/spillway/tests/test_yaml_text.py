@@ -1,13 +1,13 @@
 """YAML that is small and costs much to read is refused, and nothing that people write is."""
 
 import re
+from typing import Any
 
 import pytest
 import yaml
 
 from spillway.api import RequestError
-from spillway.kubernetes import manifest_text
-from spillway.kubernetes.manifest_text import MANIFEST_BYTES_MAX, read_object, read_once
+from spillway.kubernetes.manifest_text import MANIFEST_BYTES_MAX, _json_of, read_object, read_once
 from spillway.yaml_text import (
     DEPTH_MAX,
     MERGED_MAX,
@@ -115,15 +115,13 @@ REPEATED = {
 
 
 @pytest.mark.parametrize("text", REPEATED.values(), ids=REPEATED)
-def test_what_aliases_repeat_is_no_more_than_a_manifest_may_have(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_aliases_repeat_is_no_more_than_a_manifest_may_have(text: str, calls_of: Any) -> None:
     """Some 7 kB, or 56 of numbers, that would say 1.2 MB or more: refused before any of it is written as JSON."""
-
-    def refuse(*_: object) -> str:
-        raise AssertionError("it is written as JSON")
-
-    monkeypatch.setattr(manifest_text, "_json_of", refuse)
     said = f"more than {MANIFEST_BYTES_MAX} bytes with what its aliases repeat"
-    assert read_once(text, ValueBudget(100_000)).trouble == said
+    with calls_of(_json_of) as written:
+        assert read_once("kind: A", ValueBudget(100_000)).json
+        assert read_once(text, ValueBudget(100_000)).trouble == said
+    assert len(written) == 1, "only what is small"
     with pytest.raises(RequestError) as refused:
         read_object(text, "manifests[0]")
     assert refused.value.text == f"manifests[0]: {said}"
