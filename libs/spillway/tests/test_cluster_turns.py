@@ -27,12 +27,14 @@ SETTINGS = ClusterTurnSettings(reclaim_seconds=10.0, finish_seconds=3.0)
 
 @dataclass
 class Worker:
-    """bug: what its work raises. finish_seconds, end_seconds: how long its finish, and its end once cancelled, take."""
+    """bug: what its work raises. finish_bug: what its finish raises. finish_seconds, end_seconds: how long its finish,
+    and its end once cancelled, take."""
 
     turn: Turn
     bug: asyncio.Future[None]
     finish_seconds: float = 0.0
     end_seconds: float = 0.0
+    finish_bug: Exception | None = None
     told: list[str] = field(default_factory=list)
 
     async def run(self) -> None:
@@ -46,6 +48,8 @@ class Worker:
 
     async def finish(self) -> None:
         await asyncio.sleep(self.finish_seconds)
+        if self.finish_bug is not None:
+            raise self.finish_bug
         self.told.append("finished")
 
 
@@ -64,7 +68,10 @@ class SlowBus(LocalBus):
 
 
 class Instance:
-    """The smallest service: it works at every cluster but idle ones. may_read: closed, it does not catch up."""
+    """The smallest service: it works at every cluster but idle ones. may_read: closed, it does not catch up.
+
+    may_begin: unless it is so, each try to begin is refused. tried: when it was asked to begin, in the loop's time.
+    """
 
     def __init__(self, broker: LocalBroker, name: str) -> None:
         self.bus = SlowBus(broker, FLEET, name)
@@ -72,6 +79,8 @@ class Instance:
         self.idle: set[str] = set()
         self.read: list[Record] = []
         self.begun: list[Worker] = []
+        self.may_begin = True
+        self.tried: list[float] = []
         self.may_read = asyncio.Event()
         self.may_read.set()
         self.told: list[tuple[bool, str]] = []
@@ -119,6 +128,9 @@ class Instance:
         await self.may_read.wait()
 
     def begin(self, turn: Turn) -> Worker:
+        self.tried.append(asyncio.get_running_loop().time())
+        if not self.may_begin:
+            raise KeyError(turn.cluster)
         claims = [one.offset for one in self.read if one.event == TurnTaken(SERVICE, turn.cluster, self.bus.source)]
         assert turn.epoch in claims, "all before the claim, and the claim itself, have been read"
         self.begun.append(Worker(turn, asyncio.get_running_loop().create_future()))
@@ -509,23 +521,18 @@ async def test_an_unexpected_error_of_a_worker_costs_its_cluster_alone_which_beg
 
 
 async def test_who_cannot_even_begin_is_tried_again_after_longer_and_longer_pauses_up_to_a_longest(
-    fleet: Fleet, monkeypatch: pytest.MonkeyPatch
+    fleet: Fleet,
 ) -> None:
     one = await fleet.working("a", "own-1")
-    begin, tries = one.begin, list[float]()
-
-    def refuses(turn: Turn) -> Worker:
-        tries.append(asyncio.get_running_loop().time())
-        raise KeyError(turn.cluster)
-
-    monkeypatch.setattr(one, "begin", refuses)
+    one.may_begin = False
+    one.tried.clear()
     await fleet.join("own-2")
     await asyncio.sleep(300)
-    pauses = [round(later - earlier) for earlier, later in pairwise(tries)]
+    pauses = [round(later - earlier) for earlier, later in pairwise(one.tried)]
     assert pauses[:7] == [1, 2, 4, 8, 16, 32, 60]
     assert set(pauses[7:]) == {60}
     assert one.held == {"own-1"}
-    monkeypatch.setattr(one, "begin", begin)
+    one.may_begin = True
     await until(lambda: one.held == {"own-1", "own-2"}, 61)
     await asyncio.sleep(61)
     one.begun[-1].bug.set_exception(KeyError())
@@ -548,15 +555,9 @@ async def test_an_error_at_a_word_of_the_log_costs_that_cluster_alone(fleet: Fle
     await until(lambda: one.held == {"own-1", "own-2"}, 2.0)
 
 
-async def test_an_error_when_finishing_keeps_nobody_from_stopping(
-    fleet: Fleet, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_an_error_when_finishing_keeps_nobody_from_stopping(fleet: Fleet) -> None:
     one = await fleet.working("a", "own-1", "own-2")
-
-    async def stumbles() -> None:
-        raise KeyError("finish")
-
-    monkeypatch.setattr(one.begun[0], "finish", stumbles)
+    one.begun[0].finish_bug = KeyError("finish")
     before = failed()
     await one.stop()
     assert (failed(), one.begun[1].told) == (before + 1, ["begun", "finished", "cancelled", "ended"])

@@ -630,26 +630,31 @@ async def test_what_runs_beside_the_service_ends_it_between_two_writes() -> None
 # ── The queue ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-async def test_between_steps_that_write_nothing_and_leave_something_to_decide_others_are_answered() -> None:
-    made = Brakes(LocalBroker(), "planner-1")
-    steps, answered = 0, 0
+class Busy(Brakes):
+    """Each of so many steps decides nothing, and leaves something for the next one."""
 
-    def step(turn: Turn) -> Decisions:
-        nonlocal steps
-        if steps < 100:
-            steps += 1
-            made.standby.requests.asked.set()
+    left_to_do = 0
+
+    def step(self, turn: Turn) -> Decisions:
+        if self.left_to_do:
+            self.left_to_do -= 1
+            self.standby.requests.asked.set()
         return Decisions()
+
+
+async def test_between_steps_that_write_nothing_and_leave_something_to_decide_others_are_answered() -> None:
+    made = Busy(LocalBroker(), "planner-1")
+    answered = 0
 
     async def answer() -> None:
         nonlocal answered
-        while steps < 100:
+        while made.left_to_do:
             answered += 1
             await asyncio.sleep(0)
 
     while not made.standby.is_active:
         await asyncio.sleep(TICK)
-    made.step = step  # type: ignore[method-assign]
+    made.left_to_do = 100
     made.standby.requests.asked.set()
     async with asyncio.timeout(10):
         await answer()
