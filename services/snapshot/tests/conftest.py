@@ -15,12 +15,12 @@ from sim.rest import SimTransport
 from sim.settings import NodeSpec
 from snapshot.service import Snapshot
 from snapshot.settings import Settings
-from spillway.addresses import CAPACITY, CAPACITY_CHANGES, PENDING
+from spillway.addresses import CAPACITY, CAPACITY_CHANGES, PENDING, Tombstone
 from spillway.addresses import PODS as PODS_TOPIC
-from spillway.bus import Record
+from spillway.bus import Position, Record, Traces
 from spillway.clusters.api import ClusterApi, ClusterApiSettings
 from spillway.columns import rows_of
-from spillway.events import CapacityChanged, CapacityReported, ClusterJoined, TurnTaken
+from spillway.events import CapacityChanged, CapacityReported, ClusterJoined, Event, TurnTaken
 from spillway.events_scaling import PodsObserved
 from spillway.kubernetes.objects import (
     DEPLOYMENTS,
@@ -212,6 +212,19 @@ class Reader:
             del self.facts[key]
 
 
+class LateBus(LocalBus):
+    """waits: how many seconds each of the next publishes comes late."""
+
+    def __init__(self, broker: LocalBroker, fleet: str, source: str) -> None:
+        super().__init__(broker, fleet, source)
+        self.waits: list[float] = []
+
+    async def publish(self, *events: Event | Tombstone, traces: Traces | None = None) -> tuple[Position, ...]:
+        if self.waits:
+            await asyncio.sleep(self.waits.pop(0))
+        return await super().publish(*events, traces=traces)
+
+
 class Fleet:
     """Simulated members, the bus in memory, and as many instances of the service as a test starts."""
 
@@ -221,7 +234,7 @@ class Fleet:
         self.clusters: dict[str, SimCluster] = {}
         self.refused: set[str] = set()
         self.said: list[Record] = []
-        self.instances: dict[str, tuple[Snapshot, LocalBus, asyncio.Event, asyncio.Task[None]]] = {}
+        self.instances: dict[str, tuple[Snapshot, LateBus, asyncio.Event, asyncio.Task[None]]] = {}
         self._stack = contextlib.AsyncExitStack()
 
     async def __aenter__(self) -> Self:
@@ -248,7 +261,7 @@ class Fleet:
         return self.clusters[name]
 
     def start(self, name: str, **changed: Any) -> Snapshot:
-        bus, stopping = LocalBus(self.broker, FLEET, name), asyncio.Event()
+        bus, stopping = LateBus(self.broker, FLEET, name), asyncio.Event()
         snapshot = Snapshot(bus, self._connect, Settings(**changed), name)
         self.instances[name] = (snapshot, bus, stopping, asyncio.create_task(snapshot.run(stopping)))
         return snapshot

@@ -24,7 +24,6 @@ from spillway.events import (
     TurnTaken,
 )
 from spillway.events_scaling import ScalePolicyDeclared
-from spillway.local_bus import LocalBus
 from spillway.model import Generation
 from spillway.troubles import TroubleCode
 
@@ -430,22 +429,15 @@ async def test_heartbeats_tell_the_age_every_two_seconds(make_fleet: Any) -> Non
         assert all(beat.index == 0 and not beat.columns and 0 <= beat.age_ms < 2_500 for beat in beats)
 
 
-async def test_after_records_that_were_late_the_age_is_said_at_once(
-    make_fleet: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_after_records_that_were_late_the_age_is_said_at_once(make_fleet: Any) -> None:
     """Seed 856637: they bore the age of before a freeze, and readers went by that until the next heartbeat."""
     async with make_fleet() as fleet:
         await fleet.join("own-1")
         fleet.start("s1")
         await asyncio.sleep(5)
-        publish, waits = LocalBus.publish, [1.8]
-
-        async def late(bus: LocalBus, *records: Any, **named: Any) -> Any:
-            await asyncio.sleep(waits.pop() if waits else 0.0)
-            return await publish(bus, *records, **named)
-
         count = len(fleet.events("own-1", CapacityChanged))
-        monkeypatch.setattr(LocalBus, "publish", late)
+        _, bus, _, _ = fleet.instances["s1"]
+        bus.waits.append(1.8)
         async with asyncio.timeout(10):
             while len(fleet.events("own-1", CapacityChanged)) == count:
                 await asyncio.sleep(0.01)

@@ -1,5 +1,7 @@
 """The records of one epoch: what a reader knows after any of them, sequences, and when whole blocks are due."""
 
+import itertools
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 from zlib import crc32
@@ -16,7 +18,7 @@ from snapshot.settings import Settings
 from spillway.events import CapacityChanged, CapacityReported
 from spillway.model import Generation, NamespaceFacts, NodeRow, Quota, WorkloadFacts
 from spillway.troubles import NO_TROUBLE, Trouble, TroubleCode
-from spillway.wire import pack_columns
+from spillway.wire import pack_columns, unpack_columns
 
 SIGN = Sign(5, NO_TROUBLE)
 NOTHING = Changes((), (), (), ())
@@ -233,26 +235,38 @@ def test_names_of_one_crc_are_not_in_one_block() -> None:
     assert len({hash_of(name, hash_key("own-1", epoch)) for name in (first, second) for epoch in (100, 101)}) == 4
 
 
-def test_the_number_of_blocks_is_bounded_however_heavy_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
+def together(counts: Sequence[int]) -> tuple[str, str]:
+    """Two names that are in one block of the streams of begun(), whichever of these numbers of blocks they have."""
+    names_by_blocks: dict[tuple[int, ...], str] = {}
+    for name in (f"n{number}" for number in itertools.count()):
+        blocks = tuple(hash_of(name, hash_key("own-1", 100)) % count for count in counts)
+        if (other := names_by_blocks.setdefault(blocks, name)) != name:
+            return other, name
+    raise AssertionError("there are names without end")
+
+
+def test_the_number_of_blocks_is_bounded_however_heavy_they_are() -> None:
     """Before, it doubled with each epoch without end: 2,097,152 records of two nodes after 22 epochs."""
-    monkeypatch.setattr(streams, "hash_of", lambda name, key: 7)
+    names = together((64, 66))
     settings, counts = Settings(block_bytes_max=1), [1]
     for _ in range(10):
-        stream = begun(rows("n1", "n2"), settings, counts[-1])
+        stream = begun(rows(*names), settings, counts[-1])
         written = fulls(stream)
         if not stream.outgrown:
             break
         counts.append(stream.blocks_wanted)
     assert counts == [1, 2, 4, 8, 16, 32, 64, 66] == [*counts[:-1], blocks_max(2, 5_000)]
-    assert [full.index for full in written if full.columns] == [7]  # The log takes it, or refuses it.
-    assert begun(rows("n1", "n2"), settings, 10**9).count == 66
+    assert len([full for full in written if full.columns]) == 1  # The log takes it, or refuses it.
+    assert begun(rows(*names), settings, 10**9).count == 66
 
 
-def test_a_block_of_too_many_nodes_is_written_where_there_may_be_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Else the turn would be claimed again, for as many blocks, without end."""
-    monkeypatch.setattr(streams, "hash_of", lambda name, key: 7)
-    stream = begun(rows("n1", "n2"), Settings(block_nodes_max=1))
-    assert (stream.count, stream.outgrown, len(fulls(stream))) == (68, False, 68)
+def test_a_block_of_too_many_nodes_is_written_where_there_may_be_no_more() -> None:
+    """Else the turn would be claimed again, for as many blocks, without end. Of a hundred names some are always in one
+    block."""
+    stream = begun(rows(*(f"n{number}" for number in range(100))), Settings(block_nodes_max=1))
+    written = fulls(stream)
+    assert (stream.count, stream.outgrown, len(written)) == (264, False, 264) == (blocks_max(100, 1), False, 264)
+    assert max(len(unpack_columns(full.columns).names) for full in written if full.columns) > 1
 
 
 def asking(count: int, of: str) -> NodeRow:
