@@ -36,23 +36,34 @@ def pytest_runtest_makereport() -> Generator[None, object, object]:
             gc.enable()
 
 
-CallsOf = Callable[[FunctionType], AbstractContextManager[list[dict[str, Any]]]]
+class Call(dict[str, Any]):
+    """The arguments of one call by name. of: the name of what was called."""
+
+    def __init__(self, of: str, arguments: dict[str, Any]) -> None:
+        super().__init__(arguments)
+        self.of = of
+
+
+CallsOf = Callable[..., AbstractContextManager[list[Call]]]
 
 
 @pytest.fixture
 def calls_of() -> CallsOf:
-    """For tests of how much is worked out: `with calls_of(function) as calls` has each call's arguments by name."""
+    """For tests of how much is worked out: `with calls_of(function) as calls` has the calls in their order."""
     return _calls_of
 
 
 @contextmanager
-def _calls_of(function: FunctionType) -> Iterator[list[dict[str, Any]]]:
-    """Sees calls as a profiler does, so nothing is replaced: in this thread and in those that begin meanwhile."""
-    code, calls, before = function.__code__, list[dict[str, Any]](), sys.getprofile()
+def _calls_of(*functions: FunctionType) -> Iterator[list[Call]]:
+    """Sees calls as a profiler does, so nothing is replaced: in this thread and in those that begin meanwhile.
+
+    What waits or yields is seen again each time that it goes on.
+    """
+    codes, calls, before = {function.__code__ for function in functions}, list[Call](), sys.getprofile()
 
     def look(frame: FrameType, event: str, _: object) -> None:
-        if event == "call" and frame.f_code is code:
-            calls.append(dict(frame.f_locals))
+        if event == "call" and frame.f_code in codes:
+            calls.append(Call(frame.f_code.co_name, frame.f_locals))
 
     threading.setprofile(look)
     sys.setprofile(look)

@@ -80,20 +80,18 @@ def is_there(pid: int) -> bool:
     return True
 
 
-async def test_a_program_begins_with_its_pod_and_the_pod_ends_with_its_program(client_of: Any) -> None:
+async def test_a_program_begins_with_its_pod_and_the_pod_ends_with_its_program(client_of: Any, calls_of: Any) -> None:
     """It is told what its pod says, of what it may be told; deleted, the pod waits for it, not for all of its grace."""
     async with cluster_with() as cluster:
         found = await made(client_of, cluster, naming("p", "polite", WORD="one", OTHER="two"))
         await until(lambda: log(cluster, found) == ["it is one of p in a"])
-        words: list[str] = []
-        write = cluster.write_log
-        cluster.write_log = lambda *args: (words.append(args[2]), write(*args))[1]  # type: ignore[method-assign]
-        await deleted(client_of, cluster)
-        ending = named(cluster)
-        assert ending is not None, "it is not gone before its program"
-        assert "deletionTimestamp" in ending["metadata"]
-        await until(lambda: named(cluster) is None)
-        assert words == ["bye", "ended with 0"]
+        with calls_of(SimCluster.write_log) as written:
+            await deleted(client_of, cluster)
+            ending = named(cluster)
+            assert ending is not None, "it is not gone before its program"
+            assert "deletionTimestamp" in ending["metadata"]
+            await until(lambda: named(cluster) is None)
+        assert [call["text"] for call in written] == ["bye", "ended with 0"]
 
 
 async def test_who_does_not_end_is_killed_when_the_grace_is_over(client_of: Any) -> None:

@@ -20,7 +20,6 @@ from spillway.events import (
     PodsUnschedulable,
     WorkloadObserved,
 )
-from spillway.feasibility import cluster_view
 from spillway.feasibility.fit import fit
 from spillway.model import Generation
 
@@ -359,9 +358,9 @@ def test_all_that_wait_are_tried_though_only_some_in_one_step() -> None:
     assert [len(try_waiting(fleet)) for _ in range(4)] == [50, 50, 20, 0]
 
 
-def test_shapes_that_look_at_pods_are_not_fitted_again_where_no_node_takes_any(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_shapes_that_look_at_pods_are_not_fitted_again_where_no_node_takes_any(calls_of: Any) -> None:
     """Forty wait in two full clusters, whose nodes change: it is worked out only where a node has room."""
-    fleet, fits = Fleet(own_1=[node("a", used=4000)], own_2=[node("b", used=4000)]), list[str]()
+    fleet = Fleet(own_1=[node("a", used=4000)], own_2=[node("b", used=4000)])
     for index in range(40):
         labels = {"app": f"w{index}"}
         constraint = {"maxSkew": 1, "topologyKey": "kubernetes.io/hostname", "whenUnsatisfiable": "DoNotSchedule"}
@@ -370,14 +369,14 @@ def test_shapes_that_look_at_pods_are_not_fitted_again_where_no_node_takes_any(m
         apply(fleet, 1, f"w{index}", pod=pod, selector={"matchLabels": labels})
     while try_waiting(fleet):
         pass
-    monkeypatch.setattr(cluster_view, "fit", lambda shape, nodes: fits.append(shape.namespace) or fit(shape, nodes))
-    for used in (3900, 3600, 3300):
-        fleet.change("own-1", [node("a", used=used)])
-        fleet.change("own-2", [node("b", used=used)])
-        assert try_waiting(fleet) == []
-    assert len(fits) == 0
-    fleet.change("own-2", [node("b", used=1000)])
-    assert len(try_waiting(fleet)) == 40
+    with calls_of(fit) as fits:
+        for used in (3900, 3600, 3300):
+            fleet.change("own-1", [node("a", used=used)])
+            fleet.change("own-2", [node("b", used=used)])
+            assert try_waiting(fleet) == []
+        assert len(fits) == 0
+        fleet.change("own-2", [node("b", used=1000)])
+        assert len(try_waiting(fleet)) == 40
     assert len(fits) > 0
     assert any(counts(fleet, f"w{index}") for index in range(40))
 

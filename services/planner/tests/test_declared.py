@@ -1,6 +1,5 @@
 """What one namespace may have declared: running sums of it, and what is refused beyond the bounds."""
 
-from collections import Counter
 from dataclasses import replace
 from sys import getsizeof
 from typing import Any
@@ -11,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from planner.core.background import aftermath
-from planner.core.knowledge import declared as declared_module
-from planner.core.knowledge.declared import Declared, Held, answer_size, shape_size, size_of
+from planner.core.knowledge.declared import Declared, Held, _as_kept, answer_size, shape_size, size_of
 from planner.core.knowledge.rules import Rules
 from planner.core.requests import adopting, decisions
 from spillway.addresses import SCALE_POLICIES
@@ -162,20 +160,12 @@ def test_answers_and_each_workload_count() -> None:
     assert fleet.state.declared.of("default").size == before + answer_size(kept)
 
 
-def test_names_that_a_workload_lists_no_more_are_not_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_names_that_a_workload_lists_no_more_are_not_looked_at(calls_of: Any) -> None:
     fleet = fleet_of()
-    looked = Counter[str]()
-
-    def noted(event: DependencyDeclared, owner: WorkloadDeclared | None) -> DependencyDeclared:
-        looked["kept"] += 1
-        return as_kept(event, owner)
-
-    as_kept = declared_module._as_kept
-    monkeypatch.setattr(declared_module, "_as_kept", noted)
     for number in range(6):
-        looked.clear()
-        apply(fleet, web("one"), *(config(f"version-{number}-{one}", 10) for one in range(5)))
-        assert looked["kept"] <= 5 + 5 + 5, "five that it had, five that it has, five that are written without content"
+        with calls_of(_as_kept) as looked:
+            apply(fleet, web("one"), *(config(f"version-{number}-{one}", 10) for one in range(5)))
+        assert 0 < len(looked) <= 5 + 5 + 5, "five that it had, five that it has, five that are written without content"
     content = fleet.state.declared.with_content(("default", "one"))
     assert [entry.name for entry in content] == [f"version-5-{one}" for one in range(5)]
     assert len(fleet.state.declared.dependencies) == 30

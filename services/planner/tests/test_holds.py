@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -182,7 +183,7 @@ def test_a_workload_that_is_tried_again_and_again_is_held_for_longer_each_time(b
     assert lengths == [15, 30, 60, 120]
 
 
-def test_a_decision_looks_at_the_holds_of_its_own_shape_and_workload_alone() -> None:
+def test_a_decision_looks_at_the_holds_of_its_own_shape_and_workload_alone(calls_of: Any) -> None:
     """However many others there are."""
     world = World()
     world.apply(0, 500)
@@ -191,16 +192,9 @@ def test_a_decision_looks_at_the_holds_of_its_own_shape_and_workload_alone() -> 
     for index in range(200):
         state.holds["own-2", shape(10_000 + index)] = Hold(world.fleet.now + 100, 15)
     state.holds["own-1", whom] = Hold(world.fleet.now + 100, 15)
-    asked = list[object]()
-    clusters_of = state.holds.clusters_of
-
-    def counted(one: object) -> object:
-        asked.append(one)
-        return clusters_of(one)  # type: ignore[arg-type]
-
-    state.holds.clusters_of = counted  # type: ignore[assignment, method-assign]
-    rooms = state.all_rooms(whom, world.fleet.now, ("default", "ci-0"))
-    assert asked == [whom, ("default", "ci-0")]
+    with calls_of(Holds.clusters_of) as asked:
+        rooms = state.all_rooms(whom, world.fleet.now, ("default", "ci-0"))
+    assert [call["whom"] for call in asked] == [whom, ("default", "ci-0")]
     assert (rooms["own-1", False].certain, rooms["own-2", False].certain > 0) == (0, True)
 
 

@@ -1,12 +1,12 @@
 """A request's manifests are read once, whoever asks what they say, and are refused each time by the same words."""
 
 import json
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from planner.core.manifests import request as reading
-from planner.core.manifests.request import read_manifests
+from planner.core.manifests.request import _read, read_manifests
 from planner.core.manifests.templates import KEPT_CHARACTERS_MAX
 from planner.prepared import prepared
 from spillway.api import (
@@ -27,30 +27,28 @@ ITEMS_MAX = 3
 
 
 @pytest.fixture
-def readings(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """The texts of each reading."""
-    found, read = list[int](), reading._read
+def readings(calls_of: Any) -> Iterator[list[Any]]:
+    with calls_of(_read) as calls:
+        yield calls
 
-    def counted(objects: Any) -> Any:
-        found.append(len(objects))
-        return read(objects)
 
-    monkeypatch.setattr(reading, "_read", counted)
-    return found
+def texts_of(readings: list[Any]) -> list[int]:
+    """How many texts were read each time."""
+    return [len(call["objects"]) for call in readings]
 
 
 @pytest.mark.parametrize("make", [ApplyRequest, CapacityRequest, lambda given: ExplainRequest("", "", manifests=given)])
-def test_what_is_long_is_read_once(make: Any, readings: list[int]) -> None:
+def test_what_is_long_is_read_once(make: Any, readings: list[Any]) -> None:
     asked = make(texts(deployment(2), LONG))
     made = prepared(asked, ITEMS_MAX)
     assert (made, made.manifests) == (asked, asked.manifests)
     said = read_manifests(made.manifests)
     assert read_manifests(prepared(made, ITEMS_MAX).manifests) is said
-    assert readings == [2]
+    assert texts_of(readings) == [2]
     assert read_manifests(asked.manifests) == said
 
 
-def test_what_is_wrong_is_refused_each_time_and_read_once(readings: list[int]) -> None:
+def test_what_is_wrong_is_refused_each_time_and_read_once(readings: list[Any]) -> None:
     made = prepared(ApplyRequest(texts(deployment(2), deployment(3), LONG)), ITEMS_MAX)
     raised = []
     for _ in range(2):
@@ -59,10 +57,10 @@ def test_what_is_wrong_is_refused_each_time_and_read_once(readings: list[int]) -
         raised.append(refused.value)
     assert [error.code for error in raised] == ["INVALID_ARGUMENT"] * 2
     assert raised[0] is not raised[1], "an error that is raised again keeps the frames of before"
-    assert readings == [3]
+    assert texts_of(readings) == [3]
 
 
-def test_each_item_of_a_batch_is_read_once(readings: list[int]) -> None:
+def test_each_item_of_a_batch_is_read_once(readings: list[Any]) -> None:
     applied = BatchItem(ApplyRequest(texts(deployment(2), LONG)))
     batch = PlanBatchRequest((applied, BatchItem(scale=ScaleRequest("default", "web", 1)), applied))
     made = prepared(batch, ITEMS_MAX)
@@ -70,10 +68,10 @@ def test_each_item_of_a_batch_is_read_once(readings: list[int]) -> None:
     for item in made.items:
         if item.apply is not None:
             read_manifests(item.apply.manifests)
-    assert readings == [2, 2]
+    assert texts_of(readings) == [2, 2]
 
 
-def test_a_batch_of_too_many_is_not_read(readings: list[int]) -> None:
+def test_a_batch_of_too_many_is_not_read(readings: list[Any]) -> None:
     batch = PlanBatchRequest((BatchItem(ApplyRequest(texts(deployment(2), LONG))),) * (ITEMS_MAX + 1))
     assert prepared(batch, ITEMS_MAX) is batch
     assert readings == []
@@ -84,6 +82,6 @@ def test_a_batch_of_too_many_is_not_read(readings: list[int]) -> None:
     [GetRequest("default", "web"), ExplainRequest("default", "web", manifests=(json.dumps(LONG),))],
     ids=["no manifests", "beside those that are declared"],
 )
-def test_what_cannot_be_read_by_itself_is_left(request_: Any, readings: list[int]) -> None:
+def test_what_cannot_be_read_by_itself_is_left(request_: Any, readings: list[Any]) -> None:
     assert prepared(request_, ITEMS_MAX) is request_
     assert readings == []

@@ -1,7 +1,6 @@
 """Simulations: an export is the state again, and what is decided on it is what the planner would decide."""
 
 import gzip
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from planner import exports
-from planner.core.background.round import RoundStep, steps_of_round
+from planner.core.background.round import steps_of_round
 from planner.core.division.words import limit_text
 from planner.core.explaining import simulating
 from planner.core.explaining.simulating import Simulation, kept
@@ -23,7 +22,7 @@ from planner.core.knowledge.timers import Hold
 from planner.core.requests import decisions
 from spillway.api import ApplyRequest, ExportedEvent, ExportReply, RequestError, ScaleRequest
 from spillway.columns import NO_NODES
-from spillway.events import BrakeSet, PlacementDecided
+from spillway.events import BrakeSet
 from spillway.model import NamespaceFacts, PodTable, Quota, Taint
 from spillway.wire import encode, event_type
 
@@ -418,22 +417,21 @@ def test_no_time_passes_so_nothing_is_taken_back_and_pauses_go_on() -> None:
     assert (outcome.workload, outcome.after, outcome.unplaced) == ("default/new", {}, 3)
 
 
-def test_the_steps_of_what_follows_are_those_of_a_round(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_steps_of_what_follows_are_those_of_a_round(calls_of: Any) -> None:
     """Each is applied before the next is asked for, until a round changes nothing."""
-    rounds: list[list[int]] = []
-
-    def watched(state: PlannerState, *others: Any) -> Iterator[RoundStep]:
-        rounds.append([])
-        for step in steps_of_round(state, *others):
-            rounds[-1].append(len(step.events))
-            yield step
-            for event in step.events:
-                if isinstance(event, PlacementDecided):
-                    assert state.workloads[step.key].placement == event
-
-    monkeypatch.setattr(simulating, "steps_of_round", watched)
-    with_nodes(overflowed(), 1)
-    assert [sum(counts) > 0 for counts in rounds] == [False, True, False, False], "found, gone, and twice nothing"
+    with calls_of(Simulation._round, steps_of_round, Simulation._keep, PlannerState.apply) as calls:
+        with_nodes(overflowed(), 1)
+    rounds: list[list[str]] = []
+    for call in calls:
+        if call.of == "_round":
+            rounds.append([])
+        elif rounds:
+            rounds[-1].append(call.of)
+    applied_events = [names.count("apply") for names in rounds]
+    assert [count > 0 for count in applied_events] == [False, True, False, False], "found, gone, and twice nothing"
+    for names in rounds:
+        asked_and_kept = [name for name in names if name != "apply"]
+        assert asked_and_kept == ["steps_of_round", *["_keep", "steps_of_round"] * (len(asked_and_kept) // 2)]
 
 
 def test_a_simulation_that_does_not_end_says_so(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -33,18 +33,18 @@ WEB = ("default", "web")
 Delivered = tuple[Event, NodeColumns | None]
 
 
-class Log:
-    """A planner that keeps what it was told and what it decided, in order."""
+class Log(PlannerState):
+    """A planner's state that keeps what it was told and what was decided on it, in order."""
 
     def __init__(self, fleet: Fleet) -> None:
+        super().__init__(fleet.state.rules)
         self.fleet = fleet
         self.events: list[Delivered] = []
-        self._apply = fleet.state.apply
-        fleet.state.apply = self._keep  # type: ignore[method-assign]
+        fleet.state = self
 
-    def _keep(self, event: Event, now: float, offset: int = -1, columns: NodeColumns | None = None) -> None:
+    def apply(self, event: Event, now: float, offset: int = -1, columns: NodeColumns | None = None) -> None:
         self.events.append((event, columns))
-        self._apply(event, now, offset, columns)
+        super().apply(event, now, offset, columns)
 
 
 def seen(state: PlannerState) -> object:
