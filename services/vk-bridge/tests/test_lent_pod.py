@@ -4,12 +4,10 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from msgspec import json
 
 from spillway.dead_letters import outgoing
 from spillway.events_lending import NodeLent
 from spillway.model import Generation
-from vk_bridge.core.pod.budgets import Budget, budgets_of
 from vk_bridge.core.pod.lent_pod import lent_pod, told_pods, unix_ms
 
 POD: dict[str, Any] = {
@@ -33,16 +31,6 @@ POD: dict[str, Any] = {
         ]
     },
 }
-
-
-def budget(namespace: str, selector: object, allowed: int) -> Budget:
-    spec = {"selector": selector} if selector != "absent" else {}
-    manifest = {
-        "metadata": {"name": "b", "namespace": namespace},
-        "spec": spec,
-        "status": {"disruptionsAllowed": allowed},
-    }
-    return json.decode(json.encode(manifest), type=Budget)
 
 
 def test_a_pod_is_told_with_its_controller_and_since_when_it_runs() -> None:
@@ -75,23 +63,3 @@ def test_a_record_holds_what_fits_of_the_pods_whatever_their_people_made_of_them
 def test_a_deletion_cost_that_is_none_counts_as_none(cost: str) -> None:
     metadata = {**POD["metadata"], "annotations": {"controller.kubernetes.io/pod-deletion-cost": cost}}
     assert lent_pod({**POD, "metadata": metadata}, (), ()).deletion_cost == 0
-
-
-@pytest.mark.parametrize(
-    ("budgets", "allowed"),
-    [
-        pytest.param([], (), id="none"),
-        pytest.param([budget("shop", {"matchLabels": {"app": "encode"}}, 2)], (2,), id="by label"),
-        pytest.param([budget("shop", {"matchLabels": {"app": "web"}}, 2)], (), id="another label"),
-        pytest.param([budget("other", {}, 2)], (), id="another namespace"),
-        pytest.param([budget("shop", {}, 5), budget("shop", {"matchLabels": {"app": "encode"}}, 1)], (1, 5), id="two"),
-        pytest.param([budget("shop", {}, 5)], (5,), id="an empty selector is about all"),
-        pytest.param([budget("shop", "absent", 5)], (), id="no selector is about none"),
-        pytest.param([budget("shop", {"matchLabels": 3}, 0)], (0,), id="one that cannot be read may be about any"),
-        pytest.param(
-            [budget("shop", {"matchExpressions": [{"key": "app", "operator": "Odd", "values": []}]}, 0)], (0,), id="odd"
-        ),
-    ],
-)
-def test_the_budgets_of_a_pod_and_what_each_allows(budgets: list[Budget], allowed: tuple[int, ...]) -> None:
-    assert budgets_of(POD, budgets) == tuple(("shop/b", most) for most in allowed)

@@ -16,7 +16,7 @@ from spillway.running.cluster_turns import way_to
 from spillway.running.isolation import Failures
 from vk_bridge.cluster.backoff_gate import BackoffGate
 from vk_bridge.cluster.lendable import SERVICE
-from vk_bridge.core.pod.budgets import BUDGETS, Budget
+from vk_bridge.core.pod.budgets import BUDGETS, Budgets
 from vk_bridge.core.selection.owner_cache import WATCHED_NODES, WatchedNode
 from vk_bridge.settings import Settings
 
@@ -45,14 +45,14 @@ BOUND_PODS: Final = Kind("", "v1", "pods", BoundPod)
 
 @dataclass(slots=True)
 class Pool:
-    """virtual_nodes: of all owners, by name. budgets: disruption budgets, by uid."""
+    """virtual_nodes: of all owners, by name."""
 
     name: str
     joined: ClusterJoined
     api: ClusterApi
     reach: BackoffGate
     virtual_nodes: dict[str, WatchedNode] = field(default_factory=dict)
-    budgets: dict[str, Budget] = field(default_factory=dict)
+    budgets: Budgets = field(default_factory=Budgets)
 
     def of_owner(self, cluster: str) -> list[WatchedNode]:
         return [node for node in self.virtual_nodes.values() if node.metadata.labels.get(LENT_CLUSTER) == cluster]
@@ -158,11 +158,11 @@ class Pools:
                 self._note_failure(pool, change)
                 match change:
                     case Listed(objects):
-                        pool.budgets = {budget.metadata.uid: budget for budget in objects}
+                        pool.budgets.listed(objects)
                     case Upserted(budget):
-                        pool.budgets[budget.metadata.uid] = budget
+                        pool.budgets.upserted(budget)
                     case Removed(budget):
-                        pool.budgets.pop(budget.metadata.uid, None)
+                        pool.budgets.removed(budget)
 
     @staticmethod
     def _note_failure(pool: Pool, change: Change) -> None:

@@ -19,7 +19,6 @@ from vk_bridge.core.log_state import LogState
 from vk_bridge.core.node.history import History, Terms, worth_saying
 from vk_bridge.core.node.loan import Manifest
 from vk_bridge.core.node.waiting_for import waiting_for
-from vk_bridge.core.pod.budgets import budgets_of
 from vk_bridge.core.pod.lent_pod import lent_pod, told_pods
 from vk_bridge.core.pod.parsing import has_ended
 from vk_bridge.core.selection.desired_loans import DesiredLoans
@@ -243,8 +242,7 @@ class LoanReporter:
 
 
 def _lent_pod(reading: Reading, pod: Manifest, requests: Amounts) -> LentPod:
-    budgets = reading.pool.budgets.values() if reading.pool is not None else ()
-    return lent_pod(pod, requests, budgets_of(pod, budgets))
+    return lent_pod(pod, requests, reading.pool.budgets.of(pod) if reading.pool is not None else ())
 
 
 def _requests(pod: Manifest) -> Amounts:

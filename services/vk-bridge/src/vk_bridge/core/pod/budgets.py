@@ -1,6 +1,13 @@
-"""Which disruption budgets a pool's pod is under, and how many pods each lets go: what NodeLent says of each pod."""
+"""Which disruption budgets a pool's pod is under, and how many pods each lets go: what NodeLent says of each pod.
 
-from collections.abc import Iterable
+A pool's tenants make as many budgets as they like, each with a selector of up to a megabyte. So a selector is read
+once, within bounds for all of a namespace together, and is compared once with each set of labels. A budget beyond the
+bounds counts as one that cannot be read: it may be about any pod of its namespace.
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from heapq import nsmallest
 from typing import Any, Final
 
 from msgspec import DecodeError, Raw, Struct, field, json
@@ -10,7 +17,21 @@ from spillway.events_lending import Amounts
 from spillway.kubernetes.objects import Kind, Meta
 from spillway.kubernetes.pod_shape import matches_labels, selector_of
 from spillway.kubernetes.scheduling_spec import LabelSelector
+from spillway.kubernetes.term_bounds import LABELS_MAX, VALUES_MAX
+from spillway.model import Requirement
 from vk_bridge.core.node.loan import Manifest
+
+BUDGETS_MAX: Final = 100
+"""Budgets of one namespace whose selectors are read. Kubernetes evicts no pod that is under more than one budget, so a
+namespace has about as many as it has controllers."""
+SELECTORS_BYTES_MAX: Final = 128 * 1024
+"""Bytes of all selectors of one namespace that are read."""
+LABEL_SETS_KEPT_MAX: Final = 2_000
+"""Sets of labels of one pool's pods of which it is remembered which budgets are about them."""
+LABELS_CHARACTERS_KEPT_MAX: Final = 4 * 1024
+"""Characters of a set of labels that is remembered. A longer one is compared again at each look."""
+ALLOWED_MAX: Final = 2**31 - 1
+"""Kubernetes' disruptionsAllowed is an int32. A budget that says more is told with this."""
 
 
 class BudgetSpec(Struct, frozen=True, gc=False):
@@ -31,22 +52,179 @@ BUDGETS: Final = Kind("policy", "v1", "poddisruptionbudgets", Budget)
 _SELECTOR: Final[Any] = json.Decoder(LabelSelector | None)
 
 
-def budgets_of(pod: Manifest, budgets: Iterable[Budget]) -> Amounts:
-    """By namespace/name; in the order of names."""
-    metadata = pod["metadata"]
-    labels: dict[str, str] = metadata.get("labels") or {}
-    found = (
-        (f"{budget.metadata.namespace}/{budget.metadata.name}", max(0, budget.status.disruptions_allowed))
-        for budget in budgets
-        if budget.metadata.namespace == metadata["namespace"] and _is_about(budget, labels)
-    )
-    return tuple(sorted(found))
+class Unreadable(Exception):
+    """A selector that is none of Kubernetes', or that says more than LABELS_MAX or VALUES_MAX."""
 
 
-def _is_about(budget: Budget, labels: dict[str, str]) -> bool:
-    """An empty selector is about all pods, none about none; one that cannot be read may be about any."""
+Requirements = tuple[Requirement, ...]
+
+
+def read_selector(text: bytes) -> Requirements | None:
+    """Returns what a selector requires of labels; None when it selects no pod. Raises Unreadable.
+
+    Its entries are counted before they are looked at.
+    """
     try:
-        selector = _SELECTOR.decode(budget.spec.selector)
-        return selector is not None and matches_labels(selector_of(selector, "selector").requirements, labels)
-    except (DecodeError, UnicodeDecodeError, RecursionError, RequestError):
-        return True
+        selector = _SELECTOR.decode(text)
+        if selector is None:
+            return None
+        entries = len(selector.match_labels) + len(selector.match_expressions)
+        if entries > LABELS_MAX or sum(len(one.values) for one in selector.match_expressions) > VALUES_MAX:
+            raise Unreadable
+        return selector_of(selector, "selector").requirements
+    except (DecodeError, UnicodeDecodeError, RecursionError, RequestError) as error:
+        raise Unreadable from error
+
+
+@dataclass(slots=True)
+class _Known:
+    """One budget. read: its requirements once they were read, None of a selector that selects nothing."""
+
+    name: str
+    text: bytes
+    allowed: int
+    is_read: bool = False
+    is_readable: bool = False
+    read: Requirements | None = None
+
+    def requirements(self) -> Requirements | None:
+        """Reads the selector at the first call. Raises Unreadable."""
+        if not self.is_read:
+            self.is_read = True
+            try:
+                self.read = read_selector(self.text)
+                self.is_readable = True
+            except Unreadable:
+                pass
+        if not self.is_readable:
+            raise Unreadable
+        return self.read
+
+
+@dataclass(frozen=True, slots=True)
+class _Sorted:
+    """The budgets of a namespace, by name. number: of these selectors; with other selectors it is another one.
+
+    readable: with what they require. about_any: those that may be about any pod.
+    """
+
+    number: int
+    readable: tuple[tuple[str, Requirements], ...]
+    about_any: frozenset[str]
+
+
+class _Namespace:
+    def __init__(self) -> None:
+        self.budgets: dict[str, _Known] = {}
+        self.sorted: _Sorted | None = None
+        """None: selectors changed since they were sorted."""
+        self.strictest: Amounts | None = None
+        """Of those that may be about any pod the one that lets the fewest go. None: numbers changed since."""
+
+
+class Budgets:
+    """The disruption budgets of one pool, as its watch tells them."""
+
+    def __init__(self) -> None:
+        self._namespaces: dict[str, _Namespace] = {}
+        self._about: dict[tuple[int, frozenset[tuple[str, str]]], tuple[str, ...]] = {}
+        self._number = 0
+
+    def listed(self, budgets: Iterable[Budget]) -> None:
+        """These and no others. A selector that is as it was is not read again."""
+        before, self._namespaces = self._namespaces, {}
+        for budget in budgets:
+            namespace, name = budget.metadata.namespace, budget.metadata.name
+            known = before[namespace].budgets.get(name) if namespace in before else None
+            if known is not None:
+                self._namespaces.setdefault(namespace, _Namespace()).budgets[name] = known
+            self.upserted(budget)
+
+    def upserted(self, budget: Budget) -> None:
+        name, text = budget.metadata.name, bytes(budget.spec.selector)
+        allowed = min(max(0, budget.status.disruptions_allowed), ALLOWED_MAX)
+        namespace = self._namespaces.setdefault(budget.metadata.namespace, _Namespace())
+        known = namespace.budgets.get(name)
+        if known is None or known.text != text:
+            namespace.budgets[name] = _Known(name, text, allowed)
+            namespace.sorted = namespace.strictest = None
+        elif known.allowed != allowed:
+            known.allowed = allowed
+            if namespace.sorted is not None and name in namespace.sorted.about_any:
+                namespace.strictest = None
+
+    def removed(self, budget: Budget) -> None:
+        namespace = self._namespaces.get(budget.metadata.namespace)
+        if namespace is None or namespace.budgets.pop(budget.metadata.name, None) is None:
+            return
+        namespace.sorted = namespace.strictest = None
+        if not namespace.budgets:
+            del self._namespaces[budget.metadata.namespace]
+
+    def of(self, pod: Manifest) -> Amounts:
+        """Returns the budgets that a pod is under, by namespace/name and in the order of names, with how many pods each
+        lets go.
+
+        Of those that may be about any pod of the namespace it names the strictest alone: where that one lets a pod go,
+        the others do, and there may be thousands.
+        """
+        where = pod["metadata"]["namespace"]
+        namespace = self._namespaces.get(where)
+        if namespace is None:
+            return ()
+        if namespace.sorted is None:
+            self._number += 1
+            namespace.sorted = _sorted(namespace.budgets.values(), self._number)
+        if namespace.strictest is None:
+            any_pod = (namespace.budgets[name] for name in namespace.sorted.about_any)
+            found = min(any_pod, key=lambda budget: (budget.allowed, budget.name), default=None)
+            namespace.strictest = ((f"{where}/{found.name}", found.allowed),) if found is not None else ()
+        labels = {key: str(value) for key, value in (pod["metadata"].get("labels") or {}).items()}
+        names = self._names(namespace.sorted, labels)
+        own = ((f"{where}/{name}", namespace.budgets[name].allowed) for name in names)
+        return tuple(sorted((*own, *namespace.strictest)))
+
+    def _names(self, budgets: _Sorted, labels: dict[str, str]) -> tuple[str, ...]:
+        """Of the readable budgets those that are about pods with these labels."""
+        if not budgets.readable:
+            return ()
+        if sum(len(key) + len(value) for key, value in labels.items()) > LABELS_CHARACTERS_KEPT_MAX:
+            return tuple(_matching(budgets, labels))
+        key = budgets.number, frozenset(labels.items())
+        names = self._about.get(key)
+        if names is None:
+            if len(self._about) >= LABEL_SETS_KEPT_MAX:
+                self._about.clear()
+            names = self._about[key] = tuple(_matching(budgets, labels))
+        return names
+
+
+def _sorted(budgets: Iterable[_Known], number: int) -> _Sorted:
+    """Reads the selectors of a namespace, the shortest first, until its bounds are reached."""
+    bytes_left, entries_left, values_left = SELECTORS_BYTES_MAX, LABELS_MAX, VALUES_MAX
+    every = list(budgets)
+    readable: dict[str, Requirements] = {}
+    none = set[str]()
+    for known in nsmallest(BUDGETS_MAX, every, key=lambda budget: (len(budget.text), budget.name)):
+        bytes_left -= len(known.text)
+        if bytes_left < 0:
+            break
+        try:
+            requirements = known.requirements()
+        except Unreadable:
+            continue
+        if requirements is None:
+            none.add(known.name)
+            continue
+        values = sum(len(one.values) for one in requirements)
+        if len(requirements) <= entries_left and values <= values_left:
+            entries_left, values_left = entries_left - len(requirements), values_left - values
+            readable[known.name] = requirements
+    about_any = frozenset(known.name for known in every if known.name not in readable and known.name not in none)
+    return _Sorted(number, tuple(sorted(readable.items())), about_any)
+
+
+def _matching(budgets: _Sorted, labels: dict[str, str]) -> Iterator[str]:
+    for name, requirements in budgets.readable:
+        if matches_labels(requirements, labels):
+            yield name

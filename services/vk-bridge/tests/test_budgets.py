@@ -1,0 +1,215 @@
+"""Which disruption budgets a pool's pod is under, and that its tenants' selectors cost no more than their bounds."""
+
+from collections.abc import Iterable
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec import json
+
+from spillway.events_lending import Amounts
+from spillway.kubernetes.pod_shape import matches_labels
+from spillway.kubernetes.term_bounds import LABELS_MAX, VALUES_MAX
+from vk_bridge.core.pod import budgets as module
+from vk_bridge.core.pod.budgets import (
+    ALLOWED_MAX,
+    BUDGETS_MAX,
+    LABEL_SETS_KEPT_MAX,
+    SELECTORS_BYTES_MAX,
+    Budget,
+    Budgets,
+    read_selector,
+)
+
+ENCODE = {"matchLabels": {"app": "encode"}}
+ABSENT = {"key": "k", "operator": "DoesNotExist"}
+
+
+def budget(namespace: str, selector: object, allowed: int, name: str = "b") -> Budget:
+    manifest = {
+        "metadata": {"name": name, "namespace": namespace, "uid": f"{namespace}-{name}"},
+        "spec": {"selector": selector} if selector != "absent" else {},
+        "status": {"disruptionsAllowed": allowed},
+    }
+    return json.decode(json.encode(manifest), type=Budget)
+
+
+def pod(namespace: str = "shop", **labels: str) -> dict[str, Any]:
+    return {"metadata": {"namespace": namespace, "name": "encode-1", "uid": "u", "labels": labels or {"app": "encode"}}}
+
+
+def budgets_of(found: dict[str, Any], budgets: Iterable[Budget]) -> Amounts:
+    kept = Budgets()
+    kept.listed(budgets)
+    return kept.of(found)
+
+
+class Work:
+    """How often a selector was read, and how often one was compared with labels."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.read = self.compared = 0
+        monkeypatch.setattr(module, "read_selector", self._read)
+        monkeypatch.setattr(module, "matches_labels", self._compared)
+
+    def _read(self, text: bytes) -> Any:
+        self.read += 1
+        return read_selector(text)
+
+    def _compared(self, requirements: Any, labels: Any) -> bool:
+        self.compared += 1
+        return matches_labels(requirements, labels)
+
+
+@pytest.fixture
+def work(monkeypatch: pytest.MonkeyPatch) -> Work:
+    return Work(monkeypatch)
+
+
+@pytest.mark.parametrize(
+    ("budgets", "allowed"),
+    [
+        pytest.param([], (), id="none"),
+        pytest.param([budget("shop", ENCODE, 2)], (2,), id="by label"),
+        pytest.param([budget("shop", {"matchLabels": {"app": "web"}}, 2)], (), id="another label"),
+        pytest.param([budget("other", {}, 2)], (), id="another namespace"),
+        pytest.param([budget("shop", {}, 5), budget("shop", ENCODE, 1, "c")], (5, 1), id="two"),
+        pytest.param([budget("shop", {}, 5)], (5,), id="an empty selector is about all"),
+        pytest.param([budget("shop", "absent", 5)], (), id="no selector is about none"),
+        pytest.param([budget("shop", {"matchLabels": 3}, 0)], (0,), id="one that cannot be read may be about any"),
+        pytest.param(
+            [budget("shop", {"matchExpressions": [{"key": "app", "operator": "Odd", "values": []}]}, 0)], (0,), id="odd"
+        ),
+        pytest.param([budget("shop", {}, -3)], (0,), id="fewer than none"),
+        pytest.param([budget("shop", {}, 2**70)], (ALLOWED_MAX,), id="more than Kubernetes has"),
+    ],
+)
+def test_the_budgets_of_a_pod_and_what_each_allows(budgets: list[Budget], allowed: tuple[int, ...]) -> None:
+    found = budgets_of(pod(), budgets)
+    assert tuple(most for _, most in found) == allowed
+    assert [name for name, _ in found] == ["shop/b", "shop/c"][: len(allowed)]
+
+
+@pytest.mark.parametrize(
+    "selector",
+    [
+        pytest.param({"matchExpressions": [ABSENT] * (LABELS_MAX + 1)}, id="expressions"),
+        pytest.param({"matchLabels": {f"k{number}": "v" for number in range(LABELS_MAX + 1)}}, id="labels"),
+        pytest.param(
+            {"matchExpressions": [{"key": "k", "operator": "In", "values": ["v"] * (VALUES_MAX + 1)}]}, id="values"
+        ),
+        pytest.param({"matchLabels": {"k": "v" * SELECTORS_BYTES_MAX}}, id="characters"),
+    ],
+)
+def test_a_budget_that_says_too_much_may_be_about_any_pod_of_its_namespace(selector: dict[str, Any]) -> None:
+    budgets = [budget("shop", selector, 0, "long"), budget("shop", ENCODE, 4)]
+    assert budgets_of(pod(), budgets) == (("shop/b", 4), ("shop/long", 0))
+    assert budgets_of(pod("other"), budgets) == ()
+
+
+def test_what_a_namespace_says_in_all_is_bounded() -> None:
+    """Else a hundred budgets, each within its bounds, are compared with each set of labels."""
+    half = {"matchExpressions": [ABSENT] * (LABELS_MAX // 2 + 1)}
+    few = budget("shop", {"matchLabels": {"app": "web"}}, 4, "few")
+    budgets = [budget("shop", half, 1, "a"), budget("shop", half, 0, "b"), few]
+    assert budgets_of(pod(k="v"), budgets) == (("shop/b", 0),), "the second is beyond the bounds"
+    assert budgets_of(pod(app="web"), budgets) == (("shop/a", 1), ("shop/b", 0), ("shop/few", 4))
+
+
+def test_of_budgets_beyond_their_number_the_strictest_is_told() -> None:
+    many = [budget("shop", {"matchLabels": {"app": "web"}}, 1 + number, f"w{number:04}") for number in range(2_000)]
+    assert budgets_of(pod(), many) == ((f"shop/w{BUDGETS_MAX:04}", 1 + BUDGETS_MAX),)
+    assert budgets_of(pod("other"), many) == ()
+
+
+def test_which_is_the_strictest_follows_their_numbers() -> None:
+    kept = Budgets()
+    odd = {"matchLabels": 3}
+    kept.listed([budget("shop", odd, 3, "a"), budget("shop", odd, 5, "b")])
+    assert kept.of(pod()) == (("shop/a", 3),)
+    kept.upserted(budget("shop", odd, 1, "b"))
+    assert kept.of(pod()) == (("shop/b", 1),)
+    kept.removed(budget("shop", odd, 1, "b"))
+    assert kept.of(pod()) == (("shop/a", 3),)
+    kept.removed(budget("shop", odd, 1, "a"))
+    kept.removed(budget("shop", odd, 1, "a"))
+    assert kept.of(pod()) == ()
+
+
+def test_a_selector_is_read_once_however_many_pods_and_records_there_are(work: Work) -> None:
+    """One budget of 20,000 expressions was read for each pod at each record: 30 s of everybody's loop for 30 pods."""
+    kept = Budgets()
+    kept.listed(budget("shop", ENCODE, 1, f"b{number}") for number in range(10))
+    for record in range(50):
+        for _ in range(30):
+            assert len(kept.of(pod())) == 10
+        kept.upserted(budget("shop", ENCODE, 1 + record, "b3"))
+    assert (work.read, work.compared) == (10, 10)
+    kept.listed(budget("shop", ENCODE, 7, f"b{number}") for number in range(10))
+    assert len(kept.of(pod())) == 10
+    assert (work.read, work.compared) == (10, 20)
+    kept.upserted(budget("shop", {}, 7, "b3"))
+    assert len(kept.of(pod())) == 10
+    assert (work.read, work.compared) == (11, 30)
+
+
+def test_what_is_beyond_the_bounds_is_not_read(work: Work) -> None:
+    kept = Budgets()
+    kept.listed(budget("shop", ENCODE, 1, f"b{number}") for number in range(5_000))
+    for number in range(50):
+        kept.of(pod(app=f"a{number}"))
+    assert (work.read, work.compared) == (BUDGETS_MAX, BUDGETS_MAX * 50)
+    long = {"matchExpressions": [ABSENT] * 20_000}
+    kept.listed(budget("shop", long, 1, f"b{number}") for number in range(5))
+    kept.of(pod())
+    assert work.read == BUDGETS_MAX
+
+
+def test_sets_of_labels_that_are_remembered_are_bounded(work: Work) -> None:
+    kept = Budgets()
+    kept.listed([budget("shop", ENCODE, 1)])
+    for number in range(LABEL_SETS_KEPT_MAX * 2):
+        kept.of(pod(app=f"a{number}"))
+    assert len(kept._about) <= LABEL_SETS_KEPT_MAX
+    long = pod(app="encode", other="v" * 100_000)
+    before = len(kept._about)
+    assert kept.of(long) == kept.of(long) == (("shop/b", 1),)
+    assert (len(kept._about), work.compared) == (before, LABEL_SETS_KEPT_MAX * 2 + 2)
+
+
+KEYS = st.sampled_from(["app", "tier"])
+VALUES = st.sampled_from(["a", "b"])
+SELECTORS = st.one_of(
+    st.just("absent"),
+    st.just({"matchLabels": 3}),
+    st.fixed_dictionaries({"matchLabels": st.dictionaries(KEYS, VALUES)}),
+    st.builds(
+        lambda key, values: {"matchExpressions": [{"key": key, "operator": "NotIn", "values": values}]},
+        KEYS,
+        st.lists(VALUES, min_size=1, max_size=2),
+    ),
+)
+CHANGES = st.lists(
+    st.tuples(st.sampled_from(["put", "remove", "list", "ask"]), st.sampled_from("abc"), SELECTORS, st.integers(0, 3)),
+    max_size=20,
+)
+
+
+@given(CHANGES, st.dictionaries(KEYS, VALUES, min_size=1))
+def test_whatever_was_told_before_the_answer_is_that_of_what_there_is(
+    changes: list[tuple[str, str, Any, int]], labels: dict[str, str]
+) -> None:
+    kept, there = Budgets(), dict[str, Budget]()
+    for what, name, selector, allowed in changes:
+        told = budget("shop", selector, allowed, name)
+        if what == "put":
+            there[name] = told
+            kept.upserted(told)
+        elif what == "remove":
+            there.pop(name, None)
+            kept.removed(told)
+        elif what == "list":
+            there = {name: told}
+            kept.listed([told])
+        assert kept.of(pod(**labels)) == budgets_of(pod(**labels), there.values())
