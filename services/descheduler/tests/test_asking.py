@@ -8,10 +8,13 @@ import pytest
 from descheduler.core import asked_back, declaring, idle_report, recalling
 from descheduler.core.declaring import Asked
 from spillway import api_lending as lending
+from spillway.amounts import INT64_MAX
 from spillway.api import RequestError
 from spillway.events import ClusterLeft
 from spillway.events_lending import LendingDeclared, LendingRule, NodeRecalled, NodeUsed
 from spillway.model import NODE_RECALLED, Generation, Requirement
+from spillway.v1 import lending_pb2
+from spillway.wire import fill_message
 
 from .lending_log import (
     NOW_MS,
@@ -309,6 +312,23 @@ def test_idle_nodes_are_told_apart_most_idle_cores_first() -> None:
     assert (report.nodes_observed, report.requests_only, report.cores_milli) == (4, 3, 20_000)
     assert report.nodes[0].used_max_milli == 10
     assert report.cores_idle_milli == 8000 + 4000 * 40 // 60 + 4000 * 39 // 60
+
+
+def test_an_idle_report_can_be_answered_whatever_members_told() -> None:
+    """An answer that 64 bits do not hold is none, for anybody who asks about any cluster."""
+    state = known([])
+    for node in ("n1", "n2"):
+        state.apply(replace(used(node, 10, idle=60), allocatable=(("cpu", INT64_MAX),), lent_ms=HOUR_MS))
+    report = idle_report.idle_report(state, lending.IdleReportRequest(), NOW_MS)
+    assert (report.cores_milli, report.cores_idle_milli) == (INT64_MAX, INT64_MAX)
+    fill_message(report, lending_pb2.IdleReportReply())
+
+
+def test_cores_lent_can_be_answered_whatever_members_told() -> None:
+    greedy = [replace(loan(name), offered=(("cpu", INT64_MAX),)) for name in ("n1", "n2")]
+    state = known([lent("n1"), lent("n2")], declared(), *greedy)
+    (answer,) = declaring.list_declared(state, lending.ListLendingRequest()).clusters
+    assert answer.cores_lent_milli == INT64_MAX
 
 
 def test_what_is_not_known_for_a_day_is_not_given_up() -> None:

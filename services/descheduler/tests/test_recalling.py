@@ -4,6 +4,8 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from descheduler.core import recalling
 from descheduler.core.asked_back import ask_back
@@ -14,8 +16,10 @@ from descheduler.core.needs import needs_of, unknown_of
 from descheduler.core.rules import Rules
 from descheduler.core.state import DeschedulerState
 from spillway.addresses import LENDING_RULES, RECALLS, Tombstone
+from spillway.amounts import INT64_MAX, INT64_MIN
 from spillway.api_lending import RecallRequest
 from spillway.columns import columns_of
+from spillway.dead_letters import outgoing
 from spillway.events import BrakeReleased, BrakeSet, CapacityNeeded, PodsScheduled, WorkloadDeclared
 from spillway.events_lending import LOAN_RECALLED, LentPod, NodeLent, NodeRecalled, NodeReturned, RecallSettled
 from spillway.kubernetes.term_bounds import TERMS_MAX
@@ -426,3 +430,30 @@ def test_no_node_goes_back_for_a_shape_of_more_terms_than_are_compared_in_a_mome
     state.apply(waits("g", 3, most, sequence=2))
     assert unknown_of(state, OWN) == 0
     assert recalled(follow_up(state, Generations())) == ["n1"]
+
+
+ANY = st.integers(INT64_MIN, INT64_MAX)
+
+
+@given(st.lists(st.tuples(ANY, ANY, st.sampled_from(["", "Job/batch/a", "Job/batch/b"])), min_size=1, max_size=4))
+def test_every_recall_can_be_written_whatever_amounts_and_times_a_member_told(pods: list[tuple[int, int, str]]) -> None:
+    """One pod of 9P cores that began in 1970 kept the descheduler from recalling any node of anybody."""
+    told = [pod(cpu, started_ms=began, group=group, uid=str(n)) for n, (cpu, began, group) in enumerate(pods)]
+    state = known([lent("n1"), lent("n2")], loan("n1", *told), loan("n2", *told), waits("Job/default/x", 8, shape()))
+    generations = Generations()
+    events = follow_up(state, generations)
+    assert sorted(recalled(events)) == ["n1", "n2"]
+    for node in ("n1", "n2"):
+        state.apply(NodeReturned(OWN, node, 5, 9, Generation(5, 1), "pool", "all", "idle", "", *[0] * 9))
+    events += follow_up(state, generations)
+    assert any(isinstance(event, RecallSettled) for event in events)
+    for event in events:
+        outgoing(event)
+
+
+def test_a_loss_beyond_64_bits_is_told_as_the_most_that_they_hold() -> None:
+    greedy = pod(INT64_MAX, started_ms=1)
+    state = known([lent("n1")], loan("n1", greedy), waits("Job/default/x", 4, shape()))
+    (event,) = follow_up(state, Generations())
+    assert isinstance(event, NodeRecalled)
+    assert event.lost_by_group == (("Job/batch/train", INT64_MAX),)

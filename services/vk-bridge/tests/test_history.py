@@ -3,7 +3,11 @@
 from dataclasses import replace
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from spillway.amounts import INT64_MAX, INT64_MIN
+from spillway.dead_letters import outgoing
 from spillway.events_lending import CAUSE_NEED, CAUSE_NODE_GONE, CAUSE_TAINT_REMOVED, LentPod, NodeLent
 from spillway.lending_marks import CHECKING, LENT, RECALLED
 from spillway.model import Generation
@@ -118,3 +122,25 @@ def test_what_the_log_says_already_is_not_said_again() -> None:
     before = said(history)
     assert not worth_saying(before, said(history, 3))
     assert worth_saying(replace(before, pods=()), said(history, 3))
+
+
+ANY = st.integers(INT64_MIN, INT64_MAX)
+
+
+@given(st.lists(st.tuples(ANY, ANY), max_size=4))
+def test_every_return_can_be_written_whatever_amounts_and_times_its_pods_told(pods: list[tuple[int, int]]) -> None:
+    history = History()
+    history.see("n1", WAY[1][1], 200)
+    for number, (cpu, began) in enumerate(pods):
+        told = replace(POD, uid=str(number), requests=(("cpu", cpu),), started_ms=began)
+        history.evicted("n1", told, 1_700_000_000_000)
+    found = history.returned(TERMS, Generation(7, 9), LOAN, 500)
+    assert found.lost_core_seconds >= 0, "it is counted, and a counter never falls"
+    outgoing(found)
+
+
+def test_lost_work_beyond_64_bits_is_told_as_the_most_that_they_hold() -> None:
+    history = History()
+    history.see("n1", WAY[1][1], 200)
+    history.evicted("n1", replace(POD, requests=(("cpu", INT64_MAX),), started_ms=1), 1_700_000_000_000)
+    assert history.returned(TERMS, Generation(7, 9), LOAN, 500).lost_core_seconds == INT64_MAX

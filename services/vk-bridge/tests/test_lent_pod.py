@@ -59,6 +59,18 @@ def test_a_record_holds_what_fits_of_the_pods_whatever_their_people_made_of_them
     assert outgoing(record).value, "it fits"
 
 
+@pytest.mark.parametrize("priority", [None, 2**31, -(2**31) - 1, 10**30, 1.5, "high", [], {}])
+def test_a_priority_that_is_none_counts_as_none(priority: object) -> None:
+    """It is a field of a pod that nobody has read: a number that 64 bits do not hold fits into no record."""
+    assert lent_pod({**POD, "spec": {"priority": priority}}, (), ()).priority == 0
+
+
+@pytest.mark.parametrize("time", ["0001-01-01T00:00:00", "9999-12-31T23:59:59-12:00", "1969-01-01T00:00:00Z", "now"])
+def test_any_time_at_which_a_pod_began_can_be_written(time: str) -> None:
+    status = {"containerStatuses": [{"state": {"running": {"startedAt": time}}}]}
+    assert 0 <= lent_pod({**POD, "status": status}, (), ()).started_ms < 2**63
+
+
 @pytest.mark.parametrize("cost", ["", "much", "99999999999", "9" * 5000, "٣" * 20])
 def test_a_deletion_cost_that_is_none_counts_as_none(cost: str) -> None:
     metadata = {**POD["metadata"], "annotations": {"controller.kubernetes.io/pod-deletion-cost": cost}}

@@ -5,6 +5,8 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
+from spillway.amounts import INT64_MAX, INT64_MIN
+from spillway.dead_letters import outgoing
 from spillway.events_lending import NodeUsed
 from spillway.model import Generation
 from vk_bridge.core.node.usage import HOUR_MS, Usage, Use
@@ -81,3 +83,18 @@ def test_no_more_time_is_told_than_has_passed(uses: list[Use | None]) -> None:
     assert all(0 <= one.idle_ms <= one.until_ms - one.from_ms <= HOUR_MS for one in told)
     assert all(one.lent_ms <= one.idle_ms for one in told)
     assert all(one.from_ms // HOUR_MS == (one.until_ms - 1) // HOUR_MS for one in told if one.until_ms > one.from_ms)
+
+
+AMOUNTS = st.dictionaries(st.sampled_from(["cpu", "memory"]), st.integers(INT64_MIN, INT64_MAX))
+
+
+@given(AMOUNTS, AMOUNTS, AMOUNTS, st.integers(1, 3))
+def test_every_hour_can_be_written_whatever_a_member_told(
+    offered: dict[str, int], requested: dict[str, int], used: dict[str, int], pods: int
+) -> None:
+    """Sums over pods are made before they come here, so they may be larger than any amount."""
+    usage = Usage(QUIET_MS)
+    sums = {name: amount * pods for name, amount in requested.items()}
+    minutes(usage, [Use("idle", offered, sums, pods, lent=False, used=used)] * 61)
+    (told,) = hours(usage, HOUR_MS)
+    outgoing(told)

@@ -333,3 +333,10 @@ def test_the_name_of_a_loan_is_not_part_of_what_a_scheduler_sees() -> None:
         for number in (1, 2)
     )
     assert one["metadata"]["labels"] == other["metadata"]["labels"]
+
+
+def test_what_is_offered_fits_into_a_record_whatever_the_owners_pods_say_they_take() -> None:
+    """An amount below nothing, which an API server may say, makes more free than there is."""
+    node = {"status": {"allocatable": {"cpu": "9P", "memory": "9E"}}}
+    taken = {"cpu": -(2**63), "memory": -(2**64)}
+    assert offered(node, taken) == {"cpu": 2**63 - 1, "memory": 2**63 - 1}

@@ -7,6 +7,7 @@ from math import inf
 from descheduler.core.recalling import GRACE_SECONDS, Written
 from descheduler.core.state import DeschedulerState
 from spillway import api_lending as lending
+from spillway.amounts import saturated
 from spillway.api import RequestError, invalid
 from spillway.events_lending import LOAN_LENT, LendingDeclared, LendingRule, NodeLent
 from spillway.feasibility.cluster_view import ClusterView
@@ -238,7 +239,7 @@ def _shown(state: DeschedulerState, declared: LendingDeclared, *, changed: bool)
         nodes=view.nodes.own_count() if view is not None and view.epoch >= 0 else -1,
         nodes_lent=len(open_ones),
         nodes_recalled=len(loans) - len(open_ones),
-        cores_lent_milli=sum(dict(loan.offered).get("cpu", 0) for loan in open_ones),
+        cores_lent_milli=saturated(sum(dict(loan.offered).get("cpu", 0) for loan in open_ones)),
         changed=changed,
         warnings=tuple(_warnings(state, declared)),
         nodes_checking=_checking(view, loans) if view is not None else 0,

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from descheduler.core.asked_back import PAGE_SIZE_MAX, check_known
 from descheduler.core.state import DeschedulerState
 from spillway import api_lending as lending
+from spillway.amounts import saturated
 from spillway.api import invalid
 from spillway.events_lending import NodeUsed
 
@@ -76,13 +77,13 @@ def idle_report(state: DeschedulerState, request: lending.IdleReportRequest, now
         nodes=tuple(_shown(one) for one in idle[begin:end]),
         nodes_observed=len(sums),
         requests_only=sum(one.used_max_milli < 0 for one in sums),
-        cores_milli=sum(one.cores_milli for one in sums),
-        cores_idle_milli=_average(sums, [one.idle_ms for one in sums]),
-        cores_lent_milli=lent_core_ms * 1000 // max(until_ms - from_ms, 1),
+        cores_milli=saturated(sum(one.cores_milli for one in sums)),
+        cores_idle_milli=saturated(_average(sums, [one.idle_ms for one in sums])),
+        cores_lent_milli=saturated(lent_core_ms * 1000 // max(until_ms - from_ms, 1)),
         from_ms=from_ms,
         until_ms=until_ms,
         next_page_token=str(end) if end < len(idle) else "",
-        core_seconds_lent=lent_core_ms // 1000,
+        core_seconds_lent=saturated(lent_core_ms // 1000),
     )
 
 

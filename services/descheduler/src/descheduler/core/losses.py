@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from descheduler.core.rules import is_recent
 from descheduler.core.state import DeschedulerState
+from spillway.amounts import saturated
 from spillway.events_lending import Amounts, LentPod, NodeLent
 
 MILLI = 1000
@@ -98,12 +99,15 @@ def over_budget(losses: Iterable[Loss]) -> int:
 
 
 def lost_by_group(loan: NodeLent, now_ms: int, restart_ms: int) -> Amounts:
-    """By controller, core-seconds that its pods lose: their run time, and as much as it costs to begin anew."""
+    """By controller, core-seconds that its pods lose: their run time, and as much as it costs to begin anew.
+
+    A record bears them, so each is at most what 64 bits hold.
+    """
     lost = Counter[str]()
     for pod in loan.pods:
         if pod.group:
             lost[pod.group] += _core_seconds(pod, _ran_ms(pod, now_ms) + restart_ms)
-    return tuple(sorted((group, amount) for group, amount in lost.items() if amount))
+    return tuple(sorted((group, saturated(amount)) for group, amount in lost.items() if amount))
 
 
 def lost_lately(state: DeschedulerState, now_ms: int) -> LostLately:
@@ -128,4 +132,4 @@ def _ran_ms(pod: LentPod, now_ms: int) -> int:
 
 
 def _core_seconds(pod: LentPod, ran_ms: int) -> int:
-    return ran_ms // 1000 * dict(pod.requests).get("cpu", 0) // MILLI
+    return ran_ms // 1000 * max(0, dict(pod.requests).get("cpu", 0)) // MILLI

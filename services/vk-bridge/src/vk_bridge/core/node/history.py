@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field, replace
 
+from spillway.amounts import saturated
 from spillway.events_lending import (
     CAUSE_NODE_GONE,
     CAUSE_TAINT_REMOVED,
@@ -82,7 +83,7 @@ class History:
         loan = self._loans.get(name)
         if loan is not None:
             ran_ms = max(0, at_ms - pod.started_ms) if pod.started_ms else 0
-            loan.lost.setdefault(pod.uid, dict(pod.requests).get("cpu", 0) * ran_ms // MILLI)
+            loan.lost.setdefault(pod.uid, max(0, dict(pod.requests).get("cpu", 0)) * ran_ms // MILLI)
 
     def forced(self, name: str, uid: str) -> None:
         """A real pod outlived its grace."""
@@ -143,7 +144,7 @@ class History:
             returned_ms=at_ms,
             evicted=len(found.lost),
             forced=len(found.forced),
-            lost_core_seconds=sum(found.lost.values()) // MILLI,
+            lost_core_seconds=saturated(sum(found.lost.values()) // MILLI),
         )
 
     def forget(self, name: str) -> None:

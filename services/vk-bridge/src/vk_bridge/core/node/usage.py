@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
+from spillway.amounts import saturated
 from spillway.events_lending import Amounts, NodeUsed
 from spillway.kubernetes.quantities import Quantity, parse_quantity
 from spillway.model import Generation
@@ -143,4 +144,4 @@ def _peak(hour: _Hour) -> None:
 
 
 def _amounts(amounts: Mapping[str, int]) -> Amounts:
-    return tuple(sorted(amounts.items()))
+    return tuple(sorted((name, saturated(amount)) for name, amount in amounts.items()))

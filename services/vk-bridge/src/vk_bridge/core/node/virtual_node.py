@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from spillway.amounts import saturated
 from spillway.kubernetes import objects
 from spillway.kubernetes.pod_metrics import unix_ms
 from spillway.kubernetes.quantities import parse_quantity
@@ -77,7 +78,7 @@ def offered(node: Manifest, taken: Mapping[str, int] | None) -> dict[str, int]:
             amount = parse_quantity(quantity, milli=name == "cpu")
         except ValueError:
             amount = 0
-        amounts[name] = max(0, amount - taken.get(name, 0)) if taken is not None else 0
+        amounts[name] = saturated(max(0, amount - taken.get(name, 0))) if taken is not None else 0
     return dict(sorted(amounts.items()))
 
 

@@ -24,7 +24,7 @@ def lent_pod(pod: Manifest, requests: Amounts, budgets: Amounts) -> LentPod:
         uid=metadata["uid"],
         group=f"{owner['kind']}/{metadata['namespace']}/{owner['name']}" if owner else "",
         requests=requests,
-        priority=spec.get("priority") or 0,
+        priority=_int32(spec.get("priority")),
         deletion_cost=_whole((metadata.get("annotations") or {}).get(DELETION_COST, "0")),
         started_ms=_started_ms(pod),
         budgets=budgets,
@@ -52,7 +52,7 @@ def unix_ms(text: str) -> int:
     """Of a time as Kubernetes writes it; 0 where it cannot be read."""
     try:
         return int(datetime.fromisoformat(text).timestamp() * 1000)
-    except ValueError:
+    except (ValueError, OverflowError):
         return 0
 
 
@@ -71,4 +71,9 @@ def _whole(text: str) -> int:
         number = int(text) if len(text) <= len("-2147483648") else 0
     except ValueError:
         return 0
-    return number if -(2**31) <= number < 2**31 else 0
+    return _int32(number)
+
+
+def _int32(number: object) -> int:
+    """What is no int32 counts as 0: Kubernetes has no other priority and no other deletion cost."""
+    return number if isinstance(number, int) and -(2**31) <= number < 2**31 else 0
