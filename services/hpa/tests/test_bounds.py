@@ -3,10 +3,8 @@
 from dataclasses import replace
 from random import Random
 from typing import Any
-from unittest.mock import patch
 
 import pytest
-from google.protobuf.message import Message
 
 from hpa.core.heard.inputs import BACKLOGS_MAX, backlog_size, row_size
 from hpa.core.requests.reporting import NAME_MAX, accepted
@@ -72,20 +70,16 @@ def of_partitions(count: int) -> events_pb2.BacklogObserved:
     return message
 
 
-def test_a_backlog_of_more_partitions_than_are_kept_is_not_read() -> None:
+def test_a_backlog_of_more_partitions_than_are_kept_is_not_read(calls_of: Any) -> None:
     """Each would become a value before anybody asks whether a policy names the queue."""
-    read: list[type] = []
-
-    def counting(message: Message, kind: type[Any]) -> Any:
-        read.append(kind)
-        return value_from(message, kind)
-
     data = of_partitions(wire.BACKLOG_ENTRIES_MAX + 1).SerializeToString()
-    with patch.object(wire, "value_from", counting), pytest.raises(wire.TooManyEntries, match="partitions: 15001"):
-        wire.decode(BACKLOG.name, wire.TYPE_PREFIX + "BacklogObserved", data)
-    assert not read
-    data = of_partitions(wire.BACKLOG_ENTRIES_MAX).SerializeToString()
-    found = wire.decode(BACKLOG.name, wire.TYPE_PREFIX + "BacklogObserved", data)
+    with calls_of(value_from) as read:
+        with pytest.raises(wire.TooManyEntries, match="partitions: 15001"):
+            wire.decode(BACKLOG.name, wire.TYPE_PREFIX + "BacklogObserved", data)
+        assert not read
+        data = of_partitions(wire.BACKLOG_ENTRIES_MAX).SerializeToString()
+        found = wire.decode(BACKLOG.name, wire.TYPE_PREFIX + "BacklogObserved", data)
+    assert len(read) == wire.BACKLOG_ENTRIES_MAX + 1
     assert isinstance(found, BacklogObserved)
     assert len(found.partitions) == wire.BACKLOG_ENTRIES_MAX
     with pytest.raises(Unwritable, match="partitions: 15001"):

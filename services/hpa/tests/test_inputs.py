@@ -2,17 +2,15 @@
 
 import base64
 import os
-from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
-from unittest.mock import patch
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from hpa.core.heard import inputs
-from hpa.core.heard.inputs import TEXTS_MAX, LoadKey, texts_size
+from hpa.core.heard.inputs import TEXTS_MAX, texts_size
 from hpa.core.manifests.attached import read_attached
 from hpa.core.named import forget_changed, forget_unnamed
 from hpa.core.requests.answers import explain
@@ -114,22 +112,16 @@ def test_the_names_of_all_series_are_bounded() -> None:
     assert next(iter(kept.values())).value_milli == 2_000
 
 
-def test_a_new_series_does_not_count_the_names_of_all_others_again() -> None:
+def test_a_new_series_does_not_count_the_names_of_all_others_again(calls_of: Any) -> None:
     """One of 1,990 long names that finds no room took 5 ms; a report has 5,000 of them."""
     made = world(hpa([external("queue", "1")]))
     for number in range(100):
         made.state.hear(made._append(load("queue", 1, START_MS + number, f"{number:04990}")), START_MS + 1_000)
-    counted: list[int] = []
-
-    def counting(keys: Iterable[LoadKey]) -> int:
-        counted.append(len(found := list(keys)))
-        return texts_size(found)
-
-    with patch.object(inputs, "texts_size", counting):
+    with calls_of(texts_size) as counted:
         for number in range(100, 200):
             made.state.hear(made._append(load("queue", 1, START_MS + number, f"{number:04990}")), START_MS + 1_000)
     assert 0 < len(made.state.inputs[KEY].loads) <= 100
-    assert sum(counted) <= 100
+    assert 0 < sum(len(call["loads"]) for call in counted) <= 100
 
 
 NAMES = st.builds(
