@@ -31,6 +31,8 @@ class FakePlanner:
     """Keeps workloads in a dict. Replicas beyond ROOM wait; ready_after looks each cluster shows all of them ready.
 
     heard: state, trouble and its code (none: 0) that clusters show, one after the other; the last stays.
+    error, refused: what everything that is asked meets, and what requests of a type do. is_called_off: somebody else
+    makes a cluster Active again as soon as its phase was set.
     """
 
     def __init__(self) -> None:
@@ -43,6 +45,8 @@ class FakePlanner:
         self.leaving = 0
         self.deleting: set[tuple[str, str]] = set()
         self.error: Exception | None = None
+        self.refused: dict[type, RequestError] = {}
+        self.is_called_off = False
         self.clusters: dict[str, api.JoinClusterRequest] = {}
         self.heard: list[tuple[str, str]] = []
         self.phases: dict[str, str] = {}
@@ -192,7 +196,10 @@ class FakePlanner:
         return replace(self._cluster(request), warnings=warnings)
 
     async def set_cluster_phase(self, request: api.SetClusterPhaseRequest) -> api.ClusterMovesReply:
-        return self._moves(request, request.phase)
+        reply = self._moves(request, request.phase)
+        if self.is_called_off:
+            self.phases[request.name] = "Active"
+        return reply
 
     async def leave_cluster(self, request: api.LeaveClusterRequest) -> api.ClusterMovesReply:
         return self._moves(request, "Lost" if request.lost else "Leaving")
@@ -268,8 +275,8 @@ class FakePlanner:
 
     def _note(self, request: Any) -> None:
         self.asked.append(request)
-        if self.error is not None:
-            raise self.error
+        if error := self.error or self.refused.get(type(request)):
+            raise error
 
     def _known(self, namespace: str, name: str) -> None:
         if (namespace, name) not in self.replicas:

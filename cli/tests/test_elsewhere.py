@@ -43,28 +43,19 @@ def test_what_is_watched_says_so_before_how_to_wait(elsewhere_declared: Any) -> 
     assert "not known; --wait waits until it is; api, shop have one of that name" in said
 
 
-def test_a_name_that_none_has_and_one_that_is_here_say_nothing_of_others(
-    elsewhere_declared: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_name_that_none_has_and_one_that_is_here_say_nothing_of_others(elsewhere_declared: Any) -> None:
     """Not found may be the cluster that is named, too."""
     assert elsewhere_declared("get", "nosuch").stderr == "spillway: workload default/nosuch: not known\n"
-
-    async def migrate(request: api.MigrateRequest) -> Any:
-        raise RequestError("NOT_FOUND", "to_cluster: 'x': no cluster of the fleet: own-1")
-
     elsewhere_declared.planner.replicas["default", "web"] = 1
-    monkeypatch.setattr(elsewhere_declared.planner, "migrate", migrate)
+    refusal = RequestError("NOT_FOUND", "to_cluster: 'x': no cluster of the fleet: own-1")
+    elsewhere_declared.planner.refused[api.MigrateRequest] = refusal
     said = elsewhere_declared("migrate", "workload", "web", "--to", "x").stderr
     assert said == "spillway: to_cluster: 'x': no cluster of the fleet: own-1\n"
 
 
-def test_a_caller_of_some_namespaces_is_told_of_no_others(
-    elsewhere_declared: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async def refused(request: api.ListRequest) -> Any:
-        raise RequestError("PERMISSION_DENIED", "caller 'ci' may not list in all namespaces")
-
-    monkeypatch.setattr(elsewhere_declared.planner, "list", refused)
+def test_a_caller_of_some_namespaces_is_told_of_no_others(elsewhere_declared: Any) -> None:
+    refusal = RequestError("PERMISSION_DENIED", "caller 'ci' may not list in all namespaces")
+    elsewhere_declared.planner.refused[api.ListRequest] = refusal
     result = elsewhere_declared("get", "web")
     assert (result.exit_code, result.stderr) == (2, "spillway: workload default/web: not known\n")
 
