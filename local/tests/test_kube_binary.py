@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from spillway_local import kube_binary
-from spillway_local.tools import MissingTool, ToolFailed
+from spillway_local.tools import MissingTool
 
 
 def test_a_built_binary_is_not_built_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -26,11 +26,10 @@ def test_a_changed_module_is_another_binary(tmp_path: Path, monkeypatch: pytest.
 
 
 def test_a_machine_without_go_is_told_what_works(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def no_network(*_: object) -> str:
-        raise ToolFailed("no network")
-
-    monkeypatch.setenv("SPILLWAY_CACHE", str(tmp_path))
-    monkeypatch.setattr(kube_binary, "run_tool", no_network)
+    (tmp_path / "uv").write_text("#!/bin/sh\necho no network\nexit 2\n")
+    (tmp_path / "uv").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setenv("SPILLWAY_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(kube_binary, "_LEAST_GO_VERSION", (99, 0))
-    with pytest.raises(MissingTool, match="MEMBERS=sim"):
+    with pytest.raises(MissingTool, match=r"(?s)no network.*MEMBERS=sim"):
         kube_binary.find_go()

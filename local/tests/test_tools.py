@@ -1,5 +1,6 @@
 """What is said when a tool is missing or fails, and how two processes keep out of each other's way."""
 
+import io
 import os
 import subprocess
 import sys
@@ -37,13 +38,11 @@ def test_a_missing_program_names_what_to_install_and_what_works_without(monkeypa
         ensure_program("oven-8", ("oven-package",), "run with BUS=memory")
 
 
-def test_a_failed_installation_is_a_missing_tool(monkeypatch: pytest.MonkeyPatch) -> None:
-    def fails(*_: object) -> str:
-        raise ToolFailed("no such package")
-
+def test_a_failed_installation_is_a_missing_tool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "apt-get").write_text("#!/bin/sh\necho no such package\nexit 100\n")
+    (tmp_path / "apt-get").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr(os, "geteuid", lambda: 0)
-    monkeypatch.setattr("shutil.which", lambda name: "/usr/bin/apt-get" if name == "apt-get" else None)
-    monkeypatch.setattr("spillway_local.tools.run_tool", fails)
     with pytest.raises(MissingTool, match="no such package"):
         ensure_program("oven-8", ("oven-package",), "run with BUS=memory")
 
@@ -68,18 +67,31 @@ def test_two_processes_take_turns(tmp_path: Path) -> None:
     assert [worker.wait(30) for worker in workers] == [0, 0, 0]
 
 
-def test_a_tool_that_takes_long_is_told_with_what_it_does(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+class Screen(io.StringIO):
+    """What is told. With its second line it writes into a file, for which the tool waits."""
+
+    def __init__(self, file: Path) -> None:
+        super().__init__()
+        self._file = file
+
+    def write(self, text: str) -> int:
+        count = super().write(text)
+        if self.getvalue().count("\n") == 2:
+            self._file.write_text("x")
+        return count
+
+
+def test_a_tool_that_takes_long_is_told_with_what_it_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tools, "PROGRESS_EVERY_SECONDS", 0.05)
     waits = "while not open('told', 'a').tell(): pass"
     (tmp_path / "told").touch()
-    told = iter((False, True))
-    monkeypatch.setattr(tools, "say", lambda text: (print(text), next(told) and (tmp_path / "told").write_text("x")))
+    screen = Screen(tmp_path / "told")
+    monkeypatch.setattr(sys, "stderr", screen)
     assert run_tool(("nice", "-n", "1", sys.executable, "-c", waits), tmp_path) == ""
-    first, second = capsys.readouterr().out.splitlines()
-    assert first.startswith(f"{Path(sys.executable).name} -c {waits}: still at it after ")
-    assert second.startswith(f"{Path(sys.executable).name} -c")
+    lines = screen.getvalue().splitlines()
+    assert len(lines) >= 2
+    for line in lines:
+        assert line.startswith(f"spillway-local: {Path(sys.executable).name} -c {waits}: still at it after ")
 
 
 PATIENTLY = Path(__file__).resolve().parents[2] / "tools" / "patiently"
