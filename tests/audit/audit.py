@@ -82,9 +82,13 @@ def licence(one: Distribution) -> str:
     return str(metadata.get("License-Expression") or " AND ".join(told) or (metadata.get("License") or "")[:60])
 
 
-def troubles() -> Iterator[str]:
-    """What is not as it should be, in words."""
-    known, asked, pinned, there = read(LIST), direct(), pins(), installed()
+def troubles(
+    known: Mapping[str, Any],
+    asked: Mapping[str, list[Requirement]],
+    pinned: Mapping[str, str],
+    there: Mapping[str, Distribution],
+) -> Iterator[str]:
+    """What is not as it should be, in words. known: what LIST says; the others: of direct, pins and installed."""
     yield from _reasons(known["direct"], asked)
     yield from _pins(asked, pinned, there, known["elsewhere"])
     yield from _licences(there, known)
@@ -189,7 +193,7 @@ def pip_audit(service: str, packages: Sequence[str], listed: Path) -> list[dict[
 
 
 def main() -> int:
-    found = list(troubles())
+    found = list(troubles(read(LIST), direct(), pins(), installed()))
     for trouble in found:
         print(f"audit: {trouble}")
     if found:

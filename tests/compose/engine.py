@@ -25,10 +25,10 @@ class Engine:
 
     def docker(self, *arguments: str, folder: Path = Path("/")) -> str:
         """What it printed. Raises ToolFailed with the end of it."""
-        return run_tool(("docker", *arguments), folder, self._environment)
+        return run_tool(("docker", *arguments), folder, self.environment)
 
     def answers(self) -> bool:
-        asked = subprocess.run(("docker", "info"), env=os.environ | self._environment, capture_output=True, check=False)
+        asked = subprocess.run(("docker", "info"), env=os.environ | self.environment, capture_output=True, check=False)
         return asked.returncode == 0 and b"Server Version" in asked.stdout
 
     def run_compose(self, files: Sequence[Path], *arguments: str, digests: Path = TAGS_ALONE) -> str:
@@ -36,10 +36,10 @@ class Engine:
         images go by their tags, since stand-ins have other digests."""
         named = [part for file in files for part in ("-f", str(file))]
         command = (*self.compose, "--env-file", str(digests), *named, *arguments)
-        return run_tool(command, files[0].parent, self._environment)
+        return run_tool(command, files[0].parent, self.environment)
 
     @property
-    def _environment(self) -> dict[str, str]:
+    def environment(self) -> dict[str, str]:
         return {"DOCKER_HOST": self.host} if self.host else {}
 
 

@@ -138,7 +138,8 @@ def test_a_tag_that_is_moved_changes_nothing_of_what_is_pinned(
             f"services:\n  shown:\n    image: {image}${{SHOWN_DIGEST:-}}\n    command: [cat, /shown]\n"
         )
         push(engine, tmp_path, image, "first")
-        monkeypatch.setattr(image_digests, "_docker", engine.docker)
+        for name, value in engine.environment.items():
+            monkeypatch.setenv(name, value)
         monkeypatch.setattr("sys.argv", ["image_digests", "--folder", str(tmp_path)])
         with pytest.raises(SystemExit) as ended:
             image_digests.main()

@@ -140,15 +140,16 @@ async def test_nothing_is_placed_where_some_were_just_taken_back(
     assert len(judges.said) == 1, "a pod was bound since"
 
 
-async def test_a_pause_begins_when_the_take_back_was_decided(judges: Judges, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_pause_begins_when_the_take_back_was_decided(judges: Judges) -> None:
     """Its record may have waited for the log."""
     scale_by_hand(judges.member, NAME, 4)
     await judges.look()
     decided_at = asyncio.get_running_loop().time() - take_backs.HOLD_SECONDS
-    monkeypatch.setattr(judges.take_backs, "_decided_at", lambda: decided_at)
-    judges.take_backs.placed("Apply", None, placed(4), 500)
-    judges.take_backs.placed(TAKE_BACK, placed(4), placed(2), 500)
-    judges.take_backs.placed("Apply", placed(2), placed(3), 500)
+    clusters = {MEMBER: judges.member}
+    judge = TakeBacks(clusters, judges.sights, judges.said.append, lambda _cluster, _found: False, lambda: decided_at)
+    judge.placed("Apply", None, placed(4), 500)
+    judge.placed(TAKE_BACK, placed(4), placed(2), 500)
+    judge.placed("Apply", placed(2), placed(3), 500)
     assert judges.said == []
 
 
