@@ -29,12 +29,12 @@ from .stand_ins import COMPOSE_FILE, KAFKA, KWOK, PYTHON, REDIS, ROOT, SPILLWAY,
 COMPOSE: dict[str, Any] = yaml.safe_load(COMPOSE_FILE.read_text())
 OURS = (*SERVICES, "setup", "join", "spillway")
 OWN: dict[str, type] = {
-    "snapshot": snapshot.settings.Settings,
-    "propagator": propagator.settings.Settings,
+    "snapshot": snapshot.settings.SnapshotSettings,
+    "propagator": propagator.settings.PropagatorSettings,
     "planner": planner.settings.PlannerSettings,
     "hpa": hpa.settings.HpaSettings,
     "descheduler": descheduler.settings.DeschedulerSettings,
-    "vk-bridge": vk_bridge.settings.Settings,
+    "vk-bridge": vk_bridge.settings.VkBridgeSettings,
 }
 SHARED = (
     (CollectingSettings, "SPILLWAY_COLLECTING_"),

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from propagator.settings import Settings as PropagatorSettings
+from propagator.settings import PropagatorSettings
 from sim.manifests import job, statefulset
 from spillway.addresses import PLACEMENTS, WORKLOADS, Tombstone, workload_address
 from spillway.api import (

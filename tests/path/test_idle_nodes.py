@@ -97,7 +97,7 @@ def virtual_nodes(platform: InProcess) -> list[str]:
 
 
 async def test_idle_nodes_are_lent_and_come_back_when_their_owner_scales_up() -> None:
-    async with in_process(FLEET, SERVICES, bridge_settings=vk_bridge.settings.Settings()) as platform:
+    async with in_process(FLEET, SERVICES, bridge_settings=vk_bridge.settings.VkBridgeSettings()) as platform:
         await begin(platform)
         await declare(platform)
         await until(lambda: len(virtual_nodes(platform)) == 3, "all but the reserve are lent", 120)
@@ -118,7 +118,7 @@ async def test_idle_nodes_are_lent_and_come_back_when_their_owner_scales_up() ->
 
 async def test_no_node_goes_back_to_a_pod_for_which_its_daemons_leave_no_room() -> None:
     """Though on it a pool's pod has ended, and another one waits for its Secret: neither holds anything there."""
-    settings = vk_bridge.settings.Settings(carried_prefixes=("sim/",))
+    settings = vk_bridge.settings.VkBridgeSettings(carried_prefixes=("sim/",))
     async with in_process(ONE_NODE, SERVICES, bridge_settings=settings) as platform:
         await begin(platform)
         (node,) = (one["metadata"]["name"] for one in platform.members[OWNER].objects("nodes"))
@@ -143,7 +143,7 @@ async def test_no_node_goes_back_to_a_pod_for_which_its_daemons_leave_no_room() 
 
 async def test_a_node_goes_back_to_a_pod_that_needs_all_of_it_though_its_owner_makes_pods_larger() -> None:
     """The pool's pod asks for 2 cores, and holds 3."""
-    async with in_process(ONE_NODE, SERVICES, bridge_settings=vk_bridge.settings.Settings()) as platform:
+    async with in_process(ONE_NODE, SERVICES, bridge_settings=vk_bridge.settings.VkBridgeSettings()) as platform:
         await begin(platform)
         await declare(platform, reserve_nodes=0)
         await until(lambda: len(virtual_nodes(platform)) == 1, "the node is lent", 120)

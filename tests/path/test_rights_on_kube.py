@@ -38,7 +38,7 @@ FILES_BY_CLUSTER = {
     OWNER: ("namespace", "snapshot", "propagator", "vk-bridge-owner"),
     POOL: ("namespace", "snapshot", "propagator", "vk-bridge-pool"),
 }
-QUICK = vk_bridge.settings.Settings(copies_seconds=1.0, copy_unused_seconds=3.0)
+QUICK = vk_bridge.settings.VkBridgeSettings(copies_seconds=1.0, copy_unused_seconds=3.0)
 MISSING = {
     "watch pods": (SNAPSHOT, OWNER, Right("watch", "", "pods")),
     "patch deployments": (PROPAGATOR, OWNER, Right("patch", "apps", "deployments")),

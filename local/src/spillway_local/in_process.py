@@ -54,11 +54,13 @@ class InProcess:
     store: MemoryStore
     members: dict[str, SimCluster]
     planner_settings: PlannerSettings = field(default_factory=PlannerSettings)
-    snapshot_settings: snapshot.settings.Settings = field(default_factory=snapshot.settings.Settings)
-    propagator_settings: propagator.settings.Settings = field(default_factory=propagator.settings.Settings)
+    snapshot_settings: snapshot.settings.SnapshotSettings = field(default_factory=snapshot.settings.SnapshotSettings)
+    propagator_settings: propagator.settings.PropagatorSettings = field(
+        default_factory=propagator.settings.PropagatorSettings
+    )
     hpa_settings: HpaSettings = field(default_factory=HpaSettings)
     descheduler_settings: DeschedulerSettings = field(default_factory=DeschedulerSettings)
-    bridge_settings: vk_bridge.settings.Settings = field(default_factory=vk_bridge.settings.Settings)
+    bridge_settings: vk_bridge.settings.VkBridgeSettings = field(default_factory=vk_bridge.settings.VkBridgeSettings)
     running: dict[str, Running] = field(default_factory=dict)
     apis: dict[str, ClusterApi] = field(default_factory=dict)
     accounts: dict[tuple[str, str], Account] = field(default_factory=dict)

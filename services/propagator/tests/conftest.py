@@ -10,7 +10,7 @@ from typing import Any, Self
 import pytest
 
 from propagator.service import Propagator
-from propagator.settings import Settings
+from propagator.settings import PropagatorSettings
 from sim.cluster import SimCluster
 from sim.rest import SimTransport
 from sim.settings import NodeSpec
@@ -206,9 +206,9 @@ class Fleet:
 
     # ── Propagators ──
 
-    async def start(self, instance: str = "p1", settings: Settings | None = None) -> Propagator:
+    async def start(self, instance: str = "p1", settings: PropagatorSettings | None = None) -> Propagator:
         bus = self.buses[instance] = MemberBus(self.broker, FLEET, instance)
-        propagator = Propagator(bus, self.connect, settings or Settings(), instance)
+        propagator = Propagator(bus, self.connect, settings or PropagatorSettings(), instance)
         stopping = asyncio.Event()
         task = asyncio.create_task(propagator.run(stopping))
         self._instances[instance] = propagator, stopping, task

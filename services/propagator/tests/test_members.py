@@ -15,7 +15,7 @@ from propagator.core.live import LABEL_FLEET, Live, Reference
 from propagator.core.reconcile import History, after, next_action
 from propagator.member import Member
 from propagator.namespaces import Namespaces
-from propagator.settings import Settings
+from propagator.settings import PropagatorSettings
 from spillway.clusters.api import (
     CONFIG_MAPS,
     DEPLOYMENTS,
@@ -86,7 +86,7 @@ def wanted_of(
 async def bring_about(api: ClusterApi, wanted: Wanted) -> tuple[list[str], Live]:
     """The actions until nothing is left to do, and what is there then."""
     clock = asyncio.get_running_loop().time
-    member = Member(api, "f1", clock, lambda: None, Namespaces(clock, 1.0), Settings())
+    member = Member(api, "f1", clock, lambda: None, Namespaces(clock, 1.0), PropagatorSettings())
     both = (Reference("ConfigMap", wanted.target.name), Reference("Service", wanted.target.name))
     actions, history, live = [], History(), await member.read(wanted.target, both)
     for _ in range(30):

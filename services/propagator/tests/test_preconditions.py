@@ -12,7 +12,7 @@ from propagator.core.desired import Target
 from propagator.core.live import Live
 from propagator.member import Member
 from propagator.namespaces import Namespaces
-from propagator.settings import Settings
+from propagator.settings import PropagatorSettings
 from sim.cluster import SimCluster
 from sim.manifests import deployment
 from sim.rest import SimTransport
@@ -32,7 +32,7 @@ async def open_member() -> AsyncIterator[tuple[ClusterApi, Member]]:
     async with SimCluster("own-1") as cluster:
         api = ClusterApi(SimTransport(cluster), "own-1", ClusterApiSettings())
         clock = asyncio.get_running_loop().time
-        yield api, Member(api, "f1", clock, lambda: None, Namespaces(clock, 1.0), Settings())
+        yield api, Member(api, "f1", clock, lambda: None, Namespaces(clock, 1.0), PropagatorSettings())
 
 
 async def replicas(api: ClusterApi) -> int | None:

@@ -11,14 +11,14 @@ from propagator.core.desired import Target
 from propagator.core.live import Reference
 from propagator.member import Member
 from propagator.namespaces import Namespaces
-from propagator.settings import Settings
+from propagator.settings import PropagatorSettings
 from sim.cluster import SimCluster
 from sim.rest import SimTransport
 from spillway.clusters.api import CONFIG_MAPS, ClusterApi, ClusterApiSettings, ClusterUnreachable, Response
 
 pytestmark = pytest.mark.looptime
 WEB = Target("own-1", "default", "web")
-SETTINGS = Settings(references_at_once=8, references_max=20)
+SETTINGS = PropagatorSettings(references_at_once=8, references_max=20)
 
 
 class SlowTransport(SimTransport):

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from propagator.core.desired import Desired, Target
 from propagator.reporter import Reporter
-from propagator.settings import Settings
+from propagator.settings import PropagatorSettings
 from spillway.addresses import WORKLOAD_STATUS, Tombstone, status_address
 from spillway.bus import Bus, BusUnavailable, Position, Traces
 from spillway.dead_letters import outgoing
@@ -23,7 +23,7 @@ OWN = Target("own-1", "shop", "web")
 OURS, THEIRS = 7, 6
 GONE = Tombstone(status_address("shop", "web", "own-1"))
 KEY = GONE.address.key
-SETTINGS = Settings()
+SETTINGS = PropagatorSettings()
 
 Said = WorkloadObserved | Tombstone
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from propagator.settings import Settings
+from propagator.settings import PropagatorSettings
 from sim.settings import Faults
 from spillway.addresses import PLACEMENTS, Tombstone, status_address, workload_address
 from spillway.clusters.api import CONFIG_MAPS, DEPLOYMENTS, NAMESPACES, Response
@@ -158,7 +158,7 @@ async def test_that_an_object_is_above_its_placement_is_said_at_once_and_no_more
     above = "on hold: the object is at 99.1, above 1.2: it has 3 replicas, 2 decided"
     assert fleet.state() == ("Present", "99.1", above)
     said = len(fleet.said)
-    await asyncio.sleep(5 * Settings().hold_said_seconds)
+    await asyncio.sleep(5 * PropagatorSettings().hold_said_seconds)
     assert len(fleet.said) == said, "it is said once"
     await mark_at(fleet, "1.1")
     await asyncio.sleep(3)
@@ -169,7 +169,7 @@ async def test_that_an_object_is_above_its_placement_is_said_at_once_and_no_more
 async def test_what_is_held_before_there_is_an_object_is_said_as_absent(fleet: Any) -> None:
     await fleet.start()
     await fleet.place(1, {"own-1": 3})
-    await asyncio.sleep(Settings().hold_said_seconds - 2)
+    await asyncio.sleep(PropagatorSettings().hold_said_seconds - 2)
     assert not any(isinstance(record.event, WorkloadObserved) for record in fleet.said), "it may pass"
     await asyncio.sleep(4)
     state, version, message = fleet.state()
@@ -499,7 +499,7 @@ async def test_a_namespace_is_looked_for_once_and_created_again_when_it_is_gone(
 async def test_namespaces_may_be_forbidden(fleet: Any) -> None:
     await fleet.declare(namespace="shop")
     await fleet.place(1, {"own-1": 1}, namespace="shop")
-    await fleet.start(settings=Settings(create_namespaces=False))
+    await fleet.start(settings=PropagatorSettings(create_namespaces=False))
     await asyncio.sleep(5)
     assert fleet.state()[0] == "DependencyMissing"
     assert fleet.transports["own-1"].writes == []
@@ -723,7 +723,7 @@ async def test_what_a_frozen_owner_takes_back_is_said_again(fleet: Any, removed:
 async def test_a_higher_epoch_ends_the_work(fleet: Any) -> None:
     await fleet.declare()
     await fleet.place(1, {"own-1": 3})
-    propagator = await fleet.start(settings=Settings(reclaim_seconds=30))
+    propagator = await fleet.start(settings=PropagatorSettings(reclaim_seconds=30))
     await asyncio.sleep(5)
     assert propagator.held == {"own-1", "own-2"}
     await LocalBus(fleet.broker, "f1", "other").publish(TurnTaken("propagator", "own-1", "other"))

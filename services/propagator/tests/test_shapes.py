@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from propagator.settings import Settings
+from propagator.settings import PropagatorSettings
 from sim.settings import Faults, SidecarSpec
 from spillway.addresses import CLUSTERS, Address, Tombstone, shape_address
 from spillway.clusters.api import SECRETS, Response
@@ -112,7 +112,7 @@ async def test_answers_to_many_questions_go_together_and_a_single_one_at_once(fl
 @on_fleet
 async def test_what_was_answered_is_not_asked_again_when_it_is_placed_but_when_it_is_old(fleet: Any) -> None:
     await fleet.declare()
-    await fleet.start(settings=Settings(shape_age_max_seconds=100))
+    await fleet.start(settings=PropagatorSettings(shape_age_max_seconds=100))
     await asyncio.sleep(5)
     await fleet.planner.publish(asked("own-1"))
     await asyncio.sleep(1)
@@ -128,7 +128,7 @@ async def test_what_was_answered_is_not_asked_again_when_it_is_placed_but_when_i
 async def test_what_is_placed_is_asked_without_a_question_and_again_when_it_is_old(fleet: Any) -> None:
     await fleet.declare()
     await fleet.place(1, {"own-1": 3})
-    await fleet.start(settings=Settings(shape_age_max_seconds=100))
+    await fleet.start(settings=PropagatorSettings(shape_age_max_seconds=100))
     await asyncio.sleep(5)
     assert said(fleet, "own-1") == [(DIGEST, SHAPE_ADMITTED)]
     assert said(fleet, "own-2") == []
@@ -271,7 +271,7 @@ async def test_an_answer_that_is_taken_back_is_given_again_where_a_placement_nee
 
 @on_fleet
 async def test_what_nobody_declares_and_what_left_is_forgotten(fleet: Any) -> None:
-    await fleet.start(settings=Settings(shape_unused_seconds=200))
+    await fleet.start(settings=PropagatorSettings(shape_unused_seconds=200))
     await asyncio.sleep(5)
     await fleet.planner.publish(asked("own-1", "own-2"))
     await asyncio.sleep(5)

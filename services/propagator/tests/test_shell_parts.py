@@ -11,7 +11,7 @@ from propagator.core.live import LiveDependency, LiveWorkload, Marks, Reference
 from propagator.core.manifests import workload_label
 from propagator.mirror import Mirror, Owner
 from propagator.reach import Reach
-from propagator.settings import Settings
+from propagator.settings import PropagatorSettings
 from spillway.clusters.api import ClusterUnreachable
 from spillway.kubernetes.objects import AnnotatedMeta, AnyObject, Deployment
 from spillway.model import Generation
@@ -65,7 +65,7 @@ async def test_a_higher_rank_is_taken_before_all_that_waits_and_stays_so_while_i
 
 async def test_a_silent_cluster_is_tried_by_one_at_a_time_and_holds_no_slot_meanwhile() -> None:
     slots = asyncio.Semaphore(1)
-    reach = Reach(Settings(unreachable_first_seconds=1.0), slots)
+    reach = Reach(PropagatorSettings(unreachable_first_seconds=1.0), slots)
     tries: list[float] = []
     loop = asyncio.get_running_loop()
 

@@ -14,7 +14,7 @@ from sim.cluster import SimCluster
 from sim.rest import SimTransport
 from sim.settings import NodeSpec
 from snapshot.service import Snapshot
-from snapshot.settings import Settings
+from snapshot.settings import SnapshotSettings
 from spillway.addresses import CAPACITY, CAPACITY_CHANGES, PENDING, Tombstone
 from spillway.addresses import PODS as PODS_TOPIC
 from spillway.bus import Position, Record, Traces
@@ -262,7 +262,7 @@ class Fleet:
 
     def start(self, name: str, **changed: Any) -> Snapshot:
         bus, stopping = LateBus(self.broker, FLEET, name), asyncio.Event()
-        snapshot = Snapshot(bus, self._connect, Settings(**changed), name)
+        snapshot = Snapshot(bus, self._connect, SnapshotSettings(**changed), name)
         self.instances[name] = (snapshot, bus, stopping, asyncio.create_task(snapshot.run(stopping)))
         return snapshot
 

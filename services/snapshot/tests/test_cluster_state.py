@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from snapshot.core.cluster_state import Changes, ClusterState
 from snapshot.core.workloads import read_version
-from snapshot.settings import Settings
+from snapshot.settings import SnapshotSettings
 from spillway.kubernetes.objects import (
     DEPLOYMENTS,
     JOBS,
@@ -43,7 +43,7 @@ from spillway.model import (
 
 @pytest.fixture
 def state() -> ClusterState:
-    return ClusterState("f1", Settings())
+    return ClusterState("f1", SnapshotSettings())
 
 
 def only_row(changes: Changes) -> Any:
@@ -427,7 +427,7 @@ def last_of_each(done: list[tuple[str, str, Any]]) -> list[tuple[str, str, Any]]
 @settings(max_examples=150, deadline=None)
 def test_the_state_is_a_sum_over_what_is_there_now(objects: Any, steps: list[tuple[str, str, Any]], data: Any) -> None:
     """requested is the sum over bound pods, counted follows the owners, whatever the order across streams."""
-    from_history, from_last = ClusterState("f1", Settings()), ClusterState("f1", Settings())
+    from_history, from_last = ClusterState("f1", SnapshotSettings()), ClusterState("f1", SnapshotSettings())
     for step in steps:
         applied(from_history, objects, step)
         if data.draw(st.booleans()):
@@ -448,7 +448,7 @@ def test_the_state_is_a_sum_over_what_is_there_now(objects: Any, steps: list[tup
 @settings(max_examples=100, deadline=None)
 def test_a_list_is_worth_its_events(objects: Any, steps: list[tuple[str, str, Any]]) -> None:
     """A whole list after any history leaves what the list says, and nothing more is kept of the rest."""
-    listed, followed = ClusterState("f1", Settings()), ClusterState("f1", Settings())
+    listed, followed = ClusterState("f1", SnapshotSettings()), ClusterState("f1", SnapshotSettings())
     for step in steps:
         applied(followed, objects, step)
         applied(listed, objects, step)

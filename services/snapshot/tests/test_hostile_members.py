@@ -12,7 +12,7 @@ from snapshot.core.cluster_state import ClusterState
 from snapshot.core.log_book import LogBook
 from snapshot.core.pod_bounds import CONTAINERS_MAX, RESOURCES_MAX
 from snapshot.core.repelling import LONG, TERMS_OF_NODE_MAX, weight_of
-from snapshot.settings import Settings
+from snapshot.settings import SnapshotSettings
 from spillway.clusters.api import Upserted
 from spillway.events import ClusterJoined
 from spillway.kubernetes.objects import DEPLOYMENTS, NAMESPACES, NODES, PODS, REPLICASETS
@@ -24,7 +24,7 @@ from spillway.running.cluster_turns import Turn
 
 @pytest.fixture
 def state() -> ClusterState:
-    return ClusterState("f1", Settings())
+    return ClusterState("f1", SnapshotSettings())
 
 
 class Unscanned(dict[str, str]):
@@ -136,7 +136,7 @@ class OneBatch:
 
 
 async def test_others_have_their_turn_while_many_changes_of_one_answer_are_applied(objects: Any) -> None:
-    bus, settings = LocalBus(LocalBroker(), "f1", "s1"), Settings(list_step_objects=10)
+    bus, settings = LocalBus(LocalBroker(), "f1", "s1"), SnapshotSettings(list_step_objects=10)
     book = LogBook(), asyncio.Event(), asyncio.Semaphore(1)
     around = Surroundings(bus, lambda joined: None, settings, no_claim, *book, lambda: 0)  # type: ignore[arg-type, return-value]
     joined = ClusterJoined("own-1", "", "", "own", "r", "z", (), ())
@@ -207,7 +207,7 @@ def test_pods_of_one_node_that_have_too_many_terms_close_it(state: ClusterState,
 
 def of_cluster(objects: Any, pods: dict[str, tuple[str, dict[str, Any]]]) -> ClusterState:
     """Of each pod's name its namespace and spec, each on a node of its name."""
-    state = ClusterState("f1", Settings())
+    state = ClusterState("f1", SnapshotSettings())
     for name, (namespace, spec) in pods.items():
         state.upserted(NODES, objects.node(name))
         state.upserted(PODS, objects.pod(name, name, namespace=namespace, spec=spec))

@@ -9,7 +9,7 @@ import pytest
 from snapshot.core.cluster_state import KINDS
 from snapshot.core.collection import Collection, Unwritten
 from snapshot.core.log_book import LogBook
-from snapshot.settings import Settings
+from snapshot.settings import SnapshotSettings
 from spillway.addresses import PODS as PODS_TOPIC
 from spillway.addresses import Tombstone, pods_address
 from spillway.dead_letters import RECORD_BYTES_MAX
@@ -46,7 +46,7 @@ class Cluster:
 
     def __init__(self, objects: Any, **settings: Any) -> None:
         self.objects = objects
-        self.core = Collection("own-1", "f1", Settings(**settings), pack_columns)
+        self.core = Collection("own-1", "f1", SnapshotSettings(**settings), pack_columns)
         self.now = 0.0
         self.offset = 100
 

@@ -7,7 +7,7 @@ import pytest
 from snapshot.core import pending as pendings
 from snapshot.core.pending import Pending
 from snapshot.core.waiting_groups import Group
-from snapshot.settings import Settings
+from snapshot.settings import SnapshotSettings
 from spillway.addresses import Tombstone, pending_address
 from spillway.events import PodsScheduled, PodsUnschedulable
 from spillway.model import Shape
@@ -17,7 +17,7 @@ WAITING = {"a/b": Group("a/b", 2, "no room")}
 
 @pytest.fixture
 def pending() -> Pending:
-    return Pending("own-1", Settings())
+    return Pending("own-1", SnapshotSettings())
 
 
 def take(pending: Pending, now: float, groups: dict[str, Group] | None = None, epoch: int = 7) -> list[Any]:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from snapshot.core import stream as streams
 from snapshot.core.cluster_state import Changes
 from snapshot.core.stream import Sign, Stream, TooManyAmounts, blocks_max, blocks_needed, hash_key, hash_of
-from snapshot.settings import Settings
+from snapshot.settings import SnapshotSettings
 from spillway.events import CapacityChanged, CapacityReported
 from spillway.model import Generation, NamespaceFacts, NodeRow, Quota, WorkloadFacts
 from spillway.troubles import NO_TROUBLE, Trouble, TroubleCode
@@ -36,8 +36,8 @@ def rows(*names: str, cpu: int = 4) -> Changes:
     return replace(NOTHING, rows=tuple(row(name, cpu) for name in names))
 
 
-def begun(whole: Changes = NOTHING, settings: Settings | None = None, blocks: int = 1) -> Stream:
-    stream = Stream("own-1", 100, settings or Settings(), pack_columns, blocks)
+def begun(whole: Changes = NOTHING, settings: SnapshotSettings | None = None, blocks: int = 1) -> Stream:
+    stream = Stream("own-1", 100, settings or SnapshotSettings(), pack_columns, blocks)
     stream.begin(whole)
     return stream
 
@@ -73,7 +73,7 @@ def test_what_is_true_of_the_cluster_as_a_whole_is_said_in_its_first_block_alone
 
 
 def test_before_it_begins_there_are_only_heartbeats() -> None:
-    stream = Stream("own-1", 100, Settings(), pack_columns)
+    stream = Stream("own-1", 100, SnapshotSettings(), pack_columns)
     beats = [stream.heartbeat(Sign(-1, Trouble(TroubleCode.UNREACHABLE, "silent"))) for _ in range(2)]
     assert [(beat.index, beat.sequence, beat.age_ms, beat.trouble) for beat in beats] == [
         (0, 1, -1, "silent"),
@@ -118,7 +118,7 @@ def test_namespaces_are_said_before_all_else_and_are_in_block_0() -> None:
 
 
 def test_many_facts_go_in_several_records() -> None:
-    stream = begun(settings=Settings(facts_per_record_max=2))
+    stream = begun(settings=SnapshotSettings(facts_per_record_max=2))
     records = list(stream.changes(replace(NOTHING, facts=tuple(facts(f"w{n}") for n in range(5))), SIGN))
     assert [(record.sequence, len(record.facts)) for record in records] == [(1, 2), (2, 2), (3, 1)]
 
@@ -126,7 +126,7 @@ def test_many_facts_go_in_several_records() -> None:
 def test_of_many_workloads_that_are_gone_all_are_said_to_be(new_reader: Any) -> None:
     """As when a whole fleet's objects are deleted at once: what is not said to be gone counts for ever."""
     names = [f"w{index}" for index in range(5)]
-    stream = begun(replace(NOTHING, facts=tuple(map(facts, names))), settings=Settings(facts_per_record_max=2))
+    stream = begun(replace(NOTHING, facts=tuple(map(facts, names))), settings=SnapshotSettings(facts_per_record_max=2))
     reader = new_reader()
     for full in fulls(stream):
         reader.apply(full)
@@ -139,7 +139,7 @@ def test_of_many_workloads_that_are_gone_all_are_said_to_be(new_reader: Any) -> 
 
 
 def test_a_block_is_written_again_when_its_changes_weigh_as_much() -> None:
-    stream = begun(rows("n1"), Settings(full_bytes_min=1_000))
+    stream = begun(rows("n1"), SnapshotSettings(full_bytes_min=1_000))
     fulls(stream)
     written = 0
     while not stream.fulls_due(1.0):
@@ -155,7 +155,7 @@ def test_a_block_is_written_again_when_its_changes_weigh_as_much() -> None:
 def test_a_block_is_written_hourly_at_its_own_moment() -> None:
     moments = set()
     for cluster in ("a", "b", "c"):
-        stream = Stream(cluster, 1, Settings(), pack_columns)
+        stream = Stream(cluster, 1, SnapshotSettings(), pack_columns)
         stream.begin(rows("n1"))
         fulls(stream, 0.0)
         moments.add(stream._blocks[0].full_due_at)
@@ -192,19 +192,19 @@ def test_readers_go_on_behind_the_last_change_that_stands() -> None:
 
 
 def test_a_block_that_outgrows_its_bound_asks_for_a_new_epoch() -> None:
-    stream = begun(rows("n0", "n1"), Settings(block_nodes_max=2))
+    stream = begun(rows("n0", "n1"), SnapshotSettings(block_nodes_max=2))
     assert not stream.outgrown
     list(stream.changes(rows("n2"), SIGN))
     assert stream.outgrown
 
 
 def test_a_block_too_heavy_for_a_record_is_not_written_but_split() -> None:
-    settings = Settings(block_bytes_max=200)
+    settings = SnapshotSettings(block_bytes_max=200)
     stream = begun(rows(*(f"node-{n}" for n in range(200))), settings)
     assert fulls(stream) == []
     assert stream.outgrown
     assert stream.blocks_wanted == 2
-    alone = begun(rows("n1"), Settings(block_bytes_max=1))
+    alone = begun(rows("n1"), SnapshotSettings(block_bytes_max=1))
     assert len(fulls(alone)) == 1
 
 
@@ -248,7 +248,7 @@ def together(counts: Sequence[int]) -> tuple[str, str]:
 def test_the_number_of_blocks_is_bounded_however_heavy_they_are() -> None:
     """Before, it doubled with each epoch without end: 2,097,152 records of two nodes after 22 epochs."""
     names = together((64, 66))
-    settings, counts = Settings(block_bytes_max=1), [1]
+    settings, counts = SnapshotSettings(block_bytes_max=1), [1]
     for _ in range(10):
         stream = begun(rows(*names), settings, counts[-1])
         written = fulls(stream)
@@ -263,7 +263,7 @@ def test_the_number_of_blocks_is_bounded_however_heavy_they_are() -> None:
 def test_a_block_of_too_many_nodes_is_written_where_there_may_be_no_more() -> None:
     """Else the turn would be claimed again, for as many blocks, without end. Of a hundred names some are always in one
     block."""
-    stream = begun(rows(*(f"n{number}" for number in range(100))), Settings(block_nodes_max=1))
+    stream = begun(rows(*(f"n{number}" for number in range(100))), SnapshotSettings(block_nodes_max=1))
     written = fulls(stream)
     assert (stream.count, stream.outgrown, len(written)) == (264, False, 264) == (blocks_max(100, 1), False, 264)
     assert max(len(unpack_columns(full.columns).names) for full in written if full.columns) > 1

@@ -7,7 +7,7 @@ import pytest
 
 from snapshot.core.cluster_state import ClusterState
 from snapshot.core.volumes import BIND_COMPLETED, NOWHERE_LABELLED, REGION, ZONE
-from snapshot.settings import Settings
+from snapshot.settings import SnapshotSettings
 from spillway.kubernetes.objects import VOLUME_CLAIMS, VOLUMES, Kind, object_decoder
 from spillway.model import NamespaceFacts, NodeTerm, Requirement, VolumeClaim, VolumeLimit
 
@@ -45,7 +45,7 @@ def term(*requirements: tuple[str, str, tuple[str, ...]]) -> NodeTerm:
 
 
 def state_with(*items: Any, claims_max: int = 5_000) -> ClusterState:
-    state = ClusterState("f1", Settings(volume_claims_max=claims_max))
+    state = ClusterState("f1", SnapshotSettings(volume_claims_max=claims_max))
     for item in items:
         state.upserted(VOLUMES if item.metadata.namespace == "" else VOLUME_CLAIMS, item)
     return state

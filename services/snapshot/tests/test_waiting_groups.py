@@ -7,13 +7,13 @@ import pytest
 from snapshot.core import waiting_groups
 from snapshot.core.cluster_state import ClusterState
 from snapshot.core.waiting_groups import OTHERS_REASON, commonest
-from snapshot.settings import Settings
+from snapshot.settings import SnapshotSettings
 from spillway.kubernetes.objects import DEPLOYMENTS, PODS, REPLICASETS
 
 
 @pytest.fixture
 def state() -> ClusterState:
-    return ClusterState("f1", Settings())
+    return ClusterState("f1", SnapshotSettings())
 
 
 def told(state: ClusterState) -> dict[str, tuple[int, str]]:

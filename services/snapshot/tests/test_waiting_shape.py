@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from snapshot.core.cluster_state import ClusterState
-from snapshot.settings import Settings
+from snapshot.settings import SnapshotSettings
 from spillway.kubernetes.objects import PODS
 from spillway.kubernetes.pod_shape import shape_of
 from spillway.kubernetes.term_bounds import LABELS_MAX, TERMS_MAX, VALUES_MAX
@@ -31,7 +31,7 @@ SPEC = {
 
 
 def shape_said(objects: Any, *pods: Any) -> Shape | None:
-    state = ClusterState("f1", Settings())
+    state = ClusterState("f1", SnapshotSettings())
     for pod in pods:
         state.upserted(PODS, pod)
     (group,) = state.groups().values()

@@ -32,7 +32,7 @@ from spillway.lending_marks import POOL_TAINT, virtual_node_name
 from spillway.local_bus import LocalBroker, LocalBus
 from spillway.model import Generation
 from vk_bridge.service import Bridge
-from vk_bridge.settings import Settings
+from vk_bridge.settings import VkBridgeSettings
 
 FLEET, OWN, OTHER, POOL = "f1", "own-1", "own-2", "pool"
 IDLE_SECONDS = 30
@@ -130,7 +130,7 @@ class LendingFleet:
         bus = self._buses[instance] = LocalBus(broker or self.broker, FLEET, instance)
         loop = asyncio.get_running_loop()
         carried = ("sim/", "app.kubernetes.io/")  # By the first the simulation is told how long a pod runs.
-        chosen = Settings(
+        chosen = VkBridgeSettings(
             **{"copies_seconds": 5.0, "copy_unused_seconds": 60.0, "carried_prefixes": carried, **settings}
         )
         bridge = Bridge(bus, self.connect, chosen, instance, lambda: WALL_MS + round(loop.time() * 1000))

@@ -45,7 +45,7 @@ from spillway_local.members import kubelet_clients
 from spillway_local.ports import session_port
 from vk_bridge.api.kubelet import Kubelet
 from vk_bridge.service import Bridge
-from vk_bridge.settings import Settings
+from vk_bridge.settings import VkBridgeSettings
 
 pytest_plugins = ["spillway_local.pytest_infra"]
 
@@ -96,7 +96,7 @@ class Lending:
             return self.sim_api(joined.cluster)
         return connect(partial(load_endpoint, self.folder, joined.credential), joined.cluster, FAST)
 
-    async def start(self, pool_by_owner: dict[str, str], **changes: Any) -> Settings:
+    async def start(self, pool_by_owner: dict[str, str], **changes: Any) -> VkBridgeSettings:
         bus = LocalBus(LocalBroker(), "f1", "planner")
         for name in {*pool_by_owner, *pool_by_owner.values()}:
             await bus.publish(ClusterJoined(name, name, f"https://{name}", "own", "", "", (), ()))
@@ -108,7 +108,7 @@ class Lending:
         self.port_by_pool = dict.fromkeys(pool_by_owner.values(), 0)
         first = session_port(count=len(self.port_by_pool))
         self.port_by_pool = {pool: first + number for number, pool in enumerate(self.port_by_pool)}
-        settings = Settings(
+        settings = VkBridgeSettings(
             in_flight_seconds=0.1,
             review_seconds=0.1,
             probe_seconds=0.1,
@@ -367,7 +367,7 @@ async def test_an_owners_container_is_not_read_by_the_name_of_an_ephemeral_one(l
 async def test_a_kubelet_api_without_its_files_does_not_start(tmp_path: Path) -> None:
     certificate, key = tmp_path / "kubelet.crt", tmp_path / "kubelet.key"
     files = {"kubelet_certificate": str(certificate), "kubelet_key": str(key), "kubelet_clients_folder": tmp_path}
-    settings = Settings(kubelet_ports=(f"pool-1={session_port()}",), **files)
+    settings = VkBridgeSettings(kubelet_ports=(f"pool-1={session_port()}",), **files)
     with pytest.raises(SettingsError, match=r"kubelet_clients_folder: .*pool-1.crt: expected a CA, PEM"):
         await Kubelet(settings, list).__aenter__()
     KubeletClientFiles(tmp_path, "pool-1").ensure()

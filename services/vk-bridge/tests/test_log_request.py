@@ -6,7 +6,7 @@ import pytest
 
 from spillway.clusters.api import LogOptions
 from vk_bridge.api.log_request import read_log_options
-from vk_bridge.settings import Settings
+from vk_bridge.settings import VkBridgeSettings
 
 MOST = 1000
 ASKED: dict[str, tuple[dict[str, str], LogOptions]] = {
@@ -53,7 +53,7 @@ FILES = {"kubelet_certificate": "c", "kubelet_key": "k"}
 
 
 def test_pools_ports_are_read() -> None:
-    settings = Settings(kubelet_ports=("pool-1=10250", "pool-2=10251"), **FILES)
+    settings = VkBridgeSettings(kubelet_ports=("pool-1=10250", "pool-2=10251"), **FILES)
     assert settings.port_by_pool == {"pool-1": 10250, "pool-2": 10251}
 
 
@@ -70,9 +70,9 @@ def test_pools_ports_are_read() -> None:
 )
 def test_ports_that_make_no_sense_are_named(ports: tuple[str, ...], words: str) -> None:
     with pytest.raises(ValueError, match=re.escape(words)):
-        Settings(kubelet_ports=ports, **FILES)
+        VkBridgeSettings(kubelet_ports=ports, **FILES)
 
 
 def test_ports_need_a_certificate() -> None:
     with pytest.raises(ValueError, match="kubelet_ports: they need kubelet_certificate and kubelet_key"):
-        Settings(kubelet_ports=("pool=1",))
+        VkBridgeSettings(kubelet_ports=("pool=1",))

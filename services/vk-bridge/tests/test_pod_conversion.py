@@ -19,7 +19,7 @@ from vk_bridge.core.pod.conversion import (
     place_of,
 )
 from vk_bridge.core.pod.update import given_text
-from vk_bridge.settings import Settings
+from vk_bridge.settings import VkBridgeSettings
 
 SIDE = PoolSide("pool-id", "own-1.n1", "10.0.0.9")
 API_ACCESS: dict[str, Any] = {
@@ -590,4 +590,4 @@ def test_nothing_of_the_pool_pod_is_changed() -> None:
 @pytest.mark.parametrize("prefix", ["prometheus.io", "a/b/", "spillway.io/", "pool.spillway.io/", "/x"])
 def test_what_is_no_prefix_to_carry_over_is_refused(prefix: str) -> None:
     with pytest.raises(ValueError, match=rf"carried_prefixes: '{prefix}': expected the prefix of a key"):
-        Settings(carried_prefixes=("prometheus.io/", prefix))
+        VkBridgeSettings(carried_prefixes=("prometheus.io/", prefix))

@@ -11,9 +11,9 @@ from spillway.dead_letters import outgoing
 from spillway.events_lending import NodeLent, NodeUsed
 from spillway.model import Generation
 from vk_bridge.log.records import Loan, Records
-from vk_bridge.settings import Settings
+from vk_bridge.settings import VkBridgeSettings
 
-SETTINGS = Settings(records_waiting_max=4, bus_retry_seconds=0.01)
+SETTINGS = VkBridgeSettings(records_waiting_max=4, bus_retry_seconds=0.01)
 
 
 def used(hour: int) -> NodeUsed:

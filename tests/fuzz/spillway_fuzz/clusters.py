@@ -8,7 +8,7 @@ from typing import Any, Final
 from propagator.mirror import Mirror
 from snapshot.core.cluster_state import KINDS
 from snapshot.core.collection import Collection
-from snapshot.settings import Settings as SnapshotSettings
+from snapshot.settings import SnapshotSettings
 from spillway.addresses import Tombstone
 from spillway.clusters import answers
 from spillway.clusters.api import ClusterApiSettings, ClusterUnreachable, Listed, Removed, Upserted

@@ -22,10 +22,10 @@ from planner.log import changed_keys
 from propagator.core.desired import Desired
 from propagator.core.desired import Target as Place
 from propagator.service import Propagator
-from propagator.settings import Settings as PropagatorSettings
+from propagator.settings import PropagatorSettings
 from snapshot.core.log_book import address_of_key
 from snapshot.service import Snapshot
-from snapshot.settings import Settings as SnapshotSettings
+from snapshot.settings import SnapshotSettings
 from spillway.addresses import (
     CAPACITY,
     CAPACITY_CHANGES,

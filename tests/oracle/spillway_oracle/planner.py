@@ -8,7 +8,7 @@ import msgspec
 
 from planner.core.feasibility.room import room_on_nodes
 from snapshot.core.cluster_state import ClusterState
-from snapshot.settings import Settings
+from snapshot.settings import SnapshotSettings
 from spillway import wire
 from spillway.api import RequestError
 from spillway.clusters.answers import page_decoder
@@ -23,7 +23,7 @@ from spillway.model import Shape
 
 CLUSTER = "cluster"
 _KINDS = ((NODES, "nodes"), (PODS, "pods"), (NAMESPACES, "namespaces"), (VOLUMES, "volumes"), (VOLUME_CLAIMS, "claims"))
-_SETTINGS = Settings()
+_SETTINGS = SnapshotSettings()
 _ENCODER = msgspec.json.Encoder()
 
 

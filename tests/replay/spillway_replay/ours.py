@@ -12,7 +12,7 @@ from planner.settings import PlannerSettings
 from snapshot.core.cluster_state import Changes
 from snapshot.core.pending import Pending
 from snapshot.core.stream import Sign, Stream
-from snapshot.settings import Settings
+from snapshot.settings import SnapshotSettings
 from spillway import api
 from spillway.addresses import DECISIONS, PLACEMENTS
 from spillway.api import PlacementReply, RequestError
@@ -237,7 +237,9 @@ class Ours:
     async def begin(self, cluster: Cluster, whole: Changes) -> None:
         bus = LocalBus(self.broker, FLEET, "spillway/snapshot")
         await bus.publish(ClusterJoined(cluster.name, cluster.name, "", cluster.tier, "", "", (), ()))
-        records = Records(Stream(cluster.name, EPOCH, Settings(), pack_columns), Pending(cluster.name, Settings()))
+        records = Records(
+            Stream(cluster.name, EPOCH, SnapshotSettings(), pack_columns), Pending(cluster.name, SnapshotSettings())
+        )
         records.stream.begin(whole)
         self._records[cluster.name] = records
         for index in records.stream.fulls_due(0.0):

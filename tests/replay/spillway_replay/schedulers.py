@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import Any, Protocol, Self
 
 from snapshot.core.cluster_state import ClusterState
-from snapshot.settings import Settings
+from snapshot.settings import SnapshotSettings
 from spillway.kubernetes.objects import NODES, PODS, Manifest
 from spillway.kubernetes.pod_shape import shape_of
 from spillway.model import NodeRow, Shape
@@ -163,7 +163,7 @@ class PlainScheduler:
 
 def rows_of(nodes: Sequence[Manifest], pods: Sequence[Manifest]) -> list[NodeRow]:
     """As a collector says them."""
-    state = ClusterState("", Settings())
+    state = ClusterState("", SnapshotSettings())
     state.listed(NODES, decoded(NODES, nodes), 0.0)
     state.listed(PODS, decoded(PODS, pods), 0.0)
     return list(state.whole().rows)

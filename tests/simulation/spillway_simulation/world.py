@@ -60,10 +60,10 @@ PLANNER = PlannerSettings(
     lent_wait_seconds=10.0,
     lent_silence_seconds=40.0,
 )
-SNAPSHOT = snapshot.settings.Settings(
+SNAPSHOT = snapshot.settings.SnapshotSettings(
     shrink_confirm_seconds=20.0, probe_seconds=4.0, heartbeat_seconds=3.0, reclaim_seconds=8.0, metrics_seconds=4.0
 )
-PROPAGATOR = propagator.settings.Settings(window_seconds=60.0, retry_longest_seconds=20.0)
+PROPAGATOR = propagator.settings.PropagatorSettings(window_seconds=60.0, retry_longest_seconds=20.0)
 HPA = HpaSettings(
     downscale_stabilization_seconds=15.0,
     cpu_initialization_seconds=8.0,
@@ -75,7 +75,7 @@ HPA = HpaSettings(
 )
 
 
-BRIDGE = vk_bridge.settings.Settings(
+BRIDGE = vk_bridge.settings.VkBridgeSettings(
     in_flight_seconds=IN_FLIGHT_SECONDS,
     copies_seconds=5.0,
     copy_unused_seconds=10.0,

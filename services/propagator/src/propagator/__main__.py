@@ -5,7 +5,7 @@ import sys
 from functools import partial
 
 from propagator.service import Propagator
-from propagator.settings import Settings
+from propagator.settings import PropagatorSettings
 from spillway.clusters.api import ClusterApiSettings
 from spillway.kafka.bus import KafkaBus, KafkaSettings
 from spillway.running.cluster_serving import connected, serve
@@ -18,7 +18,7 @@ KAFKA_PREFIX = "SPILLWAY_KAFKA_"
 
 async def main(process: Process) -> None:
     process.set_ready("log", False, "not connected")
-    settings = from_environment(Settings, os.environ, PREFIX)
+    settings = from_environment(PropagatorSettings, os.environ, PREFIX)
     kafka = from_environment(KafkaSettings, os.environ, KAFKA_PREFIX)
     connect = partial(connected, settings, ClusterApiSettings())
     async with KafkaBus(kafka, settings.fleet, f"spillway/propagator/{process.instance}") as bus:
@@ -26,6 +26,8 @@ async def main(process: Process) -> None:
 
 
 if __name__ == "__main__":
-    if help_asked("propagator: makes placements true in members.", (Settings, PREFIX), (KafkaSettings, KAFKA_PREFIX)):
+    if help_asked(
+        "propagator: makes placements true in members.", (PropagatorSettings, PREFIX), (KafkaSettings, KAFKA_PREFIX)
+    ):
         sys.exit(0)
     sys.exit(run("propagator", main))

@@ -37,7 +37,7 @@ from propagator.namespaces import Namespaces
 from propagator.orphans import Orphans
 from propagator.reach import Reach
 from propagator.reporter import Reporter
-from propagator.settings import Settings
+from propagator.settings import PropagatorSettings
 from propagator.shape_asker import ShapeAsker
 from spillway import metrics, tracing
 from spillway.addresses import PLACEMENTS
@@ -80,7 +80,7 @@ class Shared:
     bus: Bus
     desired: Desired
     rules: Rules
-    settings: Settings
+    settings: PropagatorSettings
     clock: Callable[[], float]
     slots: asyncio.Semaphore
     placed_by: tracing.Origins[Target]

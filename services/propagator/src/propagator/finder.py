@@ -11,7 +11,7 @@ from propagator.core.desired import Desired, Target
 from propagator.core.finding import answer, found_one
 from propagator.core.kinds import DEPLOYMENT, KINDS
 from propagator.core.live import LABEL_FLEET, ownership_of
-from propagator.settings import Settings
+from propagator.settings import PropagatorSettings
 from spillway import tracing
 from spillway.addresses import ADOPTIONS
 from spillway.bus import Bus, BusUnavailable, Headers
@@ -39,7 +39,7 @@ class Finder:
     """One cluster's. Questions wait in a queue; one that finds it full is not answered, and is asked again."""
 
     def __init__(
-        self, cluster: str, fleet: str, api: ClusterApi, bus: Bus, desired: Desired, settings: Settings
+        self, cluster: str, fleet: str, api: ClusterApi, bus: Bus, desired: Desired, settings: PropagatorSettings
     ) -> None:
         self._cluster = cluster
         self._fleet = fleet

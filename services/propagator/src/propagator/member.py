@@ -40,7 +40,7 @@ from propagator.core.live import (
 )
 from propagator.core.manifests import Manifest
 from propagator.namespaces import Namespaces
-from propagator.settings import Settings
+from propagator.settings import PropagatorSettings
 from spillway import metrics
 from spillway.clusters.api import (
     CONFIG_MAPS,
@@ -95,7 +95,7 @@ class Member:
         clock: Callable[[], float],
         answered: Callable[[], None],
         namespaces: Namespaces,
-        settings: Settings,
+        settings: PropagatorSettings,
     ) -> None:
         self._api = api
         self._fleet = fleet

@@ -9,7 +9,7 @@ from propagator.core.manifests import workload_label
 from propagator.core.reconcile import History, seeded
 from propagator.core.status import Outcome
 from propagator.mirror import Owner
-from propagator.settings import Settings
+from propagator.settings import PropagatorSettings
 from spillway import metrics
 from spillway.events import (
     STATE_ABSENT,
@@ -66,7 +66,7 @@ class Memory:
         self.hold_over()
         self._become(None)
 
-    def ended_in(self, outcome: Outcome, settings: Settings) -> float | None:
+    def ended_in(self, outcome: Outcome, settings: PropagatorSettings) -> float | None:
         """How many seconds until it is tried again, None when trying again cannot help."""
         self.due_since = None
         self.failed = 0
@@ -83,7 +83,7 @@ class Memory:
         self.retries += 1
         return seconds
 
-    def held(self, hold: Hold, now: float, settings: Settings) -> float | None:
+    def held(self, hold: Hold, now: float, settings: PropagatorSettings) -> float | None:
         """How many seconds until it is looked at again."""
         self.hold, self.failed = hold, 0
         if self.held_since is None:
@@ -91,7 +91,7 @@ class Memory:
         left = self.held_since + settings.hold_said_seconds - now
         return min((pause for pause in (left, hold.seconds) if pause > 0), default=None)
 
-    def met_a_bug(self, hold: Hold, now: float, settings: Settings) -> float:
+    def met_a_bug(self, hold: Hold, now: float, settings: PropagatorSettings) -> float:
         """How many seconds until it is tried again; until then the hold is said of it."""
         self.looked_at, self.hold = True, hold
         self.held_since = now if self.held_since is None else self.held_since
@@ -102,7 +102,7 @@ class Memory:
     def hold_over(self) -> None:
         self.hold = self.held_since = None
 
-    def hold_to_say(self, now: float, settings: Settings) -> str:
+    def hold_to_say(self, now: float, settings: PropagatorSettings) -> str:
         """For what it is on hold, once that is to be said; empty when for nothing."""
         if self.hold is None or self.held_since is None:
             return ""

@@ -4,14 +4,14 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from propagator.settings import Settings
+from propagator.settings import PropagatorSettings
 from spillway.clusters.api import ClusterUnreachable
 from spillway.pauses import Setbacks
 from spillway.waiting import is_set_within
 
 
 class Reach:
-    def __init__(self, settings: Settings, slots: asyncio.Semaphore) -> None:
+    def __init__(self, settings: PropagatorSettings, slots: asyncio.Semaphore) -> None:
         self._slots = slots
         self._setbacks = Setbacks(settings.unreachable_first_seconds, settings.unreachable_longest_seconds)
         self._answered = asyncio.Event()

@@ -8,7 +8,7 @@ import structlog
 
 from propagator.core.desired import Target
 from propagator.core.status import is_news
-from propagator.settings import Settings
+from propagator.settings import PropagatorSettings
 from spillway import tracing
 from spillway.addresses import Tombstone, status_address
 from spillway.bus import Bus, BusUnavailable, Headers
@@ -32,7 +32,7 @@ class Reporter:
         self,
         bus: Bus,
         epoch: int,
-        settings: Settings,
+        settings: PropagatorSettings,
         current: Callable[[Target], WorkloadObserved | None],
         logged: Callable[[Target], WorkloadObserved | None],
         vanished: Callable[[Target], bool],

@@ -11,7 +11,7 @@ from propagator.core.actions import Rules
 from propagator.core.desired import Desired, Target, Touched, status_target
 from propagator.core.manifests import Template
 from propagator.log_proof import LogProof
-from propagator.settings import Settings
+from propagator.settings import PropagatorSettings
 from spillway import tracing
 from spillway.addresses import (
     ADOPTIONS,
@@ -47,7 +47,7 @@ class Propagator:
         self,
         bus: Bus,
         connect: Connect,
-        settings: Settings,
+        settings: PropagatorSettings,
         instance: str,
         clock: Callable[[], float] | None = None,
     ) -> None:

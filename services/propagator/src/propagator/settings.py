@@ -11,7 +11,7 @@ from spillway.settings import setting
 
 
 @dataclass(frozen=True, slots=True)
-class Settings(ClusterTurnSettings):
+class PropagatorSettings(ClusterTurnSettings):
     create_namespaces: bool = setting(True, "whether namespaces that workloads need are created in members")
     namespace_pod_security: Annotated[str, Meta(pattern=f"^({'|'.join(LEVELS)})$")] = setting(
         BASELINE,

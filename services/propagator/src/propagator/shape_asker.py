@@ -20,7 +20,7 @@ from propagator.core.manifests import Template, pod_references
 from propagator.core.questions import ASKED, AskRules, Questions
 from propagator.member import Member
 from propagator.reach import Reach
-from propagator.settings import Settings
+from propagator.settings import PropagatorSettings
 from spillway import metrics, tracing
 from spillway.addresses import SHAPES_ASKED, Tombstone, shape_address
 from spillway.bus import Bus, BusUnavailable, Headers
@@ -54,7 +54,7 @@ class ShapeAsker:
         desired: Desired,
         reach: Reach,
         member: Member,
-        settings: Settings,
+        settings: PropagatorSettings,
     ) -> None:
         self._cluster = api.name
         self._epoch = epoch
@@ -267,7 +267,7 @@ def without_shape(event: ShapeAdmitted | Tombstone, why: str) -> ShapeAdmitted |
     return replace(event, state=SHAPE_UNASKED, message=f"too long to be said: {why}", shape=None, missing=())
 
 
-def _rules(settings: Settings) -> AskRules:
+def _rules(settings: PropagatorSettings) -> AskRules:
     return AskRules(
         age_max=settings.shape_age_max_seconds,
         retry_first=settings.shape_retry_first_seconds,

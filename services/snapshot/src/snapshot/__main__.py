@@ -5,7 +5,7 @@ import sys
 from functools import partial
 
 from snapshot.service import Snapshot
-from snapshot.settings import Settings
+from snapshot.settings import SnapshotSettings
 from spillway.clusters.api import ClusterApiSettings
 from spillway.kafka.bus import KafkaBus, KafkaSettings
 from spillway.running.cluster_serving import connected, serve
@@ -17,7 +17,7 @@ PREFIX, KAFKA_PREFIX = "SPILLWAY_SNAPSHOT_", "SPILLWAY_KAFKA_"
 
 async def main(process: Process) -> None:
     process.set_ready("log", False, "not connected")
-    settings = from_environment(Settings, os.environ, PREFIX)
+    settings = from_environment(SnapshotSettings, os.environ, PREFIX)
     kafka = from_environment(KafkaSettings, os.environ, KAFKA_PREFIX)
     connect = partial(connected, settings, ClusterApiSettings())
     async with KafkaBus(kafka, settings.fleet, f"spillway/snapshot/{process.instance}") as bus:
@@ -26,7 +26,9 @@ async def main(process: Process) -> None:
 
 if __name__ == "__main__":
     if help_asked(
-        "snapshot: decides what each cluster's capacity is now.", (Settings, PREFIX), (KafkaSettings, KAFKA_PREFIX)
+        "snapshot: decides what each cluster's capacity is now.",
+        (SnapshotSettings, PREFIX),
+        (KafkaSettings, KAFKA_PREFIX),
     ):
         sys.exit(0)
     sys.exit(run("snapshot", main))

@@ -11,7 +11,7 @@ from snapshot.core.cluster_state import KINDS, WORKLOAD_KINDS
 from snapshot.core.collection import TROUBLE_CHARACTERS_MAX, Collection, Record, Unwritten
 from snapshot.core.log_book import LogBook
 from snapshot.core.workloads import FLEET_LABEL, WorkloadKey
-from snapshot.settings import Settings
+from snapshot.settings import SnapshotSettings
 from spillway import tracing
 from spillway.bus import Bus, BusUnavailable, Headers
 from spillway.clusters.api import (
@@ -62,7 +62,7 @@ class Surroundings:
 
     bus: Bus
     connect: Connect
-    settings: Settings
+    settings: SnapshotSettings
     claim: Callable[[Turn], Awaitable[None]]
     book: LogBook
     book_read: asyncio.Event

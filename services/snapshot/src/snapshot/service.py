@@ -8,7 +8,7 @@ import structlog
 
 from snapshot.collector import SERVICE, Collector, Connect, Surroundings
 from snapshot.core.log_book import LogBook, address_of_key
-from snapshot.settings import Settings
+from snapshot.settings import SnapshotSettings
 from spillway.addresses import CAPACITY, CAPACITY_CHANGES, CLUSTERS, PENDING, PODS, SCALE_POLICIES, Tombstone, Topic
 from spillway.bus import Bus, BusUnavailable, Offsets, Record
 from spillway.events import (
@@ -35,7 +35,12 @@ class Snapshot:
     """connect opens the door to a cluster and may raise. wall_ms: Unix time, which is told and orders nothing."""
 
     def __init__(
-        self, bus: Bus, connect: Connect, settings: Settings, instance: str, wall_ms: Callable[[], int] = unix_ms
+        self,
+        bus: Bus,
+        connect: Connect,
+        settings: SnapshotSettings,
+        instance: str,
+        wall_ms: Callable[[], int] = unix_ms,
     ) -> None:
         self._bus = bus
         self._settings = settings

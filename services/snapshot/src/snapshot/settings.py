@@ -17,7 +17,7 @@ IGNORED_POD_LABELS = (
 
 
 @dataclass(frozen=True, slots=True)
-class Settings(ClusterTurnSettings):
+class SnapshotSettings(ClusterTurnSettings):
     gather_seconds: float = setting(0.1, "seconds that changes are gathered before they are said")
     heartbeat_seconds: float = setting(2.0, "seconds between records of block 0, so that readers know the age")
     late_seconds: float = setting(

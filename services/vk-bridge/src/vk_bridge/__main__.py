@@ -12,7 +12,7 @@ from spillway.running.process import Process, help_asked, run
 from spillway.settings import from_environment
 from vk_bridge.api.kubelet import Kubelet
 from vk_bridge.service import Bridge
-from vk_bridge.settings import Settings
+from vk_bridge.settings import VkBridgeSettings
 
 PREFIX = "SPILLWAY_VK_BRIDGE_"
 KAFKA_PREFIX = "SPILLWAY_KAFKA_"
@@ -20,7 +20,7 @@ KAFKA_PREFIX = "SPILLWAY_KAFKA_"
 
 async def main(process: Process) -> None:
     process.set_ready("log", False, "not connected")
-    settings = from_environment(Settings, os.environ, PREFIX)
+    settings = from_environment(VkBridgeSettings, os.environ, PREFIX)
     kafka = from_environment(KafkaSettings, os.environ, KAFKA_PREFIX)
     api_settings = ClusterApiSettings(
         request_timeout_seconds=settings.request_timeout_seconds,
@@ -35,6 +35,6 @@ async def main(process: Process) -> None:
 
 
 if __name__ == "__main__":
-    if help_asked("vk-bridge: lends idle nodes to a pool.", (Settings, PREFIX), (KafkaSettings, KAFKA_PREFIX)):
+    if help_asked("vk-bridge: lends idle nodes to a pool.", (VkBridgeSettings, PREFIX), (KafkaSettings, KAFKA_PREFIX)):
         sys.exit(0)
     sys.exit(run("vk-bridge", main))

@@ -54,7 +54,7 @@ from vk_bridge.log.loan_reporter import LoanReporter
 from vk_bridge.log.records import Records
 from vk_bridge.log.usage_reporter import UsageReporter
 from vk_bridge.node_slots import NodeSlots
-from vk_bridge.settings import Settings
+from vk_bridge.settings import VkBridgeSettings
 
 log = structlog.get_logger()
 
@@ -69,7 +69,7 @@ class Shared:
 
     bus: Bus
     state: LogState
-    settings: Settings
+    settings: VkBridgeSettings
     pools: Pools
     slots: NodeSlots
     wall_ms: Callable[[], int]

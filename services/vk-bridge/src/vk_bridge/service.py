@@ -31,7 +31,7 @@ from vk_bridge.core.log_state import LogState
 from vk_bridge.core.touched import apply_record
 from vk_bridge.node_slots import NodeSlots
 from vk_bridge.owner_worker import OwnerWorker, Shared
-from vk_bridge.settings import Settings
+from vk_bridge.settings import VkBridgeSettings
 
 SERVICE = "vk-bridge"
 FOLLOWED = (CLUSTERS, LENDING_RULES, LENDING, RECALLS, BRAKES, CAPACITY_NEEDED, PENDING, WORKLOADS)
@@ -49,7 +49,12 @@ class Bridge:
     """
 
     def __init__(
-        self, bus: Bus, connect: Connect, settings: Settings, instance: str, wall_ms: Callable[[], int] = unix_ms
+        self,
+        bus: Bus,
+        connect: Connect,
+        settings: VkBridgeSettings,
+        instance: str,
+        wall_ms: Callable[[], int] = unix_ms,
     ) -> None:
         self._bus = bus
         self._connect = connect

@@ -14,7 +14,7 @@ PORT_MAX = 65535
 
 
 @dataclass(frozen=True, slots=True)
-class Settings(ClusterTurnSettings):
+class VkBridgeSettings(ClusterTurnSettings):
     in_flight_seconds: float = setting(
         5.0, "the longest that a scheduler or kubelet of an owner acts on a node as it was before, seconds"
     )

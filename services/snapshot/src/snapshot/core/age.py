@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from snapshot.settings import Settings
+from snapshot.settings import SnapshotSettings
 from spillway.troubles import NO_TROUBLE, Trouble, TroubleCode
 
 NEVER_MS = -1
@@ -35,7 +35,7 @@ class _Answer:
 class Age:
     """Told what is heard and when, on one monotonic clock; sources are named by their plural (nodes, pods, …)."""
 
-    def __init__(self, sources: tuple[str, ...], settings: Settings) -> None:
+    def __init__(self, sources: tuple[str, ...], settings: SnapshotSettings) -> None:
         self._settings = settings
         self._sources = {name: _Source() for name in sources}
         self._watermark: float | None = None

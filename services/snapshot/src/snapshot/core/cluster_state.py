@@ -14,7 +14,7 @@ from snapshot.core.pod_details import PodDetails
 from snapshot.core.pods import Load, Pods
 from snapshot.core.waiting_groups import Group, WaitingGroups
 from snapshot.core.workloads import WorkloadKey, WorkloadTable
-from snapshot.settings import Settings
+from snapshot.settings import SnapshotSettings
 from spillway.kubernetes.objects import (
     DEPLOYMENTS,
     JOBS,
@@ -60,7 +60,7 @@ class Changes:
 
 
 class ClusterState:
-    def __init__(self, fleet: str, settings: Settings) -> None:
+    def __init__(self, fleet: str, settings: SnapshotSettings) -> None:
         self.nodes = NodeTable(settings.shrink_confirm_seconds, settings.shrink_confirm_probes)
         self.pods = Pods(settings.ignored_pod_labels, settings.reason_characters_max)
         self.details = PodDetails()

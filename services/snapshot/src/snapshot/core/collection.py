@@ -12,7 +12,7 @@ from snapshot.core.observed_pods import ObservedPods
 from snapshot.core.pending import Pending
 from snapshot.core.stream import Pack, Sign, Stream, TooManyAmounts
 from snapshot.core.workloads import WorkloadKey
-from snapshot.settings import Settings
+from snapshot.settings import SnapshotSettings
 from spillway.addresses import CAPACITY_CHANGES, Tombstone, address_of, capacity_address
 from spillway.addresses import PODS as PODS_TOPIC
 from spillway.events import CapacityChanged, CapacityReported, PodsScheduled, PodsUnschedulable
@@ -44,7 +44,7 @@ class Collection:
     The caller writes what records() returned, then says acknowledged() or unacknowledged(), before asking again.
     """
 
-    def __init__(self, cluster: str, fleet: str, settings: Settings, pack: Pack) -> None:
+    def __init__(self, cluster: str, fleet: str, settings: SnapshotSettings, pack: Pack) -> None:
         self.cluster = cluster
         self.state = ClusterState(fleet, settings)
         self.age = Age(tuple(KIND_BY_PLURAL), settings)

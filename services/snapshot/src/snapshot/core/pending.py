@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from snapshot.core.waiting_groups import Group
-from snapshot.settings import Settings
+from snapshot.settings import SnapshotSettings
 from spillway.addresses import Tombstone, pending_address
 from spillway.events import PodsScheduled, PodsUnschedulable
 
@@ -27,7 +27,7 @@ class _Said:
 class Pending:
     """Says a group at once when its number of pods changes, and rarely when only the scheduler's words do."""
 
-    def __init__(self, cluster: str, settings: Settings) -> None:
+    def __init__(self, cluster: str, settings: SnapshotSettings) -> None:
         self._cluster = cluster
         self._settings = settings
         self._groups: dict[str, Group] = {}

@@ -7,7 +7,7 @@ from zlib import crc32
 
 from snapshot.core.cluster_state import Changes
 from snapshot.core.workloads import WorkloadKey
-from snapshot.settings import Settings
+from snapshot.settings import SnapshotSettings
 from spillway.columns import columns_of
 from spillway.events import CapacityChanged, CapacityReported
 from spillway.model import NamespaceFacts, NodeColumns, NodeRow, WorkloadFacts
@@ -89,7 +89,7 @@ class Stream:
     Before begin() there are only heartbeats: an epoch takes effect when all its blocks are there.
     """
 
-    def __init__(self, cluster: str, epoch: int, settings: Settings, pack: Pack, blocks_min: int = 1) -> None:
+    def __init__(self, cluster: str, epoch: int, settings: SnapshotSettings, pack: Pack, blocks_min: int = 1) -> None:
         self.cluster = cluster
         self.epoch = epoch
         self.begun = False

@@ -25,7 +25,7 @@ from vk_bridge.api.log_request import read_log_options
 from vk_bridge.cluster.pools import Pool
 from vk_bridge.core.node.loan import Manifest
 from vk_bridge.core.pod.parsing import container_names
-from vk_bridge.settings import Settings
+from vk_bridge.settings import VkBridgeSettings
 
 NOT_LENT: Final = {
     "exec": "commands in containers",
@@ -60,7 +60,7 @@ class _Answer(Exception):
 class Kubelet:
     """Listens while it is entered. owners: the clusters whose turn this instance has, asked at each request."""
 
-    def __init__(self, settings: Settings, owners: Callable[[], list[LentPods]]) -> None:
+    def __init__(self, settings: VkBridgeSettings, owners: Callable[[], list[LentPods]]) -> None:
         self._settings = settings
         self._owners = owners
         self._open = 0
@@ -228,7 +228,7 @@ def _name(request: web.Request, part: str) -> str:
     return name
 
 
-def server_context(settings: Settings, pool: str) -> ssl.SSLContext:
+def server_context(settings: VkBridgeSettings, pool: str) -> ssl.SSLContext:
     """TLS for one pool's port: whoever has no certificate of that pool's CA is refused by the handshake."""
     client_ca: Path = settings.kubelet_clients_folder / f"{pool}.crt"
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)

@@ -9,7 +9,7 @@ import structlog
 from spillway import metrics
 from spillway.clusters.api import ClusterUnreachable
 from spillway.pauses import Setbacks
-from vk_bridge.settings import Settings
+from vk_bridge.settings import VkBridgeSettings
 
 T = TypeVar("T")
 log = structlog.get_logger()
@@ -18,7 +18,7 @@ log = structlog.get_logger()
 class BackoffGate:
     """One cluster's. Nodes are worked on whose other side answers, so nobody waits here for the one that does not."""
 
-    def __init__(self, cluster: str, settings: Settings) -> None:
+    def __init__(self, cluster: str, settings: VkBridgeSettings) -> None:
         self._cluster = cluster
         self._setbacks = Setbacks(settings.unreachable_first_seconds, settings.unreachable_longest_seconds)
 

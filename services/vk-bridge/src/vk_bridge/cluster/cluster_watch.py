@@ -20,7 +20,7 @@ from spillway.clusters.api import (
 )
 from spillway.kubernetes.objects import Kind
 from vk_bridge.core.selection.owner_cache import WATCHED_NODES, WATCHED_PODS, OwnerCache
-from vk_bridge.settings import Settings
+from vk_bridge.settings import VkBridgeSettings
 
 KINDS: Final = (WATCHED_NODES, WATCHED_PODS)
 log = structlog.get_logger()
@@ -30,7 +30,11 @@ class ClusterWatch:
     """touched is told of nodes about which something was heard, and what. listed: both kinds have been listed once."""
 
     def __init__(
-        self, api: ClusterApi, mirror: OwnerCache, settings: Settings, touched: Callable[[Iterable[str], Change], None]
+        self,
+        api: ClusterApi,
+        mirror: OwnerCache,
+        settings: VkBridgeSettings,
+        touched: Callable[[Iterable[str], Change], None],
     ) -> None:
         self.listed = asyncio.Event()
         self._api = api

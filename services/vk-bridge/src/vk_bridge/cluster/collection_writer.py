@@ -14,7 +14,7 @@ from vk_bridge.cluster.node_reader import Answers, Reading
 from vk_bridge.cluster.outcomes import CONFLICT, DONE, FAILED
 from vk_bridge.core.pod.delete_collections import DeleteCollection, Deletion, PoolDeletion, Sizes, of_owner, of_pool
 from vk_bridge.core.pod.steps import DeleteReal, LetGo, PodStep
-from vk_bridge.settings import Settings
+from vk_bridge.settings import VkBridgeSettings
 
 NOT_ENDED: Final = "status.phase!=Succeeded,status.phase!=Failed"
 Told = Callable[[PodStep], None]
@@ -24,7 +24,7 @@ log = structlog.get_logger()
 class CollectionWriter:
     """Of one owner, and of the pools of its nodes. A cluster that gives no right to it is asked again after a while."""
 
-    def __init__(self, cluster: str, api: ClusterApi, reach: BackoffGate, settings: Settings) -> None:
+    def __init__(self, cluster: str, api: ClusterApi, reach: BackoffGate, settings: VkBridgeSettings) -> None:
         self._cluster = cluster
         self._api = api
         self._reach = reach

@@ -40,7 +40,7 @@ from vk_bridge.core.pod.conversion import (
 from vk_bridge.core.pod.conversion import Refused as NotCopied
 from vk_bridge.core.pod.status import was_created
 from vk_bridge.core.selection.owner_cache import OwnerCache
-from vk_bridge.settings import Settings
+from vk_bridge.settings import VkBridgeSettings
 
 KINDS: Final = {CONFIG_MAP: CONFIG_MAPS, SECRET: SECRETS}
 WITHOUT_DATA: Final = {kind: replace(served, metadata_only=True) for kind, served in KINDS.items()}
@@ -75,7 +75,7 @@ class Copies:
         fleet: str,
         api: ClusterApi,
         reach: BackoffGate,
-        settings: Settings,
+        settings: VkBridgeSettings,
         mirror: OwnerCache,
         lends_nothing: Callable[[], bool],
     ) -> None:

@@ -10,7 +10,7 @@ from spillway.pauses import doubled_seconds
 from vk_bridge.cluster.copies import Copies, Tended
 from vk_bridge.cluster.pools import Pool
 from vk_bridge.core.log_state import LogState
-from vk_bridge.settings import Settings
+from vk_bridge.settings import VkBridgeSettings
 
 log = structlog.get_logger()
 
@@ -19,7 +19,7 @@ class CopyTender:
     """Tends the copies in one owner. swept: called once a list shows that the cluster holds nothing of pool pods."""
 
     def __init__(
-        self, cluster: str, copies: Copies, state: LogState, settings: Settings, swept: Callable[[], None]
+        self, cluster: str, copies: Copies, state: LogState, settings: VkBridgeSettings, swept: Callable[[], None]
     ) -> None:
         self._cluster = cluster
         self._copies = copies

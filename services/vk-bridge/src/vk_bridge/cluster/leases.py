@@ -9,7 +9,7 @@ import structlog
 from spillway.clusters.api import ClusterUnreachable, Conflict, Refused
 from vk_bridge.cluster.pools import Pool, Pools
 from vk_bridge.core.selection.owner_cache import WatchedNode
-from vk_bridge.settings import Settings
+from vk_bridge.settings import VkBridgeSettings
 
 log = structlog.get_logger()
 
@@ -17,7 +17,7 @@ log = structlog.get_logger()
 class Leases:
     """Of one owner cluster, in all its pools."""
 
-    def __init__(self, cluster: str, pools: Pools, settings: Settings, wall_ms: Callable[[], int]) -> None:
+    def __init__(self, cluster: str, pools: Pools, settings: VkBridgeSettings, wall_ms: Callable[[], int]) -> None:
         self._cluster = cluster
         self._pools = pools
         self._settings = settings

@@ -49,7 +49,7 @@ from vk_bridge.core.pod.parsing import (
 )
 from vk_bridge.core.pod.status import mirrored_status
 from vk_bridge.core.pod.update import is_behind
-from vk_bridge.settings import Settings
+from vk_bridge.settings import VkBridgeSettings
 
 T = TypeVar("T")
 VirtualNodeSpecOf = Callable[[Manifest], VirtualNodeSpec]
@@ -248,7 +248,9 @@ class _Side:
 class NodeReader:
     """Of one owner cluster. deleting: the ends of real pods that are being deleted, by node and uid."""
 
-    def __init__(self, cluster: str, fleet: str, api: ClusterApi, reach: BackoffGate, settings: Settings) -> None:
+    def __init__(
+        self, cluster: str, fleet: str, api: ClusterApi, reach: BackoffGate, settings: VkBridgeSettings
+    ) -> None:
         self._cluster = cluster
         self._fleet = fleet
         self._api = api

@@ -40,7 +40,7 @@ from vk_bridge.core.pod.steps import (
     writes,
 )
 from vk_bridge.core.pod.update import update_patch
-from vk_bridge.settings import Settings
+from vk_bridge.settings import VkBridgeSettings
 
 NOT_LENDABLE, REFUSED, CONFIG_ERROR = "NotLendable", "RefusedByOwner", "CreateContainerConfigError"
 REFUSED_BY_NODE, PAUSE_MESSAGE = "RefusedByNode", "a real node has just refused a pod; tried again soon"
@@ -54,7 +54,9 @@ log = structlog.get_logger()
 class PodWriter:
     """Of one owner."""
 
-    def __init__(self, cluster: str, api: ClusterApi, reach: BackoffGate, copies: Copies, settings: Settings) -> None:
+    def __init__(
+        self, cluster: str, api: ClusterApi, reach: BackoffGate, copies: Copies, settings: VkBridgeSettings
+    ) -> None:
         self._api = api
         self._reach = reach
         self._collections = CollectionWriter(cluster, api, reach, settings)

@@ -18,7 +18,7 @@ from vk_bridge.cluster.backoff_gate import BackoffGate
 from vk_bridge.cluster.lendable import SERVICE
 from vk_bridge.core.pod.budgets import BUDGETS, Budgets
 from vk_bridge.core.selection.owner_cache import WATCHED_NODES, WatchedNode
-from vk_bridge.settings import Settings
+from vk_bridge.settings import VkBridgeSettings
 
 Connect = Callable[[ClusterJoined], ClusterApi]
 Touch = Callable[[str, str, Change, bool], None]
@@ -61,7 +61,7 @@ class Pool:
 class Pools:
     """Those that loans of this instance's clusters have named so far; each is followed once, for all owners."""
 
-    def __init__(self, connect: Connect, settings: Settings, group: asyncio.TaskGroup, touch: Touch) -> None:
+    def __init__(self, connect: Connect, settings: VkBridgeSettings, group: asyncio.TaskGroup, touch: Touch) -> None:
         self._connect = connect
         self._settings = settings
         self._group = group

@@ -20,7 +20,7 @@ from vk_bridge.cluster.pools import Pool
 from vk_bridge.core.node.steps import DesiredLoan, next_step, node_context
 from vk_bridge.core.pod.steps import pairs, pod_step
 from vk_bridge.core.selection.desired_loans import DesiredLoans
-from vk_bridge.settings import Settings
+from vk_bridge.settings import VkBridgeSettings
 
 NOT_WANTED = DesiredLoan(lend=False, loan=NO_GENERATION)
 log = structlog.get_logger()
@@ -39,7 +39,7 @@ class StaleVirtualNodes:
         pod_writer: PodWriter,
         wishes: DesiredLoans,
         say_cleared: Callable[[str, str], None],
-        settings: Settings,
+        settings: VkBridgeSettings,
     ) -> None:
         self._reader = reader
         self._writer = writer

@@ -11,7 +11,7 @@ from spillway.addresses import LENDING, Tombstone, lending_address
 from spillway.bus import Bus, BusUnavailable, Headers
 from spillway.events_lending import NodeLent, NodeReturned, NodeUsed
 from spillway.fitting import FittingWriter
-from vk_bridge.settings import Settings
+from vk_bridge.settings import VkBridgeSettings
 
 Loan = NodeLent | NodeReturned
 log = structlog.get_logger()
@@ -24,7 +24,7 @@ class Records:
     its pods it would pass for a node that nobody loses anything on.
     """
 
-    def __init__(self, bus: Bus, settings: Settings, acknowledged: Callable[[Loan], None]) -> None:
+    def __init__(self, bus: Bus, settings: VkBridgeSettings, acknowledged: Callable[[Loan], None]) -> None:
         self._bus = bus
         self._writer = FittingWriter[Loan | NodeUsed](bus, lambda record, why: None)
         self._settings = settings

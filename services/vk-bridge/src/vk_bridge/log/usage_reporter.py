@@ -11,7 +11,7 @@ from spillway.model import Generation
 from vk_bridge.core.node.usage import Usage, measured
 from vk_bridge.core.selection.desired_loans import DesiredLoans
 from vk_bridge.core.selection.owner_cache import OwnerCache
-from vk_bridge.settings import Settings
+from vk_bridge.settings import VkBridgeSettings
 
 log = structlog.get_logger()
 
@@ -23,7 +23,12 @@ class UsageReporter:
     """Of one cluster. wall_ms: Unix time; hours are those of the clock."""
 
     def __init__(
-        self, api: ClusterApi, mirror: OwnerCache, wishes: DesiredLoans, settings: Settings, wall_ms: Callable[[], int]
+        self,
+        api: ClusterApi,
+        mirror: OwnerCache,
+        wishes: DesiredLoans,
+        settings: VkBridgeSettings,
+        wall_ms: Callable[[], int],
     ) -> None:
         self._api = api
         self._answer_seconds = settings.metrics_answer_seconds
