@@ -449,3 +449,8 @@ def test_the_names_of_a_record_are_not_looked_through_for_each_that_is_known() -
     columns = columns_of([node("a")])
     nodes.upsert(replace(columns, resources=Unsearched(columns.resources)), 0)
     assert nodes.totals()[0]["gpu"] == 0
+
+
+def test_totals_are_what_64_bits_hold_of_them() -> None:
+    allocatable, requested = nodes_of(*(node(name, 2**62 + 1, 3) for name in ("a", "b", "c"))).totals()
+    assert (allocatable["cpu"], requested["cpu"], allocatable["pods"]) == (2**63 - 1, 9, 330)

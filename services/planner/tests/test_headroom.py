@@ -1,6 +1,7 @@
 """What is idle for work that follows it: no more than fits, the same whatever that does, said when it changes."""
 
 import json
+from dataclasses import replace
 from random import Random
 from typing import Any
 
@@ -11,8 +12,10 @@ from hypothesis import strategies as st
 from planner.core.background import aftermath
 from planner.core.background.headroom import Headrooms, Idle, Pace, idle_for
 from planner.core.requests import autoscaling, decisions, membership
+from spillway.amounts import AMOUNT_MAX, INT64_MAX, PODS_MAX
 from spillway.api import ApplyRequest, ScaleRequest, SetClusterPhaseRequest
-from spillway.events_scaling import ScaleDecided, ScalePolicyDeclared
+from spillway.dead_letters import outgoing
+from spillway.events_scaling import LoadObserved, ScaleDecided, ScalePolicyDeclared
 from spillway.lending_marks import SUPPLY_CLASS
 from spillway.model import Generation, NodeRow
 
@@ -255,3 +258,36 @@ def test_pods_that_end_are_no_less_room() -> None:
     ground.report()
     assert telling.after(5) == []
     assert telling.after(35) == [8], "said again, and the same"
+
+
+def greedy(name: str, cpu: int, pods: int) -> NodeRow:
+    return replace(node(name), allocatable={"cpu": cpu, "memory": AMOUNT_MAX, "pods": pods})
+
+
+def said_of(rows: list[NodeRow]) -> list[LoadObserved]:
+    """What is said of a workload that asks for a thousandth of a core."""
+    ground = Ground({"own_1": rows, "own_2": rows})
+    small = container() | {"resources": {"requests": {"cpu": "1m"}}}
+    ground.apply(deployment(0, pod=template(small)))
+    ground.follow("dedicated")
+    headrooms = Headrooms(PACE)
+    headrooms.step(ground.fleet.state, ground.fleet.moment())
+    ground.fleet.now += 60
+    ground.fleet.beat()
+    return headrooms.step(ground.fleet.state, ground.fleet.moment())
+
+
+@given(st.lists(st.tuples(st.integers(0, AMOUNT_MAX), st.integers(0, PODS_MAX)), min_size=1, max_size=3))
+@settings(max_examples=25, deadline=None)
+def test_what_is_idle_can_be_written_whatever_nodes_offer(nodes: list[tuple[int, int]]) -> None:
+    events = said_of([greedy(f"n{number}", cpu, pods) for number, (cpu, pods) in enumerate(nodes)])
+    assert [event.value_milli for event in events] == [2000 * sum(min(cpu, pods) for cpu, pods in nodes)]
+    for event in events:
+        outgoing(event)
+
+
+def test_room_beyond_64_bits_is_said_as_the_most_that_they_hold() -> None:
+    """A node of 9P cores and 9E pods: no record held it, and each step of the planner was lost with it."""
+    (event,) = said_of([greedy("n1", INT64_MAX, INT64_MAX)])
+    assert event.value_milli == INT64_MAX
+    outgoing(event)

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from snapshot.core.cluster_state import Changes, ClusterState
 from snapshot.core.workloads import read_version
 from snapshot.settings import SnapshotSettings
+from spillway.amounts import AMOUNT_MAX
 from spillway.kubernetes.objects import (
     DEPLOYMENTS,
     JOBS,
@@ -189,7 +190,7 @@ def test_sums_that_no_column_can_hold_are_cut(state: ClusterState, objects: Any)
     state.upserted(NODES, objects.node("n1"))
     for uid in ("p1", "p2"):
         state.upserted(PODS, objects.pod(uid, "n1", cpu="9000000000000000"))
-    assert only_row(state.take_changes()).requested["cpu"] == 2**63 - 1
+    assert only_row(state.take_changes()).requested["cpu"] == AMOUNT_MAX
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from snapshot.core.nodes import CHARACTERS_MAX, NodeFacts, NodeTable, read_node
+from spillway.amounts import AMOUNT_MAX, PODS_MAX
 from spillway.lending_marks import node_state
 from spillway.model import NODE_LENT, NODE_OWNED, NODE_RECALLED
 
@@ -123,3 +124,8 @@ def test_whose_a_closed_node_is_stays_known(objects: Any, value: str, state: int
     labels = {"k": "v" * CHARACTERS_MAX}
     assert node_state(read_node(objects.node("n1", labels=labels, taints=[taint])).taints) == state
     assert node_state(read_node(objects.node("n1", labels=labels)).taints) == NODE_OWNED
+
+
+def test_what_no_node_has_is_clamped(objects: Any) -> None:
+    found = read_node(objects.node("n1", allocatable={"cpu": "9P", "memory": "8Ei", "pods": "9E", "x": "12"}))
+    assert dict(found.allocatable) == {"cpu": AMOUNT_MAX, "memory": AMOUNT_MAX, "pods": PODS_MAX, "x": 12}

@@ -7,6 +7,7 @@ from typing import TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from spillway.amounts import saturated
 from spillway.feasibility.pod_index import Entries, PodIndex
 from spillway.lending_marks import LENT_CLUSTER, LENT_NODE
 from spillway.model import HOSTNAME_LABEL, NODE_OWNED, HostPort, Int64s, LabelSet, NodeColumns, NodeRow, Taint
@@ -281,8 +282,8 @@ class ClusterNodes:
         """Allocatable and requested by resource, over the nodes that count here: of all clusters, each once."""
         counted = self.counted
         return (
-            {name: int(self.allocatable[index, counted].sum()) for name, index in self.resources.items()},
-            {name: int(self.requested[index, counted].sum()) for name, index in self.resources.items()},
+            {name: _sum(self.allocatable[index, counted]) for name, index in self.resources.items()},
+            {name: _sum(self.requested[index, counted]) for name, index in self.resources.items()},
         )
 
     def _remove(self, rows: Iterable[int]) -> None:
@@ -341,6 +342,11 @@ class ClusterNodes:
                 self.ports.pop(row, None)
         for index, port in columns.ports:
             self.ports[rows[index]] = (*self.ports.get(rows[index], ()), port)
+
+
+def _sum(amounts: Int64s) -> int:
+    """Returns the sum as 64 bits hold it. It is made in two halves, since a sum of large amounts wraps round."""
+    return saturated((int((amounts >> 32).sum()) << 32) + int((amounts & 0xFFFFFFFF).sum()))
 
 
 def _interned(values: Sequence[T], ids: dict[T, int], table: list[T]) -> Int64s:

@@ -9,12 +9,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from snapshot.core.namespaces import NamespaceTable
-from snapshot.core.nodes import INT64_MAX, NodeTable
+from snapshot.core.nodes import NodeTable
 from snapshot.core.pod_details import PodDetails
 from snapshot.core.pods import Load, Pods
 from snapshot.core.waiting_groups import Group, WaitingGroups
 from snapshot.core.workloads import WorkloadKey, WorkloadTable
 from snapshot.settings import SnapshotSettings
+from spillway.amounts import bounded
 from spillway.kubernetes.objects import (
     DEPLOYMENTS,
     JOBS,
@@ -209,7 +210,7 @@ class ClusterState:
         return NodeRow(
             name=name,
             allocatable={} if closed else dict(node.allocatable),
-            requested={resource: min(amount, INT64_MAX) for resource, amount in sorted(requested.items())},
+            requested={resource: bounded(resource, amount) for resource, amount in sorted(requested.items())},
             labels=node.labels,
             taints=node.taints,
             state=state,

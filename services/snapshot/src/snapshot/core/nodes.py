@@ -4,12 +4,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from spillway.amounts import bounded
 from spillway.kubernetes import objects
 from spillway.lending_marks import LENDING, LENT, RECALLED, node_state
 from spillway.model import NODE_LENT, NODE_OWNED, LabelSet, Taint
 from spillway.troubles import NO_TROUBLE, Trouble, TroubleCode
 
-INT64_MAX = 2**63 - 1
 CHARACTERS_MAX = 128 * 1024
 """Characters of all labels, taints and resource names of one node, of which a node has some hundred. A node with more
 is closed. Two such nodes in one block still fit into a record."""
@@ -131,7 +131,7 @@ def _of_lending(taints: tuple[Taint, ...]) -> tuple[Taint, ...]:
 
 
 def _amounts(quantities: dict[str, objects.Quantity]) -> tuple[tuple[str, int], ...]:
-    """What cannot be read offers nothing, so that nobody is promised it."""
+    """What cannot be read offers nothing, so that nobody is promised it. What no node has is clamped (amounts.py)."""
     amounts = []
     for name, quantity in sorted(quantities.items()):
         try:
@@ -139,5 +139,5 @@ def _amounts(quantities: dict[str, objects.Quantity]) -> tuple[tuple[str, int], 
         except ValueError:
             continue
         if amount > 0:
-            amounts.append((name, amount))
+            amounts.append((name, bounded(name, amount)))
     return tuple(amounts)

@@ -10,6 +10,7 @@ from snapshot.core.pod_bounds import has_too_many_containers
 from snapshot.core.repelling import TERMS_OF_NODE_MAX, Repelling, weight_of
 from snapshot.core.waiting_shape import waiting_shape
 from snapshot.core.workloads import OwnerKey
+from spillway.amounts import bounded
 from spillway.kubernetes import objects
 from spillway.kubernetes.pod_terms import LABELS_UNKNOWN, apart_terms, count_of_terms
 from spillway.kubernetes.term_bounds import TERMS_MAX, repels_too_much
@@ -256,7 +257,8 @@ def requests_of(pod: objects.Pod) -> tuple[bool, Amounts]:
     amounts = None if has_too_many_containers(pod.spec) else objects.known_requests(pod.spec, pod.status)
     if amounts is None:
         return True, (("pods", 1),)
-    return False, tuple(sorted((name, amount) for name, amount in {**amounts, "pods": 1}.items() if amount > 0))
+    held = {**amounts, "pods": 1}
+    return False, tuple(sorted((name, bounded(name, amount)) for name, amount in held.items() if amount > 0))
 
 
 def _apart(spec: objects.PodSpec) -> tuple[PodTerm, ...] | None:

@@ -15,6 +15,7 @@ from planner.core.knowledge.subject import Moment
 from planner.core.knowledge.workload import Workload
 from planner.core.manifests.policy import supply_class
 from planner.core.placement.missing import waits_for_missing
+from spillway.amounts import saturated
 from spillway.events import PHASE_ACTIVE, PHASE_CORDONED, ClusterJoined
 from spillway.events_scaling import LoadObserved
 from spillway.feasibility.cluster_view import WorkloadKey
@@ -189,7 +190,7 @@ class Headrooms:
             if (on_its_way and at is None) or (at is not None and here == before and now - at < self._pace.repeat):
                 continue
             said.idle[name] = (here, now)
-            milli, label = here.replicas * 1000, name
+            milli, label = saturated(here.replicas * 1000), name
             key = workload.key
             yield LoadObserved(*key, METRIC, "", label, "", "", milli, moment.wall_ms, 0, SOURCE, here.trouble)
 
