@@ -8,7 +8,7 @@ import sys
 import threading
 from collections.abc import Callable, Generator, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from types import FrameType, FunctionType
+from types import CodeType, FrameType, FunctionType
 from typing import Any
 
 import pytest
@@ -37,11 +37,12 @@ def pytest_runtest_makereport() -> Generator[None, object, object]:
 
 
 class Call(dict[str, Any]):
-    """The arguments of one call by name. of: the name of what was called."""
+    """The arguments of one call by name. of: the function's name. code: its code, since functions may share a name."""
 
-    def __init__(self, of: str, arguments: dict[str, Any]) -> None:
+    def __init__(self, code: CodeType, arguments: dict[str, Any]) -> None:
         super().__init__(arguments)
-        self.of = of
+        self.code = code
+        self.of = code.co_name
 
 
 CallsOf = Callable[..., AbstractContextManager[list[Call]]]
@@ -63,7 +64,7 @@ def _calls_of(*functions: FunctionType) -> Iterator[list[Call]]:
 
     def look(frame: FrameType, event: str, _: object) -> None:
         if event == "call" and frame.f_code in codes:
-            calls.append(Call(frame.f_code.co_name, frame.f_locals))
+            calls.append(Call(frame.f_code, frame.f_locals))
 
     threading.setprofile(look)
     sys.setprofile(look)

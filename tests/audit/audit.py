@@ -88,7 +88,7 @@ def troubles(
     pinned: Mapping[str, str],
     there: Mapping[str, Distribution],
 ) -> Iterator[str]:
-    """What is not as it should be, in words. known: what LIST says; the others: of direct, pins and installed."""
+    """Yields a text for each difference. known: the content of LIST; the others: from direct, pins and installed."""
     yield from _reasons(known["direct"], asked)
     yield from _pins(asked, pinned, there, known["elsewhere"])
     yield from _licences(there, known)

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spillway.amounts import AMOUNT_MAX, INT64_MAX, INT64_MIN, PODS_MAX, bounded, saturated
+from spillway.amounts import AMOUNT_MAX, INT64_MAX, INT64_MIN, PODS_MAX, clamp_amount, saturated
 
 
 @given(st.integers())
@@ -26,7 +26,7 @@ def test_what_is_saturated_fits_and_is_the_nearest_number_that_does(value: int) 
     ],
 )
 def test_an_amount_is_at_most_what_sums_stand(resource: str, amount: int, found: int) -> None:
-    assert bounded(resource, amount) == found
+    assert clamp_amount(resource, amount) == found
 
 
 def test_sums_over_the_nodes_of_a_cluster_stay_within_64_bits() -> None:

@@ -27,8 +27,8 @@ SETTINGS = ClusterTurnSettings(reclaim_seconds=10.0, finish_seconds=3.0)
 
 @dataclass
 class Worker:
-    """bug: what its work raises. finish_bug: what its finish raises. finish_seconds, end_seconds: how long its finish,
-    and its end once cancelled, take."""
+    """A worker of one turn. bug: the error that run raises. finish_bug: the error that finish raises. finish_seconds:
+    how long finish takes. end_seconds: how long run takes to end after it was cancelled."""
 
     turn: Turn
     bug: asyncio.Future[None]

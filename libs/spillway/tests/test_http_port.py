@@ -54,7 +54,7 @@ async def served(kind: str, folder: Path, **changes: float) -> AsyncIterator[Doo
     ports: list[HttpPort] = []
 
     async def known(request: web.Request) -> web.Response:
-        ports[0].know(request)
+        ports[0].mark_known(request)
         return web.Response(text=GOOD)
 
     async def anyone(_: web.Request) -> web.Response:
@@ -281,7 +281,7 @@ sys.exit(run("sample", main, ProcessSettings(instance="i", health_port=int(sys.a
 
 @asynccontextmanager
 async def child() -> AsyncIterator[tuple[Door, asyncio.subprocess.Process]]:
-    """A process with 200 descriptors and a health port."""
+    """Starts a process with 200 file descriptors and a health port."""
     pipe, number = asyncio.subprocess.PIPE, session_port()
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-c", CHILD, str(number), stdin=pipe, stdout=pipe, stderr=asyncio.subprocess.DEVNULL

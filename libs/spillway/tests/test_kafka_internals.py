@@ -20,7 +20,7 @@ from structlog.testing import capture_logs
 import spillway
 from spillway.kafka import internals
 from spillway.kafka.bus import KafkaBus, KafkaSettings
-from spillway.kafka.internals import POINTS, OtherShape, Point, look
+from spillway.kafka.internals import POINTS, OtherShape, Point, usable_points
 from spillway.kafka.member import Member, Seat
 
 PRIVATE_MODULES = ("aiokafka.consumer.", "aiokafka.coordinator.", "aiokafka.producer.", "aiokafka.record.")
@@ -61,7 +61,7 @@ def name_of(value: object) -> str:
 
 def test_the_version_that_is_pinned_has_all() -> None:
     with capture_logs() as logs:
-        assert look() == frozenset(POINTS)
+        assert usable_points() == frozenset(POINTS)
     assert logs == []
 
 
@@ -96,7 +96,7 @@ def notices(point: Point) -> None:
     ended, usable = "", frozenset[Point]()
     with capture_logs() as logs:
         try:
-            usable = look()
+            usable = usable_points()
         except OtherShape as error:
             ended = str(error)
     assert point not in usable

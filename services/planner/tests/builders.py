@@ -5,13 +5,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from planner.core.background.round import Moments
+from planner.core.background.round import Moments, apply_events
 from planner.core.feasibility.limits import by_nodes
 from planner.core.feasibility.room import Room
 from planner.core.knowledge.rules import Rules
 from planner.core.knowledge.state import PlannerState
 from planner.core.knowledge.subject import Moment
-from spillway.addresses import Tombstone
 from spillway.columns import NO_NODES, columns_of
 from spillway.events import CapacityChanged, CapacityReported, ClusterJoined
 from spillway.feasibility.fit import NodeLimit
@@ -212,11 +211,7 @@ class Fleet:
 
 def keep(fleet: Fleet, events: Iterable[Any]) -> None:
     """Applies events and tombstones to the planner's state, as its own transactions do."""
-    for event in events:
-        if isinstance(event, Tombstone):
-            fleet.state.apply_tombstone(event.address.topic.name, event.address.key)
-        else:
-            fleet.state.apply(event, fleet.now)
+    apply_events(fleet.state, events, fleet.now)
 
 
 def room(certain: int, possible: int | None = None, when_empty: bool = True) -> Room:

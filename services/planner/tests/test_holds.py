@@ -1,6 +1,6 @@
 """Holds: that they bar while their pause runs, are remembered for a while behind it, and that none stays for ever."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -12,11 +12,10 @@ from planner.core.background import aftermath
 from planner.core.knowledge.holds import DECLARED, GONE, TRIED, Holds
 from planner.core.knowledge.timers import Hold
 from planner.core.requests import decisions
-from spillway.addresses import Tombstone
 from spillway.api import ApplyRequest, DeleteRequest
 from spillway.events import STATE_ABSENT, ClusterLeft, PodsUnschedulable
 
-from .builders import Fleet, container, deployment, node, shape, template, texts
+from .builders import Fleet, container, deployment, keep, node, shape, template, texts
 from .member import observed
 
 SHAPE, KEY = shape(1000), ("default", "web")
@@ -92,12 +91,8 @@ class World:
         nodes = [node("n1", cpu=64_000), node("n2", cpu=64_000)]
         self.fleet = Fleet(own_1=nodes, own_2=nodes)
 
-    def keep(self, events: object) -> None:
-        for event in events:  # type: ignore[attr-defined]
-            if isinstance(event, Tombstone):
-                self.fleet.state.apply_tombstone(event.address.topic.name, event.address.key)
-            else:
-                self.fleet.state.apply(event, self.fleet.now)
+    def keep(self, events: Iterable[Any]) -> None:
+        keep(self.fleet, events)
 
     def apply(self, number: int, cpu: int) -> None:
         pod = template(container(cpu=f"{cpu}m"))

@@ -18,6 +18,7 @@ from planner.core.background.round import (
     Moments,
     RoundStep,
     StepKind,
+    apply_events,
     retry_workloads,
     steps_before_requests,
     steps_of_round,
@@ -39,7 +40,7 @@ from planner.questions import Questions
 from planner.settings import PlannerSettings
 from planner.watches import CurrentState, Watches
 from spillway import api, metrics, reasons, tracing
-from spillway.addresses import CAPACITY_CHANGES, SCALE, WORKLOAD_STATUS, Tombstone
+from spillway.addresses import CAPACITY_CHANGES, SCALE, WORKLOAD_STATUS
 from spillway.api import RequestError
 from spillway.bus import Bus, BusUnavailable, Offsets, Record
 from spillway.events import DecisionRecorded, PlacementDecided
@@ -235,11 +236,7 @@ class Planner:
         return events
 
     def _apply(self, events: Sequence[Written]) -> Sequence[Written]:
-        for event in events:
-            if isinstance(event, Tombstone):
-                self.state.apply_tombstone(event.address.topic.name, event.address.key)
-            else:
-                self.state.apply(event, self._clocks.steady())
+        apply_events(self.state, events, self._clocks.steady())
         return events
 
     def _moment(self, turn: Turn) -> Moment:

@@ -66,12 +66,14 @@ class Failed:
 
 
 Place = tuple[str, str, str]
-"""Uid, namespace and name of an object. A server that is broken may tell of many with one uid, or one name."""
+"""Uid, namespace and name of an object. A broken server may send many objects with one uid, or with one name."""
 
 
-class _Told:
-    """Counts what a reader knows of one list and the watches after it: how many objects, and the bytes of those of
-    which a watch has told. Raises TooMuch, which names the bound: the reader needs a new list."""
+class _KnownObjects:
+    """Counts the objects that a reader knows from a list and the watches after it, and the bytes that came by watches.
+
+    Beyond a bound, add raises TooMuch with the bound's name: then the reader needs a new list.
+    """
 
     def __init__(self, api: Lists, kind: Kind, listed: Iterable[Place], *, whole: bool) -> None:
         self._bytes_by_place = dict.fromkeys(listed, 0)
@@ -123,7 +125,7 @@ class Reflector:
         self._heard = False  # On the watch that is open, or was last.
         self._silent_seconds = 0.0  # Of watches that were open since one said something, or since the list.
         self._failing: UnreachableReason | None = None
-        self._told = self._told_by_list(())
+        self._known = self._known_from_list(())
 
     async def changes(self) -> AsyncGenerator[tuple[Change, ...], None]:
         while True:
@@ -186,7 +188,7 @@ class Reflector:
                         objects.extend(found)
         self._version, self._silent_seconds = version, 0.0
         self._failing = None
-        self._told = self._told_by_list(places)
+        self._known = self._known_from_list(places)
         uids = frozenset(uid for uid, _, _ in places)
         yield PagesEnded(uids, version) if self._paged else Listed(tuple(objects), version)
 
@@ -221,8 +223,8 @@ class Reflector:
                     raise trouble
                 await asyncio.sleep(0)  # Chunks that are there already are given without a turn for anybody else.
 
-    def _told_by_list(self, listed: Iterable[Place]) -> _Told:
-        return _Told(self._api, self._kind, listed, whole=self._whole)
+    def _known_from_list(self, listed: Iterable[Place]) -> _KnownObjects:
+        return _KnownObjects(self._api, self._kind, listed, whole=self._whole)
 
     def _place(self, found: Any) -> Place:
         if self._whole:
@@ -231,12 +233,12 @@ class Reflector:
         return found.metadata.uid, found.metadata.namespace, found.metadata.name
 
     def _note(self, found: Any, text: msgspec.Raw, *, is_gone: bool) -> None:
-        """Raises TooMuch for one more object, or byte, than a reader knows."""
+        """Counts the object of a watch event. Raises TooMuch beyond a bound."""
         if is_gone:
-            self._told.remove(self._place(found))
+            self._known.remove(self._place(found))
         else:
             kept = bytes(text) if self._whole else msgspec.json.encode(found)
-            self._told.add(self._place(found), answers.weight(kept))
+            self._known.add(self._place(found), answers.weight(kept))
 
     def _read(self, text: msgspec.Raw) -> tuple[Any, str]:
         """The object of an event, and its version."""

@@ -345,7 +345,7 @@ class ClusterNodes:
 
 
 def _sum(amounts: Int64s) -> int:
-    """Returns the sum as 64 bits hold it. It is made in two halves, since a sum of large amounts wraps round."""
+    """Returns the sum, saturated at 64 bits. NumPy's own sum of large amounts would overflow, so it adds two halves."""
     return saturated((int((amounts >> 32).sum()) << 32) + int((amounts & 0xFFFFFFFF).sum()))
 
 

@@ -1,8 +1,7 @@
-"""Batches as brokers send them, with one record in place of those that aiokafka cannot take apart.
+"""Batches as brokers send them. One unreadable record stands for the records that aiokafka cannot read.
 
-A header's name may be any bytes for a broker and for several clients; aiokafka takes it for UTF-8. And it unpacks a
-batch whole, however much that is. A reader would end at such a batch, and again at each start: one record of one
-publisher would be enough.
+Brokers and several clients allow any bytes as a header's name; aiokafka expects UTF-8. And aiokafka decompresses a
+batch whole, however large it becomes. One record of one publisher would end a reader, and again at each start.
 """
 
 import struct
@@ -15,14 +14,14 @@ from spillway.kafka.internals import memory_records
 from spillway.kafka.unpacking import UNPACKED_BYTES_MAX, CannotUnpack, unpacked
 
 UNPACKED_AT_ONCE_BYTES: Final = RECORD_BYTES_MAX
-"""Of one partition: once so much of what a fetch brought is unpacked, the rest is left, and fetched again.
+"""The decompressed bytes of one partition after which the rest of a fetch is dropped and fetched again.
 
-Else two thousand batches of one record, each within its bound, would be in memory together. It is what a fetch brings
-of a partition where nothing is compressed.
+Otherwise two thousand batches of one record, each within its bound, would be in memory together. A fetch of
+uncompressed records brings as much of a partition.
 """
 
 _LENGTH: Final = struct.Struct(">8xi")
-"""Of each batch, whatever its version: an offset, and how many bytes follow."""
+"""The first fields of a batch of any version: an offset, and the number of bytes that follow."""
 _MAGIC_AT: Final = 16
 _VERSION_2: Final = 2
 _HEADER: Final = struct.Struct(">qiibIhiqqqhii")
@@ -47,9 +46,9 @@ class UnreadRest:
 
 
 class Batch:
-    """As aiokafka's, of which it asks everything but compressed records. raw: its bytes, with the header.
+    """A batch like aiokafka's, which it uses for all but compressed records. raw: the bytes with the header.
 
-    count: is told how many bytes were unpacked, of records that were compressed.
+    count: called with the number of bytes that were decompressed.
     """
 
     def __init__(self, batch: Any, raw: memoryview, count: Callable[[int], None]) -> None:
@@ -61,23 +60,23 @@ class Batch:
         return getattr(self._batch, name)
 
     def __next__(self) -> Any:
-        """Of a control batch, the marker of a transaction: brokers compress none and take none."""
+        """Returns the marker of a control batch. Brokers compress none, and accept none from producers."""
         return next(self._batch)
 
     def __iter__(self) -> Iterator[Any]:
         try:
             yield from self._plain()
         except CannotUnpack as error:
-            self._count(UNPACKED_BYTES_MAX)  # As much as it may have taken to find out.
+            self._count(UNPACKED_BYTES_MAX)  # So much may have been decompressed before the error.
             yield self._unread("size", f"{error}; nothing in its batch can be read")
         except UnicodeDecodeError as error:
             yield self._unread("headers", f"the name of a header: {error}; nothing behind it in its batch can be read")
 
     def _plain(self) -> Any:
-        """aiokafka's batch, with records that are not compressed. Raises CannotUnpack."""
+        """Returns aiokafka's batch with uncompressed records. Raises CannotUnpack."""
         if self._raw[_MAGIC_AT] < _VERSION_2:
-            # One record, or several that are compressed, and may be so twice. Brokers since 0.11 keep none on a topic
-            # that they make, and give none to a client that asks as ours does.
+            # Such a batch is one record, or several that are compressed, perhaps twice. Brokers since 0.11 write none
+            # to a topic that they have created, and send none to a client that fetches as ours does.
             if self._raw[_OLD_ATTRIBUTES_AT] & _CODEC:
                 raise CannotUnpack("compressed records of a version that was replaced in Kafka 0.11")
             return self._batch
@@ -100,7 +99,7 @@ class Batch:
 
 
 class Batches:
-    """What one fetch brought of a partition, as aiokafka's MemoryRecords."""
+    """The batches of one partition in one fetch, with the methods of aiokafka's MemoryRecords."""
 
     def __init__(self, data: bytes) -> None:
         self._data = memoryview(data)
@@ -109,7 +108,7 @@ class Batches:
         self._unpacked_bytes = 0
 
     def has_next(self) -> bool:
-        """False, too, once enough is unpacked: aiokafka goes on where the last batch that it was given ends."""
+        """Whether aiokafka gets another batch. It goes on behind the last one, also when the rest is dropped here."""
         return self._unpacked_bytes < UNPACKED_AT_ONCE_BYTES and bool(self._records.has_next())
 
     def size_in_bytes(self) -> int:

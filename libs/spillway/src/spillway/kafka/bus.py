@@ -73,7 +73,7 @@ class KafkaBus:
         self._closing: set[asyncio.Task[None]] = set()
 
     async def __aenter__(self) -> "KafkaBus":
-        self._usable = internals.look()
+        self._usable = internals.usable_points()
         does_retry = internals.TRANSACTION_RETRY in self._usable
         tune_aiokafka(self.settings.transaction_retry_seconds if does_retry else None)
         self._state = await self.retry_until(self.settings.start_seconds, self._read_log)

@@ -1,14 +1,14 @@
 """What is private in aiokafka and used all the same: nothing else touches it (docs/adr/0036, whose numbers these are).
 
-Each point says what shape it needs of aiokafka. `look` compares all of them with the version that is installed, once at
-a service's start: what cannot be done without ends the start, what can is left out. A function of a point that was left
-out is not to be called.
+Each point says what shape it needs of aiokafka. `usable_points` compares all of them with the installed version, once
+when a service starts. A point that is needed and not usable ends the start; any other is left out. Do not call a
+function of a point that was left out.
 """
 
 # ruff: noqa: SLF001
 import importlib
 import inspect
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -146,9 +146,11 @@ class OtherShape(OperatorError):
     """The aiokafka that is installed lacks what cannot be done without."""
 
 
-def look() -> frozenset[Point]:
-    """The points that can be used with the aiokafka that is installed; one line in the log says of each other one what
-    it lacks. OtherShape, in one line, where it is one that cannot be done without."""
+def usable_points() -> frozenset[Point]:
+    """Returns the points that can be used with the installed aiokafka.
+
+    One line in the log names each other point and what it lacks. Raises OtherShape if that point is needed.
+    """
     usable = set()
     for point in POINTS:
         lacks = _lacks(point)
@@ -239,15 +241,13 @@ def tell_generation(assignor: Any, consumer: Any) -> None:
     assignor.on_generation_assignment(consumer._coordinator.generation)
 
 
-def stop_with_good_bye(consumer: Any) -> Awaitable[None]:
-    """4. To be awaited: aiokafka lets a static member go without a word (KIP-345); a dynamic one says that it leaves.
+def leave_as_dynamic_member(consumer: Any) -> None:
+    """4. Lets a consumer leave its group when it is stopped next, as a dynamic member does.
 
-    #680, about static members, says nothing of leaving.
+    aiokafka stops a static member without leaving (KIP-345). Issue #680, about static members, does not mention this.
     """
     if consumer._coordinator is not None:
         consumer._coordinator._group_instance_id = None
-    stopped: Awaitable[None] = consumer.stop()
-    return stopped
 
 
 def mark_too(producer: Any, places: Sequence[TopicPartition]) -> None:

@@ -45,9 +45,9 @@ class Seat(ConsumerRebalanceListener):  # type: ignore[misc]
                 return error
 
     def leave(self, says_good_bye: bool) -> Awaitable[None]:
-        """To be awaited. Without a good-bye its turns are given away after a session."""
+        """Stops the consumer; to be awaited. Without a good-bye its partitions are free only after the session."""
         if says_good_bye:
-            return internals.stop_with_good_bye(self.consumer)
+            internals.leave_as_dynamic_member(self.consumer)
         stopped: Awaitable[None] = self.consumer.stop()
         return stopped
 

@@ -1,6 +1,6 @@
-"""Compressed records of a batch, unpacked up to a bound: aiokafka unpacks whatever a batch says, however much it is.
+"""Decompresses the records of a batch up to a bound. aiokafka decompresses a batch whole, however large it becomes.
 
-Each codec writes into a buffer of the bound, or says beforehand how much it will be, so that a batch never costs more.
+Each codec writes into a buffer of that size, or states the size beforehand. So no batch takes more memory than that.
 """
 
 import struct
@@ -12,15 +12,15 @@ import cramjam
 from spillway.dead_letters import RECORD_BYTES_MAX
 
 UNPACKED_BYTES_MAX: Final = 4 * RECORD_BYTES_MAX
-"""What the records of one batch may come to, in bytes.
+"""The most bytes of the decompressed records of one batch.
 
-As it is sent, a batch on our topics has at most max.message.bytes, which is RECORD_BYTES_MAX. Producers count either
-what is not compressed yet, which is then no more than that, or go by a ratio that they learnt: one whose batch.size is
-1 MiB, of what shrinks to an eighth, comes to this. With the default of 16 KiB it would have to shrink to a
-five-hundredth. A reader holds at most this, and as much again, for each of its partitions (batches.py).
+A compressed batch on our topics has at most max.message.bytes, which is RECORD_BYTES_MAX. A producer fills a batch up
+to batch.size of uncompressed bytes, or up to an estimate by the compression ratio so far. A batch.size of 1 MiB whose
+records compress to an eighth reaches this bound. With the default of 16 KiB records would have to compress to a
+five-hundredth. A reader holds at most twice this for each of its partitions (batches.py).
 """
 CODECS: Final = {1: "gzip", 2: "snappy", 3: "lz4", 4: "zstd"}
-"""By the three lowest bits of a batch's attributes; 0 is none."""
+"""Codecs by the three lowest bits of a batch's attributes; 0 is no compression."""
 
 _GZIP_WINDOW: Final = 31
 """zlib's word for the longest window, with the header and the checksum of gzip."""
@@ -31,12 +31,12 @@ _BLOCK_BYTES: Final = struct.Struct(">i")
 
 
 class CannotUnpack(ValueError):
-    """What is said to be compressed records is none by its codec, or more than the bound."""
+    """The compressed records are invalid for their codec, or larger than the bound."""
 
 
 def unpacked(codec: int, packed: bytes, bytes_max: int = UNPACKED_BYTES_MAX) -> bytes:
-    """The records of a batch. codec: by its attributes. Raises CannotUnpack."""
-    if not packed:  # Of a batch whose records are all compacted away.
+    """Returns the decompressed records of a batch. codec: from the batch's attributes. Raises CannotUnpack."""
+    if not packed:  # Compaction has removed all records of the batch.
         return b""
     name = CODECS.get(codec, str(codec))
     try:
@@ -46,7 +46,7 @@ def unpacked(codec: int, packed: bytes, bytes_max: int = UNPACKED_BYTES_MAX) -> 
             case "snappy":
                 return _snappy(packed, bytes_max)
             case "lz4" | "zstd":
-                # It unpacks in steps into the buffer, and fails where there is more.
+                # cramjam fills the buffer in steps, and raises an error if there is more.
                 buffer = bytearray(bytes_max)
                 length = getattr(cramjam, name).decompress_into(packed, buffer)
                 return bytes(memoryview(buffer)[:length])
@@ -56,7 +56,7 @@ def unpacked(codec: int, packed: bytes, bytes_max: int = UNPACKED_BYTES_MAX) -> 
 
 
 def _gzip(packed: bytes, bytes_max: int) -> bytes:
-    """Of one member, as producers write it: a hundred thousand empty ones would each cost a copy of the rest."""
+    """Decompresses one gzip member, as producers write it. Each further one would cost a copy of all that follows."""
     reader = zlib.decompressobj(_GZIP_WINDOW)
     records = reader.decompress(packed, bytes_max + 1)
     if len(records) > bytes_max:
@@ -67,7 +67,7 @@ def _gzip(packed: bytes, bytes_max: int) -> bytes:
 
 
 def _snappy(packed: bytes, bytes_max: int) -> bytes:
-    """Each block says beforehand how much it unpacks to. There is one, or Java's frame around several."""
+    """Decompresses one snappy block, or the blocks in Java's frame. Each block states its decompressed size."""
     blocks = _blocks(packed) if packed.startswith(_XERIAL_MAGIC) else [packed]
     size = sum(cramjam.snappy.decompress_raw_len(block) for block in blocks)
     if size > bytes_max:

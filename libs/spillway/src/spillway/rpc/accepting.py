@@ -1,6 +1,6 @@
-"""Accepts connections within bounds: strangers make room for others, and a process without file descriptors goes on.
+"""Accepts connections within bounds. Strangers' connections are closed first; a lack of file descriptors ends nothing.
 
-What a connection is, and how it is closed, is said by whoever listens: the front of gRPC, or an HTTP port.
+The front of gRPC and the HTTP ports use it: each says how it serves a connection and how it closes one.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ from spillway.rpc.connections import Connections, Verdict, place_of
 TIME: Final = "time"
 DESCRIPTORS: Final = "descriptors"
 DESCRIPTORS_KEPT: Final = 128
-"""For all else that the process does, while connections take all they may."""
+"""File descriptors that connections leave for everything else in the process."""
 LOG_SECONDS: Final = 10.0
 """Between two lines about connections that were closed or refused."""
 EXHAUSTED: Final = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
@@ -30,26 +30,28 @@ _NOT_HERE: Final = (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)
 
 
 class Accepting:
-    """connections: counts those that are open. begin: carries one on by its number, and raises OSError when it has gone
-    already. abort: closes one at once. changed: hears that there are more, fewer, or others that are known."""
+    """Accepts connections of one port. connections: counts the open ones. begin: serves the connection of a number;
+    raises OSError if the peer has gone. abort: closes a connection at once. changed: called when connections open,
+    close or become known.
+    """
 
     def __init__(
         self,
         connections: Connections,
-        told: "Told",
+        refusals: "RefusalLog",
         begin: Callable[[int, socket.socket], Awaitable[None]],
         abort: Callable[[int], None],
         changed: Callable[[], None] = lambda: None,
     ) -> None:
         self.connections = connections
-        self._told = told
+        self._refusals = refusals
         self._begin = begin
         self._abort = abort
         self._changed = changed
         self._numbers = itertools.count(1)
 
     async def accept(self, listening: socket.socket) -> None:
-        """Until it is cancelled, or has a bug."""
+        """Accepts connections until it is cancelled. An unexpected error raises."""
         loop = asyncio.get_running_loop()
         while True:
             try:
@@ -64,8 +66,8 @@ class Accepting:
             except OSError:  # It has gone already.
                 accepted.close()
 
-    def know(self, number: int) -> bool:
-        """Whose connection it is has been shown; whether nobody knew before."""
+    def mark_known(self, number: int) -> bool:
+        """Marks the connection of a caller who is known now. Returns whether it was a stranger's before."""
         was_stranger = self.connections.is_stranger(number)
         if was_stranger:
             self.connections.know(number)
@@ -74,12 +76,12 @@ class Accepting:
 
     def drop(self, number: int, reason: str) -> None:
         """Closes a connection at once."""
-        self._told.tell(reason)
+        self._refusals.tell(reason)
         self.forget(number)
         self._abort(number)
 
     def forget(self, number: int) -> None:
-        """It is closed."""
+        """Counts a connection no longer: it is closed."""
         self.connections.remove(number)
         self._changed()
 
@@ -99,25 +101,25 @@ class Accepting:
 
     def _made_room(self, verdict: Verdict) -> bool:
         if verdict.closed is None:
-            self._told.tell(verdict.reason)
+            self._refusals.tell(verdict.reason)
             return False
         self.drop(verdict.closed, verdict.reason)
         return True
 
     def _exhausted(self, error: OSError) -> None:
-        """No descriptor is left, whoever has them: a stranger gives its own back."""
-        self._told.note_trouble(error)
+        """No file descriptor is left: the oldest stranger's connection is closed, which frees one."""
+        self._refusals.note_trouble(error)
         oldest = self.connections.oldest_stranger()
         if oldest is not None:
             self.drop(oldest, DESCRIPTORS)
         else:
-            self._told.tell(DESCRIPTORS)
+            self._refusals.tell(DESCRIPTORS)
 
 
-class Told:
-    """Counts connections that were closed or refused, and says so in a line now and then, however many they are.
+class RefusalLog:
+    """Counts closed and refused connections. Logs one line for all of them, at most every LOG_SECONDS.
 
-    count: counts one of a reason. which: what of a process the connections are of, as fields of these lines.
+    count: adds one to the metric of a reason. which: fields of the log lines that name the port.
     """
 
     def __init__(self, count: Callable[[str], None], **which: str) -> None:
@@ -133,7 +135,7 @@ class Told:
         self._say()
 
     def note_trouble(self, error: OSError) -> None:
-        """The next line says it, too."""
+        """Puts this error into the next log line."""
         self._trouble = f"{error.strerror or error}"
 
     def _say(self) -> None:
@@ -148,7 +150,7 @@ class Told:
 
 
 def connections_most(wanted: int, descriptors_each: int, **which: str) -> int:
-    """As many as there are descriptors for, and a line in the log where that is less than wanted."""
+    """Returns how many connections the process has file descriptors for, at most wanted. Logs a line if it is fewer."""
     descriptors, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if descriptors == resource.RLIM_INFINITY:
         return wanted
@@ -164,7 +166,8 @@ def connections_most(wanted: int, descriptors_each: int, **which: str) -> int:
 
 
 def listening_sockets(host: str, port: int) -> list[socket.socket]:
-    """At every address of the host, at one port. Raises OSError, and UnicodeError for what is no name of a host."""
+    """Returns a listening socket for each address of the host, all at one port. Raises OSError, or UnicodeError for a
+    text that is no host name."""
     made: list[socket.socket] = []
     trouble: OSError = OSError(f"no address of {host}")
     try:

@@ -169,7 +169,7 @@ def _pod_rights_of(entry: CallerEntry, *, confined: bool) -> PodRights:
 
 
 def _named_or_free(names: tuple[str, ...] | None, *, confined: bool) -> frozenset[str] | None:
-    """None: a confined caller's entry does not say, so the default for such holds."""
+    """Returns the names of an entry. Without any: all for a caller of all namespaces, None (the default) for others."""
     if names is None:
         return None if confined else frozenset({EVERYTHING})
     return frozenset(names)

@@ -13,7 +13,15 @@ from pathlib import Path
 from typing import Any, Final
 
 from spillway import metrics
-from spillway.rpc.accepting import DESCRIPTORS, EXHAUSTED, TIME, Accepting, Told, connections_most, listening_sockets
+from spillway.rpc.accepting import (
+    DESCRIPTORS,
+    EXHAUSTED,
+    TIME,
+    Accepting,
+    RefusalLog,
+    connections_most,
+    listening_sockets,
+)
 from spillway.rpc.connections import Connections
 from spillway.rpc.security import RpcSettings
 from spillway.settings import OperatorError
@@ -37,7 +45,7 @@ class Front:
         self._address_most = address_most
         self._numbers = itertools.count(1)
         self._outside: dict[int, _Outside] = {}
-        self._told = Told(lambda reason: metrics.CONNECTIONS_REFUSED.labels(reason).inc(), part=PART)
+        self._refusals = RefusalLog(lambda reason: metrics.CONNECTIONS_REFUSED.labels(reason).inc(), part=PART)
         self._joining: set[asyncio.Task[None]] = set()
         self._listening: list[socket.socket] = []
         self._server = ""
@@ -47,7 +55,7 @@ class Front:
         settings = self._settings
         most = connections_most(settings.connections_max, DESCRIPTORS_EACH, part=PART)
         bounded = Connections(most, min(most, self._address_most), min(most, settings.strangers_max))
-        self._accepting = Accepting(bounded, self._told, self._begin, self._abort, self._count)
+        self._accepting = Accepting(bounded, self._refusals, self._begin, self._abort, self._count)
         self._listening = _sockets(settings.host, settings.port)
         self.port = int(self._listening[0].getsockname()[1])
         self._folder = Path(tempfile.mkdtemp(prefix="spillway-rpc-"))
@@ -69,7 +77,7 @@ class Front:
     def know(self, peer: str) -> None:
         """Whose connection it is has been shown. peer: as the server names it."""
         number = _number_of(peer)
-        if self._accepting.know(number):
+        if self._accepting.mark_known(number):
             self._outside[number].is_known()
 
     def refuse(self) -> None:
@@ -124,7 +132,7 @@ class Front:
             connected = self._connected(outside.number)
             await asyncio.get_running_loop().create_unix_connection(lambda: inside, sock=connected)
         except OSError as error:
-            self._told.note_trouble(error)
+            self._refusals.note_trouble(error)
             self.drop(outside.number, DESCRIPTORS if error.errno in EXHAUSTED else SERVER)
             return
         outside.joined(inside)

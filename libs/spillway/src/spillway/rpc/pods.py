@@ -23,7 +23,7 @@ REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
 NAMED_MAX: Final = 3
 """Violations in one refusal."""
 UNSHARED_TYPES: Final = ("ClusterIP", "ExternalName")
-"""Types of Services that take no port of nodes and no load balancer: each cluster has few of them for everybody."""
+"""Service types that use no port of all nodes and no load balancer, of which a cluster has few."""
 SYSTEM_PRIORITY: Final = "system-"
 """With which the names of Kubernetes' own priority classes begin: such pods end others to have their place."""
 
@@ -78,9 +78,9 @@ def _wrong_with(caller: Caller, manifest: dict[str, Any], floor: str) -> Iterato
 
 
 def _wrong_service(caller: Caller, spec: dict[str, Any], level: str) -> Iterator[str]:
-    """What of a Service is taken from others: their traffic, and ports and addresses that a cluster has once.
+    """Yields what a Service would take from other namespaces: traffic, and ports and addresses that a cluster has once.
 
-    A port that a Service names would be taken in each cluster where it is placed, and from whoever comes later.
+    A fixed port would be taken in each cluster where the workload is placed.
     """
     if level != ANY and spec.get("externalIPs"):
         yield f"spec.externalIPs: {spec['externalIPs']!r}: expected none: it takes others' traffic to these addresses"
@@ -100,7 +100,7 @@ def _wrong_service(caller: Caller, spec: dict[str, Any], level: str) -> Iterator
 
 
 def _service_types(caller: Caller, level: str) -> tuple[str, ...] | None:
-    """That a caller's Services may have; None: any."""
+    """Returns the types that a caller's Services may have; None for any."""
     types = caller.pods.service_types
     if types is None:
         return UNSHARED_TYPES if level != ANY else None

@@ -1,7 +1,7 @@
-"""An HTTP port with a bounded number of connections, of which those on which nobody known has asked are closed early.
+"""Serves an aiohttp application at a port with a bounded number of connections. Strangers' connections close early.
 
-aiohttp answers on the connections. It would accept as many as there are file descriptors, wait a minute for a handshake
-of TLS, and close no connection whose request does not come whole.
+aiohttp alone accepts connections until no file descriptor is left, waits a minute for a TLS handshake, and never closes
+a connection whose request stays incomplete.
 """
 
 import asyncio
@@ -17,7 +17,7 @@ from aiohttp import web
 from aiohttp.web_protocol import RequestHandler
 
 from spillway import metrics
-from spillway.rpc.accepting import TIME, Accepting, Told, connections_most, listening_sockets
+from spillway.rpc.accepting import TIME, Accepting, RefusalLog, connections_most, listening_sockets
 from spillway.rpc.connections import Connections
 
 _AFTER_A_BUG_SECONDS: Final = 1.0
@@ -27,11 +27,13 @@ log = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True)
 class PortBounds:
-    """Of one port. connections_max: at the same time. strangers_max: of these, on which nobody known has asked; for one
-    more the oldest of the address that has most of them is closed. stranger_seconds: until such a one is closed; the
-    handshake of TLS and a request have to come within them, and an answer to somebody who stays unknown. idle_seconds:
-    until a known one is closed on which no whole request comes. descriptors_each: what a connection takes of the
-    process' file descriptors, with what it shares them with; where these are too few there are fewer connections.
+    """The bounds of one port.
+
+    connections_max: open connections. strangers_max: connections without a known caller; beyond it the oldest one of
+    the address with the most of them is closed. stranger_seconds: the age at which a stranger's connection is closed;
+    the TLS handshake, the request and its answer must fit into that time. idle_seconds: a known caller's connection is
+    closed after so long without a whole request. descriptors_each: file descriptors that one connection may use. If
+    the process has too few of them, the port has fewer connections.
     """
 
     connections_max: int
@@ -42,29 +44,29 @@ class PortBounds:
 
 
 class HttpPort:
-    """Connections of one port. name: in logs and metrics. tls: None: plain HTTP."""
+    """The connections of one port. name: of the port in logs and metrics. tls: None for plain HTTP."""
 
     def __init__(self, name: str, server: web.Server, bounds: PortBounds, tls: ssl.SSLContext | None) -> None:
         most = connections_most(bounds.connections_max, bounds.descriptors_each, port=name)
-        self._told = Told(lambda reason: metrics.HTTP_CONNECTIONS_REFUSED.labels(name, reason).inc(), port=name)
+        refusals = RefusalLog(lambda reason: metrics.HTTP_CONNECTIONS_REFUSED.labels(name, reason).inc(), port=name)
         no_bound = most + 1  # Of one address: probes, scrapes and API servers may all come by way of one.
         connections = Connections(most, no_bound, min(most, bounds.strangers_max))
-        self._accepting = Accepting(connections, self._told, self._begin, self._abort)
+        self._accepting = Accepting(connections, refusals, self._begin, self._abort)
         self._server = server
         self._bounds = bounds
         self._tls = tls
-        self._guests: dict[int, _Guest] = {}
+        self._connections: dict[int, _Connection] = {}
         self._numbers: dict[object, int] = {}
-        """By aiohttp's protocol of a connection, which its requests name."""
+        """The number of a connection by its aiohttp protocol, which each request names."""
 
-    def know(self, request: web.BaseRequest) -> None:
-        """Who asks is known: its connection is closed for nobody else's, and only once it is idle."""
+    def mark_known(self, request: web.BaseRequest) -> None:
+        """Marks the connection of a request as a known caller's. Only idleness closes it from now on."""
         number = self._numbers.get(request.protocol, 0)
-        if self._accepting.know(number):
-            self._guests[number].is_known()
+        if self._accepting.mark_known(number):
+            self._connections[number].stop_timer()
 
     async def accept(self, listening: socket.socket) -> None:
-        """Until it is cancelled. A bug that one connection meets ends nothing."""
+        """Accepts connections until it is cancelled. An unexpected error is logged, and it goes on."""
         while True:
             try:
                 await self._accepting.accept(listening)
@@ -73,47 +75,49 @@ class HttpPort:
                 await asyncio.sleep(_AFTER_A_BUG_SECONDS)
 
     def close(self) -> None:
-        """Ends handshakes. Connections on which somebody is answered are aiohttp's to end."""
-        for guest in list(self._guests.values()):
-            guest.cancel_handshake()
+        """Cancels the TLS handshakes under way. aiohttp itself closes the connections that it serves."""
+        for connection in list(self._connections.values()):
+            connection.cancel_handshake()
 
     async def _begin(self, number: int, accepted: socket.socket) -> None:
-        guest = self._guests[number] = _Guest(self, number, self._server())
-        self._numbers[guest.inner] = number
-        guest.begin(self._greet(guest, accepted), self._bounds.stranger_seconds)
+        connection = self._connections[number] = _Connection(self, number, self._server())
+        self._numbers[connection.inner] = number
+        connection.begin(self._hand_over(connection, accepted), self._bounds.stranger_seconds)
 
-    async def _greet(self, guest: "_Guest", accepted: socket.socket) -> None:
-        """Hands the connection to aiohttp, after the handshake where there is one."""
+    async def _hand_over(self, connection: "_Connection", accepted: socket.socket) -> None:
+        """Hands a connection over to aiohttp, after the TLS handshake if the port has TLS."""
         patience = self._bounds.stranger_seconds if self._tls else None
         loop = asyncio.get_running_loop()
         try:
-            await loop.connect_accepted_socket(lambda: guest, accepted, ssl=self._tls, ssl_handshake_timeout=patience)
-        except OSError:  # It has gone, is no TLS, or has no certificate that is asked for.
+            await loop.connect_accepted_socket(
+                lambda: connection, accepted, ssl=self._tls, ssl_handshake_timeout=patience
+            )
+        except OSError:  # The peer has gone, speaks no TLS, or has no certificate although one is required.
             pass
         except Exception:  # A bug that one connection meets costs that connection alone.
             log.exception("bug in a handshake")
-        if guest.transport is None:
-            guest.forget()
+        if connection.transport is None:
+            connection.forget()
 
     def _abort(self, number: int) -> None:
-        guest = self._guests.get(number)
-        if guest is not None:
+        connection = self._connections.get(number)
+        if connection is not None:
             self.forget(number)
-            guest.abort()
+            connection.abort()
 
     def drop(self, number: int) -> None:
         """Closes a connection whose time is over."""
         self._accepting.drop(number, TIME)
 
     def forget(self, number: int) -> None:
-        guest = self._guests.pop(number, None)
-        if guest is not None:
-            del self._numbers[guest.inner]
+        connection = self._connections.pop(number, None)
+        if connection is not None:
+            del self._numbers[connection.inner]
             self._accepting.forget(number)
 
 
-class _Guest(asyncio.Protocol):
-    """Whoever is at the other end of a connection. inner: aiohttp's protocol, which gets all that is heard."""
+class _Connection(asyncio.Protocol):
+    """One connection of the port. inner: aiohttp's protocol, which gets all received data."""
 
     transport: asyncio.Transport | None = None
 
@@ -121,35 +125,35 @@ class _Guest(asyncio.Protocol):
         self.inner = inner
         self._port = port
         self._number = number
-        self._greeting: asyncio.Task[None] | None = None
+        self._handing_over: asyncio.Task[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._gone = False
 
-    def begin(self, greeting: Coroutine[Any, Any, None], seconds: float) -> None:
-        """Closed after so many seconds, unless it is known by then."""
+    def begin(self, serving: Coroutine[Any, Any, None], seconds: float) -> None:
+        """Starts serving. The connection is closed after so many seconds unless it is marked as known before."""
         loop = asyncio.get_running_loop()
-        self._greeting = loop.create_task(greeting)
+        self._handing_over = loop.create_task(serving)
         self._timer = loop.call_later(seconds, self._port.drop, self._number)
 
-    def is_known(self) -> None:
+    def stop_timer(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
 
     def forget(self) -> None:
         self._gone = True
-        self.is_known()
+        self.stop_timer()
         self._port.forget(self._number)
 
     def abort(self) -> None:
         self._gone = True
-        self.is_known()
+        self.stop_timer()
         self.cancel_handshake()
         if self.transport is not None:
             self.transport.abort()
 
     def cancel_handshake(self) -> None:
-        if self.transport is None and self._greeting is not None:
-            self._greeting.cancel()
+        if self.transport is None and self._handing_over is not None:
+            self._handing_over.cancel()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         made = cast(asyncio.Transport, transport)
@@ -186,9 +190,9 @@ async def http_port(
     tls: ssl.SSLContext | None = None,
     **options: Any,
 ) -> AsyncIterator[HttpPort]:
-    """Serves the app at a host and port while it is entered. options: of aiohttp's runner.
+    """Serves the application at a host and port until the context is left. options: of aiohttp's AppRunner.
 
-    Raises OSError, or UnicodeError for what is no name of a host, when it cannot listen there.
+    Raises OSError, or UnicodeError for a text that is no host name, if it cannot listen there.
     """
     runner = web.AppRunner(app, access_log=None, keepalive_timeout=bounds.idle_seconds, **options)
     await runner.setup()

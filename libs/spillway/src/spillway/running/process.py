@@ -43,10 +43,10 @@ PREFIX = "SPILLWAY_"
 
 _OPERATOR_ERRORS: tuple[type[Exception], ...] = (OperatorError, NoLog, OtherFleet, TooManyDeadLetters)
 _HEALTH_BOUNDS = PortBounds(connections_max=100, strangers_max=100, stranger_seconds=10.0, idle_seconds=10.0)
-"""Nobody is asked who they are, so nobody is known here: each connection is for one request, and has seconds for it.
-A probe and a scrape every second from each of a dozen places need some twenty at a time."""
+"""The health port authenticates nobody. So each connection gets one request and some seconds for it. A probe and a
+scrape every second from each of a dozen places need some twenty connections at a time."""
 _PAGE_SECONDS = 1.0
-"""How long a page of metrics is given to whoever asks: to make one of a large fleet takes 0.1 s of the event loop."""
+"""How long a page of metrics is served again: to make one for a large fleet takes 0.1 s of the event loop."""
 _CANCEL_SECONDS = 5.0
 _LEFT_SECONDS = 1.0
 """How long a main that was cancelled may still take before the process ends under it."""
@@ -265,7 +265,7 @@ async def _health(process: Process) -> Any:
         body = {"ready": not reasons, "reasons": reasons}
         return web.json_response(body, status=503 if reasons else 200)
 
-    page = _Page()
+    page = _MetricsPage()
 
     async def exposition(_: web.Request) -> web.Response:
         return web.Response(body=page.body(), headers={"Content-Type": "text/plain; version=0.0.4"})
@@ -284,12 +284,12 @@ async def _health(process: Process) -> Any:
 
 
 async def _one_request_each(_: web.Request, response: web.StreamResponse) -> None:
-    response.headers["Connection"] = "close"  # What is said of it was written already.
+    response.headers["Connection"] = "close"  # aiohttp has written its own header already.
     response.force_close()
 
 
-class _Page:
-    """The page of metrics."""
+class _MetricsPage:
+    """The page of metrics, made at most once in _PAGE_SECONDS."""
 
     def __init__(self) -> None:
         self._body = b""

@@ -15,7 +15,7 @@ from snapshot.core.pods import Load, Pods
 from snapshot.core.waiting_groups import Group, WaitingGroups
 from snapshot.core.workloads import WorkloadKey, WorkloadTable
 from snapshot.settings import SnapshotSettings
-from spillway.amounts import bounded
+from spillway.amounts import clamp_amount
 from spillway.kubernetes.objects import (
     DEPLOYMENTS,
     JOBS,
@@ -210,7 +210,7 @@ class ClusterState:
         return NodeRow(
             name=name,
             allocatable={} if closed else dict(node.allocatable),
-            requested={resource: bounded(resource, amount) for resource, amount in sorted(requested.items())},
+            requested={resource: clamp_amount(resource, amount) for resource, amount in sorted(requested.items())},
             labels=node.labels,
             taints=node.taints,
             state=state,

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from spillway.amounts import bounded
+from spillway.amounts import clamp_amount
 from spillway.kubernetes import objects
 from spillway.lending_marks import LENDING, LENT, RECALLED, node_state
 from spillway.model import NODE_LENT, NODE_OWNED, LabelSet, Taint
@@ -139,5 +139,5 @@ def _amounts(quantities: dict[str, objects.Quantity]) -> tuple[tuple[str, int], 
         except ValueError:
             continue
         if amount > 0:
-            amounts.append((name, bounded(name, amount)))
+            amounts.append((name, clamp_amount(name, amount)))
     return tuple(amounts)

@@ -10,7 +10,7 @@ from snapshot.core.pod_bounds import has_too_many_containers
 from snapshot.core.repelling import TERMS_OF_NODE_MAX, Repelling, weight_of
 from snapshot.core.waiting_shape import waiting_shape
 from snapshot.core.workloads import OwnerKey
-from spillway.amounts import bounded
+from spillway.amounts import clamp_amount
 from spillway.kubernetes import objects
 from spillway.kubernetes.pod_terms import LABELS_UNKNOWN, apart_terms, count_of_terms
 from spillway.kubernetes.term_bounds import TERMS_MAX, repels_too_much
@@ -258,7 +258,7 @@ def requests_of(pod: objects.Pod) -> tuple[bool, Amounts]:
     if amounts is None:
         return True, (("pods", 1),)
     held = {**amounts, "pods": 1}
-    return False, tuple(sorted((name, bounded(name, amount)) for name, amount in held.items() if amount > 0))
+    return False, tuple(sorted((name, clamp_amount(name, amount)) for name, amount in held.items() if amount > 0))
 
 
 def _apart(spec: objects.PodSpec) -> tuple[PodTerm, ...] | None:

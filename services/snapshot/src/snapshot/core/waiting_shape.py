@@ -7,7 +7,7 @@ import msgspec
 from msgspec import Raw, Struct, field
 
 from snapshot.core.pod_bounds import asks_for_too_much, has_too_many_containers
-from spillway.amounts import bounded
+from spillway.amounts import clamp_amount
 from spillway.api import RequestError
 from spillway.kubernetes import objects
 from spillway.kubernetes.pod_shape import bare, shape_of
@@ -57,7 +57,7 @@ def waiting_shape(pod: objects.Pod) -> Shape | None:
     except RequestError:
         return None
     too_much = asks_for_too_much(shape.requests) or asks_too_many_terms(shape)
-    requests = tuple((name, bounded(name, amount)) for name, amount in shape.requests)
+    requests = tuple((name, clamp_amount(name, amount)) for name, amount in shape.requests)
     return None if too_much else replace(shape, requests=requests, template="")
 
 

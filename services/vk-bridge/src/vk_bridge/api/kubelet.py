@@ -115,7 +115,7 @@ class Kubelet:
         kind = request.path.lstrip("/").partition("/")[0]
         try:
             self._check_caller(request)
-            self._port_by_pool[request.app[POOL]].know(request)
+            self._port_by_pool[request.app[POOL]].mark_known(request)
             with self._slot():
                 response = await handler(request)
         except _Answer as answer:

@@ -82,6 +82,15 @@ def unguarded(_: WorkloadKey, decide: Callable[[], Decided]) -> Sequence[Event |
     return decide().events
 
 
+def apply_events(state: PlannerState, events: Iterable[Event | Tombstone], now: float) -> None:
+    """Applies what was decided to the state that it was decided on. now: seconds of a steady clock."""
+    for event in events:
+        if isinstance(event, Tombstone):
+            state.apply_tombstone(event.address.topic.name, event.address.key)
+        else:
+            state.apply(event, now)
+
+
 def retry_workloads(state: PlannerState, keys: Iterable[WorkloadKey]) -> None:
     """Marks workloads to be looked at again that were left alone for a while."""
     for key in filter(state.workloads.__contains__, keys):

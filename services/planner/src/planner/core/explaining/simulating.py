@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from planner.core.background.headroom import Pace
 from planner.core.background.homing import Homing
-from planner.core.background.round import Memory, Moments, steps_of_round
+from planner.core.background.round import Memory, Moments, apply_events, steps_of_round
 from planner.core.explaining.supposing import SUPPOSED_BLOCK
 from planner.core.knowledge.brakes import MINUTE
 from planner.core.knowledge.rules import Rules
@@ -177,11 +177,7 @@ class Simulation:
                 state.waiting.retry(key)
 
     def _keep(self, events: Sequence[Event | Tombstone]) -> int:
-        for event in events:
-            if isinstance(event, Tombstone):
-                self.state.apply_tombstone(event.address.topic.name, event.address.key)
-            else:
-                self.state.apply(event, self._now)
+        apply_events(self.state, events, self._now)
         return len(events)
 
     def _moment(self) -> Moment:

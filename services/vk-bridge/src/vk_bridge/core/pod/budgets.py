@@ -1,8 +1,8 @@
-"""Which disruption budgets a pool's pod is under, and how many pods each lets go: what NodeLent says of each pod.
+"""Finds the disruption budgets of a pool's pod, and how many disruptions each allows: NodeLent has them of each pod.
 
-A pool's tenants make as many budgets as they like, each with a selector of up to a megabyte. So a selector is read
-once, within bounds for all of a namespace together, and is compared once with each set of labels. A budget beyond the
-bounds counts as one that cannot be read: it may be about any pod of its namespace.
+A pool's tenants can create any number of budgets, each with a selector of up to a megabyte. So a selector is read once,
+within bounds for all budgets of a namespace, and is compared once with each set of labels. A budget beyond the bounds
+counts like an unreadable one: it may select any pod of its namespace.
 """
 
 from collections.abc import Iterable, Iterator
@@ -22,16 +22,16 @@ from spillway.model import Requirement
 from vk_bridge.core.node.loan import Manifest
 
 BUDGETS_MAX: Final = 100
-"""Budgets of one namespace whose selectors are read. Kubernetes evicts no pod that is under more than one budget, so a
-namespace has about as many as it has controllers."""
+"""The most budgets of one namespace whose selectors are read. Kubernetes evicts no pod with more than one budget, so a
+namespace has about as many budgets as controllers."""
 SELECTORS_BYTES_MAX: Final = 128 * 1024
-"""Bytes of all selectors of one namespace that are read."""
+"""The most bytes of selectors that are read in one namespace."""
 LABEL_SETS_KEPT_MAX: Final = 2_000
-"""Sets of labels of one pool's pods of which it is remembered which budgets are about them."""
+"""The most sets of labels of one pool for which the selecting budgets are kept."""
 LABELS_CHARACTERS_KEPT_MAX: Final = 4 * 1024
-"""Characters of a set of labels that is remembered. A longer one is compared again at each look."""
+"""The most characters of a set of labels that is kept. A longer set is compared again each time."""
 ALLOWED_MAX: Final = 2**31 - 1
-"""Kubernetes' disruptionsAllowed is an int32. A budget that says more is told with this."""
+"""Kubernetes' disruptionsAllowed is an int32. A larger value is reported as this."""
 
 
 class BudgetSpec(Struct, frozen=True, gc=False):
@@ -53,16 +53,16 @@ _SELECTOR: Final[Any] = json.Decoder(LabelSelector | None)
 
 
 class Unreadable(Exception):
-    """A selector that is none of Kubernetes', or that says more than LABELS_MAX or VALUES_MAX."""
+    """The selector is not valid in Kubernetes, or has more entries than LABELS_MAX or more values than VALUES_MAX."""
 
 
 Requirements = tuple[Requirement, ...]
 
 
 def read_selector(text: bytes) -> Requirements | None:
-    """Returns what a selector requires of labels; None when it selects no pod. Raises Unreadable.
+    """Returns the requirements of a selector; None if it selects no pod. Raises Unreadable.
 
-    Its entries are counted before they are looked at.
+    The number of its entries is checked before any entry is read.
     """
     try:
         selector = _SELECTOR.decode(text)
@@ -78,7 +78,7 @@ def read_selector(text: bytes) -> Requirements | None:
 
 @dataclass(slots=True)
 class _Known:
-    """One budget. read: its requirements once they were read, None of a selector that selects nothing."""
+    """One budget. read: its requirements, once is_read; None for a selector that selects nothing."""
 
     name: str
     text: bytes
@@ -103,9 +103,9 @@ class _Known:
 
 @dataclass(frozen=True, slots=True)
 class _Sorted:
-    """The budgets of a namespace, by name. number: of these selectors; with other selectors it is another one.
+    """The budgets of a namespace. number: changes with their selectors. readable: by name, with their requirements.
 
-    readable: with what they require. about_any: those that may be about any pod.
+    about_any: the names of those that may select any pod.
     """
 
     number: int
@@ -117,9 +117,9 @@ class _Namespace:
     def __init__(self) -> None:
         self.budgets: dict[str, _Known] = {}
         self.sorted: _Sorted | None = None
-        """None: selectors changed since they were sorted."""
+        """None when selectors have changed."""
         self.strictest: Amounts | None = None
-        """Of those that may be about any pod the one that lets the fewest go. None: numbers changed since."""
+        """The one that allows the fewest, of those that may select any pod. None when that may have changed."""
 
 
 class Budgets:
@@ -131,7 +131,7 @@ class Budgets:
         self._number = 0
 
     def listed(self, budgets: Iterable[Budget]) -> None:
-        """These and no others. A selector that is as it was is not read again."""
+        """Replaces all budgets. An unchanged selector is not read again."""
         before, self._namespaces = self._namespaces, {}
         for budget in budgets:
             namespace, name = budget.metadata.namespace, budget.metadata.name
@@ -162,11 +162,10 @@ class Budgets:
             del self._namespaces[budget.metadata.namespace]
 
     def of(self, pod: Manifest) -> Amounts:
-        """Returns the budgets that a pod is under, by namespace/name and in the order of names, with how many pods each
-        lets go.
+        """Returns the budgets that select a pod, in the order of namespace/name, with the disruptions each allows.
 
-        Of those that may be about any pod of the namespace it names the strictest alone: where that one lets a pod go,
-        the others do, and there may be thousands.
+        Of the budgets that may select any pod of the namespace only the strictest is returned: there may be thousands,
+        and if that one allows a disruption the others do, too.
         """
         where = pod["metadata"]["namespace"]
         namespace = self._namespaces.get(where)
@@ -185,7 +184,7 @@ class Budgets:
         return tuple(sorted((*own, *namespace.strictest)))
 
     def _names(self, budgets: _Sorted, labels: dict[str, str]) -> tuple[str, ...]:
-        """Of the readable budgets those that are about pods with these labels."""
+        """Returns the names of the readable budgets that select pods with these labels."""
         if not budgets.readable:
             return ()
         if sum(len(key) + len(value) for key, value in labels.items()) > LABELS_CHARACTERS_KEPT_MAX:
@@ -200,7 +199,7 @@ class Budgets:
 
 
 def _sorted(budgets: Iterable[_Known], number: int) -> _Sorted:
-    """Reads the selectors of a namespace, the shortest first, until its bounds are reached."""
+    """Reads the selectors of a namespace, shortest first, until a bound is reached."""
     bytes_left, entries_left, values_left = SELECTORS_BYTES_MAX, LABELS_MAX, VALUES_MAX
     every = list(budgets)
     readable: dict[str, Requirements] = {}

@@ -75,5 +75,5 @@ def _whole(text: str) -> int:
 
 
 def _int32(number: object) -> int:
-    """What is no int32 counts as 0: Kubernetes has no other priority and no other deletion cost."""
+    """Returns an int32, and 0 for any other value: in Kubernetes a priority and a deletion cost are int32."""
     return number if isinstance(number, int) and -(2**31) <= number < 2**31 else 0

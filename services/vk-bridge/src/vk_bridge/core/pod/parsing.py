@@ -45,10 +45,10 @@ def read_real_pod(pod: Manifest, *, overdue: bool, news: bool, behind: bool = Fa
 
 
 def read_grace_seconds(value: object, absent: int = GRACE_SECONDS) -> int:
-    """Reads a grace period of a pod, in seconds. absent: the result for no value.
+    """Reads the grace period of a pod, in seconds. absent: the result if there is no value.
 
-    What is no whole number, or below 0, comes from no API server that works. It counts as 0: a cluster that says so
-    gets no time, and never keeps its pods on a node that the owner wants back.
+    No working API server sends a value of another type, or a negative one. Such a value counts as 0. Otherwise a pool
+    could keep its pods on a node that the owner wants back.
     """
     if value is None:
         return absent
