@@ -1,7 +1,9 @@
 """What somebody who is not known can do to an HTTP port of ours, over real connections: nothing to others."""
 
 import asyncio
+import gc
 import json
+import socket
 import ssl
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -183,6 +185,24 @@ async def test_a_crowd_that_stays_keeps_nobody_out(
         await closed(crowd[0])
         for _, writer in crowd:
             writer.transport.abort()
+
+
+async def test_a_burst_that_is_accepted_at_once_is_closed_down_to_its_bound(kind: str, tmp_path: Path) -> None:
+    """The port has no turn of the loop while it accepts them. A closed one is closed at once, not by a collection."""
+    loop = asyncio.get_running_loop()
+    async with served(kind, tmp_path) as door:
+        crowd = [socket.create_connection(("127.0.0.1", door.number)) for _ in range(200)]
+        gc.disable()
+        try:
+            for one in crowd[:180]:
+                one.setblocking(False)
+                with suppress(ConnectionError):
+                    async with asyncio.timeout(SECONDS):
+                        assert await loop.sock_recv(one, 1) == b""
+        finally:
+            gc.enable()
+            for one in crowd:
+                one.close()
 
 
 async def test_what_is_closed_for_others_is_counted(kind: str, tmp_path: Path) -> None:

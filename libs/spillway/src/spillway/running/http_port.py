@@ -80,12 +80,13 @@ class HttpPort:
             connection.cancel_handshake()
 
     async def _begin(self, number: int, accepted: socket.socket) -> None:
-        connection = self._connections[number] = _Connection(self, number, self._server())
+        connection = self._connections[number] = _Connection(self, number, self._server(), accepted)
         self._numbers[connection.inner] = number
-        connection.begin(self._hand_over(connection, accepted), self._bounds.stranger_seconds)
+        connection.begin(self._hand_over(connection), self._bounds.stranger_seconds)
 
-    async def _hand_over(self, connection: "_Connection", accepted: socket.socket) -> None:
+    async def _hand_over(self, connection: "_Connection") -> None:
         """Hands a connection over to aiohttp, after the TLS handshake if the port has TLS."""
+        accepted = connection.take_socket()
         patience = self._bounds.stranger_seconds if self._tls else None
         loop = asyncio.get_running_loop()
         try:
@@ -117,12 +118,14 @@ class HttpPort:
 
 
 class _Connection(asyncio.Protocol):
-    """One connection of the port. inner: aiohttp's protocol, which gets all received data."""
+    """One connection of the port. inner: aiohttp's protocol, which gets all received data. accepted: its socket, until
+    it is handed over to a transport, which then closes it."""
 
     transport: asyncio.Transport | None = None
 
-    def __init__(self, port: HttpPort, number: int, inner: RequestHandler) -> None:
+    def __init__(self, port: HttpPort, number: int, inner: RequestHandler, accepted: socket.socket) -> None:
         self.inner = inner
+        self._accepted: socket.socket | None = accepted
         self._port = port
         self._number = number
         self._handing_over: asyncio.Task[None] | None = None
@@ -134,6 +137,12 @@ class _Connection(asyncio.Protocol):
         loop = asyncio.get_running_loop()
         self._handing_over = loop.create_task(serving)
         self._timer = loop.call_later(seconds, self._port.drop, self._number)
+
+    def take_socket(self) -> socket.socket:
+        """Gives the socket to the transport that is made for it now."""
+        accepted, self._accepted = self._accepted, None
+        assert accepted is not None
+        return accepted
 
     def stop_timer(self) -> None:
         if self._timer is not None:
@@ -154,6 +163,10 @@ class _Connection(asyncio.Protocol):
     def cancel_handshake(self) -> None:
         if self.transport is None and self._handing_over is not None:
             self._handing_over.cancel()
+        # Many connections may be accepted before a task for one of them begins. A task that is cancelled before that
+        # leaves the socket to nobody, and only a collection of garbage would close it.
+        if self._accepted is not None:
+            self._accepted.close()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         made = cast(asyncio.Transport, transport)
