@@ -2,6 +2,7 @@
 
 import asyncio
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -147,7 +148,7 @@ async def test_what_no_placement_lists_is_found_by_its_label_or_the_object_that_
     assert mirror.unlisted(owners) == {A, Target("own-1", "shop", workload_label(long.name))}
 
 
-async def test_a_look_for_a_label_hashes_the_name_of_no_workload(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_look_for_a_label_hashes_the_name_of_no_workload(calls_of: Any) -> None:
     """A member may have as many labels of full length as it likes, each whatever it likes."""
     mirror = Mirror("own-1")
     names = [f"{number:070}" for number in range(50)]
@@ -155,14 +156,8 @@ async def test_a_look_for_a_label_hashes_the_name_of_no_workload(monkeypatch: py
         mirror.put_workload(Target("own-1", "shop", name), DEPLOYMENT, live("u", "20"))
     strangers = [Owner("shop", f"x{number:062}") for number in range(50)]
     owners = [*strangers, *(Owner("shop", workload_label(name)) for name in names)]
-    labelled = list[str]()
-
-    def noted(name: str) -> str:
-        labelled.append(name)
-        return workload_label(name)
-
-    monkeypatch.setattr("propagator.mirror.workload_label", noted)
-    found = mirror.unlisted(owners)
+    with calls_of(workload_label) as labelled:
+        found = mirror.unlisted(owners)
     assert not labelled
     assert found == {Target("own-1", "shop", name) for name in (*names, *(one.label for one in strangers))}
 
