@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from planner.core.manifests import request as reading
-from planner.core.manifests.request import Declaration
+from planner.core.manifests.request import _read
 from planner.settings import PlannerSettings
 from sim.settings import Faults, SidecarSpec
 from spillway import metrics
@@ -75,31 +74,23 @@ async def test_a_new_template_is_placed_by_what_its_pods_become() -> None:
 
 
 @pytest.mark.parametrize("as_batch", [False, True], ids=["alone", "in a batch"])
-async def test_long_manifests_are_read_once_until_they_are_answered(
-    as_batch: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_long_manifests_are_read_once_until_they_are_answered(as_batch: bool, calls_of: Any) -> None:
     """Before its template is asked about, while that is asked, for its turn, and when it is decided."""
-    readings, read = list[int](), reading._read
-
-    def counted(objects: list[dict[str, Any]]) -> Declaration:
-        readings.append(len(objects))
-        return read(objects)
-
-    monkeypatch.setattr(reading, "_read", counted)
     config = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "long"}, "data": {"a": "x" * 20_000}}
     asked = ApplyRequest((*request("web", 2).manifests, json.dumps(config)))
     async with in_process(SMALL) as platform:
         await ready(platform)
         awaited = metrics.SHAPES_AWAITED.labels("answered")
         before = awaited._value.get()
-        if as_batch:
-            (answer,) = (await platform.planner().plan_batch(PlanBatchRequest((BatchItem(asked),)))).answers
-            assert answer.placement is not None
-            assert answer.placement.placed == 2
-        else:
-            assert (await platform.planner().apply(asked)).placed == 2
+        with calls_of(_read) as readings:
+            if as_batch:
+                (answer,) = (await platform.planner().plan_batch(PlanBatchRequest((BatchItem(asked),)))).answers
+                assert answer.placement is not None
+                assert answer.placement.placed == 2
+            else:
+                assert (await platform.planner().apply(asked)).placed == 2
         assert awaited._value.get() == before + 1, "its template was asked about"
-    assert readings == [2]
+    assert [len(call["objects"]) for call in readings] == [2]
 
 
 async def _all_bound(platform: InProcess, count: int) -> bool:

@@ -8,7 +8,6 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -32,7 +31,6 @@ from spillway.bus import reached
 from spillway.clusters.api import DEPLOYMENTS
 from spillway.events import DecisionRecorded
 from spillway.kubernetes.objects import NODES, RESOURCE_QUOTAS
-from spillway.local_bus import _LocalWriter
 from spillway.model import NodeGroup
 from spillway_local import member_nodes
 from spillway_local.fleet_plan import GIB, MemberPlan, deployment
@@ -539,21 +537,15 @@ async def test_what_was_asked_behind_one_that_is_not_refused_yet_stays_behind_it
         assert planner.state.workloads[NAMESPACE, "web"].declared.replicas == 1
 
 
-async def test_who_got_no_answer_in_time_keeps_its_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_who_got_no_answer_in_time_keeps_its_turn() -> None:
     """A write takes longer than a call may. An Apply waits behind it and runs out of time, a Scale that came later does
     not: it was decided first, and the Apply undid it."""
     async with in_process(TWO_NODES, services=("snapshot-1", "planner-1")) as platform:
         await join(platform)
         planner = platform.planner()
         await planner.apply(request("web", 1, cpu="1"))
-        write, seconds = _LocalWriter.write, planner._settings.request_seconds
-
-        async def slowly(self: _LocalWriter, *written: Any) -> None:
-            monkeypatch.undo()
-            await asyncio.sleep(seconds + 2)
-            await write(self, *written)
-
-        monkeypatch.setattr(_LocalWriter, "write", slowly)
+        seconds = planner._settings.request_seconds
+        platform.broker.next_write_late_seconds = seconds + 2
         slow = asyncio.create_task(asked_until_answered(lambda: planner.apply(request("big", 1, cpu="1"))))
         await asyncio.sleep(1)
         first = asyncio.create_task(asked_until_answered(lambda: planner.apply(keyed("web"))))

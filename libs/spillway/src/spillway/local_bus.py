@@ -78,9 +78,9 @@ class LocalBroker:
         self._groups: dict[str, list[_Member]] = {}
         self._fences: dict[str, int] = {}
         self._failures: list[bool] = []
-        self._feeds: dict[
-            asyncio.Event, frozenset[str]
-        ] = {}  # Told in the order of their coming, so that a run repeats.
+        self.next_write_late_seconds = 0.0
+        # Told in the order of their coming, so that a run repeats.
+        self._feeds: dict[asyncio.Event, frozenset[str]] = {}
         self._serial = 0
         self.changes = 0
         """How often anything was written; a feed that read all of it need not look again."""
@@ -485,6 +485,9 @@ class _LocalWriter:
     async def _write(self, records: list[Outgoing]) -> None:
         broker = self._bus.broker
         self._over = "a write did not end"
+        if late := broker.next_write_late_seconds:
+            broker.next_write_late_seconds = 0.0
+            await asyncio.sleep(late)
         try:
             await self._bus.reach(broker.settings.write_seconds)
         except BusUnavailable as error:
