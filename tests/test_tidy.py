@@ -314,3 +314,144 @@ def test_looking_for_words_is_noticed(line: str, reads: bool) -> None:
 
 def test_in_a_core_a_text_of_any_name_is_noticed() -> None:
     assert _text_readers(ast.parse('text.rpartition("waits for ")'), CORE_NAMES)
+
+
+# ── Tests replace nothing of ours ───────────────────────────────────────────────────────────────────────────────────
+
+LIBRARY_BEHIND = "it is a library's, and no function of ours"
+NO_FUNCTION = "an address, not a function"
+DOOR = "the command opens the log itself, and the fake of that adapter is put there"
+BUG = "what a bug of ours costs is the question, and there is none to be had"
+ODD = "an answer of a member that its simulation never gives"
+LOOKS_ON = "the simulation looks at each answer of a simulated cluster, and changes none"
+REPLACED = {
+    "cli/tests/test_brake_commands.py": {"joined.lending_address": NO_FUNCTION},
+    "cli/tests/test_fleets.py": {
+        "Config.__dataclass_fields__['endpoints'].default": NO_FUNCTION,
+        "Config.__dataclass_fields__[name].default": NO_FUNCTION,
+    },
+    "cli/tests/test_log_commands.py": {"log_commands.open_bus": DOOR},
+    "cli/tests/test_scaling_commands.py": {"scaled.scaling_address": NO_FUNCTION},
+    "libs/spillway/tests/test_kafka_internals.py": {
+        "__import__(owner.__module__, fromlist=['_']).<owner.__name__>": LIBRARY_BEHIND,
+        "fetcher.PartitionRecords._unpack_records": LIBRARY_BEHIND,
+        "owner.<name>": LIBRARY_BEHIND,
+    },
+    "libs/spillway/tests/test_rpc_front.py": {"call_server.cygrpc._handle_rpc": LIBRARY_BEHIND},
+    "libs/spillway/tests/test_rpc_manifests.py": {"manifest_text.json.loads": LIBRARY_BEHIND},
+    "services/propagator/tests/test_isolation.py": {
+        "Mirror.upsert_workload": BUG,
+        "cluster_worker.next_action": BUG,
+        "cluster_worker.observed": BUG,
+        "finder.found_one": BUG,
+        "member.Member.carry_out": BUG,
+        "shape_asker.read_pod": BUG,
+        "transport.request": ODD,
+    },
+    "services/snapshot/tests/test_service.py": {"Collection.upserted": BUG},
+    "services/vk-bridge/tests/test_isolation.py": {
+        "OwnerWorker._plan": BUG,
+        "PodWriter._create": BUG,
+        "Pools._note_failure": BUG,
+        "UsageReporter.take": BUG,
+        "lendable.convert": BUG,
+    },
+    "tests/contract/test_bus.py": {"module.DefaultRecordBatchBuilder": LIBRARY_BEHIND},
+    "tests/contract/test_restarts.py": {"coordinator.<step>": LIBRARY_BEHIND},
+    "tests/path/test_failed_decisions.py": {"aftermath.try_again": BUG},
+    "tests/simulation/spillway_simulation/oracle.py": {"cluster.api.answer": LOOKS_ON},
+}
+"""By file of tests, what is replaced in it that may be a function of ours, and why."""
+
+
+def _modules_by_name(tree: ast.AST) -> dict[str, str]:
+    """What a file imports: the top package by the name that it has there. Of a relative import it is empty."""
+    found: dict[str, str] = {}
+    for node in ast.walk(tree):
+        match node:
+            case ast.Import(names=names):
+                found.update(((one.asname or one.name).partition(".")[0], one.name.partition(".")[0]) for one in names)
+            case ast.ImportFrom(module=module, names=names, level=level):
+                top = "" if level or module is None else module.partition(".")[0]
+                found.update((one.asname or one.name, top) for one in names)
+    return found
+
+
+def _replacements(tree: ast.AST) -> Iterator[tuple[ast.expr, str]]:
+    """Whose attribute is replaced, and its name; what is given as text is parsed. Assignments to fields, too."""
+    for node in ast.walk(tree):
+        match node:
+            case ast.Call(
+                func=ast.Attribute(attr="setattr" | "delattr")
+                | ast.Attribute(value=ast.Name(id="mock"), attr="patch")
+                | ast.Name(id="patch"),
+                args=[ast.Constant(value=str(text)), *_],
+            ):
+                whole = ast.parse(text, mode="eval").body
+                assert isinstance(whole, ast.Attribute), text
+                yield whole.value, whole.attr
+            case ast.Call(func=ast.Attribute(attr="setattr" | "delattr" | "object"), args=[target, name, *_]):
+                yield target, name.value if isinstance(name, ast.Constant) else f"<{ast.unparse(name)}>"
+            case ast.Assign(targets=[ast.Attribute(value=ast.Name() as target, attr=name)]):
+                yield target, name
+
+
+def _replaced(text: str) -> set[str]:
+    """What tests replace that may be a function of ours: not what is in capitals, nor of Python's own library.
+
+    Nor the fields of objects that a test made, by which fakes are told what to do, unless mypy says it is a method.
+    """
+    tree = ast.parse(text)
+    modules, made_here = (
+        _modules_by_name(tree),
+        {node.name for node in ast.walk(tree) if isinstance(node, ast.ClassDef)},
+    )
+    assigned = {
+        node.value
+        for one in ast.walk(tree)
+        if isinstance(one, ast.Assign)
+        for node in one.targets
+        if isinstance(node, ast.Attribute)
+    }
+    found = set[str]()
+    for target, name in _replacements(tree):
+        root = next((node.id for node in ast.walk(target) if isinstance(node, ast.Name)), "")
+        is_field = target in assigned and root not in modules
+        of_library = modules.get(root, root) in sys.stdlib_module_names
+        if not (is_field or of_library or root in made_here or name.strip("_").isupper()):
+            found.add(f"{ast.unparse(target)}.{name}")
+    return found | {line.partition(" = ")[0].strip() for line in text.splitlines() if "[method-assign" in line}
+
+
+def _files_of_tests() -> Iterator[Path]:
+    for path in (*ROOT.glob("tests/**/*.py"), *ROOT.glob("*/tests/**/*.py"), *ROOT.glob("*/*/tests/**/*.py")):
+        if ".venv" not in path.parts and path != Path(__file__):
+            yield path
+
+
+def test_tests_replace_nothing_of_ours_but_where_it_is_said_why() -> None:
+    """Whoever wants another answer takes a fake of an adapter, an argument, or `calls_of` (conftest.py)."""
+    found = {str(path.relative_to(ROOT)): _replaced(path.read_text()) for path in _files_of_tests()}
+    assert {name: replaced for name, replaced in found.items() if replaced} == {
+        name: set(reasons) for name, reasons in REPLACED.items()
+    }
+
+
+@pytest.mark.parametrize(
+    ("lines", "found"),
+    [
+        ('from planner import service\nmonkeypatch.setattr(service, "decide", fake)', {"service.decide"}),
+        ('monkeypatch.setattr("planner.service.decide", fake)', {"planner.service.decide"}),
+        ('from .builders import Fleet\nwith patch.object(Fleet, "join"):\n    pass', {"Fleet.join"}),
+        ('with mock.patch("hpa.service.Hpa"):\n    pass', {"hpa.service.Hpa"}),
+        ('monkeypatch.setattr(made, "step", fake)', {"made.step"}),
+        ("monkeypatch.setattr(made, step, fake)", {"made.<step>"}),
+        ("import hpa.service as shell\nshell.decide = fake", {"shell.decide"}),
+        ("made.step = step  # type: ignore[method-assign]", {"made.step"}),
+        ('from planner import service\nmonkeypatch.setattr(service, "ROUNDS_MAX", 3)', set()),
+        ('import os\nmonkeypatch.setattr(os, "getuid", fake)\nmonkeypatch.setattr("sys.argv", [])', set()),
+        ("bus = LocalBus()\nbus.unavailable = True", set()),
+    ],
+)
+def test_a_function_of_ours_that_a_test_replaces_is_noticed(lines: str, found: set[str]) -> None:
+    assert _replaced(lines) == found

@@ -1,6 +1,7 @@
 """Which disruption budgets a pool's pod is under, and that its tenants' selectors cost no more than their bounds."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager
 from typing import Any
 
 import pytest
@@ -11,7 +12,6 @@ from msgspec import json
 from spillway.events_lending import Amounts
 from spillway.kubernetes.pod_shape import matches_labels
 from spillway.kubernetes.term_bounds import LABELS_MAX, VALUES_MAX
-from vk_bridge.core.pod import budgets as module
 from vk_bridge.core.pod.budgets import (
     ALLOWED_MAX,
     BUDGETS_MAX,
@@ -48,23 +48,22 @@ def budgets_of(found: dict[str, Any], budgets: Iterable[Budget]) -> Amounts:
 class Work:
     """How often a selector was read, and how often one was compared with labels."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.read = self.compared = 0
-        monkeypatch.setattr(module, "read_selector", self._read)
-        monkeypatch.setattr(module, "matches_labels", self._compared)
+    def __init__(self, calls: list[Any]) -> None:
+        self._calls = calls
 
-    def _read(self, text: bytes) -> Any:
-        self.read += 1
-        return read_selector(text)
+    @property
+    def read(self) -> int:
+        return sum(call.code is read_selector.__code__ for call in self._calls)
 
-    def _compared(self, requirements: Any, labels: Any) -> bool:
-        self.compared += 1
-        return matches_labels(requirements, labels)
+    @property
+    def compared(self) -> int:
+        return sum(call.code is matches_labels.__code__ for call in self._calls)
 
 
 @pytest.fixture
-def work(monkeypatch: pytest.MonkeyPatch) -> Work:
-    return Work(monkeypatch)
+def work(calls_of: Callable[..., AbstractContextManager[list[Any]]]) -> Iterator[Work]:
+    with calls_of(read_selector, matches_labels) as calls:
+        yield Work(calls)
 
 
 @pytest.mark.parametrize(
