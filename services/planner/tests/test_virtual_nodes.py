@@ -10,7 +10,7 @@ from planner.core.background import moves
 from planner.core.requests.answers import list_clusters
 from spillway.columns import NO_NODES, columns_of
 from spillway.events import PHASE_LEAVING, PHASE_LOST, ClusterLeft
-from spillway.lending_marks import LENT_CLUSTER, LENT_NODE, bounded, virtual_node_name
+from spillway.lending_marks import LENT_CLUSTER, LENT_NODE, POOL_CLUSTER, bounded, virtual_node_name
 from spillway.model import NODE_LENT, NODE_OWNED, NODE_RECALLED, NodeRow, Toleration
 
 from .builders import EPOCH, Fleet, changed, cluster, node, reported, shape
@@ -23,8 +23,9 @@ Listed = tuple[int, int, int, int]
 """nodes, lent, virtual, cores"""
 
 
-def real(state: int = NODE_OWNED, name: str = "n1") -> NodeRow:
-    return node(name, state=state)
+def real(state: int = NODE_OWNED, name: str = "n1", pool: str = "") -> NodeRow:
+    """pool: that the row names; empty: the row is of an older snapshot."""
+    return node(name, state=state, labels={POOL_CLUSTER: pool} if pool else {})
 
 
 def virtual(owner: str = "own", name: str = "n1", cores: int = CORES) -> NodeRow:
@@ -68,6 +69,26 @@ def test_of_two_virtual_nodes_for_one_node_none_counts_until_one_is_gone() -> No
     assert (cores(fleet, "pool"), cores(fleet, "other")) == (0, 0)
     fleet.change("pool", removed=(virtual().name,))
     assert (cores(fleet, "pool"), cores(fleet, "other")) == (0, CORES)
+
+
+def test_a_virtual_node_counts_in_the_pool_alone_that_the_owners_row_names() -> None:
+    """Whoever writes nodes in another cluster, labelled as virtual nodes, takes no lent room from the pool."""
+    fleet = Fleet(own=[real(NODE_LENT, pool="pool")], pool=[virtual()], evil=[virtual(), node("evils-own")])
+    assert (cores(fleet, "pool"), cores(fleet, "evil")) == (CORES, CORES)
+    fleet.change("own", [real(NODE_LENT, pool="evil")])
+    assert (cores(fleet, "pool"), cores(fleet, "evil")) == (0, 2 * CORES)
+    fleet.change("own", [real(NODE_RECALLED, pool="evil")])
+    assert (cores(fleet, "pool"), cores(fleet, "evil")) == (0, CORES)
+    fleet.change("own", [real(NODE_LENT, pool="nobody")])
+    assert (cores(fleet, "pool"), cores(fleet, "evil")) == (0, CORES)
+
+
+def test_of_two_virtual_nodes_of_the_pool_that_is_named_none_counts() -> None:
+    twice = replace(virtual(), name="another")
+    fleet = Fleet(own=[real(NODE_LENT, pool="pool")], pool=[virtual(), twice])
+    assert cores(fleet, "pool") == 0
+    fleet.change("pool", removed=("another",))
+    assert cores(fleet, "pool") == CORES
 
 
 def test_an_owner_under_two_names_counts_by_its_first_ones_row() -> None:

@@ -2,13 +2,15 @@
 
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from snapshot.core.nodes import CHARACTERS_MAX, NodeFacts, NodeTable, read_node
 from spillway.amounts import AMOUNT_MAX, PODS_MAX
-from spillway.lending_marks import node_state
+from spillway.kubernetes.objects import Node
+from spillway.lending_marks import LENDING, POOL_CLUSTER, node_state
 from spillway.model import NODE_LENT, NODE_OWNED, NODE_RECALLED
 
 
@@ -129,3 +131,28 @@ def test_whose_a_closed_node_is_stays_known(objects: Any, value: str, state: int
 def test_what_no_node_has_is_clamped(objects: Any) -> None:
     found = read_node(objects.node("n1", allocatable={"cpu": "9P", "memory": "8Ei", "pods": "9E", "x": "12"}))
     assert dict(found.allocatable) == {"cpu": AMOUNT_MAX, "memory": AMOUNT_MAX, "pods": PODS_MAX, "x": 12}
+
+
+@pytest.mark.parametrize(
+    ("value", "annotations", "labels"),
+    [
+        pytest.param("lent", {POOL_CLUSTER: "pool"}, {"a": "b", POOL_CLUSTER: "pool"}, id="lent"),
+        pytest.param("recalled", {POOL_CLUSTER: "pool"}, {"a": "b", POOL_CLUSTER: "pool"}, id="recalled"),
+        pytest.param("lent", {}, {"a": "b"}, id="lent, and no annotation"),
+        pytest.param(None, {POOL_CLUSTER: "pool"}, {"a": "b"}, id="owned"),
+    ],
+)
+def test_a_lent_nodes_row_names_its_pool_by_the_annotation_alone(
+    objects: Any, value: str | None, annotations: dict[str, str], labels: dict[str, str]
+) -> None:
+    taints = [{"key": LENDING, "value": value, "effect": "NoSchedule"}] if value else []
+    found = {
+        "metadata": {
+            "name": "n",
+            "labels": {"a": "b", POOL_CLUSTER: "label"},
+            "annotations": {**annotations, "x": "y"},
+        },
+        "spec": {"taints": taints},
+    }
+    facts = read_node(msgspec.convert(found, Node))
+    assert facts.labels == tuple(sorted(labels.items()))

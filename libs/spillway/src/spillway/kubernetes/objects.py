@@ -19,6 +19,7 @@ from spillway.kubernetes import quantities
 from spillway.kubernetes.pod_terms import UNREAD, Affinity, ObservedAffinity
 from spillway.kubernetes.quantities import in_units, nanos_of
 from spillway.kubernetes.specs import ClaimSpec, ClaimStatus, ResourceQuotaSpec, ResourceQuotaStatus, VolumeSpec
+from spillway.lending_marks import POOL_CLUSTER
 
 Quantity = quantities.Quantity
 parse_quantity = quantities.parse_quantity
@@ -51,6 +52,16 @@ class Meta(Struct, frozen=True, gc=False, rename="camel"):
     deletion_timestamp: str | None = None
     labels: dict[str, str] = {}
     owner_references: tuple[OwnerReference, ...] = ()
+
+
+class NodeAnnotations(Struct, frozen=True, gc=False):
+    """The one annotation of a node that is read. pool_cluster: the pool that a lent node is lent to."""
+
+    pool_cluster: str = field(default="", name=POOL_CLUSTER)
+
+
+class NodeMeta(Meta, frozen=True, gc=False, rename="camel"):
+    annotations: NodeAnnotations = NodeAnnotations()
 
 
 class AnnotatedMeta(Struct, frozen=True, gc=False, rename="camel"):
@@ -98,7 +109,7 @@ class NodeStatus(Struct, frozen=True, gc=False, rename="camel"):
 
 
 class Node(Struct, frozen=True, gc=False, rename="camel"):
-    metadata: Meta
+    metadata: NodeMeta
     spec: NodeSpec = NodeSpec()
     status: NodeStatus = NodeStatus()
 

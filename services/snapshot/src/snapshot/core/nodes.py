@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from spillway.amounts import clamp_amount
 from spillway.kubernetes import objects
-from spillway.lending_marks import LENDING, LENT, RECALLED, node_state
+from spillway.lending_marks import LENDING, LENT, POOL_CLUSTER, RECALLED, node_state
 from spillway.model import NODE_LENT, NODE_OWNED, LabelSet, Taint
 from spillway.troubles import NO_TROUBLE, Trouble, TroubleCode
 
@@ -112,15 +112,29 @@ def read_node(node: objects.Node) -> NodeFacts:
         return NodeFacts((), (), _of_lending(taints), unschedulable=True)
     return NodeFacts(
         allocatable=_amounts(node.status.allocatable),
-        labels=tuple(sorted(node.metadata.labels.items())),
+        labels=_labels(node, taints),
         taints=taints,
         unschedulable=node.spec.unschedulable,
     )
 
 
+def _labels(node: objects.Node, taints: tuple[Taint, ...]) -> tuple[tuple[str, str], ...]:
+    """The labels of a node's row. A lent node has the pool that it is lent to among them, from its annotation.
+
+    So a reader of the row counts a virtual node in that pool alone. A label of that key that somebody has set is left
+    out: the annotation stands for it.
+    """
+    labels = {key: value for key, value in node.metadata.labels.items() if key != POOL_CLUSTER}
+    pool = node.metadata.annotations.pool_cluster
+    if pool and node_state(taints) != NODE_OWNED:
+        labels[POOL_CLUSTER] = pool
+    return tuple(sorted(labels.items()))
+
+
 def _characters(node: objects.Node) -> int:
     said = sum(len(key) + len(value) for key, value in node.metadata.labels.items())
     said += sum(len(one.key) + len(one.value) + len(one.effect) for one in node.spec.taints)
+    said += len(node.metadata.annotations.pool_cluster)
     return said + sum(map(len, node.status.allocatable))
 
 

@@ -1,8 +1,10 @@
 """Which virtual nodes of pools count: those whose owner's own row says lent (docs/lending.md, promise 3).
 
 One row decides both: the owner counts the node while it says owned, the pool while it says lent, and nobody while it
-says recalled. So whatever the ages of the two records, a node counts once at the most. Where two virtual nodes stand
-for one node, as they may in records of different age, neither is known to be right, and none counts.
+says recalled. The same row names the pool that the node is lent to: a virtual node in any other cluster counts for
+nothing, and keeps none from counting. So whatever the ages of the two records, a node counts once at the most. Where
+two virtual nodes of that pool stand for one node, neither is known to be right, and none counts. Rows of an older
+snapshot name no pool: then none counts where two virtual nodes of any clusters stand for one node.
 """
 
 from collections import Counter
@@ -13,20 +15,24 @@ import numpy as np
 from spillway.feasibility.cluster_view import ClusterView
 from spillway.feasibility.node_match import Bools
 from spillway.feasibility.nodes import ClusterNodes
-from spillway.lending_marks import LABEL_CHARACTERS_MAX, bounded
+from spillway.lending_marks import LABEL_CHARACTERS_MAX, POOL_CLUSTER, bounded
 from spillway.model import NODE_LENT, Int64s
 
 Views = Mapping[str, ClusterView]
 Real = tuple[str, str]
 """The owner, by the name under which its API server counts, and the node as the label names it."""
 NO_ROW = -1
+NO_POOL, THIS_POOL, OTHER_POOL = 0, 1, 2
+"""Which pool an owner's row names."""
 NOTHING: Bools = np.zeros(0, np.bool_)
 
 
 class _Pool:
-    """The virtual nodes of one cluster. rows: [nodes]; real: of each; by_owner: their positions."""
+    """The virtual nodes of one cluster. rows: [nodes]; real: of each; by_owner: their positions. only_here: whether no
+    other virtual node of this cluster stands for the same node; only_one: whether none of any cluster does."""
 
-    def __init__(self, nodes: ClusterNodes, views: Views) -> None:
+    def __init__(self, name: str, nodes: ClusterNodes, views: Views) -> None:
+        self.name = name
         self.nodes, self.labels_revision = nodes, nodes.labels_revision
         found = list(_virtual(nodes))
         self.rows: Int64s = np.array([row for row, _ in found], np.int64)
@@ -35,32 +41,45 @@ class _Pool:
             owner: np.array([at for at, real in enumerate(self.real) if real[0] == owner], np.int64)
             for owner in {real[0] for real in self.real}
         }
+        times = Counter(self.real)
+        self.only_here: Bools = np.array([times[real] == 1 for real in self.real], np.bool_)
         self.only_one: Bools = np.ones(len(found), np.bool_)
-        self._owner_rows: dict[str, tuple[ClusterNodes, int, Int64s]] = {}
+        self._owner_rows: dict[str, tuple[ClusterNodes, int, Int64s, Int64s]] = {}
 
     def is_of(self, nodes: ClusterNodes) -> bool:
         return self.nodes is nodes and self.labels_revision == nodes.labels_revision
 
-    def lent(self, owner: str, views: Views) -> Bools:
-        """[positions of the owner]: whether its row says lent."""
+    def counted(self, owner: str, views: Views) -> Bools:
+        """[positions of the owner]: whether the virtual node counts."""
+        at = self.by_owner[owner]
         view = views.get(owner)
         if view is None:
-            return np.zeros(len(self.by_owner[owner]), np.bool_)
-        rows = self._rows_in(owner, view.nodes)
+            return np.zeros(len(at), np.bool_)
+        rows, pools = self._rows_in(owner, view.nodes, views)
         said: Bools = rows != NO_ROW
         if said.any():
             said &= view.nodes.state[rows] == NODE_LENT
-        return said
+        named: Bools = said & (pools == THIS_POOL) & self.only_here[at]
+        unnamed: Bools = said & (pools == NO_POOL) & self.only_one[at]
+        return named | unnamed
 
-    def _rows_in(self, owner: str, nodes: ClusterNodes) -> Int64s:
+    def _rows_in(self, owner: str, nodes: ClusterNodes, views: Views) -> tuple[Int64s, Int64s]:
+        """The rows of the owner's nodes, and whether each names this pool, no pool or another one."""
         known = self._owner_rows.get(owner)
         if known is None or known[0] is not nodes or known[1] != nodes.labels_revision:
             long_names = {bounded(name): name for name in nodes.names if len(name) > LABEL_CHARACTERS_MAX}
             names = (self.real[at][1] for at in self.by_owner[owner].tolist())
             found = (nodes.row_of(long_names.get(name, name)) for name in names)
             rows = np.array([NO_ROW if row is None else row for row in found], np.int64)
-            known = self._owner_rows[owner] = nodes, nodes.labels_revision, rows
-        return known[2]
+            pools = np.array([self._names(nodes, row, views) for row in rows.tolist()], np.int64)
+            known = self._owner_rows[owner] = nodes, nodes.labels_revision, rows, pools
+        return known[2], known[3]
+
+    def _names(self, nodes: ClusterNodes, row: int, views: Views) -> int:
+        pool = dict(nodes.label_sets[int(nodes.label_set[row])]).get(POOL_CLUSTER, "") if row != NO_ROW else ""
+        if not pool:
+            return NO_POOL
+        return THIS_POOL if _counted_as(pool, views) == self.name else OTHER_POOL
 
 
 class VirtualNodes:
@@ -93,7 +112,7 @@ class VirtualNodes:
         nodes.unlent[:] = False
         if views[name].twin_of or not nodes.virtual_sets():
             return False
-        self._pools[name] = _Pool(nodes, views)
+        self._pools[name] = _Pool(name, nodes, views)
         return True
 
     def _tell_apart(self) -> None:
@@ -110,7 +129,7 @@ class VirtualNodes:
             after = before.copy()
             for owner in named:
                 at = pool.by_owner[owner]
-                after[at] = ~(pool.only_one[at] & pool.lent(owner, views))
+                after[at] = ~pool.counted(owner, views)
             if not np.array_equal(before, after):
                 pool.nodes.unlent[pool.rows] = after
                 pool.nodes.revision += 1
