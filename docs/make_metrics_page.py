@@ -35,6 +35,7 @@ SERVICES_BY_LIBRARY: Final = {
     "clusters/watch": ("snapshot", "propagator", "vk-bridge"),
     "running/cluster_turns": ("snapshot", "propagator", "vk-bridge"),
     "running/isolation": ("snapshot", "propagator", "vk-bridge"),
+    "running/failed_decisions": ("planner", "descheduler"),
     "running/standby": ("planner", "hpa", "descheduler"),
     "rpc/server": ("planner", "hpa", "descheduler"),
     "rpc/callers": ("planner", "hpa", "descheduler"),

@@ -339,6 +339,7 @@ REPLACED = {
     },
     "libs/spillway/tests/test_rpc_front.py": {"call_server.cygrpc._handle_rpc": LIBRARY_BEHIND},
     "libs/spillway/tests/test_rpc_manifests.py": {"manifest_text.json.loads": LIBRARY_BEHIND},
+    "services/descheduler/tests/test_service.py": {"recalling.recall_for_needs": BUG},
     "services/propagator/tests/test_isolation.py": {
         "Mirror.upsert_workload": BUG,
         "cluster_worker.next_action": BUG,
@@ -358,7 +359,7 @@ REPLACED = {
     },
     "tests/contract/test_bus.py": {"module.DefaultRecordBatchBuilder": LIBRARY_BEHIND},
     "tests/contract/test_restarts.py": {"coordinator.<step>": LIBRARY_BEHIND},
-    "tests/path/test_failed_decisions.py": {"aftermath.try_again": BUG},
+    "tests/path/test_failed_decisions.py": {"aftermath.try_again": BUG, "owner.<name>": BUG},
     "tests/simulation/spillway_simulation/oracle.py": {"cluster.api.answer": LOOKS_ON},
 }
 """By file of tests, what is replaced in it that may be a function of ours, and why."""

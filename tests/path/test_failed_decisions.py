@@ -1,15 +1,20 @@
-"""A bug of the planner's in what it does of itself: the workload that meets it keeps what it has, others are served."""
+"""An error of the planner in what it does without a request: what meets it stays as it is, others are served."""
+
+from collections.abc import Callable
+from typing import NoReturn
 
 import looptime  # noqa: F401 - the plugin makes an hour of waiting take milliseconds
 import pytest
 
-from planner.core.background import aftermath
+from planner.core.background import aftermath, duplicates, moves
 from planner.core.background.aftermath import Step
+from planner.core.background.headroom import Headrooms
 from planner.core.knowledge.state import PlannerState
 from planner.core.knowledge.subject import Moment
 from planner.core.knowledge.workload import Workload
 from spillway import metrics
 from spillway.api import ApplyRequest, GetRequest, ScaleRequest
+from spillway.events import BrakeSet
 from spillway_local.fleet_plan import deployment
 from spillway_local.in_process import InProcess, in_process
 
@@ -28,11 +33,22 @@ async def kept(platform: InProcess, name: str) -> int:
     return found.placement.placed
 
 
-async def test_a_bug_that_one_workload_meets_ends_no_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+def a_bug(workload: Workload) -> Step:
+    return next(iter(()))
+
+
+def what_no_record_holds(workload: Workload) -> Step:
+    return Step(workload.key, (BrakeSet("", "", "", 2**70),), "")
+
+
+@pytest.mark.parametrize("fault", [a_bug, what_no_record_holds])
+async def test_an_error_that_one_workload_meets_ends_no_turn(
+    monkeypatch: pytest.MonkeyPatch, fault: Callable[[Workload], Step]
+) -> None:
     try_again = aftermath.try_again
 
-    def with_a_bug(state: PlannerState, workload: Workload, moment: Moment, *more: object) -> Step:
-        return next(iter(())) if workload.key[1] == "broken" else try_again(state, workload, moment, *more)  # type: ignore[arg-type]
+    def with_a_fault(state: PlannerState, workload: Workload, moment: Moment, *more: object) -> Step:
+        return fault(workload) if workload.key[1] == "broken" else try_again(state, workload, moment, *more)  # type: ignore[arg-type]
 
     async with in_process() as platform:
         await join(platform)
@@ -41,9 +57,31 @@ async def test_a_bug_that_one_workload_meets_ends_no_turn(monkeypatch: pytest.Mo
         planner, turns, failed = platform.planner(), metrics.TURNS_TAKEN.labels("planner"), metrics.DECISIONS_FAILED
         before = turns._value.get(), failed._value.get()
         with monkeypatch.context() as patched:
-            patched.setattr(aftermath, "try_again", with_a_bug)
+            patched.setattr(aftermath, "try_again", with_a_fault)
             await planner.scale(ScaleRequest(NAMESPACE, "room", room - 2))
             await until(lambda: kept(platform, "other"), "the other one has a place")
         assert await kept(platform, "broken") == 0
         assert (planner.is_active, turns._value.get(), failed._value.get()) == (True, before[0], before[1] + 1)
         await until(lambda: kept(platform, "broken"), "a minute later it is tried again", 90)
+
+
+async def test_an_error_in_a_step_about_the_fleet_stops_this_step_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each of them is broken in turn, and a workload that waits gets its place in the same round."""
+
+    def broken(*_: object) -> NoReturn:
+        raise ZeroDivisionError
+
+    async with in_process() as platform:
+        await join(platform)
+        room = await placed(platform, "room", 10_000)
+        assert await placed(platform, "other", 1) == 0
+        planner, turns, failed = platform.planner(), metrics.TURNS_TAKEN.labels("planner"), metrics.DECISIONS_FAILED
+        before = turns._value.get(), failed._value.get()
+        with monkeypatch.context() as patched:
+            steps = ((aftermath, "watch"), (moves, "due"), (moves, "left"), (duplicates, "due"), (Headrooms, "step"))
+            for owner, name in steps:
+                patched.setattr(owner, name, broken)
+            await planner.scale(ScaleRequest(NAMESPACE, "room", room - 2))
+            await until(lambda: kept(platform, "other"), "it has a place")
+        assert (planner.is_active, turns._value.get()) == (True, before[0])
+        assert failed._value.get() == before[1] + len(steps), "each is left alone for a minute after its error"

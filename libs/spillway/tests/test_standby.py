@@ -14,7 +14,7 @@ from spillway import metrics
 from spillway.addresses import BRAKES, CLUSTERS, PLACEMENTS, TURNS_PLANNER
 from spillway.api import RequestError
 from spillway.bus import Batch, Offsets, OffsetsWentBack, Record
-from spillway.dead_letters import RECORD_BYTES_MAX, outgoing
+from spillway.dead_letters import RECORD_BYTES_MAX
 from spillway.events import BrakeSet, ClusterLeft, PlacementDecided
 from spillway.local_bus import LocalBroker, LocalBus
 from spillway.model import Generation
@@ -833,7 +833,7 @@ def test_whatever_a_group_is_of_each_request_gets_its_own_answer_and_the_rest_is
         while queue.asked.is_set():
             queue.asked.clear()
             decided = queue.decide(lambda: Generation(1, 1), apply=applied.append)
-            written.extend(outgoing(one).address.key for one in decided.to_write())
+            written.extend(record.address.key for record in decided.records)
             decided.answer()
         return await asyncio.gather(*map(queue.answered, waiting), return_exceptions=True)
 

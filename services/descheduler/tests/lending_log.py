@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from descheduler.core import recalling
 from descheduler.core.rules import Rules
 from descheduler.core.state import DeschedulerState
 from spillway.columns import columns_of
@@ -132,3 +133,12 @@ class Generations:
     def __call__(self) -> Generation:
         self._sequence += 1
         return Generation(self._epoch, self._sequence)
+
+
+def take_steps(state: DeschedulerState, generations: Generations, now_ms: int) -> list[recalling.Written]:
+    """Decides what is due of the clusters that changed, and applies it step by step. Returns the events."""
+    taken: list[recalling.Written] = []
+    for _, events in recalling.steps(state, generations, now_ms):
+        recalling.apply_events(state, events)
+        taken.extend(events)
+    return taken

@@ -1,5 +1,6 @@
 """What people declare, ask back and read: what is refused, what changes, and what is said again."""
 
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -7,6 +8,7 @@ import pytest
 
 from descheduler.core import asked_back, declaring, idle_report, recalling
 from descheduler.core.declaring import Asked
+from descheduler.core.state import DeschedulerState
 from spillway import api_lending as lending
 from spillway.amounts import INT64_MAX
 from spillway.api import RequestError
@@ -29,11 +31,28 @@ from .lending_log import (
     owned,
     pod,
     shape,
+    take_steps,
     waits,
 )
 
 HOUR_MS = 3_600_000
 A_WORD = "letters, digits, '-', '_' and '.', at most 63"
+
+
+def applied(decide: Callable[..., tuple[Sequence[Any], Any]]) -> Callable[..., tuple[Sequence[Any], Any]]:
+    """Decides on a request and applies what was decided, as the queue of requests does."""
+
+    def decide_and_apply(state: DeschedulerState, *request: Any) -> tuple[Sequence[Any], Any]:
+        events, reply = decide(state, *request)
+        recalling.apply_events(state, events)
+        return events, reply
+
+    return decide_and_apply
+
+
+declare, withdraw, pause, resume, ask_back = map(
+    applied, (declaring.declare, declaring.withdraw, declaring.pause, declaring.resume, asked_back.ask_back)
+)
 
 
 def asked(sequence: int = 1) -> Asked:
@@ -51,7 +70,7 @@ def request(**more: Any) -> lending.DeclareLendingRequest:
 
 def test_what_is_left_out_is_as_documented() -> None:
     state = known([owned("n1")])
-    events, reply = declaring.declare(state, request(), asked())
+    events, reply = declare(state, request(), asked())
     (event,) = events
     assert isinstance(event, LendingDeclared)
     assert (event.grace_seconds, event.cooldown_seconds, event.recalls_per_minute) == (30, 1800, 0)
@@ -68,15 +87,15 @@ def test_nodes_that_are_checked_are_told_from_those_that_are_lent_or_on_their_wa
 
 
 def test_a_dedicated_class_is_idle_at_once() -> None:
-    events, _ = declaring.declare(known([]), request(rules=(rule(supply_class="dedicated"),)), asked())
+    events, _ = declare(known([]), request(rules=(rule(supply_class="dedicated"),)), asked())
     assert isinstance(events[0], LendingDeclared)
     assert events[0].rules[0].idle_seconds == 0
 
 
 def test_declared_again_nothing_changes() -> None:
     state = known([])
-    declaring.declare(state, request(), asked())
-    events, reply = declaring.declare(state, request(), asked(2))
+    declare(state, request(), asked())
+    events, reply = declare(state, request(), asked(2))
     assert (events, reply.clusters[0].changed) == ((), False)
 
 
@@ -86,21 +105,21 @@ def test_rules_that_are_too_long_together_for_one_record_are_refused_with_their_
     nodes = tuple(Requirement(f"disk-{number}", "In", values) for number in range(4))
     rules = tuple(rule(name=f"rule-{number}", nodes=nodes) for number in range(5))
     state = known([])
-    declaring.declare(state, request(rules=rules[:4]), asked())
+    declare(state, request(rules=rules[:4]), asked())
     before = state.declared[OWN]
     with pytest.raises(RequestError, match=r"rules: '3\d{5} bytes': expected at most 262144 bytes of names, keys and"):
-        declaring.declare(state, request(rules=rules), asked(2))
+        declare(state, request(rules=rules), asked(2))
     assert state.declared[OWN] == before
 
 
 @pytest.mark.parametrize("reason", ["x" * 501, "two\nlines"])
 def test_a_reason_is_one_line_of_bounded_length(reason: str) -> None:
     state = known([owned("n1")])
-    declaring.declare(state, request(), asked())
+    declare(state, request(), asked())
     asks = (
-        lambda: declaring.pause(state, lending.PauseLendingRequest(OWN, reason), asked(2)),
-        lambda: declaring.withdraw(state, lending.WithdrawLendingRequest(OWN, reason), asked(2)),
-        lambda: asked_back.ask_back(state, lending.RecallRequest(cluster=OWN, reason=reason), asked(2)),
+        lambda: pause(state, lending.PauseLendingRequest(OWN, reason), asked(2)),
+        lambda: withdraw(state, lending.WithdrawLendingRequest(OWN, reason), asked(2)),
+        lambda: ask_back(state, lending.RecallRequest(cluster=OWN, reason=reason), asked(2)),
     )
     for ask in asks:
         with pytest.raises(RequestError, match=r"reason: .*: expected printable characters in one line, at most 500"):
@@ -109,7 +128,7 @@ def test_a_reason_is_one_line_of_bounded_length(reason: str) -> None:
 
 def test_a_plan_keeps_nothing() -> None:
     state = known([])
-    events, reply = declaring.declare(state, request(plan_only=True), asked())
+    events, reply = declare(state, request(plan_only=True), asked())
     assert (events, reply.clusters[0].changed, state.declared) == ((), True, {})
 
 
@@ -173,67 +192,67 @@ def test_a_plan_keeps_nothing() -> None:
 )
 def test_what_is_wrong_is_named(wrong: dict[str, Any], text: str) -> None:
     with pytest.raises(RequestError) as error:
-        declaring.declare(known([]), request(**wrong), asked())
+        declare(known([]), request(**wrong), asked())
     assert error.value.text == text
 
 
 def test_paused_and_resumed_and_each_only_once() -> None:
     state = known([], declared())
-    events, reply = declaring.pause(state, lending.PauseLendingRequest("", "holiday"), asked())
+    events, reply = pause(state, lending.PauseLendingRequest("", "holiday"), asked())
     assert (len(events), reply.clusters[0].paused, reply.clusters[0].reason) == (1, True, "holiday")
-    assert declaring.pause(state, lending.PauseLendingRequest(OWN), asked(2))[0] == ()
-    events, reply = declaring.resume(state, lending.ResumeLendingRequest(OWN), asked(3))
+    assert pause(state, lending.PauseLendingRequest(OWN), asked(2))[0] == ()
+    events, reply = resume(state, lending.ResumeLendingRequest(OWN), asked(3))
     assert (len(events), reply.clusters[0].paused) == (1, False)
 
 
 def test_a_pause_outlives_what_is_declared_anew() -> None:
     state = known([], declared())
-    declaring.pause(state, lending.PauseLendingRequest(), asked())
-    declaring.declare(state, request(grace_seconds=5), asked(2))
+    pause(state, lending.PauseLendingRequest(), asked())
+    declare(state, request(grace_seconds=5), asked(2))
     assert state.declared[OWN].paused
 
 
 def test_while_it_is_withdrawn_nothing_is_declared() -> None:
     state = known([lent("n1")], declared())
-    declaring.withdraw(state, lending.WithdrawLendingRequest(OWN, "sold"), asked())
+    withdraw(state, lending.WithdrawLendingRequest(OWN, "sold"), asked())
     with pytest.raises(RequestError, match="is being withdrawn"):
-        declaring.declare(state, request(), asked(2))
+        declare(state, request(), asked(2))
 
 
 @pytest.mark.parametrize("seconds", [-1, 10**9])
 def test_a_node_is_not_asked_back_with_any_grace(seconds: int) -> None:
     state = known([lent("n1")], declared())
     with pytest.raises(RequestError) as error:
-        asked_back.ask_back(state, lending.RecallRequest(OWN, ("n1",), seconds), asked())
+        ask_back(state, lending.RecallRequest(OWN, ("n1",), seconds), asked())
     assert error.value.text == f"grace_seconds: {seconds}: expected 0 to 86400; 0 is the cluster's"
 
 
 def test_nodes_go_back_by_name_or_all_and_again_changes_nothing() -> None:
     state = known([lent("n1"), lent("n2")], declared())
-    events, reply = asked_back.ask_back(state, lending.RecallRequest(OWN, ("n2",), 5, "sold"), asked())
+    events, reply = ask_back(state, lending.RecallRequest(OWN, ("n2",), 5, "sold"), asked())
     (event,) = events
     assert isinstance(event, NodeRecalled)
     assert (event.node, event.cause, event.grace_seconds, event.by) == ("n2", "Asked", 5, "me")
     assert [(node.node, node.state, node.cause) for node in reply.nodes] == [("n2", "Recalled", "Asked")]
-    _, reply = asked_back.ask_back(state, lending.RecallRequest(OWN, ("n2",)), asked(2))
+    _, reply = ask_back(state, lending.RecallRequest(OWN, ("n2",)), asked(2))
     assert reply.changed == 0
-    _, reply = asked_back.ask_back(state, lending.RecallRequest(OWN), asked(3))
+    _, reply = ask_back(state, lending.RecallRequest(OWN), asked(3))
     assert (reply.changed, len(reply.nodes)) == (1, 2)
 
 
 def test_a_recall_for_a_need_becomes_one_by_name_that_no_freeze_holds() -> None:
     state = known([lent("n1")], waits("g", 1, shape()))
     state.review()
-    recalling.follow_up(state, Generations(8), NOW_MS)
-    events, reply = asked_back.ask_back(state, lending.RecallRequest(OWN, ("n1",)), asked())
+    take_steps(state, Generations(8), NOW_MS)
+    events, reply = ask_back(state, lending.RecallRequest(OWN, ("n1",)), asked())
     assert (len(events), reply.nodes[0].cause) == (1, "Asked")
 
 
 def test_a_node_that_is_not_lent_is_named_and_a_plan_recalls_none() -> None:
     state = known([lent("n1"), owned("n2")])
     with pytest.raises(RequestError, match="nodes: not lent by own-1: n2"):
-        asked_back.ask_back(state, lending.RecallRequest(OWN, ("n1", "n2")), asked())
-    events, reply = asked_back.ask_back(state, lending.RecallRequest(OWN, plan_only=True), asked())
+        ask_back(state, lending.RecallRequest(OWN, ("n1", "n2")), asked())
+    events, reply = ask_back(state, lending.RecallRequest(OWN, plan_only=True), asked())
     assert (events, reply.changed, list(state.standing())) == ((), 1, [])
 
 
@@ -242,8 +261,8 @@ def test_a_cluster_that_is_not_known_is_named_with_those_that_are() -> None:
     expected = "no such cluster has joined; expected one of own-1, pool"
     asks = {
         "cluster": [
-            lambda: asked_back.ask_back(state, lending.RecallRequest("nosuch"), asked()),
-            lambda: asked_back.ask_back(state, lending.RecallRequest("nosuch", plan_only=True), asked()),
+            lambda: ask_back(state, lending.RecallRequest("nosuch"), asked()),
+            lambda: ask_back(state, lending.RecallRequest("nosuch", plan_only=True), asked()),
             lambda: asked_back.list_lent(state, lending.ListLentRequest("nosuch")),
             lambda: idle_report.idle_report(state, lending.IdleReportRequest("nosuch"), NOW_MS),
         ],
@@ -260,17 +279,17 @@ def test_of_a_cluster_that_has_left_what_it_lends_still_can_be_asked_back() -> N
     state = known([lent("n1")])
     for cluster in (OWN, POOL):
         state.apply(ClusterLeft(cluster))
-    assert asked_back.ask_back(state, lending.RecallRequest(OWN, plan_only=True), asked())[1].changed == 1
+    assert ask_back(state, lending.RecallRequest(OWN, plan_only=True), asked())[1].changed == 1
     assert len(asked_back.list_lent(state, lending.ListLentRequest(OWN, POOL)).nodes) == 1
 
 
 def test_nodes_that_are_not_lent_are_named_with_those_that_are() -> None:
     state = known([lent("n1"), owned("n2")])
     with pytest.raises(RequestError) as error:
-        asked_back.ask_back(state, lending.RecallRequest(OWN, ("n2", "nosuch")), asked())
+        ask_back(state, lending.RecallRequest(OWN, ("n2", "nosuch")), asked())
     assert error.value.text == "nodes: not lent by own-1: n2, nosuch; expected nodes that are: n1"
     with pytest.raises(RequestError, match="not lent by own-1: n2; it has lent none"):
-        asked_back.ask_back(known([owned("n2")]), lending.RecallRequest(OWN, ("n2",)), asked())
+        ask_back(known([owned("n2")]), lending.RecallRequest(OWN, ("n2",)), asked())
 
 
 def test_lent_nodes_come_a_page_at_a_time() -> None:

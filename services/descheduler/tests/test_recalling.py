@@ -39,6 +39,7 @@ from .lending_log import (
     pod,
     reported,
     shape,
+    take_steps,
     waits,
 )
 
@@ -53,7 +54,7 @@ MANIFEST = (
 
 def follow_up(state: DeschedulerState, generations: Generations, now_ms: int = NOW_MS) -> list[recalling.Written]:
     state.review()
-    return recalling.follow_up(state, generations, now_ms)
+    return take_steps(state, generations, now_ms)
 
 
 def recalled(events: list[recalling.Written]) -> list[str]:

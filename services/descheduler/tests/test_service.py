@@ -1,16 +1,20 @@
 """The descheduler on a bus in memory: what waits in, what goes back out, written at once; turns and restarts."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import pytest
 from prometheus_client import REGISTRY
 
+from descheduler.core import recalling
+from descheduler.core.state import DeschedulerState
 from descheduler.service import Descheduler
 from descheduler.settings import DeschedulerSettings
 from spillway import api_lending as lending
+from spillway import metrics
 from spillway.addresses import DEAD_LETTERS, RECALLS
 from spillway.api import RequestError
 from spillway.columns import columns_of
@@ -187,3 +191,38 @@ async def test_a_record_that_does_not_decompress_is_set_aside(platform: Platform
     await platform.log.publish(waits("ReplicaSet/default/a", 4, shape()))
     await until(lambda: standing(service) == ["n1"])
     assert platform.broker.end(DEAD_LETTERS.name, 0) == 1
+
+
+def a_bug(_: NodeRecalled) -> list[NodeRecalled]:
+    raise ZeroDivisionError
+
+
+def what_no_record_holds(recall: NodeRecalled) -> list[NodeRecalled]:
+    return [replace(recall, at_ms=2**70)]
+
+
+@pytest.mark.parametrize("fault", [a_bug, what_no_record_holds])
+async def test_an_error_that_one_cluster_meets_costs_that_cluster_alone(
+    platform: Platform, monkeypatch: pytest.MonkeyPatch, fault: Callable[[NodeRecalled], list[NodeRecalled]]
+) -> None:
+    recall_for_needs, failed = recalling.recall_for_needs, metrics.DECISIONS_FAILED._value.get()
+
+    def with_a_fault(state: DeschedulerState, cluster: str, *more: Any) -> Sequence[Any]:
+        events = recall_for_needs(state, cluster, *more)
+        return fault(events[0]) if events and cluster == "own-0" else events  # type: ignore[arg-type]
+
+    await platform.log.publish(joined("own-0"), TurnTaken("snapshot", "own-0", "snapshot-1"))
+    rows = pack_columns(columns_of([lent("n0")]))
+    await platform.log.publish(replace(reported(), cluster="own-0", columns=rows), replace(loan("n0"), cluster="own-0"))
+    with monkeypatch.context() as patched:
+        patched.setattr(recalling, "recall_for_needs", with_a_fault)
+        service = platform.start("d-1")
+        await until(lambda: service.is_active)
+        need = waits("ReplicaSet/default/a", 8, shape())
+        await platform.log.publish(replace(need, cluster="own-0"), need)
+        await until(lambda: standing(service) == ["n1", "n2"])
+        assert metrics.DECISIONS_FAILED._value.get() == failed + 1
+    await until(lambda: recalls_are(service, ["n0", "n1", "n2"]))
+    assert [one.generation[0] for one in await platform.recalled()] == [
+        service.state.recalls[OWN]["n1"].generation[0]
+    ] * 3

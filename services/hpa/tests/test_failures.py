@@ -9,14 +9,17 @@ import pytest
 from prometheus_client import REGISTRY
 from structlog.testing import capture_logs
 
+from hpa.core.heard.heard import Heard
 from hpa.core.requests.answers import explain
-from hpa.core.scaled import BadPolicy, Failed, Scaled
+from hpa.core.scaled import BadPolicy, Failed, IsOver, Scaled
 from hpa.core.sizing.composing import Case
 from hpa.core.state import HpaState
 from hpa.service import Clocks, Hpa
 from hpa.settings import HpaSettings
 from spillway.addresses import LOAD, SCALE_POLICIES
 from spillway.bus import Traces
+from spillway.dead_letters import RECORD_BYTES_MAX
+from spillway.events import Event
 from spillway.events_scaling import ScaleDecided, ScalePolicyDeclared, ScaleStateChanged
 from spillway.local_bus import LocalBroker, LocalBus
 from spillway.running.request_queue import Written
@@ -39,9 +42,9 @@ class Defective(HpaState):
         return msgspec.structs.replace(found, moment=msgspec.structs.replace(found.moment, rules=rules))
 
 
-def _with_another() -> World:
+def _with_another(made_of: type[HpaState] = Defective) -> World:
     """Two workloads with the same policy, of which one will fail."""
-    made = begun(hpa([external("queue", "10")]), replicas=1, made_of=Defective, follows=False)
+    made = begun(hpa([external("queue", "10")]), replicas=1, made_of=made_of, follows=False)
     made._written(made.state.hear(made._append(replace(declared(1), name=OTHER[1])), made.now_ms))
     (policy,) = [one.event for one in made.log if one.topic == SCALE_POLICIES.name]
     assert isinstance(policy, ScalePolicyDeclared)
@@ -152,6 +155,29 @@ def test_a_decision_and_the_state_behind_it_are_written_together() -> None:
     made._heard.append(world._append(load("queue", 40, at(10))))
     written = made.step(Turn(NoWriter())).events
     assert [type(event) for event in written] == [ScaleDecided, ScaleStateChanged]
+
+
+def test_a_decision_that_no_record_can_hold_costs_its_workload_alone() -> None:
+    class Talkative(HpaState):
+        """Gives a reason that is larger than a record for one workload, as a defect of ours might do."""
+
+        def hear_while(self, heard: Heard, now_ms: int, is_over: IsOver) -> tuple[list[Event], bool]:
+            events, is_heard = super().hear_while(heard, now_ms, is_over)
+            long = "r" * RECORD_BYTES_MAX
+            return [
+                replace(event, reason=long) if isinstance(event, ScaleDecided) and event.name == KEY[1] else event
+                for event in events
+            ], is_heard
+
+    world = _with_another(Talkative)
+    made = Hpa(LocalBus(LocalBroker(), "f", "hpa-1"), HpaSettings(), "hpa-1", Clocks(lambda: at(10), lambda: 0.0))
+    made._state, made._has_begun = world.state, True
+    for name in (KEY[1], OTHER[1]):
+        made._heard.append(world._append(replace(load("queue", 40, at(10)), name=name)))
+    written = made.step(Turn(NoWriter())).events
+    assert [event.name for event in written if isinstance(event, ScaleDecided)] == [OTHER[1]]
+    assert [(one.key, one.topic) for one in world.state.failed] == [(KEY, "")]
+    assert (world.state.current(KEY), world.state.current(OTHER)) == (1, 4), "it keeps the size that was declared"
 
 
 class NoWriter:

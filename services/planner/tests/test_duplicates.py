@@ -45,8 +45,8 @@ def say(fleet: Fleet, phase: str, name: str = "a-twin") -> None:
 def hand_over(fleet: Fleet) -> int:
     """All that is due; how many steps that took."""
     steps = 0
-    for step in duplicates.steps(fleet.state, fleet.moment):
-        keep(fleet, step.events)
+    for workload, duplicate in duplicates.due(fleet.state):
+        keep(fleet, duplicates.next_step(fleet.state, workload, duplicate, fleet.moment()).events)
         steps += 1
     return steps
 

@@ -54,7 +54,8 @@ class HomingAlways(World):
             count = super().step(step)
             self.confirm(step)
             return count
-        workload = self.fleet.state.workloads[step.key]
+        assert not isinstance(step.subject, str)
+        workload = self.fleet.state.workloads[step.subject]
         before = workload.parts
         self.check_before(workload)
         count = super().step(step)

@@ -106,7 +106,7 @@ DECISIONS: Final = Counter(
 )
 DECISIONS_FAILED: Final = Counter(
     "spillway_decisions_failed",
-    "Decisions that an error in the planner itself stopped: the workload keeps its replicas",
+    "Decisions that an error in the planner or the descheduler itself stopped: that workload, cluster or step waits",
 )
 DECISION_SECONDS: Final = Histogram(
     "spillway_decision_seconds", "Time of the core for one decision", buckets=(0.0001, 0.00025, *_FAST)

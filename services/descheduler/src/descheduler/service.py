@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from time import perf_counter
-from typing import TypeVar
+from typing import Final, TypeVar
 
 import structlog
 
@@ -16,16 +16,20 @@ from descheduler.settings import DeschedulerSettings
 from spillway import api_lending as lending
 from spillway import metrics, tracing
 from spillway.bus import Bus, Headers
+from spillway.dead_letters import Unwritable
 from spillway.events_lending import NodeRecalled, RecallSettled
 from spillway.model import NO_GENERATION, Generation
 from spillway.rpc.security import CALLER, name_of_caller
+from spillway.running.failed_decisions import FailedDecisions
 from spillway.running.following import Follower
 from spillway.running.request_queue import Decisions, Written
 from spillway.running.standby import Role, Standby, Turn
 
 T = TypeVar("T")
 Decide = Callable[[DeschedulerState, Asked], tuple[Sequence[Written], T]]
-"""Of a request: its events, applied to the state, and its answer. Raises RequestError."""
+"""Of a request: its events and its answer. Changes nothing. Raises RequestError."""
+FAILED_PAUSE_SECONDS: Final = 30.0
+"""How long nothing is decided for a cluster whose decision met an error."""
 log = structlog.get_logger()
 
 
@@ -42,6 +46,7 @@ class Descheduler:
         self._intake = Intake(DeschedulerState(settings.rules()))
         self._state = self._intake.state
         self._reviewed_ms = 0
+        self._failed = FailedDecisions[str](lambda: asyncio.get_running_loop().time(), FAILED_PAUSE_SECONDS)
         role = Role("descheduler", "ask again", metrics.DESCHEDULER_ACTIVE)
         self.standby = Standby(bus, role, instance, settings, self)
 
@@ -80,33 +85,48 @@ class Descheduler:
 
     def step(self, turn: Turn) -> Decisions:
         """Decides on what was asked, then on what changed."""
-        asked = self.standby.requests.decide(turn.next_generation)
+        decided = self.standby.requests.decide(turn.next_generation, apply=self._apply)
         now_ms = self._wall_ms()
         if now_ms - self._reviewed_ms >= self._settings.review_seconds * 1000:
             self._reviewed_ms = now_ms
             self._state.review()
+        self._state.dirty.update(self._failed.ended())
         if self._state.dirty:
             began, began_ns = perf_counter(), tracing.clock_ns()
-            self._add(asked, recalling.follow_up(self._state, turn.next_generation, now_ms), began_ns)
+            for cluster, events in recalling.steps(self._state, turn.next_generation, now_ms, self._failed.decision_of):
+                self._take(cluster, events, decided, began_ns)
             metrics.RECALL_LOOK_SECONDS.observe(perf_counter() - began)
             self._gauge()
-        return asked
+        return decided
 
-    def _add(self, decided: Decisions, events: Sequence[Written], began_ns: int) -> None:
-        """A cluster's recalls belong to the trace of the pods that wait there, the end of one to that of the loan."""
-        traces: dict[str, Headers] = {}
-        for event in events:
-            trace: Headers = ()
+    def _take(self, cluster: str, events: Sequence[Written], decided: Decisions, began_ns: int) -> None:
+        """Applies what is due of a cluster. If no record can hold one of the events, nothing changes, and the cluster
+        alone is left as it is for a while.
+
+        A cluster's recalls belong to the trace of the pods that wait there, the end of one to that of the loan.
+        """
+        first = len(decided.events)
+        try:
+            decided.add(events)
+        except Unwritable as error:
+            self._failed.note(cluster, error)
+            return
+        self._apply(events)
+        recall: Headers = ()
+        for index, event in enumerate(events, first):
             if isinstance(event, NodeRecalled):
-                if event.cluster not in traces:
-                    origin = self._intake.origins.take(event.cluster) or None
-                    about = {"k8s.cluster.name": event.cluster}
-                    traces[event.cluster] = tracing.decision("decide recall", origin, began_ns, about)
-                trace = traces[event.cluster]
+                if not recall:
+                    origin = self._intake.origins.take(cluster) or None
+                    recall = tracing.decision("decide recall", origin, began_ns, {"k8s.cluster.name": cluster})
+                decided.traces[index] = recall
             elif isinstance(event, RecallSettled):
-                origin = self._intake.origins.take(f"{event.cluster}/{event.node}")
-                trace = tracing.decision("decide settled", origin, began_ns, {"k8s.node.name": event.node})
-            decided.add((event,), trace)
+                origin = self._intake.origins.take(f"{cluster}/{event.node}")
+                decided.traces[index] = tracing.decision(
+                    "decide settled", origin, began_ns, {"k8s.node.name": event.node}
+                )
+
+    def _apply(self, events: Sequence[Written]) -> None:
+        recalling.apply_events(self._state, events)
 
     def written(self, events: Sequence[Written]) -> None:
         for event in events:

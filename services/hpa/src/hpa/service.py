@@ -23,7 +23,9 @@ from spillway import metrics, tracing
 from spillway.addresses import SCALE_POLICIES, Tombstone
 from spillway.api import RequestError
 from spillway.bus import Bus, Headers, Offsets
-from spillway.events_scaling import ScaleDecided, ScalePolicyDeclared
+from spillway.dead_letters import Unwritable
+from spillway.events import Event
+from spillway.events_scaling import ScaleDecided, ScalePolicyDeclared, ScaleStateChanged
 from spillway.model import Generation
 from spillway.rpc.security import name_of_caller
 from spillway.running.following import Follower
@@ -179,7 +181,7 @@ class Hpa:
         self._add(decided, fired, tracing.clock_ns())
         if was_behind or state.is_behind:  # Who waits until nothing is left is asked again then.
             self.standby.requests.asked.set()
-        decided.add(state.unwritten())
+        self._add(decided, state.unwritten(), tracing.clock_ns())
         return decided
 
     def _for_a_while(self) -> IsOver:
@@ -202,7 +204,7 @@ class Hpa:
         if self._heard:
             self.standby.requests.asked.set()
 
-    def _add(self, decided: Decisions, events: Sequence[Written], started_ns: int) -> None:
+    def _add(self, decided: Decisions, events: Sequence[Event], started_ns: int) -> None:
         """Links a size to the newest trace among the inputs since the workload's last size."""
         for event in events:
             trace: Headers = ()
@@ -210,7 +212,19 @@ class Hpa:
                 origin = self._origins.take((event.namespace, event.name)) or None
                 about = {"spillway.workload": f"{event.namespace}/{event.name}"}
                 trace = tracing.decision("decide scale", origin, started_ns, about)
-            decided.add((event,), trace)
+            try:
+                decided.add((event,), trace)
+            except Unwritable as error:
+                if not isinstance(event, ScaleDecided | ScaleStateChanged):
+                    raise
+                self._leave_out(event, error)
+
+    def _leave_out(self, event: ScaleDecided | ScaleStateChanged, error: Unwritable) -> None:
+        """Takes back an event that no record can hold: its workload alone keeps its size."""
+        key = (event.namespace, event.name)
+        if isinstance(event, ScaleDecided):
+            self._state.decided.pop(key, None)
+        self._state.note_failed(key, "", error)
 
     def written(self, events: Sequence[Written]) -> None:
         now_ms = self._wall_ms()

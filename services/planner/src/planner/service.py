@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import cast
 
 import structlog
@@ -18,6 +19,7 @@ from planner.core.background.round import (
     Moments,
     RoundStep,
     StepKind,
+    Subject,
     apply_events,
     retry_workloads,
     steps_before_requests,
@@ -31,7 +33,6 @@ from planner.core.requests.decisions import Undecided, Unheard
 from planner.core.requests.patience import Patience
 from planner.core.requests.queueing import ANY, FIRST, Place, place_of
 from planner.explanations import Explanations
-from planner.failed_decisions import FailedDecisions
 from planner.gauges import capacity_ages, hide, show_brakes, show_state
 from planner.log import Intake, follower_into
 from planner.prepared import prepared
@@ -42,11 +43,13 @@ from planner.watches import CurrentState, Watches
 from spillway import api, metrics, reasons, tracing
 from spillway.addresses import CAPACITY_CHANGES, SCALE, WORKLOAD_STATUS
 from spillway.api import RequestError
-from spillway.bus import Bus, BusUnavailable, Offsets, Record
+from spillway.bus import Bus, BusUnavailable, Headers, Offsets, Record
+from spillway.dead_letters import Unwritable
 from spillway.events import DecisionRecorded, PlacementDecided
 from spillway.feasibility.cluster_view import NEVER, WorkloadKey
 from spillway.model import Generation
 from spillway.rpc.security import CALLER, name_of_caller
+from spillway.running.failed_decisions import FailedDecisions
 from spillway.running.following import Follower
 from spillway.running.request_queue import Decisions, NotYet, Waiting, Written
 from spillway.running.standby import Role, Standby, Turn
@@ -88,7 +91,7 @@ class Planner:
         self._lowest_asked: int | None = None
         self._scaled_by = tracing.Origins[WorkloadKey]()
         self._memory = Memory(settings.pace())
-        self._failed = FailedDecisions(clocks.steady, settings.failed_pause_seconds)
+        self._failed = FailedDecisions[Subject](clocks.steady, settings.failed_pause_seconds)
         self._patience = Patience(
             settings.rules(), settings.request_seconds, settings.asked_again_seconds, settings.requests_waiting_max
         )
@@ -173,25 +176,36 @@ class Planner:
     def step(self, turn: Turn) -> Decisions:
         """Decides what was asked, declares what policies decided, looks after what was placed."""
         decided = Decisions()
-        decided.add(self._serve_before_requests(turn))
+        self._serve_before_requests(turn, decided)
         self.standby.requests.decide(turn.next_generation, decided, self._apply)
         self._autoscale(turn, decided)
         if self._clocks.steady() - self._looked_at >= self._settings.tick_seconds:
             self._looked_at = self._clocks.steady()
-            started_ns = tracing.clock_ns()
-            events = self._look_after(turn)
-            moved = tracing.is_on() and any(isinstance(event, PlacementDecided) for event in events)
-            decided.add(events, tracing.decision("decide afterwards", None, started_ns) if moved else ())
+            self._look_after(turn, decided)
         return decided
 
-    def _serve_before_requests(self, turn: Turn) -> list[Written]:
+    def _serve_before_requests(self, turn: Turn, decided: Decisions) -> None:
         """Retries waiting workloads of a higher priority than the queued requests, so that they get free room first."""
         lowest, self._lowest_asked = self._lowest_asked, None
-        undecided, events = self.standby.requests.has_put_off, list[Written]()
+        undecided = self.standby.requests.has_put_off
         moments = Moments(self._clocks.steady, lambda: self._moment(turn))
-        for step in steps_before_requests(self.state, moments, lowest, self._failed.events_of, undecided):
-            events.extend(self._apply(step.events))
-        return events
+        for step in steps_before_requests(self.state, moments, lowest, self._failed.decision_of, undecided):
+            self._take_step(step, decided)
+
+    def _take_step(self, step: RoundStep, decided: Decisions) -> None:
+        if self._take(step.events, step.subject, decided):
+            _tell_of_step(step)
+
+    def _take(self, events: Sequence[Written], subject: Subject, decided: Decisions, trace: Headers = ()) -> bool:
+        """Applies what was decided without a request. Returns False if no record can hold one of the events: then
+        nothing changes, and the subject alone is left as it is for a while."""
+        try:
+            decided.add(events, trace)
+        except Unwritable as error:
+            self._failed.note(subject, error)
+            return False
+        self._apply(events)
+        return True
 
     def written(self, events: Sequence[Written]) -> None:
         """Tells the projection of the store. The state has these events since the decision."""
@@ -205,9 +219,11 @@ class Planner:
         """Declares sizes that scale policies decided, in the same transaction; so many that no request waits long."""
         for key in self.state.scalings.next_due(self._settings.scales_in_group_max):
             started, started_ns = self._clocks.steady(), tracing.clock_ns()
-            events = autoscaling.declare(self.state, self.state.workloads[key], self._moment(turn))
+            declare = partial(autoscaling.declare, self.state, self.state.workloads[key], self._moment(turn))
+            events = self._failed.decision_of(key, declare)
             trace = tracing.decision("decide autoscale", self._scaled_by.take(key), started_ns)
-            decided.add(self._apply(events), trace)
+            if events is None or not self._take(events, key, decided, trace):
+                self.state.scalings.put_off(key)
             self._count("autoscale", started)
         if self.state.scalings.due:
             self.standby.requests.asked.set()
@@ -222,22 +238,21 @@ class Planner:
         longest = min(self._settings.refuse_after_seconds, self._patience.onward_seconds)
         return now - since < longest and not heard_since(self.state.clusters, since, now, oldest)
 
-    def _look_after(self, turn: Turn) -> list[Written]:
+    def _look_after(self, turn: Turn, decided: Decisions) -> None:
         """Takes the steps of a round: what the fleet or the time brings about, without a request."""
-        events: list[Written] = []
+        before, started_ns = len(decided.events), tracing.clock_ns()
         undecided = self.standby.requests.ask_again() > 0
         retry_workloads(self.state, self._failed.ended())
         moments = Moments(self._clocks.steady, lambda: self._moment(turn))
-        for step in steps_of_round(self.state, self._memory, moments, self._failed.events_of, undecided):
-            _tell_of_step(step)
-            events.extend(self._apply(step.events))
+        for step in steps_of_round(self.state, self._memory, moments, self._failed.decision_of, undecided):
+            self._take_step(step, decided)
+        if tracing.is_on() and any(isinstance(event, PlacementDecided) for event in decided.events[before:]):
+            decided.trace_from(before, tracing.decision("decide afterwards", None, started_ns))
         show_state(self.state)
         show_brakes(self.state.brakes)
-        return events
 
-    def _apply(self, events: Sequence[Written]) -> Sequence[Written]:
+    def _apply(self, events: Sequence[Written]) -> None:
         apply_events(self.state, events, self._clocks.steady())
-        return events
 
     def _moment(self, turn: Turn) -> Moment:
         return Moment(self._clocks.steady(), self._clocks.wall_ms(), turn.next_generation())
@@ -446,9 +461,9 @@ def _not_decided_yet(why: str) -> RequestError:
 
 def _tell_of_step(step: RoundStep) -> None:
     """Logs and counts a step that no request asked for."""
-    if not step.events:
+    if not step.events or step.kind is StepKind.OTHER:
         return
-    workload, replicas = "/".join(step.key), dict(step.replicas)
+    workload, replicas = "/".join(step.subject), dict(step.replicas)
     match step.kind:
         case StepKind.TAKEN_BACK:
             log.info("replicas taken back", workload=workload, replicas=replicas)

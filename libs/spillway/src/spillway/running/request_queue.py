@@ -107,21 +107,31 @@ class Decisions:
     """Of one step: events, written in one transaction, with their traces, and answers that go out once they are.
 
     refusals: they are answers too. Who was refused for what this step promises to another may be taken without that.
-    formed: of some of the events, by their index, the bytes that they were made into when their size was looked at.
+    records: the bytes of each event. They are made before the event is applied to the state, so that an event which no
+    record can hold costs what it was decided for, and not the turn (docs/adr/0037).
     """
 
     events: list[Written] = field(default_factory=list)
+    records: list[Outgoing] = field(default_factory=list)
     answers: list[tuple[Waiting[Any], Any]] = field(default_factory=list)
     refusals: list[tuple[Waiting[Any], RequestError]] = field(default_factory=list)
     traces: dict[int, Headers] = field(default_factory=dict)
-    formed: dict[int, Outgoing] = field(default_factory=dict)
 
-    def add(self, events: Sequence[Written], trace: Headers = (), formed: Sequence[Outgoing] = ()) -> None:
-        """trace: that these events belong to. formed: their bytes, of all or none of them."""
-        if trace:
-            self.traces.update(dict.fromkeys(range(len(self.events), len(self.events) + len(events)), trace))
-        self.formed.update(enumerate(formed, len(self.events)))
+    def add(self, events: Sequence[Written], trace: Headers = (), spare_bytes: int = 0) -> None:
+        """Adds events that are decided and not applied yet; all of them, or none and raises Unwritable.
+
+        trace: that these events belong to. spare_bytes: of the most that a record takes, what they may not use.
+        """
+        records = [outgoing(event, spare_bytes) for event in events]
+        first = len(self.events)
         self.events.extend(events)
+        self.records.extend(records)
+        if trace:
+            self.trace_from(first, trace)
+
+    def trace_from(self, first: int, trace: Headers) -> None:
+        """Says that the events from this index on belong to a trace."""
+        self.traces.update(dict.fromkeys(range(first, len(self.events)), trace))
 
     @property
     def size(self) -> int:
@@ -132,9 +142,6 @@ class Decisions:
         """Adds the answers and refusals of another step to this one's."""
         self.answers.extend(other.answers)
         self.refusals.extend(other.refusals)
-
-    def to_write(self) -> list[Written | Outgoing]:
-        return [self.formed.get(index, event) for index, event in enumerate(self.events)]
 
     def answer(self) -> None:
         for waiting, reply in self.answers:
@@ -225,7 +232,8 @@ class RequestQueue:
             started_ns = tracing.clock_ns()
             try:
                 events, reply = waiting.decide(next_generation())
-                formed = [outgoing(event, SPARE_BYTES) for event in events]
+                trace = tracing.decision(f"decide {waiting.verb}", waiting.trace, started_ns)
+                decided.add(events, trace, SPARE_BYTES)
             except NotYet as not_yet:
                 self._keep(_PutOff(not_yet.due, [waiting]))
                 continue
@@ -249,7 +257,6 @@ class RequestQueue:
                 continue
             if apply is not None:
                 apply(events)
-            decided.add(events, tracing.decision(f"decide {waiting.verb}", waiting.trace, started_ns), formed)
             decided.answers.append((waiting, reply))
             waiting.is_decided = True
         if self._waiting:

@@ -303,7 +303,7 @@ class Standby:
     async def _write(self, turn: Turn, decided: Decisions) -> None:
         requests, events = len(decided.answers), decided.events
         with metrics.TRANSACTION_SECONDS.time():
-            await turn.writer.write(decided.to_write(), decided.traces)
+            await turn.writer.write(decided.records, decided.traces)
         metrics.TRANSACTION_EVENTS.observe(len(events))
         metrics.TRANSACTION_REQUESTS.observe(requests)
         self._decider.written(events)

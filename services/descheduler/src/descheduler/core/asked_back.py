@@ -9,7 +9,7 @@ from descheduler.core.recalling import Why, Written, recall
 from descheduler.core.state import DeschedulerState
 from spillway import api_lending as lending
 from spillway.api import RequestError, invalid
-from spillway.events_lending import CAUSE_ASKED, LOAN_RECALLED, NodeLent
+from spillway.events_lending import CAUSE_ASKED, LOAN_RECALLED, NodeLent, NodeRecalled
 from spillway.model import Generation
 
 PAGE_SIZE_MAX = 1_000
@@ -64,7 +64,9 @@ def ask_back(
     if request.plan_only:
         return (), lending.RecallReply(tuple(shown(state, loan) for loan in named), len(due))
     events = [recall(state, loan, asked.generation, _why(state, loan, request, asked), asked.now_ms) for loan in due]
-    return events, lending.RecallReply(tuple(shown(state, loan) for loan in named), len(events))
+    recalls = {event.node: event for event in events}
+    nodes = tuple(shown(state, loan, recalls.get(loan.node)) for loan in named)
+    return events, lending.RecallReply(nodes, len(events))
 
 
 def check_known(state: DeschedulerState, field: str, cluster: str) -> None:
@@ -104,9 +106,9 @@ def _changes(state: DeschedulerState, loan: NodeLent, grace_seconds: int) -> boo
     return 0 < grace_seconds < standing.grace_seconds
 
 
-def shown(state: DeschedulerState, loan: NodeLent) -> lending.LentNode:
-    """With its recall, from the moment that it is decided on."""
-    standing = state.recall_of(loan.cluster, loan.node)
+def shown(state: DeschedulerState, loan: NodeLent, decided: NodeRecalled | None = None) -> lending.LentNode:
+    """Returns a loan with its recall. decided: the recall, if it is not in the state yet."""
+    standing = decided or state.recall_of(loan.cluster, loan.node)
     loan_state = LOAN_RECALLED if standing is not None else loan.state
     return lending.LentNode(
         cluster=loan.cluster,

@@ -107,8 +107,6 @@ def _set_paused(state: DeschedulerState, cluster: str, asked: Asked, reason: str
     check_reason(reason)
     named = _named(state, cluster)
     events = {one.cluster: _changed(one, asked, reason, paused=paused) for one in named if one.paused != paused}
-    for event in events.values():
-        state.apply(event)
     replies = tuple(_shown(state, events.get(one.cluster, one), changed=one.cluster in events) for one in named)
     return tuple(events.values()), lending.LendingReply(replies)
 
@@ -120,8 +118,6 @@ def _changed(known: LendingDeclared, asked: Asked, reason: str, **fields: bool) 
 
 
 def _said(state: DeschedulerState, events: Sequence[LendingDeclared]) -> Answer:
-    for event in events:
-        state.apply(event)
     return events, _reply(state, events, changed=True)
 
 

@@ -1,7 +1,9 @@
 """What follows from the log: recalls for needs, within budgets; of what is withdrawn; and those that are settled."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
+from typing import Protocol, TypeVar
 
 from descheduler.core.choosing import Lent, choose
 from descheduler.core.losses import budgets_left, least_priority, loss_of, lost_by_group, lost_lately
@@ -27,39 +29,65 @@ GRACE_SECONDS = 30
 """Where a cluster has declared nothing."""
 BY = "descheduler"
 Written = Event | Tombstone
+T = TypeVar("T")
 NextGeneration = Callable[[], Generation]
 
 
-def follow_up(state: DeschedulerState, next_generation: NextGeneration, now_ms: int) -> list[Written]:
-    """What is due of all clusters of which something changed. Applied to the state."""
+class Guard(Protocol):
+    """Limits an error in a decision to its cluster (docs/adr/0037)."""
+
+    def __call__(self, cluster: str, decide: Callable[[], T], /) -> T | None:
+        """Returns the decision; None when it meets an error, or when its cluster is left alone after one."""
+        ...
+
+
+def unguarded(_: str, decide: Callable[[], T]) -> T:
+    """The guard of tests: an error raises."""
+    return decide()
+
+
+def steps(
+    state: DeschedulerState, next_generation: NextGeneration, now_ms: int, guard: Guard = unguarded
+) -> Iterator[tuple[str, Sequence[Written]]]:
+    """Yields what is due of all clusters of which something changed: a cluster, and events of it.
+
+    A step is decided on the state that the steps before have left. So the caller applies the events of a step before it
+    asks for the next step.
+    """
     dirty, state.dirty = state.dirty, set()
-    written: list[Written] = []
     for cluster in sorted(dirty):
-        written += settle(state, cluster, next_generation, now_ms)
-        written += take_back(state, cluster, next_generation, now_ms)
-        written += recall_for_needs(state, cluster, next_generation, now_ms)
-    return written
+        for decide in (settle, take_back, recall_for_needs):
+            events = guard(cluster, partial(decide, state, cluster, next_generation, now_ms))
+            if events:
+                yield cluster, events
 
 
-def settle(state: DeschedulerState, cluster: str, next_generation: NextGeneration, now_ms: int) -> list[Written]:
+def apply_events(state: DeschedulerState, events: Iterable[Written]) -> None:
+    """Applies what was decided to the state that it was decided on."""
+    for event in events:
+        if isinstance(event, Tombstone):
+            state.forget(event.address.topic.name, event.address.key)
+        else:
+            state.apply(event)
+
+
+def settle(state: DeschedulerState, cluster: str, next_generation: NextGeneration, now_ms: int) -> Sequence[Written]:
     """Recalls whose loan is over, and settled ones that bar nothing any more."""
-    written: list[Written] = []
+    events: list[Written] = []
     loans = state.loans.get(cluster, {})
-    for node, recall in list(state.recalls.get(cluster, {}).items()):
+    for node, recall in state.recalls.get(cluster, {}).items():
         loan = loans.get(node)
         if isinstance(recall, NodeRecalled):
             if not isinstance(loan, NodeLent) or loan.loan > recall.loan:
-                settled = RecallSettled(cluster, node, next_generation(), recall.loan, now_ms, recall.lost_by_group)
-                state.apply(settled)
-                written.append(settled)
+                events.append(
+                    RecallSettled(cluster, node, next_generation(), recall.loan, now_ms, recall.lost_by_group)
+                )
         elif now_ms - recall.at_ms > state.rules.settled_kept_ms and not isinstance(loan, NodeLent):
-            address = lending_address(RECALLS, cluster, node)
-            state.forget(RECALLS.name, address.key)
-            written.append(Tombstone(address))
-    return written
+            events.append(Tombstone(lending_address(RECALLS, cluster, node)))
+    return events
 
 
-def take_back(state: DeschedulerState, cluster: str, next_generation: NextGeneration, now_ms: int) -> list[Written]:
+def take_back(state: DeschedulerState, cluster: str, next_generation: NextGeneration, now_ms: int) -> Sequence[Written]:
     """All that a cluster has lent whose lending is withdrawn; then what was declared goes.
 
     Not before its nodes are seen without our marks: those that were being checked are in no record of a loan, and
@@ -67,13 +95,12 @@ def take_back(state: DeschedulerState, cluster: str, next_generation: NextGenera
     """
     declared = state.declared.get(cluster)
     if declared is None or not declared.withdrawing:
-        return []
+        return ()
     lent = state.lent(cluster)
     if not lent:
         if _is_marked(state, cluster) or is_recent(declared.at_ms, now_ms, state.rules.withdrawing_ms):
-            return []
-        state.forget(LENDING_RULES.name, cluster)
-        return [Tombstone(Address(LENDING_RULES, cluster, cluster))]
+            return ()
+        return (Tombstone(Address(LENDING_RULES, cluster, cluster)),)
     return [
         recall(state, loan, next_generation(), Why(CAUSE_ASKED, declared.by, declared.reason or "withdrawn"), now_ms)
         for loan in lent.values()
@@ -89,13 +116,13 @@ def _is_marked(state: DeschedulerState, cluster: str) -> bool:
 
 def recall_for_needs(
     state: DeschedulerState, cluster: str, next_generation: NextGeneration, now_ms: int
-) -> list[Written]:
+) -> Sequence[Written]:
     """Recalls lent nodes for the owner's pending pods. None while the owner is frozen or its capacity incomplete."""
     loans, view = _candidates(state, cluster, now_ms), state.view(cluster)
     needs = needs_of(state, cluster) if loans and not state.frozen(cluster) else []
     if not needs or view.epoch < 0 or view.is_incomplete:
         _hold(state, cluster, (), now_ms)
-        return []
+        return ()
     nodes = after_return(view.nodes)
     lately, budgets = lost_lately(state, now_ms), budgets_left(state)
     least = least_priority(loans.values())
@@ -106,16 +133,16 @@ def recall_for_needs(
     allowed = _allowed(state, cluster, now_ms)
     chosen = sorted(choice.nodes, key=lambda node: (losses[node], node))
     since = _hold(state, cluster, chosen[allowed:], now_ms)
-    written: list[Written] = []
+    events: list[Written] = []
     for node in chosen[:allowed]:
         held_ms = now_ms - since.get((cluster, node), now_ms)
         whom = sorted(choice.nodes[node].items())
         names, counts = tuple(f"{cluster}/{name}" for name, _ in whom), tuple(count for _, count in whom)
         why = Why(CAUSE_NEED, BY, "pods of the owner wait for it", names, counts, held_ms)
-        written.append(recall(state, loans[node], next_generation(), why, now_ms))
+        events.append(recall(state, loans[node], next_generation(), why, now_ms))
     if len(choice.nodes) >= limit:
         state.dirty.add(cluster)
-    return written
+    return events
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,8 +159,8 @@ class Why:
 
 
 def recall(state: DeschedulerState, loan: NodeLent, generation: Generation, why: Why, now_ms: int) -> NodeRecalled:
-    """Applied to the state."""
-    event = NodeRecalled(
+    """Returns the record that ends a loan."""
+    return NodeRecalled(
         cluster=loan.cluster,
         node=loan.node,
         generation=generation,
@@ -148,8 +175,6 @@ def recall(state: DeschedulerState, loan: NodeLent, generation: Generation, why:
         wanted_replicas=why.wanted_replicas,
         lost_by_group=lost_by_group(loan, now_ms, state.rules.again_ms),
     )
-    state.apply(event)
-    return event
 
 
 def grace_of(declared: LendingDeclared | None) -> int:

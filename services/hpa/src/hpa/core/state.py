@@ -132,7 +132,7 @@ class HpaState:
             why = str(error)
             if not isinstance(error, RequestError | UnicodeDecodeError):
                 why = f"an error in hpa itself: {words_of(error)}"
-                self._fail(key, SCALE_POLICIES.name, error)
+                self.note_failed(key, SCALE_POLICIES.name, error)
             self._refuse(event, why)
             raise BadPolicy(why) from error
         if known is not None:
@@ -430,11 +430,11 @@ class HpaState:
             return self._inputs(key).take(heard, self.rules, polling_ms, ahead_ms)
         except Exception as error:
             self._drop("error")
-            self._fail(key, heard.topic, error)
+            self.note_failed(key, heard.topic, error)
             return None
 
-    def _fail(self, key: WorkloadKey, topic: str, error: Exception) -> None:
-        """Once of each workload and topic: a standby keeps it until its turn, when it is told."""
+    def note_failed(self, key: WorkloadKey, topic: str, error: Exception) -> None:
+        """Once of each workload and topic ("" of a decision): a standby keeps it until its turn, when it is told."""
         if (key, topic) not in self._failing:
             self._failing.add((key, topic))
             self.failed.append(Failed(key, trace_of(error), again=False, topic=topic))

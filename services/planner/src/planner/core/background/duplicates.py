@@ -3,7 +3,6 @@
 Both names mean the same objects, so nothing is to move and nothing to be removed.
 """
 
-from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import islice
 
@@ -18,14 +17,8 @@ from planner.core.placement.shares import held_by_cluster
 from spillway.model import Part
 
 
-def steps(state: PlannerState, moment: Callable[[], Moment]) -> Iterator[Step]:
-    """A bounded number of workloads that duplicates hand over. Each is to be applied before the next is asked for."""
-    for workload, duplicate in _due(state):
-        yield _next_step(state, workload, duplicate, moment())
-
-
-def _due(state: PlannerState) -> list[tuple[Workload, str]]:
-    """Workloads that a duplicate is to hand over, and its name."""
+def due(state: PlannerState) -> list[tuple[Workload, str]]:
+    """Returns a bounded number of workloads that a duplicate is to hand over, each with the name of the duplicate."""
     found = (
         (state.workloads[key], view.name)
         for view in state.clusters.values()
@@ -36,7 +29,7 @@ def _due(state: PlannerState) -> list[tuple[Workload, str]]:
     return list(islice(found, state.rules.replans_max))
 
 
-def _next_step(state: PlannerState, workload: Workload, duplicate: str, moment: Moment) -> Step:
+def next_step(state: PlannerState, workload: Workload, duplicate: str, moment: Moment) -> Step:
     """The placement in which the first name has what the duplicate had.
 
     Where both had a part, one object bore the number of one of them: the larger one is kept, so that none that runs is

@@ -8,9 +8,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, auto
 from functools import partial
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from planner.core.background import aftermath, duplicates, moves
+from planner.core.background.aftermath import Step
 from planner.core.background.headroom import Headrooms, Pace
 from planner.core.background.homing import Homing
 from planner.core.background.lent_homes import LentHomes
@@ -32,29 +33,31 @@ class StepKind(Enum):
     OTHER = auto()
 
 
-class Decided(Protocol):
-    """The result of a decision."""
-
-    @property
-    def events(self) -> Sequence[Event | Tombstone]: ...
+Subject = WorkloadKey | str
+"""The workload that a decision is about, or the name of a step that is about the fleet."""
+T = TypeVar("T")
 
 
-Guard = Callable[[WorkloadKey, Callable[[], Decided]], Sequence[Event | Tombstone]]
-"""Runs a workload's decision and returns its events; no events when the decision meets a bug (docs/adr/0031)."""
+class Guard(Protocol):
+    """Limits an error in a decision to its subject (docs/adr/0031, docs/adr/0037)."""
+
+    def __call__(self, subject: Subject, decide: Callable[[], T], /) -> T | None:
+        """Returns the decision; None when it meets an error, or when its subject is left alone after one."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
 class RoundStep:
     """One step of a round.
 
-    kind: for logs and counters. events: to be applied and written together; empty when nothing changed. key: the
-    workload, if the step is about one. cause: why replicas moved. replicas: by cluster, the replicas that are taken
-    back or that wait for a missing object.
+    kind: for logs and counters. events: to be applied and written together; empty when nothing changed. subject: what
+    is left alone when the events cannot be written. cause: why replicas moved. replicas: by cluster, the replicas that
+    are taken back or that wait for a missing object.
     """
 
     kind: StepKind
     events: Sequence[Event | Tombstone]
-    key: WorkloadKey = ("", "")
+    subject: Subject
     cause: str = ""
     replicas: Mapping[str, int] = field(default_factory=dict)
 
@@ -77,9 +80,9 @@ class Memory:
         self.headrooms = Headrooms(pace)
 
 
-def unguarded(_: WorkloadKey, decide: Callable[[], Decided]) -> Sequence[Event | Tombstone]:
-    """The guard of tests: a bug raises."""
-    return decide().events
+def unguarded(_: Subject, decide: Callable[[], T]) -> T:
+    """The guard of tests and of `simulate`: an error raises."""
+    return decide()
 
 
 def apply_events(state: PlannerState, events: Iterable[Event | Tombstone], now: float) -> None:
@@ -91,11 +94,13 @@ def apply_events(state: PlannerState, events: Iterable[Event | Tombstone], now: 
             state.apply(event, now)
 
 
-def retry_workloads(state: PlannerState, keys: Iterable[WorkloadKey]) -> None:
-    """Marks workloads to be looked at again that were left alone for a while."""
-    for key in filter(state.workloads.__contains__, keys):
-        state.waiting.retry(key)
-        state.rollouts.retry(key)
+def retry_workloads(state: PlannerState, subjects: Iterable[Subject]) -> None:
+    """Marks workloads to be looked at again that were left alone for a while. Steps about the fleet come anyway."""
+    for key in subjects:
+        if not isinstance(key, str) and key in state.workloads:
+            state.waiting.retry(key)
+            state.rollouts.retry(key)
+            state.scalings.index(key, state.workloads[key])
 
 
 def steps_of_round(
@@ -106,24 +111,24 @@ def steps_of_round(
     undecided: whether requests wait for binds. Waiting workloads may have to wait for those requests
     (`aftermath.next_waiting`).
     """
-    aftermath.watch(state, moments.now())
-    yield from _moves(state, memory, moments)
+    guard("timers", partial(aftermath.watch, state, moments.now()))
+    yield from _moves(state, memory, moments, guard)
     yield from _take_backs(state, moments, guard)
     yield from _tried_again(state, moments, guard, undecided)
-    for key in state.rollouts.due(state.rules.replans_max):
-        on = partial(aftermath.roll_on, state, state.workloads[key], moments.next())
-        yield RoundStep(StepKind.OTHER, guard(key, on), key)
-    for workload in memory.homing.due(state, moments.now()):
-        step = memory.homing.next_step(state, workload, moments.next(), state.brakes)
-        yield RoundStep(StepKind.MOVED, step.events, step.key, step.cause)
-    yield RoundStep(StepKind.OTHER, memory.lent_homes.step(state, memory.homing.overflowed, moments.next()))
-    yield RoundStep(StepKind.OTHER, aftermath.needs_met(state, moments.next()))
+    for key in guard("rollouts", partial(state.rollouts.due, state.rules.replans_max)) or ():
+        yield _step(guard, key, partial(aftermath.roll_on, state, state.workloads[key], moments.next()))
+    for workload in guard("homes", partial(memory.homing.due, state, moments.now())) or ():
+        home = partial(memory.homing.next_step, state, workload, moments.next(), state.brakes)
+        yield _step(guard, workload.key, home, StepKind.MOVED)
+    yield _fleet_step(
+        guard, "lent homes", partial(memory.lent_homes.step, state, memory.homing.overflowed, moments.next())
+    )
+    yield _fleet_step(guard, "needs", partial(aftermath.needs_met, state, moments.next()))
     for key in list(state.leaving):
-        settled = partial(aftermath.settle, state, key, moments.next())
-        yield RoundStep(StepKind.OTHER, guard(key, settled), key)
-    yield RoundStep(StepKind.OTHER, moves.left(state))
-    yield RoundStep(StepKind.OTHER, newly_known(state.clusters))
-    yield RoundStep(StepKind.OTHER, memory.headrooms.step(state, moments.next()))
+        yield _step(guard, key, partial(aftermath.settle, state, key, moments.next()))
+    yield _fleet_step(guard, "clusters that left", partial(moves.left, state))
+    yield _fleet_step(guard, "API servers", partial(newly_known, state.clusters))
+    yield _fleet_step(guard, "headroom", partial(memory.headrooms.step, state, moments.next()))
 
 
 def steps_before_requests(
@@ -140,34 +145,54 @@ def steps_before_requests(
     yield from _tried_again(state, moments, guard, undecided, above=lowest)
 
 
+def _step(guard: Guard, key: WorkloadKey, decide: Callable[[], Step], kind: StepKind = StepKind.OTHER) -> RoundStep:
+    """The step of one workload; without events when its decision failed."""
+    step = guard(key, decide)
+    return RoundStep(kind, (), key) if step is None else RoundStep(kind, step.events, key, step.cause)
+
+
+def _fleet_step(guard: Guard, name: str, decide: Callable[[], Sequence[Event | Tombstone]]) -> RoundStep:
+    """A step that is not about one workload."""
+    return RoundStep(StepKind.OTHER, guard(name, decide) or (), name)
+
+
 def _tried_again(
     state: PlannerState, moments: Moments, guard: Guard, undecided: bool, above: int | None = None
 ) -> Iterator[RoundStep]:
-    for workload in aftermath.next_waiting(state, moments.now(), undecided, above):
-        again = partial(aftermath.try_again, state, workload, moments.next(), state.brakes)
-        yield RoundStep(StepKind.OTHER, guard(workload.key, again), workload.key)
+    found = partial(aftermath.next_waiting, state, moments.now(), undecided, above)
+    for workload in guard("waiting workloads", found) or ():
+        yield _step(guard, workload.key, partial(aftermath.try_again, state, workload, moments.next(), state.brakes))
 
 
-def _moves(state: PlannerState, memory: Memory, moments: Moments) -> Iterator[RoundStep]:
+def _moves(state: PlannerState, memory: Memory, moments: Moments, guard: Guard) -> Iterator[RoundStep]:
     """Moves that nobody asked for by name, as far as the brakes allow them."""
     moment = moments.next()
-    for step in duplicates.steps(state, moments.next):
-        yield RoundStep(StepKind.MOVED, step.events, step.key, step.cause)
+    for workload, duplicate in guard("duplicates", partial(duplicates.due, state)) or ():
+        over = partial(duplicates.next_step, state, workload, duplicate, moments.next())
+        yield _step(guard, workload.key, over, StepKind.MOVED)
+    yield _fleet_step(guard, "brakes", partial(_ask_brakes, state, memory, moment))
+    for workload in guard("moves", partial(moves.due, state, moment.now, state.brakes)) or ():
+        move = partial(moves.next_step, state, workload, moments.next(), state.brakes)
+        yield _step(guard, workload.key, move, StepKind.MOVED)
+
+
+def _ask_brakes(state: PlannerState, memory: Memory, moment: Moment) -> Sequence[Event | Tombstone]:
     wanted = {**moves.wanted(state, moment.now), **memory.homing.wanted}
-    asked = state.brakes.step(wanted, state.fleet_replicas() if wanted else 0, moment.now, moment.wall_ms)
-    yield RoundStep(StepKind.OTHER, asked)
-    for workload in moves.due(state, moment.now, state.brakes):
-        step = moves.next_step(state, workload, moments.next(), state.brakes)
-        yield RoundStep(StepKind.MOVED, step.events, step.key, step.cause)
+    return state.brakes.step(wanted, state.fleet_replicas() if wanted else 0, moment.now, moment.wall_ms)
 
 
 def _take_backs(state: PlannerState, moments: Moments, guard: Guard) -> Iterator[RoundStep]:
     """Takes back replicas that did not bind. A part that lacks an object waits for it and reserves nothing."""
-    for workload, counts in list(aftermath.take_backs(state, moments.next(), state.brakes)):
-        moment = moments.next()
-        aftermath.hold(state, workload, counts, moment.now)
-        taken = guard(workload.key, partial(placing.take_back, state, workload, counts, moment))
-        yield RoundStep(StepKind.TAKEN_BACK, taken, workload.key, replicas=counts)
-    for workload, counts, missing in list(aftermath.lack_what_they_need(state, moments.next(), state.brakes)):
-        waits = partial(placing.await_missing, state, workload, counts, missing, moments.next())
-        yield RoundStep(StepKind.WAITS_FOR_MISSING, guard(workload.key, waits), workload.key, replicas=counts)
+    moment, brakes = moments.next(), state.brakes
+    for workload, counts in guard("take-backs", lambda: list(aftermath.take_backs(state, moment, brakes))) or ():
+        at = moments.next()
+        aftermath.hold(state, workload, counts, at.now)
+        taken = guard(workload.key, partial(placing.take_back, state, workload, counts, at))
+        events = taken.events if taken is not None else ()
+        yield RoundStep(StepKind.TAKEN_BACK, events, workload.key, replicas=counts)
+    later = moments.next()
+    lacking = guard("missing objects", lambda: list(aftermath.lack_what_they_need(state, later, brakes)))
+    for workload, counts, missing in lacking or ():
+        waits = guard(workload.key, partial(placing.await_missing, state, workload, counts, missing, moments.next()))
+        events = waits.events if waits is not None else ()
+        yield RoundStep(StepKind.WAITS_FOR_MISSING, events, workload.key, replicas=counts)

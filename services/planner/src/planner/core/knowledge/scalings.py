@@ -71,6 +71,10 @@ class Scalings:
         else:
             self.due.pop(key, None)
 
+    def put_off(self, key: WorkloadKey) -> None:
+        """Leaves out a workload whose decision cannot be declared, until it is indexed again."""
+        self.due.pop(key, None)
+
     def scaled_by(self, one: Declaration | WorkloadDeclared) -> str:
         """kind/name of the policy that says how many replicas this has; empty when who declares it does."""
         policy = self.policies.get((one.namespace, one.name))

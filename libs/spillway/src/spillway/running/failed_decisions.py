@@ -1,0 +1,57 @@
+"""Limits an error in a decision that nobody asked for to the subject of the decision.
+
+The input of a decision is in the log. An error that ends one leader ends the next one too, since that reads the same
+log. So only the subject is left alone for a while (docs/adr/0031, docs/adr/0037).
+"""
+
+from collections.abc import Callable, Hashable
+from typing import Generic, TypeVar
+
+import structlog
+
+from spillway import metrics
+from spillway.running.isolation import ends_the_process
+
+S = TypeVar("S", bound=Hashable)
+T = TypeVar("T")
+log = structlog.get_logger()
+
+
+class FailedDecisions(Generic[S]):
+    """Subjects that are left alone: workloads, clusters, or steps that concern the whole fleet."""
+
+    def __init__(self, steady: Callable[[], float], pause_seconds: float) -> None:
+        """steady: seconds that only grow. pause_seconds: how long nothing is decided for a subject after an error."""
+        self._steady, self._pause_seconds = steady, pause_seconds
+        self._paused_until: dict[S, float] = {}
+
+    def ended(self) -> list[S]:
+        """Returns subjects whose pause has ended since the last call: something may be due for them."""
+        now = self._steady()
+        found = [subject for subject, until in self._paused_until.items() if now >= until]
+        for subject in found:
+            del self._paused_until[subject]
+        return found
+
+    def decision_of(self, subject: S, decide: Callable[[], T]) -> T | None:
+        """Returns what is decided for a subject. None: the decision failed, or the pause of the subject goes on."""
+        now = self._steady()
+        if now < self._paused_until.get(subject, now):
+            return None
+        try:
+            return decide()
+        except Exception as error:
+            self.note(subject, error)
+            return None
+
+    def note(self, subject: S, error: Exception) -> None:
+        """Counts and logs an error in a decision, and begins a pause. Raises an error that ends the process."""
+        if ends_the_process(error):
+            raise error
+        self._paused_until[subject] = self._steady() + self._pause_seconds
+        metrics.DECISIONS_FAILED.inc()
+        log.error("a decision failed: its subject stays as it is", subject=_text_of(subject), exc_info=error)
+
+
+def _text_of(subject: Hashable) -> str:
+    return "/".join(map(str, subject)) if isinstance(subject, tuple) else str(subject)

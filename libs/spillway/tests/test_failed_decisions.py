@@ -1,0 +1,45 @@
+"""An error in a decision that nobody asked for: its subject is left alone for a while, and no other one notices."""
+
+from typing import NoReturn
+
+import pytest
+
+from spillway import metrics
+from spillway.bus import NoLog
+from spillway.running.failed_decisions import FailedDecisions
+
+WEB, SHOP = ("default", "web"), ("default", "shop")
+
+
+def decided() -> str:
+    return "placed"
+
+
+def broken() -> NoReturn:
+    next(iter(()))
+    raise AssertionError
+
+
+def test_it_is_counted_paused_and_tried_again() -> None:
+    now = 100.0
+    failed, before = FailedDecisions[object](lambda: now, 60.0), metrics.DECISIONS_FAILED._value.get()
+    assert failed.decision_of(WEB, decided) == "placed"
+    assert failed.decision_of(WEB, broken) is None
+    assert failed.decision_of(WEB, decided) is None, "it is not asked within its pause"
+    assert failed.decision_of(SHOP, decided) == "placed"
+    now += 59.0
+    assert (failed.ended(), failed.decision_of(WEB, broken)) == ([], None)
+    assert metrics.DECISIONS_FAILED._value.get() == before + 1
+    now += 1.0
+    assert (failed.ended(), failed.ended()) == ([WEB], [])
+    assert failed.decision_of(WEB, decided) == "placed"
+
+
+def test_an_error_that_says_that_nothing_more_can_be_done_here_is_raised() -> None:
+    def without_a_log() -> NoReturn:
+        raise NoLog("gone")
+
+    failed = FailedDecisions[object](lambda: 0.0, 60.0)
+    with pytest.raises(NoLog):
+        failed.decision_of("headroom", without_a_log)
+    assert failed.decision_of("headroom", decided) == "placed"
