@@ -204,7 +204,6 @@ KUBERNETES = "Kubernetes has no code for it"
 SENTENCE = "only which words are shown depends on it"
 LIBRARY = "the library has no code for it"
 OLDER = "a version before codes wrote the words alone, and decided by them"
-OWED = "the record has the words alone, and no code yet"
 WRITTEN = "somebody wrote it to be read: a field of a manifest, a setting, a version"
 TEXTS_READ = {
     "cli/src/spillway_cli/main.py": {"_value_named": SENTENCE},
@@ -226,10 +225,12 @@ TEXTS_READ = {
     },
     "services/hpa/src/hpa/core/manifests/scale_policy.py": {"_seconds": WRITTEN},
     "services/hpa/src/hpa/core/manifests/scaled_object.py": {"_thousandths": WRITTEN},
-    "services/planner/src/planner/core/division/words.py": {"recorded_limit": OWED},
-    "services/planner/src/planner/core/feasibility/admitted.py": {"known_of": OWED},
+    "services/planner/src/planner/core/division/words.py": {"_limit_of_older": OLDER},
+    "services/planner/src/planner/core/knowledge/placement_waits.py": {
+        "_waits_of_older": OLDER,
+        "text_without_rollout": OLDER,
+    },
     "services/planner/src/planner/core/knowledge/rules.py": {"of_text": WRITTEN},
-    "services/planner/src/planner/core/knowledge/turns.py": {"recorded_waits": OWED, "waits_for_room": OWED},
     "services/planner/src/planner/core/manifests/policy.py": {"policy_of": LIBRARY},
     "services/planner/src/planner/core/manifests/propagation.py": {"in_its_words": SENTENCE},
     "services/propagator/src/propagator/core/admission.py": {

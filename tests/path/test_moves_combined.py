@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from planner.core.knowledge.placement_waits import full_text
 from planner.settings import PlannerSettings
 from spillway.api import (
     AdoptRequest,
@@ -151,7 +152,7 @@ async def test_a_silent_cluster_that_is_never_replaced_keeps_no_rollout_waiting(
 
 def _waits_for(platform: InProcess) -> str:
     placement = platform.planner().state.workloads[KEY].placement
-    return placement.waiting_for if placement is not None else ""
+    return full_text(placement) if placement is not None else ""
 
 
 async def _all_are(platform: InProcess, image: str, clusters: tuple[str, ...]) -> bool:

@@ -190,7 +190,6 @@ UNMODELLED: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
     ),
     "spread that is only wished": ({"topologySpreadConstraints": spread(whenUnsatisfiable="ScheduleAnyway")}, ()),
     "another scheduler": ({"schedulerName": "volcano"}, ("schedulerName volcano",)),
-    "a runtime class": ({"runtimeClassName": "kata"}, ("overhead of runtimeClassName kata",)),
     "resource claims": ({"resourceClaims": [{"name": "gpu"}]}, ("resourceClaims",)),
     "a workload whose pods are scheduled together": (
         {"workloadRef": {"name": "training", "podGroup": "workers"}},
@@ -219,6 +218,12 @@ UNMODELLED: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
 @pytest.mark.parametrize(("spec", "expected"), UNMODELLED.values(), ids=UNMODELLED)
 def test_what_is_not_computed_is_named(spec: dict[str, Any], expected: tuple[str, ...]) -> None:
     assert read(**spec).unmodelled == expected
+
+
+def test_the_overhead_of_a_runtime_class_is_named_by_its_class() -> None:
+    shape = read(runtimeClassName="kata")
+    assert (shape.overhead_of, shape.unmodelled) == ("kata", ())
+    assert shape == read(), "it is no part of what a replica asks for"
 
 
 def test_volume_claims_are_read_by_name() -> None:

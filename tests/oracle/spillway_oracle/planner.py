@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 
+from planner.core.feasibility.admitted import with_overhead
 from planner.core.feasibility.room import room_on_nodes
 from snapshot.core.cluster_state import ClusterState
 from snapshot.settings import SnapshotSettings
@@ -54,7 +55,8 @@ def planner_answer(world: Mapping[str, Any], template: Manifest, namespace: str)
     room = room_on_nodes(shape, result, ())
     rows = zip(view.nodes.names, result.per_node, strict=False)
     by_node = {name: int(count) for name, count in rows if name and count}
-    return PlannerAnswer(room.certain, room.possible, by_node, result.limit().text, (*declared.unmodelled, *unknown))
+    unmodelled = (*with_overhead(declared.unmodelled, declared), *unknown)
+    return PlannerAnswer(room.certain, room.possible, by_node, result.limit().text, unmodelled)
 
 
 def shape_there(declared: Shape, view: ClusterView) -> tuple[Shape, tuple[str, ...]]:

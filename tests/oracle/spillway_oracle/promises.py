@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from planner.core.feasibility.admitted import with_overhead
 from planner.core.feasibility.promises import Promises as PlannersPromises
 from planner.core.feasibility.reservation import Reservation
 from spillway.api import RequestError
@@ -125,7 +126,7 @@ def _promise(chance: Chance) -> Promises | None:
             shape, unknown = shape_there(shape_of(asked, namespace, "template"), view)
         except RequestError:
             return None
-        if shape.unmodelled or unknown:
+        if with_overhead(shape.unmodelled, shape) or unknown:
             return None
         certain = promised.room(view, shape, node_groups=False).certain
         replicas = certain if chance.yes(60) else chance.integer(0, certain)

@@ -6,6 +6,7 @@ import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator
 
+from planner.core.knowledge.placement_waits import full_text, recorded_waits
 from planner.service import Planner
 from propagator.core.live import LABEL_WORKLOAD
 from sim.cluster import SimCluster
@@ -91,7 +92,7 @@ def _of_user(world: World, planner: Planner, user: User) -> Iterator[str]:
         held = {name: _surge_that_waits(planner, name, declared.name) for name in takes}
         room = {name: room_beside_rolls(world.clusters[name], others, cpu, held[name]) for name in takes}
         if any(room.values()):
-            yield f"{user.name}: {placement.unplaced} wait ({placement.waiting_for}) while {room} would take more"
+            yield f"{user.name}: {placement.unplaced} wait ({full_text(placement)}) while {room} would take more"
 
 
 def _waits_for_what_went(cluster: SimCluster, name: str) -> bool:
@@ -130,7 +131,7 @@ def _stands(world: World, planner: Planner, known: Known) -> bool:
     """Whether a rollout has no room to go on in any of the clusters that it names."""
     assert known.declared is not None
     assert known.placement is not None
-    text, name = known.placement.waiting_for, known.declared.name
+    text, name = full_text(known.placement), known.declared.name
     surges, others = SURGE.findall(text), ELSEWHERE.findall(text)
     rolls = any(_has_room_to_roll(world.clusters[cluster], name, known.cpu, int(count)) for count, cluster in surges)
     for count, cluster in others:
@@ -150,7 +151,7 @@ def stands_half_done(cluster: SimCluster, name: str) -> bool:
 
 def _crowded(world: World, placement: PlacementDecided) -> bool:
     """Whether a rollout is where pods of the cluster's own wait for room: those take what it would need."""
-    return "rollout" in placement.waiting_for and any(
+    return recorded_waits(placement).rollout != "" and any(
         not members.is_bound(pod)
         for part in placement.parts
         for pod in members.pods_of(world.clusters[part.cluster], MINE, MINE)
@@ -218,7 +219,7 @@ def _waits_for_no_reason(world: World, planner: Planner, known: Known, lacking: 
     for tier in _tiers(world, known):
         free = {name: room[name] for name in tier if room.get(name) and name not in lacking}
         if known.placement.unplaced and free:
-            waits = f"{known.placement.unplaced} wait ({known.placement.waiting_for})"
+            waits = f"{known.placement.unplaced} wait ({full_text(known.placement)})"
             yield f"{known.declared.name}: {waits}, and {free} lack nothing"
         if any(room.get(name) for name in tier):
             return

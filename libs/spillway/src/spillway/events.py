@@ -204,12 +204,32 @@ class DependencyDeclared:
 
 
 @dataclass(frozen=True, slots=True)
+class PlacementWaits:
+    """What a placement waits for, as decisions read it.
+
+    room: whether replicas wait for more than brakes, confirmations and the rollout.
+    rollout: for people, what the rollout waits for; empty: for nothing.
+    rollout_cluster: the cluster that must be available before the rollout goes on; empty: none.
+    rollout_frozen: whether rollout names the brake that holds the rollout.
+    digest: of all that is waited for, without figures that change with every node.
+    """
+
+    room: bool = False
+    rollout: str = ""
+    rollout_cluster: str = ""
+    rollout_frozen: bool = False
+    digest: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class PlacementDecided:
     """Where the replicas of a workload go: every cluster that holds or may still hold the object.
 
     workload_generation: the declaration that a propagator must have before it acts.
-    unplaced: replicas that wait; waiting_for: for people, what they wait for. missing_template: digest of the pod
-    template that reserved its minute where a cluster lacks what it names; its replicas reserve nothing so again.
+    unplaced: replicas that wait. waiting_for: for people, what replicas wait for. waits: the same as codes, and what
+    the rollout waits for; None: for nothing, or an older version wrote all of it into waiting_for.
+    missing_template: digest of the pod template that reserved its minute where a cluster lacks what it names; its
+    replicas reserve nothing so again.
     """
 
     namespace: str
@@ -220,6 +240,7 @@ class PlacementDecided:
     unplaced: int
     waiting_for: str
     missing_template: str = ""
+    waits: PlacementWaits | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -200,9 +200,8 @@ class Shape(_HashedOnce):
     volume_claims: the names of those that it uses, sorted. volume_limits: all must hold: of the volumes that its claims
     are bound to in one cluster; a shape that is no cluster's own has none.
     unmodelled: what the pod template asks for that feasibility does not compute, in words for people.
-    traits: no part of what it asks for, so that equal demands of different workloads are equal values.
-    template: pod_shape.template_digest of the template that it was read from, of no part of what it asks for either;
-    empty where it is of none.
+    template: digest of the template that it was read from. overhead_of: its RuntimeClass, whose overhead only a cluster
+    knows. These and traits are no part of what it asks for, so that equal demands are equal values.
     """
 
     namespace: str
@@ -220,6 +219,7 @@ class Shape(_HashedOnce):
     volume_limits: tuple[VolumeLimit, ...] = ()
     traits: PodTraits = field(default=PodTraits(), compare=False)
     template: str = field(default="", compare=False)
+    overhead_of: str = field(default="", compare=False)
 
     def __hash__(self) -> int:
         known: int | None = getattr(self, "hashed", None)

@@ -114,6 +114,7 @@ def shape_of(template: Mapping[str, Any], namespace: str, where: str) -> Shape:
         unmodelled=(*unmodelled, *_other_unmodelled(scheduling)),
         near=tuple(_pod_terms(affinity.pod_affinity, own, f"{path}.podAffinity", unmodelled)),
         node_name=scheduling.node_name,
+        overhead_of=scheduling.runtime_class_name,
         volume_claims=tuple(sorted(set(_volume_claims(scheduling, f"{where}.spec.volumes")))),
         traits=PodTraits(
             labels=tuple(sorted(labels.items())),
@@ -453,8 +454,6 @@ def _check_ports(pod: objects.PodSpec, where: str) -> None:
 def _other_unmodelled(spec: SchedulingSpec) -> Iterator[str]:
     if spec.scheduler_name != "default-scheduler":
         yield f"schedulerName {spec.scheduler_name}"
-    if spec.runtime_class_name:
-        yield f"overhead of runtimeClassName {spec.runtime_class_name}"
     if spec.resource_claims:
         yield "resourceClaims"
     if spec.scheduling_gates:

@@ -7,6 +7,7 @@ from planner.core.division import words
 from planner.core.division.words import Entry
 from planner.core.feasibility.room import Room
 from planner.core.knowledge.allowance import CAUSE_FAILOVER, CAUSE_LOST, CAUSE_POLICY
+from planner.core.knowledge.placement_waits import Wait, waits_text
 from spillway.events import ClusterJoined
 from spillway.model import Policy
 from spillway.texts import counted
@@ -107,23 +108,30 @@ class Division:
 
     def waiting_for(self) -> str:
         """What unplaced or misplaced replicas wait for, for people."""
+        return waits_text(self.waits())
+
+    def waits(self) -> list[Wait]:
+        """What unplaced or misplaced replicas wait for."""
         if not (self.unplaced or self.to_leave or self.stays or self.lacking):
-            return ""
+            return []
         rest = self.unplaced - self.uncertain - sum(self.lent.values()) - sum(self.missing.values())
-        counts = [(self.uncertain, "binding of replicas that were promised before")]
-        limits, counts = (
-            words.limits(self.inputs),
-            [*counts, *words.missing(self.missing), *words.lent_nodes(self.lent)],
-        )
-        counts += [(rest, f"{self.whole or 'room'} ({limits})")] if rest else []
-        texts = [f"{'' if count == self.unplaced else f'{count} for '}{what}" for count, what in counts if count]
+        limits = words.limits(self.inputs)
+        counts = [
+            (self.uncertain, "binding of replicas that were promised before", ""),
+            *((count, what, "") for count, what in (*words.missing(self.missing), *words.lent_nodes(self.lent))),
+            (rest, self.whole or "room", limits),
+        ]
+        waits = [
+            Wait(what if count == self.unplaced else f"{count} for {what}", figures)
+            for count, what, figures in counts
+            if count
+        ]
         to_leave = self.to_leave + sum(self.stays[name] for name in self.stays if self.reasons[name] == CAUSE_POLICY)
         if to_leave:
-            texts.append(f"room elsewhere for {counted(to_leave)} in clusters that the policy rules out")
+            waits.append(Wait(f"room elsewhere for {counted(to_leave)} in clusters that the policy rules out"))
         stays = {name: count for name, count in self.stays.items() if self.reasons[name] != CAUSE_POLICY}
         lost = {name for name in stays if self.reasons[name] in LOST}
-        texts += [*words.staying(stays, lost, limits), *words.lacking(self.lacking, self.inputs)]
-        return "; ".join(texts)
+        return [*waits, *words.staying(stays, lost, limits), *words.lacking(self.lacking, self.inputs)]
 
 
 @dataclass(frozen=True, slots=True)

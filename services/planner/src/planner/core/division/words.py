@@ -9,6 +9,7 @@ from planner.core.feasibility.limits import Limit, LimitCode
 from planner.core.feasibility.quantities import quantity
 from planner.core.feasibility.quota import resource_of
 from planner.core.knowledge.closing import ORPHAN_THERE, delete_command
+from planner.core.knowledge.placement_waits import Wait
 from spillway.model import ClusterInput
 from spillway.texts import counted, cut, waiting
 
@@ -110,11 +111,19 @@ _RECORDED_AS: Final = (
     ("no capacity heard", LimitCode.AGE),
     ("a change of its capacity", LimitCode.AGE),
 )
-"""How the text of a cluster that took nothing at all begins."""
+"""How the text of a cluster that took nothing at all begins, by versions that wrote no codes."""
+_CODES: Final = frozenset(code.value for code in LimitCode)
 
 
-def recorded_limit(text: str) -> Limit:
-    """Makes a limit of a record's text, with the code as far as explanations need it. The text stays as it was."""
+def recorded_limit(text: str, code: str) -> Limit:
+    """Makes a limit of a record's text and code. The text stays as it was. A code of a later version counts as none."""
+    if not code:
+        return _limit_of_older(text)
+    return Limit(LimitCode(code) if code in _CODES else LimitCode.RECORDED, said=text)
+
+
+def _limit_of_older(text: str) -> Limit:
+    """Reads the text of a version before 2026-11-28, which wrote no codes: the code as far as explanations need it."""
     codes = (code for words, code in _RECORDED_AS if text.startswith(words))
     return Limit(next(codes, LimitCode.RECORDED), said=text)
 
@@ -155,26 +164,26 @@ def missing(counts: Mapping[str, int]) -> list[tuple[int, str]]:
     return [*((count, what) for what, count in named), (rest, f"{counted(more, 'other thing')} that clusters lack")]
 
 
-def staying(stays: Mapping[str, int], lost: Collection[str], bound: str) -> Iterator[str]:
+def staying(stays: Mapping[str, int], lost: Collection[str], bound: str) -> Iterator[Wait]:
     """stays: replicas by cluster that they are to leave. bound: what bound the other clusters."""
     named, more, rest = _some(stays)
     for cluster, count in named:
         whose = f"of {'lost' if cluster in lost else 'draining'} cluster {cluster}"
-        yield f"{waiting(count, whose)} for room elsewhere ({bound})"
+        yield Wait(f"{waiting(count, whose)} for room elsewhere", bound)
     if more:
         whose = f"of {counted(more, 'cluster')} more"
-        yield f"{waiting(rest, whose)} for room elsewhere"
+        yield Wait(f"{waiting(rest, whose)} for room elsewhere")
 
 
-def lacking(lacks: Mapping[str, int], inputs: Sequence[Entry]) -> Iterator[str]:
+def lacking(lacks: Mapping[str, int], inputs: Sequence[Entry]) -> Iterator[Wait]:
     """lacks: replicas by cluster that its minimum lacks."""
     named, more, rest = _some(lacks)
     limit_of = {entry.cluster: entry.limited_by for entry in reversed(inputs)}
     for cluster, count in named:
         limit = limit_text(limit_of[cluster]) if cluster in limit_of else "no tier has it"
-        yield f"room for {counted(count)} that the minimum of {cluster} lacks ({limit})"
+        yield Wait(f"room for {counted(count)} that the minimum of {cluster} lacks", limit)
     if more:
-        yield f"room for {counted(rest)} that the minima of {counted(more, 'cluster')} more lack"
+        yield Wait(f"room for {counted(rest)} that the minima of {counted(more, 'cluster')} more lack")
 
 
 def _some(counts: Mapping[str, int]) -> tuple[list[tuple[str, int]], int, int]:
@@ -182,14 +191,3 @@ def _some(counts: Mapping[str, int]) -> tuple[list[tuple[str, int]], int, int]:
     entries = sorted((name, count) for name, count in counts.items() if count)
     beside = entries[NAMED_MAX:]
     return entries[:NAMED_MAX], len(beside), sum(count for _, count in beside)
-
-
-def without_figures(text: str) -> str:
-    """A text without what stands in parentheses, which may stand in each other."""
-    depth, kept = 0, []
-    for character in text:
-        depth += character == "("
-        if not depth:
-            kept.append(character)
-        depth -= character == ")" and depth > 0
-    return "".join(kept)

@@ -13,7 +13,7 @@ from planner.core.division.words import limit_text
 from planner.core.explaining.changing import Changes
 from planner.core.explaining.supposing import Indistinguishable
 from planner.core.explaining.witness import explain_node, node_reasons
-from planner.core.feasibility.admitted import differences, known_of
+from planner.core.feasibility.admitted import differences, known_of, with_overhead
 from planner.core.feasibility.limits import NO_LIMIT, LimitCode
 from planner.core.feasibility.room import Room
 from planner.core.knowledge.closing import orphans_to_settle
@@ -110,7 +110,7 @@ def explain(state: PlannerState, request: ExplainRequest, moment: Moment, record
     clusters = [one.entry for one in found]
     node = _node(state, case, request) if request.node else None
     subject, changes = case.subject, []
-    unmodelled = subject.template.unmodelled if subject is not None else ()
+    unmodelled = with_overhead(subject.template.unmodelled, subject.shape) if subject is not None else ()
     if record is None:
         assert subject is not None, "what is explained as of now is declared, or supposed to be"
         tried = Changes(state, subject, moment, () if request.node else clusters)
@@ -123,7 +123,7 @@ def explain(state: PlannerState, request: ExplainRequest, moment: Moment, record
         shape, names = subject.shape, [joined.cluster for joined in state.joined()]
         notes.extend(differences(state.admitted, shape, names))
         used = [name for name, count in case.division.replicas.items() if count]
-        unmodelled, unknown = known_of(state.admitted, replace(shape, unmodelled=unmodelled), used)
+        unmodelled, unknown = known_of(state.admitted, replace(shape, unmodelled=subject.template.unmodelled), used)
         notes.extend(unknown)
         listed = subject.known.parts if subject.known is not None else ()
         notes.extend(orphans_to_settle(state, subject.key, subject.declared.kind, listed))

@@ -11,8 +11,6 @@ from spillway.model import ObjectReference, PodTraits, Shape
 SEEN_MAX = 100_000
 """Digests of templates that were declared in this process; of more, those longest ago are forgotten."""
 REFUSED = "pods of this template are refused there"
-OVERHEAD = "overhead of runtimeClassName"
-"""How pod_shape begins what it says of a template whose overhead only the cluster knows."""
 
 
 class AdmittedShapes:
@@ -238,8 +236,13 @@ def known_of(shapes: AdmittedShapes, shape: Shape, clusters: Sequence[str]) -> t
     """What stays unmodelled of a shape in these clusters, and where it was planned as its template says, and why."""
     said = [shapes.said(shape.template, cluster) for cluster in clusters]
     admitted = bool(said) and all(one is not None and one.state == SHAPE_ADMITTED for one in said)
-    unmodelled = tuple(text for text in shape.unmodelled if not (admitted and text.startswith(OVERHEAD)))
+    unmodelled = shape.unmodelled if admitted else with_overhead(shape.unmodelled, shape)
     return unmodelled, planned_without(shapes, shape.template, clusters)
+
+
+def with_overhead(unmodelled: tuple[str, ...], shape: Shape) -> tuple[str, ...]:
+    """Adds the overhead of the shape's RuntimeClass to what is not computed of it, in words for people."""
+    return (*unmodelled, f"overhead of runtimeClassName {shape.overhead_of}") if shape.overhead_of else unmodelled
 
 
 def differences(shapes: AdmittedShapes, shape: Shape, clusters: Iterable[str]) -> tuple[str, ...]:

@@ -18,7 +18,6 @@ from planner.core.knowledge.allowance import (
     CAUSE_RETURN,
 )
 from planner.core.knowledge.rules import Rules
-from planner.core.knowledge.turns import FROZEN_BY
 from spillway.addresses import Tombstone, brake_address
 from spillway.events import BrakeReleased, BrakeSet, ConfirmationAsked, ConfirmationGiven
 from spillway.feasibility.cluster_view import WorkloadKey
@@ -175,7 +174,7 @@ class Brakes:
         if not scope:
             return ""
         brake = self.brakes[scope]
-        return f"{scope}{FROZEN_BY}{brake.by}: {brake.reason or 'no reason given'}"
+        return f"{scope} is frozen by {brake.by}: {brake.reason or 'no reason given'}"
 
     def why_held(self, cause: str, cluster: str, key: WorkloadKey) -> str:
         """The brake, confirmation or budget for which a cause waits in a cluster, for people; empty when for none.

@@ -15,12 +15,12 @@ from planner.core.knowledge.closing import bars, orphaned_in, why_closed
 from planner.core.knowledge.declared import Declared
 from planner.core.knowledge.holds import Holds
 from planner.core.knowledge.owners import Owners
+from planner.core.knowledge.placement_waits import recorded_waits
 from planner.core.knowledge.reserving import held_again, reserved
 from planner.core.knowledge.rollout_list import RolloutList
 from planner.core.knowledge.rules import Rules
 from planner.core.knowledge.scalings import Scalings
 from planner.core.knowledge.timers import Timer
-from planner.core.knowledge.turns import waits_for_room
 from planner.core.knowledge.waiting import Rooms, WaitingList, put_or_drop
 from planner.core.knowledge.workload import Workload, gives_way, is_orphan, may_say_missing, read_workload, templates_of
 from planner.core.manifests.policy import Clusters
@@ -511,7 +511,7 @@ class PlannerState:
         """Keeps the short lists that are walked: who waits for room, who has moved, whose removal may be settled."""
         self.scalings.index(workload.key, workload)
         ending, placement = workload.declared.deleting or workload.declared.releasing, workload.placement
-        waits_for = waits_for_room(placement.waiting_for) if placement is not None else False
+        waits_for = recorded_waits(placement).room
         if (workload.unplaced > 0 or waits_for) and not ending:
             self.waiting.put(workload.key, workload.shape, workload.declared.policy.priority)
         else:

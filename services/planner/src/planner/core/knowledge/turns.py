@@ -2,21 +2,11 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from spillway.events import STATE_PRESENT, WorkloadObserved
 from spillway.model import Part
 from spillway.status_details import with_hold
 from spillway.texts import counted
-
-HELD = "held: "
-"""What waits for a brake or a confirmation stands in a placement's waiting_for behind what waits for room, and so."""
-ROLLOUT = "rollout "
-"""What a rollout waits for stands last in a placement's waiting_for and begins so."""
-WAITS_FOR = "waits for "
-"""Before the cluster for which a rollout waits."""
-FROZEN_BY = " is frozen by "
-"""Between what a brake holds and the brake."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +87,7 @@ class Turn:
 
     def text(self, waits_for: str) -> str:
         """For people."""
-        return f"{ROLLOUT}{self.done} of {counted(self.total, 'cluster')}: {waits_for}"
+        return f"rollout {self.done} of {counted(self.total, 'cluster')}: {waits_for}"
 
 
 def next_turn(standings: Sequence[Standing]) -> Turn:
@@ -145,25 +135,3 @@ def figures(part: Part, observed: WorkloadObserved | None) -> str:
         return f"{observed.state}: {observed.message}" if observed.message else observed.state
     updated = min(observed.updated, part.replicas)
     return f"{updated} of {part.replicas} updated, {observed.available} available"
-
-
-class RecordedWaits(NamedTuple):
-    """before: the text up to the rollout; rollout: the rest, empty without one. cluster: for which that waits, if for
-    one. is_frozen: whether a brake is said to hold it."""
-
-    before: str
-    rollout: str
-    cluster: str
-    is_frozen: bool
-
-
-def recorded_waits(waiting_for: str) -> RecordedWaits:
-    """Reads the parts of a placement's waiting_for, which the record has as text alone."""
-    before, begins, rest = waiting_for.partition(ROLLOUT)
-    cluster = waiting_for.rpartition(WAITS_FOR)[2] if begins else ""
-    return RecordedWaits(before, begins + rest, cluster, FROZEN_BY in waiting_for)
-
-
-def waits_for_room(waiting_for: str) -> bool:
-    """Whether a placement waits for something beside brakes, confirmations and its rollout."""
-    return waiting_for.partition(HELD)[0].partition(ROLLOUT)[0] != ""

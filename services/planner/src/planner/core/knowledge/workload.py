@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+from planner.core.feasibility.admitted import with_overhead
 from planner.core.manifests.templates import BadDeclaration, Template, read_earlier, read_template, template_number
 from spillway.events import (
     STATE_CONTESTED,
@@ -67,7 +68,8 @@ class Workload:
 
     @property
     def unmodelled(self) -> tuple[str, ...]:
-        return self.template.unmodelled
+        """What is not computed of a replica, in words for people."""
+        return with_overhead(self.template.unmodelled, self.shape)
 
     def template_of(self, part: Part) -> Template:
         """The template that a part bears."""

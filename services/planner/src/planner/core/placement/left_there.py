@@ -5,6 +5,7 @@ from heapq import nsmallest
 from typing import Final
 
 from planner.core.knowledge.allowance import CAUSE_DRAIN, CAUSE_LOST
+from planner.core.knowledge.placement_waits import full_text
 from planner.core.knowledge.state import PlannerState
 from planner.core.knowledge.transfer import is_in_transfer
 from planner.core.knowledge.workload import Workload
@@ -45,7 +46,7 @@ def _left(state: PlannerState, workload: Workload, view: ClusterView, phase: str
     if held := next(_holds(state, workload, view.name, phase), ""):
         return WorkloadLeft(*of_it, LEFT_HELD, held)
     if part.replicas_kept or is_empty(part):
-        waits = workload.placement.waiting_for if workload.placement is not None else ""
+        waits = full_text(workload.placement) if workload.placement is not None else ""
         return WorkloadLeft(*of_it, LEFT_WAITING, waits)
     return WorkloadLeft(*of_it, LEFT_LEAVING, "as many must be available elsewhere first")
 

@@ -105,11 +105,11 @@ def warnings(lacking: Mapping[str, Missing], parts: Iterable[Part]) -> tuple[str
     return tuple(f"{STATE_DEPENDENCY_MISSING}: {text}: {then}" for text in named)
 
 
-def after_room(state: PlannerState, subject: Subject, parts: Iterable[Part]) -> str:
-    """Text for people: the replicas that wait for room will then wait for these objects, which clusters lack."""
+def after_room(state: PlannerState, subject: Subject, parts: Iterable[Part]) -> list[str]:
+    """Texts for people: the replicas that wait for room will then wait for these objects, which clusters lack."""
     if not any(part.missing for part in parts):
-        return ""
-    return "; ".join(f"and then {text}" for text in _missing_in(lacking_in(state, subject)))
+        return []
+    return [f"and then {text}" for text in _missing_in(lacking_in(state, subject))]
 
 
 def _missing_in(lacking: Mapping[str, Missing]) -> list[str]:

@@ -6,10 +6,11 @@ from typing import Protocol
 
 from planner.core.division.placement import most_of
 from planner.core.feasibility.reservation import is_rolling
+from planner.core.knowledge.placement_waits import NO_ROLLOUT_WAIT, RolloutWait
 from planner.core.knowledge.reserving import shows_found
 from planner.core.knowledge.rollout_list import Figures
 from planner.core.knowledge.state import PlannerState
-from planner.core.knowledge.turns import WAITS_FOR, Standing, Turn, next_turn
+from planner.core.knowledge.turns import Standing, Turn, next_turn
 from planner.core.knowledge.workload import Workload, refused_there
 from planner.core.manifests.policy import clusters_of_tiers
 from planner.core.manifests.templates import Template, copies_of_newest, is_newest, template_number, wider
@@ -24,13 +25,13 @@ from spillway.texts import counted
 class Outlook:
     """begins: the cluster that gets the newest template now. waits_on: those that it waits for, for whatever.
 
-    waiting_for: for people, why no cluster begins; empty when one does, or when nothing is left to do. under_way:
-    how far the earlier change is for whose end it waits, or waited until that stood; None when there is none.
+    wait: why no cluster begins; NO_ROLLOUT_WAIT when one does, or when nothing is left to do. under_way: how far the
+    earlier change is for whose end it waits, or waited until that stood; None when there is none.
     """
 
     begins: str
     waits_on: tuple[str, ...]
-    waiting_for: str
+    wait: RolloutWait
     under_way: Figures | None = None
 
 
@@ -58,9 +59,9 @@ class _Lack:
         return f"{counted(self.count, 'surge pod')} in {self.cluster}"
 
 
-NOTHING_ROLLS = Outlook("", (), "")
+NOTHING_ROLLS = Outlook("", (), NO_ROLLOUT_WAIT)
 NAMED_MAX = 5
-"""Clusters without room that waiting_for names."""
+"""Clusters without room that a wait names."""
 
 
 def outlook(
@@ -77,10 +78,11 @@ def outlook(
     stopped = stopped_in(workload, newest.declared, parts)
     if stopped:
         text = f"stopped: it left {stopped} before it was available there; apply it again to go on"
-        return Outlook("", (), turn.text(text))
+        return Outlook("", (), RolloutWait(turn.text(text)))
     if not turn.candidates:
-        why = f"{WAITS_FOR}{turn.blocked_by}" if turn.blocked_by else "the others are lost"
-        return Outlook("", (turn.blocked_by,) if turn.blocked_by else (), turn.text(why))
+        why = f"waits for {turn.blocked_by}" if turn.blocked_by else "the others are lost"
+        wait = RolloutWait(turn.text(why), turn.blocked_by)
+        return Outlook("", (turn.blocked_by,) if turn.blocked_by else (), wait)
     return _first_with_room(state, workload, newest, turn, now)
 
 
@@ -88,7 +90,7 @@ def _frozen(state: PlannerState, workload: Workload, turn: Turn, to_roll: list[s
     """Of a rollout that all begin at once only brakes keep any waiting."""
     frozen = (state.brakes.why_frozen(cluster, workload.key) for cluster in sorted(to_roll))
     held = list(dict.fromkeys(filter(None, frozen)))
-    return Outlook("", (), turn.text(" and ".join(held))) if held else NOTHING_ROLLS
+    return Outlook("", (), RolloutWait(turn.text(" and ".join(held)), frozen=True)) if held else NOTHING_ROLLS
 
 
 def held_by_brakes(state: PlannerState, workload: Workload, declared: WorkloadDeclared, parts: Iterable[Part]) -> str:
@@ -124,27 +126,30 @@ def _first_with_room(state: PlannerState, workload: Workload, newest: Newest, tu
         part = workload.parts[cluster]
         frozen = state.brakes.why_frozen(cluster, workload.key)
         if frozen:
-            return Outlook("", tuple(missing), turn.text(frozen))
+            return Outlook("", tuple(missing), RolloutWait(turn.text(frozen), frozen=True))
         if state.clusters[cluster].not_fresh(now, state.rules.capacity_age_max):
-            return Outlook("", (*missing, cluster), turn.text(f"waits for {cluster} to be fresh"))
+            wait = RolloutWait(turn.text(f"waits for {cluster} to be fresh"))
+            return Outlook("", (*missing, cluster), wait)
         asks_for_more = _asks_for_more(state, workload, part, newest.template)
         if asks_for_more and not is_done_there(state, workload, part):
-            return Outlook("", (*missing, cluster), turn.text(f"waits for {cluster} to show what runs there"))
+            wait = RolloutWait(turn.text(f"waits for {cluster} to show what runs there"))
+            return Outlook("", (*missing, cluster), wait)
         earlier = _earlier_change(state, workload, part, newest, now) if asks_for_more else None
         if earlier is not None and not state.rollouts.stands(workload.key, earlier, now, state.rules.roll_stands):
-            text = turn.text(f"waits for the earlier change in {cluster} to end")
-            return Outlook("", (*missing, cluster), text, earlier)
+            wait = RolloutWait(turn.text(f"waits for the earlier change in {cluster} to end"))
+            return Outlook("", (*missing, cluster), wait, earlier)
         under_way = earlier or under_way
         lack = _room_lacked(state, workload, part, newest, now)
         if lack is None:
-            return Outlook(cluster, (), "")
+            return Outlook(cluster, (), NO_ROLLOUT_WAIT)
         missing[cluster] = lack
     named = [str(lack) for lack in missing.values()][:NAMED_MAX]
     if len(missing) > NAMED_MAX:
         named.append(f"in {counted(len(missing) - NAMED_MAX, 'more cluster')}")
     elsewhere = any(lack.elsewhere for lack in missing.values())
     waits_on = tuple(dict.fromkeys((*missing, *state.clusters))) if elsewhere else tuple(missing)
-    return Outlook("", waits_on, turn.text(f"waits for room for {' and '.join(named)}"), under_way)
+    wait = RolloutWait(turn.text(f"waits for room for {' and '.join(named)}"))
+    return Outlook("", waits_on, wait, under_way)
 
 
 def stopped_in(workload: Workload, declared: WorkloadDeclared, parts: Iterable[Part]) -> str:

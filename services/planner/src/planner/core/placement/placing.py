@@ -1,11 +1,11 @@
 """From a workload to its placement: parts with versions and ceilings, and the record of what was decided on."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from planner.core.division.placement import first_of
 from planner.core.division.situation import Division, Held
-from planner.core.division.words import Entry, without_figures
+from planner.core.division.words import Entry
 from planner.core.feasibility.limits import Limit, LimitCode
 from planner.core.knowledge.ages import age_ms
 from planner.core.knowledge.allowance import (
@@ -21,6 +21,9 @@ from planner.core.knowledge.allowance import (
     CAUSE_WAITING,
     Allowance,
 )
+from planner.core.knowledge.placement_waits import (
+    recorded_waits,
+)
 from planner.core.knowledge.state import PlannerState
 from planner.core.knowledge.subject import Moment, Subject, subject_of
 from planner.core.knowledge.workload import Workload
@@ -29,10 +32,10 @@ from planner.core.manifests.templates import manifests_borne, same_object, templ
 from planner.core.placement.dividing import How, divide
 from planner.core.placement.growth import growth_room
 from planner.core.placement.misplaced import keep_for_minima, most_in
-from planner.core.placement.missing import Missing, after_room, template_that_waited, waited_for
+from planner.core.placement.missing import Missing, template_that_waited, waited_for
 from planner.core.placement.outlook import keeps, outlook, that_have_it
 from planner.core.placement.promised import with_promised
-from planner.core.placement.reasons import barred_by, empty_in_leaving, held_by, held_text
+from planner.core.placement.reasons import barred_by, empty_in_leaving, held_by
 from planner.core.placement.recording import Record, record
 from planner.core.placement.shares import (
     Share,
@@ -47,6 +50,7 @@ from planner.core.placement.shares import (
     without,
     without_shared,
 )
+from planner.core.placement.waits import waits_of_placement
 from planner.core.placement.whole import is_whole
 from spillway.events import (
     PHASE_LOST,
@@ -163,7 +167,7 @@ def place_again(state: PlannerState, workload: Workload, moment: Moment, brakes:
     workload.held_by = held_by(state, workload, why, moment.now)
     if workload.held_by or placed.division.held_back:
         state.misplaced[workload.key] = None
-    elif not placed.events and not placed.placement.waiting_for:
+    elif not placed.events and not recorded_waits(placed.placement).digest:
         state.misplaced.pop(workload.key, None)
     return placed
 
@@ -419,12 +423,7 @@ def _decide(
             by_name = _by_name(state, subject, before.get(cluster), why.cause) + why.sent.get(cluster, 0)
             by_name = min(by_name, part.replicas_kept)
             parts.append(part if by_name == part.replicas_by_name else replace(part, replicas_by_name=by_name))
-    texts = (
-        division.waiting_for(),
-        "" if division.missing or not division.unplaced else after_room(state, subject, parts),
-        held_text(state, known, parts, moment.now, barred_by(division)),
-        _rollout_waits_for(state, subject, parts, moment),
-    )
+    waiting_for, waits = waits_of_placement(state, subject, division, parts, moment)
     placement = PlacementDecided(
         namespace=declared.namespace,
         name=declared.name,
@@ -432,8 +431,9 @@ def _decide(
         workload_generation=declared.generation,
         parts=tuple(sorted(without_shared(state, parts, moment.generation), key=lambda part: part.cluster)),
         unplaced=division.unplaced,
-        waiting_for="; ".join(filter(None, texts)),
+        waiting_for=waiting_for,
         missing_template=template_that_waited(subject, why.missing),
+        waits=waits,
     )
     lent = division.lent if why.for_lent and placement.unplaced else None
     needed = tuple(needed_events(state, subject.key, placement, moment, lent))
@@ -489,19 +489,13 @@ def _template_for(subject: Subject, before: Part | None, rolled: bool) -> tuple[
     return newest, manifest is None or not same_object(declared.manifest, manifest)
 
 
-def _rollout_waits_for(state: PlannerState, subject: Subject, parts: Sequence[Part], moment: Moment) -> str:
-    """Why a rollout under way does not go on with these parts; empty when there is none."""
-    known = subject.known
-    return "" if known is None else outlook(state, known, subject, moment.now, parts).waiting_for
-
-
 def _same(last: PlacementDecided, new: PlacementDecided) -> bool:
-    return replace(last, generation=new.generation, waiting_for=new.waiting_for) == new
+    return replace(last, generation=new.generation, waiting_for=new.waiting_for, waits=new.waits) == new
 
 
 def _waits_alike(last: PlacementDecided, new: PlacementDecided) -> bool:
-    """Whether both wait for the same, whatever the figures in parentheses are, which change with every node."""
-    return without_figures(last.waiting_for) == without_figures(new.waiting_for)
+    """Whether both wait for the same, whatever the figures are, which change with every node."""
+    return recorded_waits(last).digest == recorded_waits(new).digest
 
 
 def _removing(state: PlannerState, key: WorkloadKey, part: Part, moment: Moment) -> Part:

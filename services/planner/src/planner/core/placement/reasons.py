@@ -8,7 +8,6 @@ from planner.core.feasibility.limits import LimitCode
 from planner.core.knowledge.allowance import CAUSE_DRAIN, CAUSE_FAILOVER, CAUSE_LOST, CAUSE_POLICY, CAUSE_RETURN
 from planner.core.knowledge.state import PlannerState
 from planner.core.knowledge.transfer import is_in_transfer
-from planner.core.knowledge.turns import HELD
 from planner.core.knowledge.workload import Workload
 from planner.core.manifests.kinds import WHOLE
 from planner.core.placement.misplaced import for_minima, ruled_out
@@ -105,7 +104,7 @@ def held_text(
             texts.append(f"the object in {cluster}, of no replicas, waits for {what}")
     for (cluster, target), count in barred.items():
         texts.append(f"{waiting(count, f'kept in {cluster}')} for {state.brakes.why_held('', target, workload.key)}")
-    return HELD + ", ".join(texts) if texts else ""
+    return f"held: {', '.join(texts)}" if texts else ""
 
 
 def barred_by(division: Division) -> dict[tuple[str, str], int]:

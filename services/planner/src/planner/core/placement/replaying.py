@@ -26,8 +26,19 @@ SINCE_DEFAULTED = frozenset(("missing", "await_missing", "waits_in"))
 
 _PLAIN = frozenset((bool, dict, int, str))
 """Types whose values JSON has as they are."""
-RoomEntry = tuple[str, bool, int, int, str, bool]
-"""Cluster, on node groups; certain, possible, limited_by in words, when_empty of its Room."""
+
+
+class RoomEntry(msgspec.Struct, array_like=True, frozen=True):
+    """A room as a record has it. limited_by: its limit in words. code: its LimitCode; records of older versions have
+    none."""
+
+    cluster: str
+    node_groups: bool
+    certain: int
+    possible: int
+    limited_by: str
+    when_empty: bool
+    code: str = ""
 
 
 class NotReplayable(Exception):
@@ -78,7 +89,9 @@ def read_division(record: DecisionRecorded) -> tuple[Situation, bytes]:
     try:
         kept = msgspec.json.decode(unpack(record.division), type=dict[str, msgspec.Raw])
         rooms = {
-            (entry[0], entry[1]): Room(entry[2], entry[3], recorded_limit(entry[4]), entry[5])
+            (entry.cluster, entry.node_groups): Room(
+                entry.certain, entry.possible, recorded_limit(entry.limited_by, entry.code), entry.when_empty
+            )
             for entry in msgspec.json.decode(kept["rooms"], type=tuple[RoomEntry, ...])
         }
         values = msgspec.json.decode(kept["situation"], type=dict[str, msgspec.Raw])
@@ -150,7 +163,7 @@ def _division_json(division: Division) -> bytes:
 
 def _room_entry(cluster: str, node_groups: bool, room: Room) -> RoomEntry:
     certain, possible, limited_by, when_empty = room
-    return cluster, node_groups, certain, possible, limit_text(limited_by), when_empty
+    return RoomEntry(cluster, node_groups, certain, possible, limit_text(limited_by), when_empty, limited_by.code.value)
 
 
 def _recorded(division: Division) -> Iterator[tuple[str, Any]]:

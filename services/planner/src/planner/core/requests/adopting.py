@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from planner.core.division.placement import inputs_in_words
 from planner.core.division.situation import Division
 from planner.core.division.words import Entry
+from planner.core.feasibility.admitted import with_overhead
 from planner.core.feasibility.limits import Limit, LimitCode
 from planner.core.knowledge.ages import age_ms
 from planner.core.knowledge.closing import DEPLOYMENT, keep_commands
@@ -152,7 +153,9 @@ def declared_as_found(
         *_ruled_out(state, declared.policy, running),
         *_to_be_scaled(state, declared),
     )
-    return Unanswered(declared, dependencies, placed, declaration.shape.unmodelled, warnings)
+    return Unanswered(
+        declared, dependencies, placed, with_overhead(declaration.shape.unmodelled, declaration.shape), warnings
+    )
 
 
 def _in_its_stead(waits: Workload) -> str:

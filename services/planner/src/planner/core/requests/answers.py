@@ -8,11 +8,13 @@ from datetime import UTC, datetime
 from planner.core.division.placement import inputs_in_words
 from planner.core.division.situation import Division
 from planner.core.division.words import limit_text
+from planner.core.feasibility.admitted import with_overhead
 from planner.core.knowledge.ages import age_ms
 from planner.core.knowledge.closing import bars
+from planner.core.knowledge.placement_waits import recorded_waits, text_without_rollout
 from planner.core.knowledge.state import PlannerState
 from planner.core.knowledge.transfer import is_in_transfer
-from planner.core.knowledge.turns import figures, recorded_waits
+from planner.core.knowledge.turns import figures
 from planner.core.knowledge.workload import Workload, is_gone, is_orphan
 from planner.core.manifests.request import read_manifests
 from planner.core.placement.left_there import left_in
@@ -67,7 +69,7 @@ def placement_reply(
         replicas=declared.replicas,
         placed=sum(part.replicas_kept for part in parts),
         unplaced=unplaced,
-        waiting_for="".join(answered_waits(state, declared, placement)),
+        waiting_for="; ".join(filter(None, answered_waits(state, declared, placement))),
         parts=tuple(
             PlacedPart(
                 cluster=part.cluster,
@@ -99,21 +101,21 @@ def answered_waits(
 
     The second says how far the cluster is by now that the rollout waits for, and which brakes hold it.
     """
-    known = recorded_waits(placement.waiting_for if placement else "")
-    workload = state.workloads.get((declared.namespace, declared.name))
+    known, workload = recorded_waits(placement), state.workloads.get((declared.namespace, declared.name))
+    before = text_without_rollout(placement) if placement is not None else ""
     if workload is None or placement is None:
-        return known.before, known.rollout
+        return before, known.rollout
     if workload.placement is placement and is_in_transfer(workload):
         handed = tuple(_handed_over_meanwhile(state, workload))
         if known.rollout:
-            return known.before, "; ".join((known.rollout, *handed))
-        return "; ".join(filter(None, (known.before, *handed))), ""
+            return before, "; ".join((known.rollout, *handed))
+        return "; ".join(filter(None, (before, *handed))), ""
     if not known.rollout:
-        return known.before, ""
-    held = "" if known.is_frozen else held_by_brakes(state, workload, declared, placement.parts)
-    part = workload.parts.get(known.cluster) if workload.placement is placement else None
+        return before, ""
+    held = "" if known.rollout_frozen else held_by_brakes(state, workload, declared, placement.parts)
+    part = workload.parts.get(known.rollout_cluster) if workload.placement is placement else None
     figured = f"{known.rollout}: {figures(part, workload.statuses.get(part.cluster))}" if part else known.rollout
-    return known.before, f"{figured}; {held}" if held else figured
+    return before, f"{figured}; {held}" if held else figured
 
 
 def _handed_over_meanwhile(state: PlannerState, workload: Workload) -> Iterator[str]:
@@ -253,7 +255,8 @@ def capacity(state: PlannerState, request: CapacityRequest, now: float) -> Capac
                 )
             )
     joined_names = [joined.cluster for joined in state.joined()]
-    unmodelled = (*declaration.shape.unmodelled, *uncomputed_in(state, shape, joined_names))
+    unmodelled = with_overhead(declaration.shape.unmodelled, shape)
+    unmodelled = (*unmodelled, *uncomputed_in(state, shape, joined_names))
     return CapacityReply(tuple(inputs), unmodelled, stale=False)
 
 

@@ -1,0 +1,100 @@
+"""What a placement waits for: as words for people, and as codes for decisions. Reads records of older versions, too."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
+from typing import Final, NamedTuple
+
+from spillway.events import PlacementDecided, PlacementWaits
+
+NO_WAITS: Final = PlacementWaits()
+
+
+class Wait(NamedTuple):
+    """One thing that replicas wait for, in words. figures: details that change with every node, such as free places."""
+
+    what: str
+    figures: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class RolloutWait:
+    """What a rollout waits for. text: for people; empty: for nothing. cluster: must be available before the rollout
+    goes on; empty: none. frozen: text names the brake that holds the rollout."""
+
+    text: str = ""
+    cluster: str = ""
+    frozen: bool = False
+
+
+NO_ROLLOUT_WAIT: Final = RolloutWait()
+
+
+def waits_text(waits: Iterable[Wait]) -> str:
+    """Returns the text for people."""
+    return "; ".join(f"{what} ({figures})" if figures else what for what, figures in waits)
+
+
+def waits_of(room: Sequence[Wait], held: str, rollout: RolloutWait) -> PlacementWaits | None:
+    """Returns what a record has as codes. held: text of brakes and confirmations that moves wait for."""
+    if not (room or held or rollout.text):
+        return None
+    digest = _digest(*(wait.what for wait in room), held, rollout.text)
+    return PlacementWaits(bool(room), rollout.text, rollout.cluster, rollout.frozen, digest)
+
+
+def recorded_waits(placement: PlacementDecided | None) -> PlacementWaits:
+    """Returns what a placement waits for."""
+    if placement is None:
+        return NO_WAITS
+    return placement.waits or _waits_of_older(placement.waiting_for)
+
+
+def full_text(placement: PlacementDecided) -> str:
+    """Returns all that a placement waits for, for people."""
+    return "; ".join(filter(None, (text_without_rollout(placement), recorded_waits(placement).rollout)))
+
+
+def text_without_rollout(placement: PlacementDecided) -> str:
+    """Returns what replicas wait for, for people."""
+    if placement.waits is not None:
+        return placement.waiting_for
+    return placement.waiting_for.partition(_ROLLOUT)[0].removesuffix("; ")
+
+
+def _digest(*whats: str) -> str:
+    return blake2b("; ".join(filter(None, whats)).encode(), digest_size=8).hexdigest()
+
+
+# ── Records of versions before 2026-11-28 ───────────────────────────────────────────────────────────────────────────
+
+_HELD: Final = "held: "
+_ROLLOUT: Final = "rollout "
+_WAITS_FOR: Final = "waits for "
+_FROZEN_BY: Final = " is frozen by "
+
+
+def _waits_of_older(waiting_for: str) -> PlacementWaits:
+    """Reads the text of a version that wrote no codes: what waits for room, then "held: …", then "rollout …"."""
+    if not waiting_for:
+        return NO_WAITS
+    before, begins, rest = waiting_for.partition(_ROLLOUT)
+    rollout = begins + rest
+    return PlacementWaits(
+        room=before.partition(_HELD)[0] != "",
+        rollout=rollout,
+        rollout_cluster=rollout.rpartition(_WAITS_FOR)[2] if rollout else "",
+        rollout_frozen=_FROZEN_BY in rollout,
+        digest=_digest(_without_figures(waiting_for)),
+    )
+
+
+def _without_figures(text: str) -> str:
+    """Returns a text without what stands in parentheses, which may stand in each other."""
+    depth, kept = 0, []
+    for character in text:
+        depth += character == "("
+        if not depth:
+            kept.append(character)
+        depth -= character == ")" and depth > 0
+    return "".join(kept).replace(" ;", ";").removesuffix(" ")

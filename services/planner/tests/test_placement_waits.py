@@ -1,0 +1,76 @@
+"""What a placement waits for, as records of this version and of older ones say it."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from planner.core.knowledge.placement_waits import (
+    NO_WAITS,
+    RolloutWait,
+    Wait,
+    full_text,
+    recorded_waits,
+    waits_of,
+    waits_text,
+)
+from spillway.addresses import PLACEMENTS
+from spillway.events import PlacementDecided, PlacementWaits
+from spillway.model import Generation
+from spillway.wire import decode, encode_record, event_type
+
+WORDS = st.text("abc -:0", min_size=1, max_size=12).map(str.strip).filter(bool)
+"""None of them begins a part of an older text."""
+FIGURES = st.recursive(WORDS, lambda inner: st.builds("{} ({})".format, WORDS, inner), max_leaves=3) | st.just("")
+
+
+def decided(waiting_for: str, waits: PlacementWaits | None) -> PlacementDecided:
+    return PlacementDecided("shop", "web", Generation(1, 1), 1, (), 0, waiting_for, waits=waits)
+
+
+FROZEN = "rollout 0 of 1 cluster: workload/a/b is frozen by ann: a feast"
+ROLLS = "rollout 1 of 3 clusters: waits for own-1"
+OLDER = {
+    "": NO_WAITS,
+    "room (own-1: cpu (2 nodes))": PlacementWaits(room=True),
+    "held: 3 replicas kept in own-1 for x": PlacementWaits(),
+    ROLLS: PlacementWaits(rollout=ROLLS, rollout_cluster="own-1"),
+    f"room (x); held: y; {FROZEN}": PlacementWaits(room=True, rollout=FROZEN, rollout_frozen=True),
+}
+
+
+@pytest.mark.parametrize(("text", "expected"), OLDER.items())
+def test_the_text_of_an_older_version_is_read(text: str, expected: PlacementWaits) -> None:
+    found = recorded_waits(decided(text, None))
+    assert (found.room, found.rollout, found.rollout_frozen) == (
+        *(expected.room, expected.rollout, expected.rollout_frozen),
+    )
+    assert found.rollout_frozen or found.rollout_cluster == expected.rollout_cluster
+    assert (full_text(decided(text, None)), bool(found.digest)) == (text, bool(text))
+
+
+@given(st.lists(st.builds(Wait, WORDS, FIGURES), max_size=3), WORDS | st.just(""), WORDS | st.just(""), st.booleans())
+def test_a_text_of_an_older_version_says_the_same_as_codes(
+    room: list[Wait], held: str, cluster: str, frozen: bool
+) -> None:
+    """So nothing is decided anew after an upgrade only because the record of a wait looks otherwise."""
+    held = held and f"held: {held}"
+    text = f"rollout 1 of 2 clusters: {'a is frozen by b: c' if frozen else f'waits for {cluster}'}" if cluster else ""
+    rollout = RolloutWait(text, "" if frozen else cluster, frozen and text != "")
+    new = decided("; ".join(filter(None, (waits_text(room), held))), waits_of(room, held, rollout))
+    older = decided("; ".join(filter(None, (waits_text(room), held, text))), None)
+    assert full_text(new) == full_text(older)
+    ours, theirs = recorded_waits(new), recorded_waits(older)
+    assert (ours.room, ours.rollout, ours.rollout_frozen) == (theirs.room, theirs.rollout, theirs.rollout_frozen)
+    assert ours.digest == theirs.digest
+    assert frozen or ours.rollout_cluster == theirs.rollout_cluster
+
+
+def test_other_figures_alone_are_no_other_wait() -> None:
+    one, other = (waits_of([Wait("room", figures)], "", RolloutWait()) for figures in ("2 nodes", "3 nodes"))
+    assert one == other
+    assert one != waits_of([Wait("3 for room", "2 nodes")], "", RolloutWait())
+
+
+def test_a_record_keeps_them() -> None:
+    event = decided("room", PlacementWaits(True, "rollout 0 of 1 cluster: waits for a", "a", True, "0123"))
+    assert decode(PLACEMENTS.name, event_type(event), encode_record(event)) == event
