@@ -7,7 +7,7 @@ tests/contract/test_cluster_api.py.
 import asyncio
 import base64
 import json
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -32,6 +32,7 @@ from spillway.clusters.api import (
     ClusterUnreachable,
     Conflict,
     Failed,
+    HeldBack,
     Listed,
     LogOptions,
     NotFound,
@@ -692,6 +693,14 @@ async def test_a_list_that_keeps_expiring_is_given_up() -> None:
 
 
 PODS_THERE = 5
+WRITES = {
+    "create": lambda api: api.create(CONFIG_MAPS, {"metadata": {"name": "c", "namespace": "n"}}),
+    "apply": lambda api: api.apply(
+        CONFIG_MAPS, {"metadata": {"name": "c", "namespace": "n"}}, resource_version="", force=True
+    ),
+    "patch": lambda api: api.patch(CONFIG_MAPS, "n", "c", {"data": {}}, resource_version=""),
+    "delete": lambda api: api.delete(CONFIG_MAPS, "n", "c", uid="u"),
+}
 
 
 @pytest.fixture
@@ -701,12 +710,20 @@ def asked_pages() -> list[tuple[str, str]]:
 
 
 @pytest.fixture
-async def server(asked_pages: list[tuple[str, str]]) -> AsyncIterator[str]:
+def asked_writes() -> list[str]:
+    """The methods of requests that change something, as the server below got them."""
+    return []
+
+
+@pytest.fixture
+async def server(asked_pages: list[tuple[str, str]], asked_writes: list[str]) -> AsyncIterator[str]:
     """Lets in who has the token `new`, and answers each path in its own way."""
 
     async def answer(request: web.Request) -> web.StreamResponse:
         if request.headers.get("Authorization") != "Bearer new":
             return web.json_response({"kind": "Status", "code": 401, "message": "who?"}, status=401)
+        if request.method != "GET" and "dryRun" not in request.query:
+            asked_writes.append(request.method)
         if request.path.endswith("/moved"):
             raise web.HTTPFound("/api/v1/namespaces/n/configmaps/small")
         if request.path.endswith("/large"):
@@ -749,6 +766,32 @@ async def test_a_renewed_token_is_read_after_a_401(server: str) -> None:
     with pytest.raises(ClusterUnreachable, match="unauthorized"):
         await api.get(CONFIG_MAPS, "n", "small")
     assert await api.get(CONFIG_MAPS, "n", "small") == {"metadata": {"name": "small"}, "encoding": "identity"}
+    await api.close()
+
+
+@pytest.mark.parametrize("write", WRITES.values(), ids=WRITES)
+async def test_a_write_is_held_back_at_the_last_moment(
+    server: str, asked_writes: list[str], write: Callable[[ClusterApi], Awaitable[object]]
+) -> None:
+    """A process may have been frozen while its request waited for a connection: others have its turn by then."""
+    api, may_write = over_http(server), True
+    asked = asyncio.Event()
+
+    def asked_late() -> bool:
+        asked.set()
+        return may_write
+
+    api.write_only_while(asked_late)
+    await write(api)
+    assert len(asked_writes) == 1
+    may_write = False
+    asked.clear()
+    with pytest.raises(HeldBack):
+        await write(api)
+    assert asked.is_set()
+    assert await api.get(CONFIG_MAPS, "n", "small"), "reads go on, on a connection of their own"
+    await api.try_create(CONFIG_MAPS, "n", {"metadata": {"name": "c"}})
+    assert len(asked_writes) == 1, "nothing of the write arrived"
     await api.close()
 
 

@@ -792,3 +792,34 @@ async def test_who_does_not_hear_the_log_leaves_clusters_alone(fleet: Any) -> No
     await fleet.place(3, {"own-1": 1})
     await asyncio.sleep(3)
     assert fleet.replicas("own-1") == 1
+
+
+@on_fleet
+async def test_a_write_that_was_decided_before_a_freeze_is_not_sent_after_it(fleet: Any) -> None:
+    """It waits for a connection while its owner is cut off and another one deletes what it was to create."""
+    await fleet.declare(name="other")
+    await fleet.declare()
+    await fleet.place(1, {"own-1": 1}, name="other")
+    await fleet.start("p1")
+    await asyncio.sleep(5)
+    of_p1 = fleet.transports["own-1"]
+    before = len(of_p1.writes)
+    fleet.clusters["own-1"].set_faults(Faults(latency_seconds=20))
+    await fleet.place(1, {"own-1": 3})
+    await asyncio.sleep(0.5)
+    assert len(of_p1.writes) == before + 1, "it is on its way"
+    fleet.clusters["own-1"].set_faults(Faults())
+    fleet.buses["p1"].unavailable = True
+    await asyncio.sleep(6)  # Its session.
+    fleet.broker.expire(fleet.buses["p1"])
+    await fleet.start("p2")
+    await asyncio.sleep(2)
+    await fleet.place(2, {}, removing=("own-1",))
+    await asyncio.sleep(5)
+    assert fleet.state("own-1") == ("Absent", "1.2", "")
+    await fleet.forget_placement()
+    await asyncio.sleep(20)
+    assert fleet.deployment("own-1") is None
+    fleet.buses["p1"].unavailable = False
+    await asyncio.sleep(20)
+    assert (fleet.deployment("own-1"), fleet.replicas("own-1", "other")) == (None, 1)

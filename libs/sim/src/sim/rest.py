@@ -15,7 +15,15 @@ from sim.core.usage import ROOT as METRICS_ROOT
 from sim.core.usage import not_served, unavailable
 from sim.pod_logs import is_log_path, log_chunks
 from sim.watch import Watch, open_watch
-from spillway.clusters.api import ClusterUnreachable, Response, TransportStatus
+from spillway.clusters.api import (
+    ClusterUnreachable,
+    HeldBack,
+    MayWrite,
+    Response,
+    TransportStatus,
+    always,
+    changes,
+)
 
 GARBAGE: Final = b"<html><body>upstream connect error</body></html>"
 
@@ -28,6 +36,7 @@ class SimTransport:
         self._token = token
         self._account = account or Account()
         self._closed = asyncio.Event()
+        self.may_write: MayWrite = always
 
     async def request(
         self,
@@ -40,6 +49,8 @@ class SimTransport:
     ) -> Response:
         request = Request(method, path, params, body, content_type, accept)
         await self._pass_faults(request)
+        if changes(method, params) and not self.may_write():
+            raise HeldBack
         faults = self._cluster.faults
         if faults.unauthorized or self._token != self._cluster.token:
             return Response(*denied())

@@ -48,6 +48,7 @@ from spillway.clusters.api import (
     NAMESPACES,
     SECRETS,
     SERVICES,
+    AlreadyExists,
     ClusterApi,
     ClusterUnreachable,
     Conflict,
@@ -248,7 +249,7 @@ class Member:
         }
         try:
             await self._create(NAMESPACES, manifest)
-        except Conflict:
+        except AlreadyExists:
             return  # Somebody was faster; that it exists is all that was wanted.
         self.namespaces.note(name)
         log.info("namespace created", cluster=self._api.name, namespace=name)

@@ -93,6 +93,7 @@ class Propagator:
 
     def begin(self, turn: Turn) -> ClusterWorker:
         api = self._connect(self._desired.clusters[turn.cluster])
+        api.write_only_while(self._proof.holds)
         return ClusterWorker(turn.cluster, turn.epoch, api, self._shared())
 
     # ── The log ─────────────────────────────────────────────────────────────────────────────────────────────────────

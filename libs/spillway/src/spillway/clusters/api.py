@@ -18,6 +18,7 @@ from spillway.clusters.errors import (
     Conflict,
     Expired,
     Forbidden,
+    HeldBack,
     NotFound,
     Refused,
     UnreachableReason,
@@ -26,7 +27,15 @@ from spillway.clusters.lists import Lists
 from spillway.clusters.logs import LogOptions, PodLogs
 from spillway.clusters.requests import GONE, NOT_FOUND
 from spillway.clusters.settings import ClusterApiSettings
-from spillway.clusters.transport import HttpTransport, Response, Transport, TransportStatus
+from spillway.clusters.transport import (
+    HttpTransport,
+    MayWrite,
+    Response,
+    Transport,
+    TransportStatus,
+    always,
+    changes,
+)
 from spillway.clusters.watch import Alive, Change, Failed, Listed, Paged, PagesEnded, Reflector, Removed, Upserted
 from spillway.kubernetes import objects
 from spillway.kubernetes.objects import (
@@ -72,12 +81,14 @@ __all__ = [
     "Conflict",
     "Failed",
     "Forbidden",
+    "HeldBack",
     "HttpTransport",
     "Kind",
     "Listed",
     "LogOptions",
     "Manifest",
     "Manifests",
+    "MayWrite",
     "NotFound",
     "Paged",
     "PagesEnded",
@@ -88,6 +99,8 @@ __all__ = [
     "TransportStatus",
     "UnreachableReason",
     "Upserted",
+    "always",
+    "changes",
 ]
 
 MERGE_PATCH: Final = "application/merge-patch+json"
@@ -299,6 +312,10 @@ class ClusterApi(Lists):
         not started or must be named, or when `max_log_streams` are open already. Close it: `aclosing`.
         """
         return self._logs.read(namespace, pod, options)
+
+    def write_only_while(self, may_write: MayWrite) -> None:
+        """From now on nothing is sent that changes something unless may_write says so at the last moment: HeldBack."""
+        self._transport.may_write = may_write
 
     async def close(self) -> None:
         transports = (self._transport, self._probe_transport, self._log_transport)

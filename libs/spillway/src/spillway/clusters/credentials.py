@@ -251,7 +251,12 @@ class Session:
 
     @asynccontextmanager
     async def send(
-        self, method: str, path: str, params: Mapping[str, str], headers: Mapping[str, str], body: bytes | None = None
+        self,
+        method: str,
+        path: str,
+        params: Mapping[str, str],
+        headers: Mapping[str, str],
+        body: aiohttp.Payload | None = None,
     ) -> AsyncGenerator[aiohttp.ClientResponse, None]:
         endpoint, session = await self._open()
         url = URL(endpoint.server + path, encoded=True).with_query(params)

@@ -8,9 +8,10 @@ from typing import Final, Protocol
 from weakref import WeakKeyDictionary
 
 import aiohttp
+from aiohttp.abc import AbstractStreamWriter
 
 from spillway.clusters.credentials import BadCredentials, Endpoint, Session
-from spillway.clusters.errors import ClusterUnreachable, TooLarge
+from spillway.clusters.errors import ClusterUnreachable, HeldBack, TooLarge
 from spillway.clusters.settings import ClusterApiSettings
 from spillway.kubernetes.objects import JSON
 
@@ -33,8 +34,22 @@ class TransportStatus(Exception):
         self.body = body
 
 
+MayWrite = Callable[[], bool]
+
+
+def always() -> bool:
+    return True
+
+
 class Transport(Protocol):
-    """HTTP to one API server. Raises ClusterUnreachable when there is no answer; any status is an answer."""
+    """HTTP to one API server. Raises ClusterUnreachable when there is no answer; any status is an answer.
+
+    may_write: asked as the last thing before a request that changes something is sent. A process may be frozen between
+    a decision and its request, while it waits for a connection, and another one have its turn by then. If it returns
+    False, nothing is sent, and HeldBack is raised.
+    """
+
+    may_write: MayWrite
 
     async def request(
         self,
@@ -61,6 +76,7 @@ class HttpTransport:
         self._name = name
         self._settings = settings
         self._own_turns = asyncio.Semaphore(settings.large_bodies_of_one_cluster)
+        self.may_write: MayWrite = always
 
     async def request(
         self,
@@ -72,10 +88,16 @@ class HttpTransport:
         accept: str = JSON,
     ) -> Response:
         headers = {"Accept": accept} if body is None else {"Accept": accept, "Content-Type": content_type}
-        with self._named_errors(f"{method} {path}"):
-            async with self._session.send(method, path, params, headers, body) as answer:
-                self._check_plain(answer)
-                return Response(answer.status, await self._bounded_body(answer), answer.headers.get("Date", ""))
+        data = None if body is None else _Body(body, self.may_write if changes(method, params) else always)
+        try:
+            with self._named_errors(f"{method} {path}"):
+                async with self._session.send(method, path, params, headers, data) as answer:
+                    self._check_plain(answer)
+                    return Response(answer.status, await self._bounded_body(answer), answer.headers.get("Date", ""))
+        except ClusterUnreachable:
+            if data is not None and data.is_held_back:
+                raise HeldBack from None
+            raise
 
     async def stream(self, path: str, params: Mapping[str, str], accept: str = JSON) -> AsyncGenerator[bytes, None]:
         with self._named_errors(f"watch {path}"):
@@ -124,6 +146,27 @@ class HttpTransport:
             raise ClusterUnreachable(self._name, "timeout", f"{what}: {error}") from error
         except (aiohttp.ClientError, OSError) as error:
             raise ClusterUnreachable(self._name, "connection", f"{what}: {error}") from error
+
+
+class _Body(aiohttp.BytesPayload):
+    """Asks whether it may be sent when aiohttp has a connection, and then writes at once. Until then aiohttp has sent
+    nothing of the request: it sends the headers with the first bytes of the body."""
+
+    def __init__(self, body: bytes, may_write: MayWrite) -> None:
+        super().__init__(body)
+        self._may_write = may_write
+        self.is_held_back = False
+
+    async def write_with_length(self, writer: AbstractStreamWriter, content_length: int | None) -> None:
+        if not self._may_write():
+            self.is_held_back = True
+            raise HeldBack
+        await super().write_with_length(writer, content_length)
+
+
+def changes(method: str, params: Mapping[str, str]) -> bool:
+    """Whether a request may change something in the cluster."""
+    return method != "GET" and params.get("dryRun") != "All"
 
 
 _TURNS: Final = WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore]()
