@@ -1,4 +1,4 @@
-"""An error of the planner in what it does without a request: what meets it stays as it is, others are served."""
+"""The planner meets an error in a decision without a request: it leaves that workload or step alone, and serves on."""
 
 from collections.abc import Callable
 from typing import NoReturn

@@ -32,7 +32,6 @@ from spillway.clusters.api import (
     ClusterUnreachable,
     Conflict,
     Failed,
-    HeldBack,
     Listed,
     LogOptions,
     NotFound,
@@ -43,6 +42,7 @@ from spillway.clusters.api import (
     Response,
     TransportStatus,
     Upserted,
+    WriteHeldBack,
     connect,
 )
 from spillway.clusters.credentials import BadCredentials, Endpoint, load_endpoint, tls_context
@@ -786,7 +786,7 @@ async def test_a_write_is_held_back_at_the_last_moment(
     assert len(asked_writes) == 1
     may_write = False
     asked.clear()
-    with pytest.raises(HeldBack):
+    with pytest.raises(WriteHeldBack):
         await write(api)
     assert asked.is_set()
     assert await api.get(CONFIG_MAPS, "n", "small"), "reads go on, on a connection of their own"

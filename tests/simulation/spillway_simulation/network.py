@@ -9,7 +9,7 @@ from sim.cluster import SimCluster
 from sim.core.requests import Request
 from sim.core.rights import Account
 from sim.rest import SimTransport
-from spillway.clusters.api import ClusterUnreachable, HeldBack, MayWrite, Response, always, changes
+from spillway.clusters.api import ClusterUnreachable, MayWrite, Response, WriteHeldBack, always, may_change
 from spillway_simulation.ownership import SENT
 
 LATENCY_SECONDS = (0.001, 0.02)
@@ -42,8 +42,8 @@ class SimulatedTransport:
         content_type: str = "application/json",
         accept: str = "application/json",
     ) -> Response:
-        if changes(method, params) and not self.may_write():
-            raise HeldBack
+        if may_change(method, params) and not self.may_write():
+            raise WriteHeldBack
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[Response] = loop.create_future()
         request = Request(method, path, params, body, content_type, accept)

@@ -17,12 +17,12 @@ from sim.pod_logs import is_log_path, log_chunks
 from sim.watch import Watch, open_watch
 from spillway.clusters.api import (
     ClusterUnreachable,
-    HeldBack,
     MayWrite,
     Response,
     TransportStatus,
+    WriteHeldBack,
     always,
-    changes,
+    may_change,
 )
 
 GARBAGE: Final = b"<html><body>upstream connect error</body></html>"
@@ -49,8 +49,8 @@ class SimTransport:
     ) -> Response:
         request = Request(method, path, params, body, content_type, accept)
         await self._pass_faults(request)
-        if changes(method, params) and not self.may_write():
-            raise HeldBack
+        if may_change(method, params) and not self.may_write():
+            raise WriteHeldBack
         faults = self._cluster.faults
         if faults.unauthorized or self._token != self._cluster.token:
             return Response(*denied())

@@ -27,7 +27,7 @@ from spillway.running.standby import Role, Standby, Turn
 
 T = TypeVar("T")
 Decide = Callable[[DeschedulerState, Asked], tuple[Sequence[Written], T]]
-"""Of a request: its events and its answer. Changes nothing. Raises RequestError."""
+"""Decides on a request: returns its events and its answer, and changes no state. Raises RequestError."""
 FAILED_PAUSE_SECONDS: Final = 30.0
 """How long nothing is decided for a cluster whose decision met an error."""
 log = structlog.get_logger()

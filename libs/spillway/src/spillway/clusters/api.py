@@ -18,10 +18,10 @@ from spillway.clusters.errors import (
     Conflict,
     Expired,
     Forbidden,
-    HeldBack,
     NotFound,
     Refused,
     UnreachableReason,
+    WriteHeldBack,
 )
 from spillway.clusters.lists import Lists
 from spillway.clusters.logs import LogOptions, PodLogs
@@ -34,7 +34,7 @@ from spillway.clusters.transport import (
     Transport,
     TransportStatus,
     always,
-    changes,
+    may_change,
 )
 from spillway.clusters.watch import Alive, Change, Failed, Listed, Paged, PagesEnded, Reflector, Removed, Upserted
 from spillway.kubernetes import objects
@@ -81,7 +81,6 @@ __all__ = [
     "Conflict",
     "Failed",
     "Forbidden",
-    "HeldBack",
     "HttpTransport",
     "Kind",
     "Listed",
@@ -99,8 +98,9 @@ __all__ = [
     "TransportStatus",
     "UnreachableReason",
     "Upserted",
+    "WriteHeldBack",
     "always",
-    "changes",
+    "may_change",
 ]
 
 MERGE_PATCH: Final = "application/merge-patch+json"
@@ -314,7 +314,7 @@ class ClusterApi(Lists):
         return self._logs.read(namespace, pod, options)
 
     def write_only_while(self, may_write: MayWrite) -> None:
-        """From now on nothing is sent that changes something unless may_write says so at the last moment: HeldBack."""
+        """From now on a write is sent only if may_write allows it at the last moment; else it raises WriteHeldBack."""
         self._transport.may_write = may_write
 
     async def close(self) -> None:

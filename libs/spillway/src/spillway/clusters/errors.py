@@ -32,11 +32,11 @@ class Conflict(Exception):
         self.message = message
 
 
-class HeldBack(Conflict):
+class WriteHeldBack(Conflict):
     """A write was not sent, since it may be out of date by now: see Transport.may_write."""
 
     def __init__(self) -> None:
-        super().__init__("HeldBack", "what it was decided on may be out of date: it was not sent")
+        super().__init__("WriteHeldBack", "what it was decided on may be out of date: it was not sent")
 
 
 class AlreadyExists(Conflict):

@@ -11,7 +11,7 @@ import aiohttp
 from aiohttp.abc import AbstractStreamWriter
 
 from spillway.clusters.credentials import BadCredentials, Endpoint, Session
-from spillway.clusters.errors import ClusterUnreachable, HeldBack, TooLarge
+from spillway.clusters.errors import ClusterUnreachable, TooLarge, WriteHeldBack
 from spillway.clusters.settings import ClusterApiSettings
 from spillway.kubernetes.objects import JSON
 
@@ -46,7 +46,7 @@ class Transport(Protocol):
 
     may_write: asked as the last thing before a request that changes something is sent. A process may be frozen between
     a decision and its request, while it waits for a connection, and another one have its turn by then. If it returns
-    False, nothing is sent, and HeldBack is raised.
+    False, nothing is sent, and WriteHeldBack is raised.
     """
 
     may_write: MayWrite
@@ -88,7 +88,7 @@ class HttpTransport:
         accept: str = JSON,
     ) -> Response:
         headers = {"Accept": accept} if body is None else {"Accept": accept, "Content-Type": content_type}
-        data = None if body is None else _Body(body, self.may_write if changes(method, params) else always)
+        data = None if body is None else _Body(body, self.may_write if may_change(method, params) else always)
         try:
             with self._named_errors(f"{method} {path}"):
                 async with self._session.send(method, path, params, headers, data) as answer:
@@ -96,7 +96,7 @@ class HttpTransport:
                     return Response(answer.status, await self._bounded_body(answer), answer.headers.get("Date", ""))
         except ClusterUnreachable:
             if data is not None and data.is_held_back:
-                raise HeldBack from None
+                raise WriteHeldBack from None
             raise
 
     async def stream(self, path: str, params: Mapping[str, str], accept: str = JSON) -> AsyncGenerator[bytes, None]:
@@ -160,11 +160,11 @@ class _Body(aiohttp.BytesPayload):
     async def write_with_length(self, writer: AbstractStreamWriter, content_length: int | None) -> None:
         if not self._may_write():
             self.is_held_back = True
-            raise HeldBack
+            raise WriteHeldBack
         await super().write_with_length(writer, content_length)
 
 
-def changes(method: str, params: Mapping[str, str]) -> bool:
+def may_change(method: str, params: Mapping[str, str]) -> bool:
     """Whether a request may change something in the cluster."""
     return method != "GET" and params.get("dryRun") != "All"
 

@@ -18,10 +18,10 @@ log = structlog.get_logger()
 
 
 class FailedDecisions(Generic[S]):
-    """Subjects that are left alone: workloads, clusters, or steps that concern the whole fleet."""
+    """Leaves a subject alone for a while after an error: a workload, a cluster, or a step about the whole fleet."""
 
     def __init__(self, steady: Callable[[], float], pause_seconds: float) -> None:
-        """steady: seconds that only grow. pause_seconds: how long nothing is decided for a subject after an error."""
+        """steady: a clock in seconds that never goes back. pause_seconds: how long a subject is left alone."""
         self._steady, self._pause_seconds = steady, pause_seconds
         self._paused_until: dict[S, float] = {}
 
@@ -34,7 +34,7 @@ class FailedDecisions(Generic[S]):
         return found
 
     def decision_of(self, subject: S, decide: Callable[[], T]) -> T | None:
-        """Returns what is decided for a subject. None: the decision failed, or the pause of the subject goes on."""
+        """Returns the decision on a subject; None if it failed, or if the subject is left alone after an error."""
         now = self._steady()
         if now < self._paused_until.get(subject, now):
             return None

@@ -120,7 +120,7 @@ class Decisions:
     def add(self, events: Sequence[Written], trace: Headers = (), spare_bytes: int = 0) -> None:
         """Adds events that are decided and not applied yet; all of them, or none and raises Unwritable.
 
-        trace: that these events belong to. spare_bytes: of the most that a record takes, what they may not use.
+        trace: the trace of these events. spare_bytes: bytes below the bound of a record that each must leave free.
         """
         records = [outgoing(event, spare_bytes) for event in events]
         first = len(self.events)

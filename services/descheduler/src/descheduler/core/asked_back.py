@@ -107,7 +107,7 @@ def _changes(state: DeschedulerState, loan: NodeLent, grace_seconds: int) -> boo
 
 
 def shown(state: DeschedulerState, loan: NodeLent, decided: NodeRecalled | None = None) -> lending.LentNode:
-    """Returns a loan with its recall. decided: the recall, if it is not in the state yet."""
+    """Returns a lent node as answers show it. decided: its recall, if the state does not have that yet."""
     standing = decided or state.recall_of(loan.cluster, loan.node)
     loan_state = LOAN_RECALLED if standing is not None else loan.state
     return lending.LentNode(

@@ -241,7 +241,7 @@ def known_of(shapes: AdmittedShapes, shape: Shape, clusters: Sequence[str]) -> t
 
 
 def with_overhead(unmodelled: tuple[str, ...], shape: Shape) -> tuple[str, ...]:
-    """Adds the overhead of the shape's RuntimeClass to what is not computed of it, in words for people."""
+    """Adds the overhead of the shape's RuntimeClass to the names, for people, of what the planner does not compute."""
     return (*unmodelled, f"overhead of runtimeClassName {shape.overhead_of}") if shape.overhead_of else unmodelled
 
 

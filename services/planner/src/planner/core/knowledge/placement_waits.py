@@ -36,7 +36,7 @@ def waits_text(waits: Iterable[Wait]) -> str:
 
 
 def waits_of(room: Sequence[Wait], held: str, rollout: RolloutWait) -> PlacementWaits | None:
-    """Returns what a record has as codes. held: text of brakes and confirmations that moves wait for."""
+    """Returns the codes of a placement's waits for its record. held: text of the brakes and confirmations."""
     if not (room or held or rollout.text):
         return None
     digest = _digest(*(wait.what for wait in room), held, rollout.text)
@@ -44,10 +44,22 @@ def waits_of(room: Sequence[Wait], held: str, rollout: RolloutWait) -> Placement
 
 
 def recorded_waits(placement: PlacementDecided | None) -> PlacementWaits:
-    """Returns what a placement waits for."""
+    """Returns what a placement waits for; of a record of an older version without the digest (digest_of)."""
     if placement is None:
         return NO_WAITS
     return placement.waits or _waits_of_older(placement.waiting_for)
+
+
+def digest_of(placement: PlacementDecided) -> str:
+    """Returns the digest of what a placement waits for. It is made anew for records of older versions only here, since
+    each record of a placement is indexed, and few are compared."""
+    if placement.waits is not None:
+        return placement.waits.digest
+    return _digest(_without_figures(placement.waiting_for)) if placement.waiting_for else ""
+
+
+def waits_for_nothing(placement: PlacementDecided) -> bool:
+    return placement.waits is None and not placement.waiting_for
 
 
 def full_text(placement: PlacementDecided) -> str:
@@ -85,7 +97,6 @@ def _waits_of_older(waiting_for: str) -> PlacementWaits:
         rollout=rollout,
         rollout_cluster=rollout.rpartition(_WAITS_FOR)[2] if rollout else "",
         rollout_frozen=_FROZEN_BY in rollout,
-        digest=_digest(_without_figures(waiting_for)),
     )
 
 

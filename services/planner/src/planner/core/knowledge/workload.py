@@ -68,7 +68,7 @@ class Workload:
 
     @property
     def unmodelled(self) -> tuple[str, ...]:
-        """What is not computed of a replica, in words for people."""
+        """Names, for people, what a replica asks for and the planner does not compute."""
         return with_overhead(self.template.unmodelled, self.shape)
 
     def template_of(self, part: Part) -> Template:

@@ -21,9 +21,7 @@ from planner.core.knowledge.allowance import (
     CAUSE_WAITING,
     Allowance,
 )
-from planner.core.knowledge.placement_waits import (
-    recorded_waits,
-)
+from planner.core.knowledge.placement_waits import digest_of, waits_for_nothing
 from planner.core.knowledge.state import PlannerState
 from planner.core.knowledge.subject import Moment, Subject, subject_of
 from planner.core.knowledge.workload import Workload
@@ -167,7 +165,7 @@ def place_again(state: PlannerState, workload: Workload, moment: Moment, brakes:
     workload.held_by = held_by(state, workload, why, moment.now)
     if workload.held_by or placed.division.held_back:
         state.misplaced[workload.key] = None
-    elif not placed.events and not recorded_waits(placed.placement).digest:
+    elif not placed.events and waits_for_nothing(placed.placement):
         state.misplaced.pop(workload.key, None)
     return placed
 
@@ -495,7 +493,7 @@ def _same(last: PlacementDecided, new: PlacementDecided) -> bool:
 
 def _waits_alike(last: PlacementDecided, new: PlacementDecided) -> bool:
     """Whether both wait for the same, whatever the figures are, which change with every node."""
-    return recorded_waits(last).digest == recorded_waits(new).digest
+    return digest_of(last) == digest_of(new)
 
 
 def _removing(state: PlannerState, key: WorkloadKey, part: Part, moment: Moment) -> Part:
