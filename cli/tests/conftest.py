@@ -147,12 +147,12 @@ class FakePlanner:
         self.replicas[request.namespace, request.name] = 3
         return self._placement(request.namespace, request.name, 3)
 
-    async def release(self, request: api.ReleaseRequest) -> api.PlacementReply:
+    async def disown(self, request: api.DisownRequest) -> api.PlacementReply:
         self._note(request)
         self._known(request.namespace, request.name)
         reply = self._placement(request.namespace, request.name, 0)
         del self.replicas[request.namespace, request.name]
-        return replace(reply, releasing=True)
+        return replace(reply, disowning=True)
 
     async def recover_fleet(self, request: api.RecoverFleetRequest) -> api.RecoverFleetReply:
         """Two workloads, one of which is refused; the other is declared in one call and taken over before the next."""

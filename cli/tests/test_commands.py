@@ -129,7 +129,7 @@ def test_scale_get_delete(spillway: Spillway, monkeypatch: pytest.MonkeyPatch, m
     assert absent.stderr == "spillway: workload default/web: not known\n"
 
 
-def test_adopt_and_release(spillway: Spillway, monkeypatch: pytest.MonkeyPatch, write: Write) -> None:
+def test_adopt_and_disown(spillway: Spillway, monkeypatch: pytest.MonkeyPatch, write: Write) -> None:
     monkeypatch.setattr(waiting, "POLL_SECONDS", 0.01)
     policy = write("policy.yaml", POLICY)
     shown = spillway("adopt", "deployment/web", "--cluster", "own-1", "--cluster", "own-2", "-f", policy)
@@ -141,16 +141,16 @@ def test_adopt_and_release(spillway: Spillway, monkeypatch: pytest.MonkeyPatch, 
         "its declared policy holds, else the default one"
         in spillway("adopt", "deployment/web", "--cluster", "own-1").stderr
     )
-    assert "is being released" in spillway("release", "deployment/web").stdout
+    assert "is being disowned" in spillway("disown", "deployment/web").stdout
     spillway("adopt", "deployment/web", "--cluster", "own-1")
-    done = spillway("release", "web", "--wait")
-    assert (done.exit_code, done.stdout) == (0, "default/web is released\n")
+    done = spillway("disown", "web", "--wait")
+    assert (done.exit_code, done.stdout) == (0, "default/web is disowned\n")
     assert spillway("adopt", "web", "--cluster", "own-1").exit_code == 2
 
 
 @pytest.mark.parametrize("target", ["service/web", "statefulset/web", "hpa/web", "shop/web", "a/b/web", "deployment/"])
-def test_release_says_what_it_expected_instead_of_another_workload(spillway: Spillway, target: str) -> None:
-    refused = spillway("release", target)
+def test_disown_says_what_it_expected_instead_of_another_workload(spillway: Spillway, target: str) -> None:
+    refused = spillway("disown", target)
     assert (refused.exit_code, spillway.planner.asked) == (2, [])
     assert f"NAME '{target}': expected a workload's name, or deployment/NAME" in " ".join(refused.stderr.split())
 

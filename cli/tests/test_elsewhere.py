@@ -29,7 +29,7 @@ def elsewhere_declared(spillway: Any) -> Any:
         ("delete", "web"),
         ("delete", "deployment/web"),
         ("migrate", "workload", "web", "--to", "own-1"),
-        ("release", "deployment/web"),
+        ("disown", "deployment/web"),
     ],
     ids=" ".join,
 )

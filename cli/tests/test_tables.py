@@ -23,7 +23,7 @@ DRAINED = "3 replicas of draining cluster own-1 wait until all are taken over"
     [
         pytest.param(PLACED, "", id="nothing"),
         pytest.param(replace(PLACED, deleting=True, waiting_for="cpu"), "deleting", id="deleted"),
-        pytest.param(replace(PLACED, releasing=True, waiting_for="a drain"), "releasing; a drain", id="released"),
+        pytest.param(replace(PLACED, disowning=True, waiting_for="a drain"), "disowning; a drain", id="disowned"),
         pytest.param(
             replace(PLACED, parts=(TAKEN_OVER,), scaled_by="HorizontalPodAutoscaler/web", waiting_for=DRAINED),
             f"being taken over; scaled by HorizontalPodAutoscaler/web; {DRAINED}",
@@ -46,6 +46,6 @@ def test_of_what_is_gone_its_decisions_are_shown_and_which_was_the_last() -> Non
     assert "READY" not in shown
 
 
-def test_a_release_says_in_its_line_what_stays_where() -> None:
-    reply = replace(PLACED, releasing=True, waiting_for="what is released stays")
-    assert tables.summary(reply).plain == "shop/web  is being released: 1 cluster to go; what is released stays"
+def test_disowning_says_in_its_line_what_stays_where() -> None:
+    reply = replace(PLACED, disowning=True, waiting_for="what is disowned stays")
+    assert tables.summary(reply).plain == "shop/web  is being disowned: 1 cluster to go; what is disowned stays"

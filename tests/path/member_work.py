@@ -15,8 +15,8 @@ from spillway.api import (
     AdoptRequest,
     ApplyRequest,
     DeleteRequest,
+    DisownRequest,
     GetRequest,
-    ReleaseRequest,
     RequestError,
     ScaleRequest,
 )
@@ -160,7 +160,7 @@ async def _adopt(platform: InProcess, patience: float) -> None:
     await until(lambda: _is_ours(platform, "old"), "it is taken over", patience)
     await planner.scale(ScaleRequest(NAMESPACE, "old", 3))
     await until(lambda: _are_running(platform, "old", 3), "it grows", patience)
-    await planner.release(ReleaseRequest(NAMESPACE, "old"))
+    await planner.disown(DisownRequest(NAMESPACE, "old"))
     await until(lambda: _gone(platform, "old", NAMESPACE), "it is not ours any more", patience)
     for name in platform.members:
         found = await platform.api(name).get(DEPLOYMENTS, NAMESPACE, "old")

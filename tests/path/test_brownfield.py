@@ -16,13 +16,13 @@ from spillway.api import (
     AdoptRequest,
     ApplyRequest,
     DeleteRequest,
+    DisownRequest,
     FreezeRequest,
     GetRequest,
     LeaveClusterRequest,
     ListOrphansRequest,
     PlacementReply,
     RecoverFleetRequest,
-    ReleaseRequest,
     RequestError,
     ScaleRequest,
 )
@@ -133,7 +133,7 @@ async def _settled(platform: InProcess, name: str) -> bool:
     )
 
 
-async def test_adopt_scale_release_leaves_the_pods_as_they_are() -> None:
+async def test_adopt_scale_disown_leaves_the_pods_as_they_are() -> None:
     async with in_process(FLEET) as platform:
         await join(platform)
         await run_before_us(platform, "own-1", manifest())
@@ -159,8 +159,8 @@ async def test_adopt_scale_release_leaves_the_pods_as_they_are() -> None:
         assert (scaled["deployments"], scaled["replicasets"]) == (before["deployments"], before["replicasets"])
         assert (await live(platform, "own-1"))["spec"] == spec | {"replicas": 5}
 
-        await platform.planner().release(ReleaseRequest(NAMESPACE, "web"))
-        await until(lambda: _gone(platform), "it is released")
+        await platform.planner().disown(DisownRequest(NAMESPACE, "web"))
+        await until(lambda: _gone(platform), "it is disowned")
         assert marks(await live(platform, "own-1")) == set()
         assert (await live(platform, "own-1"))["spec"] == spec | {"replicas": 5}
         assert await uids(platform, "own-1") == scaled
@@ -356,8 +356,8 @@ async def test_an_orphan_is_listed_and_can_be_adopted() -> None:
         dependencies = planner.state.workloads[NAMESPACE, "web"].declared.dependencies
         assert {(one.kind, one.name) for one in dependencies} == {("ConfigMap", "conf"), ("Service", "web")}
 
-        await planner.release(ReleaseRequest(NAMESPACE, "web"))
-        await until(lambda: _gone(platform), "it is released")
+        await planner.disown(DisownRequest(NAMESPACE, "web"))
+        await until(lambda: _gone(platform), "it is disowned")
         for kind, name in ((CONFIG_MAPS, "conf"), (SERVICES, "web")):
             found = await platform.api("own-1").get(kind, NAMESPACE, name)
             assert found is not None
@@ -402,7 +402,7 @@ async def test_a_workload_that_is_declared_again_adopts_its_own_orphans_and_no_p
             assert now["replicasets"] == before[name]["replicasets"]
 
 
-async def test_one_that_was_released_and_applied_again_adopts_what_it_left() -> None:
+async def test_one_that_was_disowned_and_applied_again_adopts_what_it_left() -> None:
     """Its objects are nobody's by then, so none of it can be placed where they are."""
     async with in_process(FLEET) as platform:
         await join(platform)
@@ -410,8 +410,8 @@ async def test_one_that_was_released_and_applied_again_adopts_what_it_left() -> 
         await planner.apply(ApplyRequest((json.dumps(manifest(replicas=6)),)))
         await until(lambda: _ready(platform, 6), "it runs")
         before = {name: await uids(platform, name) for name in platform.members}
-        await planner.release(ReleaseRequest(NAMESPACE, "web"))
-        await until(lambda: _gone(platform), "it is released")
+        await planner.disown(DisownRequest(NAMESPACE, "web"))
+        await until(lambda: _gone(platform), "it is disowned")
         await planner.apply(ApplyRequest((json.dumps(manifest(replicas=6)),)))
         await until(lambda: _nothing_placed(platform), "it is placed nowhere")
         await adopted(platform, "own-1", "own-2")
@@ -595,19 +595,19 @@ async def test_an_orphan_that_nobody_has_said_yet_is_left_and_its_replicas_go_el
 
         code, text = await refused(platform, "own-2")
         commands = (
-            "`spillway release deployment/web -n shop --wait`, "
+            "`spillway disown deployment/web -n shop --wait`, "
             "then `spillway adopt deployment/web -n shop --cluster own-1 --cluster own-2`"
         )
         assert (code, commands in text) == ("ALREADY_EXISTS", True)
         everywhere = {name: await uids(platform, name) for name in platform.members}
-        await planner.release(ReleaseRequest(NAMESPACE, "web"))
-        await until(lambda: _gone(platform), "it is released")
+        await planner.disown(DisownRequest(NAMESPACE, "web"))
+        await until(lambda: _gone(platform), "it is disowned")
         reply = await adopted(platform, "own-1", "own-2")
         assert {part.cluster: part.replicas for part in reply.parts} == {"own-1": 14, "own-2": 6}
         assert {name: await uids(platform, name) for name in platform.members} == everywhere
 
 
-async def test_what_was_released_and_adopted_again_takes_the_same_manifests_again() -> None:
+async def test_what_was_disowned_and_adopted_again_takes_the_same_manifests_again() -> None:
     """Its ConfigMap bears no mark any more; it is as declared, so it is used and left."""
     settings = {"apiVersion": "v1", "kind": "ConfigMap", "data": {"color": "blue"}}
     settings["metadata"] = {"name": "settings", "namespace": NAMESPACE}
@@ -622,8 +622,8 @@ async def test_what_was_released_and_adopted_again_takes_the_same_manifests_agai
 
         await planner.apply(declared)
         await until(lambda: run(6), "it runs")
-        await planner.release(ReleaseRequest(NAMESPACE, "web"))
-        await until(lambda: _gone(platform), "it is released")
+        await planner.disown(DisownRequest(NAMESPACE, "web"))
+        await until(lambda: _gone(platform), "it is disowned")
         await adopted(platform, "own-1")
         await planner.apply(declared)
         await planner.scale(ScaleRequest(NAMESPACE, "web", 9))

@@ -13,11 +13,11 @@ import pytest
 from spillway.api import (
     AdoptRequest,
     ApplyRequest,
+    DisownRequest,
     GetRequest,
     JoinClusterRequest,
     ListClustersRequest,
     RecoverFleetRequest,
-    ReleaseRequest,
     RequestError,
     ScaleRequest,
 )
@@ -174,7 +174,7 @@ async def _gone(platform: OnRealMembers, namespace: str) -> bool:
     return False
 
 
-async def test_a_running_deployment_is_adopted_scaled_and_released(kube_members: dict[str, Path]) -> None:
+async def test_a_running_deployment_is_adopted_scaled_and_disowned(kube_members: dict[str, Path]) -> None:
     name = next(iter(kube_members))
     async with platform_on({name: kube_members[name]}) as platform:
         planner, api, namespace = platform.planner(), platform.api(name), f"{NAMESPACE_PREFIX}-{uuid4().hex[:8]}"
@@ -213,8 +213,8 @@ async def test_a_running_deployment_is_adopted_scaled_and_released(kube_members:
         await until(lambda: _rolled(api, namespace, 5), "five of the new template run, and no other")
         scaled, spec = await _uids(api, namespace), (await _live(api, namespace))["spec"]
 
-        await planner.release(ReleaseRequest(namespace, "web"))
-        await until(lambda: _gone(platform, namespace), "it is released")
+        await planner.disown(DisownRequest(namespace, "web"))
+        await until(lambda: _gone(platform, namespace), "it is disowned")
         found = await _live(api, namespace)
         assert found["metadata"]["labels"] == {"team": "a"}
         assert not [key for key in found["metadata"]["annotations"] if key.startswith("spillway.io/")]

@@ -15,8 +15,8 @@ from planner.settings import PlannerSettings
 from spillway.api import (
     AdoptRequest,
     ApplyRequest,
+    DisownRequest,
     LeaveClusterRequest,
-    ReleaseRequest,
     RequestError,
     ScaleRequest,
     SetClusterPhaseRequest,
@@ -129,14 +129,14 @@ async def test_what_was_adopted_with_no_replicas_is_there_whatever_happens_elsew
         assert await platform.api("own-2").get(DEPLOYMENTS, *KEY) is not None
 
 
-async def test_a_workload_that_moves_is_not_released() -> None:
+async def test_a_workload_that_moves_is_not_disowned() -> None:
     """More runs of it than was asked for; nobody would take that away."""
     async with running(12, 16, 20, request=asked(12)) as platform:
         await platform.planner().apply(asked(12, limits=[{"cluster": "own-2", "max": 0}]))
         await until(lambda: parts(platform)["own-2"][2] > 0, "some leave own-2")
         leaving = parts(platform)["own-2"][2]
-        with pytest.raises(RequestError, match=f"Moving: {leaving} leave own-2: release it when that is over"):
-            await platform.planner().release(ReleaseRequest(*KEY))
+        with pytest.raises(RequestError, match=f"Moving: {leaving} leave own-2: disown it when that is over"):
+            await platform.planner().disown(DisownRequest(*KEY))
 
 
 async def test_a_silent_cluster_that_is_never_replaced_keeps_no_rollout_waiting() -> None:

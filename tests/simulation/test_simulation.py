@@ -29,7 +29,7 @@ def test_no_seed_of_the_sample_fails(tmp_path: Path) -> None:
     assert summary["seeds"] >= 50
     assert summary["writes"] > 300
     assert summary["sizes_decided"] > 50
-    assert min(summary["adopted"], summary["released"], summary["orphaned"]) > 5
+    assert min(summary["adopted"], summary["disowned"], summary["orphaned"]) > 5
     assert summary["drawn"]["waited for missing"] > 3
 
 

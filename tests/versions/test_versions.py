@@ -164,7 +164,7 @@ def test_what_the_older_version_wrote_is_read_as_it_was_meant(row: Any) -> None:
 def _common(new: Any, old: Any) -> Any:
     """Of a newer value what the older one has fields for."""
     if isinstance(old, dict):
-        return {name: _common(new[name], value) for name, value in old.items()}
+        return {name: _common(new[compatibility.RENAMED.get(name, name)], value) for name, value in old.items()}
     if isinstance(old, list):
         assert len(new) == len(old)
         return [_common(one, other) for one, other in zip(new, old, strict=True)]

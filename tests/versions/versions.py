@@ -13,6 +13,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from compatibility import RENAMED
+
 HERE = Path(__file__).parent
 ROOT = HERE.parent.parent
 EXAMPLES = HERE / "examples.py"
@@ -44,7 +46,8 @@ def changed(before: Any, after: Any, where: str = "") -> Iterator[str]:
     """Fields of which another value came out; of lists every entry alike, under one name."""
     if isinstance(before, dict) and isinstance(after, dict):
         for name, value in before.items():
-            yield from changed(value, after.get(name), f"{where}.{name}".lstrip("."))
+            other = after.get(name, after.get(RENAMED.get(name, name)))
+            yield from changed(value, other, f"{where}.{name}".lstrip("."))
     elif isinstance(before, list) and isinstance(after, list) and len(before) == len(after):
         for one, other in zip(before, after, strict=True):
             yield from changed(one, other, where)

@@ -1,4 +1,4 @@
-"""Commands on what ran before us: adopt, release, orphans."""
+"""Commands on what ran before us: adopt, disown, orphans."""
 
 from typing import Annotated
 
@@ -59,8 +59,8 @@ def adopt(
     with_planner(context, body)
 
 
-@app.command(epilog="Example:  spillway release deployment/web -n shop --wait")
-def release(
+@app.command(epilog="Example:  spillway disown deployment/web -n shop --wait")
+def disown(
     context: typer.Context,
     target: Annotated[str, typer.Argument(metavar="NAME", help="web, or deployment/web.", show_default=False)],
     namespace: Namespace = None,
@@ -78,11 +78,11 @@ def release(
             )
         space = namespace or config.namespace
         async with workload_named(client, space, name):
-            reply = await client.release(api.ReleaseRequest(space, name))
+            reply = await client.disown(api.DisownRequest(space, name))
         if wait:
             await until_gone(client, reply.namespace, reply.name, timeout, say_waits())
-        released = f"{reply.namespace}/{reply.name} is released" if wait else None
-        show_answer(reply, output, lambda: console().print(released or tables.placement(reply)))
+        disowned = f"{reply.namespace}/{reply.name} is disowned" if wait else None
+        show_answer(reply, output, lambda: console().print(disowned or tables.placement(reply)))
 
     with_planner(context, body)
 

@@ -64,7 +64,7 @@ COMMANDS: Final[Mapping[str, Verb | Part]] = {
         "brownfield_commands",
         "Take over a Deployment that runs already, in one cluster or in several. Nothing is scaled, no pod restarts.",
     ),
-    "release": Verb("brownfield_commands", "Give a workload back: our labels go, objects and pods stay as they are."),
+    "disown": Verb("brownfield_commands", "Give a workload back: our labels go, objects and pods stay as they are."),
     "orphans": Verb(
         "brownfield_commands",
         "List objects that bear this fleet's label and that no placement lists. They are left as they are.",

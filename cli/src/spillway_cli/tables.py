@@ -97,10 +97,10 @@ def workloads(replies: Iterable[WorkloadReply]) -> Table:
 
 def workload_row(reply: WorkloadReply) -> tuple[object, ...]:
     shown = reply.placement
-    held = [part for part in shown.parts if part.replicas or part.removing or part.releasing]
+    held = [part for part in shown.parts if part.replicas or part.removing or part.disowning]
     where = ", ".join(f"{part.cluster} {part.replicas}" for part in held)
     adopting = "being taken over" if any(part.adopting for part in held) else ""
-    changing_hands = "releasing" if shown.releasing else adopting
+    changing_hands = "disowning" if shown.disowning else adopting
     waits = "; ".join(filter(None, (changing_hands, _scaled_and_waiting(shown))))
     note = "deleting" if shown.deleting else waits
     return shown.namespace, shown.name, shown.replicas, shown.placed, ready(reply), shown.unplaced or "", where, note
@@ -327,10 +327,10 @@ def history(records: Sequence[DecisionRecorded]) -> Table:
 def summary(reply: PlacementReply, kind: str = "") -> Text:
     """One line: what was asked for and how much of it has a place."""
     text = Text(f"{kind + ' ' if kind else ''}{reply.namespace}/{reply.name}", style="bold")
-    if reply.deleting or reply.releasing:
-        left, what = sum(1 for _ in reply.parts), "deleted" if reply.deleting else "released"
+    if reply.deleting or reply.disowning:
+        left, what = sum(1 for _ in reply.parts), "deleted" if reply.deleting else "disowned"
         text.append(f"  is being {what}: {left} cluster{'s' * (left != 1)} to go", style="not bold")
-        return text.append(f"; {reply.waiting_for}", style="yellow") if reply.releasing and reply.waiting_for else text
+        return text.append(f"; {reply.waiting_for}", style="yellow") if reply.disowning and reply.waiting_for else text
     scaled = f" (scaled by {reply.scaled_by})" if reply.scaled_by else ""
     text.append(f"  {reply.replicas} replicas{scaled}: {reply.placed} placed", style="not bold")
     if reply.unplaced:
@@ -375,7 +375,7 @@ def _status(status: ClusterStatus | None, part: PlacedPart) -> tuple[object, ...
 def _note(part: PlacedPart) -> str:
     notes = (
         "being removed" if part.removing else "",
-        "being released" if part.releasing else "",
+        "being disowned" if part.disowning else "",
         "being taken over" if part.adopting else "",
         f"{part.replicas_lost} lost, replaced elsewhere" if part.replicas_lost else "",
         f"{part.replicas_leaving} leaving" if part.replicas_leaving else "",

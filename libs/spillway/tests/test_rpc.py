@@ -51,7 +51,7 @@ PLACEMENT = api.PlacementReply(
     unmodelled=("hostPID",),
     deleting=False,
     stale=True,
-    releasing=True,
+    disowning=True,
 )
 DECISION = DecisionRecorded(
     "default", "web", Generation(7, 2), 12, "apply", 5, 1, (INPUT,), (("spillway.capacity.v1/0", 9),), "{}", "1.0"
@@ -93,7 +93,7 @@ ROUND_TRIPS: dict[str, tuple[Any, Any]] = {
     "delete": (api.DeleteRequest("default", "web", "key"), PLACEMENT),
     "migrate": (api.MigrateRequest("default", "web", "own-2", "own-1", 3, "key"), PLACEMENT),
     "adopt": (api.AdoptRequest("default", "web", "deployment", ("own-1", "own-2"), "{}", "key"), PLACEMENT),
-    "release": (api.ReleaseRequest("default", "web", "key"), PLACEMENT),
+    "disown": (api.DisownRequest("default", "web", "key"), PLACEMENT),
     "recover_fleet": (
         api.RecoverFleetRequest("f0", True),
         api.RecoverFleetReply(
@@ -219,8 +219,8 @@ class FakePlanner:
     async def adopt(self, request: api.AdoptRequest) -> Any:
         return await self._answer("adopt", request)
 
-    async def release(self, request: api.ReleaseRequest) -> Any:
-        return await self._answer("release", request)
+    async def disown(self, request: api.DisownRequest) -> Any:
+        return await self._answer("disown", request)
 
     async def recover_fleet(self, request: api.RecoverFleetRequest) -> Any:
         return await self._answer("recover_fleet", request)

@@ -82,7 +82,7 @@ CHANGING = sorted(set(VERBS) - READING_VERBS)
 
 def test_what_only_reads_is_among_the_verbs_and_nothing_that_changes_is() -> None:
     assert set(VERBS) > READING_VERBS
-    changing = {"apply", "scale", "delete", "migrate", "plan_batch", "adopt", "release", "recover_fleet"}
+    changing = {"apply", "scale", "delete", "migrate", "plan_batch", "adopt", "disown", "recover_fleet"}
     changing |= {"join_cluster", "set_cluster_phase", "leave_cluster", "freeze", "unfreeze", "confirm"}
     changing |= {"declare_policy", "delete_policy", "report", "declare_lending", "withdraw_lending"}
     changing |= {"pause_lending", "resume_lending", "recall"}

@@ -1,4 +1,4 @@
-"""Adopting and releasing in the planner: what runs becomes the placement, and nothing is divided or scaled."""
+"""Adopting and disowning in the planner: what runs becomes the placement, and nothing is divided or scaled."""
 
 import json
 from dataclasses import replace
@@ -13,19 +13,19 @@ from planner.core.explaining import explanation
 from planner.core.knowledge.allowance import Everything
 from planner.core.knowledge.closing import keep_commands, orphans_to_settle
 from planner.core.knowledge.workload import is_gone
-from planner.core.requests import adopting, autoscaling, decisions, releasing
+from planner.core.requests import adopting, autoscaling, decisions, disowning
 from planner.core.requests.answers import get_workload, list_orphans
 from spillway.addresses import WORKLOAD_STATUS, Tombstone
 from spillway.api import (
     AdoptRequest,
     ApplyRequest,
     DeleteRequest,
+    DisownRequest,
     ExplainReply,
     ExplainRequest,
     GetRequest,
     ListOrphansRequest,
     PlacementReply,
-    ReleaseRequest,
     RequestError,
     ScaleRequest,
 )
@@ -39,11 +39,11 @@ from spillway.events import (
     PHASE_LEAVING,
     PHASE_LOST,
     STATE_ABSENT,
+    STATE_DISOWNED,
     STATE_NOT_OWNED,
     STATE_ORPHANED,
     STATE_PRESENT,
     STATE_REFUSED,
-    STATE_RELEASED,
     AdoptionAsked,
     BrakeReleased,
     BrakeSet,
@@ -244,9 +244,9 @@ def test_an_orphan_is_not_written_over_and_its_cluster_takes_more_once_it_is_gon
     )
     assert f"own-1: {ends}" in placement.waiting_for
     said = explained(own)
-    release = "`spillway release deployment/web -n default --wait`"
+    disown = "`spillway disown deployment/web -n default --wait`"
     adoption = "`spillway adopt deployment/web -n default --cluster own-1 --cluster own-2`"
-    keeps = f"{release}, then {adoption} (with -f and its PlacementPolicy, if it has one) keep it as it runs"
+    keeps = f"{disown}, then {adoption} (with -f and its PlacementPolicy, if it has one) keep it as it runs"
     assert said.notes == (f"own-1: {ends}; {keeps}",)
     assert [(entry.cluster, entry.bound) for entry in said.clusters] == [("own-1", "Orphan"), ("own-2", "Room")]
     assert not any(change.cluster == "own-1" for change in said.changes), "more room there would change nothing"
@@ -307,7 +307,7 @@ def test_apply_says_at_once_which_commands_settle_an_orphan() -> None:
     reply = apply(own, 2).reply
     assert [part.cluster for part in reply.parts] == ["own-2"]
     (warning,) = reply.warnings
-    assert "`kubectl delete deployment web -n default` there ends it; `spillway release deployment/web" in warning
+    assert "`kubectl delete deployment web -n default` there ends it; `spillway disown deployment/web" in warning
     own.state.apply_tombstone(WORKLOAD_STATUS.name, "default/web/own-1")
     assert apply(own, 3).reply.warnings == ()
 
@@ -383,7 +383,7 @@ def test_what_was_placed_before_the_clusters_answered_is_not_adopted_over() -> N
     assert (refusal, parts(own)) == ("ALREADY_EXISTS", before)
     assert text == (
         "workload default/web: declared already, and placed: to have it together with what runs elsewhere: "
-        "`spillway release deployment/web -n default --wait`, then `spillway adopt deployment/web -n default "
+        "`spillway disown deployment/web -n default --wait`, then `spillway adopt deployment/web -n default "
         "--cluster own-1 --cluster own-2` (with -f and its PlacementPolicy, if it has one) keep all of it"
     )
 
@@ -452,7 +452,7 @@ def test_one_that_a_scale_policy_sizes_keeps_what_runs_until_the_policy_decides_
 STEPS = st.one_of(
     st.tuples(st.sampled_from(["apply", "scale"]), st.integers(0, 12)),
     st.tuples(st.sampled_from(["orphan", "gone", "not owned", "adopt"]), st.sampled_from(["own-1", "own-2"])),
-    st.tuples(st.sampled_from(["release", "try again"]), st.none()),
+    st.tuples(st.sampled_from(["disown", "try again"]), st.none()),
 )
 
 
@@ -471,8 +471,8 @@ def test_adopting_neither_loses_nor_doubles_whatever_was_asked_before(steps: lis
                 apply(own, what)
             elif verb == "scale":
                 take(own, decisions.scale(own.state, ScaleRequest("", "web", what), own.moment()).events)
-            elif verb == "release":
-                take(own, releasing.release(own.state, ReleaseRequest("", "web"), own.moment()).events)
+            elif verb == "disown":
+                take(own, disowning.disown(own.state, DisownRequest("", "web"), own.moment()).events)
             elif verb == "try again":
                 for workload in aftermath.next_waiting(own.state, own.now):
                     take(own, aftermath.try_again(own.state, workload, own.moment()).events)
@@ -614,10 +614,10 @@ def test_while_it_changes_hands_nothing_else_may_be_asked() -> None:
     for call in calls["Adopting"]:
         actual, text = code(call)
         assert (actual, "Adopting" in text) == ("FAILED_PRECONDITION", True)
-    take(own, releasing.release(own.state, ReleaseRequest("", "web"), own.moment()).events)
+    take(own, disowning.disown(own.state, DisownRequest("", "web"), own.moment()).events)
     for call in calls["Adopting"]:
         actual, text = code(call)
-        assert (actual, "Releasing" in text) == ("FAILED_PRECONDITION", True)
+        assert (actual, "Disowning" in text) == ("FAILED_PRECONDITION", True)
 
 
 def drain(own: Fleet, cluster: str) -> None:
@@ -635,31 +635,31 @@ def test_what_is_adopted_in_a_draining_cluster_says_that_it_will_go_once_it_is_t
     assert waits_for(own) == "3 replicas of draining cluster own-1 wait until all are taken over"
 
 
-def test_what_is_released_in_a_draining_cluster_says_that_it_stays() -> None:
+def test_what_is_disowned_in_a_draining_cluster_says_that_it_stays() -> None:
     own = fleet()
     placed(own)
     drain(own, "own-2")
-    take(own, releasing.release(own.state, ReleaseRequest("", "web"), own.moment()).events)
-    assert waits_for(own) == "what is released in draining cluster own-2 stays there"
+    take(own, disowning.disown(own.state, DisownRequest("", "web"), own.moment()).events)
+    assert waits_for(own) == "what is disowned in draining cluster own-2 stays there"
 
 
 def placed(own: Fleet) -> None:
     take(own, decisions.apply(own.state, ApplyRequest(texts(deployment(4))), own.moment()).events)
 
 
-def test_a_release_is_held_open_until_every_cluster_has_said_so() -> None:
+def test_disowning_goes_on_until_every_cluster_has_said_so() -> None:
     own = fleet()
     placed(own)
-    reply = releasing.release(own.state, ReleaseRequest("", "web", "k"), own.moment())
+    reply = disowning.disown(own.state, DisownRequest("", "web", "k"), own.moment())
     take(own, reply.events)
-    assert reply.reply.releasing
-    assert all(part.releasing and not part.removing for part in own.state.workloads[KEY].parts.values())
-    assert releasing.release(own.state, ReleaseRequest("", "web", "k"), own.moment()).events == ()
-    say(own, "own-1", STATE_RELEASED)
+    assert reply.reply.disowning
+    assert all(part.disowning and not part.removing for part in own.state.workloads[KEY].parts.values())
+    assert disowning.disown(own.state, DisownRequest("", "web", "k"), own.moment()).events == ()
+    say(own, "own-1", STATE_DISOWNED)
     say(own, "own-2", STATE_ABSENT)
     settle(own)
     assert list(own.state.workloads[KEY].parts) == ["own-2"]
-    say(own, "own-2", STATE_RELEASED)
+    say(own, "own-2", STATE_DISOWNED)
     settle(own)
     assert is_gone(own.state.workloads[KEY])
     own.now += own.state.rules.forget_after + 1
@@ -667,26 +667,26 @@ def test_a_release_is_held_open_until_every_cluster_has_said_so() -> None:
     assert KEY not in own.state.workloads
 
 
-def test_an_old_version_releases_nothing() -> None:
+def test_an_old_version_disowns_nothing() -> None:
     own = fleet()
     placed(own)
     before = own.state.workloads[KEY].parts["own-1"].version
-    take(own, releasing.release(own.state, ReleaseRequest("", "web"), own.moment()).events)
-    say(own, "own-1", STATE_RELEASED, version=before)
+    take(own, disowning.disown(own.state, DisownRequest("", "web"), own.moment()).events)
+    say(own, "own-1", STATE_DISOWNED, version=before)
     settle(own)
     assert set(own.state.workloads[KEY].parts) == {"own-1", "own-2"}
 
 
-def test_what_is_released_or_deleted_is_not_adopted_before_that_is_over() -> None:
+def test_what_is_disowned_or_deleted_is_not_adopted_before_that_is_over() -> None:
     own = fleet()
     adopt(own)
     for cluster, count in (("own-1", 3), ("own-2", 2)):
         say(own, cluster, STATE_PRESENT, count)
     settle(own)
-    take(own, releasing.release(own.state, ReleaseRequest("", "web"), own.moment()).events)
+    take(own, disowning.disown(own.state, DisownRequest("", "web"), own.moment()).events)
     actual, words = code(lambda: adopting.ask(own.state, replace(REQUEST, idempotency_key=""), own.moment()))
     assert actual == "FAILED_PRECONDITION"
-    assert "Releasing: our marks are still on it in own-1, own-2" in words
+    assert "Disowning: our marks are still on it in own-1, own-2" in words
     deleted = fleet()
     adopt(deleted)
     for cluster, count in (("own-1", 3), ("own-2", 2)):
@@ -698,25 +698,25 @@ def test_what_is_released_or_deleted_is_not_adopted_before_that_is_over() -> Non
     assert "Deleting: still in own-1, own-2: try again" in words
 
 
-def test_deleting_is_not_released_and_releasing_is_not_deleted() -> None:
+def test_deleting_is_not_disowned_and_disowning_is_not_deleted() -> None:
     own = fleet()
     placed(own)
     take(own, decisions.delete(own.state, DeleteRequest("", "web"), own.moment()).events)
-    actual, text = code(lambda: releasing.release(own.state, ReleaseRequest("", "web"), own.moment()))
+    actual, text = code(lambda: disowning.disown(own.state, DisownRequest("", "web"), own.moment()))
     assert (actual, "Deleting" in text) == ("FAILED_PRECONDITION", True)
 
 
-def test_after_a_release_the_name_may_be_adopted_or_applied_again() -> None:
+def test_once_it_is_disowned_the_name_may_be_adopted_or_applied_again() -> None:
     own = fleet()
     placed(own)
-    take(own, releasing.release(own.state, ReleaseRequest("", "web"), own.moment()).events)
+    take(own, disowning.disown(own.state, DisownRequest("", "web"), own.moment()).events)
     for cluster in ("own-1", "own-2"):
-        say(own, cluster, STATE_RELEASED)
+        say(own, cluster, STATE_DISOWNED)
     settle(own)
     generation = own.state.workloads[KEY].declared.generation
     adopt(own)
     declared = own.state.workloads[KEY].declared
-    assert (declared.generation > generation, declared.releasing, declared.replicas) == (True, False, 5)
+    assert (declared.generation > generation, declared.disowning, declared.replicas) == (True, False, 5)
     assert parts(own) == {"own-1": (3, True), "own-2": (2, True)}
 
 
@@ -836,7 +836,7 @@ def test_a_cluster_that_will_not_return_holds_nothing_open() -> None:
     own.beat("own-1")
     settle(own)
     assert parts(own) == {"own-1": (3, True)}
-    take(own, releasing.release(own.state, ReleaseRequest("", "web"), own.moment()).events)
+    take(own, disowning.disown(own.state, DisownRequest("", "web"), own.moment()).events)
     own.state.apply(replace(own.state.clusters["own-1"].joined, phase=PHASE_LOST), own.now)  # type: ignore[type-var]
     own.now += 40
     settle(own)

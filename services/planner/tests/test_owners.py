@@ -12,12 +12,12 @@ from planner.core.knowledge.allowance import Everything
 from planner.core.knowledge.owners import Owners
 from spillway.events import (
     STATE_ABSENT,
+    STATE_DISOWNED,
     STATE_ENDED,
     STATE_NOT_OWNED,
     STATE_ORPHANED,
     STATE_PRESENT,
     STATE_REFUSED,
-    STATE_RELEASED,
     PlacementDecided,
     TurnTaken,
     WorkloadObserved,
@@ -29,19 +29,19 @@ from .test_aftermath import WEB, apply, keep
 
 OLD, NEW = 2, 40
 """The epochs of two claims: the offsets at which they stand."""
-LIVE, REMOVING, RELEASING, ADOPTING = "live", "removing", "releasing", "adopting"
+LIVE, REMOVING, DISOWNING, ADOPTING = "live", "removing", "disowning", "adopting"
 KINDS = {
     LIVE: {},
     REMOVING: {"replicas": 0, "ceiling": 0, "removing": True},
-    RELEASING: {"releasing": True},
+    DISOWNING: {"disowning": True},
     ADOPTING: {"adopting": True, "found_uid": "u1"},
 }
 GIVES_UP = {
     (LIVE, STATE_ORPHANED),
     (REMOVING, STATE_ORPHANED),
-    (RELEASING, STATE_ORPHANED),
+    (DISOWNING, STATE_ORPHANED),
     (REMOVING, STATE_ABSENT),
-    (RELEASING, STATE_RELEASED),
+    (DISOWNING, STATE_DISOWNED),
     (ADOPTING, STATE_ABSENT),
     (ADOPTING, STATE_NOT_OWNED),
 }
@@ -50,7 +50,7 @@ STATES = (
     STATE_PRESENT,
     STATE_ABSENT,
     STATE_ORPHANED,
-    STATE_RELEASED,
+    STATE_DISOWNED,
     STATE_NOT_OWNED,
     STATE_ENDED,
     STATE_REFUSED,

@@ -164,5 +164,5 @@ def test_whatever_is_found_again_changes_nothing_that_is_declared(steps: list[st
                 assert recover(own, said).events == ()
         workload = own.state.workloads[KEY]
         assert {name: part.replicas for name, part in workload.parts.items()} == {"own-1": 3, "own-2": 2}
-        assert not any(part.removing or part.releasing for part in workload.parts.values())
+        assert not any(part.removing or part.disowning for part in workload.parts.values())
         assert all(part.found_uid in ("", uids[name]) for name, part in workload.parts.items())

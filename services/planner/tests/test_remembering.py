@@ -1,5 +1,6 @@
 """Answers kept with their keys: how many, how long, how large; and that none makes a record too large."""
 
+import hashlib
 from dataclasses import replace
 
 import msgspec
@@ -9,9 +10,9 @@ from hypothesis import strategies as st
 
 from planner.core.knowledge.rules import Rules
 from planner.core.knowledge.subject import Moment
-from planner.core.requests import autoscaling, decisions
+from planner.core.requests import autoscaling, decisions, disowning
 from planner.core.requests.remembering import PLAIN_BYTES_MAX, remembered_answer, with_answer, without_old
-from spillway.api import ApplyRequest, PlacementReply, ScaleRequest
+from spillway.api import ApplyRequest, DeleteRequest, DisownRequest, PlacementReply, RequestError, ScaleRequest
 from spillway.dead_letters import outgoing
 from spillway.events import WorkloadDeclared
 from spillway.events_scaling import ScaleDecided, ScalePolicyDeclared
@@ -36,6 +37,13 @@ def declared() -> WorkloadDeclared:
         for event in decisions.apply(fleet.state, ApplyRequest(texts(deployment(1))), fleet.moment()).events
         if isinstance(event, WorkloadDeclared)
     )
+
+
+@pytest.fixture
+def fleet_of_web() -> Fleet:
+    fleet = Fleet(own_1=[node("n1")])
+    take(fleet, decisions.apply(fleet.state, ApplyRequest(texts(deployment(1))), fleet.moment()).both)
+    return fleet
 
 
 ENTRIES = st.lists(st.tuples(st.integers(0, 2 * HOUR_MS), st.integers(0, 500)), max_size=12)
@@ -103,6 +111,22 @@ def test_an_answer_of_a_version_before_which_kept_the_inputs_is_read(declared: W
     fleet.state.workloads[WEB].declared = replace(declared, answered=(old,))
     again = remembered_answer(Rules(), fleet.state.workloads[WEB], "k", "digest", at(2))
     assert again == replace(decided.reply, inputs=())
+
+
+def test_an_answer_that_was_given_when_disown_was_called_release_is_given_again(fleet_of_web: Fleet) -> None:
+    decided = disowning.disown(fleet_of_web.state, DisownRequest(*WEB, "k"), fleet_of_web.moment())
+    take(fleet_of_web, decided.both)
+    workload = fleet_of_web.state.workloads[WEB]
+    (kept,) = workload.declared.answered
+    answer = kept.answer.replace(b'"disowning":true', b'"releasing":true')
+    assert answer != kept.answer
+    former = replace(kept, request_digest=hashlib.sha256(b"release").hexdigest(), answer=answer)
+    workload.declared = replace(workload.declared, answered=(former,))
+    again = disowning.disown(fleet_of_web.state, DisownRequest(*WEB, "k"), fleet_of_web.moment())
+    assert (again.events, again.reply) == ((), replace(decided.reply, inputs=()))
+    assert (again.reply.disowning, all(part.disowning for part in again.reply.parts)) == (True, True)
+    with pytest.raises(RequestError, match="a new key: this one was used for another request"):
+        decisions.delete(fleet_of_web.state, DeleteRequest(*WEB, "k"), fleet_of_web.moment())
 
 
 def test_what_a_policy_decides_is_declared_without_answers_whose_time_is_over() -> None:

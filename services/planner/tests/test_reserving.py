@@ -8,10 +8,10 @@ from planner.core.knowledge.workload import NOT_CREATED
 from planner.core.placement.shares import ceiling_before
 from spillway.events import (
     STATE_ABSENT,
+    STATE_DISOWNED,
     STATE_NOT_OWNED,
     STATE_PRESENT,
     STATE_REFUSED,
-    STATE_RELEASED,
     TurnTaken,
     WorkloadObserved,
 )
@@ -82,7 +82,7 @@ def test_a_refusal_leaves_what_is_there(
     assert held(fleet) == expected
 
 
-@pytest.mark.parametrize("state", [STATE_PRESENT, STATE_ABSENT, STATE_RELEASED])
+@pytest.mark.parametrize("state", [STATE_PRESENT, STATE_ABSENT, STATE_DISOWNED])
 def test_no_other_word_does(state: str) -> None:
     fleet = fleet_with(None)
     keep(fleet, [word(state)])

@@ -15,26 +15,26 @@ from planner.core.explaining.simulating import Simulation
 from planner.core.knowledge.rules import Rules
 from planner.core.knowledge.state import PlannerState
 from planner.core.manifests.templates import BadDeclaration
-from planner.core.requests import adopting, answers, autoscaling, braking, decisions, recovering, releasing
+from planner.core.requests import adopting, answers, autoscaling, braking, decisions, disowning, recovering
 from spillway.addresses import SCALE_POLICIES, address_of
 from spillway.api import (
     AdoptRequest,
     ApplyRequest,
     DeleteRequest,
+    DisownRequest,
     ExplainRequest,
     FreezeRequest,
     GetRequest,
     PlacementReply,
     RecoverFleetRequest,
-    ReleaseRequest,
     RequestError,
     ScaleRequest,
 )
 from spillway.events import (
     FOUND,
     STATE_ABSENT,
+    STATE_DISOWNED,
     STATE_PRESENT,
-    STATE_RELEASED,
     DecisionRecorded,
     Event,
     PlacementDecided,
@@ -471,12 +471,12 @@ def test_what_is_decided_while_it_is_being_adopted_is_declared_once_it_is_taken_
     assert web.replicas == 7
 
 
-def test_an_old_decision_does_not_scale_what_ran_by_hand_after_a_release(web: Scaled) -> None:
+def test_an_old_decision_does_not_scale_what_ran_by_hand_after_disowning(web: Scaled) -> None:
     web.hear(decided(9, 1))
     web.step()
-    web.keep(releasing.release(web.state, ReleaseRequest("", "web"), web.fleet.moment()).events)
+    web.keep(disowning.disown(web.state, DisownRequest("", "web"), web.fleet.moment()).events)
     for name, part in web.state.workloads[WEB].parts.items():
-        web.state.apply(observed(name, WEB, part.version, STATE_RELEASED, 9), web.fleet.now)
+        web.state.apply(observed(name, WEB, part.version, STATE_DISOWNED, 9), web.fleet.now)
     web.settle()
     assert adopted(web).warnings == (STILL_SCALED,)
     taken_over(web)
@@ -496,8 +496,8 @@ def test_an_old_decision_does_not_scale_what_is_recovered() -> None:
     assert (web.step(), web.replicas) == ((), 2)
 
 
-def test_what_is_released_is_not_scaled(web: Scaled) -> None:
-    web.keep(releasing.release(web.state, ReleaseRequest("", "web"), web.fleet.moment()).events)
+def test_what_is_disowned_is_not_scaled(web: Scaled) -> None:
+    web.keep(disowning.disown(web.state, DisownRequest("", "web"), web.fleet.moment()).events)
     web.hear(decided(7, 1))
     assert (web.step(), web.replicas) == ((), 3)
 

@@ -262,7 +262,7 @@ async def test_what_is_not_ours_is_not_touched(fleet: Any) -> None:
 
 @on_fleet
 async def test_what_goes_along_and_is_there_as_declared_is_used_and_left_to_whoever_made_it(fleet: Any) -> None:
-    """A release leaves such ones, and people have them before they adopt: with the same content none is in the way."""
+    """Disowning leaves such ones, and people have them before they adopt: with the same content none is in the way."""
     theirs = json.loads(config("web-config").manifest) | {"apiVersion": "v1", "kind": "ConfigMap"}
     theirs["metadata"]["namespace"] = "default"
     made = await fleet.api("own-1").create(CONFIG_MAPS, theirs)

@@ -1,4 +1,4 @@
-"""Adopting, releasing, orphans: every row of their state tables, and that nothing but marks is ever written."""
+"""Adopting, disowning, orphans: every row of their state tables, and that nothing but marks is ever written."""
 
 import json
 from dataclasses import dataclass, field, replace
@@ -52,7 +52,7 @@ DECLARED = WorkloadDeclared(
 ADOPTING = Part("own-1", V, 4, 0, 0, False, adopting=True, found_uid="u1", found_fleet="")
 ADOPT = Wanted(TARGET, ADOPTING, DECLARED, (CONFIG_DECLARED,), "")
 RECOVER = replace(ADOPT, part=replace(ADOPTING, found_fleet="f0"))
-RELEASE = replace(ADOPT, part=Part("own-1", V, 0, 0, 0, False, releasing=True), declaration=None)
+DISOWN = replace(ADOPT, part=Part("own-1", V, 0, 0, 0, False, disowning=True), declaration=None)
 NOBODYS = Marks("u1", "100", "", "", False)
 OURS = Marks("u1", "100", "f1", "web", False)
 FORMER = Marks("u1", "100", "f0", "web", False)
@@ -98,20 +98,20 @@ ROWS: dict[str, tuple[Wanted, Live, Any]] = {
     "adopting, a former fleet's, not meant": (ADOPT, live(FORMER), ("NotOwned", "belongs to fleet f0")),
     "recovering, the former fleet's": (RECOVER, live(FORMER, NEWER), MARKED),
     "recovering, its config first": (RECOVER, live(FORMER, NEWER, dependencies=config(FORMER)), MARKED_CONFIG),
-    "recovering, released meanwhile": (RECOVER, live(NOBODYS), ("NotOwned", "is not this fleet's")),
-    "releasing, a newer placement's": (RELEASE, live(OURS, NEWER), HOLD),
-    "releasing, being deleted": (RELEASE, live(replace(OURS, deleting=True), OLDER), HOLD),
-    "releasing, config first": (RELEASE, live(OURS, OLDER, dependencies=RIGHT_CONFIG), UNMARKED_CONFIG),
-    "releasing, config deleted": (
-        RELEASE,
+    "recovering, disowned meanwhile": (RECOVER, live(NOBODYS), ("NotOwned", "is not this fleet's")),
+    "disowning, a newer placement's": (DISOWN, live(OURS, NEWER), HOLD),
+    "disowning, being deleted": (DISOWN, live(replace(OURS, deleting=True), OLDER), HOLD),
+    "disowning, config first": (DISOWN, live(OURS, OLDER, dependencies=RIGHT_CONFIG), UNMARKED_CONFIG),
+    "disowning, config deleted": (
+        DISOWN,
         live(OURS, OLDER, dependencies=config(replace(OURS, deleting=True))),
         UNMARKED,
     ),
-    "releasing, ours": (RELEASE, live(OURS, OLDER), UNMARKED),
-    "releasing, unmarked": (RELEASE, live(NOBODYS), ("Released", "")),
-    "releasing, another fleet's": (RELEASE, live(FOREIGN), ("Released", "")),
-    "releasing, gone": (RELEASE, live(None), ("Released", "")),
-    "releasing, others' config": (RELEASE, live(None, dependencies=config(NOBODYS)), ("Released", "")),
+    "disowning, ours": (DISOWN, live(OURS, OLDER), UNMARKED),
+    "disowning, unmarked": (DISOWN, live(NOBODYS), ("Disowned", "")),
+    "disowning, another fleet's": (DISOWN, live(FOREIGN), ("Disowned", "")),
+    "disowning, gone": (DISOWN, live(None), ("Disowned", "")),
+    "disowning, others' config": (DISOWN, live(None, dependencies=config(NOBODYS)), ("Disowned", "")),
 }
 
 
@@ -214,7 +214,7 @@ STEPS = ("act", "act", "act", "stale", "scale", "take", "replace", "roll", "dele
 
 @settings(max_examples=400, deadline=None)
 @given(
-    st.sampled_from([ADOPT, RECOVER, RELEASE]),
+    st.sampled_from([ADOPT, RECOVER, DISOWN]),
     st.sampled_from([NOBODYS, OURS, FORMER, FOREIGN]),
     st.sampled_from([NO_GENERATION, OLDER]),
     st.lists(
@@ -224,7 +224,7 @@ STEPS = ("act", "act", "act", "stale", "scale", "take", "replace", "roll", "dele
 def test_nothing_but_marks_is_written_whatever_happens(
     wanted: Wanted, marks: Marks, version: Generation, steps: list[str]
 ) -> None:
-    """Adopting never emits a write that changes a spec, releasing never deletes, and what is another fleet's stays."""
+    """Adopting never emits a write that changes a spec, disowning never deletes, and what is another fleet's stays."""
     member = Member(LiveWorkload(marks, version, 4, 0, 0, 0, 0), LiveDependency(marks, (-1, "")))
     history, seen = History(), member.live()
     for step in steps:
@@ -243,7 +243,7 @@ def test_nothing_but_marks_is_written_whatever_happens(
             history = after(history, wanted, member.live(), action, 0.0, RULES)
         if before is not None and before.marks.fleet == "f9":
             assert member.workload == before, "another fleet's object was touched"
-    if member.workload is not None and wanted is not RELEASE and member.workload.marks.fleet == "f1":
+    if member.workload is not None and wanted is not DISOWN and member.workload.marks.fleet == "f1":
         assert marks is OURS or member.workload.marks.uid == wanted.part.found_uid
 
 

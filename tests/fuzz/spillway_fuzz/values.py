@@ -37,7 +37,7 @@ LIKELY: Final = {
     "tier": ("own", "cloud"),
     "scope": ("fleet", "cluster/own-1", "workload/shop/web", "Failover/own-1", "Drain/own-2"),
     "cause": ("Failover", "Drain", "Need", "Asked", "Apply"),
-    "state": ("Present", "Absent", "Orphaned", "Released", "Ended", "Admitted", "Refused", "Lent", "Recalled", "Found"),
+    "state": ("Present", "Absent", "Orphaned", "Disowned", "Ended", "Admitted", "Refused", "Lent", "Recalled", "Found"),
     "ready": ("true", "false", "unknown", ""),
     "operator": ("In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt"),
     "split": ("Spread", "Pack", "Even", "MostRemaining", "Weighted", "Cheapest", "Soonest"),

@@ -43,11 +43,11 @@ def untrue(world: World, users: list[User]) -> Iterator[str]:
             yield from _of_nodes(name, view, world.clusters[name])
     for workload in planner.state.workloads.values():
         for part in workload.parts.values():
-            if not (part.removing or part.adopting or part.releasing):
+            if not (part.removing or part.adopting or part.disowning):
                 yield from _of_part(planner, world.clusters[part.cluster], workload, part)
     for user in users:
         known = planner.state.workloads.get((NAMESPACE, user.name))
-        if user.expected.exists and known is not None and not known.declared.releasing:
+        if user.expected.exists and known is not None and not known.declared.disowning:
             yield from _of_explanation(world, planner, known, user)
 
 

@@ -10,7 +10,7 @@ FORMER_FLEET = "former"
 LOST, LOST_AND_BACK = "Lost", "Lost and back"
 CPU_CHOICES = (250, 500, 1000)
 POLICIES = ("", "", "limited", "losing", "elsewhere")
-LATER = ("scale", "scale", "release", "release", "apply", "by-hand", "by-hand", "delete", "migrate")
+LATER = ("scale", "scale", "disown", "disown", "apply", "by-hand", "by-hand", "delete", "migrate")
 FILLED_BY_ONE = 0.3
 """Of the whole replicas that a member's nodes take, so much at the most is of one name that was there before."""
 
@@ -60,7 +60,7 @@ def _asks(random: Random, first: str, span: float) -> tuple[Ask, ...]:
             verbs.insert(0, verb)
             continue
         verbs.append(verb)
-        if verb == "release":
+        if verb == "disown":
             verbs += ["by-hand"] * random.randint(0, 1) + ["adopt"] * random.randint(0, 1)
             if verbs[-1] != "adopt":
                 break

@@ -58,7 +58,7 @@ def _of_user(world: World, planner: Planner, user: User) -> Iterator[str]:
         yield f"{user.name}: answered, and not in the log"
         return
     declared, placement = known.declared, known.placement
-    if expected.taken_over and declared.releasing and not in_state.parts:
+    if expected.taken_over and declared.disowning and not in_state.parts:
         if not _may_have_been_given_up(world, user.name):
             yield f"{user.name}: taken over, and given up"
         return
@@ -258,7 +258,7 @@ def clash(world: World) -> bool:
         world.is_taken(cluster, name)
         for cluster in world.clusters
         for (_, name), known in world.oracle.workloads.items()
-        if known.declared is not None and not known.declared.deleting and not known.declared.releasing
+        if known.declared is not None and not known.declared.deleting and not known.declared.disowning
     )
 
 
@@ -269,7 +269,7 @@ def _of_part(cluster: SimCluster, user: User, known: Known, part: Part, rollout_
         yield f"{where}: {part.replicas_lost} are still lost"
     if part.replicas_leaving:
         yield f"{where}: {part.replicas_leaving} are still leaving"
-    if part.removing or part.adopting or part.releasing:
+    if part.removing or part.adopting or part.disowning:
         yield f"{where}: still to be removed, taken over or given back"
         return
     found = cluster.get("deployments", user.name, NAMESPACE)

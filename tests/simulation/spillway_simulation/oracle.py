@@ -231,7 +231,7 @@ class Oracle:
             part.replicas_kept < 0 or part.replicas_lost < 0 or part.replicas_leaving < 0 for part in placement.parts
         ):
             self.violated(f"{name}: a part with fewer than no replicas: {placement.parts}")
-        goes = declared.deleting or declared.releasing
+        goes = declared.deleting or declared.disowning
         if not goes and kept + placement.unplaced != declared.replicas:
             self.violated(f"{name}: {kept} kept and {placement.unplaced} unplaced of {declared.replicas} declared")
         before = {part.cluster: part for part in known.placement.parts} if known.placement else {}
@@ -394,7 +394,7 @@ class Oracle:
         name, had = f"{'/'.join(key)} in {cluster}", before["spec"]["replicas"]
         if not members.is_ours(before) or body["spec"].keys() != {"replicas"} or replicas >= had:
             self.violated(f"{name}: {json.dumps(body['spec'])} written over {had} replicas of {seen}, at no version")
-        if not any(not (parts[v].removing or parts[v].releasing or parts[v].adopting) for v in says):
+        if not any(not (parts[v].removing or parts[v].disowning or parts[v].adopting) for v in says):
             self.violated(f"{name}: {replicas} replicas written over {seen}, which no newer placement has")
             return
         self.seen["scaled down"] += 1
@@ -409,7 +409,7 @@ class Oracle:
         if part is None:
             self.violated(f"{name}: written at version {written}, which no placement has")
             return
-        if part.removing or part.releasing or part.adopting:
+        if part.removing or part.disowning or part.adopting:
             self.violated(f"{name}: written at version {written}, which says that it is to go, or stays as it runs")
         if body["spec"].get("replicas") != part.replicas:
             self.violated(f"{name}: {body['spec'].get('replicas')} replicas written, {part.replicas} decided")

@@ -29,7 +29,7 @@ class Ownership:
         self._left: dict[str, tuple[float, Generation]] = {}
         self._given_up: dict[tuple[str, Key], tuple[float, Generation]] = {}
         self.seen: Counter[str] = Counter()
-        """How often what is judged here happened: adopted, released, left (clusters), orphaned."""
+        """How often what is judged here happened: adopted, disowned, left (clusters), orphaned."""
 
     def is_orphan(self, cluster: str, found: Object) -> bool:
         return (cluster, found["metadata"]["uid"]) in self._orphans
@@ -96,7 +96,7 @@ class Ownership:
         return at > left_at and members.version_of(after) > newest
 
     def marked(self, cluster: str, key: Key, before: Object, after: Object, versions: dict[Generation, Part]) -> bool:
-        """Judges a write of metadata alone. Whether a placement asks for it: for an adoption or a release."""
+        """Judges a write of metadata alone. Whether a placement asks for it: for adopting or disowning."""
         name = f"{'/'.join(key)} in {cluster}"
         seen = members.version_of(before)
         if before["spec"] != after["spec"]:
@@ -116,9 +116,9 @@ class Ownership:
                 return True
         elif not members.is_ours(before):
             self._violated(f"{name}: its metadata was written, and it is not ours")
-        elif not any(part.releasing and version >= seen for version, part in versions.items()):
-            self._violated(f"{name}: unmarked at version {seen}, and no placement releases it")
+        elif not any(part.disowning and version >= seen for version, part in versions.items()):
+            self._violated(f"{name}: unmarked at version {seen}, and no placement disowns it")
         else:
-            self.seen["released"] += 1
+            self.seen["disowned"] += 1
             return True  # An orphan, too, if its adoption was acknowledged and taken back before it was carried out.
         return False

@@ -124,17 +124,17 @@ def _of_log(declared: WorkloadDeclared | None, placement: PlacementDecided | Non
     if declared is None:
         return GONE
     parts = placement.parts if placement is not None else ()
-    if (declared.deleting or declared.releasing) and not parts:
+    if (declared.deleting or declared.disowning) and not parts:
         return GONE
     unplaced = placement.unplaced if placement is not None else declared.replicas
-    return (declared.generation, declared.replicas, unplaced, declared.deleting, declared.releasing, _parts(parts))
+    return (declared.generation, declared.replicas, unplaced, declared.deleting, declared.disowning, _parts(parts))
 
 
 def _of_reply(reply: PlacementReply) -> Shown:
-    return (reply.generation, reply.replicas, reply.unplaced, reply.deleting, reply.releasing, _parts(reply.parts))
+    return (reply.generation, reply.replicas, reply.unplaced, reply.deleting, reply.disowning, _parts(reply.parts))
 
 
 def _parts(parts: Sequence[object]) -> tuple[tuple[object, ...], ...]:
     """Of PlacementDecided, or of its answer: both have these."""
-    names = ("cluster", "replicas", "removing", "replicas_lost", "replicas_leaving", "adopting", "releasing")
+    names = ("cluster", "replicas", "removing", "replicas_lost", "replicas_leaving", "adopting", "disowning")
     return tuple(sorted(tuple(getattr(part, name) for name in names) for part in parts))

@@ -110,7 +110,7 @@ class Removals:
             if why_not:
                 name = f"{'/'.join(key)} in {was.cluster}"
                 self._violated(f"{name}: {was.replicas} replicas, then {part and part.replicas}, by {cause}: {why_not}")
-            if part is not None and part.replicas < was.replicas and not part.releasing:
+            if part is not None and part.replicas < was.replicas and not part.disowning:
                 now = asyncio.get_running_loop().time()
                 trail.falls.setdefault(was.cluster, []).append(Fall(part.version, cause, now, kept, declared))
         trail.follow_taken(cause, {part.cluster: part for part in before.parts} if before else {}, parts)
@@ -120,7 +120,7 @@ class Removals:
         """Why a part may not become the next one; empty when it may, or does not fall."""
         if was.replicas <= (part.replicas if part else 0):
             return ""
-        if was.adopting or (part is not None and part.releasing):
+        if was.adopting or (part is not None and part.disowning):
             return ""  # It follows what runs, or what runs is given back as it is.
         if part is None:
             given_up = was.cluster in self.lost or self._is_orphaned(was.cluster, (declared.namespace, declared.name))

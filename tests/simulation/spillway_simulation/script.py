@@ -35,7 +35,7 @@ class Member:
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """A user's request: apply, scale, delete or migrate; of what ran before also adopt, recover, release or by-hand.
+    """A user's request: apply, scale, delete or migrate; of what ran before also adopt, recover, disown or by-hand.
 
     wait: seconds after the answer to the one before. by-hand: somebody's kubectl, in one of the members that have it.
     """

@@ -45,7 +45,7 @@ KEPT_BROWNFIELD: dict[int, str] = {
     20023: "none: the check took what a drain had moved for what still was where it had been adopted",
     20027: "none: the check took what is to go for what another manifest would change",
     41072: "pods that came and went before a take-over were missing for ever: their tombstone was taken before them",
-    41081: "a late tombstone behind its successor's word was answered by nobody: a release that never ended",
+    41081: "a late tombstone behind its successor's word was answered by nobody: disowning never ended",
     41094: "what a person had sent somewhere went home once others had left from beside it",
     41391: "a rollout that waited for room in any other cluster did not hear of one that joined",
 }

@@ -10,10 +10,10 @@ from spillway.api import (
     AdoptRequest,
     ApplyRequest,
     DeleteRequest,
+    DisownRequest,
     JoinClusterRequest,
     MigrateRequest,
     RecoverFleetRequest,
-    ReleaseRequest,
     RequestError,
     ScaleRequest,
 )
@@ -33,7 +33,7 @@ POLICIES: dict[str, dict[str, Any]] = {
     "elsewhere": {"tiers": [{"name": "one", "clusters": {"names": ["own-1"]}}]},
 }
 PASSING = frozenset({"UNAVAILABLE", "CANCELLED", "DEADLINE_EXCEEDED"})
-OVER_SOON = ("Deleting", "Adopting:", "Releasing:")
+OVER_SOON = ("Deleting", "Adopting:", "Disowning:")
 REPEATED = ("apply", "scale", "migrate", "delete")
 """Verbs whose answer is kept with the declaration."""
 SETS_REPLICAS = ("apply", "scale")
@@ -117,7 +117,7 @@ class User:
         expected.taken_over = ask.verb == "adopt"
         if ask.verb == "migrate":
             return
-        if ask.verb in ("delete", "release"):
+        if ask.verb in ("delete", "disown"):
             expected.exists, expected.replicas = False, 0
             return
         if ask.verb == "adopt":
@@ -219,8 +219,8 @@ class User:
         if ask.verb == "adopt":
             policy = json.dumps(_policy(POLICIES[ask.policy])) if ask.policy else ""
             return "adopt", AdoptRequest(NAMESPACE, self.name, "deployment", self._found, policy, key)
-        if ask.verb == "release":
-            return "release", ReleaseRequest(NAMESPACE, self.name, key)
+        if ask.verb == "disown":
+            return "disown", DisownRequest(NAMESPACE, self.name, key)
         template = deployment(self.name, NAMESPACE, ask.replicas, cpu=f"{ask.cpu}m", memory="64Mi")
         manifests = [naming(template, ask.needs)]
         if ask.policy:

@@ -128,7 +128,7 @@ class AdoptRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class ReleaseRequest:
+class DisownRequest:
     namespace: str
     name: str
     idempotency_key: str = ""
@@ -259,7 +259,7 @@ class PlacedPart:
     replicas_lost: int = 0
     replicas_leaving: int = 0
     adopting: bool = False
-    releasing: bool = False
+    disowning: bool = False
     missing: tuple[ObjectReference, ...] = ()
 
 
@@ -284,7 +284,7 @@ class PlacementReply:
     unmodelled: tuple[str, ...]
     deleting: bool
     stale: bool
-    releasing: bool = False
+    disowning: bool = False
     warnings: tuple[str, ...] = ()
     scaled_by: str = ""
 

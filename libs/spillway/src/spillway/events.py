@@ -164,7 +164,7 @@ class WorkloadDeclared:
     rolling_from: the shapes of templates that may still have pods. answered: the last idempotency keys,
     with their answers.
     earlier_templates: what clusters still hold whose turn at the new template has not come.
-    deleting: the objects are to go. releasing: our marks on them are to go, the objects stay.
+    deleting: the objects are to go. disowning: our marks on them are to go, the objects stay.
     rollout_stopped_in: the cluster that the new template has left without having been available there, while no other
     one has it: it goes to no other one until it is applied again. scale_generation: of the ScaleDecided that was
     declared last, or was the newest known when this was adopted: only a later one counts. None where there was none.
@@ -183,7 +183,7 @@ class WorkloadDeclared:
     answered: tuple[Answered, ...]
     deleting: bool
     earlier_templates: tuple[EarlierTemplate, ...] = ()
-    releasing: bool = False
+    disowning: bool = False
     rollout_stopped_in: str = ""
     scale_generation: Generation | None = None
 
@@ -372,7 +372,7 @@ STATE_NOT_OWNED: Final = "NotOwned"
 STATE_DEPENDENCY_MISSING: Final = "DependencyMissing"
 STATE_REFUSED: Final = "Refused"
 STATE_CONTESTED: Final = "ReplicasContested"
-STATE_RELEASED: Final = "Released"
+STATE_DISOWNED: Final = "Disowned"
 STATE_ENDED: Final = "Ended"
 """A Job that ended, and whose object is gone since: it is not run again."""
 STATE_ORPHANED: Final = "Orphaned"

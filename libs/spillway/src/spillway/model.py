@@ -384,7 +384,7 @@ class Part:
     replicas_lost: of replicas, those replaced elsewhere while the cluster is lost. replicas_leaving: of replicas, those
     that go once their replacements are available. Neither counts towards what was asked for. adopting: an object that
     is not ours is taken over as it runs: the one with found_uid, as long as it bears no other fleet's label than
-    found_fleet (empty: none). releasing: our marks go, the object stays; the part is listed until the cluster says so.
+    found_fleet (empty: none). disowning: our marks go, the object stays; the part is listed until the cluster says so.
     replicas_by_name: of those kept, so many are here because a person named this cluster: they are no overflow.
     missing: what this cluster lacks of what the template names: for want of that as many were decided as it counts.
     """
@@ -399,7 +399,7 @@ class Part:
     replicas_lost: int = 0
     replicas_leaving: int = 0
     adopting: bool = False
-    releasing: bool = False
+    disowning: bool = False
     found_uid: str = ""
     found_fleet: str = ""
     replicas_by_name: int = 0

@@ -16,7 +16,7 @@ VERBS: Final = (
     "export",
     "capacity",
     "adopt",
-    "release",
+    "disown",
     "list_orphans",
     "recover_fleet",
     "join_cluster",

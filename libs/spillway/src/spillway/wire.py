@@ -17,6 +17,7 @@ from spillway import columns as column_values
 from spillway.addresses import EVENT_TYPES, EVENTS_BY_TOPIC
 from spillway.events import Event
 from spillway.events_scaling import BacklogObserved
+from spillway.former_words import with_words_of_today
 from spillway.model import Generation, HostPort, Int64s, LabelSet, NodeColumns, PodTable, PodTerm, Policy, Taint
 from spillway.packed import NotPacked, decompressed
 from spillway.v1 import events_pb2
@@ -117,7 +118,7 @@ def decode(topic: str, kind: str, data: bytes) -> Event:
     except DecodeError as error:
         raise Unreadable(f"{kind}: not protobuf of that type: {error}") from error
     check_entries(message, len(data), _ENTRIES_MAX.get(event, RECORD_ENTRIES_MAX))
-    return value_from(message, event)
+    return with_words_of_today(value_from(message, event))
 
 
 def check_entries(message: Message, size: int, most: int) -> None:

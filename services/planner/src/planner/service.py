@@ -28,7 +28,7 @@ from planner.core.background.round import (
 from planner.core.knowledge.all_clusters import heard_since
 from planner.core.knowledge.state import PlannerState
 from planner.core.knowledge.subject import Moment
-from planner.core.requests import answers, autoscaling, braking, decisions, membership, node_list, releasing
+from planner.core.requests import answers, autoscaling, braking, decisions, disowning, membership, node_list
 from planner.core.requests.decisions import Undecided, Unheard
 from planner.core.requests.patience import Patience
 from planner.core.requests.queueing import ANY, FIRST, Place, place_of
@@ -295,9 +295,9 @@ class Planner:
     async def adopt(self, request: api.AdoptRequest) -> api.PlacementReply:
         return await self._adoptions.adopt(request)
 
-    async def release(self, request: api.ReleaseRequest) -> api.PlacementReply:
+    async def disown(self, request: api.DisownRequest) -> api.PlacementReply:
         place = place_of(self.state, request)
-        return await self._ask("release", lambda state, moment: releasing.release(state, request, moment).both, place)
+        return await self._ask("disown", lambda state, moment: disowning.disown(state, request, moment).both, place)
 
     async def list_orphans(self, request: api.ListOrphansRequest) -> api.ListOrphansReply:
         await self.standby.readable()

@@ -15,15 +15,15 @@ from spillway.events import (
     STATE_ABSENT,
     STATE_CONTESTED,
     STATE_DEPENDENCY_MISSING,
+    STATE_DISOWNED,
     STATE_ENDED,
     STATE_ORPHANED,
-    STATE_RELEASED,
     WorkloadObserved,
 )
 from spillway.model import ObjectReference
 from spillway.pauses import doubled_seconds
 
-SETTLED = (STATE_ABSENT, STATE_RELEASED, STATE_ENDED)
+SETTLED = (STATE_ABSENT, STATE_DISOWNED, STATE_ENDED)
 """States of which nothing is left to do: neither held back nor tried again."""
 NOT_TRIED_AGAIN = (*SETTLED, STATE_CONTESTED)
 

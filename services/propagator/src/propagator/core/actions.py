@@ -137,7 +137,7 @@ def hold_while_deleted(marks: Marks, what: str) -> Hold:
 
 def above(found: LiveWorkload, part: Part) -> Hold:
     """Of an object that bears a higher version than its part: a newer placement, of which the log does not tell."""
-    differs = found.spec_replicas != part.replicas and not part.adopting and not part.releasing
+    differs = found.spec_replicas != part.replicas and not part.adopting and not part.disowning
     numbers = f": it has {counted(found.spec_replicas)}, {part.replicas} decided" if differs else ""
     return Hold(f"the object is at {found.version}, above {part.version}{numbers}", lasting=True)
 

@@ -154,7 +154,7 @@ class Desired:
     def template(self, target: Target) -> Template | None:
         """The pod template of what is to run there; None when nothing is, or it cannot be told yet."""
         wanted = self.wanted(target)
-        if wanted is None or wanted.declaration is None or wanted.part.removing or wanted.part.releasing:
+        if wanted is None or wanted.declaration is None or wanted.part.removing or wanted.part.disowning:
             return None
         declaration, part = wanted.declaration, wanted.part
         if bears_earlier(declaration, part) and earlier_manifest(declaration, part) is None:

@@ -56,7 +56,7 @@ from propagator.core.manifests import (
     workload_label,
     workload_manifest,
 )
-from propagator.core.takeover import adopt, release
+from propagator.core.takeover import adopt, disown
 from spillway.events import (
     STATE_ABSENT,
     STATE_CONTESTED,
@@ -103,8 +103,8 @@ def next_action(wanted: Wanted, live: Live, history: History, now: float, rules:
     """The first row of the state table that fits."""
     if wanted.part.removing:
         return _remove(wanted, live, rules)
-    if wanted.part.releasing:
-        return release(wanted, live, rules)
+    if wanted.part.disowning:
+        return disown(wanted, live, rules)
     if wanted.lacking:
         return Hold(f"waiting for {wanted.lacking}")
     unsupported = _unsupported(wanted)

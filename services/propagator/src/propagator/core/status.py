@@ -9,9 +9,9 @@ from propagator.core.desired import Target
 from propagator.core.live import LiveWorkload, Reference
 from spillway.events import (
     STATE_ABSENT,
+    STATE_DISOWNED,
     STATE_ORPHANED,
     STATE_PRESENT,
-    STATE_RELEASED,
     JobEnd,
     StatusDetails,
     WorkloadObserved,
@@ -60,7 +60,7 @@ def observed(
     if outcome is None and found is None:
         return None
     state = outcome.state if outcome else STATE_PRESENT
-    shown = None if state in (STATE_ABSENT, STATE_RELEASED) else found
+    shown = None if state in (STATE_ABSENT, STATE_DISOWNED) else found
     job = outcome.job if outcome else found.job if found else None
     message = outcome.message if outcome else job_text(job)
     return WorkloadObserved(

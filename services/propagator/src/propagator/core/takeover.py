@@ -29,7 +29,7 @@ from propagator.core.live import (
     Reference,
 )
 from propagator.core.manifests import Manifest, dependency_declaration, manifest_digest, workload_label
-from spillway.events import STATE_ABSENT, STATE_NOT_OWNED, STATE_RELEASED
+from spillway.events import STATE_ABSENT, STATE_DISOWNED, STATE_NOT_OWNED
 from spillway.kubernetes.live_objects import first_difference, with_spec_taken_over, without_nulls
 
 FIELD_MANAGER = "spillway"
@@ -62,8 +62,8 @@ def adopt(wanted: Wanted, live: Live, rules: Rules) -> Action:
     return _mark_dependency(wanted, live, rules) or _mark(wanted, live, found, rules)
 
 
-def release(wanted: Wanted, live: Live, rules: Rules) -> Action:
-    """The first row of the state table of a releasing part that fits."""
+def disown(wanted: Wanted, live: Live, rules: Rules) -> Action:
+    """The first row of the state table of a disowning part that fits."""
     found, version = live.workload, wanted.part.version
     ours = found is not None and is_ours(found.marks, wanted.target, rules.fleet)
     if found is not None and ours:
@@ -76,7 +76,7 @@ def release(wanted: Wanted, live: Live, rules: Rules) -> Action:
             return PatchDependencyMarks(reference, _unmarked(ANNOTATION_DECLARATION), dependency.marks.resource_version)
     if found is not None and ours:
         return PatchMarks(_unmarked(ANNOTATION_PLACEMENT, ANNOTATION_MANIFEST), found.marks.resource_version)
-    return Report(STATE_RELEASED, "")
+    return Report(STATE_DISOWNED, "")
 
 
 def _changed_since(wanted: Wanted, live: Live) -> str:

@@ -29,9 +29,9 @@ from spillway.addresses import (
 )
 from spillway.events import (
     STATE_ABSENT,
+    STATE_DISOWNED,
     STATE_NOT_OWNED,
     STATE_ORPHANED,
-    STATE_RELEASED,
     CapacityNeeded,
     Event,
     PlacementDecided,
@@ -114,7 +114,7 @@ def _note_time(state: PlannerState, now: float) -> None:
 def _need(state: PlannerState, cluster: str, hold: Hold) -> str:
     """What a hold is still remembered for."""
     workload = state.workloads.get(hold.workload) if hold.workload is not None else None
-    if workload is None or workload.declared.deleting or workload.declared.releasing:
+    if workload is None or workload.declared.deleting or workload.declared.disowning:
         return GONE
     return TRIED if (workload.key, cluster) in state.timers else DECLARED
 
@@ -279,7 +279,7 @@ def needs_met(state: PlannerState, moment: Moment) -> tuple[CapacityNeeded, ...]
 
 
 def settle(state: PlannerState, key: WorkloadKey, moment: Moment) -> Step:
-    """Follows what is adopted, drops parts that are absent or released; long after the last one, tombstones."""
+    """Follows what is adopted, drops parts that are absent or disowned; long after the last one, tombstones."""
     workload = state.workloads[key]
     followed = adopting.follow(state, workload, moment)
     if followed:
@@ -298,7 +298,7 @@ def settle(state: PlannerState, key: WorkloadKey, moment: Moment) -> Step:
 
 
 def _without_settled(state: PlannerState, workload: Workload, moment: Moment) -> PlacementDecided | None:
-    """The placement without the parts that their clusters say are absent, released or orphans; None without any such.
+    """The placement without the parts that their clusters say are absent, disowned or orphans; None without any such.
 
     The replicas of those that an orphan is in the way of are to be placed elsewhere.
     """
@@ -318,13 +318,13 @@ def _is_absent(state: PlannerState, workload: Workload, part: Part, now: float) 
     """
     if _gives_way(state, workload, part):
         return True
-    if part.releasing and state.is_lost_for_good(part.cluster, now):
+    if part.disowning and state.is_lost_for_good(part.cluster, now):
         return True
     observed = workload.statuses.get(part.cluster)
     if observed is None or observed.version != part.version:
         return False
     gone = part.removing and observed.state == STATE_ABSENT
-    return (gone or (part.releasing and observed.state == STATE_RELEASED)) and state.owners.settles(observed)
+    return (gone or (part.disowning and observed.state == STATE_DISOWNED)) and state.owners.settles(observed)
 
 
 def _gives_way(state: PlannerState, workload: Workload, part: Part) -> bool:

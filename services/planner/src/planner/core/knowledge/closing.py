@@ -73,7 +73,7 @@ def keep_commands(key: WorkloadKey, clusters: Collection[str], placed: Collectio
     if not placed:
         return f"{adopt} keeps"
     return (
-        f"`spillway release deployment/{name} -n {namespace} --wait`, then {adopt} (with -f and its PlacementPolicy, "
+        f"`spillway disown deployment/{name} -n {namespace} --wait`, then {adopt} (with -f and its PlacementPolicy, "
         "if it has one) keep"
     )
 

@@ -510,7 +510,7 @@ class PlannerState:
     def _index(self, workload: Workload) -> None:
         """Keeps the short lists that are walked: who waits for room, who has moved, whose removal may be settled."""
         self.scalings.index(workload.key, workload)
-        ending, placement = workload.declared.deleting or workload.declared.releasing, workload.placement
+        ending, placement = workload.declared.deleting or workload.declared.disowning, workload.placement
         waits_for = recorded_waits(placement).room
         if (workload.unplaced > 0 or waits_for) and not ending:
             self.waiting.put(workload.key, workload.shape, workload.declared.policy.priority)
@@ -521,7 +521,7 @@ class PlannerState:
         for part in workload.parts.values():
             moved = moved or part.replicas_lost > 0 or part.replicas_leaving > 0
             rolling = rolling or not (part.removing or is_newest(part, workload.declared))
-            settling = settling or part.removing or part.releasing or part.adopting
+            settling = settling or part.removing or part.disowning or part.adopting
             settling = settling or (bool(statuses) and gives_way(workload, part))
         for keys in (self.moved, self.to_look_at):
             put_or_drop(keys, workload.key, moved)

@@ -7,7 +7,7 @@ from spillway.texts import listed
 
 def is_in_transfer(workload: Workload) -> bool:
     """Whether it changes hands: then nothing of it moves that nobody asked for by name."""
-    return workload.declared.releasing or is_adopting(workload)
+    return workload.declared.disowning or is_adopting(workload)
 
 
 def is_adopting(workload: Workload) -> bool:
@@ -15,13 +15,13 @@ def is_adopting(workload: Workload) -> bool:
 
 
 def refuse_in_transfer(known: Workload | None) -> None:
-    """FAILED_PRECONDITION while a workload is being adopted or released."""
+    """FAILED_PRECONDITION while a workload is being adopted or disowned."""
     if known is None or not known.parts:
         return
     name = "/".join(known.key)
-    if known.declared.releasing:
+    if known.declared.disowning:
         left = listed(known.parts)
-        raise RequestError("FAILED_PRECONDITION", f"workload {name}: Releasing: our marks are still on it in {left}")
+        raise RequestError("FAILED_PRECONDITION", f"workload {name}: Disowning: our marks are still on it in {left}")
     if is_adopting(known):
         left = listed(part.cluster for part in known.parts.values() if part.adopting)
         raise RequestError("FAILED_PRECONDITION", f"workload {name}: Adopting: being taken over in {left}: try again")

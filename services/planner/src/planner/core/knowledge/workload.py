@@ -175,5 +175,5 @@ def templates_of(declared: WorkloadDeclared) -> tuple[object, ...]:
 
 
 def is_gone(workload: Workload) -> bool:
-    """Whether a workload is deleted or released, and every cluster has confirmed it."""
-    return (workload.declared.deleting or workload.declared.releasing) and not workload.parts
+    """Whether a workload is deleted or disowned, and every cluster has confirmed it."""
+    return (workload.declared.deleting or workload.declared.disowning) and not workload.parts

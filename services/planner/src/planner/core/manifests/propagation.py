@@ -30,7 +30,7 @@ SPEC_WITHOUT_EFFECT = {
     "conflictResolution": "an object that is there already is adopted by name, never overwritten",
     "activationPreference": "a policy is in force once it is applied",
     "suspension": "nothing is suspended by it",
-    "preserveResourcesOnDeletion": "release gives a workload back with its objects",
+    "preserveResourcesOnDeletion": "disown gives a workload back with its objects",
     "schedulePriority": "a PlacementPolicy's priority says who waits shorter; priority classes are not read",
 }
 MANIFEST = ("apiVersion", "kind", "metadata", "spec")

@@ -54,8 +54,8 @@ def _left(state: PlannerState, workload: Workload, view: ClusterView, phase: str
 def _holds(state: PlannerState, workload: Workload, cluster: str, phase: str) -> Iterator[str]:
     """What it waits for besides room and turns, for people."""
     part = workload.parts[cluster]
-    if workload.declared.releasing:
-        yield "Releasing: our marks are still on it"
+    if workload.declared.disowning:
+        yield "Disowning: our marks are still on it"
     elif is_in_transfer(workload):
         yield "Adopting: it is being taken over"
     stays = part.replicas_kept or is_empty(part)

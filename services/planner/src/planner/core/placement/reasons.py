@@ -130,7 +130,7 @@ def barred_by(division: Division) -> dict[tuple[str, str], int]:
 
 def is_empty(part: Part) -> bool:
     """Whether its object stays though none is asked for: a StatefulSet's, or one that was adopted so."""
-    return not part.replicas and not part.removing and not part.adopting and not part.releasing
+    return not part.replicas and not part.removing and not part.adopting and not part.disowning
 
 
 def empty_in_leaving(state: PlannerState, workload: Workload) -> list[str]:

@@ -228,7 +228,7 @@ def is_done_there(state: PlannerState, workload: Workload, part: Part) -> bool:
 
     Either its record shows the object as decided, or its API refused the object.
     """
-    if part.adopting or part.releasing:
+    if part.adopting or part.disowning:
         return False
     facts = facts_of(state, workload.key, part.cluster)
     if facts is not None and facts.version == part.version:

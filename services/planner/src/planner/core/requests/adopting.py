@@ -175,7 +175,7 @@ def _ruled_out(state: PlannerState, policy: Policy, running: Running) -> Iterato
 
 
 def _to_be_scaled(state: PlannerState, declared: WorkloadDeclared) -> Iterator[str]:
-    """A scale policy outlives a release: what it decided before does not count, what it decides from now on does."""
+    """A scale policy outlives disowning: what it decided before does not count, what it decides from now on does."""
     scaled_by = state.scalings.scaled_by(declared)
     if scaled_by:
         yield f"scaled by {scaled_by}: what it decides from now on counts, nothing that it decided before"
@@ -213,7 +213,7 @@ def follow(state: PlannerState, workload: Workload, moment: Moment) -> tuple[Eve
             declared,
             replicas=max(0, declared.replicas - lost),
             generation=declared.generation + 1,
-            releasing=not followed,
+            disowning=not followed,
         )
         events.append(without_old(state.rules, declared, moment))
     events.append(
@@ -291,7 +291,7 @@ def _refuse_known(known: Workload | None, clusters: Collection[str]) -> None:
     if known is None or is_gone(known):
         return
     name = "/".join(known.key)
-    if known.declared.releasing:
+    if known.declared.disowning:
         refuse_in_transfer(known)
     if known.declared.deleting:
         text = f"workload {name}: Deleting: still in {', '.join(sorted(known.parts))}: try again"

@@ -80,7 +80,7 @@ def placement_reply(
                 replicas_lost=part.replicas_lost,
                 replicas_leaving=part.replicas_leaving,
                 adopting=part.adopting,
-                releasing=part.releasing,
+                disowning=part.disowning,
                 missing=part.missing,
             )
             for part in parts
@@ -88,7 +88,7 @@ def placement_reply(
         inputs=inputs_in_words(division.inputs) if division else (),
         unmodelled=unmodelled,
         deleting=declared.deleting,
-        releasing=declared.releasing,
+        disowning=declared.disowning,
         stale=False,
         scaled_by=state.scalings.scaled_by(declared),
     )
@@ -127,8 +127,8 @@ def _handed_over_meanwhile(state: PlannerState, workload: Workload) -> Iterator[
         where = f"{view.phase.lower()} cluster {part.cluster}"
         if part.adopting and part.replicas_kept:
             yield f"{waiting(part.replicas_kept, f'of {where}')} until all are taken over"
-        elif part.releasing:
-            yield f"what is released in {where} stays there"
+        elif part.disowning:
+            yield f"what is disowned in {where} stays there"
 
 
 def get_workload(state: PlannerState, request: GetRequest, history: tuple[DecisionRecorded, ...] = ()) -> WorkloadReply:

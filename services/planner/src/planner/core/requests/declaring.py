@@ -43,7 +43,7 @@ def declared(state: PlannerState, declaration: Declaration, known: Workload | No
             rolling_from = tuple(dict.fromkeys((*rolling_from, *borne)))[-ROLLING_SHAPES_MAX:]
         changed = (
             before.deleting
-            or before.releasing
+            or before.disowning
             or old_template != declaration.template
             or before.replicas != replicas
             or before.policy != declaration.policy

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from planner.core.knowledge.state import PlannerState
 from planner.core.manifests.policy import PRIORITY_MAX
 from planner.core.manifests.request import read_manifests
-from spillway.api import ApplyRequest, DeleteRequest, MigrateRequest, ReleaseRequest, RequestError, ScaleRequest
+from spillway.api import ApplyRequest, DeleteRequest, DisownRequest, MigrateRequest, RequestError, ScaleRequest
 from spillway.feasibility.cluster_view import WorkloadKey
 
 
@@ -25,7 +25,7 @@ FIRST = Place(PRIORITY_MAX + 1)
 
 
 def place_of(
-    state: PlannerState, request: ApplyRequest | ScaleRequest | DeleteRequest | MigrateRequest | ReleaseRequest
+    state: PlannerState, request: ApplyRequest | ScaleRequest | DeleteRequest | MigrateRequest | DisownRequest
 ) -> Place:
     """By the policy that is applied; what else names a workload goes by the policy that this has."""
     if isinstance(request, ApplyRequest):

@@ -94,7 +94,7 @@ def _considered(
         same = all(name in parts and parts[name].found_uid == one.uid for name, one in found.items())
         if same:
             return RECOVERING, "", ()
-        return REFUSED, "a workload of this name is declared already: release or delete one of both", ()
+        return REFUSED, "a workload of this name is declared already: disown or delete one of both", ()
     for cluster, one in sorted(found.items()):
         if one.state != FOUND:
             return REFUSED, f"{cluster}: {one.message}", ()

@@ -13,6 +13,7 @@ from planner.core.knowledge.subject import Moment
 from planner.core.knowledge.workload import Workload
 from spillway.api import PlacementReply, invalid
 from spillway.events import WorkloadDeclared
+from spillway.former_words import VERB_BY_FORMER_VERB, with_fields_of_today
 from spillway.model import Answered
 from spillway.packed import pack, unpack
 
@@ -39,7 +40,7 @@ def remembered_answer(
         return None
     for entry in _known(known.declared.answered, rules, moment):
         if entry.key == key:
-            if entry.request_digest != digest:
+            if _digest_of_today(entry.request_digest) != digest:
                 raise invalid("idempotency_key", key, "a new key: this one was used for another request")
             return _read(entry.answer)
     return None
@@ -80,6 +81,14 @@ def _kept(reply: PlacementReply) -> bytes:
 
 
 def _read(answer: bytes) -> PlacementReply:
-    """Reads an answer of this version, or of an earlier one, which kept the inputs as well."""
-    text = answer if answer.startswith(b"{") else unpack(answer)
+    """Reads an answer of this version, or of an earlier one, which kept inputs as well and had former words."""
+    text = with_fields_of_today(answer if answer.startswith(b"{") else unpack(answer))
     return replace(msgspec.json.decode(text, type=PlacementReply), inputs=())
+
+
+_DIGEST_BY_FORMER_DIGEST: Final = {digest_of(former): digest_of(verb) for former, verb in VERB_BY_FORMER_VERB.items()}
+"""Of requests that are their verb alone."""
+
+
+def _digest_of_today(digest: str) -> str:
+    return _DIGEST_BY_FORMER_DIGEST.get(digest, digest)

@@ -1,4 +1,4 @@
-"""Releasing: our marks go, objects and pods stay."""
+"""Disowning: our marks go, objects and pods stay."""
 
 from dataclasses import replace
 
@@ -9,29 +9,29 @@ from planner.core.knowledge.workload import Workload
 from planner.core.placement.placing import Placed, needed_events
 from planner.core.requests.decisions import Decided, Unanswered, answer_with, existing, refuse_gone
 from planner.core.requests.remembering import digest_of, remembered_answer
-from spillway.api import ReleaseRequest, RequestError
+from spillway.api import DisownRequest, RequestError
 from spillway.events import Event, PlacementDecided
 from spillway.model import Part
 
 
-def release(state: PlannerState, request: ReleaseRequest, moment: Moment) -> Decided:
-    """Marks a workload as releasing: every part is listed until its cluster says that our marks are gone."""
+def disown(state: PlannerState, request: DisownRequest, moment: Moment) -> Decided:
+    """Marks a workload as disowning: every part is listed until its cluster says that our marks are gone."""
     known = existing(state, request.namespace, request.name)
-    digest = digest_of("release")
+    digest = digest_of("disown")
     remembered = remembered_answer(state.rules, known, request.idempotency_key, digest, moment)
     if remembered is not None:
         return Decided((), remembered)
     refuse_gone(known)
     declared = known.declared
     if declared.deleting:
-        text = f"workload {'/'.join(known.key)}: Deleting: it is not released any more"
+        text = f"workload {'/'.join(known.key)}: Deleting: it is not disowned any more"
         raise RequestError("FAILED_PRECONDITION", text)
-    if not declared.releasing:
+    if not declared.disowning:
         _refuse_moving(known)
-    parts = tuple(_releasing(part, moment) for part in known.parts.values())
+    parts = tuple(_disowning(part, moment) for part in known.parts.values())
     placed = Placed(_placement(known, parts, moment), Division({}, {}, 0))
-    if not declared.releasing:
-        declared = replace(declared, releasing=True, generation=declared.generation + 1)
+    if not declared.disowning:
+        declared = replace(declared, disowning=True, generation=declared.generation + 1)
         placement = replace(placed.placement, workload_generation=declared.generation)
         events: tuple[Event, ...] = (placement, *needed_events(state, known.key, placement, moment, {}))
         placed = replace(placed, placement=placement, changes=events)
@@ -46,15 +46,15 @@ def _refuse_moving(known: Workload) -> None:
         f"{part.replicas_lost} are lost in {part.cluster}" for part in known.parts.values() if part.replicas_lost
     ]
     if moving:
-        text = f"workload {'/'.join(known.key)}: Moving: {', '.join(sorted(moving))}: release it when that is over"
+        text = f"workload {'/'.join(known.key)}: Moving: {', '.join(sorted(moving))}: disown it when that is over"
         raise RequestError("FAILED_PRECONDITION", text)
 
 
-def _releasing(part: Part, moment: Moment) -> Part:
+def _disowning(part: Part, moment: Moment) -> Part:
     """A part that was being removed goes on being removed: its object may be half gone."""
-    if part.releasing or part.removing:
+    if part.disowning or part.removing:
         return part
-    return Part(part.cluster, moment.generation, 0, 0, 0, removing=False, releasing=True)
+    return Part(part.cluster, moment.generation, 0, 0, 0, removing=False, disowning=True)
 
 
 def _placement(known: Workload, parts: tuple[Part, ...], moment: Moment) -> PlacementDecided:
