@@ -155,6 +155,14 @@ def test_disown_says_what_it_expected_instead_of_another_workload(spillway: Spil
     assert f"NAME '{target}': expected a workload's name, or deployment/NAME" in " ".join(refused.stderr.split())
 
 
+@pytest.mark.parametrize("rest", [("deployment/web", "-n", "shop"), ("--help",), ()])
+def test_the_former_name_of_disown_is_refused_with_the_new_one(spillway: Spillway, rest: tuple[str, ...]) -> None:
+    """What others call a release is a new version: nobody who means that is to take a workload's marks away."""
+    refused = spillway("release", *rest)
+    assert (refused.exit_code, refused.stdout, spillway.planner.asked) == (2, "", [])
+    assert "'release' is called 'disown' now" in refused.stderr
+
+
 def test_orphans_are_listed_with_what_to_do(spillway: Spillway) -> None:
     assert (spillway("orphans").stdout, spillway("orphans").stderr) == ("", "no orphan\n")
     spillway.planner.orphans = (api.Orphan("own-1", "shop", "web", 3, 2, "7.1", "Deployment"),)

@@ -21,6 +21,8 @@ class Part(NamedTuple):
     verbs: Mapping[str, Verb]
 
 
+NAME_BY_FORMER_NAME: Final = {"release": "disown"}
+"""Commands that are refused under the name that they had, with the one that they have now: it means something else."""
 COMMANDS: Final[Mapping[str, Verb | Part]] = {
     "apply": Verb(
         "workload_commands", "Declare a workload: from manifests (-f), or in the short form (NAME --image --replicas)."

@@ -10,7 +10,7 @@ import typer
 
 from spillway_cli import VERSION, exits
 from spillway_cli.by_name import ByName
-from spillway_cli.commands_by_name import COMMANDS
+from spillway_cli.commands_by_name import COMMANDS, NAME_BY_FORMER_NAME
 from spillway_cli.options import Flags
 
 
@@ -23,6 +23,12 @@ class _Command(ByName):
     def make_context(self, *args: Any, **named: Any) -> Any:
         with _value_named():
             return super().make_context(*args, **named)
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        if args[0] in NAME_BY_FORMER_NAME and not ctx.resilient_parsing:
+            name = NAME_BY_FORMER_NAME[args[0]]
+            ctx.fail(f"{args[0]!r} is called {name!r} now: `spillway {name} --help` says what it does.")
+        return super().resolve_command(ctx, args)
 
     def invoke(self, ctx: Any) -> Any:
         with _value_named():

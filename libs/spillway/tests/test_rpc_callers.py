@@ -127,6 +127,14 @@ def test_a_bad_file_is_refused_at_the_start_and_ignored_later(tmp_path: Path, te
     assert (sorted(known.callers.limits), _bad()) == (["ci", "other"], 0)
 
 
+def test_a_former_verb_gives_no_right_and_the_refusal_says_what_it_is_called_now() -> None:
+    with pytest.raises(OperatorError) as refused:
+        callers_of(b"callers: [{name: ci, verbs: [read, release, fly]}]", "callers.yaml")
+    text = str(refused.value)
+    assert "ci: verbs fly, release: release is called disown now; expected some of *, read, adopt" in text
+    assert "release" not in text.partition("expected")[2].split(", ")
+
+
 def test_a_file_that_is_gone_changes_nothing_until_it_is_back(tmp_path: Path) -> None:
     file = tmp_path / "callers.yaml"
     file.write_text(FILES["callers.yaml"])

@@ -15,6 +15,7 @@ from msgspec import Meta
 
 from spillway import metrics
 from spillway.api import RequestError
+from spillway.former_words import VERB_BY_FORMER_VERB
 from spillway.kubernetes.pod_security import ANY, BASELINE, LEVELS
 from spillway.settings import OperatorError
 from spillway.verb_names import READING_VERBS, VERBS
@@ -190,13 +191,18 @@ def _check(entries: Collection[CallerEntry]) -> None:
             raise ValueError(f"{entry.name}: verbs: missing: expected {expected}")
         unknown = set(entry.verbs) - {EVERYTHING, READ, *VERBS}
         if unknown:
-            raise ValueError(
-                f"{entry.name}: verbs {listed(unknown)}: expected some of {EVERYTHING}, {READ}, {listed(VERBS)}"
-            )
+            expected = f"expected some of {EVERYTHING}, {READ}, {listed(VERBS)}"
+            raise ValueError(f"{entry.name}: verbs {listed(unknown)}: {_called_now(unknown)}{expected}")
     for what in ("name", "token_sha256"):
         values = [getattr(entry, what) for entry in entries if getattr(entry, what)]
         if len(values) != len(set(values)):
             raise ValueError(f"two callers have the same {what}")
+
+
+def _called_now(verbs: Collection[str]) -> str:
+    """Says of former verbs what they are called now. They give no right: a file says what holds, in words of today."""
+    renamed = sorted((verb, VERB_BY_FORMER_VERB[verb]) for verb in verbs if verb in VERB_BY_FORMER_VERB)
+    return "".join(f"{former} is called {verb} now; " for former, verb in renamed)
 
 
 class CallersFile:
