@@ -1,9 +1,9 @@
-"""What is answered about clusters of the fleet, as values; planner.proto says what each call means."""
+"""The part of api.py that joins clusters, shows them and lets them go."""
 
 from dataclasses import dataclass
 from typing import Final
 
-from spillway.events import PHASE_ACTIVE
+from spillway.events_answered import PHASE_ACTIVE
 from spillway.model import NodeGroup
 
 LEFT_REMOVING: Final = "Removing"
@@ -86,3 +86,75 @@ class ClusterMovesReply:
     confirm: str
     frozen: str
     changed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class JoinClusterRequest:
+    """known_tier: refuse a tier that no cluster of the fleet has and no policy names."""
+
+    name: str
+    credential: str
+    endpoint: str = ""
+    tier: str = ""
+    region: str = ""
+    zone: str = ""
+    labels: tuple[tuple[str, str], ...] = ()
+    node_groups: tuple[NodeGroup, ...] = ()
+    known_tier: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ListClustersRequest:
+    pass
+
+
+@dataclass(frozen=True, slots=True)
+class ListNodesRequest:
+    """page_size 0: the planner's own; page_token: of the page before."""
+
+    cluster: str
+    page_size: int = 0
+    page_token: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class SetClusterPhaseRequest:
+    """phase: Active, Cordoned, Draining or Leaving (events.py)."""
+
+    name: str
+    phase: str
+
+
+@dataclass(frozen=True, slots=True)
+class LeaveClusterRequest:
+    """lost: the cluster will not return; what is listed there is given up."""
+
+    name: str
+    lost: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ListedNode:
+    """ready: tainted neither not-ready nor unreachable. loan: empty, lent or recalled. taints: as kubectl shows them.
+
+    stands_for: of a virtual node, cluster/node of the one that is lent, as its labels name it; of any other empty.
+    """
+
+    name: str
+    ready: bool
+    cordoned: bool
+    loan: str
+    stands_for: str
+    allocatable: tuple[tuple[str, int], ...]
+    requested: tuple[tuple[str, int], ...]
+    taints: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ListNodesReply:
+    """In the order of their names; age_ms: of what is known of the cluster, -1 when nothing ever was."""
+
+    nodes: tuple[ListedNode, ...]
+    next_page_token: str
+    age_ms: int
+    stale: bool

@@ -6,11 +6,29 @@ Where each goes, and under which key: addresses.py. Those of scaling and lending
 from dataclasses import dataclass
 from typing import Final
 
+from spillway.events_answered import (
+    PHASE_ACTIVE,
+    PHASE_CORDONED,
+    PHASE_DRAINING,
+    PHASE_LEAVING,
+    PHASE_LOST,
+    STATE_ABSENT,
+    STATE_CONTESTED,
+    STATE_DEPENDENCY_MISSING,
+    STATE_DISOWNED,
+    STATE_ENDED,
+    STATE_NOT_OWNED,
+    STATE_ORPHANED,
+    STATE_PRESENT,
+    STATE_REFUSED,
+    DecisionRecorded,
+    JobEnd,
+    StatusDetails,
+)
 from spillway.events_lending import LendingEvent
 from spillway.events_scaling import ScalingEvent
 from spillway.model import (
     Answered,
-    ClusterInput,
     EarlierTemplate,
     Generation,
     NamespaceFacts,
@@ -21,6 +39,26 @@ from spillway.model import (
     Shape,
     WorkloadFacts,
 )
+
+__all__ = [
+    "PHASE_ACTIVE",
+    "PHASE_CORDONED",
+    "PHASE_DRAINING",
+    "PHASE_LEAVING",
+    "PHASE_LOST",
+    "STATE_ABSENT",
+    "STATE_CONTESTED",
+    "STATE_DEPENDENCY_MISSING",
+    "STATE_DISOWNED",
+    "STATE_ENDED",
+    "STATE_NOT_OWNED",
+    "STATE_ORPHANED",
+    "STATE_PRESENT",
+    "STATE_REFUSED",
+    "DecisionRecorded",
+    "JobEnd",
+    "StatusDetails",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,13 +75,6 @@ class TurnTaken:
     service: str
     cluster: str
     instance: str
-
-
-PHASE_ACTIVE: Final = "Active"
-PHASE_CORDONED: Final = "Cordoned"
-PHASE_DRAINING: Final = "Draining"
-PHASE_LEAVING: Final = "Leaving"
-PHASE_LOST: Final = "Lost"
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,31 +287,6 @@ class CapacityNeeded:
 
 
 @dataclass(frozen=True, slots=True)
-class DecisionRecorded:
-    """What a placement was decided on.
-
-    positions: (topic/cluster, offset), the last change of each cluster's capacity that was read when deciding.
-    division: JSON, compressed (packed.py): the situation that was divided, every room that was asked for in it, and
-    what came out; the planner's replaying.py divides it again. Empty when nothing was divided. scaled_by: of the cause
-    Autoscale, kind/name of the policy that decided.
-    """
-
-    namespace: str
-    name: str
-    generation: Generation
-    at_ms: int
-    cause: str
-    replicas: int
-    unplaced: int
-    inputs: tuple[ClusterInput, ...]
-    positions: tuple[tuple[str, int], ...]
-    settings: str
-    code_version: str
-    division: bytes = b""
-    scaled_by: str = ""
-
-
-@dataclass(frozen=True, slots=True)
 class BrakeSet:
     """Nothing that nobody asked for by name is done in this scope: fleet, cluster/<name> or workload/<ns>/<name>."""
 
@@ -364,40 +370,6 @@ class WorkloadFound:
     version: Generation
     dependencies: tuple[bytes, ...]
     objects: int
-
-
-STATE_PRESENT: Final = "Present"
-STATE_ABSENT: Final = "Absent"
-STATE_NOT_OWNED: Final = "NotOwned"
-STATE_DEPENDENCY_MISSING: Final = "DependencyMissing"
-STATE_REFUSED: Final = "Refused"
-STATE_CONTESTED: Final = "ReplicasContested"
-STATE_DISOWNED: Final = "Disowned"
-STATE_ENDED: Final = "Ended"
-"""A Job that ended, and whose object is gone since: it is not run again."""
-STATE_ORPHANED: Final = "Orphaned"
-"""Our label, but no placement lists it: said for people, never acted on."""
-
-
-@dataclass(frozen=True, slots=True)
-class JobEnd:
-    """The state of a Job that makes no pods. condition: Complete, Failed or Suspended, as the condition's type."""
-
-    condition: str
-    succeeded: int
-
-
-@dataclass(frozen=True, slots=True)
-class StatusDetails:
-    """What the message of a status says, as fields for programs. spillway.status_details makes the text.
-
-    hold: why work on the object is held back; empty without a hold. changed_field: the first field of its spec
-    that somebody changed in the cluster. job: of a Job that is over or suspended.
-    """
-
-    hold: str = ""
-    changed_field: str = ""
-    job: JobEnd | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,12 +2,19 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-import numpy as np
-import numpy.typing as npt
+from spillway.model_basics import NO_GENERATION, ClusterInput, Generation, ObjectReference
 
-Int64s = npt.NDArray[np.int64]
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+    Int64s = npt.NDArray[np.int64]
+else:
+    Int64s = object  # NumPy takes longer to import than a whole command may take, and few values are columns.
+
+__all__ = ["NO_GENERATION", "ClusterInput", "Generation", "ObjectReference"]
 
 TIER_OWN = "own"
 TIER_CLOUD = "cloud"
@@ -49,19 +56,6 @@ HOSTNAME_LABEL = "kubernetes.io/hostname"
 
 LabelSet = tuple[tuple[str, str], ...]
 """Labels sorted by key."""
-
-
-class Generation(NamedTuple):
-    """Orders everything that one owner writes, across restarts: the epoch comes from the log, then a counter."""
-
-    epoch: int
-    sequence: int
-
-    def __str__(self) -> str:
-        return f"{self.epoch}.{self.sequence}"
-
-
-NO_GENERATION = Generation(-1, 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -356,13 +350,6 @@ class EarlierTemplate:
 
 
 @dataclass(frozen=True, slots=True)
-class ObjectReference:
-    kind: str
-    namespace: str
-    name: str
-
-
-@dataclass(frozen=True, slots=True)
 class Answered:
     """A request that was answered under an idempotency key; at_ms is wall time, for forgetting only. answer: JSON, or
     that compressed."""
@@ -472,26 +459,6 @@ class NamespaceFacts:
     quotas: tuple[Quota, ...]
     volume_claims: tuple[VolumeClaim, ...] = ()
     volume_claims_left_out: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class ClusterInput:
-    """One cluster's numbers in a division: how many replicas it could take, what it had, what bound it.
-
-    certain: replicas that run whatever node the member's scheduler picks; possible: at the most.
-    limited_by: for people, the limit that bound the number.
-    age_ms: of the capacity that was used; −1 when none was ever heard.
-    """
-
-    cluster: str
-    tier: str
-    certain: int
-    possible: int
-    reserved: int
-    before: int
-    after: int
-    limited_by: str
-    age_ms: int
 
 
 @dataclass(frozen=True, slots=True, eq=False)

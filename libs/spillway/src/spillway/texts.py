@@ -1,9 +1,13 @@
 """Parts of sentences for people that more than one service uses."""
 
-from collections.abc import Iterable
+from __future__ import annotations  # Else a command made every value of the model for the sake of a plural.
 
-from spillway.kubernetes.pod_security import Violation
-from spillway.model import ObjectReference
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from spillway.kubernetes.pod_security import Violation
+    from spillway.model_basics import ObjectReference
 
 
 def cut(text: str, characters_max: int) -> str:

@@ -6,12 +6,14 @@ it is not recorded; so what is not sampled costs its first span alone. No text o
 span: there may be a secret in it.
 """
 
+from __future__ import annotations  # Else every event was made where a command asks one question.
+
 import time
 from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Annotated, Any, Final, Generic, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Final, Generic, TypeVar
 
 from msgspec import Meta
 from opentelemetry import trace
@@ -19,8 +21,10 @@ from opentelemetry.context import Context
 from opentelemetry.trace import INVALID_SPAN, Link, Span, SpanKind, Status, StatusCode
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
-from spillway.bus import Headers
 from spillway.settings import setting
+
+if TYPE_CHECKING:
+    from spillway.bus import Headers
 
 CLIENT, CONSUMER, INTERNAL, PRODUCER, SERVER = (
     SpanKind.CLIENT, SpanKind.CONSUMER, SpanKind.INTERNAL, SpanKind.PRODUCER, SpanKind.SERVER,

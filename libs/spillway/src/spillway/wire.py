@@ -1,16 +1,11 @@
-"""Values ↔ protobuf bytes. A field of a message has the name of the value's field, so one rule maps them all."""
+"""Events ↔ protobuf bytes, and the columns of nodes in one of them; by the one rule of messages.py."""
 
-import dataclasses
-import types
-import typing
-from collections.abc import Callable, Hashable, Sequence
-from functools import cache, lru_cache
-from operator import attrgetter
-from typing import Any, TypeVar, cast
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any
 
 import numpy as np
 import zstandard
-from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import DecodeError, Message
 
 from spillway import columns as column_values
@@ -18,16 +13,16 @@ from spillway.addresses import EVENT_TYPES, EVENTS_BY_TOPIC
 from spillway.events import Event
 from spillway.events_scaling import BacklogObserved
 from spillway.former_words import with_words_of_today
-from spillway.model import Generation, HostPort, Int64s, LabelSet, NodeColumns, PodTable, PodTerm, Policy, Taint
+from spillway.messages import TooManyEntries, Unreadable, check_entries, fill_message, read_with, value_from
+from spillway.model import HostPort, Int64s, LabelSet, NodeColumns, PodTable, PodTerm, Policy, Taint
 from spillway.packed import NotPacked, decompressed
 from spillway.v1 import events_pb2
 
-T = TypeVar("T")
+__all__ = ["TooManyEntries", "Unreadable", "check_entries", "fill_message", "value_from"]
 
 TYPE_PREFIX = "spillway.v1."
 
 _MESSAGE_BY_EVENT: dict[type, type[Message]] = {event: getattr(events_pb2, event.__name__) for event in EVENT_TYPES}
-_COUNTED = frozenset((FieldDescriptor.CPPTYPE_MESSAGE, FieldDescriptor.CPPTYPE_STRING))
 _EVENT_BY_TYPE = {TYPE_PREFIX + event.__name__: event for event in EVENT_TYPES}
 
 COLUMNS_BYTES_MAX = 64 * 1024 * 1024
@@ -45,23 +40,12 @@ POLICIES_KEPT_MAX, POLICY_BYTES_KEPT_MAX = 256, 8192
 """Of so many policies that were read last, and of none that is larger, one value is kept for all that bear it."""
 
 
-class Unreadable(Exception):
-    """Bytes that are not what they say they are; the text says why."""
-
-
 class UnknownKind(Unreadable):
     """kind: a type that no event here has; where it has the form of one, a newer version may say it."""
 
     def __init__(self, kind: str) -> None:
         super().__init__(f"ce_type {kind!r}: expected one of {', '.join(sorted(_EVENT_BY_TYPE))}")
         self.kind = kind
-
-
-class TooManyEntries(Unreadable):
-    """field: the list, by its names from the top. count: its entries, with those of the lists before it."""
-
-    def __init__(self, field: str, count: int, most: int) -> None:
-        super().__init__(f"{field}: {count} entries: expected at most {most} in all lists together")
 
 
 def event_type(event: Event) -> str:
@@ -121,83 +105,6 @@ def decode(topic: str, kind: str, data: bytes) -> Event:
     return with_words_of_today(value_from(message, event))
 
 
-def check_entries(message: Message, size: int, most: int) -> None:
-    """Raises TooManyEntries for more messages and texts in lists, at any depth, than most. size: of it, in bytes."""
-    if size > 2 * most:  # The smallest entry has two bytes.
-        _count_entries(message, 0, most, "")
-
-
-def _count_entries(message: Any, before: int, most: int, path: str) -> int:
-    """How many there are with those before; numbers in lists cost next to nothing."""
-    count = before
-    for field, value in message.ListFields():
-        if field.is_repeated and field.cpp_type in _COUNTED:
-            count += len(value)
-            if count > most:
-                raise TooManyEntries(path + field.name, count, most)
-        if field.message_type is not None:
-            for one in value if field.is_repeated else (value,):
-                count = _count_entries(one, count, most, f"{path}{field.name}.")
-    return count
-
-
-def fill_message(value: object, message: Message) -> None:
-    """Copies a dataclass into a message whose fields have the same names. None leaves a message field unset."""
-    for name, fill, _ in _fields(cast(Hashable, type(value))):
-        fill(message, name, getattr(value, name))
-
-
-def value_from(message: Message, kind: type[T]) -> T:
-    """The dataclass of a message whose fields have the same names."""
-    return kind(*_values(cast(Hashable, kind))(message))
-
-
-Fill = Callable[[Any, str, Any], None]
-Read = Callable[[Any, str], Any]
-
-
-@cache
-def _values(kind: Any) -> Callable[[Message], Sequence[Any]]:
-    """Reads all fields of a message: at once where the value has each as the message does, as most have."""
-    fields = _fields(kind)
-    if len(fields) > 1 and all(read is getattr for _, _, read in fields):
-        return attrgetter(*(name for name, _, _ in fields))
-    reads = [(name, read) for name, _, read in fields]
-    return lambda message: [read(message, name) for name, read in reads]
-
-
-@cache
-def _fields(kind: Any) -> tuple[tuple[str, Fill, Read], ...]:
-    if kind is Generation:
-        names: Sequence[str] = Generation._fields
-    else:
-        names = [field.name for field in dataclasses.fields(kind)]
-    hints = typing.get_type_hints(kind)
-    return tuple((name, *_mapping(hints[name])) for name in names)
-
-
-def _mapping(hint: Any) -> tuple[Fill, Read]:
-    origin = typing.get_origin(hint)
-    if origin in (typing.Union, types.UnionType):
-        return _optional(next(part for part in typing.get_args(hint) if part is not type(None)))
-    if origin is tuple:
-        return _repeated(typing.get_args(hint)[0])
-    if hint in (str, int, bool, bytes, float):
-        return setattr, getattr
-    return _nested(hint)
-
-
-def _nested(kind: type) -> tuple[Fill, Read]:
-    def fill(message: Any, name: str, value: Any) -> None:
-        nested = getattr(message, name)
-        nested.SetInParent()
-        fill_message(value, nested)
-
-    if kind is Policy:
-        return fill, lambda message, name: _shared_policy(getattr(message, name).SerializeToString())
-    return fill, lambda message, name: value_from(getattr(message, name), kind)
-
-
 def _policy(data: bytes) -> Policy:
     return value_from(events_pb2.Policy.FromString(data), Policy)
 
@@ -210,40 +117,7 @@ def _shared_policy(data: bytes) -> Policy:
     return _kept_policy(data) if len(data) <= POLICY_BYTES_KEPT_MAX else _policy(data)
 
 
-def _optional(kind: type) -> tuple[Fill, Read]:
-    fill_present, read_present = _nested(kind)
-
-    def fill(message: Any, name: str, value: Any) -> None:
-        if value is not None:
-            fill_present(message, name, value)
-
-    return fill, lambda message, name: read_present(message, name) if message.HasField(name) else None
-
-
-def _repeated(item: Any) -> tuple[Fill, Read]:
-    if item in (str, int, bytes, bool, float):
-        return (
-            lambda message, name, value: getattr(message, name).extend(value),
-            lambda message, name: tuple(getattr(message, name)),
-        )
-    if typing.get_origin(item) is tuple:
-        return _repeated_pairs()
-
-    def fill(message: Any, name: str, value: Any) -> None:
-        repeated = getattr(message, name)
-        for entry in value:
-            fill_message(entry, repeated.add())
-
-    return fill, lambda message, name: tuple(value_from(entry, item) for entry in getattr(message, name))
-
-
-def _repeated_pairs() -> tuple[Fill, Read]:
-    def fill(message: Any, name: str, value: Any) -> None:
-        repeated = getattr(message, name)
-        for first, second in value:
-            repeated.add(first=first, second=second)
-
-    return fill, lambda message, name: tuple((pair.first, pair.second) for pair in getattr(message, name))
+read_with(Policy, lambda message: _shared_policy(message.SerializeToString()))
 
 
 # ── Columns ─────────────────────────────────────────────────────────────────────────────────────────────────────────

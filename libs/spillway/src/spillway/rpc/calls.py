@@ -1,18 +1,21 @@
-"""The calls of each gRPC service: verb, path, values and messages of request and reply, by one rule from the protos."""
+"""The calls of each gRPC service: verb, path, values and messages of request and reply, by one rule from the protos.
 
+A command imports the messages of the service that it calls, and the values of the verbs that it asks for.
+"""
+
+import importlib
 import re
 import uuid
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from types import ModuleType
+from functools import cached_property
 from typing import Any, Final
 
 from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import Message
 
-from spillway import api, api_lending, api_scaling, wire
-from spillway.v1 import lending_pb2, planner_pb2, scaling_pb2
-from spillway.verb_names import VERBS
+from spillway import messages
+from spillway.api_errors import RequestError, invalid
 
 _BITS_BY_TYPE: Final = {FieldDescriptor.CPPTYPE_INT32: 32, FieldDescriptor.CPPTYPE_INT64: 64}
 
@@ -32,11 +35,11 @@ class Call:
     def read_request(self, data: bytes, entries_max: int) -> Any:
         """Raises DecodeError, and TooManyEntries before anything is made of them."""
         message = self.request_message.FromString(data)
-        wire.check_entries(message, len(data), entries_max)
-        return wire.value_from(message, self.request)
+        messages.check_entries(message, len(data), entries_max)
+        return messages.value_from(message, self.request)
 
     def read_reply(self, data: bytes) -> Any:
-        return wire.value_from(self.reply_message.FromString(data), self.reply)
+        return messages.value_from(self.reply_message.FromString(data), self.reply)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +52,7 @@ class Service:
 
 
 def message_bytes(value: object, message: Message) -> bytes:
-    wire.fill_message(value, message)
+    messages.fill_message(value, message)
     return message.SerializeToString()
 
 
@@ -61,43 +64,68 @@ def request_bytes(value: object, message: Message) -> bytes:
         for field, descriptor in message.DESCRIPTOR.fields_by_name.items():
             number, bits = getattr(value, field, None), _BITS_BY_TYPE.get(descriptor.cpp_type)
             if isinstance(number, int) and bits is not None and not -(2 ** (bits - 1)) <= number < 2 ** (bits - 1):
-                raise api.invalid(field, number, f"a number within {bits} bits") from None
-        raise api.RequestError("INVALID_ARGUMENT", f"the request: {error}") from None
+                raise invalid(field, number, f"a number within {bits} bits") from None
+        raise RequestError("INVALID_ARGUMENT", f"the request: {error}") from None
 
 
 def with_keys(request: Any) -> Any:
     """The request, or each of its items, with an idempotency key where it takes one and has none."""
-    if isinstance(request, api.PlanBatchRequest):
-        items = (
-            api.BatchItem(item.apply and with_keys(item.apply), item.scale and with_keys(item.scale))
-            for item in request.items
-        )
-        return api.PlanBatchRequest(tuple(items))
+    if items := getattr(request, "items", ()):
+        return replace(request, items=tuple(map(_item_with_keys, items)))
     if getattr(request, "idempotency_key", None) == "":
         return replace(request, idempotency_key=uuid.uuid4().hex)
     return request
 
 
-def _service(name: str, who: str, messages: Any, values: ModuleType) -> Service:
-    descriptor = messages.DESCRIPTOR.services_by_name[name]
-    return Service(descriptor.full_name, who, {call.verb: call for call in _calls(descriptor, messages, values)})
+def _item_with_keys(item: Any) -> Any:
+    return replace(item, apply=item.apply and with_keys(item.apply), scale=item.scale and with_keys(item.scale))
 
 
-def _calls(descriptor: Any, messages: Any, values: ModuleType) -> Iterator[Call]:
-    for method in descriptor.methods:
+class _Calls(Mapping[str, Call]):
+    """The calls of a service by verb. service: its full name.
+
+    protos, values: the modules that have its messages, of the same names in both; imported when a call is asked for.
+    """
+
+    def __init__(self, service: str, protos: str, values: str) -> None:
+        self._service, self._protos, self._values = service, protos, values
+        self._made: dict[str, Call] = {}
+
+    def __getitem__(self, verb: str) -> Call:
+        if verb not in self._made:
+            self._made[verb] = self._call(verb, self._methods[verb])
+        return self._made[verb]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._methods)
+
+    def __len__(self) -> int:
+        return len(self._methods)
+
+    @cached_property
+    def _methods(self) -> Mapping[str, Any]:
+        descriptor = importlib.import_module(self._protos).DESCRIPTOR
+        methods = descriptor.services_by_name[self._service.rpartition(".")[2]].methods
+        return {re.sub(r"(?<!^)(?=[A-Z])", "_", method.name).lower(): method for method in methods}
+
+    def _call(self, verb: str, method: Any) -> Call:
+        protos, values = importlib.import_module(self._protos), importlib.import_module(self._values)
         request, reply = method.input_type.name, method.output_type.name
-        yield Call(
-            verb=re.sub(r"(?<!^)(?=[A-Z])", "_", method.name).lower(),
-            path=f"/{descriptor.full_name}/{method.name}",
+        return Call(
+            verb=verb,
+            path=f"/{self._service}/{method.name}",
             streams=method.server_streaming,
             request=getattr(values, request),
-            request_message=getattr(messages, request),
+            request_message=getattr(protos, request),
             reply=getattr(values, reply),
-            reply_message=getattr(messages, reply),
+            reply_message=getattr(protos, reply),
         )
 
 
-PLANNER: Final = _service("Planner", "planner", planner_pb2, api)
-SCALING: Final = _service("Scaling", "hpa", scaling_pb2, api_scaling)
-LENDING: Final = _service("Lending", "descheduler", lending_pb2, api_lending)
-assert sorted((*PLANNER.calls, *SCALING.calls, *LENDING.calls)) == sorted(VERBS)
+def _service(name: str, who: str, protos: str, values: str) -> Service:
+    return Service(name, who, _Calls(name, protos, values))
+
+
+PLANNER: Final = _service("spillway.v1.Planner", "planner", "spillway.v1.planner_pb2", "spillway.api")
+SCALING: Final = _service("spillway.v1.Scaling", "hpa", "spillway.v1.scaling_pb2", "spillway.api_scaling")
+LENDING: Final = _service("spillway.v1.Lending", "descheduler", "spillway.v1.lending_pb2", "spillway.api_lending")

@@ -3,19 +3,21 @@
 A command imports this module each time it runs. So it imports nothing that only a server needs.
 """
 
+from __future__ import annotations  # Else all values were made where one is asked for.
+
 import math
 import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from random import Random
-from typing import Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 
 import grpc
 from grpc import aio
 
-from spillway import api, tracing
-from spillway.api import RequestError
+from spillway import tracing
+from spillway.api_errors import RequestError
 from spillway.rpc.calls import LENDING, PLANNER, SCALING, Call, Service, request_bytes, with_keys
 from spillway.rpc.endpoints import is_loopback, read_file
 from spillway.rpc.fleets import Fleets
@@ -25,6 +27,9 @@ from spillway.rpc.trailers import LEADER_TRAILER
 from spillway.rpc.verbs import LendingVerbs, ScalingVerbs, Verbs
 from spillway.settings import OperatorError
 from spillway.verb_names import READING_VERBS
+
+if TYPE_CHECKING:
+    from spillway import api
 
 CONNECT_OPTION: Final = "grpc.min_reconnect_backoff_ms"
 """gRPC's name for how long one try to connect may take, the other side's first words included; 20 s unless said."""

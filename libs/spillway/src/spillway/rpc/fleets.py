@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from spillway.api import RequestError
+from spillway.api_errors import RequestError
 
 FLEET_KEY: Final = "spillway-fleet"
 """In a call's metadata: the id of the fleet that the caller means. In a trailer: the id of the fleet that answers."""

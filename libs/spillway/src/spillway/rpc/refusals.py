@@ -12,7 +12,7 @@ from google.protobuf.message import DecodeError
 from google.rpc import error_details_pb2, status_pb2
 from grpc import StatusCode
 
-from spillway.api import RequestError
+from spillway.api_errors import RequestError
 from spillway.reasons import LOG_UNAVAILABLE
 
 DETAILS_TRAILER: Final = "grpc-status-details-bin"

@@ -6,7 +6,7 @@ import time
 from collections.abc import Sequence
 from random import Random
 
-from spillway.api import RequestError
+from spillway.api_errors import RequestError
 from spillway.pauses import doubled_seconds
 
 BACKOFF_SECONDS, BACKOFF_SECONDS_MAX = 0.05, 2.0

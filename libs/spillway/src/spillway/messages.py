@@ -1,0 +1,152 @@
+"""Values ↔ protobuf messages. A field of a message has the name of the value's field, so one rule maps them all.
+
+What the rule makes of a kind of value is found when the first of them is read or written.
+"""
+
+import dataclasses
+import types
+import typing
+from collections.abc import Callable, Hashable, Sequence
+from functools import cache
+from operator import attrgetter
+from typing import Any, TypeVar, cast
+
+from google.protobuf.descriptor import FieldDescriptor
+from google.protobuf.message import Message
+
+from spillway.model_basics import Generation
+
+T = TypeVar("T")
+
+_COUNTED = frozenset((FieldDescriptor.CPPTYPE_MESSAGE, FieldDescriptor.CPPTYPE_STRING))
+
+
+class Unreadable(Exception):
+    """Bytes that are not what they say they are; the text says why."""
+
+
+class TooManyEntries(Unreadable):
+    """field: the list, by its names from the top. count: its entries, with those of the lists before it."""
+
+    def __init__(self, field: str, count: int, most: int) -> None:
+        super().__init__(f"{field}: {count} entries: expected at most {most} in all lists together")
+
+
+def check_entries(message: Message, size: int, most: int) -> None:
+    """Raises TooManyEntries for more messages and texts in lists, at any depth, than most. size: of it, in bytes."""
+    if size > 2 * most:  # The smallest entry has two bytes.
+        _count_entries(message, 0, most, "")
+
+
+def _count_entries(message: Any, before: int, most: int, path: str) -> int:
+    """How many there are with those before; numbers in lists cost next to nothing."""
+    count = before
+    for field, value in message.ListFields():
+        if field.is_repeated and field.cpp_type in _COUNTED:
+            count += len(value)
+            if count > most:
+                raise TooManyEntries(path + field.name, count, most)
+        if field.message_type is not None:
+            for one in value if field.is_repeated else (value,):
+                count = _count_entries(one, count, most, f"{path}{field.name}.")
+    return count
+
+
+def fill_message(value: object, message: Message) -> None:
+    """Copies a dataclass into a message whose fields have the same names. None leaves a message field unset."""
+    for name, fill, _ in _fields(cast(Hashable, type(value))):
+        fill(message, name, getattr(value, name))
+
+
+def value_from(message: Message, kind: type[T]) -> T:
+    """The dataclass of a message whose fields have the same names."""
+    return kind(*_values(cast(Hashable, kind))(message))
+
+
+Fill = Callable[[Any, str, Any], None]
+Read = Callable[[Any, str], Any]
+
+_READS: dict[type, Callable[[Message], Any]] = {}
+
+
+def read_with(kind: type[T], read: Callable[[Message], T]) -> None:
+    """From now on the values of a kind are read so where they stand in others. Before any of those is read."""
+    _READS[kind] = read
+
+
+@cache
+def _values(kind: Any) -> Callable[[Message], Sequence[Any]]:
+    """Reads all fields of a message: at once where the value has each as the message does, as most have."""
+    fields = _fields(kind)
+    if len(fields) > 1 and all(read is getattr for _, _, read in fields):
+        return attrgetter(*(name for name, _, _ in fields))
+    reads = [(name, read) for name, _, read in fields]
+    return lambda message: [read(message, name) for name, read in reads]
+
+
+@cache
+def _fields(kind: Any) -> tuple[tuple[str, Fill, Read], ...]:
+    if kind is Generation:
+        names: Sequence[str] = Generation._fields
+    else:
+        names = [field.name for field in dataclasses.fields(kind)]
+    hints = typing.get_type_hints(kind)
+    return tuple((name, *_mapping(hints[name])) for name in names)
+
+
+def _mapping(hint: Any) -> tuple[Fill, Read]:
+    origin = typing.get_origin(hint)
+    if origin in (typing.Union, types.UnionType):
+        return _optional(next(part for part in typing.get_args(hint) if part is not type(None)))
+    if origin is tuple:
+        return _repeated(typing.get_args(hint)[0])
+    if hint in (str, int, bool, bytes, float):
+        return setattr, getattr
+    return _nested(hint)
+
+
+def _nested(kind: type) -> tuple[Fill, Read]:
+    def fill(message: Any, name: str, value: Any) -> None:
+        nested = getattr(message, name)
+        nested.SetInParent()
+        fill_message(value, nested)
+
+    if read := _READS.get(kind):
+        return fill, lambda message, name: read(getattr(message, name))
+    return fill, lambda message, name: value_from(getattr(message, name), kind)
+
+
+def _optional(kind: type) -> tuple[Fill, Read]:
+    fill_present, read_present = _nested(kind)
+
+    def fill(message: Any, name: str, value: Any) -> None:
+        if value is not None:
+            fill_present(message, name, value)
+
+    return fill, lambda message, name: read_present(message, name) if message.HasField(name) else None
+
+
+def _repeated(item: Any) -> tuple[Fill, Read]:
+    if item in (str, int, bytes, bool, float):
+        return (
+            lambda message, name, value: getattr(message, name).extend(value),
+            lambda message, name: tuple(getattr(message, name)),
+        )
+    if typing.get_origin(item) is tuple:
+        return _repeated_pairs()
+
+    def fill(message: Any, name: str, value: Any) -> None:
+        repeated = getattr(message, name)
+        for entry in value:
+            fill_message(entry, repeated.add())
+
+    return fill, lambda message, name: tuple(value_from(entry, item) for entry in getattr(message, name))
+
+
+def _repeated_pairs() -> tuple[Fill, Read]:
+    def fill(message: Any, name: str, value: Any) -> None:
+        repeated = getattr(message, name)
+        for first, second in value:
+            repeated.add(first=first, second=second)
+
+    return fill, lambda message, name: tuple((pair.first, pair.second) for pair in getattr(message, name))

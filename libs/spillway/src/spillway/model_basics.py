@@ -1,0 +1,44 @@
+"""The part of model.py that answers to commands are made of, so that a command imports no more of it."""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+
+class Generation(NamedTuple):
+    """Orders everything that one owner writes, across restarts: the epoch comes from the log, then a counter."""
+
+    epoch: int
+    sequence: int
+
+    def __str__(self) -> str:
+        return f"{self.epoch}.{self.sequence}"
+
+
+NO_GENERATION = Generation(-1, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectReference:
+    kind: str
+    namespace: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterInput:
+    """One cluster's numbers in a division: how many replicas it could take, what it had, what bound it.
+
+    certain: replicas that run whatever node the member's scheduler picks; possible: at the most.
+    limited_by: for people, the limit that bound the number.
+    age_ms: of the capacity that was used; −1 when none was ever heard.
+    """
+
+    cluster: str
+    tier: str
+    certain: int
+    possible: int
+    reserved: int
+    before: int
+    after: int
+    limited_by: str
+    age_ms: int
