@@ -63,7 +63,7 @@ def test_apply_sends_each_document_as_json_and_prints_the_placement(spillway: Sp
     assert request.idempotency_key
     lines = [" ".join(line.split()) for line in result.stdout.splitlines()]
     assert lines[0] == "shop/web 60 replicas: 60 placed"
-    assert lines[2:] == ["own-1 own 50 50 cpu 1.2s", "cloud-1 cloud 10 50 pods never"]
+    assert lines[2:] == ["cloud-1 cloud 10 50 pods never", "own-1 own 50 50 cpu 1.2s"]
 
 
 def test_the_short_form_writes_the_deployment(spillway: Spillway) -> None:
@@ -123,7 +123,7 @@ def test_scale_get_delete(spillway: Spillway, monkeypatch: pytest.MonkeyPatch, m
     assert "is being deleted: 2 clusters to go" in spillway("delete", "web").stdout
     gone = spillway("delete", "web", "--wait")
     assert (gone.exit_code, gone.stdout) == (0, "default/web is gone\n")
-    assert "still in own-1, cloud-1" in gone.stderr
+    assert "still in cloud-1, own-1" in gone.stderr
     absent = spillway("get", "web")
     assert (absent.exit_code, absent.stdout) == (2, "")
     assert absent.stderr == "spillway: workload default/web: not known\n"
@@ -228,7 +228,7 @@ def test_watch_gives_a_json_document_a_line(spillway: Spillway, manifest: str) -
 def test_watch_gives_a_line_a_change_where_nobody_sees_a_table_being_drawn(spillway: Spillway, manifest: str) -> None:
     spillway("apply", "-f", manifest)
     first, second = spillway("watch", "--changes", "2").stdout.splitlines()
-    assert first == "default/web: 60 replicas, 60 placed, 0 ready; in own-1 50, cloud-1 10"
+    assert first == "default/web: 60 replicas, 60 placed, 0 ready; in cloud-1 10, own-1 50"
     assert second == "default/old: gone"
 
 

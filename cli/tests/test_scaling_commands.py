@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from spillway import api_scaling as scaling
-from spillway_cli.scale_policies import PolicyName, policy_name, target
+from spillway_cli.policy_names import PolicyName, policy_name
+from spillway_cli.scale_policies import target
 
 from .test_commands import DEPLOYMENT
 

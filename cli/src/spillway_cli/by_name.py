@@ -1,7 +1,9 @@
 """A group of commands. It imports the module of a command when that command is run, since imports take long."""
 
 import importlib
+import re
 from collections.abc import Callable, Iterator, Mapping, MutableMapping
+from enum import StrEnum
 from typing import Any
 
 import typer
@@ -9,6 +11,8 @@ import typer.main
 from typer.core import TyperCommand, TyperGroup
 
 from spillway_cli.commands_by_name import Part, Verb
+
+_DIGITS = re.compile("[0-9]{1,9}")
 
 Command = Any  # Typer has no public name for what it makes of an app.
 
@@ -83,27 +87,53 @@ def name_of(declared: Any) -> str:
 
 
 def _read_if_given(parameters: list[Any]) -> list[Any]:
-    """Makes the reader of a parameter's value only if a value is given.
+    """Makes the reader of a parameter's value only if a value is given that is not of its type already.
 
     Typer makes every reader, with a library (pydantic) that takes longer to import than help and errors of usage.
     """
     for parameter in parameters:
         reader = getattr(parameter, "get_runtime_param", None)
         if reader is not None and not isinstance(reader, _IfGiven):  # None: of a typer without such readers.
-            parameter.get_runtime_param = _IfGiven(reader)
+            parameter.get_runtime_param = _IfGiven(reader, parameter.type_descriptor)
     return parameters
 
 
 class _IfGiven:
-    """A parameter's reader that is made for its first value. A call returns the reader itself, as typer expects."""
+    """A parameter's reader that is made for the first value that is not plain. A call returns the reader itself, as
+    typer expects. descriptor: typer's, of the parameter."""
 
-    def __init__(self, reader: Callable[[], Any]) -> None:
+    def __init__(self, reader: Callable[[], Any], descriptor: Any) -> None:
         self._reader = reader
+        self._descriptor = descriptor
 
     def __call__(self) -> "_IfGiven":
         return self
 
     def coerce(self, value: Any, **rest: Any) -> Any:
+        is_list = rest["param"].multiple or rest["param"].nargs == -1
         if value is None:
-            return () if rest["param"].multiple or rest["param"].nargs == -1 else None
+            return () if is_list else None
+        for plain in self._plain(value):
+            return plain
         return self._reader().coerce(value, **rest)
+
+    def _plain(self, value: Any) -> tuple[Any, ...]:
+        """What typer's reader would make of it, where that is plain: texts, a default, one of a few words, a number."""
+        kind, declared = self._descriptor.annotation, self._descriptor.parameter_info
+        if declared.parser is not None:
+            return ()
+        if kind == list[str] and type(value) is list:
+            return (value,) if all(type(one) is str for one in value) else ()
+        if kind not in (str, int, float) and not (isinstance(kind, type) and issubclass(kind, StrEnum)):
+            return ()
+        if type(value) is kind:
+            return (value,)
+        if kind in (int, float):
+            is_digits = type(value) is str and _DIGITS.fullmatch(value)
+            return (kind(value),) if is_digits and _is_within(kind(value), declared) else ()
+        return tuple(member for member in kind if member.value == value)
+
+
+def _is_within(number: float, declared: Any) -> bool:
+    """declared: what a command says of the parameter; None where it has no such bound."""
+    return (declared.min is None or number >= declared.min) and (declared.max is None or number <= declared.max)

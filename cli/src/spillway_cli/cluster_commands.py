@@ -21,9 +21,9 @@ from spillway_cli.lending_commands import still_lent
 from spillway_cli.local_commands import ANSWER_SECONDS, processes_of, processes_table
 from spillway_cli.options import Format, Output, Timeout, Wait
 from spillway_cli.output import console, duration, print_machine
+from spillway_cli.reading import all_workloads
 from spillway_cli.session import planner_client, say_fleet, with_config, with_planner
 from spillway_cli.waiting import does_not_let_us_in, listed, until_handed_over, until_heard
-from spillway_cli.workloads import all_workloads
 
 Name = Annotated[str, typer.Argument(help="Name of the cluster in the fleet.", show_default=False)]
 

@@ -5,7 +5,6 @@ from contextlib import asynccontextmanager
 from typing import Final
 
 from spillway.api import ListRequest, RequestError
-from spillway.api_scaling import ListPoliciesRequest
 from spillway.rpc.client import PlannerClient, ScalingClient
 from spillway.texts import listed
 
@@ -53,6 +52,8 @@ def _workloads(client: PlannerClient) -> Callable[[str], Awaitable[Page]]:
 
 
 def _policies(client: ScalingClient) -> Callable[[str], Awaitable[Page]]:
+    from spillway.api_scaling import ListPoliciesRequest
+
     async def page(token: str) -> Page:
         reply = await client.list_policies(ListPoliciesRequest("", PAGE_SIZE, token))
         return ((one.namespace, one.policy) for one in reply.policies), reply.next_page_token

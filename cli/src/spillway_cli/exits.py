@@ -57,12 +57,13 @@ _CODE_BY_STATUS = {
 def code_of(error: Exception) -> Code:
     if isinstance(error, CommandFailed):
         return error.code
-    from spillway.api import RequestError
-    from spillway.bus import BusUnavailable
-    from spillway.settings import OperatorError
+    from spillway.api_errors import RequestError
 
     if isinstance(error, RequestError):
         return _CODE_BY_STATUS.get(error.code, Code.FAILED)
+    from spillway.bus import BusUnavailable
+    from spillway.settings import OperatorError
+
     if isinstance(error, BusUnavailable):
         return Code.UNAVAILABLE
     if isinstance(error, OperatorError):
@@ -115,18 +116,22 @@ def say_waits() -> Callable[[str], None]:
 
 def _line(error: Exception) -> str:
     text = str(error) or type(error).__name__
-    if isinstance(error, CommandFailed) or isinstance(error, _worded()):  # noqa: SIM101 - the second imports much
+    if isinstance(error, CommandFailed) or any(isinstance(error, kind) for kind in _worded()):
         return f"spillway: {text}"
     return f"spillway: unexpected {type(error).__name__}: {text} ({DEBUG_VARIABLE}=1 shows where)"
 
 
-def _worded() -> tuple[type[Exception], ...]:
-    """The errors of the library whose text is for people. They are imported when a command fails."""
-    from spillway.api import RequestError
-    from spillway.bus import BusUnavailable, NoLog, OtherFleet
+def _worded() -> Iterator[type[Exception]]:
+    """The errors of the library whose text is for people. They are imported when a command fails, each when asked."""
+    from spillway.api_errors import RequestError
+
+    yield RequestError
     from spillway.settings import OperatorError
 
-    return RequestError, OperatorError, BusUnavailable, NoLog, OtherFleet
+    yield OperatorError
+    from spillway.bus import BusUnavailable, NoLog, OtherFleet
+
+    yield from (BusUnavailable, NoLog, OtherFleet)
 
 
 def _ignore_stdout() -> None:

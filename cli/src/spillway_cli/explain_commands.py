@@ -13,7 +13,7 @@ from spillway_cli.elsewhere import workload_named
 from spillway_cli.exits import bad_input
 from spillway_cli.options import Format, Namespace, Output
 from spillway_cli.output import console, print_machine
-from spillway_cli.scale_policies import policy_name
+from spillway_cli.policy_names import policy_name
 from spillway_cli.session import planner_client, with_config
 
 app = typer.Typer()

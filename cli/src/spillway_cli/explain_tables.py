@@ -8,6 +8,7 @@ from rich.text import Text
 from spillway.api import ExplainedCluster, ExplainedNode, ExplainReply, NodeReason
 from spillway.texts import counted
 from spillway_cli.output import duration, table, when
+from spillway_cli.tables import in_order
 
 REASONS_SHOWN = 5
 
@@ -17,7 +18,7 @@ def explanation(reply: ExplainReply) -> RenderableType:
     if reply.node is not None:
         parts += [_node(reply.node)]
     else:
-        parts += [line for entry in reply.clusters for line in _cluster(entry)]
+        parts += [line for entry in in_order(reply.clusters) for line in _cluster(entry)]
     if reply.changes:
         parts += [Text(""), Text("What would change it, each planned:", style="bold")]
         parts += [Text(f"  {change.text}") for change in reply.changes]

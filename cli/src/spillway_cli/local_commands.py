@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.table import Table
 
 from spillway_cli.config import ADDRESSES_FILE, addresses_file, addresses_in
 from spillway_cli.exits import CommandFailed, guarded, say
+from spillway_cli.fitting_table import Table
 from spillway_cli.options import Format, Output
 from spillway_cli.output import console, duration, print_machine, table
 

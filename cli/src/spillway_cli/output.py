@@ -10,13 +10,12 @@ from datetime import datetime
 from functools import cache
 from typing import Any
 
-import yaml
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
-from rich.table import Table
 from rich.text import Text
 
-from spillway.model import Generation
+from spillway.model_basics import Generation
+from spillway_cli.fitting_table import Table
 from spillway_cli.options import Format
 from spillway_cli.terminal_text import harmless, harmless_json, steers
 
@@ -25,7 +24,13 @@ _PIPE_WIDTH = 240
 
 
 class SafeConsole(Console):
-    """A console whose styles are its own, and whose text is harmless, wherever in a table or a line it stands."""
+    """A console whose styles are its own, and whose text is harmless, wherever in a table or a line it stands.
+
+    No line is cut at its width: a name that has no room is shown all the same.
+    """
+
+    def print(self, *shown: Any, crop: bool = False, **rest: Any) -> None:
+        super().print(*shown, crop=crop, **rest)
 
     def render_str(self, text: str, **rest: Any) -> Text:
         return super().render_str(harmless(text), **rest)
@@ -66,6 +71,8 @@ def print_machine(value: object, chosen: Format, one_line: bool = False) -> None
     """A value (or a list of them) as JSON or YAML. one_line: one JSON document a line, for streams."""
     plain = plain_of(value)
     if chosen is Format.yaml:
+        import yaml
+
         text = yaml.safe_dump(plain, sort_keys=False, allow_unicode=True)
         if steers(text):
             text = yaml.safe_dump(plain, sort_keys=False, allow_unicode=False)
@@ -125,13 +132,7 @@ def _pair_fields(kind: type) -> frozenset[str]:
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[object]], right: Iterable[str] = ()) -> Table:
     """A table without lines. right: the columns of numbers."""
-    made = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
-    numbers = set(right)
-    for column in columns:
-        made.add_column(column, justify="right" if column in numbers else "left", overflow="fold")
-    for row in rows:
-        made.add_row(*(str(cell) for cell in row))
-    return made
+    return Table(columns, [[str(cell) for cell in row] for row in rows], frozenset(right))
 
 
 def when(at_ms: int) -> str:

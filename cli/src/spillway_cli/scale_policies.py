@@ -1,49 +1,15 @@
-"""Scale policies among names and manifests: what names one, which documents are some, the HPA of `autoscale`."""
+"""Scale policies among manifests: which documents are some, the HPA of `autoscale`."""
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from spillway_cli.exits import bad_input
 from spillway_cli.manifests import Document
-
-KINDS = {
-    "hpa": "",
-    "horizontalpodautoscaler": "HorizontalPodAutoscaler",
-    "horizontalpodautoscalers": "HorizontalPodAutoscaler",
-    "so": "ScaledObject",
-    "scaledobject": "ScaledObject",
-    "scaledobjects": "ScaledObject",
-    "scalepolicy": "ScalePolicy",
-    "scalepolicies": "ScalePolicy",
-}
-"""What a person may write for a kind; hpa is any of them."""
 
 GROUPS = {"HorizontalPodAutoscaler": "autoscaling", "ScaledObject": "keda.sh", "ScalePolicy": "spillway.io"}
 TARGETS = {"deployment": "Deployment", "deploy": "Deployment", "statefulset": "StatefulSet", "sts": "StatefulSet"}
 WORKLOAD_KINDS = {**TARGETS, "job": "Job"}
 CPU_PERCENT_DEFAULT = 80
-
-
-@dataclass(frozen=True, slots=True)
-class PolicyName:
-    """kind: empty is any. name: the policy's own; empty is all of them."""
-
-    kind: str
-    name: str
-
-
-def policy_name(given: str, second: str = "") -> PolicyName | None:
-    """Of `hpa`, `hpa/NAME` or `hpa NAME`; None where this names a workload, whose name stands alone."""
-    word, slash, name = given.partition("/")
-    kind = KINDS.get(word.lower())
-    if kind is None:
-        if second:
-            raise bad_input(f"{given!r}: expected hpa before the name {second!r}, or one name alone")
-        return None
-    if slash and (not name or "/" in name or second):
-        raise bad_input(f"{' '.join(filter(None, (given, second)))!r}: expected {word}, {word}/NAME or {word} NAME")
-    return PolicyName(kind, name or second)
 
 
 def split(documents: Sequence[Document]) -> tuple[tuple[Document, ...], tuple[Document, ...]]:

@@ -24,7 +24,8 @@ from spillway_cli.exits import bad_input, say
 from spillway_cli.manifests import Document
 from spillway_cli.options import Format, Namespace, Output, WideFormat
 from spillway_cli.output import console, print_machine
-from spillway_cli.scale_policies import CPU_PERCENT_DEFAULT, PolicyName, target, written_out
+from spillway_cli.policy_names import PolicyName
+from spillway_cli.scale_policies import CPU_PERCENT_DEFAULT, target, written_out
 from spillway_cli.session import scaling_client, with_scaling
 
 app = typer.Typer()

@@ -3,11 +3,11 @@
 from collections.abc import Iterable, Iterator
 
 from rich.console import Group, RenderableType
-from rich.table import Table
 from rich.text import Text
 
 from spillway.api_scaling import ExplainedMetric, ExplainPolicyReply, PodsInCluster, PolicyReply
 from spillway.texts import counted
+from spillway_cli.fitting_table import Table
 from spillway_cli.output import duration, table, when
 
 UNKNOWN = "<unknown>"

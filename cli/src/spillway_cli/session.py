@@ -9,7 +9,7 @@ from typing import Any, TypeVar, cast
 import typer
 
 from spillway import tracing
-from spillway.api import RequestError
+from spillway.api_errors import RequestError
 from spillway.rpc.client import LendingClient, PlannerClient, ScalingClient
 from spillway.settings import from_environment
 from spillway_cli.config import Config, addresses_file, addresses_in, what_helps

@@ -1,42 +1,60 @@
 """The tables and summaries that people see."""
 
-from collections.abc import Iterable, Sequence
+from __future__ import annotations  # Else all values were made where one is shown.
 
-from rich.console import Group, RenderableType
-from rich.table import Table
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Protocol, TypeVar
+
+from rich.console import Group
 from rich.text import Text
 
-from spillway.api import (
-    BatchAnswer,
-    Brake,
-    CapacityReply,
-    ClusterMovesReply,
-    ClusterReply,
-    ClusterStatus,
-    Confirmation,
-    ListBrakesReply,
-    ListClustersReply,
-    ListedNode,
-    ListOrphansReply,
-    PlacedPart,
-    PlacementReply,
-    RecoverFleetReply,
-    WorkloadReply,
-)
-from spillway.api_clusters import LEFT_HELD, LEFT_REMOVING
-from spillway.events import PHASE_ACTIVE, PHASE_LEAVING, PHASE_LOST, DecisionRecorded
-from spillway.model import ClusterInput
+from spillway.events_answered import PHASE_ACTIVE, PHASE_LEAVING, PHASE_LOST
 from spillway.texts import counted
 from spillway_cli.output import amount, duration, table, when
-from spillway_cli.waiting import loans_text
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from spillway.api import (
+        BatchAnswer,
+        Brake,
+        CapacityReply,
+        ClusterMovesReply,
+        ClusterReply,
+        ClusterStatus,
+        Confirmation,
+        ListBrakesReply,
+        ListClustersReply,
+        ListedNode,
+        ListOrphansReply,
+        PlacedPart,
+        PlacementReply,
+        RecoverFleetReply,
+        WorkloadReply,
+    )
+    from spillway.events_answered import DecisionRecorded
+    from spillway.model_basics import ClusterInput
+    from spillway_cli.fitting_table import Table
+
+    class _OfCluster(Protocol):
+        @property
+        def cluster(self) -> str: ...
+
+
+C = TypeVar("C", bound="_OfCluster")
 
 _STALE = "answered by a planner that cannot prove that it is the active one: this may be old"
+
+
+def in_order(entries: Iterable[C]) -> list[C]:
+    """By the names of their clusters: so clusters stand wherever people see them."""
+    return sorted(entries, key=lambda entry: entry.cluster)
 
 
 def placement(reply: PlacementReply) -> RenderableType:
     """Where the replicas go, and what bound each cluster."""
     inputs = {entry.cluster: entry for entry in reply.inputs}
-    rows = [
+    rows: list[tuple[object, ...]] = [
         (
             part.cluster,
             part.tier,
@@ -52,7 +70,7 @@ def placement(reply: PlacementReply) -> RenderableType:
         (entry.cluster, entry.tier, 0, "", *_bound(entry), "") for entry in reply.inputs if entry.cluster not in placed
     ]
     columns = ("CLUSTER", "TIER", "REPLICAS", "ON NEW NODES", "ROOM BEFORE", "LIMITED BY", "AGE", "")
-    shown = table(columns, rows, right=("REPLICAS", "ON NEW NODES", "ROOM BEFORE"))
+    shown = table(columns, sorted(rows, key=lambda row: str(row[0])), right=("REPLICAS", "ON NEW NODES", "ROOM BEFORE"))
     warnings = [*_warnings(reply.unmodelled, reply.stale), *(Text(text, style="yellow") for text in reply.warnings)]
     return Group(summary(reply), *((shown,) if rows else ()), *warnings)
 
@@ -83,7 +101,7 @@ def workload_parts(reply: WorkloadReply) -> Table:
             part.replicas_new or "",
             *_status(statuses.get(part.cluster), part),
         )
-        for part in reply.placement.parts
+        for part in in_order(reply.placement.parts)
     ]
     columns = ("CLUSTER", "TIER", "REPLICAS", "ON NEW NODES", "READY", "UPDATED", "PENDING", "STATE", "")
     return table(columns, rows, right=("REPLICAS", "ON NEW NODES", "READY", "UPDATED", "PENDING"))
@@ -97,7 +115,7 @@ def workloads(replies: Iterable[WorkloadReply]) -> Table:
 
 def workload_row(reply: WorkloadReply) -> tuple[object, ...]:
     shown = reply.placement
-    held = [part for part in shown.parts if part.replicas or part.removing or part.disowning]
+    held = [part for part in in_order(shown.parts) if part.replicas or part.removing or part.disowning]
     where = ", ".join(f"{part.cluster} {part.replicas}" for part in held)
     adopting = "being taken over" if any(part.adopting for part in held) else ""
     changing_hands = "disowning" if shown.disowning else adopting
@@ -124,7 +142,7 @@ def ready(reply: WorkloadReply) -> int:
 
 def clusters(reply: ListClustersReply) -> RenderableType:
     """The fleet: state, age, and how full each cluster is."""
-    rows = [_cluster_row(cluster) for cluster in reply.clusters]
+    rows = [_cluster_row(cluster) for cluster in in_order(reply.clusters)]
     columns = (
         "CLUSTER",
         "TIER",
@@ -143,7 +161,15 @@ def clusters(reply: ListClustersReply) -> RenderableType:
 
 
 def cluster(reply: ClusterReply) -> RenderableType:
+    from spillway.api_clusters import ListClustersReply
+
     return clusters(ListClustersReply((reply,), False))
+
+
+def loans_text(cluster: ClusterReply) -> str:
+    """Nodes that it has lent, and that are lent to it; empty: none."""
+    loans = ((cluster.nodes_lent, "lent node"), (cluster.nodes_virtual, "virtual node"))
+    return " and ".join(counted(number, what) for number, what in loans if number)
 
 
 def nodes(found: Sequence[ListedNode]) -> Table:
@@ -183,6 +209,8 @@ def cluster_moves(reply: ClusterMovesReply) -> Text:
 
 def _still_there(reply: ClusterMovesReply) -> str:
     """Workloads that hold the cluster, a line each; of the first request only those that do not go by themselves."""
+    from spillway.api_clusters import LEFT_HELD, LEFT_REMOVING
+
     stuck = (LEFT_HELD, LEFT_REMOVING)
     found = [one for one in reply.cluster.left if not reply.changed or one.state in stuck]
     lines = [
@@ -249,7 +277,7 @@ def orphans(reply: ListOrphansReply) -> RenderableType:
             one.ready if one.version else "",
             one.version,
         )
-        for one in reply.orphans
+        for one in in_order(reply.orphans)
     ]
     columns = ("CLUSTER", "KIND", "OBJECT", "REPLICAS", "READY", "LAST PLACEMENT")
     return Group(table(columns, rows, right=("REPLICAS", "READY")), *_warnings((), reply.stale))
@@ -261,7 +289,7 @@ def recovered(reply: RecoverFleetReply) -> RenderableType:
         (
             f"{one.namespace}/{one.name}",
             sum(count for _, count in one.replicas),
-            ", ".join(f"{cluster} {count}" for cluster, count in one.replicas),
+            ", ".join(f"{cluster} {count}" for cluster, count in sorted(one.replicas)),
             one.state,
             one.message,
         )
@@ -282,7 +310,7 @@ def _batch_row(name: str, answer: BatchAnswer) -> tuple[object, ...]:
     reply = answer.placement
     if reply is None:
         return name, "", "", "", "", f"refused, {answer.code}: {answer.error}"
-    where = ", ".join(f"{part.cluster} {part.replicas}" for part in reply.parts if part.replicas)
+    where = ", ".join(f"{part.cluster} {part.replicas}" for part in in_order(reply.parts) if part.replicas)
     return name, reply.replicas, reply.placed, reply.unplaced or "", where, _scaled_and_waiting(reply)
 
 
@@ -298,7 +326,7 @@ def capacity(reply: CapacityReply) -> RenderableType:
             entry.limited_by,
             duration(entry.age_ms),
         )
-        for entry in reply.clusters
+        for entry in in_order(reply.clusters)
     ]
     total = sum(entry.certain for entry in reply.clusters)
     columns = ("CLUSTER", "TIER", "FITS MORE", "AT MOST", "RESERVED", "LIMITED BY", "AGE")
@@ -315,7 +343,7 @@ def history(records: Sequence[DecisionRecorded]) -> Table:
             record.unplaced or "",
             ", ".join(
                 f"{entry.cluster} {entry.before}→{entry.after}"
-                for entry in record.inputs
+                for entry in in_order(record.inputs)
                 if entry.after or entry.before
             ),
         )

@@ -23,18 +23,13 @@ from spillway.status_details import details_of, with_hold
 from spillway.texts import counted
 from spillway.troubles import TroubleCode, code_of_record
 from spillway_cli.exits import Code, CommandFailed
+from spillway_cli.tables import in_order, loans_text
 
 POLL_SECONDS = 0.5
 LEFT_NAMED = 3
 """Workloads that a line of waiting names."""
 
 Said = Callable[[str], None]
-
-
-def loans_text(cluster: ClusterReply) -> str:
-    """Nodes that it has lent, and that are lent to it; empty: none."""
-    loans = ((cluster.nodes_lent, "lent node"), (cluster.nodes_virtual, "virtual node"))
-    return " and ".join(counted(number, what) for number, what in loans if number)
 
 
 def left_text(cluster: ClusterReply) -> str:
@@ -107,7 +102,7 @@ async def until_gone(client: PlannerClient, namespace: str, name: str, seconds: 
             if error.code == "NOT_FOUND":
                 return True
             raise
-        left = "still in " + (", ".join(part.cluster for part in reply.placement.parts) or "the log")
+        left = "still in " + (", ".join(part.cluster for part in in_order(reply.placement.parts)) or "the log")
         say(left)
         return False
 

@@ -1,4 +1,4 @@
-"""Commands on workloads: apply, scale, delete, get, list, plan, capacity, watch. They run in workloads.py."""
+"""Commands on workloads: apply, scale, delete, get, list, plan, capacity, watch; run by workloads.py and reading.py."""
 
 from typing import Annotated
 
@@ -104,9 +104,9 @@ def get(
     output: Annotated[WideFormat, typer.Option("--output", "-o", help="Form of the answer.")] = WideFormat.table,
 ) -> None:
     """Show one workload: what was asked for, where it is, what each cluster shows of it. Or scale policies."""
-    from spillway_cli import workloads
+    from spillway_cli import reading
 
-    workloads.get(context, name, policy, history, namespace, output)
+    reading.get(context, name, policy, history, namespace, output)
 
 
 @app.command(name="list", epilog="Example:  spillway list -n shop")
@@ -116,9 +116,9 @@ def list_(
     output: Output = Format.table,
 ) -> None:
     """List the workloads of all namespaces, or of one."""
-    from spillway_cli import workloads
+    from spillway_cli import reading
 
-    workloads.list_all(context, namespace, output)
+    reading.list_all(context, namespace, output)
 
 
 @app.command(epilog="Example:  spillway plan -f web.yaml")
@@ -151,6 +151,6 @@ def watch(
     output: Output = Format.table,
 ) -> None:
     """Follow workloads as they change: a live table; into a pipe a line a change; or one JSON document a line."""
-    from spillway_cli import workloads
+    from spillway_cli import reading
 
-    workloads.watch(context, name, namespace, changes, wait, output)
+    reading.watch(context, name, namespace, changes, wait, output)

@@ -27,8 +27,8 @@ from spillway_cli.doctor import fleet, log, members, services
 from spillway_cli.doctor.checks import Check, failed, skipped, warning
 from spillway_cli.doctor.pages import read_page
 from spillway_cli.log_commands import kafka_settings
+from spillway_cli.reading import all_workloads
 from spillway_cli.session import connection
-from spillway_cli.workloads import all_workloads
 
 T = TypeVar("T")
 

@@ -1,0 +1,95 @@
+"""A table that fits the width of a terminal and breaks lines between words alone, so that every name stays whole."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from rich.cells import cell_len
+from rich.console import Console, ConsoleOptions
+from rich.text import Text
+
+from spillway_cli.terminal_text import harmless
+
+_INDENT = "    "
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """right: the columns of numbers.
+
+    Where it is too wide, lines break in the widest columns, a column in which nothing stands goes, the last, where its
+    header is empty, takes lines of its own, and the gaps between columns are one space. Where names leave no room for
+    all that, the table is as wide as they make it.
+    """
+
+    columns: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    right: frozenset[str]
+
+    def __rich_console__(self, _: Console, options: ConsoleOptions) -> Iterator[Text]:
+        rows = [[harmless(cell) for cell in row] for row in self.rows]
+        shape, notes = self._shape(rows, options.max_width)
+        yield from self._lines(self.columns, shape, "bold")
+        for row in rows:
+            yield from self._lines(row, shape, "")
+            if notes is not None and row[notes]:
+                for line in wrapped(row[notes], options.max_width - len(_INDENT)):
+                    yield Text(_INDENT + line, no_wrap=True, overflow="ignore")
+
+    def _shape(self, rows: Sequence[Sequence[str]], most: int) -> "tuple[_Shape, int | None]":
+        """And the column, if any, that takes lines of its own."""
+        shown = list(range(len(self.columns)))
+        filled = [number for number in shown if any(row[number] for row in rows)] or shown
+        notes = filled[-1] if not self.columns[filled[-1]] and len(filled) > 1 else None
+        beside = filled[:-1] if notes is not None else filled
+        for columns, gap, below in ((shown, 2, None), (filled, 2, None), (beside, 2, notes), (beside, 1, notes)):
+            shape = _Shape(columns, self._widths(rows, columns, most - gap * (len(columns) - 1)), gap)
+            if sum(shape.widths) + gap * (len(columns) - 1) <= most:
+                return shape, below
+        return shape, notes
+
+    def _widths(self, rows: Sequence[Sequence[str]], shown: Sequence[int], most: int) -> list[int]:
+        """Of each column: of its longest line, or less where that is too much; never less than its longest word."""
+        cells = [[self.columns[number], *(row[number] for row in rows)] for number in shown]
+        widths = [max(cell_len(line) for cell in column for line in cell.split("\n")) for column in cells]
+        least = [max((cell_len(word) for cell in column for word in cell.split()), default=0) for column in cells]
+        while sum(widths) > most and widths != least:
+            widest = max(width for width, word in zip(widths, least, strict=True) if width > word)
+            widths[next(n for n, width in enumerate(widths) if width == widest and width > least[n])] -= 1
+        return widths
+
+    def _lines(self, row: Sequence[str], shape: "_Shape", style: str) -> Iterator[Text]:
+        """One row. Of one of several lines, each column goes on below its first."""
+        cells = [wrapped(row[number], width) for number, width in zip(shape.columns, shape.widths, strict=True)]
+        for number in range(max(map(len, cells))):
+            pieces = []
+            for lines, column, width in zip(cells, shape.columns, shape.widths, strict=True):
+                piece = lines[number] if number < len(lines) else ""
+                space = " " * (width - cell_len(piece))
+                pieces.append(space + piece if self.columns[column] in self.right else piece + space)
+            yield Text((" " * shape.gap).join(pieces).rstrip(), style=style, no_wrap=True, overflow="ignore")
+
+
+class _Shape(NamedTuple):
+    """columns: those beside each other, by number."""
+
+    columns: Sequence[int]
+    widths: Sequence[int]
+    gap: int
+
+
+def wrapped(text: str, width: int) -> list[str]:
+    """Its lines, broken between words where they are wider; a word that is wider than that stands alone."""
+    lines: list[str] = []
+    for whole in text.split("\n"):
+        if cell_len(whole) <= width:
+            lines.append(whole)
+            continue
+        line = ""
+        for word in whole.split():
+            if line and cell_len(line) + 1 + cell_len(word) > width:
+                lines.append(line)
+                line = ""
+            line = f"{line} {word}" if line else word
+        lines.append(line)
+    return lines

@@ -1,0 +1,38 @@
+"""What a person may write for a scale policy, where a command takes the name of a workload, too."""
+
+from dataclasses import dataclass
+
+from spillway_cli.exits import bad_input
+
+KINDS = {
+    "hpa": "",
+    "horizontalpodautoscaler": "HorizontalPodAutoscaler",
+    "horizontalpodautoscalers": "HorizontalPodAutoscaler",
+    "so": "ScaledObject",
+    "scaledobject": "ScaledObject",
+    "scaledobjects": "ScaledObject",
+    "scalepolicy": "ScalePolicy",
+    "scalepolicies": "ScalePolicy",
+}
+"""What a person may write for a kind; hpa is any of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyName:
+    """kind: empty is any. name: the policy's own; empty is all of them."""
+
+    kind: str
+    name: str
+
+
+def policy_name(given: str, second: str = "") -> PolicyName | None:
+    """Of `hpa`, `hpa/NAME` or `hpa NAME`; None where this names a workload, whose name stands alone."""
+    word, slash, name = given.partition("/")
+    kind = KINDS.get(word.lower())
+    if kind is None:
+        if second:
+            raise bad_input(f"{given!r}: expected hpa before the name {second!r}, or one name alone")
+        return None
+    if slash and (not name or "/" in name or second):
+        raise bad_input(f"{' '.join(filter(None, (given, second)))!r}: expected {word}, {word}/NAME or {word} NAME")
+    return PolicyName(kind, name or second)
