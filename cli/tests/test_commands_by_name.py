@@ -23,6 +23,8 @@ HEAVY = frozenset((
 ))  # fmt: skip
 """Packages of which each takes longer to import than to show the version takes."""
 
+Spillway = Any
+
 VERBS: dict[str, Verb] = {
     " ".join(words): verb
     for name, entry in COMMANDS.items()
@@ -70,8 +72,21 @@ def test_the_version_is_that_of_the_package_and_shown_by_command_and_option() ->
     assert [(one.exit_code, one.stdout) for one in shown] == [(0, f"{version('spillway-cli')}\n")] * 2
 
 
+ELSEWHERE = frozenset((
+    "aiohttp", "aiokafka", "cryptography", "descheduler", "hpa", "kubernetes_asyncio", "numpy", "planner",
+    "prometheus_client", "propagator", "pydantic", "redis", "sim", "snapshot", "spillway_local", "structlog",
+    "vk_bridge", "yaml", "zstandard",
+    "carried", "grouping", "manifests", "many", "scale_policies", "scaling_tables", "waiting", "workloads",
+    "spillway.addresses", "spillway.api_brakes", "spillway.api_changes", "spillway.api_clusters",
+    "spillway.api_lending", "spillway.api_questions", "spillway.api_scaling", "spillway.bus", "spillway.columns",
+    "spillway.events", "spillway.metrics", "spillway.model", "spillway.v1.lending_pb2",
+    "spillway.v1.scaling_pb2", "spillway.wire",
+))  # fmt: skip
+"""What a question about workloads has no use for: packages, modules of the command, and modules of the library."""
+
+
 def imported(*arguments: str) -> frozenset[str]:
-    """The packages that a new interpreter has when it has run a command, and the modules of this one."""
+    """The packages that a new interpreter has when it has run a command, the modules of this one and the library's."""
     script = (
         "import json, sys\nfrom spillway_cli.main import main\nsys.argv[1:] = json.loads(sys.argv[1])\n"
         "try:\n    main()\nexcept SystemExit:\n    print(json.dumps(list(sys.modules)), file=sys.stderr)"
@@ -81,7 +96,8 @@ def imported(*arguments: str) -> frozenset[str]:
     )
     modules = json.loads(run.stderr.splitlines()[-1])
     own = {name.removeprefix("spillway_cli.") for name in modules if name.startswith("spillway_cli.")}
-    return frozenset({name.partition(".")[0] for name in modules} | own)
+    of_library = {name for name in modules if name.startswith("spillway.")}
+    return frozenset({name.partition(".")[0] for name in modules} | own | of_library)
 
 
 @pytest.mark.parametrize(
@@ -100,3 +116,28 @@ def test_a_command_that_asks_nobody_imports_none_of_what_takes_long(arguments: t
     found = imported(*arguments)
     assert found & HEAVY == set()
     assert found & set(MODULES) == ({module} if module else set())
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        pytest.param(("get", "web"), id="get"),
+        pytest.param(("get", "web", "--history", "3", "-n", "shop", "-o", "json"), id="get with options"),
+        pytest.param(("list",), id="list"),
+    ],
+)
+def test_a_question_about_workloads_imports_nothing_that_only_others_need(
+    spillway: Spillway, arguments: tuple[str, ...]
+) -> None:
+    """Whoever waits for the answer waits for each of these modules first: NumPy alone takes as long as all the rest."""
+    spillway.planner.replicas |= {("default", "web"): 60, ("shop", "web"): 3}
+    found = imported("--endpoint", spillway.address, *arguments)
+    assert len(spillway.planner.asked) > 0
+    assert found & ELSEWHERE == set()
+    assert found & set(MODULES) == {"workload_commands"}
+
+
+def test_a_refusal_imports_no_more_than_an_answer(spillway: Spillway) -> None:
+    found = imported("--endpoint", spillway.address, "get", "nosuch")
+    assert len(spillway.planner.asked) > 0
+    assert found & ELSEWHERE == set()
