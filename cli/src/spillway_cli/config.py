@@ -3,7 +3,6 @@
 import dataclasses
 import json
 import os
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -133,7 +132,10 @@ def names_health_ports() -> str:
 
 def _read(path: Path, required: bool) -> Mapping[str, Any]:
     try:
-        content = tomllib.loads(path.read_text())
+        text = path.read_text()
+        import tomllib  # Most have no such file.
+
+        content = tomllib.loads(text)
     except FileNotFoundError:
         if required:
             raise bad_input(f"config file {path}: no such file") from None

@@ -55,7 +55,7 @@ def _harmless_text(text: Text) -> Text:
 
 def console() -> Console:
     return SafeConsole(
-        file=sys.stdout, width=None if sys.stdout.isatty() else _PIPE_WIDTH, highlight=False, markup=False
+        file=sys.stdout, width=None if sys.stdout.isatty() else _PIPE_WIDTH, highlight=False, markup=False, emoji=False
     )
 
 
