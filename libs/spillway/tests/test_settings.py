@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 import pytest
 from msgspec import Meta
 
-from spillway.settings import SettingsError, describe, from_environment, help_text, setting
+from spillway.settings import SettingsError, constant, describe, from_environment, help_text, setting, variables
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,3 +109,60 @@ def test_describe_has_a_line_per_variable() -> None:
     assert "(required)" in text
     assert "seconds to wait" in text
     assert help_text("Does things.", (Sample, "X_")).startswith("Does things.\n\nSettings")
+
+
+@dataclass(frozen=True, slots=True)
+class Turning:
+    port: int = setting(7070, "port")
+    tick_seconds: float = constant(0.1, "from look to look, seconds", "a look costs nothing")
+    step_max: int = constant(50, "most of one step", "the rest is in the next one")
+
+
+def turning(**environ: str) -> Turning:
+    return from_environment(Turning, environ, "X_")
+
+
+def test_a_constant_is_no_variable_but_tests_may_construct_another_value() -> None:
+    assert list(variables(Turning, "X_")) == ["X_PORT"]
+    assert "TICK" not in describe(Turning, "X_")
+    assert Turning(tick_seconds=3.0).tick_seconds == 3.0
+
+
+def test_a_variable_that_is_a_constant_now_has_no_effect_and_is_warned_of(caplog: pytest.LogCaptureFixture) -> None:
+    assert turning(X_TICK_SECONDS="5", X_PORT="80") == Turning(port=80)
+    (record,) = caplog.records
+    assert record.levelname == "WARNING"
+    for word in ("X_TICK_SECONDS", "a constant now", "0.1", "from look to look", "a look costs nothing"):
+        assert word in record.getMessage()
+
+
+def test_nothing_is_warned_of_without_such_a_variable(caplog: pytest.LogCaptureFixture) -> None:
+    assert turning(X_PORT="80") == Turning(port=80)
+    assert not caplog.records
+
+
+def test_for_development_constants_are_turned_and_each_is_warned_of(caplog: pytest.LogCaptureFixture) -> None:
+    told = turning(SPILLWAY_CONSTANTS="X_TICK_SECONDS=0.5, X_STEP_MAX=2,Y_OTHERS=1")
+    assert told == Turning(tick_seconds=0.5, step_max=2)
+    texts = [record.getMessage() for record in caplog.records]
+    assert len(texts) == 2
+    assert "SPILLWAY_CONSTANTS, for development alone: X_TICK_SECONDS is 0.5, not 0.1" in texts
+
+
+@pytest.mark.parametrize(
+    ("told", "sentence"),
+    [
+        pytest.param("X_TICK_SECONDS", "SPILLWAY_CONSTANTS: 'X_TICK_SECONDS': expected NAME=value", id="no value"),
+        pytest.param("X_TICK_SECOND=1", "SPILLWAY_CONSTANTS: X_TICK_SECOND: no such constant", id="slip"),
+        pytest.param("X_PORT=1", "SPILLWAY_CONSTANTS: X_PORT: no such constant", id="a setting"),
+        pytest.param("X_STEP_MAX=few", "X_STEP_MAX: 'few': expected a whole number", id="not a number"),
+    ],
+)
+def test_what_is_wrong_with_them_is_said(told: str, sentence: str) -> None:
+    with pytest.raises(SettingsError, match=sentence):
+        turning(SPILLWAY_CONSTANTS=told)
+
+
+def test_a_shared_prefix_knows_of_constants_of_others() -> None:
+    environment = {"SPILLWAY_CONSTANTS": "SPILLWAY_PLANNER_TICK_SECONDS=0.5", "SPILLWAY_PORT": "80"}
+    assert from_environment(Turning, environment, "SPILLWAY_", shared=True) == Turning(port=80)

@@ -1,7 +1,12 @@
-"""Settings from environment variables: a frozen dataclass in, one clear sentence out when a variable is wrong."""
+"""Settings from environment variables: a frozen dataclass in, one clear sentence out when a variable is wrong.
+
+A dataclass has two kinds of fields: a `setting` is a variable that operators turn; a `constant` is none, and says why
+nobody needs to. Our own code and tests may construct the dataclass with any value of both.
+"""
 
 import dataclasses
 import difflib
+import logging
 import math
 import re
 import types
@@ -15,11 +20,17 @@ import msgspec
 T = TypeVar("T")
 
 _REQUIRED = dataclasses.MISSING
+CONSTANTS = "SPILLWAY_CONSTANTS"
+"""A variable for development alone: constants of this process that are something else, NAME=value with commas between.
+A name is what its variable would be: SPILLWAY_PLANNER_TICK_SECONDS=0.5. Each that is taken is warned of."""
 _TYPO_RATIO = 0.8
 """How alike (difflib) a name must be to a known one to be called a slip of the same name."""
 
 _SECRET = re.compile("PASSWORD|TOKEN|SECRET|KEY")
 """In the name of a variable that nobody knows: its value may be a secret where its file was to be named."""
+
+
+log = logging.getLogger(__name__)
 
 
 class OperatorError(Exception):
@@ -39,19 +50,26 @@ def setting(default: T, doc: str, *, secret: bool = False, least: float | None =
     return dataclasses.field(default=default, repr=not secret, metadata=meaning)
 
 
+def constant(default: T, doc: str, reason: str) -> T:
+    """A field that no variable sets: its meaning, unit included, and why no operator needs to turn it."""
+    return dataclasses.field(default=default, metadata={"doc": doc, "reason": reason})
+
+
 def from_environment(kind: type[T], environ: Mapping[str, str], prefix: str, *, shared: bool = False) -> T:
     """The settings of a frozen dataclass: field log_level is the variable <prefix>LOG_LEVEL; tuples have commas.
 
-    A variable with this prefix that names no field is refused. shared: others have variables under this prefix too
-    (SPILLWAY_ before SPILLWAY_KAFKA_…), so that only one that looks like a slip is refused.
+    A variable with this prefix that names no field is refused; one that names a constant has no effect, and is warned
+    of. shared: others have variables under this prefix too (SPILLWAY_ before SPILLWAY_KAFKA_…), so that only one that
+    looks like a slip is refused.
     """
-    fields = _fields(kind)
-    names = {prefix + field.name.upper(): field for field in fields}
+    names, constants = variables(kind, prefix), _constants(kind, prefix)
     for variable in environ:
-        if variable.startswith(prefix) and variable not in names:
+        if variable in constants:
+            _warn_of_constant(variable, constants[variable])
+        elif variable.startswith(prefix) and variable not in names and variable != CONSTANTS:
             _refuse_unknown(variable, environ[variable], list(names), prefix, shared)
     hints = typing.get_type_hints(kind, include_extras=True)
-    values: dict[str, Any] = {}
+    values = _turned_constants(environ, constants, hints, "" if shared else prefix)
     for variable, field in names.items():
         if variable in environ:
             values[field.name] = _value(variable, environ[variable], hints[field.name], field)
@@ -66,7 +84,7 @@ def from_environment(kind: type[T], environ: Mapping[str, str], prefix: str, *, 
 def describe(kind: type, prefix: str) -> str:
     """One line per variable: its name, its default, its meaning."""
     rows = [
-        (prefix + field.name.upper(), _shown_default(field), field.metadata.get("doc", "")) for field in _fields(kind)
+        (name, _shown_default(field), field.metadata.get("doc", "")) for name, field in variables(kind, prefix).items()
     ]
     wide_name = max((len(name) for name, _, _ in rows), default=0)
     wide_default = min(max((len(default) for _, default, _ in rows), default=0), 32)
@@ -79,8 +97,43 @@ def help_text(summary: str, *sections: tuple[type, str]) -> str:
     return f"{summary.strip()}\n\nSettings are environment variables:\n{tables}"
 
 
-def _fields(kind: type) -> tuple[dataclasses.Field[Any], ...]:
-    return tuple(field for field in dataclasses.fields(kind) if field.init)
+def variables(kind: type, prefix: str) -> dict[str, dataclasses.Field[Any]]:
+    """The fields of a dataclass that operators may set, by the names of their variables."""
+    return {
+        prefix + field.name.upper(): field
+        for field in dataclasses.fields(kind)
+        if field.init and not _is_constant(field)
+    }
+
+
+def _constants(kind: type, prefix: str) -> dict[str, dataclasses.Field[Any]]:
+    return {prefix + field.name.upper(): field for field in dataclasses.fields(kind) if _is_constant(field)}
+
+
+def _is_constant(field: dataclasses.Field[Any]) -> bool:
+    return "reason" in field.metadata
+
+
+def _warn_of_constant(variable: str, field: dataclasses.Field[Any]) -> None:
+    value, doc, reason = _shown_default(field), field.metadata["doc"], field.metadata["reason"]
+    log.warning("%s: has no effect: it is a constant now, %s (%s): %s", variable, value, doc, reason)
+
+
+def _turned_constants(
+    environ: Mapping[str, str], constants: Mapping[str, dataclasses.Field[Any]], hints: Mapping[str, Any], prefix: str
+) -> dict[str, Any]:
+    """What CONSTANTS says of these, by field. prefix: a name that begins so must be one of them; empty: it need not."""
+    values: dict[str, Any] = {}
+    for entry in filter(None, map(str.strip, environ.get(CONSTANTS, "").split(","))):
+        name, equals, text = entry.partition("=")
+        if not equals:
+            raise SettingsError(f"{CONSTANTS}: {_cut(entry)}: expected NAME=value, with commas between")
+        if field := constants.get(name):
+            values[field.name] = _value(name, text, hints[field.name], field)
+            log.warning("%s, for development alone: %s is %s, not %s", CONSTANTS, name, text, _shown_default(field))
+        elif prefix and name.startswith(prefix):
+            raise SettingsError(f"{CONSTANTS}: {name}: no such constant")
+    return values
 
 
 def _refuse_unknown(variable: str, value: str, known: list[str], prefix: str, shared: bool) -> None:
