@@ -13,10 +13,7 @@ REFUSED = [
     ("CONFIRM_OVER_FRACTION", "nan", "finite"),
     ("CONFIRM_OVER_FRACTION", "-1", "at least 0"),
     ("CONFIRM_OVER_FRACTION", "10", "at most 1"),
-    ("CONFIRM_OVER_REPLICAS", "-3", "at least 0"),
-    ("REPLANS_MAX", "0", "at least 1"),
-    ("KEYS_KEPT_MAX", "0", "at least 1"),
-    ("TICK_SECONDS", "0", "at least 0.001"),
+    ("NAMESPACE_WORKLOADS_MAX", "0", "at least 1"),
 ]
 
 

@@ -16,7 +16,7 @@ from redis.exceptions import RedisError
 
 from spillway import metrics
 from spillway.api import RequestError
-from spillway.settings import OperatorError, setting
+from spillway.settings import OperatorError, constant, setting
 
 T = TypeVar("T")
 
@@ -47,7 +47,11 @@ class StoreSettings:
 
     url: str = setting("redis://127.0.0.1:6379/0", "where Redis is; rediss:// for TLS", secret=True)
     timeout_seconds: Annotated[float, Meta(gt=0)] = setting(2.0, "seconds that one call may take, connecting included")
-    connections_max: Annotated[int, Meta(ge=1)] = setting(16, "connections at the same time")
+    connections_max: int = constant(
+        16,
+        "connections at the same time",
+        "Redis answers in one thread: more connections get nothing sooner",
+    )
 
 
 @dataclass(frozen=True, slots=True)

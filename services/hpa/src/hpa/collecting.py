@@ -22,7 +22,7 @@ from hpa.slot_queue import SlotQueue
 from spillway import metrics, tracing
 from spillway.bus import BusUnavailable
 from spillway.events_scaling import BacklogObserved, LoadObserved, PartitionBacklog, ScalePolicyDeclared
-from spillway.settings import setting
+from spillway.settings import constant, setting
 
 Publish = Callable[[BacklogObserved | LoadObserved], Awaitable[Any]]
 
@@ -36,17 +36,28 @@ class CollectingSettings:
 
     connections: str = setting("", "file (YAML) of the Kafka and Prometheus connections that policies may use")
     answer_seconds: float = setting(5.0, "seconds that one question may take")
-    answer_bytes_max: int = setting(1_000_000, "most bytes of an answer of Prometheus")
+    answer_bytes_max: int = constant(
+        1_000_000,
+        "most bytes of an answer of Prometheus",
+        "far above an answer of one series for each replica; more is the wrong query",
+    )
     at_once: int = setting(8, "questions to one connection at one time; more wait for their turn", least=1)
-    slow_seconds: float = setting(1.0, "a question that took longer, or was never asked, counts as slow", least=0)
-    slow_part: float = setting(
+    slow_seconds: float = constant(
+        1.0,
+        "a question that took longer, or was never asked, counts as slow",
+        "tells answers that hold others up from those that do not; answer_seconds bounds both",
+    )
+    slow_part: float = constant(
         0.75,
         "part of at_once that slow questions may take; the rest is kept for those that are answered soon",
-        least=0,
-        most=1,
+        "a quarter of at_once is enough for answers that come soon",
     )
     drain_seconds: float = setting(2.0, "seconds between questions for the queue of a ScalePolicy")
-    spread: float = setting(0.05, "part of an interval by which it is shortened at random, to spread questions")
+    spread: float = constant(
+        0.05,
+        "part of an interval by which it is shortened at random, to spread questions",
+        "enough that questions do not come together, too little to be noticed",
+    )
 
 
 @dataclass(slots=True)

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 from spillway.kafka.access import KafkaSecurity, Mechanism, Protocol
 from spillway.letters_by_writer import LetterBounds
-from spillway.settings import setting
+from spillway.settings import constant, setting
 
 KAFKA_PREFIX = "SPILLWAY_KAFKA_"
 
@@ -14,51 +14,134 @@ TOPICS_TRANSACTIONS = "topics"
 
 @dataclass(frozen=True, slots=True)
 class KafkaSettings:
-    """How this process talks to Kafka; variables SPILLWAY_KAFKA_…"""
+    """How this process talks to Kafka; each setting is the variable SPILLWAY_KAFKA_…, a constant is none."""
 
     bootstrap: str = field(metadata={"doc": "host:port of brokers, separated by commas"})
     topic_prefix: str = setting("", "put before every topic's name, so that fleets can share a broker")
-    publish_seconds: float = setting(5.0, "how long a publish, or the question for ends, may take, in seconds")
-    publishes_in_flight_max: int = setting(256, "publishes at once; more wait for their turn")
-    write_seconds: float = setting(8.0, "how long one transaction may take before its outcome is unknown, in seconds")
-    transaction_seconds: float = setting(10.0, "after how long the broker aborts an abandoned transaction, in seconds")
-    transaction_retry_seconds: float = setting(
-        0.005, "how often a transaction asks whether the marks of the one before are written, in seconds"
+    publish_seconds: float = constant(
+        5.0,
+        "how long a publish, or the question for ends, may take, in seconds",
+        "longer than a partition takes to get a new leader; who waited so long had better hear UNAVAILABLE",
     )
-    marks_seconds: float = setting(1.0, "how long ends wait for the marks of transactions, in seconds")
-    hidden_seconds: float = setting(12.0, "how long commits may be hidden until a turn is given up; above a write")
+    publishes_in_flight_max: int = constant(
+        256,
+        "publishes at once; more wait for their turn",
+        "bounds memory; the client makes batches of them, so that more at once are no faster",
+    )
+    write_seconds: float = constant(
+        8.0,
+        "how long one transaction may take before its outcome is unknown, in seconds",
+        "below transaction_seconds, so that the outcome is known before the broker aborts it",
+    )
+    transaction_seconds: float = constant(
+        10.0,
+        "after how long the broker aborts an abandoned transaction, in seconds",
+        "above write_seconds and below hidden_seconds: the three are true together alone",
+    )
+    transaction_retry_seconds: float = constant(
+        0.005,
+        "how often a transaction asks whether the marks of the one before are written, in seconds",
+        "brokers write marks within milliseconds, and the question is a small one",
+    )
+    marks_seconds: float = constant(
+        1.0,
+        "how long ends wait for the marks of transactions, in seconds",
+        "marks follow a commit within milliseconds; a second is many times that",
+    )
+    hidden_seconds: float = constant(
+        12.0,
+        "how long commits may be hidden until a turn is given up; above a write",
+        "above write_seconds and transaction_seconds, from which it follows",
+    )
     start_seconds: float = setting(30.0, "how long a start keeps trying to reach the log, in seconds")
-    close_seconds: float = setting(2.0, "how long leaving a group, and closing all connections, may take, in seconds")
+    close_seconds: float = constant(
+        2.0,
+        "how long leaving a group, and closing all connections, may take, in seconds",
+        "a stop waits for it; what was not closed the broker ends after the session",
+    )
     request_seconds: float = setting(10.0, "how long one request to a broker may take, in seconds")
-    retry_seconds: float = setting(0.1, "the first wait before another try, in seconds; doubled each time")
-    retry_seconds_max: float = setting(2.0, "the longest wait before another try, in seconds")
-    idle_batch_seconds: float = setting(0.5, "the longest a feed yields nothing, in seconds")
-    idle_fetch_seconds: float = setting(2.0, "how long a broker may wait for news of all that a feed reads, in seconds")
+    retry_seconds: float = constant(
+        0.1,
+        "the first wait before another try, in seconds; doubled each time",
+        "short beside all that waits for it, and the pauses double",
+    )
+    retry_seconds_max: float = constant(
+        2.0,
+        "the longest wait before another try, in seconds",
+        "short beside a broker's restart, long enough not to load one that comes back",
+    )
+    idle_batch_seconds: float = constant(
+        0.5,
+        "the longest a feed yields nothing, in seconds",
+        "wakes the reader alone, and asks the broker nothing",
+    )
+    idle_fetch_seconds: float = constant(
+        2.0,
+        "how long a broker may wait for news of all that a feed reads, in seconds",
+        "news end the wait at once, however long it may be",
+    )
     fetch_sessions: bool = setting(
         True, "whether a fetch names only the partitions of which the broker is told news; false: all that are read"
     )
-    poll_seconds: float = setting(0.1, "how often a feed looks whether only transaction markers came, in seconds")
-    batch_pause_seconds: float = setting(
-        0.02, "from one batch of a feed to the next at the least, so that few records do not cost a fetch each, seconds"
+    poll_seconds: float = constant(
+        0.1,
+        "how often a feed looks whether only transaction markers came, in seconds",
+        "a look stays within the process; markers alone wake nobody",
     )
-    batch_records_max: int = setting(2000, "records of one batch")
-    fetch_bytes_max: int = setting(16 * 1024 * 1024, "bytes that a feed fetches ahead from one broker")
-    dead_letters_per_minute_max: int = setting(
-        100, "unreadable records that one feed bears in a minute, on topics that our services alone write"
+    batch_pause_seconds: float = constant(
+        0.02,
+        "from one batch of a feed to the next at the least, so that few records do not cost a fetch each, seconds",
+        "nobody notices so short a delay, and fetches are several times fewer under a trickle of records",
     )
-    open_letters_again_seconds: float = setting(
+    batch_records_max: int = constant(
+        2000,
+        "records of one batch",
+        "bounds one step of a reader; what is beyond comes with the next batch at once",
+    )
+    fetch_bytes_max: int = constant(
+        16 * 1024 * 1024,
+        "bytes that a feed fetches ahead from one broker",
+        "eight of the largest records: enough that a feed never waits, little beside a process",
+    )
+    dead_letters_per_minute_max: int = constant(
+        100,
+        "unreadable records that one feed bears in a minute, on topics that our services alone write",
+        "our services write there: more is a fault of ours, however large the fleet is",
+    )
+    open_letters_again_seconds: float = constant(
         600.0,
         "of a topic that anyone may write: until the next dead letter of one writer for one kind of reason, seconds",
+        "one letter says what is wrong; another is a reminder",
     )
-    open_letters_per_minute_max: int = setting(
-        10, "dead letters of one feed of such topics in a minute, of all writers"
+    open_letters_per_minute_max: int = constant(
+        10,
+        "dead letters of one feed of such topics in a minute, of all writers",
+        "bounds what strangers' records cost, and the letters say how many were left out",
     )
-    open_letters_kinds_max: int = setting(200, "writers and kinds of reasons that are told apart there")
-    session_seconds: float = setting(6.0, "after how long a silent instance loses a standby's turn, in seconds")
-    cluster_session_seconds: float = setting(10.0, "the same of its clusters; above what a restart takes")
-    heartbeat_seconds: float = setting(1.0, "how often an instance shows that it lives, in seconds")
-    let_go_seconds: float = setting(2.0, "how long a revoked turn may take to come back, in seconds")
-    fleet_check_seconds: float = setting(5.0, "how often the log is asked whose it is, in seconds")
+    open_letters_kinds_max: int = constant(
+        200,
+        "writers and kinds of reasons that are told apart there",
+        "bounds memory against made-up writers; real ones are few",
+    )
+    session_seconds: float = setting(
+        6.0, "after how long a silent instance loses a standby's turn, in seconds", least=6
+    )
+    cluster_session_seconds: float = setting(10.0, "the same of its clusters; above what a restart takes", least=6)
+    heartbeat_seconds: float = constant(
+        1.0,
+        "how often an instance shows that it lives, in seconds",
+        "several fit into each session, which is 6 seconds at the least, and each is a small request",
+    )
+    let_go_seconds: float = constant(
+        2.0,
+        "how long a revoked turn may take to come back, in seconds",
+        "below every session, so that the others of the group wait no longer than for a dead instance",
+    )
+    fleet_check_seconds: float = constant(
+        5.0,
+        "how often the log is asked whose it is, in seconds",
+        "another fleet's log is a rare accident, and the question is a small one",
+    )
     security_protocol: Protocol = setting("PLAINTEXT", "what brokers speak: SSL is TLS, SASL asks who we are")
     sasl_mechanism: Mechanism = setting("SCRAM-SHA-512", "how we say who we are")
     sasl_username: str = setting("", "who we are, with SASL")

@@ -31,7 +31,7 @@ from spillway.kafka import internals
 from spillway.kafka.access import KafkaAccess, LetNotIn, access_to
 from spillway.kafka.batches import Batches
 from spillway.kafka.settings import KAFKA_PREFIX, TOPICS_TRANSACTIONS, KafkaSettings
-from spillway.settings import OperatorError, from_environment, setting
+from spillway.settings import OperatorError, from_environment
 from spillway.wire import Unreadable, decode
 
 log = logging.getLogger(__name__)
@@ -42,14 +42,20 @@ _FLEET_NAME = re.compile(rf"(?=.{{1,{FLEET_NAME_LENGTH_MAX}}}\Z)[A-Za-z0-9][-A-Z
 
 @dataclass(frozen=True, slots=True)
 class TopicSettings:
-    """How the topics are made."""
+    """How the topics are made: options of the topics command, no variables."""
 
-    topic_prefix: str = setting("", "put before every topic's name, so that fleets can share a broker")
-    partitions_cluster: int = setting(64, "partitions of the topics of the cluster scope")
-    partitions_workload: int = setting(16, "partitions of the topics of the workload scope")
-    replication_factor: int = setting(-1, "copies of each partition; -1 is the broker's default")
-    configs: tuple[str, ...] = setting((), "name=value of topic configs that differ from the design, for tests")
-    ensure_seconds: float = setting(60.0, "how long the whole command may take, in seconds")
+    topic_prefix: str = ""
+    """Put before every topic's name, so that fleets can share a broker."""
+    partitions_cluster: int = 64
+    """Partitions of the topics of the cluster scope."""
+    partitions_workload: int = 16
+    """Partitions of the topics of the workload scope."""
+    replication_factor: int = -1
+    """Copies of each partition; -1 is the broker's default."""
+    configs: tuple[str, ...] = ()
+    """name=value of topic configs that differ from the design, for tests."""
+    ensure_seconds: float = 60.0
+    """How long the whole command may take: longer than a broker that starts takes to answer."""
 
 
 @dataclass(frozen=True, slots=True)

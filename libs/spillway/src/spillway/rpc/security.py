@@ -17,7 +17,7 @@ from spillway.reasons import TOO_MANY_CALLS
 from spillway.rpc.callers import NOBODY, Caller, Callers, CallersFile
 from spillway.rpc.endpoints import is_loopback
 from spillway.rpc.namespaces import check_items
-from spillway.settings import OperatorError, setting
+from spillway.settings import OperatorError, constant, setting
 
 MEBIBYTE = 2**20
 
@@ -44,21 +44,33 @@ class RpcSettings:
     tls_key: str = setting("", "file of the server's private key, PEM")
     client_ca: str = setting("", "file of the CA whose client certificates are asked for, PEM")
     callers: str = setting("", "file of callers, YAML, JSON or TOML: name, token_sha256, verbs, namespaces")
-    callers_check_seconds: Annotated[float, Meta(gt=0)] = setting(
-        5.0, "seconds from one look to the next whether the callers file has changed"
+    callers_check_seconds: float = constant(
+        5.0,
+        "seconds from one look to the next whether the callers file has changed",
+        "a look at one file costs nothing, and who is locked out is locked out soon enough",
     )
-    deadline_seconds_max: Annotated[float, Meta(gt=0)] = setting(30.0, "seconds that one call may take at the most")
+    deadline_seconds_max: float = constant(
+        30.0,
+        "seconds that one call may take at the most",
+        "three times what a request waits for the log; who wants less says so in the call",
+    )
     request_bytes_max: Annotated[int, Meta(ge=1024, le=16 * MEBIBYTE)] = setting(
         4 * MEBIBYTE, "bytes of the largest request"
     )
-    request_entries_max: Annotated[int, Meta(ge=1)] = setting(
-        20_000, "entries of all lists of one request together, counted before they are read"
+    request_entries_max: int = constant(
+        20_000,
+        "entries of all lists of one request together, counted before they are read",
+        "bounds the time that a request of empty entries takes to read; real ones have far fewer",
     )
-    manifest_values_max: Annotated[int, Meta(ge=1)] = setting(
-        100_000, "values of all manifests of one request, keys included, where these are long"
+    manifest_values_max: int = constant(
+        100_000,
+        "values of all manifests of one request, keys included, where these are long",
+        "bounds the time that one request takes to read; real manifests have far fewer",
     )
-    manifests_waiting_max: Annotated[int, Meta(ge=1)] = setting(
-        4, "requests with long manifests of one caller that are read or wait for it; they are read one after the other"
+    manifests_waiting_max: int = constant(
+        4,
+        "requests with long manifests of one caller that are read or wait for it; they are read one after the other",
+        "they are read one after the other: with more places the last one is late, and none sooner",
     )
     pod_security: Annotated[str, Meta(pattern=f"^({'|'.join(LEVELS)})$")] = setting(
         ANY, "level of Pod Security that the pods of every caller must be within: any, baseline or restricted"
@@ -71,29 +83,57 @@ class RpcSettings:
     concurrent_requests_caller_max: Annotated[int, Meta(ge=1)] = setting(
         500, "calls answered at the same time, of one caller"
     )
-    computations_caller_max: Annotated[int, Meta(ge=1)] = setting(
-        8, "explanations, plans, capacities and lists computed at the same time for one caller; its others wait"
+    computations_caller_max: int = constant(
+        8,
+        "explanations, plans, capacities and lists computed at the same time for one caller; its others wait",
+        "they share one processor: more at a time are done no sooner",
     )
-    watches_max: Annotated[int, Meta(ge=1)] = setting(200, "watches at the same time, all callers")
-    watches_caller_max: Annotated[int, Meta(ge=1)] = setting(100, "watches at the same time, of one caller")
+    watches_max: int = constant(
+        200,
+        "watches at the same time, all callers",
+        "each may hold planner's watch_events_waiting_max changes: the two bound the memory of watches",
+    )
+    watches_caller_max: int = constant(
+        100,
+        "watches at the same time, of one caller",
+        "half of all, so that no caller has them all",
+    )
     connections_max: Annotated[int, Meta(ge=1)] = setting(
         1000, "connections at the same time; fewer where the process may not open three files for each"
     )
     connections_address_max: Annotated[int, Meta(ge=1)] = setting(
         500, "connections of one address (IPv6: of one /64); all of them where nobody is asked who they are"
     )
-    strangers_max: Annotated[int, Meta(ge=1)] = setting(
-        200, "connections on which no known caller has called yet; for one more the oldest is closed"
+    strangers_max: int = constant(
+        200,
+        "connections on which no known caller has called yet; for one more the oldest is closed",
+        "a connection is known with its first call, so that few are strangers at a time, with many callers too",
     )
-    stranger_seconds: Annotated[float, Meta(gt=0)] = setting(
-        10.0, "seconds after which a connection on which no known caller has called is closed"
+    stranger_seconds: float = constant(
+        10.0,
+        "seconds after which a connection on which no known caller has called is closed",
+        "a first call takes far less, on slow networks too",
     )
-    stranger_bytes_max: Annotated[int, Meta(ge=64 * 1024)] = setting(
-        MEBIBYTE // 4, "bytes after which a connection on which no known caller has called is closed"
+    stranger_bytes_max: int = constant(
+        MEBIBYTE // 4,
+        "bytes after which a connection on which no known caller has called is closed",
+        "several times the handshake of TLS and the head of a first call",
     )
-    streams_max: Annotated[int, Meta(ge=1)] = setting(1500, "calls and watches at the same time on one connection")
-    health_watches_max: Annotated[int, Meta(ge=1)] = setting(100, "watches of health at the same time, of everybody")
-    stop_seconds: Annotated[float, Meta(ge=0)] = setting(5.0, "seconds that running calls get when the server stops")
+    streams_max: int = constant(
+        1500,
+        "calls and watches at the same time on one connection",
+        "above what is answered at one time by default; a client beyond it waits, and is refused nothing",
+    )
+    health_watches_max: int = constant(
+        100,
+        "watches of health at the same time, of everybody",
+        "who watches health is a balancer, and these are few; Check takes no place",
+    )
+    stop_seconds: float = constant(
+        5.0,
+        "seconds that running calls get when the server stops",
+        "within the process' stop_seconds; clients ask again elsewhere",
+    )
 
 
 LOCAL_CALLER = Caller("local")

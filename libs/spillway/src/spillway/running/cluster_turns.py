@@ -14,7 +14,7 @@ from spillway.bus import Assignment, Bus, BusUnavailable, OffsetsWentBack
 from spillway.events import ClusterJoined, TurnTaken
 from spillway.model import Generation
 from spillway.running.isolation import Failures
-from spillway.settings import setting
+from spillway.settings import constant, setting
 
 CREDENTIALS_FOLDER = Path("credentials")
 NO_CLUSTERS = Assignment(frozenset(), 1)
@@ -29,15 +29,31 @@ class ClusterTurnSettings:
     fleet: str = setting("", "fleet id that the log must be of; empty takes the log's")
     credentials_folder: Path = setting(CREDENTIALS_FOLDER, "folder of the clusters' kubeconfig files")
     exec_plugins: bool = setting(False, "whether a kubeconfig may run a program to get credentials")
-    bus_retry_seconds: float = setting(1.0, "seconds until the log is tried again when it cannot be reached")
-    reclaim_seconds: float = setting(
-        10.0, "seconds until a cluster that a later claim took, but that is ours, is claimed"
+    bus_retry_seconds: float = constant(
+        1.0,
+        "seconds until the log is tried again when it cannot be reached",
+        "short beside all that waits for the log, and one try of an instance costs it little",
     )
-    finish_seconds: float = setting(5.0, "seconds that what is under way may take when stopping")
-    failed_first_seconds: float = setting(
-        1.0, "seconds that a cluster, or a part of the work there, is left alone after an unexpected error; doubles"
+    reclaim_seconds: float = constant(
+        10.0,
+        "seconds until a cluster that a later claim took, but that is ours, is claimed",
+        "longer than the group takes to say whose a cluster is",
     )
-    failed_longest_seconds: float = setting(60.0, "longest of these pauses, seconds")
+    finish_seconds: float = constant(
+        5.0,
+        "seconds that what is under way may take when stopping",
+        "within the process' stop_seconds; what did not end then is done by the next instance",
+    )
+    failed_first_seconds: float = constant(
+        1.0,
+        "seconds that a cluster, or a part of the work there, is left alone after an unexpected error; doubles",
+        "the pauses double, so that only the first one is short",
+    )
+    failed_longest_seconds: float = constant(
+        60.0,
+        "longest of these pauses, seconds",
+        "a bug that one cluster meets costs little at this pace, and its end is noticed within a minute",
+    )
 
     def __post_init__(self) -> None:
         for field in fields(self):

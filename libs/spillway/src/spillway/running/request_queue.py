@@ -17,7 +17,7 @@ from spillway.dead_letters import TooLarge, Unwritable, outgoing
 from spillway.events import Event
 from spillway.model import Generation
 from spillway.reasons import RECORD_TOO_LARGE, TOO_MANY_WAIT
-from spillway.settings import setting
+from spillway.settings import constant
 
 T = TypeVar("T")
 Written = Event | Tombstone
@@ -52,15 +52,31 @@ class BugMet(Exception):
 class RequestSettings:
     """Bounds of a service's requests; its own settings have them as theirs."""
 
-    requests_waiting_max: int = setting(1_000, "requests that wait for a decision; more are refused", least=1)
-    requests_for_each_free: float = setting(
-        1.0, "requests of one caller that may wait for each place that is left free; 1: half of the places", least=0.001
+    requests_waiting_max: int = constant(
+        1_000,
+        "requests that wait for a decision; more are refused",
+        "bounds memory and the wait of the last one; the planner, which is asked most, has a setting",
     )
-    requests_in_group_max: int = setting(1_000, "requests decided and written in one transaction", least=1)
-    requests_passed_over_max: int = setting(
-        10, "groups that may be decided before a request of a lower priority; then it goes first", least=0
+    requests_for_each_free: float = constant(
+        1.0,
+        "requests of one caller that may wait for each place that is left free; 1: half of the places",
+        "leaves half of what is free to the next caller, whoever that is",
     )
-    request_seconds: float = setting(10.0, "the longest that a request waits for its transaction, seconds", least=0.1)
+    requests_in_group_max: int = constant(
+        1_000,
+        "requests decided and written in one transaction",
+        "bounds one step; larger transactions are no faster",
+    )
+    requests_passed_over_max: int = constant(
+        10,
+        "groups that may be decided before a request of a lower priority; then it goes first",
+        "soon enough that nobody starves, and late enough that priorities count",
+    )
+    request_seconds: float = constant(
+        10.0,
+        "the longest that a request waits for its transaction, seconds",
+        "the waits of the planner's protocol are parts of it, and callers ask again with the same key",
+    )
 
 
 @dataclass(slots=True, eq=False)

@@ -21,7 +21,7 @@ from spillway.running.following import Follower
 from spillway.running.heap import uncollected
 from spillway.running.request_queue import BugMet, Decide, Decisions, RequestQueue, RequestSettings, T, Written
 from spillway.running.unproven import UnprovenAnswers
-from spillway.settings import setting
+from spillway.settings import constant
 from spillway.waiting import is_set_within
 
 SILENCE_SECONDS = 2.0
@@ -35,18 +35,26 @@ log = structlog.get_logger()
 class StandbySettings(RequestSettings):
     """What a service of which one instance is active has in its settings."""
 
-    rebuild_wait_seconds: float = setting(
-        1.0, "pause before the state is rebuilt after a failed write, seconds", least=0
+    rebuild_wait_seconds: float = constant(
+        1.0,
+        "pause before the state is rebuilt after a failed write, seconds",
+        "keeps a log that fails from being asked in a circle, and nobody waits long for it",
     )
-    turn_proven_seconds: float = setting(
+    turn_proven_seconds: float = constant(
         5.0,
         "seconds since it was known that the log has no later turn, after which the active instance answers reads as "
         "stale; below the session after which turns go to others",
-        least=0,
+        "below the log's session_seconds, which is 6 at the least",
     )
-    turn_asked_seconds: float = setting(1.0, "seconds between two proofs of that", least=0)
-    answers_unproven_max: int = setting(
-        1_000, "answers to requests that changed nothing that wait for such a proof; more are UNAVAILABLE", least=1
+    turn_asked_seconds: float = constant(
+        1.0,
+        "seconds between two proofs of that",
+        "several fit into turn_proven_seconds, and each is a small request",
+    )
+    answers_unproven_max: int = constant(
+        1_000,
+        "answers to requests that changed nothing that wait for such a proof; more are UNAVAILABLE",
+        "bounds memory; a proof comes every second",
     )
 
 
