@@ -20,6 +20,8 @@ FUNCTION_LINES_MAX = 60
 MODULE_LINES_MAX = 536
 """The longest module of today, so that none grows beyond it. Ten are longer than 500 lines: each is one class with its
 states, which two files would only tear apart."""
+VARIABLES_MAX = 90
+"""Of all services together; what several have by one class is counted once."""
 # Put together here, so that this file does not name them either.
 REGISTRY_HOSTS = tuple(
     ".".join(parts)
@@ -63,6 +65,26 @@ def test_no_test_builds_the_member_binary_unasked() -> None:
         if builds.search(text := path.read_text()) and "SPILLWAY_KUBE" not in text
     ]
     assert unasked == ["local/tests/test_kube_binary.py"], "it looks at the function itself"
+
+
+def variables_in(text: str) -> list[str]:
+    """Class.field of each field that a variable sets: `setting(…)`, or `field(metadata=…)`, which has no default."""
+    return [
+        f"{kind.name}.{ast.unparse(one.target)}"
+        for kind in ast.walk(ast.parse(text))
+        if isinstance(kind, ast.ClassDef)
+        for one in kind.body
+        if isinstance(one, ast.AnnAssign) and isinstance(one.value, ast.Call)
+        if ast.unparse(one.value.func) == "setting" or any(word.arg == "metadata" for word in one.value.keywords)
+    ]
+
+
+def test_operators_have_few_variables_to_know() -> None:
+    """What nobody needs to turn is a `constant` with its reason. Not counted: the command's own config."""
+    found = [name for path in sources() if "cli" not in path.parts for name in variables_in(path.read_text())]
+    assert {"KafkaSettings.bootstrap", "PlannerSettings.moves_per_minute"} <= {*found}
+    assert "PlannerSettings.tick_seconds" not in found
+    assert len(found) <= VARIABLES_MAX
 
 
 @pytest.mark.parametrize("service", SERVICES)
