@@ -667,7 +667,7 @@ def filled(*addresses: str, known: tuple[int, ...] = (), bounds: tuple[int, int,
     for number, address in enumerate(addresses, 1):
         made.add(number, address)
     for number in known:
-        made.know(number)
+        made.mark_known(number)
     return made
 
 
@@ -692,7 +692,7 @@ def test_what_is_gone_is_counted_nowhere() -> None:
     connections = filled("a", "a", "b", known=(2,))
     for number in (1, 2, 3, 3, 4):
         connections.remove(number)
-        connections.know(number)
+        connections.mark_known(number)
     assert (len(connections), connections.strangers, connections.oldest_stranger()) == (0, 0, None)
 
 

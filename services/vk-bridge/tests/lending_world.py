@@ -263,7 +263,7 @@ class Bridge:
                 pool_read = pool_read and world.pool_up
                 again = world.pool_pods.get(pod.pool_uid)
                 pool_pods += (again,) if again is not None else ()
-        sight = Observation(
+        observation = Observation(
             read_at,
             node if owner_read else None,
             virtual if pool_read else None,
@@ -273,14 +273,16 @@ class Bridge:
             owner_read=owner_read,
             pool_read=pool_read,
         )
-        wish = self._wish(sight)
-        since = self.sights.see("n", sight.node, read_at) if owner_read else read_at
-        step = next_step(sight, wish, since, IN_FLIGHT_SECONDS)
+        desired = self._desired(observation)
+        since = self.sights.see("n", observation.node, read_at) if owner_read else read_at
+        step = next_step(observation, desired, since, IN_FLIGHT_SECONDS)
         quiet_at = since + IN_FLIGHT_SECONDS
-        if known is not None and not bears_amendment(step, sight, read_at, quiet_at):
+        if known is not None and not bears_amendment(step, observation, read_at, quiet_at):
             return
-        context = node_context(sight, wish, GRACE_SECONDS)
-        pod_steps = [pod_step(pool, real, context) for pool, real in pairs(sight.pool_pods, sight.real_pods)]
+        context = node_context(observation, desired, GRACE_SECONDS)
+        pod_steps = [
+            pod_step(pool, real, context) for pool, real in pairs(observation.pool_pods, observation.real_pods)
+        ]
         refused, answered = False, (node, virtual)
         if step is not None and not isinstance(step, WaitUntil):
             yield step
@@ -288,15 +290,15 @@ class Bridge:
             answered = _answered(step, node, virtual, world)
         todo = [one for one in pod_steps if one is not None]
         chosen = [one for one in map(what_cannot_wait, todo) if one is not None] if busy else todo
-        leaving = sight.node is not None and sight.node.state == RECALLED
+        leaving = observation.node is not None and observation.node.state == RECALLED
         yield from self._write_pods(chosen, listed if leaving else {}, names, leaving=leaving)
-        if refused or not sight.owner_read or not sight.pool_read:
+        if refused or not observation.owner_read or not observation.pool_read:
             return
         self.known = answered
         if isinstance(step, DeleteVirtual):
-            sight = replace(sight, virtual=None, read_at=world.now)
-            step = next_step(sight, wish, since, IN_FLIGHT_SECONDS)
-            if isinstance(step, Mark) and bears_amendment(step, sight, read_at, quiet_at):
+            observation = replace(observation, virtual=None, read_at=world.now)
+            step = next_step(observation, desired, since, IN_FLIGHT_SECONDS)
+            if isinstance(step, Mark) and bears_amendment(step, observation, read_at, quiet_at):
                 yield step
                 self._carry_out(step)
 
@@ -357,10 +359,16 @@ class Bridge:
         left = ending.over_at - self.world.now
         return replace(found, deleting=True, overdue=left <= 0, seconds_left=max(0, math.floor(left)))
 
-    def _wish(self, sight: Observation) -> DesiredLoan:
+    def _desired(self, observation: Observation) -> DesiredLoan:
         world = self.world
         self.sequence += 1
-        about = sight.node.loan if sight.node is not None else sight.virtual.loan if sight.virtual is not None else None
+        about = (
+            observation.node.loan
+            if observation.node is not None
+            else observation.virtual.loan
+            if observation.virtual is not None
+            else None
+        )
         kind, loan = world.log[self.read_log - 1] if self.read_log else ("", None)
         return DesiredLoan(
             lend=world.lend,

@@ -131,7 +131,7 @@ class Driver:
         real_pods = [one for one in all_pods if pool_of(one) == SIDE.pool_id]
         wanted = self._wanted(node, all_pods)
         real_by_uid = {one["metadata"]["labels"]["spillway.io/pool-uid"]: one for one in real_pods}
-        sight = Observation(
+        observation = Observation(
             self.now,
             read_owner_node(node, FLEET),
             read_virtual_node(shown, "own-1", NODE, current=is_current(shown, wanted(True), 240)) if shown else None,
@@ -142,15 +142,15 @@ class Driver:
         )
         last = self.log[-1] if self.log else None
         logged = last.loan if isinstance(last, NodeLent) else None
-        wish = DesiredLoan(self.lend, generation, self.recall if logged else "", logged=logged, pool="pool")
-        self.history.see(NODE, sight, int(self.now * 1000))
-        since = self.sights.see(NODE, sight.node, self.now)
-        step = next_step(sight, wish, since, in_flight_seconds=5.0)
+        desired = DesiredLoan(self.lend, generation, self.recall if logged else "", logged=logged, pool="pool")
+        self.history.see(NODE, observation, int(self.now * 1000))
+        since = self.sights.see(NODE, observation.node, self.now)
+        step = next_step(observation, desired, since, in_flight_seconds=5.0)
         if step is not None:
             await self._carry_out(step, node, shown, wanted, generation)
         pool_by_uid = {one["metadata"]["uid"]: one for one in pool_pods}
-        context = node_context(sight, wish, grace_seconds=30)
-        for pair in pairs(sight.pool_pods, sight.real_pods):
+        context = node_context(observation, desired, grace_seconds=30)
+        for pair in pairs(observation.pool_pods, observation.real_pods):
             pod_action = pod_step(*pair, context)
             for write in writes(pod_action) if pod_action is not None else ():
                 await self._carry_out_pod(write, pool_by_uid, real_by_uid)
@@ -159,8 +159,8 @@ class Driver:
         decoder = objects.object_decoder(objects.PODS)
         taken = taken_by_others([decoder.decode(json.dumps(one)) for one in all_pods], SIDE.pool_id)
         loan = read_owner_node(node, FLEET).loan or Generation(0, 0)
-        standing = VirtualNodeSpec("own-1", loan, "idle", 0.0, SIDE.address, 10250)
-        return lambda is_open: virtual_node(node, offered(node, taken), standing, is_open=is_open)
+        virtual_spec = VirtualNodeSpec("own-1", loan, "idle", 0.0, SIDE.address, 10250)
+        return lambda is_open: virtual_node(node, offered(node, taken), virtual_spec, is_open=is_open)
 
     def _real(self, found: Manifest, pool_pods: list[dict[str, Any]]) -> Any:
         uid, pool_uid = found["metadata"]["uid"], found["metadata"]["labels"]["spillway.io/pool-uid"]

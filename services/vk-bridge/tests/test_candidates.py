@@ -89,11 +89,11 @@ def test_what_was_thought_of_a_node_while_it_was_lent_says_nothing_of_it_once_it
     state, mirror = LogState(), OwnerCache("own-1", "f1")
     state.apply(DECLARED)
     mirror.put_node(convert(manifest, WatchedNode), 0.0)
-    wishes = DesiredLoans("own-1", "f1", state, mirror, Address("", {}), lambda: 0)
-    assert not list(filter(None, wishes.review(100)))
+    desired_loans = DesiredLoans("own-1", "f1", state, mirror, Address("", {}), lambda: 0)
+    assert not list(filter(None, desired_loans.review(100)))
 
     def is_to_be_lent(register: OwnerNode) -> bool:
-        return wishes.of(
+        return desired_loans.of(
             "n1", Observation(0.0, register, None), Generation(4, 3), pool_joined=True, log_away=False
         ).lend
 

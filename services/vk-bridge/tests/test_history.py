@@ -45,9 +45,9 @@ def said(history: History, sequence: int = 1) -> NodeLent:
 
 def test_each_step_has_the_time_at_which_it_was_first_seen() -> None:
     history = History()
-    for at_ms, sight in WAY:
+    for at_ms, observation in WAY:
         for again in (at_ms, at_ms + 5):
-            history.see("n1", sight, again)
+            history.see("n1", observation, again)
     found = history.returned(TERMS, Generation(7, 9), LOAN, 500)
     assert found.cause == CAUSE_NEED
     times = found.lent_ms, found.recalled_ms, found.closed_ms, found.emptied_ms, found.deleted_ms, found.returned_ms
@@ -68,25 +68,25 @@ def test_lost_work_is_cores_times_run_time_and_counts_once() -> None:
 
 def test_another_instance_goes_on_with_what_the_log_says() -> None:
     first = History()
-    for at_ms, sight in WAY[:4]:
-        first.see("n1", sight, at_ms)
+    for at_ms, observation in WAY[:4]:
+        first.see("n1", observation, at_ms)
     second = History()
     second.recover(said(first))
-    for at_ms, sight in WAY[4:]:
-        second.see("n1", sight, at_ms + 1)
+    for at_ms, observation in WAY[4:]:
+        second.see("n1", observation, at_ms + 1)
     found = second.returned(TERMS, Generation(8, 1), LOAN, 501)
     assert (found.lent_ms, found.recalled_ms, found.closed_ms, found.cause) == (200, 300, 311, CAUSE_NEED)
 
 
 @pytest.mark.parametrize(
-    ("sight", "cause"),
+    ("observation", "cause"),
     [(Observation(0, None, OPEN), CAUSE_NODE_GONE), (Observation(0, GONE_HOME, OPEN), CAUSE_TAINT_REMOVED)],
     ids=["node gone", "taint removed"],
 )
-def test_an_end_that_nobody_marked_has_its_cause(sight: Observation, cause: str) -> None:
+def test_an_end_that_nobody_marked_has_its_cause(observation: Observation, cause: str) -> None:
     history = History()
     history.see("n1", WAY[2][1], 200)
-    history.see("n1", sight, 300)
+    history.see("n1", observation, 300)
     assert history.returned(TERMS, Generation(7, 9), LOAN, 400).cause == cause
 
 
@@ -105,8 +105,8 @@ def test_a_loan_that_was_never_seen_is_told_with_its_end_alone() -> None:
 
 def test_a_new_loan_knows_nothing_of_the_last_one() -> None:
     history = History()
-    for at_ms, sight in WAY:
-        history.see("n1", sight, at_ms)
+    for at_ms, observation in WAY:
+        history.see("n1", observation, at_ms)
     history.see("n1", Observation(0, replace(NODE, loan=Generation(7, 2)), OPEN), 900)
     assert (said(history).loan, said(history).lent_ms, said(history).recalled_ms) == (Generation(7, 2), 900, 0)
     history.forget("n1")

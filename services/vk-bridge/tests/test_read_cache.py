@@ -23,11 +23,11 @@ def pod(uid: str, version: str) -> Manifest:
 
 def reading(*pods: Manifest, **found: Any) -> Reading:
     """Of node n, with these pods of the pool's."""
-    sight = Observation(0.0, None, None, owner_read=found.pop("owner_read", True))
+    observation = Observation(0.0, None, None, owner_read=found.pop("owner_read", True))
     by_uid = {one["metadata"]["uid"]: one for one in pods}
     whole = {"node": None, "virtual": VIRTUAL, "own_pods": {}, "owner_read": True, "pool_read": True} | found
     side = PoolSide("pool", "own-1.n", "")
-    return Reading("n", None, side, sight, Found(pool_pods=by_uid, **whole), {}, {}, None, None)
+    return Reading("n", None, side, observation, Found(pool_pods=by_uid, **whole), {}, {}, None, None)
 
 
 def said(uid: str, version: str) -> AnyObject:

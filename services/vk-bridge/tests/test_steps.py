@@ -325,7 +325,7 @@ WISH = DesiredLoan(lend=True, loan=Generation(9, 9), logged=LOAN_1)
 
 
 @pytest.mark.parametrize(
-    ("sight", "wish", "cause"),
+    ("observation", "desired", "cause"),
     [
         pytest.param(Observation(0, NODE, VIRTUAL), replace(WISH, recall=CAUSE_NEED), CAUSE_NEED, id="needed"),
         pytest.param(
@@ -356,8 +356,8 @@ WISH = DesiredLoan(lend=True, loan=Generation(9, 9), logged=LOAN_1)
         pytest.param(Observation(0, NODE, None, pool_read=False), WISH, "", id="the pool cannot be read"),
     ],
 )
-def test_why_a_lent_node_goes_back(sight: Observation, wish: DesiredLoan, cause: str) -> None:
-    step = next_step(sight, wish, 0, IN_FLIGHT_SECONDS)
+def test_why_a_lent_node_goes_back(observation: Observation, desired: DesiredLoan, cause: str) -> None:
+    step = next_step(observation, desired, 0, IN_FLIGHT_SECONDS)
     assert (step.state, step.cause) == (RECALLED, cause) if isinstance(step, Mark) else not cause
 
 
@@ -433,17 +433,17 @@ CLOSED = replace(VIRTUAL, open=False)
 def test_what_may_follow_on_nodes_as_they_were_known(
     state: str, virtual: VirtualNode | None, listed_at: float | None, bears: bool
 ) -> None:
-    sight = Observation(9, replace(NODE, state=state), virtual)
-    step = next_step(sight, WISH, 0, IN_FLIGHT_SECONDS)
+    observation = Observation(9, replace(NODE, state=state), virtual)
+    step = next_step(observation, WISH, 0, IN_FLIGHT_SECONDS)
     assert step is not None
-    assert bears_amendment(step, sight, listed_at, IN_FLIGHT_SECONDS) is bears
+    assert bears_amendment(step, observation, listed_at, IN_FLIGHT_SECONDS) is bears
 
 
 def test_another_fleets_node_is_left_alone() -> None:
-    sight = Observation(0, replace(NODE, foreign=True), VIRTUAL)
-    assert next_step(sight, WISH, 0, IN_FLIGHT_SECONDS) is None
-    assert not node_context(sight, WISH, 30).leaving
-    assert not node_context(sight, WISH, 30).takes
+    observation = Observation(0, replace(NODE, foreign=True), VIRTUAL)
+    assert next_step(observation, WISH, 0, IN_FLIGHT_SECONDS) is None
+    assert not node_context(observation, WISH, 30).leaving
+    assert not node_context(observation, WISH, 30).takes
 
 
 def test_a_loan_is_ended_in_the_pool_where_it_began() -> None:

@@ -105,25 +105,25 @@ class OwnerWorker:
         self._running = 0
         self._rested = asyncio.Event()
         fleet = shared.bus.fleet
-        reach = BackoffGate(cluster, settings)
+        gate = BackoffGate(cluster, settings)
         self._queue = WorkQueue[str]()
         self._mirror = OwnerCache(cluster, fleet)
         self._watch = ClusterWatch(api, self._mirror, settings, self._heard)
         self._records = Records(shared.bus, settings, self._acknowledged)
         address = Address(settings.kubelet_address, settings.port_by_pool)
-        self._wishes = DesiredLoans(cluster, fleet, shared.state, self._mirror, address, shared.wall_ms)
+        self._desired_loans = DesiredLoans(cluster, fleet, shared.state, self._mirror, address, shared.wall_ms)
         self._book = LoanReporter(
-            cluster, shared.state, self._wishes, self._records, self.next_generation, shared.wall_ms
+            cluster, shared.state, self._desired_loans, self._records, self.next_generation, shared.wall_ms
         )
         lends_nothing = partial(shared.state.lends_nothing, cluster)
-        self._copies = Copies(fleet, api, reach, settings, self._mirror, lends_nothing)
+        self._copies = Copies(fleet, api, gate, settings, self._mirror, lends_nothing)
         self._copy_tender = CopyTender(cluster, self._copies, shared.state, settings, shared.reconsider)
-        self._reader = NodeReader(cluster, fleet, api, reach, settings)
+        self._reader = NodeReader(cluster, fleet, api, gate, settings)
         book = self._book
-        self._writer = NodeWriter(cluster, fleet, api, reach, book.say_lent, book.say_returned, book.say_left)
-        self._pod_writer = PodWriter(cluster, api, reach, self._copies, settings)
+        self._writer = NodeWriter(cluster, fleet, api, gate, book.say_lent, book.say_returned, book.say_left)
+        self._pod_writer = PodWriter(cluster, api, gate, self._copies, settings)
         self._left_behind = StaleVirtualNodes(
-            self._reader, self._writer, self._pod_writer, self._wishes, book.say_cleared, settings
+            self._reader, self._writer, self._pod_writer, self._desired_loans, book.say_cleared, settings
         )
         self._sights = FirstObservations()
         self._last_read = ReadCache()
@@ -135,8 +135,8 @@ class OwnerWorker:
         self._gathering: set[str] = set()
         """Nodes that wait for more word of pods that leave them."""
         self._leases = Leases(cluster, shared.pools, settings, shared.wall_ms)
-        self.lent_pods = LentPods(api, reach, self._mirror, shared.pools)
-        self._usage = UsageReporter(api, self._mirror, self._wishes, settings, shared.wall_ms)
+        self.lent_pods = LentPods(api, gate, self._mirror, shared.pools)
+        self._usage = UsageReporter(api, self._mirror, self._desired_loans, settings, shared.wall_ms)
 
     async def run(self) -> None:
         log.info("cluster taken", cluster=self.cluster, epoch=self.epoch)
@@ -270,10 +270,10 @@ class OwnerWorker:
     async def _review(self) -> None:
         await self._watch.listed.wait()
         self._book.recover()
-        self._pool(self._wishes.pool_name())
+        self._pool(self._desired_loans.pool_name())
         self.touch_all()
         while True:
-            for node in self._wishes.review(self._settings.review_slice_nodes):
+            for node in self._desired_loans.review(self._settings.review_slice_nodes):
                 if node:
                     self._add(node)
                 else:
@@ -399,7 +399,7 @@ class OwnerWorker:
                     self._restless.pop(name, None)
                     return again if reading.both_read else settings.unread_seconds, reading
                 if answers.put_off and not answers.incomplete and not isinstance(plan.step, Mark):
-                    rested = self._reader.amended(reading, answers, self._wishes.standing)
+                    rested = self._reader.amended(reading, answers, self._desired_loans.virtual_spec)
                     self._last_read.note(rested)
                     self._book.see(rested)
                     return None, rested
@@ -412,46 +412,50 @@ class OwnerWorker:
         if answers.incomplete:
             return await self._read(reading.name)
         if answers.pods_unknown:
-            return await self._reader.read_pods_again(reading, answers, self._wishes.standing)
-        return self._reader.amended(reading, answers, self._wishes.standing)
+            return await self._reader.read_pods_again(reading, answers, self._desired_loans.virtual_spec)
+        return self._reader.amended(reading, answers, self._desired_loans.virtual_spec)
 
     async def _read(self, name: str, known: Known | None = None) -> Reading:
         """Of the pool that the register names; where that is another than was thought, once more.
 
         known: the nodes are as they were, so that only pods are read, unless the pool has joined or left since.
         """
-        pool_name = self._wishes.pool_of(name)
+        pool_name = self._desired_loans.pool_of(name)
         pool = self._pool(pool_name)
         if known is not None and known.pool is pool:
             return await self._reader.read_pods(
-                name, pool_name, pool, (known.node, known.virtual), self._wishes.standing
+                name, pool_name, pool, (known.node, known.virtual), self._desired_loans.virtual_spec
             )
-        reading = await self._reader.read(name, pool_name, pool, self._wishes.standing)
-        node = reading.sight.node
+        reading = await self._reader.read(name, pool_name, pool, self._desired_loans.virtual_spec)
+        node = reading.observation.node
         if node is not None and node.pool and node.pool != pool_name:
-            return await self._reader.read(name, node.pool, self._pool(node.pool), self._wishes.standing)
+            return await self._reader.read(name, node.pool, self._pool(node.pool), self._desired_loans.virtual_spec)
         return reading
 
     def _plan(self, reading: Reading) -> Plan:
         """What is to be written now, and when something is due without it."""
-        name, sight = reading.name, reading.sight
+        name, observation = reading.name, reading.observation
         self._book.see(reading)
         if not self._concerns_us(name):  # It was acknowledged as returned since it was read.
             self._copies.refer_no_more(name)
-        elif sight.pool_read:
+        elif observation.pool_read:
             self._copies.refer(name, reading.side, reading.pool_pods.values())
-        since = self._sights.see(name, sight.node, sight.read_at) if sight.owner_read else sight.read_at
+        since = (
+            self._sights.see(name, observation.node, observation.read_at)
+            if observation.owner_read
+            else observation.read_at
+        )
         pool_joined, log_away = reading.pool is not None, self._records.is_log_away()
         left_in = self._book.left_in(name, log_away=log_away)
-        wish = self._wishes.of(
-            name, sight, self.next_generation(), pool_joined=pool_joined, log_away=log_away, left_in=left_in
+        desired = self._desired_loans.of(
+            name, observation, self.next_generation(), pool_joined=pool_joined, log_away=log_away, left_in=left_in
         )
-        step = next_step(sight, wish, since, self._settings.in_flight_seconds)
-        context = node_context(sight, wish, self._wishes.grace_seconds(name, sight))
-        todo = [pod_step(*pair, context) for pair in pairs(sight.pool_pods, sight.real_pods)]
+        step = next_step(observation, desired, since, self._settings.in_flight_seconds)
+        context = node_context(observation, desired, self._desired_loans.grace_seconds(name, observation))
+        todo = [pod_step(*pair, context) for pair in pairs(observation.pool_pods, observation.real_pods)]
         wait_until = step.seconds if isinstance(step, WaitUntil) else None
         due = [at for at in (reading.due_at, wait_until) if at is not None]
-        bears = bears_amendment(step, sight, reading.listed_at, since + self._settings.in_flight_seconds)
+        bears = bears_amendment(step, observation, reading.listed_at, since + self._settings.in_flight_seconds)
         return Plan(step, tuple(one for one in todo if one is not None), min(due, default=None), bears)
 
     async def _carry_out(self, plan: Plan, reading: Reading, answers: Answers) -> tuple[bool, float | None]:
@@ -503,7 +507,7 @@ class OwnerWorker:
         if isinstance(step, ShowVirtual | CloseVirtual):
             self._reader.note_shown(reading.name)
         if isinstance(step, Mark) and step.state == OWNED:
-            self._wishes.forget(reading.name)
+            self._desired_loans.forget(reading.name)
         return written
 
     # ── The log ─────────────────────────────────────────────────────────────────────────────────────────────────

@@ -70,7 +70,7 @@ class Accepting:
         """Marks the connection of a caller who is known now. Returns whether it was a stranger's before."""
         was_stranger = self.connections.is_stranger(number)
         if was_stranger:
-            self.connections.know(number)
+            self.connections.mark_known(number)
             self._changed()
         return was_stranger
 

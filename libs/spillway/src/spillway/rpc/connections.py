@@ -58,7 +58,7 @@ class Connections:
             numbers[number] = address
             counted[address] += 1
 
-    def know(self, number: int) -> None:
+    def mark_known(self, number: int) -> None:
         """It is a stranger no more; nothing where it is none, or gone."""
         _take(number, self._strangers, self._strangers_of_address)
 

@@ -74,11 +74,11 @@ class Front:
             for listening in self._listening:
                 group.create_task(self._accepting.accept(listening))
 
-    def know(self, peer: str) -> None:
+    def mark_known(self, peer: str) -> None:
         """Whose connection it is has been shown. peer: as the server names it."""
         number = _number_of(peer)
         if self._accepting.mark_known(number):
-            self._outside[number].is_known()
+            self._outside[number].end_deadline()
 
     def refuse(self) -> None:
         """Listens no more; connections that there are go on until the server ends them."""
@@ -206,7 +206,8 @@ class _Outside(_Side):
         if self._bytes_left is not None and not self._gone:
             self._timer = asyncio.get_running_loop().call_later(seconds, self._front.drop, self.number, TIME)
 
-    def is_known(self) -> None:
+    def end_deadline(self) -> None:
+        """The peer has shown who it is: neither bytes nor time are counted any more."""
         self._bytes_left = None
         if self._timer is not None:
             self._timer.cancel()

@@ -107,7 +107,7 @@ class Listener:
         UNAUTHENTICATED."""
         authorization = dict(context.invocation_metadata() or ()).get("authorization", "")
         caller = self._gate.identify(authorization, _certificate_names(context))
-        self._front.know(context.peer())
+        self._front.mark_known(context.peer())
         return caller
 
     def set_serving(self, serving: bool) -> None:
@@ -117,7 +117,7 @@ class Listener:
 
     def _health_is_asked(self, context: Any) -> None:
         if self._gate.is_open:
-            self._front.know(context.peer())
+            self._front.mark_known(context.peer())
 
     def _identify_for_reflection(self, context: Any) -> Caller:
         """Known callers, and whoever has a client certificate: TLS has checked it before this is reached. Raises
@@ -127,7 +127,7 @@ class Listener:
         except RequestError:
             if not self._settings.client_ca:
                 raise
-        self._front.know(context.peer())
+        self._front.mark_known(context.peer())
         return STRANGER
 
     def _stop(self) -> None:

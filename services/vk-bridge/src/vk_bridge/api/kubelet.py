@@ -160,7 +160,7 @@ class Kubelet:
         """The pool's pods on all nodes of this instance: their virtual nodes have one address."""
         pool = self._pool(request.app[POOL])
         owners = self._owners()
-        found = await pool.reach.ask(lambda: pool.api.list(PODS))
+        found = await pool.gate.ask(lambda: pool.api.list(PODS))
         items = [one for one in found if any(owner.has(one["spec"].get("nodeName", "")) for owner in owners)]
         return web.json_response({"apiVersion": "v1", "kind": "PodList", "metadata": {}, "items": items})
 
@@ -189,7 +189,7 @@ class Kubelet:
     async def _find(self, pool_id: str, namespace: str, name: str, container: str) -> tuple[LentPods, Manifest]:
         """By what the pool says of its pod now: the owner where it runs, and its very own real pod there."""
         pool, place = self._pool(pool_id), f"pod {namespace}/{name}"
-        pool_pod = await pool.reach.ask(lambda: pool.api.get(PODS, namespace, name))
+        pool_pod = await pool.gate.ask(lambda: pool.api.get(PODS, namespace, name))
         if pool_pod is None:
             raise _Answer(404, f"{place} is not there in {pool_id}")
         node = pool_pod["spec"].get("nodeName", "")

@@ -14,9 +14,9 @@ from vk_bridge.core.selection.owner_cache import OwnerCache
 class LentPods:
     """Lets ClusterUnreachable and Refused through. Which real pod is whose is read anew each time, never remembered."""
 
-    def __init__(self, api: ClusterApi, reach: BackoffGate, mirror: OwnerCache, pools: Pools) -> None:
+    def __init__(self, api: ClusterApi, gate: BackoffGate, mirror: OwnerCache, pools: Pools) -> None:
         self._api = api
-        self._reach = reach
+        self._gate = gate
         self._mirror = mirror
         self._pools = pools
 
@@ -31,7 +31,7 @@ class LentPods:
         """On the node for which the pool pod's virtual node stands; None: there is none."""
         node = self._mirror.node_by_virtual.get(pool_pod["spec"].get("nodeName", ""), "")
         namespace, name = real_place(pool_pod, pool_id)
-        found = await self._reach.ask(lambda: self._api.get(PODS, namespace, name))
+        found = await self._gate.ask(lambda: self._api.get(PODS, namespace, name))
         return found if found is not None and is_real_pod_of(found, pool_pod, pool_id, node) else None
 
     def logs(self, real_pod: Manifest, options: LogOptions) -> AsyncGenerator[bytes, None]:

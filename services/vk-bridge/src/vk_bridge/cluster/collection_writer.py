@@ -24,10 +24,10 @@ log = structlog.get_logger()
 class CollectionWriter:
     """Of one owner, and of the pools of its nodes. A cluster that gives no right to it is asked again after a while."""
 
-    def __init__(self, cluster: str, api: ClusterApi, reach: BackoffGate, settings: VkBridgeSettings) -> None:
+    def __init__(self, cluster: str, api: ClusterApi, gate: BackoffGate, settings: VkBridgeSettings) -> None:
         self._cluster = cluster
         self._api = api
-        self._reach = reach
+        self._gate = gate
         self._sizes = Sizes(settings.collection_least, settings.collection_most)
         self._again_seconds = settings.resync_seconds
         self._forbidden_at: dict[str, float] = {}
@@ -89,7 +89,7 @@ class CollectionWriter:
 
     async def _ask_owner(self, many: DeleteCollection, reading: Reading) -> Manifests:
         uids = (reading.real_pods[step.uid]["metadata"]["labels"][POOL_UID] for step in _real(many.steps))
-        return await self._reach.ask(
+        return await self._gate.ask(
             lambda: self._api.delete_collection(
                 PODS,
                 many.namespace,
@@ -102,7 +102,7 @@ class CollectionWriter:
     async def _ask_pool(self, many: DeleteCollection, reading: Reading) -> Manifests:
         pool = reading.pool
         assert pool is not None, "a pool pod was read, so there is a pool"
-        return await pool.reach.ask(
+        return await pool.gate.ask(
             lambda: pool.api.delete_collection(
                 PODS,
                 many.namespace,

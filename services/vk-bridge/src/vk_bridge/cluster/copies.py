@@ -74,17 +74,17 @@ class Copies:
         self,
         fleet: str,
         api: ClusterApi,
-        reach: BackoffGate,
+        gate: BackoffGate,
         settings: VkBridgeSettings,
         mirror: OwnerCache,
         lends_nothing: Callable[[], bool],
     ) -> None:
         self._lends_nothing = lends_nothing
         self._api = api
-        self._reach = reach
+        self._gate = gate
         self._settings = settings
         self._mirror = mirror
-        self._namespaces = Namespaces(fleet, api, reach)
+        self._namespaces = Namespaces(fleet, api, gate)
         self._used_at: dict[CopyPlace | str, float] = {}
         """When a copy, or a namespace, was last known to be needed."""
         self._bytes: dict[CopyPlace, int] | None = None
@@ -138,13 +138,13 @@ class Copies:
         copy = place_of(reference, side.pool_id)
         self._used_at[copy] = _now()
         kind = KINDS[reference.kind]
-        found = await pool.reach.ask(lambda: pool.api.get(kind, reference.namespace, reference.name))
+        found = await pool.gate.ask(lambda: pool.api.get(kind, reference.namespace, reference.name))
         if found is None:
             return Missing(f'{reference.kind.lower()} "{reference.name}" not found')
         made = copy_of(found, reference.kind, side)
         if isinstance(made, NotCopied):
             return Missing("; ".join(made.reasons), refused=True)
-        there = await self._reach.ask(lambda: self._api.get(kind, copy.namespace, copy.name))
+        there = await self._gate.ask(lambda: self._api.get(kind, copy.namespace, copy.name))
         if there is not None and not is_copy(there, side.pool_id):
             whose = f"{copy.kind} {copy.namespace}/{copy.name} of cluster {self._api.name}"
             return Missing(f"{whose} is not ours, or another pool's", refused=True)
@@ -176,7 +176,7 @@ class Copies:
         """Of all copies that are there, whoever made them; listed once, and only those read that do not say it."""
         found: dict[CopyPlace, int] = {}
         for name, kind in WITHOUT_DATA.items():
-            for one in await self._reach.ask(lambda kind=kind: self._api.list(kind, label_selector=POOL)):  # type: ignore[misc]
+            for one in await self._gate.ask(lambda kind=kind: self._api.list(kind, label_selector=POOL)):  # type: ignore[misc]
                 if is_copy(one):
                     copy = CopyPlace(name, one["metadata"]["namespace"], one["metadata"]["name"])
                     told = bytes_told(one)
@@ -184,14 +184,14 @@ class Copies:
         return found
 
     async def _size(self, copy: CopyPlace) -> int:
-        found = await self._reach.ask(lambda: self._api.get(KINDS[copy.kind], copy.namespace, copy.name))
+        found = await self._gate.ask(lambda: self._api.get(KINDS[copy.kind], copy.namespace, copy.name))
         return content_bytes(found) if found is not None else 0
 
     async def _replace(self, kind: Kind, copy: CopyPlace, there: Manifest, made: dict[str, Any]) -> None:
         version = there["metadata"]["resourceVersion"]
         if there.get("immutable") or there.get("type") != made.get("type"):  # A Secret's type never changes.
             uid = there["metadata"]["uid"]
-            await self._reach.ask(
+            await self._gate.ask(
                 lambda: self._api.delete(kind, copy.namespace, copy.name, uid=uid, resource_version=version)
             )
             version = ABSENT
@@ -199,7 +199,7 @@ class Copies:
         log.info("copy brought up to date", cluster=self._api.name, kind=copy.kind, namespace=copy.namespace)
 
     async def _apply(self, kind: Kind, made: dict[str, Any], version: str) -> None:
-        await self._reach.ask(lambda: self._api.apply(kind, made, resource_version=version, force=True))
+        await self._gate.ask(lambda: self._api.apply(kind, made, resource_version=version, force=True))
 
     # ── What is there already ───────────────────────────────────────────────────────────────────────────────────
 
@@ -253,7 +253,7 @@ class Copies:
         there: set[CopyPlace | str] = {*kept, *namespaces}
         filled = {copy.namespace for copy in kept}
         for kind, listed in WITHOUT_DATA.items():
-            for found in await self._reach.ask(lambda listed=listed: self._api.list(listed, label_selector=POOL)):  # type: ignore[misc]
+            for found in await self._gate.ask(lambda listed=listed: self._api.list(listed, label_selector=POOL)):  # type: ignore[misc]
                 metadata = found["metadata"]
                 copy = CopyPlace(kind, metadata["namespace"], metadata["name"])
                 if copy.namespace not in namespaces or not is_copy(found):
@@ -283,7 +283,7 @@ class Copies:
         """As _tried."""
         name, uid, version = metadata["name"], metadata["uid"], metadata["resourceVersion"]
         if not await self._tried(
-            self._reach.ask(lambda: self._api.delete(kind, copy.namespace, name, uid=uid, resource_version=version))
+            self._gate.ask(lambda: self._api.delete(kind, copy.namespace, name, uid=uid, resource_version=version))
         ):
             return False
         if self._bytes is not None:

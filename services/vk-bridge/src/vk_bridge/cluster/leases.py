@@ -39,7 +39,7 @@ class Leases:
         async with slots:
             renewed_at = datetime.fromtimestamp(self._wall_ms() / 1000, UTC)
             try:
-                await pool.reach.ask(
+                await pool.gate.ask(
                     lambda: pool.api.renew_node_lease(
                         name,
                         uid,

@@ -27,10 +27,10 @@ log = structlog.get_logger()
 class Namespaces:
     """Of one owner. Lets Conflict, Refused and ClusterUnreachable through."""
 
-    def __init__(self, fleet: str, api: ClusterApi, reach: BackoffGate) -> None:
+    def __init__(self, fleet: str, api: ClusterApi, gate: BackoffGate) -> None:
         self._fleet = fleet
         self._api = api
-        self._reach = reach
+        self._gate = gate
         self._ready: set[str] = set()
 
     async def ensure(self, name: str) -> str:
@@ -39,7 +39,7 @@ class Namespaces:
             return ""
         labels = {FLEET: self._fleet, ENFORCE_LABEL: BASELINE}
         if not await self._create(NAMESPACES, _manifest("v1", "Namespace", {"name": name, "labels": labels})):
-            found = await self._reach.ask(lambda: self._api.get(NAMESPACES, "", name))
+            found = await self._gate.ask(lambda: self._api.get(NAMESPACES, "", name))
             if found is None or not self._is_ours(found):
                 return (
                     f"namespace {name} of cluster {self._api.name} is not ours: it is without the label "
@@ -59,7 +59,7 @@ class Namespaces:
     async def ours(self) -> dict[str, Manifest]:
         """All that bear our fleet's label, by name; what others are is found out anew when they are needed."""
         label = f"{FLEET}={self._fleet}"
-        listed = await self._reach.ask(lambda: self._api.list(NAMESPACES, label_selector=label))
+        listed = await self._gate.ask(lambda: self._api.list(NAMESPACES, label_selector=label))
         found = {one["metadata"]["name"]: one for one in listed}
         self._ready &= {name for name, one in found.items() if _is_secure(one)}
         return {name: one for name, one in found.items() if name.startswith(POD_NAMESPACE_PREFIX)}
@@ -71,12 +71,12 @@ class Namespaces:
         self._ready.discard(name)
         if metadata.get("deletionTimestamp") or await self._holds_others(name):
             return
-        await self._reach.ask(lambda: self._api.delete(NAMESPACES, "", name, uid=uid, resource_version=version))
+        await self._gate.ask(lambda: self._api.delete(NAMESPACES, "", name, uid=uid, resource_version=version))
         log.info("removed: no pod refers to it", cluster=self._api.name, kind="namespaces", name=name)
 
     async def _holds_others(self, namespace: str) -> bool:
         for kind in HELD_KINDS:
-            for found in await self._reach.ask(lambda kind=kind: self._api.list(kind, namespace)):  # type: ignore[misc]
+            for found in await self._gate.ask(lambda kind=kind: self._api.list(kind, namespace)):  # type: ignore[misc]
                 if not is_copy(found) and (kind.plural, found["metadata"]["name"]) not in _OF_CLUSTER:
                     return True
         return False
@@ -86,7 +86,7 @@ class Namespaces:
         if not _is_secure(namespace):
             change = {"metadata": {"labels": {ENFORCE_LABEL: BASELINE}}}
             version, uid = metadata["resourceVersion"], metadata["uid"]
-            await self._reach.ask(
+            await self._gate.ask(
                 lambda: self._api.patch(NAMESPACES, "", metadata["name"], change, resource_version=version, uid=uid)
             )
             log.warning("namespace labelled again", cluster=self._api.name, name=metadata["name"], label=ENFORCE_LABEL)
@@ -94,7 +94,7 @@ class Namespaces:
     async def _create(self, kind: Kind, manifest: dict[str, Any]) -> bool:
         """Whether it was not there."""
         try:
-            await self._reach.ask(lambda: self._api.create(kind, manifest))
+            await self._gate.ask(lambda: self._api.create(kind, manifest))
         except AlreadyExists:
             return False
         log.info("created for a pool's pods", cluster=self._api.name, kind=kind.plural, **manifest["metadata"])

@@ -163,22 +163,22 @@ class _RealPods:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """sight: for the core; the rest are the manifests behind it, pods by uid.
+    """observation: for the core; the rest are the manifests behind it, pods by uid.
 
-    due_at: when the next grace is over, or a refusal forgotten. amounts: what the node offers; both it and standing are
-    of the real node. fresh: all of it was read in one go; else the nodes were read before, or it was amended by what
-    was answered to writes since. listed_at: when the pods were listed; None: a node was written since. paused: pool
+    due_at: when the next grace is over, or a refusal forgotten. amounts: what the node offers; both it and virtual_spec
+    are of the real node. fresh: all of it was read in one go; else the nodes were read before, or what was answered to
+    writes has amended it. listed_at: when the pods were listed; None: a node was written since. paused: pool
     pods that are not created yet, since a node has just refused one.
     """
 
     name: str
     pool: Pool | None
     side: PoolSide
-    sight: Observation
+    observation: Observation
     found: Found
     real_pods: Mapping[str, Manifest]
     amounts: Mapping[str, int]
-    standing: VirtualNodeSpec | None
+    virtual_spec: VirtualNodeSpec | None
     due_at: float | None
     fresh: bool = True
     listed_at: float | None = None
@@ -198,8 +198,8 @@ class Reading:
 
     def virtual_manifest(self, *, is_open: bool) -> dict[str, Any]:
         assert self.node is not None
-        assert self.standing is not None
-        return virtual_node(self.node, self.amounts, self.standing, is_open=is_open)
+        assert self.virtual_spec is not None
+        return virtual_node(self.node, self.amounts, self.virtual_spec, is_open=is_open)
 
     @property
     def real_by_pool_uid(self) -> dict[str, Manifest]:
@@ -207,20 +207,20 @@ class Reading:
 
     @property
     def both_read(self) -> bool:
-        return self.sight.owner_read and self.sight.pool_read
+        return self.observation.owner_read and self.observation.pool_read
 
     @property
     def is_recalled(self) -> bool:
         """No kubelet lets a pod of the pool's in, and none is made there."""
-        return self.sight.node is not None and self.sight.node.state == RECALLED
+        return self.observation.node is not None and self.observation.node.state == RECALLED
 
 
 class _Side:
     """One of the two clusters, for one reading: after its first failure it is not asked again."""
 
-    def __init__(self, api: ClusterApi | None, reach: BackoffGate | None) -> None:
+    def __init__(self, api: ClusterApi | None, gate: BackoffGate | None) -> None:
         self._api = api
-        self._reach = reach
+        self._gate = gate
         self.read = True
 
     async def get(self, kind: objects.Kind, namespace: str, name: str) -> Manifest | None:
@@ -235,11 +235,11 @@ class _Side:
         return await self._ask(lambda: api.list_with_version(PODS, field_selector=selector), ([], ""))
 
     async def _ask(self, call: Callable[[], Awaitable[T]], instead: T) -> T:
-        assert self._reach is not None
+        assert self._gate is not None
         if not self.read:
             return instead
         try:
-            return await self._reach.ask(call)
+            return await self._gate.ask(call)
         except ClusterUnreachable:
             self.read = False
             return instead
@@ -249,12 +249,12 @@ class NodeReader:
     """Of one owner cluster. deleting: the ends of real pods that are being deleted, by node and uid."""
 
     def __init__(
-        self, cluster: str, fleet: str, api: ClusterApi, reach: BackoffGate, settings: VkBridgeSettings
+        self, cluster: str, fleet: str, api: ClusterApi, gate: BackoffGate, settings: VkBridgeSettings
     ) -> None:
         self._cluster = cluster
         self._fleet = fleet
         self._api = api
-        self._reach = reach
+        self._gate = gate
         self._settings = settings
         self._deleting: dict[str, dict[str, Ending]] = {}
         self._compared = VersionCache[Pair]()
@@ -262,7 +262,7 @@ class NodeReader:
         self._shown_at: dict[str, float] = {}
         """By node: when this bridge last wrote what its virtual node shows."""
 
-    async def read(self, name: str, pool_name: str, pool: Pool | None, standing_of: VirtualNodeSpecOf) -> Reading:
+    async def read(self, name: str, pool_name: str, pool: Pool | None, spec_of: VirtualNodeSpecOf) -> Reading:
         """pool_name: the loan's, or the declared one; pool None: it is not in the fleet, and has nothing any more.
 
         An empty pool_name: nobody knows which pool, so that it cannot be read. Raises nothing.
@@ -273,33 +273,33 @@ class NodeReader:
         node = await here.get(NODES, "", name)
         side = self._side(name, pool_name)
         found = await self._with_pods(name, side, here, there, (node, shown))
-        standing = standing_of(node) if node is not None else None
-        return replace(self._reading(name, pool, side, found, standing, read_at), listed_at=read_at)
+        virtual_spec = spec_of(node) if node is not None else None
+        return replace(self._reading(name, pool, side, found, virtual_spec, read_at), listed_at=read_at)
 
     async def read_pods(
-        self, name: str, pool_name: str, pool: Pool | None, nodes: Nodes, standing_of: VirtualNodeSpecOf
+        self, name: str, pool_name: str, pool: Pool | None, nodes: Nodes, spec_of: VirtualNodeSpecOf
     ) -> Reading:
         """The pods alone, beside the nodes as they were read before. It is not fresh."""
         read_at, node = asyncio.get_running_loop().time(), nodes[0]
         here, there = self._sides(pool_name, pool)
         side = self._side(name, pool_name)
         found = await self._with_pods(name, side, here, there, nodes)
-        standing = standing_of(node) if node is not None else None
-        return replace(self._reading(name, pool, side, found, standing, read_at), fresh=False, listed_at=read_at)
+        virtual_spec = spec_of(node) if node is not None else None
+        return replace(self._reading(name, pool, side, found, virtual_spec, read_at), fresh=False, listed_at=read_at)
 
-    async def read_pods_again(self, reading: Reading, answers: Answers, standing_of: VirtualNodeSpecOf) -> Reading:
+    async def read_pods_again(self, reading: Reading, answers: Answers, spec_of: VirtualNodeSpecOf) -> Reading:
         """The pods, beside the nodes as they are by what was answered to writes since."""
-        found, name = self.amended(reading, answers, standing_of).found, reading.name
-        return await self.read_pods(name, reading.side.pool_id, reading.pool, (found.node, found.virtual), standing_of)
+        found, name = self.amended(reading, answers, spec_of).found, reading.name
+        return await self.read_pods(name, reading.side.pool_id, reading.pool, (found.node, found.virtual), spec_of)
 
     def _side(self, name: str, pool_name: str) -> PoolSide:
         settings, virtual = self._settings, virtual_node_name(self._cluster, name)
         return PoolSide(pool_name, virtual, settings.kubelet_address, settings.carried_prefixes)
 
     def _sides(self, pool_name: str, pool: Pool | None) -> tuple[_Side, _Side]:
-        there = _Side(pool.api if pool else None, pool.reach if pool else None)
+        there = _Side(pool.api if pool else None, pool.gate if pool else None)
         there.read = bool(pool_name)
-        return _Side(self._api, self._reach), there
+        return _Side(self._api, self._gate), there
 
     async def _with_pods(self, name: str, side: PoolSide, here: _Side, there: _Side, nodes: Nodes) -> Found:
         listed, version = await there.pods_on(side.virtual_node) if there.read else ([], "")
@@ -309,7 +309,7 @@ class NodeReader:
         pool_pods |= await self._came_in_between(there, _real_ones(own_pods), pool_pods)
         return Found(*nodes, pool_pods, own_pods, here.read, there.read, pool_listed=places, pool_version=version)
 
-    def amended(self, reading: Reading, answers: Answers, standing_of: VirtualNodeSpecOf) -> Reading:
+    def amended(self, reading: Reading, answers: Answers, spec_of: VirtualNodeSpecOf) -> Reading:
         """With what was answered to writes since in the place of what was read. It is not fresh."""
         before, node = reading.found, answers.node or reading.node
         virtual = answers.virtual or before.virtual
@@ -322,8 +322,8 @@ class NodeReader:
             },
             own_pods={**before.own_pods, **answers.real_pods},
         )
-        standing, now = standing_of(node) if node is not None else None, asyncio.get_running_loop().time()
-        amended = self._reading(reading.name, reading.pool, reading.side, found, standing, now)
+        virtual_spec, now = spec_of(node) if node is not None else None, asyncio.get_running_loop().time()
+        amended = self._reading(reading.name, reading.pool, reading.side, found, virtual_spec, now)
         listed_at = reading.listed_at if answers.node is None and answers.virtual is None else None
         return replace(amended, fresh=False, listed_at=listed_at)
 
@@ -333,7 +333,7 @@ class NodeReader:
         pool: Pool | None,
         side: PoolSide,
         found: Found,
-        standing: VirtualNodeSpec | None,
+        virtual_spec: VirtualNodeSpec | None,
         read_at: float,
     ) -> Reading:
         node, shown, pods = found.node, found.virtual, found.own_pods.values()
@@ -347,17 +347,19 @@ class NodeReader:
         current = (
             node is not None
             and shown is not None
-            and standing is not None
-            and is_current(shown, virtual_node(node, amounts, standing, is_open=True), self._settings.heartbeat_seconds)
+            and virtual_spec is not None
+            and is_current(
+                shown, virtual_node(node, amounts, virtual_spec, is_open=True), self._settings.heartbeat_seconds
+            )
         )
-        reachable = shown is None or standing is None or self._is_reachable(name, shown, standing, read_at)
+        reachable = shown is None or virtual_spec is None or self._is_reachable(name, shown, virtual_spec, read_at)
         here, there = found.owner_read, found.pool_read
         virtual = (
             read_virtual_node(shown, self._cluster, name, current=current, reachable=reachable)
             if shown is not None
             else None
         )
-        sight = Observation(
+        observation = Observation(
             read_at,
             read_owner_node(node, self._fleet) if node is not None and here else None,
             virtual if there else None,
@@ -370,7 +372,9 @@ class NodeReader:
         )
         paused = self._paused(found.pool_pods, found_real, free, read_at)
         due_at = found_real.due_at
-        return Reading(name, pool, side, sight, found, real_pods, amounts, standing, due_at=due_at, paused=paused)
+        return Reading(
+            name, pool, side, observation, found, real_pods, amounts, virtual_spec, due_at=due_at, paused=paused
+        )
 
     def _paused(
         self, pool_pods: Mapping[str, Manifest], real: _RealPods, free: Mapping[str, int], now: float
@@ -391,16 +395,16 @@ class NodeReader:
 
         None: this pool is the loan's own, so that nothing is left behind there.
         """
-        register, pool_id = reading.sight.node, reading.side.pool_id
+        register, pool_id = reading.observation.node, reading.side.pool_id
         if register is not None and register.pool == pool_id:
             return None
         of_pool = {uid: pod for uid, pod in reading.found.own_pods.items() if pool_of(pod) == pool_id}
         found = replace(reading.found, node=None, own_pods=of_pool)
-        alone = self._reading(reading.name, reading.pool, reading.side, found, None, reading.sight.read_at)
+        alone = self._reading(reading.name, reading.pool, reading.side, found, None, reading.observation.read_at)
         if register is None:
             return alone
         owned = OwnerNode(register.uid, register.resource_version, OWNED, None)
-        return replace(alone, sight=replace(alone.sight, node=owned))
+        return replace(alone, observation=replace(alone.observation, node=owned))
 
     def note_forced(self, name: str, uid: str) -> None:
         """A real pod was deleted by force. What a finalizer keeps is there all the same."""
@@ -413,10 +417,10 @@ class NodeReader:
     def note_shown(self, name: str) -> None:
         self._shown_at[name] = asyncio.get_running_loop().time()
 
-    def _is_reachable(self, name: str, shown: Manifest, standing: VirtualNodeSpec, now: float) -> bool:
+    def _is_reachable(self, name: str, shown: Manifest, virtual_spec: VirtualNodeSpec, now: float) -> bool:
         """Two bridges that both take an owner for theirs, by mistake, would write their addresses in turn for ever."""
         shown_seconds = now - self._shown_at.get(name, -math.inf)
-        return names_endpoint(shown, standing) or shown_seconds < self._settings.endpoint_seconds
+        return names_endpoint(shown, virtual_spec) or shown_seconds < self._settings.endpoint_seconds
 
     async def _came_in_between(
         self, there: _Side, real_pods: Mapping[str, Manifest], pool_pods: Mapping[str, Manifest]

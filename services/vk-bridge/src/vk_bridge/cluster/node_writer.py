@@ -39,7 +39,7 @@ class NodeWriter:
         cluster: str,
         fleet: str,
         api: ClusterApi,
-        reach: BackoffGate,
+        gate: BackoffGate,
         say_lent: SayLoan,
         say_returned: SayLoan,
         say_left: SayLeftIn,
@@ -47,7 +47,7 @@ class NodeWriter:
         self._cluster = cluster
         self._fleet = fleet
         self._api = api
-        self._reach = reach
+        self._gate = gate
         self._say_lent = say_lent
         self._say_returned = say_returned
         self._say_left = say_left
@@ -83,7 +83,7 @@ class NodeWriter:
         assert reading.node is not None
         change = mark_patch(reading.node, mark, self._fleet)
         at = mark.node
-        return await self._reach.ask(
+        return await self._gate.ask(
             lambda: self._api.patch(NODES, "", reading.name, change, resource_version=at.resource_version, uid=at.uid)
         )
 
@@ -92,7 +92,7 @@ class NodeWriter:
         assert pool is not None
         manifest = reading.virtual_manifest(is_open=False)
         try:
-            await pool.reach.ask(lambda: pool.api.create(NODES, manifest))
+            await pool.gate.ask(lambda: pool.api.create(NODES, manifest))
         except AlreadyExists:
             return  # Another bridge was faster, or somebody has the name: the next reading says which.
 
@@ -126,7 +126,7 @@ class NodeWriter:
         pool = reading.pool
         assert pool is not None
         name = virtual_node_name(self._cluster, reading.name)
-        return await pool.reach.ask(
+        return await pool.gate.ask(
             lambda: pool.api.patch(
                 NODES, "", name, change, resource_version=at.resource_version, uid=at.uid, subresource=subresource
             )
@@ -136,7 +136,7 @@ class NodeWriter:
         pool = reading.pool
         assert pool is not None
         name = virtual_node_name(self._cluster, reading.name)
-        return await pool.reach.ask(
+        return await pool.gate.ask(
             lambda: pool.api.delete(NODES, "", name, uid=at.uid, resource_version=at.resource_version)
         )
 

@@ -55,11 +55,11 @@ class PodWriter:
     """Of one owner."""
 
     def __init__(
-        self, cluster: str, api: ClusterApi, reach: BackoffGate, copies: Copies, settings: VkBridgeSettings
+        self, cluster: str, api: ClusterApi, gate: BackoffGate, copies: Copies, settings: VkBridgeSettings
     ) -> None:
         self._api = api
-        self._reach = reach
-        self._collections = CollectionWriter(cluster, api, reach, settings)
+        self._gate = gate
+        self._collections = CollectionWriter(cluster, api, gate, settings)
         self._copies = copies
         self._at_once = settings.pods_at_once
         self._pause_seconds = settings.refusal_pause_seconds
@@ -120,7 +120,7 @@ class PodWriter:
     def _put_off(self, steps: Iterable[PodStep], reading: Reading) -> frozenset[PodStep]:
         """Deletions of pods that have not begun, and hold nothing: who made them with the node's name in them makes
         others at once, so on one node they are sent away once within the pause."""
-        begun = reading.real_by_pool_uid.keys() | {pod.uid for pod in reading.sight.pool_pods if pod.created}
+        begun = reading.real_by_pool_uid.keys() | {pod.uid for pod in reading.observation.pool_pods if pod.created}
         found = frozenset(step for step in steps if isinstance(step, DeletePool) and step.pool_uid not in begun)
         now = asyncio.get_running_loop().time()
         if now - self._sent_away_at.get(reading.name, -self._pause_seconds) < self._pause_seconds:
@@ -174,7 +174,7 @@ class PodWriter:
             case LetGo(uid):
                 answers.let_go(uid, await self._delete_pool(reading, uid, 0))
             case DeleteReal(uid, grace_seconds):
-                answer = await self._delete(self._api, self._reach, reading.real_pods[uid], grace_seconds)
+                answer = await self._delete(self._api, self._gate, reading.real_pods[uid], grace_seconds)
                 answers.deleted(answers.real_pods, uid, answer)
         return True
 
@@ -192,7 +192,7 @@ class PodWriter:
             missing = await self._copies.ensure(pool, reading.side, namespace, made.references)
             if missing is not None:
                 return await self._wait_for(reading, pod, missing, answers)
-            created = await self._reach.ask(lambda: self._api.create(PODS, made.pod))
+            created = await self._gate.ask(lambda: self._api.create(PODS, made.pod))
         except AlreadyExists:
             answers.incomplete = True
             return True
@@ -214,7 +214,7 @@ class PodWriter:
         version, uid = metadata["resourceVersion"], metadata["uid"]
         place = (metadata["namespace"], metadata["name"])
         try:
-            answers.real_pods[uid] = await self._reach.ask(
+            answers.real_pods[uid] = await self._gate.ask(
                 lambda: self._api.patch(PODS, *place, change, resource_version=version, uid=uid)
             )
         except NotFound:
@@ -248,7 +248,7 @@ class PodWriter:
         pool, metadata = _pool_of(reading), pod["metadata"]
         gone = [key for key in pod.get("status") or {} if key not in status]
         change: dict[str, Any] = {"status": {**status, **dict.fromkeys(gone)}}
-        answers.pool_pods[metadata["uid"]] = await pool.reach.ask(
+        answers.pool_pods[metadata["uid"]] = await pool.gate.ask(
             lambda: pool.api.patch(
                 PODS,
                 metadata["namespace"],
@@ -262,12 +262,12 @@ class PodWriter:
 
     async def _delete_pool(self, reading: Reading, uid: str, grace_seconds: int) -> Manifest:
         pool = _pool_of(reading)
-        return await self._delete(pool.api, pool.reach, reading.pool_pods[uid], grace_seconds)
+        return await self._delete(pool.api, pool.gate, reading.pool_pods[uid], grace_seconds)
 
     @staticmethod
-    async def _delete(api: ClusterApi, reach: BackoffGate, pod: Manifest, grace_seconds: int) -> Manifest:
+    async def _delete(api: ClusterApi, gate: BackoffGate, pod: Manifest, grace_seconds: int) -> Manifest:
         namespace, name, uid = (pod["metadata"][key] for key in ("namespace", "name", "uid"))
-        return await reach.ask(lambda: api.delete(PODS, namespace, name, uid=uid, grace_seconds=grace_seconds))
+        return await gate.ask(lambda: api.delete(PODS, namespace, name, uid=uid, grace_seconds=grace_seconds))
 
 
 def _pool_of(reading: Reading) -> Pool:

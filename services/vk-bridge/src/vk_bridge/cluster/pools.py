@@ -50,7 +50,7 @@ class Pool:
     name: str
     joined: ClusterJoined
     api: ClusterApi
-    reach: BackoffGate
+    gate: BackoffGate
     virtual_nodes: dict[str, WatchedNode] = field(default_factory=dict)
     budgets: Budgets = field(default_factory=Budgets)
 

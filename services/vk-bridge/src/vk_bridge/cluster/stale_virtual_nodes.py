@@ -37,14 +37,14 @@ class StaleVirtualNodes:
         reader: NodeReader,
         writer: NodeWriter,
         pod_writer: PodWriter,
-        wishes: DesiredLoans,
+        desired_loans: DesiredLoans,
         say_cleared: Callable[[str, str], None],
         settings: VkBridgeSettings,
     ) -> None:
         self._reader = reader
         self._writer = writer
         self._pod_writer = pod_writer
-        self._wishes = wishes
+        self._desired_loans = desired_loans
         self._say_cleared = say_cleared
         self._settings = settings
 
@@ -75,23 +75,23 @@ class StaleVirtualNodes:
 
     async def _go_on(self, node: str, pool: Pool) -> bool:
         """Whether anything was written, so that more may follow. Raises ClusterUnreachable, Conflict, Refused."""
-        read = await self._reader.read(node, pool.name, pool, self._wishes.standing)
+        read = await self._reader.read(node, pool.name, pool, self._desired_loans.virtual_spec)
         if not read.both_read:
             raise ClusterUnreachable(pool.name, "timeout", "it or the owner could not be read")
-        register = read.sight.node
+        register = read.observation.node
         if register is not None and register.state == CHECKING and register.pool == pool.name:
             return False  # Its own step may let go of it, on what was read before the pool answered.
         reading = self._reader.left_behind(read)
         if reading is None or _is_clear(reading):
             self._say_cleared(node, pool.name)
             return False
-        answers, sight = Answers(), reading.sight
-        step = next_step(sight, NOT_WANTED, sight.read_at, self._settings.in_flight_seconds)
+        answers, observation = Answers(), reading.observation
+        step = next_step(observation, NOT_WANTED, observation.read_at, self._settings.in_flight_seconds)
         written = step is not None and await self._writer.carry_out(step, reading, answers)
         if written:
             log.info("carried out", step=type(step).__name__, pool=pool.name, node=node, left_behind=True)
-        context = node_context(sight, NOT_WANTED, self._wishes.grace_seconds(node, sight))
-        todo = (pod_step(*pair, context) for pair in pairs(sight.pool_pods, sight.real_pods))
+        context = node_context(observation, NOT_WANTED, self._desired_loans.grace_seconds(node, observation))
+        todo = (pod_step(*pair, context) for pair in pairs(observation.pool_pods, observation.real_pods))
         written_pods, _ = await self._pod_writer.carry_out_all(
             (one for one in todo if one is not None), reading, answers, lambda _: None
         )
@@ -99,6 +99,6 @@ class StaleVirtualNodes:
 
 
 def _is_clear(reading: Reading) -> bool:
-    sight = reading.sight
-    ours = sight.virtual is not None and sight.virtual.ours
-    return not (ours or sight.real_pods or any(pod.is_left for pod in sight.pool_pods))
+    observation = reading.observation
+    ours = observation.virtual is not None and observation.virtual.ours
+    return not (ours or observation.real_pods or any(pod.is_left for pod in observation.pool_pods))

@@ -36,14 +36,14 @@ class LoanReporter:
         self,
         cluster: str,
         state: LogState,
-        wishes: DesiredLoans,
+        desired_loans: DesiredLoans,
         records: Records,
         next_generation: Callable[[], Generation],
         wall_ms: Callable[[], int],
     ) -> None:
         self._cluster = cluster
         self._state = state
-        self._wishes = wishes
+        self._desired_loans = desired_loans
         self._records = records
         self._next_generation = next_generation
         self._wall_ms = wall_ms
@@ -82,7 +82,7 @@ class LoanReporter:
     # ── What is seen ────────────────────────────────────────────────────────────────────────────────────────────
 
     def see(self, reading: Reading) -> None:
-        self._history.see(reading.name, reading.sight, self._wall_ms())
+        self._history.see(reading.name, reading.observation, self._wall_ms())
 
     def evicted(self, reading: Reading, uid: str) -> None:
         """A pool pod, or its real one, was told to go. One that was going already, or had ended, loses nothing."""
@@ -158,7 +158,7 @@ class LoanReporter:
 
     def _record(self, reading: Reading) -> NodeLent | None:
         """What cannot be read now is told as it was told last."""
-        node = reading.sight.node
+        node = reading.observation.node
         said = self._state.lent(self._cluster, reading.name)
         loan = node.loan if node is not None and node.loan is not None else said.loan if said is not None else None
         if loan is None:
@@ -170,7 +170,7 @@ class LoanReporter:
         elif said is not None and node is None:
             offered = said.offered
         terms = self._terms(reading, loan)
-        record = self._history.lent(terms, self._next_generation(), offered, pods, waiting_for(reading.sight))
+        record = self._history.lent(terms, self._next_generation(), offered, pods, waiting_for(reading.observation))
         left_in = tuple(pool for pool in self._left_in(reading.name) if pool != terms.pool)
         return replace(record, left_in=left_in) if record is not None else None
 
@@ -196,7 +196,7 @@ class LoanReporter:
         if said is not None and said.loan == loan:
             return Terms(self._cluster, reading.name, said.pool, said.virtual_node, said.rule, said.supply_class)
         labels = reading.node["metadata"].get("labels") or {} if reading.node is not None else {}
-        rule = self._wishes.rule(labels)
+        rule = self._desired_loans.rule(labels)
         virtual = virtual_node_name(self._cluster, reading.name)
         return Terms(self._cluster, reading.name, reading.side.pool_id, virtual, rule.name, rule.supply_class)
 

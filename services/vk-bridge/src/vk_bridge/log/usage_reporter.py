@@ -26,7 +26,7 @@ class UsageReporter:
         self,
         api: ClusterApi,
         mirror: OwnerCache,
-        wishes: DesiredLoans,
+        desired_loans: DesiredLoans,
         settings: VkBridgeSettings,
         wall_ms: Callable[[], int],
     ) -> None:
@@ -35,7 +35,7 @@ class UsageReporter:
         self._used: Mapping[str, Mapping[str, int] | None] = {}
         self._trouble = ""
         self._mirror = mirror
-        self._wishes = wishes
+        self._desired_loans = desired_loans
         self._wall_ms = wall_ms
         self._usage = Usage(quiet_ms_max=round(settings.usage_seconds * (LOOKS_MISSED_MAX + 1) * 1000))
 
@@ -45,7 +45,7 @@ class UsageReporter:
         if known is None:
             self._usage.gone(node)
             return
-        rule = self._wishes.rule(dict(known.labels)).name
+        rule = self._desired_loans.rule(dict(known.labels)).name
         use = self._mirror.use(node, rule)
         self._usage.see(node, use if use.lent else replace(use, used=self._used.get(node)), self._wall_ms())
 

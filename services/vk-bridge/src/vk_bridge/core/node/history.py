@@ -58,9 +58,9 @@ class History:
         if known is None or known.loan != said.loan:
             self._loans[said.node] = _Loan(said.loan, said.cause, said.lent_ms, said.recalled_ms)
 
-    def see(self, name: str, sight: Observation, at_ms: int) -> None:
+    def see(self, name: str, observation: Observation, at_ms: int) -> None:
         """A whole reading of the node; one of which a side could not be read says nothing of what is gone."""
-        node = sight.node
+        node = observation.node
         if node is not None and node.state in (LENT, RECALLED) and node.loan is not None and not node.foreign:
             known = self._loans.get(name)
             if known is None or known.loan != node.loan:
@@ -70,13 +70,13 @@ class History:
                 return
             known.cause = known.cause or node.cause
         loan = self._loans.get(name)
-        if loan is None or not sight.owner_read:
+        if loan is None or not observation.owner_read:
             return
         if node is None or node.state == OWNED:
             loan.cause = loan.cause or (CAUSE_NODE_GONE if node is None else CAUSE_TAINT_REMOVED)
         loan.recalled_ms = loan.recalled_ms or at_ms
-        if sight.pool_read:
-            self._see_end(loan, sight, at_ms)
+        if observation.pool_read:
+            self._see_end(loan, observation, at_ms)
 
     def evicted(self, name: str, pod: LentPod, at_ms: int) -> None:
         """A pool pod was told to go. Its work is lost: cores × run time."""
@@ -152,11 +152,11 @@ class History:
         self._loans.pop(name, None)
 
     @staticmethod
-    def _see_end(loan: _Loan, sight: Observation, at_ms: int) -> None:
-        virtual = sight.virtual if sight.virtual is not None and sight.virtual.ours else None
+    def _see_end(loan: _Loan, observation: Observation, at_ms: int) -> None:
+        virtual = observation.virtual if observation.virtual is not None and observation.virtual.ours else None
         if virtual is None or not virtual.open:
             loan.closed_ms = loan.closed_ms or at_ms
-        if not sight.real_pods and not any(pod.is_left for pod in sight.pool_pods):
+        if not observation.real_pods and not any(pod.is_left for pod in observation.pool_pods):
             loan.emptied_ms = loan.emptied_ms or at_ms
         if virtual is None:
             loan.deleted_ms = loan.deleted_ms or at_ms

@@ -152,38 +152,38 @@ class FirstObservations:
         return read_at
 
 
-def next_step(sight: Observation, wish: DesiredLoan, since: float, in_flight_seconds: float) -> Step | None:
+def next_step(observation: Observation, desired: DesiredLoan, since: float, in_flight_seconds: float) -> Step | None:
     """One step, or None: as it should be, or the pods have to go first (`node_context`).
 
     since: of FirstObservations, for this register. Raises nothing; every combination has a step.
     """
-    if not sight.owner_read:
-        return _with_owner_unread(sight, wish)
-    sight = _of_its_pool(sight)
-    node = sight.node
+    if not observation.owner_read:
+        return _with_owner_unread(observation, desired)
+    observation = _of_its_pool(observation)
+    node = observation.node
     if node is None or (node.state == OWNED and not node.foreign):
-        return _owned(sight, wish)
+        return _owned(observation, desired)
     if node.foreign:
         return None
-    if not sight.pool_read:
-        return _with_pool_unread(node, sight, wish)
-    virtual = sight.virtual if sight.virtual is not None and sight.virtual.ours else None
+    if not observation.pool_read:
+        return _with_pool_unread(node, observation, desired)
+    virtual = observation.virtual if observation.virtual is not None and observation.virtual.ours else None
     quiet_at = since + in_flight_seconds
     if node.state == CHECKING:
-        return _checking(node, virtual, sight, wish, quiet_at)
+        return _checking(node, virtual, observation, desired, quiet_at)
     if node.state == LENT:
-        return _lent(node, virtual, sight, wish)
-    return _recalled(node, virtual, sight, wish, quiet_at)
+        return _lent(node, virtual, observation, desired)
+    return _recalled(node, virtual, observation, desired, quiet_at)
 
 
-def bears_amendment(step: Step | None, sight: Observation, listed_at: float | None, quiet_at: float) -> bool:
+def bears_amendment(step: Step | None, observation: Observation, listed_at: float | None, quiet_at: float) -> bool:
     """Whether it may be carried out on nodes as they were read or answered before, at whose versions each write is.
 
     What offers may not; what ends a recall may, on pods that were listed since. listed_at: when these lists began;
     None: one of the nodes was written after them. quiet_at: the in-flight time is over. While the register has its
     version no kubelet lets a pool's pod in that was not let in by then, so that none comes after a later list.
     """
-    listed = sight.node is not None and sight.node.state == RECALLED and listed_at is not None
+    listed = observation.node is not None and observation.node.state == RECALLED and listed_at is not None
     match step:
         case Mark(_, state):
             return state == RECALLED or (state == OWNED and listed and (listed_at or 0.0) >= quiet_at)
@@ -194,173 +194,179 @@ def bears_amendment(step: Step | None, sight: Observation, listed_at: float | No
     return True
 
 
-def node_context(sight: Observation, wish: DesiredLoan, grace_seconds: int) -> NodeContext:
+def node_context(observation: Observation, desired: DesiredLoan, grace_seconds: int) -> NodeContext:
     """What this node means for its pods: whether real ones may be created, whether all are to go."""
-    sight = _of_its_pool(sight)
-    node = sight.node
+    observation = _of_its_pool(observation)
+    node = observation.node
     return NodeContext(
-        takes=node is not None and node.state == LENT and not node.foreign and sight.owner_read,
-        leaving=_leaving(sight, wish),
+        takes=node is not None and node.state == LENT and not node.foreign and observation.owner_read,
+        leaving=_leaving(observation, desired),
         grace_seconds=grace_seconds,
-        owner_read=sight.owner_read,
-        pool_read=sight.pool_read,
-        node_gone=sight.owner_read and node is None,
-        forces=not _is_held(node, wish),
+        owner_read=observation.owner_read,
+        pool_read=observation.pool_read,
+        node_gone=observation.owner_read and node is None,
+        forces=not _is_held(node, desired),
     )
 
 
-def _leaving(sight: Observation, wish: DesiredLoan) -> bool:
+def _leaving(observation: Observation, desired: DesiredLoan) -> bool:
     """Pods stay while the node is lent, and while a freeze holds a recall that nobody asked for by name."""
-    node = sight.node
-    if not sight.owner_read:
-        return bool(wish.recall) and not (wish.frozen and wish.recall == CAUSE_NEED)
+    node = observation.node
+    if not observation.owner_read:
+        return bool(desired.recall) and not (desired.frozen and desired.recall == CAUSE_NEED)
     if node is None or node.state in (OWNED, CHECKING):
         return node is None or not node.foreign
     if node.foreign or node.state == LENT:
         return False
-    return not _is_held(node, wish)
+    return not _is_held(node, desired)
 
 
-def _is_held(node: OwnerNode | None, wish: DesiredLoan) -> bool:
+def _is_held(node: OwnerNode | None, desired: DesiredLoan) -> bool:
     """Whether a freeze holds the recall of this node, since nobody asked for it by name."""
     needed = node is not None and node.state == RECALLED and node.cause == CAUSE_NEED
-    return wish.frozen and needed and wish.recall in ("", CAUSE_NEED)
+    return desired.frozen and needed and desired.recall in ("", CAUSE_NEED)
 
 
-def _owned(sight: Observation, wish: DesiredLoan) -> Step | None:
-    node = sight.node
-    if not sight.pool_read:
+def _owned(observation: Observation, desired: DesiredLoan) -> Step | None:
+    node = observation.node
+    if not observation.pool_read:
         return None
-    virtual = sight.virtual if sight.virtual is not None and sight.virtual.ours else None
+    virtual = observation.virtual if observation.virtual is not None and observation.virtual.ours else None
     if virtual is not None:
-        return _clear(virtual, sight)
-    if sight.real_pods or _pods_left(sight):
+        return _clear(virtual, observation)
+    if observation.real_pods or _pods_left(observation):
         return None
-    if wish.logged is not None:
-        return SayReturned(wish.logged)
+    if desired.logged is not None:
+        return SayReturned(desired.logged)
     if node is None:
         return None
     if node.marked:
         return Mark(_at(node), OWNED, None)
-    wanted = wish.lend and not (wish.frozen or wish.log_away or node.opted_out)
-    if wanted and not sight.occupied and sight.virtual is None:
-        return Mark(_at(node), CHECKING, wish.loan, pool=wish.pool)
+    wanted = desired.lend and not (desired.frozen or desired.log_away or node.opted_out)
+    if wanted and not observation.occupied and observation.virtual is None:
+        return Mark(_at(node), CHECKING, desired.loan, pool=desired.pool)
     return None
 
 
 def _checking(
-    node: OwnerNode, virtual: VirtualNode | None, sight: Observation, wish: DesiredLoan, quiet_at: float
+    node: OwnerNode, virtual: VirtualNode | None, observation: Observation, desired: DesiredLoan, quiet_at: float
 ) -> Step | None:
-    stopped = not wish.lend or wish.frozen or wish.log_away or node.opted_out
-    stopped = stopped or bool(wish.recall) or _is_elsewhere(node, wish)
-    in_the_way = sight.occupied or bool(sight.real_pods) or _pods_left(sight)
-    if stopped or in_the_way or (virtual is None and sight.virtual is not None):
+    stopped = not desired.lend or desired.frozen or desired.log_away or node.opted_out
+    stopped = stopped or bool(desired.recall) or _is_elsewhere(node, desired)
+    in_the_way = observation.occupied or bool(observation.real_pods) or _pods_left(observation)
+    if stopped or in_the_way or (virtual is None and observation.virtual is not None):
         if virtual is not None:
-            return _clear(virtual, sight)
-        return None if sight.real_pods else _untaint(node, sight, wish)
-    if sight.read_at < quiet_at:
+            return _clear(virtual, observation)
+        return None if observation.real_pods else _untaint(node, observation, desired)
+    if observation.read_at < quiet_at:
         return WaitUntil(quiet_at)
     assert node.loan is not None
     if virtual is None:
         return CreateVirtual(node.loan)
     if virtual.open or virtual.loan != node.loan:
-        return _clear(virtual, sight)
+        return _clear(virtual, observation)
     return Mark(_at(node), LENT, node.loan)
 
 
-def _lent(node: OwnerNode, virtual: VirtualNode | None, sight: Observation, wish: DesiredLoan) -> Step | None:
-    cause = _recall_cause(node, virtual, sight, wish)
+def _lent(node: OwnerNode, virtual: VirtualNode | None, observation: Observation, desired: DesiredLoan) -> Step | None:
+    cause = _recall_cause(node, virtual, observation, desired)
     if cause:
         return Mark(_at(node), RECALLED, node.loan, cause)
     assert node.loan is not None
     assert virtual is not None
-    if wish.logged != node.loan:
+    if desired.logged != node.loan:
         return SayLent(node.loan)
     if virtual.open and virtual.current and virtual.reachable:
         return None
-    if not virtual.open and wish.frozen:
+    if not virtual.open and desired.frozen:
         return None
     return ShowVirtual(_at(virtual))
 
 
 def _recalled(
-    node: OwnerNode, virtual: VirtualNode | None, sight: Observation, wish: DesiredLoan, quiet_at: float
+    node: OwnerNode, virtual: VirtualNode | None, observation: Observation, desired: DesiredLoan, quiet_at: float
 ) -> Step | None:
     if virtual is not None:
-        return _clear(virtual, sight)
-    if sight.real_pods or _pods_left(sight):
+        return _clear(virtual, observation)
+    if observation.real_pods or _pods_left(observation):
         return None
-    if sight.read_at < quiet_at:
+    if observation.read_at < quiet_at:
         return WaitUntil(quiet_at)
-    return _untaint(node, sight, wish)
+    return _untaint(node, observation, desired)
 
 
-def _untaint(node: OwnerNode, sight: Observation, wish: DesiredLoan) -> Step:
+def _untaint(node: OwnerNode, observation: Observation, desired: DesiredLoan) -> Step:
     """Where nobody could look for the virtual node, that it may be there is in the log first.
 
     Of a loan that the log has as lent its NodeReturned says so, which follows.
     """
-    looked = sight.pool_read and wish.pool_joined
-    if looked or not node.pool or node.pool in wish.left_in or node.loan is None or node.loan == wish.logged:
+    looked = observation.pool_read and desired.pool_joined
+    if looked or not node.pool or node.pool in desired.left_in or node.loan is None or node.loan == desired.logged:
         return Mark(_at(node), OWNED, None)
     return SayLeft(node.loan, node.pool)
 
 
-def _recall_cause(node: OwnerNode, virtual: VirtualNode | None, sight: Observation, wish: DesiredLoan) -> str:
+def _recall_cause(node: OwnerNode, virtual: VirtualNode | None, observation: Observation, desired: DesiredLoan) -> str:
     """Why a lent node goes back, the weightiest first; empty: it stays."""
-    if wish.recall and not (wish.recall == CAUSE_NEED and wish.frozen):
-        return wish.recall
-    if _is_elsewhere(node, wish):
+    if desired.recall and not (desired.recall == CAUSE_NEED and desired.frozen):
+        return desired.recall
+    if _is_elsewhere(node, desired):
         return CAUSE_ASKED
     if node.opted_out:
         return CAUSE_OPT_OUT
-    if sight.occupied:
+    if observation.occupied:
         return CAUSE_OCCUPIED
-    if sight.pool_read and (virtual is None or virtual.loan != node.loan):
+    if observation.pool_read and (virtual is None or virtual.loan != node.loan):
         return CAUSE_VIRTUAL_NODE_GONE
-    if wish.log_away and wish.logged != node.loan and virtual is not None and not virtual.open:
+    if desired.log_away and desired.logged != node.loan and virtual is not None and not virtual.open:
         return CAUSE_LOG_AWAY
     return ""
 
 
-def _clear(virtual: VirtualNode, sight: Observation) -> Step | None:
+def _clear(virtual: VirtualNode, observation: Observation) -> Step | None:
     """Closed, then empty, then deleted. Closed again where it names another bridge: its pods' logs are asked for."""
     if virtual.open or not virtual.reachable:
         return CloseVirtual(_at(virtual))
-    return None if sight.real_pods or _pods_left(sight) else DeleteVirtual(_at(virtual))
+    return None if observation.real_pods or _pods_left(observation) else DeleteVirtual(_at(virtual))
 
 
-def _with_owner_unread(sight: Observation, wish: DesiredLoan) -> Step | None:
+def _with_owner_unread(observation: Observation, desired: DesiredLoan) -> Step | None:
     """A recall closes the virtual node at once; all else waits for the register."""
-    virtual = sight.virtual
-    if _leaving(sight, wish) and sight.pool_read and virtual is not None and virtual.ours and virtual.open:
+    virtual = observation.virtual
+    if (
+        _leaving(observation, desired)
+        and observation.pool_read
+        and virtual is not None
+        and virtual.ours
+        and virtual.open
+    ):
         return CloseVirtual(_at(virtual))
     return None
 
 
-def _with_pool_unread(node: OwnerNode, sight: Observation, wish: DesiredLoan) -> Step | None:
+def _with_pool_unread(node: OwnerNode, observation: Observation, desired: DesiredLoan) -> Step | None:
     """A recall is marked. A node that is being checked goes back: its virtual node, if there is one, never opened."""
-    if node.state == CHECKING and not sight.real_pods:
-        return _untaint(node, sight, wish)
-    cause = _recall_cause(node, None, sight, wish) if node.state == LENT else ""
+    if node.state == CHECKING and not observation.real_pods:
+        return _untaint(node, observation, desired)
+    cause = _recall_cause(node, None, observation, desired) if node.state == LENT else ""
     return Mark(_at(node), RECALLED, node.loan, cause) if cause else None
 
 
-def _of_its_pool(sight: Observation) -> Observation:
+def _of_its_pool(observation: Observation) -> Observation:
     """What was read of another pool than the loan's says nothing of it."""
-    node = sight.node
-    if node is None or not node.pool or node.pool == sight.pool:
-        return sight
-    return replace(sight, virtual=None, pool_pods=(), pool_read=False)
+    node = observation.node
+    if node is None or not node.pool or node.pool == observation.pool:
+        return observation
+    return replace(observation, virtual=None, pool_pods=(), pool_read=False)
 
 
-def _is_elsewhere(node: OwnerNode, wish: DesiredLoan) -> bool:
+def _is_elsewhere(node: OwnerNode, desired: DesiredLoan) -> bool:
     """Another pool is declared since: what is lent comes back first."""
-    return bool(node.pool and wish.pool) and node.pool != wish.pool
+    return bool(node.pool and desired.pool) and node.pool != desired.pool
 
 
-def _pods_left(sight: Observation) -> bool:
-    return any(pod.is_left for pod in sight.pool_pods)
+def _pods_left(observation: Observation) -> bool:
+    return any(pod.is_left for pod in observation.pool_pods)
 
 
 def _at(thing: OwnerNode | VirtualNode) -> At:

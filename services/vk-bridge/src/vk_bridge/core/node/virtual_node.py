@@ -83,7 +83,7 @@ def offered(node: Manifest, taken: Mapping[str, int] | None) -> dict[str, int]:
 
 
 def virtual_node(
-    node: Manifest, amounts: Mapping[str, int], standing: VirtualNodeSpec, *, is_open: bool
+    node: Manifest, amounts: Mapping[str, int], virtual_spec: VirtualNodeSpec, *, is_open: bool
 ) -> dict[str, Any]:
     """The virtual node of this real one. amounts: of `offered`; a closed one shows 0 of each: it takes no pod."""
     name = node["metadata"]["name"]
@@ -93,13 +93,13 @@ def virtual_node(
         "apiVersion": "v1",
         "kind": "Node",
         "metadata": {
-            "name": virtual_node_name(standing.cluster, name),
-            "labels": _labels(node, standing),
-            "annotations": _annotations(name, standing),
+            "name": virtual_node_name(virtual_spec.cluster, name),
+            "labels": _labels(node, virtual_spec),
+            "annotations": _annotations(name, virtual_spec),
         },
         "spec": {
             "unschedulable": not is_open or bool(spec.get("unschedulable")),
-            "taints": _taints(spec.get("taints") or (), standing),
+            "taints": _taints(spec.get("taints") or (), virtual_spec),
         },
         "status": {
             "capacity": shown,
@@ -107,7 +107,7 @@ def virtual_node(
             "conditions": [
                 dict(entry) for entry in status.get("conditions") or () if entry.get("type") in MIRRORED_CONDITIONS
             ],
-            **_endpoint(standing),
+            **_endpoint(virtual_spec),
             "nodeInfo": {key: (status.get("nodeInfo") or {}).get(key, "") for key in MIRRORED_INFO},
         },
     }
@@ -151,10 +151,10 @@ def read_virtual_node(node: Manifest, cluster: str, name: str, *, current: bool,
     )
 
 
-def names_endpoint(actual: Manifest, standing: VirtualNodeSpec) -> bool:
+def names_endpoint(actual: Manifest, virtual_spec: VirtualNodeSpec) -> bool:
     """Whether the virtual node names the kubelet API of this instance."""
     status = actual.get("status") or {}
-    return all((status.get(key) or []) == value for key, value in _endpoint(standing).items())
+    return all((status.get(key) or []) == value for key, value in _endpoint(virtual_spec).items())
 
 
 def shown_address(node: Manifest | None) -> str:
@@ -163,40 +163,40 @@ def shown_address(node: Manifest | None) -> str:
     return next((one["address"] for one in addresses if one.get("type") == "InternalIP"), "")
 
 
-def _endpoint(standing: VirtualNodeSpec) -> dict[str, Any]:
+def _endpoint(virtual_spec: VirtualNodeSpec) -> dict[str, Any]:
     """Without a kubelet API no address: a pool's API server would ask port 10250 there, a kubelet that is not ours."""
     return {
-        "addresses": [{"type": "InternalIP", "address": standing.address}] if standing.port else [],
-        "daemonEndpoints": {"kubeletEndpoint": {"Port": standing.port}},
+        "addresses": [{"type": "InternalIP", "address": virtual_spec.address}] if virtual_spec.port else [],
+        "daemonEndpoints": {"kubeletEndpoint": {"Port": virtual_spec.port}},
     }
 
 
-def _labels(node: Manifest, standing: VirtualNodeSpec) -> dict[str, str]:
+def _labels(node: Manifest, virtual_spec: VirtualNodeSpec) -> dict[str, str]:
     name = node["metadata"]["name"]
     theirs = node["metadata"].get("labels") or {}
     return {
         **{key: value for key, value in theirs.items() if not key.startswith(PREFIX)},
-        HOSTNAME_LABEL: virtual_node_name(standing.cluster, name),
-        LENT_CLUSTER: standing.cluster,
+        HOSTNAME_LABEL: virtual_node_name(virtual_spec.cluster, name),
+        LENT_CLUSTER: virtual_spec.cluster,
         LENT_NODE: bounded(name),
-        SUPPLY_CLASS: standing.supply_class,
+        SUPPLY_CLASS: virtual_spec.supply_class,
         TYPE_LABEL[0]: TYPE_LABEL[1],
         NO_LOAD_BALANCER_LABEL: "true",
     }
 
 
-def _annotations(name: str, standing: VirtualNodeSpec) -> dict[str, str]:
-    cost = {COST_PER_HOUR: f"{standing.cost_per_hour:g}"} if standing.cost_per_hour else {}
-    return {LENT_NODE: name, LOAN: loan_text(standing.loan), **cost}
+def _annotations(name: str, virtual_spec: VirtualNodeSpec) -> dict[str, str]:
+    cost = {COST_PER_HOUR: f"{virtual_spec.cost_per_hour:g}"} if virtual_spec.cost_per_hour else {}
+    return {LENT_NODE: name, LOAN: loan_text(virtual_spec.loan), **cost}
 
 
-def _taints(theirs: Iterable[Manifest], standing: VirtualNodeSpec) -> list[dict[str, str]]:
+def _taints(theirs: Iterable[Manifest], virtual_spec: VirtualNodeSpec) -> list[dict[str, str]]:
     kept = [
         {key: taint[key] for key in ("key", "value", "effect") if taint.get(key)}
         for taint in theirs
         if taint["key"] not in (LENDING, POOL_TAINT) and not taint["key"].startswith(TRANSIENT_TAINTS)
     ]
-    return [*kept, {"key": POOL_TAINT, "value": standing.supply_class, "effect": "NoSchedule"}]
+    return [*kept, {"key": POOL_TAINT, "value": virtual_spec.supply_class, "effect": "NoSchedule"}]
 
 
 def _sorted_taints(taints: Iterable[Manifest]) -> list[tuple[str, str, str]]:

@@ -4,18 +4,18 @@ from spillway.lending_marks import RECALLED
 from vk_bridge.core.node.loan import Observation
 
 
-def waiting_for(sight: Observation) -> str:
+def waiting_for(observation: Observation) -> str:
     """Empty where no recall is under way."""
-    node = sight.node
-    if not sight.owner_read:
+    node = observation.node
+    if not observation.owner_read:
         return "the owner's cluster cannot be read"
     if node is None or node.state != RECALLED:
         return ""
-    if sight.real_pods:
-        return f"pods to leave: {len(sight.real_pods)}"
-    if not sight.pool_read:
-        return f"the pool {sight.pool or node.pool} cannot be read"
-    left = sum(pod.is_left for pod in sight.pool_pods)
+    if observation.real_pods:
+        return f"pods to leave: {len(observation.real_pods)}"
+    if not observation.pool_read:
+        return f"the pool {observation.pool or node.pool} cannot be read"
+    left = sum(pod.is_left for pod in observation.pool_pods)
     if left:
         return f"pods to leave: {left}"
-    return "its virtual node to be deleted" if sight.virtual is not None else "the in-flight time"
+    return "its virtual node to be deleted" if observation.virtual is not None else "the in-flight time"

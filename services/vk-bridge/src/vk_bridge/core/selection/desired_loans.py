@@ -74,7 +74,7 @@ class DesiredLoans:
     def of(
         self,
         node: str,
-        sight: Observation,
+        observation: Observation,
         generation: Generation,
         *,
         pool_joined: bool,
@@ -82,8 +82,14 @@ class DesiredLoans:
         left_in: tuple[str, ...] = (),
     ) -> DesiredLoan:
         """generation: for a new loan. The rest: as of DesiredLoan."""
-        register = sight.node
-        loan = register.loan if register is not None else sight.virtual.loan if sight.virtual is not None else None
+        register = observation.node
+        loan = (
+            register.loan
+            if register is not None
+            else observation.virtual.loan
+            if observation.virtual is not None
+            else None
+        )
         lent = self._state.lent(self._cluster, node)
         return DesiredLoan(
             lend=pool_joined and self._wanted(node, register.state if register is not None else OWNED),
@@ -97,9 +103,11 @@ class DesiredLoans:
             pool_joined=pool_joined,
         )
 
-    def grace_seconds(self, node: str, sight: Observation) -> int:
+    def grace_seconds(self, node: str, observation: Observation) -> int:
         """Of the recall where there is one, else as declared."""
-        recall = self._state.recall_of(self._cluster, node, sight.node.loan if sight.node is not None else None)
+        recall = self._state.recall_of(
+            self._cluster, node, observation.node.loan if observation.node is not None else None
+        )
         declared = self._state.declared.get(self._cluster)
         if recall is not None:
             return recall.grace_seconds
@@ -121,7 +129,7 @@ class DesiredLoans:
         declared = self._state.declared.get(self._cluster)
         return (rule_of(labels, declared.rules) if declared is not None else None) or NO_RULE
 
-    def standing(self, node: Manifest) -> VirtualNodeSpec:
+    def virtual_spec(self, node: Manifest) -> VirtualNodeSpec:
         """How the node's virtual node is to present itself: in the class in which its loan began, as the log has it."""
         rule = self.rule(node["metadata"].get("labels") or {})
         register = read_owner_node(node, self._fleet)
