@@ -8,11 +8,13 @@ import pytest
 from sim.manifests import pod
 from spillway import metrics
 from spillway.lending_marks import virtual_node_name
-from vk_bridge.cluster import lendable
+from vk_bridge.cluster import lendable, pod_writer
 from vk_bridge.cluster.node_reader import Reading
 from vk_bridge.cluster.pod_writer import PodWriter
 from vk_bridge.cluster.pools import Pools
+from vk_bridge.core.node.steps import NodeContext
 from vk_bridge.core.pod.conversion import convert
+from vk_bridge.core.pod.steps import PodStep, PoolPod, RealPod
 from vk_bridge.log.usage_reporter import UsageReporter
 from vk_bridge.owner_worker import OwnerWorker
 
@@ -104,6 +106,27 @@ async def test_an_error_at_one_pods_step_costs_that_pod_alone(fleet: LendingFlee
         await asyncio.sleep(60)
         assert before + 5 <= failed("pod") <= before + 20
         assert len(fleet.claims()) == 1
+    await until(lambda: phase(fleet, "odd") == "Running")
+
+
+@on_fleet()
+async def test_an_error_in_the_decision_on_one_pod_costs_that_pod_alone(fleet: LendingFleet) -> None:
+    decide = pod_writer.pod_step
+
+    def stumbles(pool: PoolPod | None, real: RealPod | None, context: NodeContext) -> PodStep | None:
+        odd = fleet.clusters[POOL].get("pods", "odd", "default")
+        assert pool is None or odd is None or pool.uid != odd["metadata"]["uid"]
+        return decide(pool, real, context)
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(pod_writer, "pod_step", stumbles)
+        await lent(fleet)
+        before, node_before = failed("pod"), failed("node")
+        await run_alone(fleet, "odd")
+        await run_alone(fleet, "good")
+        await until(lambda: phase(fleet, "good") == "Running")
+        assert failed("pod") > before
+        assert failed("node") == node_before
     await until(lambda: phase(fleet, "odd") == "Running")
 
 

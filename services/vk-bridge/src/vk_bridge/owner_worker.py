@@ -47,7 +47,7 @@ from vk_bridge.core.node.steps import (
     node_context,
 )
 from vk_bridge.core.node.urgency import Urgency, urgency
-from vk_bridge.core.pod.steps import DeletePool, DeleteReal, LetGo, Mirror, PodStep, pairs, pod_step, what_cannot_wait
+from vk_bridge.core.pod.steps import DeletePool, DeleteReal, LetGo, Mirror, PodStep, what_cannot_wait
 from vk_bridge.core.selection.desired_loans import Address, DesiredLoans
 from vk_bridge.core.selection.owner_cache import OwnerCache, WatchedPod
 from vk_bridge.log.loan_reporter import LoanReporter
@@ -452,11 +452,12 @@ class OwnerWorker:
         )
         step = next_step(observation, desired, since, self._settings.in_flight_seconds)
         context = node_context(observation, desired, self._desired_loans.grace_seconds(name, observation))
-        todo = [pod_step(*pair, context) for pair in pairs(observation.pool_pods, observation.real_pods)]
+        pod_steps, failed = self._pod_writer.decide_steps(reading, context)
         wait_until = step.seconds if isinstance(step, WaitUntil) else None
-        due = [at for at in (reading.due_at, wait_until) if at is not None]
+        failed_until = asyncio.get_running_loop().time() + self._settings.refused_seconds if failed else None
+        due = [at for at in (reading.due_at, wait_until, failed_until) if at is not None]
         bears = bears_amendment(step, observation, reading.listed_at, since + self._settings.in_flight_seconds)
-        return Plan(step, tuple(one for one in todo if one is not None), min(due, default=None), bears)
+        return Plan(step, pod_steps, min(due, default=None), bears)
 
     async def _carry_out(self, plan: Plan, reading: Reading, answers: Answers) -> tuple[bool, float | None]:
         """Whether anything was written, and after how many seconds something is due.

@@ -26,6 +26,7 @@ from vk_bridge.cluster.node_reader import Answers, Reading
 from vk_bridge.cluster.outcomes import CONFLICT, DONE, FAILED, WAITS
 from vk_bridge.cluster.pools import Pool
 from vk_bridge.core.node.loan import Manifest
+from vk_bridge.core.node.steps import NodeContext
 from vk_bridge.core.pod.conversion import Refused as NotLendable
 from vk_bridge.core.pod.status import failed_status, mirrored_status, updated_status, waiting_status
 from vk_bridge.core.pod.steps import (
@@ -37,6 +38,8 @@ from vk_bridge.core.pod.steps import (
     Mirror,
     PodStep,
     UpdateReal,
+    pairs,
+    pod_step,
     writes,
 )
 from vk_bridge.core.pod.update import update_patch
@@ -128,6 +131,27 @@ class PodWriter:
         if found:
             self._sent_away_at[reading.name] = now
         return frozenset()
+
+    def decide_steps(self, reading: Reading, context: NodeContext) -> tuple[tuple[PodStep, ...], bool]:
+        """Decides what is to be done with each pod of a node. A pod at which that fails stays as it is. Returns whether
+        there is any such pod: it is to be looked at again."""
+        steps: list[PodStep] = []
+        failed = False
+        observation = reading.observation
+        for pool, real in pairs(observation.pool_pods, observation.real_pods):
+            try:
+                step = pod_step(pool, real, context)
+            except Exception as error:
+                if ends_the_process(error):
+                    raise
+                uid = pool.uid if pool is not None else real.pool_uid if real is not None else ""
+                about = {"cluster": self._api.name, "node": reading.name, "uid": uid}
+                note_failed(SERVICE, "pod", error, traced=self._first_of(uid), **about)
+                failed = True
+                continue
+            if step is not None:
+                steps.append(step)
+        return tuple(steps), failed
 
     async def _tried(self, step: PodStep, reading: Reading, answers: Answers) -> str:
         """One pod's trouble is no other's."""
