@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
+from propagator.attempts import Attempts
 from propagator.core.desired import Target
 from propagator.core.kinds import DEPLOYMENT, STATEFULSET
 from propagator.core.live import LiveDependency, LiveWorkload, Marks, Reference
 from propagator.core.manifests import workload_label
 from propagator.mirror import Mirror, Owner
-from propagator.reach import Reach
 from propagator.settings import PropagatorSettings
 from spillway.clusters.api import ClusterUnreachable
 from spillway.kubernetes.objects import AnnotatedMeta, AnyObject, Deployment
@@ -66,14 +66,14 @@ async def test_a_higher_rank_is_taken_before_all_that_waits_and_stays_so_while_i
 
 async def test_a_silent_cluster_is_tried_by_one_at_a_time_and_holds_no_slot_meanwhile() -> None:
     slots = asyncio.Semaphore(1)
-    reach = Reach(PropagatorSettings(unreachable_first_seconds=1.0), slots)
+    attempts = Attempts(PropagatorSettings(unreachable_first_seconds=1.0), slots)
     tries: list[float] = []
     loop = asyncio.get_running_loop()
 
     async def attempt() -> None:
         while True:
             try:
-                async with reach.attempt():
+                async with attempts.attempt():
                     tries.append(loop.time())
                     raise ClusterUnreachable("own-1", "timeout", "")
             except ClusterUnreachable:

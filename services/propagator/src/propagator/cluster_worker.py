@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import structlog
 
+from propagator.attempts import Attempts
 from propagator.core.actions import (
     Action,
     ApplyDependency,
@@ -35,7 +36,6 @@ from propagator.memory import SETTLED, Memories, Memory
 from propagator.mirror import Mirror, Owner
 from propagator.namespaces import Namespaces
 from propagator.orphans import Orphans
-from propagator.reach import Reach
 from propagator.reporter import Reporter
 from propagator.settings import PropagatorSettings
 from propagator.shape_asker import ShapeAsker
@@ -100,13 +100,13 @@ class ClusterWorker:
         self._clock = shared.clock
         self._placed_by = shared.placed_by
         self._proof = shared.proof
-        self._reach = Reach(shared.settings, shared.slots)
+        self._attempts = Attempts(shared.settings, shared.slots)
         self._namespaces = Namespaces(shared.clock, shared.settings.namespace_missing_seconds)
         self._member = Member(
             api,
             shared.rules.fleet,
             shared.clock,
-            self._reach.answered,
+            self._attempts.answered,
             self._namespaces,
             shared.settings,
         )
@@ -118,7 +118,7 @@ class ClusterWorker:
         )
         self._orphans = Orphans(cluster, self._mirror, shared.desired, shared.proof, self._reporter.note)
         self._finder = Finder(cluster, shared.rules.fleet, api, shared.bus, shared.desired, shared.settings)
-        self._asker = ShapeAsker(epoch, api, shared.bus, shared.desired, self._reach, self._member, shared.settings)
+        self._asker = ShapeAsker(epoch, api, shared.bus, shared.desired, self._attempts, self._member, shared.settings)
         self._listed: set[str] = set()
         self._failing: set[str] = set()
         self._all_listed = asyncio.Event()
@@ -245,7 +245,7 @@ class ClusterWorker:
             return
         if name in self._failing:
             self._failing.discard(name)
-            self._reach.answered()
+            self._attempts.answered()
             log.info("cluster is followed again", cluster=self.cluster, kind=name)
         if isinstance(change, Listed) and name not in self._listed:
             self._listed.add(name)
@@ -288,7 +288,7 @@ class ClusterWorker:
             target = await self._queue.take()
             try:
                 about = {"k8s.cluster.name": self.cluster, "spillway.workload": _name(target)}
-                async with self._reach.attempt():
+                async with self._attempts.attempt():
                     with tracing.process(PLACEMENTS.name, "propagator", about, self._placed_by.get(target)):
                         await self._bring_about(target)
             except ClusterUnreachable as error:

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import structlog
 
+from propagator.attempts import Attempts
 from propagator.core.admission import (
     no_namespace,
     outcome_of_refusal,
@@ -19,7 +20,6 @@ from propagator.core.live import IN_NO_NAMESPACE
 from propagator.core.manifests import Template, pod_references
 from propagator.core.questions import ASKED, AskRules, Questions
 from propagator.member import Member
-from propagator.reach import Reach
 from propagator.settings import PropagatorSettings
 from spillway import metrics, tracing
 from spillway.addresses import SHAPES_ASKED, Tombstone, shape_address
@@ -52,7 +52,7 @@ class ShapeAsker:
         api: ClusterApi,
         bus: Bus,
         desired: Desired,
-        reach: Reach,
+        attempts: Attempts,
         member: Member,
         settings: PropagatorSettings,
     ) -> None:
@@ -62,7 +62,7 @@ class ShapeAsker:
         self._member = member
         self._writer = FittingWriter[ShapeAdmitted | Tombstone](bus, without_shape)
         self._desired = desired
-        self._reach = reach
+        self._attempts = attempts
         self._namespaces = member.namespaces
         self._settings = settings
         self._sequence = 0
@@ -146,7 +146,7 @@ class ShapeAsker:
             return (SHAPE_UNASKED, f"an error of our own: {type(error).__name__}", None), None
 
     async def _ask(self, template: Template) -> Found:
-        if self._reach.failing:
+        if self._attempts.failing:
             return SHAPE_UNASKED, "the cluster is not reached", None
         if self._namespaces.lacks(template.namespace):
             return SHAPE_UNASKED, no_namespace(template.namespace), None
@@ -175,7 +175,7 @@ class ShapeAsker:
         references = pod_references(template.pod)
         if not references:
             return ()
-        if self._reach.failing:
+        if self._attempts.failing:
             return None
         if self._namespaces.lacks(template.namespace):
             named = sorted(references)[: self._settings.references_max]

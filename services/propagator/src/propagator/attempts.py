@@ -1,4 +1,4 @@
-"""Whether a cluster answers: while it does not, one attempt at a time is made, after longer and longer pauses."""
+"""Attempts to reach one cluster. While it does not answer, one is made at a time, after pauses that double."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -10,7 +10,9 @@ from spillway.pauses import Setbacks
 from spillway.waiting import is_set_within
 
 
-class Reach:
+class Attempts:
+    """Of one cluster. slots: the places of all clusters' attempts."""
+
     def __init__(self, settings: PropagatorSettings, slots: asyncio.Semaphore) -> None:
         self._slots = slots
         self._setbacks = Setbacks(settings.unreachable_first_seconds, settings.unreachable_longest_seconds)
@@ -23,7 +25,7 @@ class Reach:
 
     @asynccontextmanager
     async def attempt(self) -> AsyncIterator[None]:
-        """One go at the cluster. It notes when the cluster did not answer, and lets ClusterUnreachable through.
+        """One attempt. It notes when the cluster did not answer, and lets ClusterUnreachable through.
 
         A place among all clusters' attempts is taken only when it is due, so that silent clusters cost the others none.
         """
