@@ -52,7 +52,6 @@ def test_disowning_says_in_its_line_what_stays_where() -> None:
     assert tables.summary(reply).plain == "shop/web  is being disowned: 1 cluster to go; what is disowned stays"
 
 
-
 NAMES = ("cloud-1", "own-1", "own-2")
 OUT_OF_ORDER = tuple(PlacedPart(name, "own", 3, 0, False) for name in ("own-2", "cloud-1", "own-1"))
 INPUTS = tuple(ClusterInput(name, "own", 5, 5, 0, 0, 3, "cpu", 1) for name in ("own-1", "cloud-1", "own-2"))
