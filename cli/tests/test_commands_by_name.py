@@ -86,7 +86,7 @@ ELSEWHERE = frozenset((
 
 
 def imported(*arguments: str) -> frozenset[str]:
-    """The packages that a new interpreter has when it has run a command, the modules of this one and the library's."""
+    """Returns the packages that a command imports, from a new interpreter; of spillway and spillway_cli each module."""
     script = (
         "import json, sys\nfrom spillway_cli.main import main\nsys.argv[1:] = json.loads(sys.argv[1])\n"
         "try:\n    main()\nexcept SystemExit:\n    print(json.dumps(list(sys.modules)), file=sys.stderr)"

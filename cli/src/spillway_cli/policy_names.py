@@ -14,7 +14,7 @@ KINDS = {
     "scalepolicy": "ScalePolicy",
     "scalepolicies": "ScalePolicy",
 }
-"""What a person may write for a kind; hpa is any of them."""
+"""The kind that each name on the command line stands for; empty: any kind."""
 
 
 @dataclass(frozen=True, slots=True)

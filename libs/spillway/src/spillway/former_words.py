@@ -1,7 +1,7 @@
-"""Words that records from before have for what is called otherwise now. They are read here and nowhere else.
+"""Former names that older records still contain, and the names that replaced them. Only this module knows them.
 
-`disown` was called `release` until 2026-11-28. In protobuf a field is known by its number, so a new name for it changes
-no record. What is text in a record keeps its word for as long as the record is there.
+`disown` was called `release` in earlier versions. Protobuf knows a field by its number, so a renamed field changes no
+record. A name that is a text in a record stays as it is for as long as the record exists.
 """
 
 from dataclasses import replace
@@ -10,11 +10,11 @@ from typing import Final
 from spillway.events import STATE_DISOWNED, Event, WorkloadObserved
 
 VERB_BY_FORMER_VERB: Final = {"release": "disown"}
-"""A callers file may still name them, and a digest of a request is made of its verb."""
+"""A callers file with a former verb is refused with the new one. The digest of a kept request contains the verb."""
 STATE_BY_FORMER_STATE: Final = {"Released": STATE_DISOWNED}
-"""Of a workload in a cluster, in WorkloadObserved."""
+"""The states of a workload in one cluster, as WorkloadObserved has them."""
 FIELD_BY_FORMER_FIELD: Final = {b'"releasing":': b'"disowning":'}
-"""Of an answer that is kept as JSON. No text in it contains this: a quotation mark has a backslash there."""
+"""Field names in an answer that is kept as JSON. A text in it cannot contain them: JSON escapes quotation marks."""
 
 
 def with_words_of_today(event: Event) -> Event:

@@ -22,7 +22,7 @@ _COUNTED = frozenset((FieldDescriptor.CPPTYPE_MESSAGE, FieldDescriptor.CPPTYPE_S
 
 
 class Unreadable(Exception):
-    """Bytes that are not what they say they are; the text says why."""
+    """A record or a request cannot be read; the text says why."""
 
 
 class TooManyEntries(Unreadable):
@@ -33,13 +33,16 @@ class TooManyEntries(Unreadable):
 
 
 def check_entries(message: Message, size: int, most: int) -> None:
-    """Raises TooManyEntries for more messages and texts in lists, at any depth, than most. size: of it, in bytes."""
+    """Raises TooManyEntries if the lists of a message have more than `most` entries that are messages or texts.
+
+    Lists at any depth count. size: the size of the message in bytes.
+    """
     if size > 2 * most:  # The smallest entry has two bytes.
         _count_entries(message, 0, most, "")
 
 
 def _count_entries(message: Any, before: int, most: int, path: str) -> int:
-    """How many there are with those before; numbers in lists cost next to nothing."""
+    """Returns the number of entries, `before` included. Numbers in lists are not counted: they cost next to nothing."""
     count = before
     for field, value in message.ListFields():
         if field.is_repeated and field.cpp_type in _COUNTED:

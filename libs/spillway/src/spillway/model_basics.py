@@ -26,7 +26,7 @@ class ObjectReference:
 
 @dataclass(frozen=True, slots=True)
 class ClusterInput:
-    """One cluster's numbers in a division: how many replicas it could take, what it had, what bound it.
+    """The numbers of one cluster in a division: how many replicas it could take, how many it had, which limit bound it.
 
     certain: replicas that run whatever node the member's scheduler picks; possible: at the most.
     limited_by: for people, the limit that bound the number.

@@ -1,4 +1,4 @@
-"""Numbers of a propagator; each setting is the variable SPILLWAY_PROPAGATOR_<NAME>, a constant is none."""
+"""Settings of propagator, SPILLWAY_PROPAGATOR_* in the environment, and its constants."""
 
 from dataclasses import dataclass
 from typing import Annotated

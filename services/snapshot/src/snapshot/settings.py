@@ -1,4 +1,4 @@
-"""Numbers of a snapshot service; each setting is the variable SPILLWAY_SNAPSHOT_<NAME>, a constant is none."""
+"""Settings of snapshot, SPILLWAY_SNAPSHOT_* in the environment, and its constants."""
 
 from dataclasses import dataclass
 

@@ -1,4 +1,4 @@
-"""Numbers of a vk-bridge; each setting is the variable SPILLWAY_VK_BRIDGE_<NAME>, a constant is none."""
+"""Settings of vk-bridge, SPILLWAY_VK_BRIDGE_* in the environment, and its constants."""
 
 from dataclasses import dataclass
 from pathlib import Path

@@ -51,8 +51,11 @@ def recorded_waits(placement: PlacementDecided | None) -> PlacementWaits:
 
 
 def digest_of(placement: PlacementDecided) -> str:
-    """Returns the digest of what a placement waits for. It is made anew for records of older versions only here, since
-    each record of a placement is indexed, and few are compared."""
+    """Returns the digest of the reasons why replicas of a placement wait.
+
+    A record of an older version has no digest. It is computed here, when two placements are compared, and not when a
+    placement is indexed: every placement is indexed, and few are compared.
+    """
     if placement.waits is not None:
         return placement.waits.digest
     return _digest(_without_figures(placement.waiting_for)) if placement.waiting_for else ""
