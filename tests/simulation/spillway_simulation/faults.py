@@ -17,6 +17,8 @@ from spillway_simulation.world import World
 
 COMPACTION_LAG_SECONDS = 30.0
 LATE_PARTITIONS = 2
+FIRST_WRITE_SECONDS = 20.0
+"""A workload that no cluster was given by then is not waited for: it may have no room."""
 MOVES_PODS = frozenset(
     {*HANDS, "quota", "node-gone", "node-cordoned", "pods-deleted", "replicas-changed", "object-deleted"}
 )
@@ -75,6 +77,31 @@ class FaultInjector:
 
     async def _freeze(self, fault: Fault) -> None:
         if await self._at_step(fault):
+            await asyncio.sleep(fault.seconds)
+
+    async def _freeze_before_write(self, fault: Fault) -> None:
+        """Freezes the propagator that writes the Deployment `on` next: after its decision, before it sends the request.
+
+        No freeze at a step hits that moment by chance: a propagator decides and sends in one callback.
+        """
+        path = f"/apis/apps/v1/namespaces/{NAMESPACE}/deployments/{fault.on}"
+        before_write = self._world.network.before_write
+        frozen = asyncio.Event()
+
+        def act(owner: str) -> None:
+            process = self._world.processes[owner.partition("#")[0]]
+            if process.owner == owner:
+                self._world.freeze(process, fault.seconds)
+                self._world.oracle.seen["frozen before a write"] += 1
+            frozen.set()
+
+        before_write[path] = act
+        try:
+            async with asyncio.timeout(FIRST_WRITE_SECONDS):
+                await frozen.wait()
+        except TimeoutError:
+            before_write.pop(path, None)
+        else:
             await asyncio.sleep(fault.seconds)
 
     async def _stop(self, fault: Fault) -> None:

@@ -1,15 +1,20 @@
-"""Three additions to a seed's script: users repeat their request keys, need lent nodes, and freeze what waits."""
+"""Four additions to a seed's script.
+
+Users repeat their request keys, need lent nodes, freeze what waits, and delete a workload before its first write.
+"""
 
 from dataclasses import replace
 from random import Random
 
 from spillway_simulation.lending_script import OWN
-from spillway_simulation.script import Ask, Fault, Lending, Order, Script
+from spillway_simulation.script import FLEET_MEMBERS, Ask, Fault, Lending, Order, Script
 
 FLEET = "fleet"
 NEEDY, MANY = "l0", 40
 """The workload that needs what is lent, and the most replicas that it has."""
 NEED_SECONDS = 10.0
+EARLY = "e0"
+"""The workload that is deleted while the propagator that is to create it stands still."""
 
 
 def with_repeats(script: Script) -> Script:
@@ -58,6 +63,27 @@ def with_freezes(script: Script) -> Script:
         orders=tuple(sorted((*script.orders, *orders), key=lambda one: one.at)),
         faults=tuple(sorted((*script.faults, *faults), key=lambda one: one.at)),
         faults_end=max([script.faults_end, *ends]),
+    )
+
+
+def with_frozen_writes(script: Script) -> Script:
+    """In a quarter of the seeds a propagator freezes between its decision on a workload's first write and that write.
+
+    Its user deletes the workload meanwhile, so another propagator has the turn and deletes the object. Drawn from a
+    stream of its own.
+    """
+    random = Random(f"{script.seed}/frozen-writes")
+    if random.random() >= 1 / 4 or len(script.members) >= FLEET_MEMBERS:
+        return script
+    at, seconds = random.uniform(3, max(4.0, script.faults_end / 2)), random.uniform(14, 24)
+    first = Ask("apply", at, random.randint(1, 3), 250, "", configured=False)
+    asks = (first, replace(first, verb="delete", wait=random.uniform(0.5, 4)))
+    fault = Fault(max(0.0, at - 1), "freeze-before-write", EARLY, seconds, 0, len(script.faults))
+    return replace(
+        script,
+        asks={**script.asks, EARLY: asks},
+        faults=tuple(sorted((*script.faults, fault), key=lambda one: one.at)),
+        faults_end=max(script.faults_end, at + seconds),
     )
 
 

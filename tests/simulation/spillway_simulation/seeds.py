@@ -9,7 +9,7 @@ from collections.abc import Callable
 from spillway_simulation.brownfield_script import with_brownfield
 from spillway_simulation.dependency_script import with_dependencies
 from spillway_simulation.lending_script import with_lending
-from spillway_simulation.repeat_script import with_freezes, with_needs, with_repeats
+from spillway_simulation.repeat_script import with_freezes, with_frozen_writes, with_needs, with_repeats
 from spillway_simulation.script import (
     Script,
     first_script,
@@ -112,12 +112,16 @@ KEPT_REPEATS: dict[int, str] = {
 }
 """Since users ask again with their keys, need what is lent, and somebody freezes what is about to wait."""
 
+KEPT_FROZEN_WRITES: dict[int, str] = {}
+"""Since a propagator freezes between its decision on a write and that write."""
+
 DAYS: tuple[tuple[dict[int, str], tuple[Callable[[Script], Script], ...]], ...] = (
     (KEPT_FIRST, ()),
     (KEPT_BROWNFIELD, (with_scaling, with_brownfield)),
     (KEPT_VERSIONS, (with_versions_back,)),
     (KEPT_LENDING, (with_lending, with_reads, with_retention, with_dependencies, with_fleet)),
     (KEPT_REPEATS, (with_repeats, with_needs, with_freezes)),
+    (KEPT_FROZEN_WRITES, (with_frozen_writes,)),
 )
 """The additions to the scripts, in their order. Each line has the seeds that were kept before the next addition."""
 
