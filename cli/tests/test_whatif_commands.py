@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from planner import exports
+from planner.api import exports
 from planner.core.knowledge.rules import Rules
 from planner.core.knowledge.state import PlannerState
 from planner.core.knowledge.subject import Moment

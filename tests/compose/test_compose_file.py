@@ -13,7 +13,7 @@ import planner.settings
 import propagator.settings
 import snapshot.settings
 import vk_bridge.settings
-from hpa.collecting import CollectingSettings
+from hpa.external_metrics.collecting import CollectingSettings
 from spillway.kafka.bus import KafkaSettings
 from spillway.rpc.security import RpcSettings
 from spillway.running.process import ProcessSettings

@@ -16,8 +16,8 @@ import msgspec
 import pytest
 from typer.testing import CliRunner
 
-from hpa.connections import KafkaConnection
-from hpa.lag import KafkaLag, LagSettings, LagUnknown
+from hpa.external_metrics.connections import KafkaConnection
+from hpa.external_metrics.lag import KafkaLag, LagSettings, LagUnknown
 from spillway.addresses import (
     BACKLOG,
     CLAIM_TOPIC_BY_SERVICE,

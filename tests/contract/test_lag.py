@@ -13,9 +13,9 @@ import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 
-from hpa.collecting import Collecting, CollectingSettings
-from hpa.connections import Connections, KafkaConnection
-from hpa.lag import KafkaLag, LagSettings, LagUnknown
+from hpa.external_metrics.collecting import Collecting, CollectingSettings
+from hpa.external_metrics.connections import Connections, KafkaConnection
+from hpa.external_metrics.lag import KafkaLag, LagSettings, LagUnknown
 from spillway.events_scaling import BacklogObserved, PartitionBacklog, ScalePolicyDeclared
 from spillway.model import Generation
 from spillway_local.kafka_server import PORTS_PER_NODE, KafkaServer

@@ -3,7 +3,7 @@
 import make_dashboards
 from prometheus_client.parser import text_string_to_metric_families
 
-from planner.log import WHOLE
+from planner.log.intake import WHOLE
 from spillway.api import ApplyRequest
 from spillway_local.fleet_plan import deployment
 from tests.observability.known import rules

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from planner.api.watches import position_token
 from planner.settings import PlannerSettings
-from planner.watches import position_token
 from propagator.core.live import ANNOTATION_PLACEMENT
 from sim.settings import NodeGroupSpec, NodeSpec, Settings
 from spillway.addresses import DECISIONS, WORKLOADS

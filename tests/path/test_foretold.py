@@ -15,7 +15,7 @@ import pytest
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
-from planner import exports
+from planner.api import exports
 from planner.core.explaining.simulating import Simulation, kept
 from planner.core.knowledge.state import PlannerState
 from planner.settings import PlannerSettings

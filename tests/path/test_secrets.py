@@ -32,8 +32,8 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from hpa.collecting import Collecting, CollectingSettings
-from hpa.connections import Connections, KafkaConnection, PrometheusConnection
+from hpa.external_metrics.collecting import Collecting, CollectingSettings
+from hpa.external_metrics.connections import Connections, KafkaConnection, PrometheusConnection
 from sim.cluster import SimCluster
 from sim.http import SimServer
 from sim.settings import NodeSpec

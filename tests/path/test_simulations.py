@@ -3,7 +3,7 @@
 import looptime  # noqa: F401 - the plugin makes an hour of waiting take milliseconds
 import pytest
 
-from planner import exports
+from planner.api import exports
 from planner.core.explaining.simulating import Simulation
 from spillway.api import ApplyRequest, BatchItem, ExportRequest, PlanBatchRequest
 from spillway_local.fleet_plan import deployment

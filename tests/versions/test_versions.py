@@ -24,7 +24,7 @@ from hpa.core.stored import Stored, read_stored, stored_bytes
 from planner.core.knowledge.rules import Rules
 from planner.core.knowledge.state import PlannerState
 from planner.core.manifests.templates import BadDeclaration
-from planner.log import WHOLE as PLANNER_TOPICS
+from planner.log.intake import WHOLE as PLANNER_TOPICS
 from propagator.core.desired import Target
 from propagator.core.live import LiveWorkload, Marks
 from propagator.core.status import held_back, observed, with_change

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from planner import exports
+from planner.api import exports
 from planner.core.explaining.simulating import Simulation
 from planner.core.knowledge.rules import Rules
 from planner.core.placement.recording import CODE_VERSION

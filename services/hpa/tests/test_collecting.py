@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from hpa.collecting import Collecting, CollectingSettings, unasked
-from hpa.connections import Connections, KafkaConnection, PrometheusConnection
 from hpa.core.questions import NOBODY_ASKS
+from hpa.external_metrics.collecting import Collecting, CollectingSettings, unasked
+from hpa.external_metrics.connections import Connections, KafkaConnection, PrometheusConnection
 from spillway.bus import BusUnavailable
 from spillway.events_scaling import BacklogObserved, LoadObserved, PartitionBacklog, ScalePolicyDeclared
 from spillway.model import Generation

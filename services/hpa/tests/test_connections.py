@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from hpa.connections import Connections, NoConnection, read_connections
+from hpa.external_metrics.connections import Connections, NoConnection, read_connections
 from spillway.settings import OperatorError
 
 FILE = """

@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
-from hpa.connections import KafkaConnection
-from hpa.lag import KafkaLag, LagSettings, LagUnknown
+from hpa.external_metrics.connections import KafkaConnection
+from hpa.external_metrics.lag import KafkaLag, LagSettings, LagUnknown
 from spillway.events_scaling import PartitionBacklog
 
 from .odd_kafka import COMMITTED, COORDINATOR, FETCH, GROUP_OFFSETS, LATEST, METADATA, OFFSETS, SPOKEN, odd_kafka

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from aiohttp import web
 
-from hpa.connections import PrometheusConnection
-from hpa.prometheus import Prometheus, PrometheusSettings, ValueUnknown
+from hpa.external_metrics.connections import PrometheusConnection
+from hpa.external_metrics.prometheus import Prometheus, PrometheusSettings, ValueUnknown
 
 SETTINGS = PrometheusSettings(answer_seconds=5.0, answer_bytes_max=10_000)
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hpa.core.slots import Asker, Slots
-from hpa.slot_queue import SlotQueue
+from hpa.external_metrics.slot_queue import SlotQueue
 
 SLOW_SECONDS, FAST_SECONDS = 5.0, 0.1
 

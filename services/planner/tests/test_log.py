@@ -10,7 +10,7 @@ from planner.core.knowledge.rules import Rules
 from planner.core.knowledge.state import PlannerState
 from planner.core.manifests.templates import BadDeclaration
 from planner.core.requests import decisions
-from planner.log import Intake, follower_into
+from planner.log.intake import Intake, follower_into
 from spillway.addresses import CAPACITY_CHANGES, WORKLOADS, Tombstone, capacity_address
 from spillway.api import ApplyRequest
 from spillway.bus import Batch, Offsets, Record

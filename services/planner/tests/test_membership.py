@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from planner.confined import clusters_seen_by
+from planner.api.confined import clusters_seen_by
 from planner.core.background import moves
 from planner.core.explaining import exporting
 from planner.core.knowledge.all_clusters import newly_known

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from planner.api.prepared import prepared
 from planner.core.manifests.request import _read, read_manifests
 from planner.core.manifests.templates import KEPT_CHARACTERS_MAX
-from planner.prepared import prepared
 from spillway.api import (
     ApplyRequest,
     BatchItem,

@@ -8,7 +8,7 @@ import pytest
 
 from planner.core.knowledge.rules import Rules
 from planner.core.knowledge.state import PlannerState
-from planner.projection import HistoryBounds, Projection
+from planner.log.projection import HistoryBounds, Projection
 from spillway.bus import Writer
 from spillway.events import DecisionRecorded
 from spillway.local_bus import LocalBroker, LocalBus

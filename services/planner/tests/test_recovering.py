@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from planner.api.questions import Inquiry
 from planner.core.requests import recovering
-from planner.questions import Inquiry
 from spillway.api import RecoverFleetRequest, RequestError
 from spillway.events import FOUND, FOUND_REFUSED, STATE_PRESENT, AdoptionAsked, WorkloadFound
 from spillway.model import NO_GENERATION, Generation

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from planner import exports
+from planner.api import exports
 from planner.core.background import aftermath
 from planner.core.explaining.explanation import explain
 from planner.core.explaining.exporting import events_of

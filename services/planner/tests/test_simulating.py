@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from planner import exports
+from planner.api import exports
 from planner.core.background.round import steps_of_round
 from planner.core.division.words import limit_text
 from planner.core.explaining import simulating

@@ -5,7 +5,7 @@ import zlib
 
 import pytest
 
-from planner.watches import position_token, read_position
+from planner.api.watches import position_token, read_position
 from spillway.addresses import WORKLOADS
 from spillway.api import RequestError
 

@@ -7,10 +7,11 @@ from typing import Any, NoReturn
 
 import pytest
 
-from propagator import cluster_worker, finder, member, shape_asker
+from propagator import cluster_worker
+from propagator.cluster import finder, member, shape_asker
+from propagator.cluster.mirror import Mirror
 from propagator.core.actions import Action
 from propagator.core.desired import Wanted
-from propagator.mirror import Mirror
 from spillway import metrics
 from spillway.addresses import FOUND_WORKLOADS
 from spillway.clusters.api import Response

@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from propagator.log_proof import LogProof
+from propagator.log.log_proof import LogProof
 from spillway.running import steady_clock
 
 

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
+from propagator.cluster.member import Member
+from propagator.cluster.namespaces import Namespaces
 from propagator.core.actions import Apply, Nothing, Report, Rules
 from propagator.core.desired import Target, Wanted
 from propagator.core.live import LABEL_FLEET, Live, Reference
 from propagator.core.reconcile import History, after, next_action
-from propagator.member import Member
-from propagator.namespaces import Namespaces
 from propagator.settings import PropagatorSettings
 from spillway.clusters.api import (
     CONFIG_MAPS,

@@ -8,12 +8,12 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from propagator.cluster.mirror import Mirror
 from propagator.core.desired import Target
 from propagator.core.finding import answer
 from propagator.core.kinds import KINDS
 from propagator.core.live import dependency_from_manifest, workload_from_manifest
 from propagator.core.status import Outcome, observed
-from propagator.mirror import Mirror
 from spillway.addresses import FOUND_WORKLOADS, WORKLOAD_STATUS
 from spillway.clusters.api import DEPLOYMENTS
 from spillway.events import FOUND, STATE_ORPHANED, AdoptionAsked

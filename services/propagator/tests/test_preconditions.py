@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
+from propagator.cluster.member import Member
+from propagator.cluster.namespaces import Namespaces
 from propagator.core.actions import Create, Delete
 from propagator.core.desired import Target
 from propagator.core.live import Live
-from propagator.member import Member
-from propagator.namespaces import Namespaces
 from propagator.settings import PropagatorSettings
 from sim.cluster import SimCluster
 from sim.manifests import deployment

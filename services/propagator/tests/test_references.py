@@ -7,10 +7,10 @@ from contextlib import asynccontextmanager
 import pytest
 from structlog.testing import capture_logs
 
+from propagator.cluster.member import Member
+from propagator.cluster.namespaces import Namespaces
 from propagator.core.desired import Target
 from propagator.core.live import Reference
-from propagator.member import Member
-from propagator.namespaces import Namespaces
 from propagator.settings import PropagatorSettings
 from sim.cluster import SimCluster
 from sim.rest import SimTransport

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from propagator.core.desired import Desired, Target
-from propagator.reporter import Reporter
+from propagator.log.reporter import Reporter
 from propagator.settings import PropagatorSettings
 from spillway.addresses import WORKLOAD_STATUS, Tombstone, status_address
 from spillway.bus import Bus, BusUnavailable, Position, Traces

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from propagator.attempts import Attempts
+from propagator.cluster.attempts import Attempts
+from propagator.cluster.mirror import Mirror, Owner
 from propagator.core.desired import Target
 from propagator.core.kinds import DEPLOYMENT, STATEFULSET
 from propagator.core.live import LiveDependency, LiveWorkload, Marks, Reference
 from propagator.core.manifests import workload_label
-from propagator.mirror import Mirror, Owner
 from propagator.settings import PropagatorSettings
 from spillway.clusters.api import ClusterUnreachable
 from spillway.kubernetes.objects import AnnotatedMeta, AnyObject, Deployment

@@ -16,7 +16,7 @@ from planner.core.knowledge.rules import Rules
 from planner.core.knowledge.state import PlannerState
 from planner.core.manifests.request import read_manifests
 from planner.core.requests import declaring
-from planner.log import WHOLE
+from planner.log.intake import WHOLE
 from spillway.addresses import Tombstone
 from spillway.api import CapacityRequest, ListBrakesRequest
 from spillway.bus import reached

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from random import Random
 from typing import Final
 
-from hpa.prometheus import ValueUnknown, value_of
+from hpa.external_metrics.prometheus import ValueUnknown, value_of
 from spillway.kubernetes.objects import is_object_name
 from spillway.kubernetes.pod_metrics import duration_ms, unix_ms
 from spillway.kubernetes.quantities import nanos_of, parse_quantity

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from random import Random
 from typing import Any, Final
 
-from propagator.mirror import Mirror
+from propagator.cluster.mirror import Mirror
 from snapshot.core.cluster_state import KINDS
 from snapshot.core.collection import Collection
 from snapshot.settings import SnapshotSettings

@@ -9,8 +9,8 @@ from typing import Any, Final
 
 import yaml
 
-from hpa.connections import read_connections
 from hpa.core.manifests.attached import read_attached
+from hpa.external_metrics.connections import read_connections
 from planner.core.manifests.request import read_manifests
 from spillway.api import ApplyRequest, RequestError
 from spillway.clusters.credentials import BadCredentials, load_endpoint

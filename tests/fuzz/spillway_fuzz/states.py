@@ -13,12 +13,12 @@ from hpa.core.state import HpaState
 from hpa.core.stored import Unreadable as UnreadableState
 from hpa.log import Intake as HpaIntake
 from hpa.settings import HpaSettings
+from planner.api.exports import export
 from planner.core.knowledge.rules import Rules
 from planner.core.knowledge.state import PlannerState
 from planner.core.manifests.templates import BadDeclaration
-from planner.exports import export
-from planner.log import Intake as PlannerIntake
-from planner.log import changed_keys
+from planner.log.intake import Intake as PlannerIntake
+from planner.log.intake import changed_keys
 from propagator.core.desired import Desired
 from propagator.core.desired import Target as Place
 from propagator.service import Propagator

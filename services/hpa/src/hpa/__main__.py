@@ -4,8 +4,8 @@ import os
 import sys
 import time
 
-from hpa.collecting import CollectingSettings
-from hpa.connections import read_connections
+from hpa.external_metrics.collecting import CollectingSettings
+from hpa.external_metrics.connections import read_connections
 from hpa.service import Asking, Clocks, Hpa
 from hpa.settings import HpaSettings
 from spillway.kafka.bus import KafkaBus, KafkaSettings

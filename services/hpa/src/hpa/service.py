@@ -10,12 +10,12 @@ from typing import TypeVar
 
 import structlog
 
-from hpa.collecting import Collecting, CollectingSettings, unasked
-from hpa.connections import Connections
 from hpa.core.heard.heard import Heard
 from hpa.core.requests import answers, declaring, reporting
 from hpa.core.scaled import IsOver
 from hpa.core.state import HpaState
+from hpa.external_metrics.collecting import Collecting, CollectingSettings, unasked
+from hpa.external_metrics.connections import Connections
 from hpa.log import OWN, Intake, follower_into
 from hpa.settings import HpaSettings
 from spillway import api_scaling as scaling

@@ -9,11 +9,15 @@ from typing import cast
 
 import structlog
 
-from planner import batches, exports
-from planner.admissions import Admissions
-from planner.adoptions import Adoptions
-from planner.asked import Decide, T
-from planner.confined import clusters_seen_by
+from planner.api import batches, exports
+from planner.api.admissions import Admissions
+from planner.api.adoptions import Adoptions
+from planner.api.asked import Decide, T
+from planner.api.confined import clusters_seen_by
+from planner.api.explanations import Explanations
+from planner.api.prepared import prepared
+from planner.api.questions import Questions
+from planner.api.watches import CurrentState, Watches
 from planner.core.background.round import (
     Memory,
     Moments,
@@ -32,14 +36,10 @@ from planner.core.requests import answers, autoscaling, braking, decisions, diso
 from planner.core.requests.decisions import Undecided, Unheard
 from planner.core.requests.patience import Patience
 from planner.core.requests.queueing import ANY, FIRST, Place, place_of
-from planner.explanations import Explanations
 from planner.gauges import capacity_ages, hide, show_brakes, show_state
-from planner.log import Intake, follower_into
-from planner.prepared import prepared
-from planner.projection import Projection, Store
-from planner.questions import Questions
+from planner.log.intake import Intake, follower_into
+from planner.log.projection import Projection, Store
 from planner.settings import PlannerSettings
-from planner.watches import CurrentState, Watches
 from spillway import api, metrics, reasons, tracing
 from spillway.addresses import CAPACITY_CHANGES, SCALE, WORKLOAD_STATUS
 from spillway.api import RequestError

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from planner.core.background.headroom import Pace
 from planner.core.knowledge.rules import Rules
-from planner.projection import HistoryBounds
+from planner.log.projection import HistoryBounds
 from spillway.running.standby import StandbySettings
 from spillway.settings import constant, setting
 

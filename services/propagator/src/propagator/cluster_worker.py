@@ -6,7 +6,13 @@ from dataclasses import dataclass
 
 import structlog
 
-from propagator.attempts import Attempts
+from propagator.cluster.attempts import Attempts
+from propagator.cluster.finder import Finder
+from propagator.cluster.member import Member
+from propagator.cluster.memory import SETTLED, Memories, Memory
+from propagator.cluster.mirror import Mirror, Owner
+from propagator.cluster.namespaces import Namespaces
+from propagator.cluster.shape_asker import ShapeAsker
 from propagator.core.actions import (
     Action,
     ApplyDependency,
@@ -29,16 +35,10 @@ from propagator.core.live import LABEL_FLEET, Live, Reference
 from propagator.core.manifests import Template
 from propagator.core.reconcile import after, next_action
 from propagator.core.status import Outcome, held_back, observed, with_beside, with_change
-from propagator.finder import Finder
-from propagator.log_proof import LogProof
-from propagator.member import Member
-from propagator.memory import SETTLED, Memories, Memory
-from propagator.mirror import Mirror, Owner
-from propagator.namespaces import Namespaces
-from propagator.orphans import Orphans
-from propagator.reporter import Reporter
+from propagator.log.log_proof import LogProof
+from propagator.log.orphans import Orphans
+from propagator.log.reporter import Reporter
 from propagator.settings import PropagatorSettings
-from propagator.shape_asker import ShapeAsker
 from spillway import metrics, tracing
 from spillway.addresses import PLACEMENTS
 from spillway.bus import Bus, Headers

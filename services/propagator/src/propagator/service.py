@@ -10,7 +10,7 @@ from propagator.cluster_worker import ClusterWorker, Shared
 from propagator.core.actions import Rules
 from propagator.core.desired import Desired, Target, Touched, status_target
 from propagator.core.manifests import Template
-from propagator.log_proof import LogProof
+from propagator.log.log_proof import LogProof
 from propagator.settings import PropagatorSettings
 from spillway import tracing
 from spillway.addresses import (

@@ -6,7 +6,8 @@ from dataclasses import replace
 
 import structlog
 
-from propagator.attempts import Attempts
+from propagator.cluster.attempts import Attempts
+from propagator.cluster.member import Member
 from propagator.core.admission import (
     no_namespace,
     outcome_of_refusal,
@@ -19,7 +20,6 @@ from propagator.core.desired import Desired, Target
 from propagator.core.live import IN_NO_NAMESPACE
 from propagator.core.manifests import Template, pod_references
 from propagator.core.questions import ASKED, AskRules, Questions
-from propagator.member import Member
 from propagator.settings import PropagatorSettings
 from spillway import metrics, tracing
 from spillway.addresses import SHAPES_ASKED, Tombstone, shape_address

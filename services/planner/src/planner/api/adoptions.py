@@ -3,11 +3,11 @@
 import asyncio
 from collections.abc import Callable
 
-from planner.asked import Ask
+from planner.api.asked import Ask
+from planner.api.questions import Inquiry, Questions
 from planner.core.knowledge.state import PlannerState
 from planner.core.knowledge.subject import Moment
 from planner.core.requests import adopting, recovering
-from planner.questions import Inquiry, Questions
 from spillway import api
 from spillway.api import RequestError
 from spillway.events import AdoptionAsked, Event

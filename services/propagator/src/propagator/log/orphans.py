@@ -8,10 +8,10 @@ from collections.abc import Callable
 
 import structlog
 
+from propagator.cluster.mirror import Mirror
 from propagator.core.desired import Desired, Target
-from propagator.log_proof import LogProof
+from propagator.log.log_proof import LogProof
 from propagator.metrics import EMPTY_LOG, ORPHANS
-from propagator.mirror import Mirror
 
 log = structlog.get_logger()
 

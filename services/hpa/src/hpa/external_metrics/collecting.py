@@ -12,13 +12,13 @@ from typing import Any
 
 import structlog
 
-from hpa.connections import Connections, NoConnection
 from hpa.core.questions import LEAST_MS, LagQuestion, Question, ValueQuestion, questions_of, unreported
 from hpa.core.series import QueryRefused
 from hpa.core.slots import Asker
-from hpa.lag import KafkaLag, LagSettings, LagUnknown
-from hpa.prometheus import Prometheus, PrometheusSettings, ValueUnknown
-from hpa.slot_queue import SlotQueue
+from hpa.external_metrics.connections import Connections, NoConnection
+from hpa.external_metrics.lag import KafkaLag, LagSettings, LagUnknown
+from hpa.external_metrics.prometheus import Prometheus, PrometheusSettings, ValueUnknown
+from hpa.external_metrics.slot_queue import SlotQueue
 from spillway import metrics, tracing
 from spillway.bus import BusUnavailable
 from spillway.events_scaling import BacklogObserved, LoadObserved, PartitionBacklog, ScalePolicyDeclared

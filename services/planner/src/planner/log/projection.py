@@ -9,7 +9,7 @@ import structlog
 
 from planner.core.knowledge.state import PlannerState
 from planner.core.requests.answers import workload_reply
-from planner.log import changed_keys
+from planner.log.intake import changed_keys
 from spillway.addresses import DECISIONS
 from spillway.bus import Batch, Bus, BusUnavailable, Offsets, Record, reached
 from spillway.events import CapacityReported, DecisionRecorded

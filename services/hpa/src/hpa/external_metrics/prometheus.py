@@ -10,7 +10,7 @@ from typing import Any, Final
 import aiohttp
 import msgspec
 
-from hpa.connections import PrometheusConnection
+from hpa.external_metrics.connections import PrometheusConnection
 
 MILLI_MAX: Final = 2**63 - 1
 WORDS_MAX: Final = 200

@@ -20,7 +20,7 @@ from aiokafka.protocol.fetch import FetchRequest
 from aiokafka.protocol.metadata import MetadataRequest
 from aiokafka.protocol.offset import OffsetRequest
 
-from hpa.connections import KafkaConnection
+from hpa.external_metrics.connections import KafkaConnection
 from spillway.events_scaling import PartitionBacklog
 from spillway.kafka.access import LetNotIn
 from spillway.settings import OperatorError

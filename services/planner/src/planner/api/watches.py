@@ -10,7 +10,7 @@ from typing import Final
 from planner.core.knowledge.state import PlannerState
 from planner.core.knowledge.workload import is_gone
 from planner.core.requests.answers import workload_reply
-from planner.log import WATCHED, changed_keys
+from planner.log.intake import WATCHED, changed_keys
 from spillway.api import RequestError, WatchReply, WatchRequest, invalid
 from spillway.bus import Bus, NoLog, Offsets, OtherFleet, Record, reached
 from spillway.reasons import TOO_MANY_WATCHES

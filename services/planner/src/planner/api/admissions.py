@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 import structlog
 
-from planner.asked import Ask, Decide
+from planner.api.asked import Ask, Decide
 from planner.core.knowledge.state import PlannerState
 from planner.core.knowledge.subject import Moment
 from planner.core.requests import asking

@@ -8,6 +8,7 @@ from typing import Final, TypeVar
 
 import structlog
 
+from propagator.cluster.namespaces import Namespaces
 from propagator.core.actions import (
     Apply,
     ApplyDependency,
@@ -39,7 +40,6 @@ from propagator.core.live import (
     workload_from_manifest,
 )
 from propagator.core.manifests import Manifest
-from propagator.namespaces import Namespaces
 from propagator.settings import PropagatorSettings
 from spillway import metrics
 from spillway.clusters.api import (

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 
-from planner.confined import explanation_seen_by
+from planner.api.confined import explanation_seen_by
 from planner.core.explaining import explanation
 from planner.core.knowledge.state import PlannerState
 from planner.core.knowledge.subject import Moment

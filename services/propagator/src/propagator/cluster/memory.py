@@ -3,12 +3,12 @@
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+from propagator.cluster.mirror import Owner
 from propagator.core.actions import Hold, Rules
 from propagator.core.desired import Target
 from propagator.core.manifests import workload_label
 from propagator.core.reconcile import History, seeded
 from propagator.core.status import Outcome
-from propagator.mirror import Owner
 from propagator.settings import PropagatorSettings
 from spillway import metrics
 from spillway.events import (
