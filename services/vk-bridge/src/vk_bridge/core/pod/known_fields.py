@@ -1,4 +1,4 @@
-"""The fields of a pod, all the way down, that a real pod may have from its pool pod; all others are refused."""
+"""Lists the fields of a pod, at every level, that a real pod may take from its pool pod. All others are refused."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
@@ -104,8 +104,10 @@ WHOLE: Final[Fields] = {**SPEC, "containers": CONTAINER, "initContainers": CONTA
 
 
 def misshapen(found: object, known: Fields, where: str = "") -> Iterator[str]:
-    """Yields the paths of values that should be an object, or a list of objects, and are not. Such a pod cannot be
-    read."""
+    """Yields the paths of values that should be an object, or a list of objects, and are not.
+
+    A pod with such a value cannot be read.
+    """
     if not isinstance(found, Mapping):
         yield where
         return
@@ -121,7 +123,7 @@ def misshapen(found: object, known: Fields, where: str = "") -> Iterator[str]:
 
 
 def unknown_fields(found: Mapping[str, Any], known: Fields, where: str = "") -> Iterator[str]:
-    """The paths of what is said in `found` and not known, as `lifecycle.preStop.new` or `envFrom[0].new`."""
+    """Yields the paths of fields in `found` that are not known, as `lifecycle.preStop.new` or `envFrom[0].new`."""
     for name, value in found.items():
         if value is None or value == []:
             continue
