@@ -1,4 +1,4 @@
-"""Commands on what ran before us: adopt, disown, orphans."""
+"""Commands on workloads that ran before Spillway: adopt, disown, orphans."""
 
 from typing import Annotated
 

@@ -1,4 +1,4 @@
-"""Scale policies as people read them: the table as kubectl has it, and why a workload has so many replicas."""
+"""Shows scale policies to people: kubectl's table, and why a workload has its number of replicas."""
 
 from collections.abc import Iterable, Iterator
 
@@ -43,7 +43,7 @@ def _number(replicas: int) -> object:
 
 
 def declared(reply: PolicyReply, done: str) -> RenderableType:
-    """What became of a policy, in a line; and what of it has no effect."""
+    """Returns a line on the result for a policy, and a warning for each part of it that has no effect."""
     line = Text(f"{reply.kind} {reply.namespace}/{reply.policy}", style="bold")
     line.append(f" {done}: {reply.namespace}/{reply.name}, {bounds(reply)}", style="not bold")
     if reply.replicas < 0:
@@ -115,7 +115,7 @@ def _metrics(metrics: tuple[ExplainedMetric, ...]) -> Iterator[RenderableType]:
 
 
 def _rules(reply: ExplainPolicyReply) -> Iterator[Text]:
-    """From what was asked for to what was decided, a line for each rule that changed it."""
+    """Yields a line for each rule that changed the number, from the requested number to the decided one."""
     if not reply.rules:
         return
     asked = f"{reply.asked_by} asks for {reply.asked}" if reply.asked >= 0 else "no metric asks for any number"

@@ -379,7 +379,7 @@ class NodeReader:
     def _paused(
         self, pool_pods: Mapping[str, Manifest], real: _RealPods, free: Mapping[str, int], now: float
     ) -> frozenset[str]:
-        """Returns uids without a real pod: all after a recent refusal, else those that the node would refuse."""
+        """Returns uids of pool pods to create later: all after a recent refusal, else those the node would refuse."""
         pause_seconds, last_at = self._settings.refusal_pause_seconds, real.refused.last_at
         waiting = pool_pods.keys() - {pod.pool_uid for pod in real.pods}
         if not waiting:
