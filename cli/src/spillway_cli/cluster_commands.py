@@ -258,7 +258,7 @@ async def _show_moves(
 
 
 async def _left(config: Config, drained: api.ClusterReply) -> str:
-    """What is in a cluster whose placements are all elsewhere: what others run on nodes that it has lent stays."""
+    """Returns what is left in a cluster whose placements went elsewhere: pods of others on nodes that it has lent."""
     nothing = "no replica of the fleet's workloads is left there"
     if not drained.nodes_lent:
         return nothing

@@ -1,6 +1,6 @@
-"""The module and the line of help of each command, so that a list of commands imports no module.
+"""The module and the help line of each command, so that listing the commands imports no module.
 
-cli/tests/test_commands_by_name.py holds that it says what the modules declare.
+cli/tests/test_commands_by_name.py checks that these texts are those of the modules.
 """
 
 from collections.abc import Mapping
@@ -8,14 +8,14 @@ from typing import Final, NamedTuple
 
 
 class Verb(NamedTuple):
-    """A command. module: of spillway_cli; help: the first paragraph of its docstring."""
+    """A command. module: its module in spillway_cli. help: the first paragraph of its docstring."""
 
     module: str
     help: str
 
 
 class Part(NamedTuple):
-    """A group of commands, as `spillway cluster`."""
+    """A group of commands, such as `spillway cluster`."""
 
     help: str
     verbs: Mapping[str, Verb]

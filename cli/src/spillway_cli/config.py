@@ -1,6 +1,6 @@
-"""Finds where the services are. The first source wins: flags, SPILLWAY_* variables, the config file, `spillway up`.
+"""Finds where the services are: in flags, SPILLWAY_* variables, the config file, `spillway up`, or the defaults.
 
-Last come the defaults.
+The first of these sources that has a value wins.
 """
 
 import dataclasses
@@ -112,7 +112,7 @@ def is_address(text: str) -> bool:
 
 
 def what_helps(config: Config, name: str) -> str:
-    """For people, when nobody answers where a setting says; what `spillway up` wrote here it also starts again."""
+    """Returns a hint if nobody answers at a setting's address; a part that `spillway up` started is started again."""
     return f"is it running? {started_by(config, name) or '`spillway config` shows where it is looked for'}"
 
 

@@ -63,7 +63,7 @@ def bounds(reply: PolicyReply) -> str:
 
 
 def explanation(reply: ExplainPolicyReply) -> RenderableType:
-    """From the number to its reasons: what each metric asked for, what was made of that, when it may change."""
+    """Shows the number, then its reasons: what each metric asks for, which rules apply, when it may change next."""
     policy = reply.policy
     title = Text(f"{policy.kind} {policy.namespace}/{policy.policy}", style="bold")
     title.append(f"  scales {policy.namespace}/{policy.name}, {bounds(policy)}", style="not bold")

@@ -1,4 +1,4 @@
-"""What `docker compose up` does once before the services start: secrets, nodes of the members, topics, a fleet."""
+"""Prepares `docker compose up` once before the services start: secrets, nodes of the members, topics, a fleet."""
 
 import argparse
 import asyncio
@@ -41,7 +41,7 @@ READ_FROM = Path("/var/lib/spillway")
 
 @dataclass(frozen=True, slots=True)
 class Files:
-    """What one service, or the command, reads: a volume of its own, that no other one mounts."""
+    """The files that one service, or the command, reads. They are in a volume that no other service mounts."""
 
     folder: Path
 
@@ -59,17 +59,17 @@ class Files:
 
     @property
     def config(self) -> Path:
-        """Of the command `spillway`, with its token."""
+        """The config file of the command `spillway`, with its token."""
         return self.folder / "config.toml"
 
     @property
     def authorities(self) -> Path:
-        """Of the command: by which it knows the services, each of which has a certificate of its own."""
+        """The CA file of the command: the certificates of all services, each of which is its own authority."""
         return self.folder / "ca.crt"
 
     @property
     def connections(self) -> Path:
-        """Of hpa."""
+        """The connections file of hpa."""
         return self.folder / "connections.yaml"
 
     @property
@@ -78,7 +78,7 @@ class Files:
 
 
 def write_files(folder: Path, bootstrap: str, fleet: Sequence[MemberPlan] = FLEET) -> None:
-    """Certificates, token and kubeconfigs, below folder/SERVICE and folder/command; those of a former run are kept."""
+    """Writes certificates, token and kubeconfigs below folder/SERVICE and folder/command, unless a former run did."""
     command = Files(folder / COMMAND)
     if not command.config.exists():
         write_secret(command.config, _config(secrets.token_urlsafe(32), bootstrap))
@@ -95,7 +95,7 @@ def write_files(folder: Path, bootstrap: str, fleet: Sequence[MemberPlan] = FLEE
 
 
 def _let_in(files: Files, service: str, token: str) -> None:
-    """A service's certificate, and that whoever has this token may call it. Callers that a person added are kept."""
+    """Creates a service's certificate, and lets the owner of this token call it. Callers added by hand are kept."""
     # The name must be its own: among authorities of one name a verifier takes the first.
     ensure_certificate(files.certificate, files.key, f"spillway-{service}", hosts=(RPC_HOSTS[service], "localhost"))
     if not files.callers.exists():
@@ -104,7 +104,7 @@ def _let_in(files: Files, service: str, token: str) -> None:
 
 
 def _config(token: str, bootstrap: str) -> str:
-    """With places as the command finds them in its own volume."""
+    """Returns the command's config, with paths as in its own volume."""
     files = Files(READ_FROM)
     return (
         f'endpoints = ["{RPC_HOSTS["planner"]}:7400"]\n'
@@ -121,7 +121,7 @@ def _access(member: MemberPlan) -> MemberAccess:
 
 
 async def prepare_member(member: MemberPlan, wait_seconds: float) -> None:
-    """Its nodes, once its API answers. Raises TimeoutError naming it."""
+    """Creates a member's nodes, once its API answers. Raises TimeoutError with its name."""
     access, deadline = _access(member), time.monotonic() + wait_seconds
     while not await _answers(access):
         if time.monotonic() > deadline:

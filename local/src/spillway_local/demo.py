@@ -1,4 +1,4 @@
-"""`make demo`: starts the platform, tells the story, verifies it from the members' own APIs, sums up."""
+"""Runs `make demo`: starts the platform, tells the story, and verifies it from the members' own APIs."""
 
 import asyncio
 import logging
@@ -31,7 +31,7 @@ STORY_SERVICES = (*SERVICES, "hpa-1", "descheduler-1", "vk-bridge-1")
 
 @dataclass(slots=True)
 class StackMembers:
-    """The members of a stack of processes, read with the same credentials as the services."""
+    """The members of a stack of processes, read with the same credentials as the services use."""
 
     stack: Stack
     apis: dict[str, ClusterApi] = field(default_factory=dict)
@@ -57,7 +57,7 @@ def story_options(folder: Path, members: Literal["sim", "kube"]) -> StackOptions
 
 
 def demo(bus: Literal["kafka", "memory"], members: Literal["sim", "kube"], folder: Path, say: Say) -> Sequence[str]:
-    """Tells the story and returns what was verified. Raises StoryFailed, MissingTool and the like."""
+    """Tells the story and returns what was verified. Raises StoryFailed, MissingTool and similar errors."""
     started = time.monotonic()
     if bus == "memory":
         say("BUS=memory: services, log and simulated members in this one process; no Java, Maven or Redis")
@@ -95,7 +95,7 @@ async def _tell_in_memory(say: Say) -> list[str]:
 
 
 async def in_process_story(platform: InProcess, say: Say) -> list[str]:
-    """The checks of a story that is told to STORY_SERVICES, once each kind has an active instance."""
+    """Returns the checks of a story told to STORY_SERVICES, once each kind has an active instance."""
     while not all(kind().is_active for kind in (platform.planner, platform.hpa, platform.descheduler)):
         await asyncio.sleep(0.05)
     return await Story(platform.planner(), platform.hpa(), platform.descheduler(), platform, say).tell()

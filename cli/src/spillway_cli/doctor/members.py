@@ -171,7 +171,7 @@ def _marked(status: int, body: bytes) -> tuple[tuple[str, str], ...]:
 
 
 async def server_expires_at(endpoint: Endpoint) -> float | None:
-    """Returns when the certificate that the API server shows ends, in Unix seconds; None without verified TLS."""
+    """Returns when the certificate of the API server ends, in Unix seconds; None without an answer or verified TLS."""
     url = URL(endpoint.server)
     if url.scheme != "https" or endpoint.insecure:
         return None

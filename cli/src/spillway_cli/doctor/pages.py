@@ -28,7 +28,7 @@ def read_page(address: str, seconds: float) -> Page:
 
 
 def read_ready(place: str, seconds: float) -> str:
-    """Returns "ready", or the reason why the process at host:port is not ready. Blocks meanwhile."""
+    """Returns "ready", or why the process at host:port is not ready, or that it is silent. Blocks meanwhile."""
     try:
         not_ready = _not_ready(place, seconds)
     except _NO_PAGE as error:

@@ -1,4 +1,7 @@
-"""What a pool sees of a lent node: the table "Real node → virtual node" of docs/lending.md, and nothing else."""
+"""Makes and reads virtual nodes by the table "Real node → virtual node" of docs/lending.md.
+
+A pool sees nothing else.
+"""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
