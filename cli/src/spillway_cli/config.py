@@ -136,7 +136,7 @@ def names_health_ports() -> str:
 def _read(path: Path, required: bool) -> Mapping[str, Any]:
     try:
         text = path.read_text()
-        import tomllib  # Most users have no such file.
+        import tomllib  # It is imported here, because most users have no config file.
 
         content = tomllib.loads(text)
     except FileNotFoundError:
@@ -168,7 +168,7 @@ def addresses_file() -> Path:
         above = (folder / ADDRESSES_FILE for folder in folders[1 : root + 1])
         nearest = None if ADDRESSES_FILE.exists() else next((file for file in above if file.exists()), None)
         is_ours = nearest is not None and nearest.stat().st_uid == os.getuid()
-    except OSError:  # A folder that is gone, or may not be looked into.
+    except OSError:  # The folder is gone, or this user may not read it.
         return ADDRESSES_FILE
     return nearest if nearest is not None and is_ours and "fleet" in addresses_in(nearest) else ADDRESSES_FILE
 

@@ -81,7 +81,7 @@ def finish(work: Coroutine[Any, Any, T]) -> T:
 
 @contextmanager
 def guarded() -> Iterator[None]:
-    """An error inside ends the command in one line on stderr and an exit code, never in a traceback."""
+    """Ends the command on an error inside: with one line on stderr and an exit code, never with a traceback."""
     try:
         yield
     except (KeyboardInterrupt, BrokenPipeError) as ended:

@@ -17,9 +17,13 @@ _INDENT = "    "
 class Table:
     """A table of texts. right: the columns of numbers, which are aligned to the right.
 
-    A table that is too wide becomes narrower in these steps: lines break in the widest columns; empty columns are
-    dropped; a last column without a header gets lines of its own; the gaps between columns shrink to one space. If
-    names leave no room even then, the table is wider than the terminal.
+    A table that is too wide becomes narrower in these steps:
+    - Lines break in the widest columns.
+    - Empty columns are dropped.
+    - A last column without a header gets lines of its own.
+    - The gaps between columns shrink to one space.
+
+    If names leave no room even then, the table is wider than the terminal.
     """
 
     columns: Sequence[str]

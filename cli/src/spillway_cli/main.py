@@ -56,7 +56,7 @@ app = typer.Typer(
     epilog=exits.HELP,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
-    rich_markup_mode=None,  # Rich takes longer to import than help takes in all.
+    rich_markup_mode=None,  # Importing rich takes longer than showing help.
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120},
 )
 

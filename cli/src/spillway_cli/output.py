@@ -131,7 +131,7 @@ def _pair_fields(kind: type) -> frozenset[str]:
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[object]], right: Iterable[str] = ()) -> Table:
-    """A table without lines. right: the columns of numbers."""
+    """Returns a table without lines. right: the columns of numbers."""
     return Table(columns, [[str(cell) for cell in row] for row in rows], frozenset(right))
 
 

@@ -1,6 +1,6 @@
 """Makes the tables and summaries that commands print for people."""
 
-from __future__ import annotations  # Else all values were made where one is shown.
+from __future__ import annotations  # Showing one value must not import the types of all others.
 
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Protocol, TypeVar

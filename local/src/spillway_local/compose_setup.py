@@ -59,17 +59,17 @@ class Files:
 
     @property
     def config(self) -> Path:
-        """The config file of the command `spillway`, with its token."""
+        """Returns the config file of the command `spillway`, with its token."""
         return self.folder / "config.toml"
 
     @property
     def authorities(self) -> Path:
-        """The CA file of the command: the certificates of all services, each of which is its own authority."""
+        """Returns the CA file of the command: the certificates of all services, because each is its own authority."""
         return self.folder / "ca.crt"
 
     @property
     def connections(self) -> Path:
-        """The connections file of hpa."""
+        """Returns the connections file of hpa."""
         return self.folder / "connections.yaml"
 
     @property
@@ -96,7 +96,7 @@ def write_files(folder: Path, bootstrap: str, fleet: Sequence[MemberPlan] = FLEE
 
 def _let_in(files: Files, service: str, token: str) -> None:
     """Creates a service's certificate, and lets the owner of this token call it. Callers added by hand are kept."""
-    # The name must be its own: among authorities of one name a verifier takes the first.
+    # Each service needs a name of its own: of several authorities with one name a verifier takes the first.
     ensure_certificate(files.certificate, files.key, f"spillway-{service}", hosts=(RPC_HOSTS[service], "localhost"))
     if not files.callers.exists():
         entry = {"name": CALLER, "token_sha256": hashlib.sha256(token.encode()).hexdigest()} | EVERY_VERB

@@ -20,7 +20,7 @@ from spillway_local.story import Story
 
 Say = Callable[[str], None]
 
-# A silent cluster is taken for stale sooner than in production, so that the story does not stand still.
+# A silent cluster counts as stale sooner than in production, so that the story does not have to wait.
 STORY_ENVIRONMENT = (("SPILLWAY_PLANNER_CAPACITY_AGE_MAX_SECONDS", "8"),)
 
 RPC_OFFSET = 100
@@ -86,7 +86,7 @@ async def _tell(stack: Stack, addresses: Addresses, say: Say) -> list[str]:
 
 
 async def _tell_in_memory(say: Say) -> list[str]:
-    # The services' logs would be mixed into the story; as processes each has a file of its own.
+    # The services' logs would be mixed into the story. Services that run as processes have log files of their own.
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING))
     async with in_process(
         services=STORY_SERVICES, planner_settings=PlannerSettings(capacity_age_max_seconds=8)

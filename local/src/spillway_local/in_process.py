@@ -125,7 +125,7 @@ class InProcess:
         await running.bus.__aexit__()
 
     async def kill(self, name: str) -> None:
-        """Ends an instance as kill -9 does: nothing is finished, and its group notices only by expelling it."""
+        """Ends an instance as kill -9 does: nothing is finished, and its consumer group has to expel it."""
         running = self.running.pop(name)
         running.bus.unavailable = True
         self.broker.expel(running.bus)

@@ -262,7 +262,10 @@ class Stack:
         return self.folder / "kafka" / "fleet"
 
     def _known_fleet(self) -> str | None:
-        """The fleet of the log in our folder; empty: there is no log yet; None: there is one, of whom is not known."""
+        """Returns the fleet of the log in our folder.
+
+        Returns "" if there is no log yet, and None if there is a log whose fleet is not known.
+        """
         if self._fleet_file.exists():
             return self._fleet_file.read_text().strip()
         return None if any((self.folder / "kafka").glob("**/meta.properties")) else ""

@@ -198,7 +198,7 @@ def _ends(endpoint: Endpoint) -> Iterator[float]:
             claims = json.loads(base64.urlsafe_b64decode(part + "=" * (-len(part) % 4)))
             yield float(claims["exp"])
         except (ValueError, KeyError, TypeError):
-            pass  # Not a JWT, or one without an end.
+            pass  # The token is not a JWT, or it has no end.
     if endpoint.client_certificate:
         try:
             yield x509.load_pem_x509_certificate(endpoint.client_certificate).not_valid_after_utc.timestamp()

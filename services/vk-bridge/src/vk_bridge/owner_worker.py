@@ -240,7 +240,7 @@ class OwnerWorker:
         return pods_listed("own_pods", change.objects) if of_pods else nodes_listed("node", change.objects)
 
     def _hear_list(self, node: str, listing: Listing, listed_as: str, change: Change) -> None:
-        """Queues a node after a watch began anew, but only if the list differs from what was read of that node."""
+        """Queues a node after a watch restarted, but only if the list differs from what was read of that node."""
         if self._last_read.is_news_in(node, listing.part, listing.of(listed_as), change):
             self._add(node)
 
@@ -336,7 +336,7 @@ class OwnerWorker:
             node = await self._queue.take()
             self._gathering.discard(node)
             if self._finishing:
-                await asyncio.Event().wait()  # Until this worker is cancelled.
+                await asyncio.Event().wait()  # It waits until this worker is cancelled.
             self._running += 1
             try:
                 trace = self._shared.recalled_by.get((self.cluster, node))
@@ -461,7 +461,7 @@ class OwnerWorker:
     async def _carry_out(self, plan: Plan, reading: Reading, answers: Answers) -> tuple[bool, float | None]:
         """Carries out a plan. Returns whether anything was written, and the seconds until something is due.
 
-        If the node's step fails, its pods do not move: pods evicted from a virtual node that is still open would come
+        If the node's step fails, its pods do not move. Pods evicted from a virtual node that is still open would come
         back, without end.
         """
         written = plan.step is not None and await self._carry_out_step(plan.step, reading, answers)

@@ -87,7 +87,7 @@ class Bridge:
         return frozenset(self.turns.workers)
 
     def lent_pods(self) -> list[LentPods]:
-        """Returns what the kubelet API answers from, for each cluster that is worked on now."""
+        """Returns the LentPods of each cluster that is worked on now, from which the kubelet API answers."""
         return [worker.lent_pods for worker in self.turns.workers.values()]
 
     # ── Turns ───────────────────────────────────────────────────────────────────────────────────────────────────
@@ -147,7 +147,7 @@ class Bridge:
             self._recalled_by.note(key, tracing.carried(record.headers))
 
     def _note_loan(self, event: NodeLent | NodeReturned) -> None:
-        """If a writer whose turn was over has replaced a loan's record, the valid record is written again."""
+        """Has the valid record of a loan written again, if a writer whose turn was over has replaced it."""
         self.turns.note(event.cluster, event.epoch)
         if event.cluster in self.turns.workers and event.node in self._state.stale_last(event.cluster):
             self.turns.tell(event.cluster, lambda worker: worker.contradict(event.node))

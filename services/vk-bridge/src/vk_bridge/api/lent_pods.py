@@ -14,7 +14,7 @@ from vk_bridge.core.selection.owner_cache import OwnerCache
 class LentPods:
     """The real pods in one owner. Raises ClusterUnreachable and Refused.
 
-    The real pod of a pool pod is read anew each time.
+    The real pod of a pool pod is read again each time.
     """
 
     def __init__(self, api: ClusterApi, gate: BackoffGate, mirror: OwnerCache, pools: Pools) -> None:

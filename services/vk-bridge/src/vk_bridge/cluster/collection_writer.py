@@ -125,7 +125,7 @@ class CollectionWriter:
     def _note(steps: Iterable[Deletion], deleted: Manifests, answers: Answers) -> None:
         """Notes the answers. A pod that was let go is gone.
 
-        The state of a pod that was deleted with a grace is read anew.
+        The state of a pod that was deleted with a grace is read again.
         """
         by_uid: Mapping[str, dict[str, object]] = {one["metadata"]["uid"]: one for one in deleted}
         for step in steps:

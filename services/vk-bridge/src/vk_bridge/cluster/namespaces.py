@@ -117,7 +117,7 @@ def is_copy(found: Manifest, pool_id: str = "") -> bool:
     """Returns whether a ConfigMap or Secret is a copy that a bridge made. It bears both marks from the first.
 
     pool_id: the copy must be of this pool; empty: of any. A name alone proves nothing: names of two pools differ only
-        by a hash, and people in a pool may find a second name with the same hash.
+        by a hash. People in a pool may find a name with the same hash.
     """
     pool = _labels(found).get(POOL)
     return bool(pool) and pool_id in ("", pool) and COPY_VERSION in (found["metadata"].get("annotations") or {})

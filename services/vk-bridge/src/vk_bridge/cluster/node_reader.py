@@ -490,7 +490,7 @@ def _compared(pod: Manifest, shown: Manifest | None, side: PoolSide) -> Pair:
 
 
 def ending_of(pod: Manifest, before: Ending | None, now: float) -> Ending:
-    """Returns a pod's Ending. As for a kubelet, a shortened grace begins anew and never ends later than before."""
+    """Returns a pod's Ending. As for a kubelet, a shortened grace begins again and never ends later than before."""
     grace = read_grace_seconds(pod["metadata"].get("deletionGracePeriodSeconds"))
     if before is None:
         return Ending(grace, now + grace)

@@ -70,7 +70,7 @@ class Pools:
         self._failures = Failures[str](SERVICE, "pool", settings.failed_first_seconds, settings.failed_longest_seconds)
 
     def get(self, joined: ClusterJoined) -> Pool:
-        """Returns the pool and follows it from now on. A pool that is reached in another way is connected anew."""
+        """Returns the pool and follows it from now on. A pool that is reached in another way is connected again."""
         known = self._pools.get(joined.cluster)
         if known is not None and way_to(known[0].joined) == way_to(joined):
             return known[0]
@@ -113,7 +113,7 @@ class Pools:
             await pool.api.close()
 
     async def _follow_until_an_error(self, pool: Pool) -> None:
-        """Follows one pool. An unexpected error ends no other pool: this one is listed anew after a pause."""
+        """Follows one pool. An unexpected error ends no other pool: this one is listed again after a pause."""
         clock = asyncio.get_running_loop().time
         began_at = clock()
         try:

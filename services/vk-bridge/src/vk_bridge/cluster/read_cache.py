@@ -70,7 +70,7 @@ class ReadCache:
         self._rested.pop(node, None)
 
     def is_news_in(self, node: str, part: Part, listed: Mapping[str, str], change: Change) -> bool:
-        """Returns whether a list, with which a watch began anew, differs from what was read. listed: versions by uid.
+        """Returns whether a list, with which a watch restarted, differs from what was read. listed: versions by uid.
 
         For a node under way the change is kept for later.
         """

@@ -164,7 +164,7 @@ class LoanReporter:
         self._state.apply(record)
         if isinstance(record, NodeReturned):
             self._history.forget(record.node)
-            # Otherwise it was published again.
+            # A record that was published again is not counted again.
             if record.returned_ms and self._counted.get(record.node) != record.loan:
                 self._counted[record.node] = record.loan
                 self._count(record)
