@@ -112,7 +112,7 @@ def is_address(text: str) -> bool:
 
 
 def what_helps(config: Config, name: str) -> str:
-    """Returns a hint if nobody answers at a setting's address; a part that `spillway up` started is started again."""
+    """Returns a hint for a setting at whose address nothing answers: how to start the part, or where to look."""
     return f"is it running? {started_by(config, name) or '`spillway config` shows where it is looked for'}"
 
 

@@ -1,4 +1,4 @@
-"""Shows an explanation to people: the verdict, then each cluster, then what would change it."""
+"""Renders an explanation for people: the verdict, then each cluster, then what would change it."""
 
 from collections.abc import Iterator
 

@@ -1,4 +1,4 @@
-"""Shows scale policies to people: kubectl's table, and why a workload has its number of replicas."""
+"""Renders scale policies for people: kubectl's table, and why a workload has its number of replicas."""
 
 from collections.abc import Iterable, Iterator
 
@@ -63,7 +63,7 @@ def bounds(reply: PolicyReply) -> str:
 
 
 def explanation(reply: ExplainPolicyReply) -> RenderableType:
-    """Shows the number, then its reasons: what each metric asks for, which rules apply, when it may change next."""
+    """Renders the number, then its reasons: what each metric asks for, which rules apply, when it may change next."""
     policy = reply.policy
     title = Text(f"{policy.kind} {policy.namespace}/{policy.policy}", style="bold")
     title.append(f"  scales {policy.namespace}/{policy.name}, {bounds(policy)}", style="not bold")

@@ -154,7 +154,7 @@ def _noted(client: PlannerClient | ScalingClient | LendingClient, config: Config
 def _named(who: str, name: str, config: Config) -> Iterator[None]:
     """Adds to an error which service was not reached or cannot answer now, and a hint.
 
-    name: of its endpoints' setting.
+    name: the setting that names the service's endpoints.
     """
     try:
         yield

@@ -52,7 +52,7 @@ def in_order(entries: Iterable[C]) -> list[C]:
 
 
 def placement(reply: PlacementReply) -> RenderableType:
-    """Shows where the replicas go, and what bound each cluster."""
+    """Renders where the replicas go, and what bound each cluster."""
     inputs = {entry.cluster: entry for entry in reply.inputs}
     rows: list[tuple[object, ...]] = [
         (
@@ -76,7 +76,7 @@ def placement(reply: PlacementReply) -> RenderableType:
 
 
 def workload(reply: WorkloadReply) -> RenderableType:
-    """Shows a workload: what was asked for, its places, what each cluster reports, and its last decisions.
+    """Renders a workload: what was asked for, its places, what each cluster reports, and its last decisions.
 
     Of a workload that is not declared any more it shows only the last decisions.
     """
@@ -144,7 +144,7 @@ def ready(reply: WorkloadReply) -> int:
 
 
 def clusters(reply: ListClustersReply) -> RenderableType:
-    """Shows the fleet: the state of each cluster, the age of its report, and how full it is."""
+    """Renders the fleet: the state of each cluster, the age of its report, and how full it is."""
     rows = [_cluster_row(cluster) for cluster in in_order(reply.clusters)]
     columns = (
         "CLUSTER",
@@ -176,7 +176,7 @@ def loans_text(cluster: ClusterReply) -> str:
 
 
 def nodes(found: Sequence[ListedNode]) -> Table:
-    """Shows nodes. STATE has kubectl's words and the state of a loan."""
+    """Renders nodes. STATE has kubectl's words and the state of a loan."""
     rows = [
         (
             node.name,
@@ -191,7 +191,7 @@ def nodes(found: Sequence[ListedNode]) -> Table:
 
 
 def cluster_moves(reply: ClusterMovesReply) -> Text:
-    """Shows what a cluster's new phase moves, and what it waits for."""
+    """Renders what a cluster's new phase moves, and what it waits for."""
     name, phase = reply.cluster.cluster, reply.cluster.phase
     text = Text(f"{name} is {phase}" if reply.changed else f"{name} is {phase} already", style="bold")
     if reply.replicas:
@@ -236,7 +236,7 @@ def _why_lost(cluster: ClusterReply) -> str:
 
 
 def brakes(reply: ListBrakesReply) -> RenderableType:
-    """Shows what is frozen, what waits for a confirmation, and what waits for the budget."""
+    """Renders what is frozen, what waits for a confirmation, and what waits for the budget."""
     parts: list[RenderableType] = [brake_line(brake) for brake in reply.brakes] or [Text("nothing is frozen")]
     parts += [confirmation_line(confirmation) for confirmation in reply.confirmations]
     if reply.over_budget:
@@ -273,7 +273,7 @@ def confirmation_line(confirmation: Confirmation) -> Text:
 
 
 def orphans(reply: ListOrphansReply) -> RenderableType:
-    """Shows the objects that no placement lists, each with the last placement that did."""
+    """Renders the objects that no placement lists, each with the last placement that did."""
     rows = [
         (
             one.cluster,
@@ -290,7 +290,7 @@ def orphans(reply: ListOrphansReply) -> RenderableType:
 
 
 def recovered(reply: RecoverFleetReply) -> RenderableType:
-    """Shows the workloads that a former fleet left, and what became of each."""
+    """Renders the workloads that a former fleet left, and what became of each."""
     rows = [
         (
             f"{one.namespace}/{one.name}",
@@ -306,7 +306,7 @@ def recovered(reply: RecoverFleetReply) -> RenderableType:
 
 
 def batch(names: Sequence[str], answers: Sequence[BatchAnswer]) -> RenderableType:
-    """Shows a line for each workload of a batch; a refused workload has the reason."""
+    """Renders a line for each workload of a batch; a refused workload has the reason."""
     rows = [_batch_row(name, answer) for name, answer in zip(names, answers, strict=True)]
     columns = ("WORKLOAD", "REPLICAS", "PLACED", "WAITING", "CLUSTERS", "")
     return table(columns, rows, right=("REPLICAS", "PLACED", "WAITING"))
@@ -321,7 +321,7 @@ def _batch_row(name: str, answer: BatchAnswer) -> tuple[object, ...]:
 
 
 def capacity(reply: CapacityReply) -> RenderableType:
-    """Shows how many replicas of a shape fit in each cluster."""
+    """Renders how many replicas of a shape fit in each cluster."""
     rows = [
         (
             entry.cluster,

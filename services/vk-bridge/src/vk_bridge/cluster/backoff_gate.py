@@ -23,7 +23,7 @@ class BackoffGate:
         self._setbacks = Setbacks(settings.unreachable_first_seconds, settings.unreachable_longest_seconds)
 
     async def ask(self, call: Callable[[], Awaitable[T]]) -> T:
-        """Returns the call's answer. Raises ClusterUnreachable; within a pause without a request.
+        """Returns the call's answer. Raises ClusterUnreachable; within a pause it does so without a request.
 
         Other errors pass through.
         """

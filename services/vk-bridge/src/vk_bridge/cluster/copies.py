@@ -278,7 +278,7 @@ class Copies:
         return Tended.SOME_LEFT if filled or any(self._mirror.real_pods()) else Tended.NONE_LEFT
 
     def _is_unused(self, what: CopyPlace | str) -> bool:
-        """Returns whether it is unused for good or long enough. Use that this bridge never saw counts as ending now."""
+        """Returns whether it is unused for good or long enough. If it was never seen in use, the time begins now."""
         unused_seconds = _now() - self._used_at.setdefault(what, _now())
         return self._lends_nothing() or unused_seconds >= self._settings.copy_unused_seconds
 

@@ -12,7 +12,10 @@ NONE: Mapping[str, str] = {}
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """One list by node. versions: resourceVersion by uid, by node name (real or virtual, as the part is)."""
+    """One list by node.
+
+    versions: resourceVersion by uid, by the name of the real or virtual node (depending on part).
+    """
 
     part: Part
     versions: Mapping[str, Mapping[str, str]]

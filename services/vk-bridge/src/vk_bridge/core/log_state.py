@@ -101,8 +101,7 @@ class LogState:
         self._swept[cluster] = changes
 
     def left_behind(self, cluster: str) -> Iterator[tuple[str, str]]:
-        """Yields node and pool of virtual nodes that may have remained in a pool that left the fleet and joined again.
-        """
+        """Yields node and pool of virtual nodes that may have remained in a pool that left and joined again."""
         for node, said in self.loans.get(cluster, {}).items():
             yield from ((node, pool) for pool in said.left_in if pool in self.clusters)
 
@@ -112,7 +111,9 @@ class LogState:
         return said.left_in if said is not None else ()
 
     def lends(self, cluster: str) -> LendingDeclared | None:
-        """Returns how a cluster lends; None if it should not: no rule, a withdrawn rule, or it or its pool is leaving.
+        """Returns how a cluster lends; None if it must not.
+
+        A cluster does not lend without a lending rule, with a withdrawn rule, or while it or its pool is leaving.
         """
         declared = self.declared.get(cluster)
         if declared is None or declared.withdrawing or self._leaves(cluster) or self._leaves(declared.pool):

@@ -1,7 +1,4 @@
-"""Publishes the state of a cluster's loans: NodeLent while a loan lasts, NodeReturned when it ends.
-
-Keeps the loan gauges.
-"""
+"""Publishes the loans of a cluster: NodeLent while a loan lasts, NodeReturned when it ends. Also keeps their gauges."""
 
 from collections import Counter
 from collections.abc import Callable, Mapping

@@ -1,7 +1,7 @@
 """Types for the known state of one node and its loan: the register, the virtual node, and the pods on both sides.
 
-The order of reading is: virtual node, real node, pool pods, real pods. Then each pool pod that a real pod lacks is read
-again, because it may have come in between. docs/lending.md explains this order.
+The order of reading is: virtual node, real node, pool pods, real pods. A real pod may come without its pool pod. That
+pool pod is then read by its name, because it may have come in between. docs/lending.md explains this order.
 """
 
 from collections.abc import Mapping

@@ -62,9 +62,7 @@ def _state(values: Sequence[str], label: str, loan: Generation | None) -> str:
 def mark_patch(node: Manifest, mark: Mark, fleet: str) -> dict[str, Any]:
     """Returns the JSON merge patch that sets this mark on the node as it was read.
 
-    For a changed node the server answers 409.
-
-    State OWNED removes all our marks, and nothing else.
+    The server refuses it (409) for a node that has changed. State OWNED removes all our marks, and nothing else.
     """
     theirs = [taint for taint in (node.get("spec") or {}).get("taints") or () if taint.get("key") != LENDING]
     ours = [{"key": LENDING, "value": mark.state, "effect": "NoSchedule"}] if mark.state != OWNED else []

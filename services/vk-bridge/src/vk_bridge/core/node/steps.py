@@ -309,7 +309,9 @@ def _recalled(
 
 
 def _untaint(node: OwnerNode, observation: Observation, desired: DesiredLoan) -> Step:
-    """Returns the step that ends the loan. If nobody could look for the virtual node, the log is told first.
+    """Returns the step that ends the loan.
+
+    If the pool could not be searched for the virtual node, the log is told first.
 
     For a loan that the log has as lent, the NodeReturned that follows says that the virtual node may remain.
     """

@@ -8,9 +8,9 @@ from spillway.lending_marks import RECALLED
 class Urgency(IntEnum):
     """The rank of a node; a higher one is worked on first.
 
-    LEAVING: its pods are terminating. Until their grace is over, no write brings the node back sooner. RECALLED: it has
-    to be marked and its pods deleted; only then their grace begins. EMPTY: no pool pod runs there, so a few writes give
-    it back.
+    LEAVING: its pods are terminating. Until their grace is over, no write brings the node back sooner.
+    RECALLED: it has to be marked and its pods deleted; only then their grace begins.
+    EMPTY: no pool pod runs there, so a few writes give it back.
     """
 
     NOBODY_WAITS = 0

@@ -125,8 +125,8 @@ def virtual_node(
 def is_current(actual: Manifest, wanted: Manifest, heartbeat_seconds: int) -> bool:
     """Returns whether a pool's virtual node shows what it should; additions of the pool itself do not matter.
 
-    heartbeat_seconds: how much newer the real node's last heartbeat may be than the heartbeat that is shown. The
-        kubelet API that the node names is not compared here; `names_endpoint` does that.
+    The kubelet API that the node names is not compared here; `names_endpoint` does that.
+    heartbeat_seconds: how much newer the real node's last heartbeat may be than the heartbeat that is shown.
     """
     metadata, spec, status = (actual.get(part) or {} for part in ("metadata", "spec", "status"))
     for key in ("labels", "annotations"):

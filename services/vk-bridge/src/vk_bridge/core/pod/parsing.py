@@ -29,9 +29,11 @@ def read_pool_pod(pod: Manifest) -> PoolPod:
 
 
 def read_real_pod(pod: Manifest, *, overdue: bool, news: bool, behind: bool = False, seconds_left: int = 0) -> RealPod:
-    """Reads a real pod. overdue: its deletion lasts longer than its grace. news: `mirrored_status`.
+    """Reads a real pod.
 
-    behind: `is_behind`.
+    overdue: whether its deletion lasts longer than its grace.
+    news: the answer of `mirrored_status`.
+    behind: the answer of `is_behind`.
     """
     metadata = pod["metadata"]
     return RealPod(

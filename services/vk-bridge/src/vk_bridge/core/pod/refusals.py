@@ -28,7 +28,10 @@ HANDLERS: Final = ("httpGet", "tcpSocket")
 
 
 def reasons_against(spec: Manifest) -> Iterator[str]:
-    """Yields the reasons why a pod of this spec does not run on a lent node; each names the field. None: it may run."""
+    """Yields the reasons why a pod of this spec does not run on a lent node; each names the field.
+
+    No reason: it may run.
+    """
     odd = tuple(misshapen(spec, WHOLE))
     if odd:
         yield from (f"{field}: is no object" for field in odd)
