@@ -78,7 +78,10 @@ class Files:
 
 
 def write_files(folder: Path, bootstrap: str, fleet: Sequence[MemberPlan] = FLEET) -> None:
-    """Writes certificates, token and kubeconfigs below folder/SERVICE and folder/command, unless a former run did."""
+    """Writes certificates, token and kubeconfigs below folder/SERVICE and folder/command.
+
+    Certificates, the token and callers of a former run are kept.
+    """
     command = Files(folder / COMMAND)
     if not command.config.exists():
         write_secret(command.config, _config(secrets.token_urlsafe(32), bootstrap))

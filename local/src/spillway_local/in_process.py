@@ -1,6 +1,6 @@
-"""Runs everything in one process: services, a bus in memory, simulated members.
+"""Runs everything in one process, for BUS=memory and tests: services, a bus in memory, simulated members.
 
-For BUS=memory, tests and simulation.
+The simulation tests use it, too.
 """
 
 import asyncio

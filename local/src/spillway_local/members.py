@@ -77,7 +77,7 @@ class KubeMember:
         return self._credentials.access(self.port)
 
     def prepare(self) -> None:
-        """Writes credentials and kubeconfig, and keeps those of a former run."""
+        """Writes the credentials, unless a former run did, and the kubeconfig."""
         self._credentials.ensure()
         self.kubelet_client.ensure()
         write_kubeconfig(self.kubeconfig, self.name, self.access)
