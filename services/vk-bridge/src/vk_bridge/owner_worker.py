@@ -435,7 +435,7 @@ class OwnerWorker:
         """Returns the writes that are due now, and the time at which something is due without a change."""
         name, observation = reading.name, reading.observation
         self._book.see(reading)
-        if not self._concerns_us(name):  # NodeReturned was acknowledged after this reading.
+        if not self._concerns_us(name):  # It was acknowledged as returned since it was read.
             self._copies.refer_no_more(name)
         elif observation.pool_read:
             self._copies.refer(name, reading.side, reading.pool_pods.values())
