@@ -25,7 +25,7 @@ PLACED: Mapping[str, str] = {
     policy.KIND: policy.API_VERSION,
     propagation.KIND: propagation.API_VERSION,
 }
-"""apiVersion by kind, of what the planner takes."""
+"""The apiVersion of each kind that the planner takes, by kind."""
 
 
 def read_carried(files: Sequence[str], given: str | None, otherwise: str) -> tuple[Document, ...]:

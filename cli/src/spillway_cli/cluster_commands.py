@@ -29,7 +29,7 @@ Name = Annotated[str, typer.Argument(help="Name of the cluster in the fleet.", s
 
 NODES_PAGE_SIZE = 1000
 LEAVE_SECONDS = 15.0
-"""A cluster of which nothing was ever heard has left within a few seconds."""
+"""The longest wait until a cluster has left that was never heard of; it takes a few seconds."""
 
 app = typer.Typer()
 

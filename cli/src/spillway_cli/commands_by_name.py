@@ -22,7 +22,10 @@ class Part(NamedTuple):
 
 
 NAME_BY_FORMER_NAME: Final = {"release": "disown"}
-"""Commands that are refused under the name that they had, with the one that they have now: it means something else."""
+"""Former names of commands, which are refused, and the present names.
+
+A former name is not accepted, because that word has another meaning now.
+"""
 COMMANDS: Final[Mapping[str, Verb | Part]] = {
     "apply": Verb(
         "workload_commands", "Declare a workload: from manifests (-f), or in the short form (NAME --image --replicas)."

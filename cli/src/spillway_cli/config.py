@@ -21,13 +21,13 @@ PREFIX = "SPILLWAY_"
 FILE_VARIABLE = "SPILLWAY_CONFIG"
 
 ADDRESSES_FILE = Path("run/addresses.json")
-"""What `spillway up` writes: in its folder, and below it in the checkout, the command finds the local planners."""
+"""The file that `spillway up` writes. There, and below it in the checkout, the command finds the local planners."""
 PORT_MAX = 65_535
 _LOCAL = ("endpoints", "scaling_endpoints", "lending_endpoints", "kafka", "fleet", "redis", "health", "credentials")
 _OF_A_FLEET = ("endpoints", "scaling_endpoints", "lending_endpoints", "kafka")
 
 _ALSO = {"SPILLWAY_KAFKA": ("SPILLWAY_KAFKA_BOOTSTRAP",), "SPILLWAY_REDIS": ("SPILLWAY_REDIS_URL",)}
-"""What the services call the same thing."""
+"""The variables that the services use for the same settings."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,12 +10,12 @@ from spillway.texts import listed
 
 PAGE_SIZE: Final = 200
 PAGES_MAX: Final = 10
-"""So many pages are looked at; a larger fleet is searched in part, and then nothing is said of the rest."""
+"""The most pages to look at. A larger fleet is searched in part, and nothing is said of the rest."""
 NAMED_MAX: Final = 5
-"""Namespaces that a text names."""
+"""The most namespaces that a text names."""
 
 Page = tuple[Iterable[tuple[str, str]], str]
-"""(namespace, name) of each, and the token of the next page; empty: it was the last."""
+"""(namespace, name) of each object, and the token of the next page; an empty token: it was the last page."""
 
 
 @asynccontextmanager

@@ -20,7 +20,7 @@ app = typer.Typer()
 
 PAGE_SIZE = 500
 NODES_NAMED = 10
-"""In a sentence; `spillway lent` names all."""
+"""The most nodes that a sentence names; `spillway lent` names all."""
 HOUR_SECONDS = 3600
 STALE = "warning: answered by a descheduler that is not the active one: this may be old"
 Cluster = Annotated[str, typer.Argument(metavar="[CLUSTER]", help="The owner of the nodes.", show_default="all")]

@@ -14,9 +14,9 @@ from spillway_cli.manifests import as_json, read_values
 
 NUMBER_MAX = 2**31 - 1
 Number = Annotated[int, msgspec.Meta(ge=0, le=NUMBER_MAX)]
-"""That a field on the wire holds; what it may be is the descheduler's to say."""
+"""A number that a field of the request can hold. The descheduler checks whether it is allowed."""
 Positive = Annotated[int, msgspec.Meta(ge=1, le=NUMBER_MAX)]
-"""Where 0 on the wire stands for what is usual: who writes a 0 means something else."""
+"""A number that is 0 in the request for the default. A 0 that a user writes is therefore refused."""
 VALUE_CHARACTERS_SHOWN = 80
 
 

@@ -23,7 +23,7 @@ app = typer.Typer()
 
 RUN_FOLDER = ADDRESSES_FILE.parent
 ANSWER_SECONDS = 2.0
-"""After so long a process counts as silent; all are asked at the same time."""
+"""The time after which a process counts as silent. All are asked at the same time."""
 ENDING = "interrupted: what was started is stopped, which takes up to half a minute"
 
 

@@ -25,7 +25,7 @@ app = typer.Typer()
 
 KAFKA_PREFIX = "SPILLWAY_KAFKA_"
 START_SECONDS = 5.0
-"""How long a command tries to reach the log; services are more patient."""
+"""The time for which a command tries to reach the log. Services try for longer."""
 
 _FIELD_WIDTH = 100
 _SHORT_NAMES = ", ".join(topic.name.removeprefix("spillway.").removesuffix(".v1") for topic in TOPICS)

@@ -14,7 +14,10 @@ from spillway.yaml_text import BoundedLoader
 from spillway_cli.exits import bad_input
 
 BYTES_MAX = 16 * 2**20
-"""Of all manifests together: what gRPC carries. The planner has its own, smaller bound and names it."""
+"""The most bytes of all manifests together, which is gRPC's limit.
+
+The planner's own limit is lower, and it names that.
+"""
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,10 @@ from spillway_cli.waiting import until_ready
 
 BATCH_ITEMS_MAX = 200
 BATCH_CHARACTERS_MAX = 1024 * 1024
-"""A planner takes more; a batch is one transaction, and everybody who asks meanwhile waits for it."""
+"""The most characters of a batch.
+
+A planner takes more, but other callers wait while it writes a batch as one transaction.
+"""
 
 
 async def apply_all(client: PlannerClient, groups: Sequence[Group], output: Format, seconds: float) -> Code:

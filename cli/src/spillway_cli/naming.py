@@ -11,7 +11,7 @@ from spillway_cli.config import ADDRESSES_FILE, PREFIX, Config, Resolved
 from spillway_cli.exits import bad_input, say
 
 PROBE_SECONDS: Final = 2.0
-"""So long whoever listens at a default address may take to say of which fleet it is."""
+"""The time in which a service at a default address has to say which fleet it is of."""
 SERVICE_BY_SETTING: Final = {"endpoints": PLANNER, "scaling_endpoints": SCALING, "lending_endpoints": LENDING}
 FLAG_BY_SETTING: Final = {
     "endpoints": "--endpoint",

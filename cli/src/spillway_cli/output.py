@@ -20,7 +20,7 @@ from spillway_cli.options import Format
 from spillway_cli.terminal_text import harmless, harmless_json, steers
 
 _PIPE_WIDTH = 240
-"""Columns of a table that does not go to a terminal, so that nothing is cut."""
+"""The width of a table that does not go to a terminal, so that nothing is cut."""
 
 
 class SafeConsole(Console):

@@ -21,7 +21,7 @@ WORDS_BY_REASON = {
     "TooFewReplicas": "no fewer than the policy's minimum",
     "ScalerCooldown": "the cooldown after the last active trigger is not over",
 }
-"""Kubernetes' and KEDA's names for what made another number of the one that was asked for."""
+"""Texts for Kubernetes' and KEDA's reasons why the decided number differs from the requested one."""
 
 
 def policies(replies: Iterable[PolicyReply], now_ms: int, wide: bool = False) -> Table:

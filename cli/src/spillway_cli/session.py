@@ -23,7 +23,7 @@ C = TypeVar("C", PlannerClient, ScalingClient, LendingClient)
 _CHANGED: ContextVar[dict[str, str]] = ContextVar("changed")
 """The fleets in which this command has changed something, and an endpoint of each."""
 _UNNAMED: ContextVar[Mapping[str, str]] = ContextVar("unnamed")
-"""By setting, how an address is named that nobody has named to this command; empty where a fleet is."""
+"""By setting: how to name the address that nobody named to this command; empty if a fleet is named."""
 
 
 def with_config(context: typer.Context, body: Callable[[Config], Awaitable[T]]) -> T:

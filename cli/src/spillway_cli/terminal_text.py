@@ -10,7 +10,7 @@ from typing import Final
 _STEERING: Final = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2028\u2029\u2066-\u2069\ufeff]"
 )
-"""C0 and C1 controls but tab and new line; marks that turn the direction of text, part lines, or have no width."""
+"""C0 and C1 controls except tab and new line, and marks that reverse text, separate lines, or have no width."""
 
 
 def harmless(text: str) -> str:

@@ -27,7 +27,7 @@ from spillway_cli.tables import in_order, loans_text
 
 POLL_SECONDS = 0.5
 LEFT_NAMED = 3
-"""Workloads that a line of waiting names."""
+"""The most workloads that a line of waiting names."""
 
 Said = Callable[[str], None]
 

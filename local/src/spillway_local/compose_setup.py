@@ -23,11 +23,11 @@ from spillway_local.member_credentials import MemberAccess, ensure_certificate, 
 from spillway_local.member_nodes import create_nodes
 
 MEMBER_PORT = 8080
-"""Where the kwok image serves an API without authentication: inside a network of those that ask it alone."""
+"""The port of the kwok image's API. It asks for no credentials, and only its callers share its network."""
 SERVICES = ("snapshot", "planner", "propagator", "hpa", "vk-bridge", "descheduler")
 REACH_MEMBERS = ("snapshot", "propagator", "vk-bridge")
 RPC_HOSTS = {"planner": "planner-grpc", "hpa": "hpa", "descheduler": "descheduler"}
-"""By service that answers over gRPC: the name by which it is called, and at which it listens."""
+"""The host name of each service with gRPC: clients call it by this name, and it listens there."""
 COMMAND = "command"
 HEALTH_PORT = 18080
 REDIS_URL = "redis://redis:6379/0"
@@ -36,7 +36,7 @@ _POLL_SECONDS = 0.5
 CALLER = "compose"
 EVERY_VERB = {"verbs": ["*"]}
 READ_FROM = Path("/var/lib/spillway")
-"""Where a service, or the command, finds its own volume."""
+"""The path at which a service, or the command, has its own volume."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,7 @@ from spillway.kubernetes.objects import NODES, PODS, AnyObject
 
 LOOK_SECONDS = 0.5
 CONFIGS = {"configmaps": Kind("", "v1", "configmaps", AnyObject), "secrets": Kind("", "v1", "secrets", AnyObject)}
-"""With their keys; Spillway itself reads no Secret's."""
+"""The kinds with their contents. Spillway itself reads the contents of no Secret."""
 BOUND_AND_PENDING = "status.phase=Pending,spec.nodeName!="
 
 _FAKE = ("kwok.x-k8s.io/node", "fake")
@@ -35,7 +35,7 @@ _NEEDS = (
     "(.spec.volumes[]? | (., .projected.sources[]?) | (.configMap, .secret)) "
     "| select(. != null and .optional != true)"
 )
-"""In kwok's words (jq), what `needed_by` finds."""
+"""A jq expression for kwok that finds the same as `needed_by`."""
 
 
 def leaving_to_us(stages: str) -> str:

@@ -24,7 +24,7 @@ Say = Callable[[str], None]
 STORY_ENVIRONMENT = (("SPILLWAY_PLANNER_CAPACITY_AGE_MAX_SECONDS", "8"),)
 
 RPC_OFFSET = 100
-"""A demo takes none of the ports of `make up`, which are also those that a command takes by default."""
+"""The distance to the ports of `make up`, so that a demo takes none of them. A command uses those by default."""
 
 STORY_SERVICES = (*SERVICES, "hpa-1", "descheduler-1", "vk-bridge-1")
 

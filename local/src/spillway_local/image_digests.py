@@ -21,7 +21,7 @@ _PINNED: Final = re.compile(r"^# (?P<image>\S+)\n(?P<variable>[A-Z]+_DIGEST)=@(?
 _DIGEST: Final = re.compile(r"sha256:[0-9a-f]{64}")
 
 Run = Callable[..., str]
-"""An engine's command line: its arguments, and what it printed."""
+"""Runs an engine's command line with these arguments, and returns its output."""
 
 
 @dataclass(frozen=True, slots=True)

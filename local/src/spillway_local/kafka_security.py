@@ -16,7 +16,7 @@ from spillway_local.member_credentials import write_secret
 from spillway_local.ports import LOOPBACK
 
 BROKER, ADMINISTRATOR = "kafka", "admin"
-"""Users that may everything: the node itself, and who grants rights to the others."""
+"""Users with all rights: the node itself, and the administrator who grants rights to others."""
 _SCRAM = "SCRAM-SHA-512"
 _LOGIN = "org.apache.kafka.common.security.scram.ScramLoginModule"
 _VALID_DAYS = 3650

@@ -14,7 +14,7 @@ from spillway_local.programs import Program
 from spillway_local.tools import cache_folder, ensure_program, exclusive, files_digest, run_tool, say, wait_until
 
 PORTS_PER_NODE = 2
-"""A node listens for clients on its port and for the quorum on the one after."""
+"""The ports of a node: it listens for clients on the first and for the quorum on the next."""
 
 _FOLDER = Path(__file__).resolve().parents[2] / "kafka"
 _POM, _TOOLS_POM = _FOLDER / "pom.xml", _FOLDER / "tools.xml"
@@ -92,9 +92,9 @@ class KafkaServer:
     port: int
     node_id: int = 1
     port_by_node_id: Mapping[int, int] = field(default_factory=dict)
-    """Client ports of all nodes of the cluster; empty for a cluster of one."""
+    """The client ports of all nodes of the cluster; empty for a cluster of one."""
     security: BrokerSecurity | None = None
-    """None: whoever reaches it may do everything."""
+    """None: every client may do everything."""
 
     @property
     def name(self) -> str:

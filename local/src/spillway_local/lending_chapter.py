@@ -19,9 +19,12 @@ from spillway_local.fleet_plan import deployment
 OWNER, POOL = "own-1", "own-2"
 NODES_OF_OWNER, NODES_LENT, SHARE_PERCENT = 12, 3, 25
 CPU = "3"
-"""Of each pod: one fits on each of the owner's nodes, which have 4."""
+"""The CPU of each pod. One pod fits on each of the owner's nodes, which have 4 cores."""
 GRACE_SECONDS, COOLDOWN_SECONDS = 5, 60
-"""What was lent before in the same fleet may be lent again; what was lent in this chapter not before it is over."""
+"""In seconds. The cooldown outlasts the chapter, so that no node is lent twice in it.
+
+A later story may lend them again.
+"""
 Until = Callable[[str, Callable[[], Awaitable[bool]]], Awaitable[None]]
 
 

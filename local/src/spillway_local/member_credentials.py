@@ -18,7 +18,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from spillway_local.ports import LOOPBACK
 
 KUBELET_CLIENT = "kube-apiserver-kubelet-client"
-"""Common name by which kubeadm makes an API server known to kubelets."""
+"""The common name in the client certificate that kubeadm gives an API server for kubelets."""
 _VALID_DAYS = 3650
 
 

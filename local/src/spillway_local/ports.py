@@ -17,7 +17,7 @@ from spillway_local.tools import exclusive
 LOOPBACK = "127.0.0.1"
 FIRST_EPHEMERAL_PORT = 32768
 PORTS_FILE = "ports.json"
-"""In a run folder: which port each name has."""
+"""The file in a run folder that has the port of each name."""
 _SESSION_PORTS = range(20000, 31000)
 
 
@@ -58,7 +58,7 @@ class PortBook:
 
     file: Path
     _holds: ExitStack | None = field(default=None, repr=False, compare=False)
-    """Of a start that is under way: a UDP socket at each port's number, which ends with this process at the latest."""
+    """For a start that is under way: a UDP socket at each port's number. It ends with this process at the latest."""
 
     def port(self, name: str, base: int, *, count: int = 1) -> int:
         with self._locked():

@@ -18,7 +18,7 @@ from spillway_local.tools import NotReady, wait_until
 
 _LOG_TAIL_CHARACTERS = 3000
 _LOG_TAIL_LINES = 8
-"""Where one cause is known already, and the log only tells how the program took it."""
+"""The lines of a log to show if the cause is known already."""
 # The kernel sends its signal when the thread that started the child ends. This thread ends only with the process.
 _STARTER = ThreadPoolExecutor(1, "start-child")
 
@@ -63,9 +63,9 @@ class Stage:
     is_ready: Callable[[], bool] = lambda: True
     ready_timeout_seconds: float = 60.0
     after: Callable[[], object] = lambda: None
-    """Run once when the stage is ready: create topics, nodes and the like."""
+    """Is called once when the stage is ready, to create topics, nodes and the like."""
     waits_for: Callable[[], Sequence[str]] = lambda: ()
-    """What is not there yet, for people who wait; where nothing is said, the programs."""
+    """Returns what is not ready yet, for people who wait; if it is empty, the programs are named."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,22 +34,31 @@ Say = Callable[[str], None]
 
 KAFKA_PORT, REDIS_PORT, SIM_PORT, SERVICE_PORT = 19092, 16379, 21001, 18080
 SIM_USAGE_PERCENT = 20
-"""What a simulated pod uses of its requests, so that policies on resources have something to see."""
+"""The part of its requests that a simulated pod uses, so that policies on resources have values."""
 KUBELET_PORT = 18250
 RPC_PORT_BY_SERVICE = {"planner": 7400, "hpa": 7410, "descheduler": 7420}
-"""Where the command looks for the first of each when nobody names one."""
+"""The port at which the command looks for the first instance of each service by default."""
 CARRIED_PREFIXES = "app.kubernetes.io/,sim/"
-"""Of annotations that lent pods keep: by the last a simulated member is told how long a pod starts, runs and stops."""
+"""Prefixes of annotations that lent pods keep.
+
+`sim/` tells a simulated member how long a pod starts, runs and stops.
+"""
 SERVICES = ("snapshot", "propagator", "planner", "hpa", "descheduler", "vk-bridge")
 STANDBY_SERVICES = ("planner", "hpa", "descheduler")
 PORT_VARIABLES = ("SPILLWAY_HEALTH_PORT", "SPILLWAY_RPC_PORT")
 LOG_READY_SECONDS, SERVICE_READY_SECONDS = 180.0, 90.0
-"""Three brokers on two busy cores take more than a minute to listen, and as long to make the topics."""
+"""Three brokers on two busy cores need more than a minute to listen, and as long to create the topics."""
 FEW_PARTITIONS = (16, 4)
-"""Of topics by cluster and by workload, on several brokers: three copies of some 800 keep two cores electing long."""
+"""Partitions of topics by cluster and by workload, with several brokers.
+
+With three copies of some 800 partitions, two cores need long to elect leaders.
+"""
 FLEET_NAME = "local"
 START_ATTEMPTS = 3
-"""Others may take a port between its choice and our program's start: then that program is started on another one."""
+"""The most attempts to start on free ports.
+
+Another program may take a port between its choice and our program's start.
+"""
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,11 +29,13 @@ NAMESPACE = "shop"
 SERVICE = "web"
 
 PARTITIONS, LAG_OF_ONE, BROKER = 240, 10, "kafka"
-"""Of the backlog: partitions, of which each has work for one replica; and the name of its broker."""
+"""The backlog: its partitions, the records in each (work for one replica), and the name of its broker."""
 
 CLOSED_FOR_MS = 2_000
-"""How long a silent cluster must take nothing before the story relies on it. Planners hear of a cluster at different
-times, and a delayed heartbeat makes the known age smaller again."""
+"""The time for which a silent cluster must take nothing before the story relies on it, in milliseconds.
+
+Planners hear of a cluster at different times, and a delayed heartbeat makes the known age smaller again.
+"""
 
 Say = Callable[[str], None]
 

@@ -25,15 +25,17 @@ from spillway_local.programs import ChildProcess, PortTaken, Program, Stage, lis
 from spillway_local.tools import NotReady, exclusive, run_tool, wait_until, write_if_changed
 
 START_RETRIES = 8
-"""A program that ends within its first second is tried so often, a second longer apart each time."""
+"""The most starts of a program that ends within its first second. Each pause is a second longer."""
 TAKEN_PORT_PAUSES_SECONDS: Sequence[float] = (1, 2, 4, 8, 15, 30)
-"""A program whose port another one has when it is begun looks again after each of these, and is then given up. Together
-they are longer than the second within which an end counts as a failed start."""
+"""Pauses of a program whose port is taken at its start. It looks again after each, and is given up after the last.
+
+Their sum must be longer than the second within which an end counts as a failed start.
+"""
 STOP_WAIT_SECONDS = 25
-"""Above what a service takes that ends by itself: stop_seconds, and five more once it is cancelled."""
+"""Longer than a service needs to end by itself: stop_seconds, and five seconds more once it is cancelled."""
 
 TOLD_EVERY_SECONDS = 10.0
-"""While a stage is not ready, what it waits for is told so often."""
+"""The time between messages on what a stage waits for that is not ready."""
 
 _START_SECONDS = 1
 _DAEMON_READY_SECONDS = 15.0
@@ -47,14 +49,14 @@ _GIVEN_UP = "FATAL"
 _RUNNING = "RUNNING"
 _ENDED_STATES = frozenset({"STOPPED", "EXITED", "FATAL", "UNKNOWN"})
 _ENDED_FOR_GOOD = _ENDED_STATES - {"EXITED"}
-"""One that exited is about to be started again."""
+"""A program that has exited is about to be started again, so EXITED is not among these states."""
 _ENDED = frozenset({"BACKOFF", "EXITED", _GIVEN_UP})
 _WAITS = "BACKOFF"
 _IN_THE_WAY = ".in-the-way"
-"""Ending of the file in which a program's script says why it has not begun its program."""
+"""The suffix of the file in which a program's script says why it has not started its program."""
 _PROBE_SECONDS = 1.0
 _TAKEN_CODE = 97
-"""With which the script of a program ends that is given up because of its port; no program of ours ends so."""
+"""The exit code of a program's script that gives up because of its port. No program of ours uses it."""
 
 
 class ProgramFailed(RuntimeError):
@@ -90,7 +92,7 @@ class Supervision:
     say: Callable[[str], None] = field(default=lambda _: None, repr=False, compare=False)
     told_every_seconds: float = TOLD_EVERY_SECONDS
     _daemons: list[ChildProcess] = field(default_factory=list, repr=False, compare=False)
-    """Those that this process started and that do not outlive it."""
+    """The daemons that this process started and that do not outlive it."""
 
     def start(self, stages: Sequence[Stage]) -> None:
         """Starts the stages, each when the one before is ready. What already runs unchanged is left alone.

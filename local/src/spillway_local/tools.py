@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 PROGRESS_EVERY_SECONDS = 10.0
-"""While a tool runs, that it still does is told so often."""
+"""The time between messages that a tool still runs."""
 _COMMAND_WORDS_SHOWN = 3
 _OUTPUT_TAIL_CHARACTERS = 4000
 

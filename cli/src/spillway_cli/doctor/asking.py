@@ -34,9 +34,9 @@ T = TypeVar("T")
 
 PAGE_SIZE = 200
 POLICIES_MAX = 500
-"""So many scale policies are looked at, at most."""
+"""The most scale policies to look at."""
 AT_ONCE_MAX = 16
-"""So many questions are under way at one time."""
+"""The most questions at the same time."""
 
 
 @dataclass(frozen=True, slots=True)

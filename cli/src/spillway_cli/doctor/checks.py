@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 SHOWN_MAX = 20
-"""So many things of one kind are named; of the others only how many there are."""
+"""The most things of one kind to name. Of the others only the number is shown."""
 
 
 class Outcome(StrEnum):

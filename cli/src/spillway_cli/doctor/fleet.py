@@ -23,7 +23,7 @@ from spillway_cli.doctor.members import Visit
 from spillway_cli.output import duration
 
 RECALL_MS_MAX = 15 * 60_000
-"""As the alert SpillwayRecallsLate."""
+"""The longest time of a recall; the same as in the alert SpillwayRecallsLate."""
 
 UNWRITABLE_HINT = "the field that is named takes most: fewer labels of namespaces, quotas or workloads there"
 _HELD = {
@@ -129,7 +129,7 @@ def _stuck(found: api.WorkloadReply) -> Iterable[Check]:
 
 _GOOD_WHEN = {"AbleToScale": "True", "ScalingActive": "True", "Ready": "True", "Fallback": "False"}
 _DISABLED = "ScalingDisabled"
-"""Of a workload with no replica: nobody asked for it to be scaled."""
+"""The reason of the condition of a workload with 0 replicas, which is not scaled. This is no fault."""
 
 
 def policies(found: Sequence[ExplainPolicyReply]) -> list[Check]:

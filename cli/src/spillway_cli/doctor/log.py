@@ -15,7 +15,7 @@ DISK_FREE_FRACTION_MIN, DISK_FREE_FRACTION_LOW = 0.05, 0.15
 STORE_FRACTION_MAX = 0.9
 _SAFE_COPIES = 3
 _LOSES = ("cleanup.policy", "max.message.bytes")
-"""Configs with another value of which the log forgets what it must keep, or refuses what must be written."""
+"""Configs that must have our value. Otherwise the log loses records, or refuses records that must be written."""
 
 
 def log(found: LogFound, fleet: str, settings: TopicSettings) -> list[Check]:

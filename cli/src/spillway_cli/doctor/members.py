@@ -35,15 +35,15 @@ from spillway_cli.doctor.services import ENDS_SECONDS_LOW
 from spillway_cli.output import duration
 
 LISTED = (NODES, PODS, NAMESPACES, RESOURCE_QUOTAS, DEPLOYMENTS, STATEFULSETS, REPLICASETS, JOBS)
-"""What a collector cannot do its work without, in every cluster."""
+"""The kinds that a collector must list in every cluster."""
 SKEW_SECONDS_MAX = 5.0
-"""An answer's date is in whole seconds, and the answer takes time."""
+"""The largest harmless skew. An answer's date has whole seconds, and the answer takes time."""
 MARKED_MAX = 500
-"""So many nodes with marks of lending are asked for."""
+"""The most nodes with marks of lending to ask for."""
 BRIDGE_CAN_DO_WITHOUT = tuple(sorted({*BRIDGE_OWNER.dispensable(), *BRIDGE_POOL.dispensable()}, key=repr))
-"""Of these rights the bridge says in its log alone that it lacks them, and works worse."""
+"""Rights without which the bridge works, but worse. It reports a missing one only in its log."""
 REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
-"""Every account that is let in may ask here what it may do; nothing is kept of it."""
+"""Every accepted account may ask here for its rights. The API server keeps nothing of it."""
 
 
 @dataclass(frozen=True, slots=True)

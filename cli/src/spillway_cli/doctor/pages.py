@@ -12,7 +12,7 @@ from spillway_cli.doctor.services import Page
 
 PAGE_BYTES_MAX = 32 * 2**20
 _NO_PAGE = (OSError, HTTPException, ValueError, KeyError, TypeError)
-"""What a page that does not come, or is another's, is known by."""
+"""Errors of a page that does not come, or that another program sends."""
 
 
 def read_page(address: str, seconds: float) -> Page:

@@ -11,7 +11,7 @@ from spillway_cli.output import duration
 
 ENDS_SECONDS_LOW = 14 * 86_400
 LAG_RECORDS_MAX = 5000
-"""As the alert SpillwayBehindTheLog."""
+"""The largest harmless lag; the same as in the alert SpillwayBehindTheLog."""
 _UPGRADE = "docs/operations.md, Upgrade, says in which order; restart what is left of the old version"
 
 

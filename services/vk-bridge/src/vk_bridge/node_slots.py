@@ -16,7 +16,7 @@ class NodeSlots:
         self._most = most
         self._beside_recalled = min(beside_recalled, most)
         self._recalled = 0
-        """Waiting or worked on."""
+        """The number of recalled nodes that wait for a slot or have one."""
         self._running = self._others = 0
         self._freed = asyncio.Event()
 

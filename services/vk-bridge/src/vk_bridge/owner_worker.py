@@ -128,12 +128,12 @@ class OwnerWorker:
         self._sights = FirstObservations()
         self._last_read = ReadCache()
         self._whole: set[str] = set()
-        """Nodes of which more than the pods is to be read next."""
+        """Nodes that have to be read completely next time, not only their pods."""
         self._restless: dict[str, int] = {}
-        """Of nodes whose last goes did not come to rest: how many."""
+        """By node: the number of goes in a row after which something was left to do."""
         self._failures = Failures[str](SERVICE, "node", settings.failed_first_seconds, settings.failed_longest_seconds)
         self._gathering: set[str] = set()
-        """Nodes that wait for more word of pods that leave them."""
+        """Nodes whose changes of leaving pods are being gathered."""
         self._leases = Leases(cluster, shared.pools, settings, shared.wall_ms)
         self.lent_pods = LentPods(api, gate, self._mirror, shared.pools)
         self._usage = UsageReporter(api, self._mirror, self._desired_loans, settings, shared.wall_ms)

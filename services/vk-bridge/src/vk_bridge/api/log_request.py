@@ -8,7 +8,7 @@ from spillway.clusters.api import LogOptions
 
 FALSE: Final = ("false", "0")
 DIGITS_MAX: Final = 18
-"""So that a number fits an int64."""
+"""The most digits of a number, so that it fits an int64."""
 
 
 def read_log_options(container: str, query: Mapping[str, str], bytes_max: int) -> LogOptions:

@@ -37,7 +37,7 @@ class CollectionWriter:
         self._sizes = Sizes(settings.collection_least, settings.collection_most)
         self._again_seconds = settings.resync_seconds
         self._forbidden_at: dict[str, float] = {}
-        """By cluster: when it said last that our account has no right to it."""
+        """The clock time at which a cluster last said that our account lacks the right, by cluster."""
 
     async def delete_real(
         self, steps: Iterable[DeleteReal], reading: Reading, answers: Answers, carried_out: Told

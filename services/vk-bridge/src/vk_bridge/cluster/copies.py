@@ -89,13 +89,13 @@ class Copies:
         self._mirror = mirror
         self._namespaces = Namespaces(fleet, api, gate)
         self._used_at: dict[CopyPlace | str, float] = {}
-        """When a copy, or a namespace, was last known to be needed."""
+        """The clock time at which a copy, or a namespace, was last known to be needed."""
         self._bytes: dict[CopyPlace, int] | None = None
-        """Of each copy, as it is or is being written; None: not listed yet."""
+        """The size of each copy, as it is or is being written, in bytes; None: not listed yet."""
         self._listing = asyncio.Lock()
         self._references = VersionCache[frozenset[Reference]]()
         self._referred: dict[str, tuple[str, frozenset[Reference]]] = {}
-        """By node: its pool, and what its pods refer to there."""
+        """By node: its pool, and the references of its pods there."""
 
     # ── For a pod that is about to be created ───────────────────────────────────────────────────────────────────
 

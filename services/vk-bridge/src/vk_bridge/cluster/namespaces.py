@@ -20,9 +20,9 @@ NETWORK_POLICIES: Final = Kind("networking.k8s.io", "v1", "networkpolicies", Any
 AS_STRICT: Final = (BASELINE, RESTRICTED)
 NO_INGRESS: Final = "no-ingress"
 HELD_KINDS: Final = tuple(replace(kind, metadata_only=True) for kind in (CONFIG_MAPS, SECRETS, VOLUME_CLAIMS))
-"""What would be lost with a namespace and is nowhere else; pods are known by the watch."""
+"""Kinds whose objects would be lost with a namespace. Pods are not among them: the watch knows them."""
 IN_EVERY_NAMESPACE: Final = ("kube-root-ca.crt", "openshift-service-ca.crt", "istio-ca-root-cert")
-"""ConfigMaps that a cluster's own controllers put into each."""
+"""ConfigMaps that a cluster's own controllers put into every namespace."""
 
 log = structlog.get_logger()
 

@@ -54,7 +54,7 @@ from vk_bridge.settings import VkBridgeSettings
 T = TypeVar("T")
 VirtualNodeSpecOf = Callable[[Manifest], VirtualNodeSpec]
 Nodes = tuple[Manifest | None, Manifest | None]
-"""The real and the virtual one."""
+"""The real node and the virtual node."""
 _POD = object_decoder(objects.PODS)
 
 
@@ -260,7 +260,7 @@ class NodeReader:
         self._compared = VersionCache[Pair]()
         self._refusals = Refusals(settings.refused_size_seconds)
         self._shown_at: dict[str, float] = {}
-        """By node: when this bridge last wrote what its virtual node shows."""
+        """The clock time at which this bridge last wrote a node's virtual node, by node."""
 
     async def read(self, name: str, pool_name: str, pool: Pool | None, spec_of: VirtualNodeSpecOf) -> Reading:
         """Reads both nodes and all pods. pool_name: the loan's pool, or the declared one. Raises nothing.

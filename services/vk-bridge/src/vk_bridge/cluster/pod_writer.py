@@ -48,7 +48,7 @@ from vk_bridge.settings import VkBridgeSettings
 NOT_LENDABLE, REFUSED, CONFIG_ERROR = "NotLendable", "RefusedByOwner", "CreateContainerConfigError"
 REFUSED_BY_NODE, PAUSE_MESSAGE = "RefusedByNode", "a real node has just refused a pod; tried again soon"
 TOLD_MAX = 1000
-"""Pods and steps that are remembered because an error of theirs was logged with its trace."""
+"""The most pods and steps to remember, of those whose error was logged with its trace."""
 GONE_MESSAGE = {"Gone": "its real pod was deleted in the cluster where it ran", "NodeGone": "its real node is gone"}
 
 log = structlog.get_logger()
@@ -67,11 +67,11 @@ class PodWriter:
         self._at_once = settings.pods_at_once
         self._pause_seconds = settings.refusal_pause_seconds
         self._refused_at: dict[str, float] = {}
-        """By node: when a pod was last refused there."""
+        """The clock time at which a pod was last refused on a node, by node."""
         self._sent_away_at: dict[str, float] = {}
-        """By node: when pods that cannot begin there were last deleted in the pool."""
+        """The clock time at which pods that cannot begin on a node were last deleted in the pool, by node."""
         self._told: set[str] = set()
-        """Pods (by uid) and steps (by text) of which an unexpected error was logged with its trace."""
+        """Pods (by uid) and steps (by text) whose unexpected error was logged with its trace."""
 
     async def carry_out_all(
         self, steps: Iterable[PodStep], reading: Reading, answers: Answers, carried_out: Callable[[PodStep], None]

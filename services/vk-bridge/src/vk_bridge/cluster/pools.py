@@ -22,9 +22,9 @@ from vk_bridge.settings import VkBridgeSettings
 
 Connect = Callable[[ClusterJoined], ClusterApi]
 Touch = Callable[[str, str, Change, bool], None]
-"""Told of a pool and a virtual node of it on which something changed, what, and whether that is about pods.
+"""Is called with a pool, a virtual node on which something changed, the change, and whether it is about pods.
 
-Of a list the name is empty: anything may have changed on any.
+For a list the name of the virtual node is empty, because anything may have changed on any virtual node.
 """
 log = structlog.get_logger()
 

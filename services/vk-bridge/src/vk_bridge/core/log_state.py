@@ -56,9 +56,9 @@ class LogState:
         self._manifests: dict[tuple[str, str], bytes] = {}
         self._lending_changes: dict[str, int] = {}
         self._stale_last: dict[str, set[str]] = {}
-        """By cluster, the nodes whose last loan record in the log has an older epoch than the record that holds."""
+        """By cluster: the nodes whose last loan record in the log has an older epoch than the valid record."""
         self._swept: dict[str, int] = {}
-        """By cluster, how many changes had been told when it was seen to hold nothing of pools' pods."""
+        """By cluster: the value of lending_changes when the cluster was found to hold nothing of pool pods."""
 
     # ── What a decision asks ────────────────────────────────────────────────────────────────────────────────────
 

@@ -16,7 +16,7 @@ from vk_bridge.settings import VkBridgeSettings
 log = structlog.get_logger()
 
 LOOKS_MISSED_MAX = 2
-"""A node of which so many looks are missing was not observed meanwhile."""
+"""A node with more missed looks than this counts as not observed meanwhile."""
 
 
 class UsageReporter:

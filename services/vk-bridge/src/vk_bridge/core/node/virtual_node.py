@@ -32,10 +32,10 @@ from spillway.model import HOSTNAME_LABEL, Generation
 from vk_bridge.core.node.loan import Manifest, VirtualNode
 
 TYPE_LABEL: Final = ("type", "virtual-kubelet")
-"""By which tools tell virtual nodes from others."""
+"""The label by which tools know virtual nodes."""
 NO_LOAD_BALANCER_LABEL: Final = "node.kubernetes.io/exclude-from-external-load-balancers"
 TRANSIENT_TAINTS: Final = ("node.kubernetes.io/", "node.cloudprovider.kubernetes.io/")
-"""What Kubernetes puts on by itself: the pool's does so for the virtual node."""
+"""Prefixes of taints that Kubernetes itself puts on a node; the pool's Kubernetes does so for the virtual node."""
 MIRRORED_CONDITIONS: Final = ("Ready", "MemoryPressure", "DiskPressure", "PIDPressure", "NetworkUnavailable")
 MIRRORED_INFO: Final = ("architecture", "operatingSystem", "osImage", "kernelVersion", "kubeletVersion")
 ENDED: Final = ("Succeeded", "Failed")

@@ -23,7 +23,7 @@ class _Pod(Struct, frozen=True, gc=False):
 
 _POD: Final = json.Decoder(_Pod)
 REJECTED: Final = "Pod was rejected: "
-"""Before a kubelet's reason: rejectPod of Kubernetes."""
+"""The text before a kubelet's reason, as in rejectPod of Kubernetes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +126,7 @@ class Refusals:
         self._kept_seconds = kept_seconds
         self._by_node: dict[str, dict[str, tuple[Sizes, float]]] = {}
         self._kinds: dict[Kind, tuple[Sizes, float]] = {}
-        """Of pods that were made larger, by what the pool counts of them: when any node last refused one."""
+        """By what the pool counts of a pod that was made larger: its sizes, and when a node last refused such a pod."""
 
     def would_refuse(self, pool_pod: Manifest, room: Mapping[str, int], now: float, pause_seconds: float) -> bool:
         """Returns whether this pod does not fit the room, if a node refused one of its kind within the pause."""

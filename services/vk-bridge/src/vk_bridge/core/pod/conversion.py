@@ -34,9 +34,9 @@ CONTENT: Final = ("data", "binaryData", "stringData")
 BYTES_DIGITS_MAX: Final = 12
 CONFIG_MAP, SECRET = "ConfigMap", "Secret"
 ANNOTATIONS_BYTES_MAX: Final = 256 * 1024
-"""Of all keys and values of an object: TotalAnnotationSizeLimitB of Kubernetes."""
+"""The most bytes of all annotation keys and values of an object: TotalAnnotationSizeLimitB of Kubernetes."""
 REFERENCES_MAX: Final = 100
-"""ConfigMaps and Secrets of one pod: each is asked for before it is created, while its node may be wanted back."""
+"""The most ConfigMaps and Secrets of one pod. Each is read before the pod is created, and the owner may be waiting."""
 HOST_NAME_CHARACTERS_MAX: Final = 63
 NAME_CHARACTERS_SHOWN: Final = 80
 NO_EXECUTE: Final = "NoExecute"

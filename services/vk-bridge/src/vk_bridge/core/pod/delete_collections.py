@@ -15,9 +15,9 @@ from vk_bridge.core.pod.steps import DeletePool, DeleteReal, LetGo
 PoolDeletion = DeletePool | LetGo
 Deletion = DeleteReal | PoolDeletion
 GENERATED_PREFIX_MAX: Final = 58
-"""As many characters of generateName an API server takes."""
+"""The number of characters of generateName that an API server uses."""
 DRAWN: Final = re.compile(r"[bcdfghjklmnpqrstvwxz2456789]{5}", re.ASCII)
-"""What an API server adds: apimachinery's names.SimpleNameGenerator, over the alphabet of its rand.String."""
+"""The suffix that an API server adds: apimachinery's names.SimpleNameGenerator over the alphabet of rand.String."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,10 @@ ANNOTATION_BY_FIELD: Final = {
     "spec.nodeName": "node-name",
     "spec.serviceAccountName": "service-account-name",
 }
-"""Fields that the pool says, with each label and annotation that is not carried over; others are the real pod's own."""
+"""Fields whose values come from the pool pod. Labels and annotations that are not carried over are such fields, too.
+
+All other fields have the real pod's own values.
+"""
 _ONE_OF_MANY: Final = re.compile(r"metadata\.(labels|annotations)\['(.*)'\]", re.DOTALL)
 
 

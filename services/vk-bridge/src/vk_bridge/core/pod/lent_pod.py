@@ -9,9 +9,12 @@ from vk_bridge.core.node.loan import Manifest
 
 DELETION_COST: Final = "controller.kubernetes.io/pod-deletion-cost"
 CHARACTERS_MAX: Final = 256 * 1024
-"""Of all pods of one record, which takes 2 MiB. A pool's people choose how many they bind, and most of their texts."""
+"""The most characters of all pods in one record, which takes 2 MiB.
+
+A pool's users choose how many pods they bind, and most of the pods' texts.
+"""
 _NUMBERS: Final = 64
-"""Characters that a pod's own numbers, or one of its amounts, are taken for."""
+"""The number of characters that a pod's own numbers, or one of its amounts, count as."""
 
 
 def lent_pod(pod: Manifest, requests: Amounts, budgets: Amounts) -> LentPod:

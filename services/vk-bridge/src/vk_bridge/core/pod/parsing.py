@@ -6,9 +6,9 @@ from vk_bridge.core.node.virtual_node import ENDED
 from vk_bridge.core.pod.status import was_created
 
 GRACE_SECONDS = 30
-"""Kubernetes' own, of a pod that names none."""
+"""Kubernetes' default for a pod that names no grace period."""
 DAEMON_KINDS = ("DaemonSet", "Node")
-"""Controllers of daemons; a node's own static pods are its Node's."""
+"""The kinds of controllers of daemons. The controller of a static pod is its Node."""
 
 
 def read_pool_pod(pod: Manifest) -> PoolPod:

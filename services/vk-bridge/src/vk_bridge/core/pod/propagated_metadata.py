@@ -11,10 +11,10 @@ from spillway.lending_marks import PREFIX
 from vk_bridge.core.node.loan import Manifest
 
 CARRIED: Final = ("app.kubernetes.io/",)
-"""Prefixes that are carried over unless an operator names others: what people and tools call a thing."""
+"""Prefixes that are carried over by default: with these, people and tools name applications."""
 DOWNWARD_PREFIX: Final = "pool.spillway.io/"
 NEVER: Final = (PREFIX, DOWNWARD_PREFIX)
-"""Ours."""
+"""Our own prefixes, which are never carried over."""
 
 
 def is_carried(key: str, prefixes: Sequence[str]) -> bool:

@@ -13,7 +13,7 @@ from vk_bridge.core.node.loan import Manifest
 from vk_bridge.core.pod.known_fields import CONTAINER, SPEC, VOLUME, WHOLE, misshapen, unknown_fields
 
 API_ACCESS_PREFIX: Final = "kube-api-access-"
-"""Of the volume with a token that the pool's API server adds to every pod."""
+"""The name prefix of the token volume that the pool's API server adds to every pod."""
 API_ACCESS_SOURCES: Final[list[dict[str, Any]]] = [
     {"serviceAccountToken": {"path": "token"}},
     {"configMap": {"name": "kube-root-ca.crt", "items": [{"key": "ca.crt", "path": "ca.crt"}]}},
@@ -23,7 +23,7 @@ API_ACCESS_SOURCES: Final[list[dict[str, Any]]] = [
         }
     },
 ]
-"""Of that volume, but for how long the token is good."""
+"""The sources of that volume, without the time for which the token is valid."""
 HANDLERS: Final = ("httpGet", "tcpSocket")
 
 

@@ -21,14 +21,14 @@ MIRRORED: Final = (
     "startTime",
 )
 POOLS_OWN: Final = ("PodScheduled", "DisruptionTarget", NOT_UPDATED)
-"""Conditions that the pool, or we, say of its own pod."""
+"""Conditions that the pool, or the bridge, sets on the pool pod itself."""
 NOT_RESIZED: Final = {
     "type": RESIZE_PENDING,
     "status": "True",
     "reason": "Infeasible",
     "message": "a pod on a lent node keeps the size with which its real pod was made",
 }
-"""As a kubelet says it of a pod that it never resizes."""
+"""The condition that a kubelet sets on a pod that it never resizes."""
 
 
 def mirrored_status(pool_pod: Manifest, real_pod: Manifest, address: str) -> dict[str, Any] | None:

@@ -8,7 +8,7 @@ from vk_bridge.core.node.loan import PoolPod, RealPod
 from vk_bridge.core.node.steps import NodeContext
 
 GONE = "Gone"
-"""Reason of a pool pod whose real pod somebody deleted: it is not started again behind anybody's back."""
+"""The reason of a pool pod whose real pod somebody deleted. It is not started again without their knowledge."""
 
 
 @dataclass(frozen=True, slots=True)

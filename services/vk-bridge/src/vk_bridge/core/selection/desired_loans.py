@@ -47,7 +47,10 @@ class DesiredLoans:
         self._address = address
         self._wall_ms = wall_ms
         self._verdicts: dict[str, tuple[Verdict, str]] = {}
-        """With the state of the register that each was reached for: an away node's says nothing of one that is back."""
+        """Each verdict with the register's state at that time.
+
+        A verdict on a lent node is not valid once it is back.
+        """
 
     def review(self, slice_nodes: int) -> Iterator[str]:
         """Looks at all nodes.
