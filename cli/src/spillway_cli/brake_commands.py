@@ -95,7 +95,7 @@ def confirm(
 
 
 def scope_of(kind: str, name: str, namespace: str) -> str:
-    """The scope that arguments name: a kind and a name, or a scope as `spillway brakes` shows it."""
+    """Returns the scope of the arguments: a kind and a name, or a scope as `spillway brakes` shows it."""
     if "/" in kind and not name:
         return kind
     match kind, name:

@@ -1,4 +1,4 @@
-"""Commands on what ran before us: adopt, disown, orphans."""
+"""Commands on workloads that ran before Spillway: adopt, disown, orphans."""
 
 from typing import Annotated
 
@@ -19,7 +19,7 @@ from spillway_cli.waiting import until_gone
 app = typer.Typer()
 
 DEPLOYMENT = "Deployment"
-"""The one kind that can be adopted."""
+"""The only kind that can be adopted."""
 
 Clusters = Annotated[
     list[str], typer.Option("--cluster", help="Cluster where it runs. Repeatable.", show_default=False)

@@ -1,4 +1,4 @@
-"""A group of commands. It imports the module of a command when that command is run, since imports take long."""
+"""A group of commands that imports a command's module only when that command runs, because imports take long."""
 
 import importlib
 import re
@@ -18,7 +18,7 @@ Command = Any  # Typer has no public name for what it makes of an app.
 
 
 class Commands(MutableMapping[str, Command]):
-    """The commands by name, in the order of their table. A command is made when it is looked up."""
+    """The commands by name, in the order of their table. A command is created when it is looked up."""
 
     def __init__(self, table: Mapping[str, Verb | Part]) -> None:
         self.table = table
@@ -43,7 +43,7 @@ class Commands(MutableMapping[str, Command]):
 
 
 class ByName(TyperGroup):
-    """The commands of a table."""
+    """A typer group with the commands of a table."""
 
     def __init__(self, *, table: Mapping[str, Verb | Part], **rest: Any) -> None:
         super().__init__(**rest)
@@ -62,7 +62,7 @@ class ByName(TyperGroup):
 
 
 class _Single(TyperCommand):
-    """One command."""
+    """One command, whose parameter readers are created only if needed."""
 
     def get_params(self, ctx: Any) -> list[Any]:
         return _read_if_given(super().get_params(ctx))
@@ -87,9 +87,9 @@ def name_of(declared: Any) -> str:
 
 
 def _read_if_given(parameters: list[Any]) -> list[Any]:
-    """Makes the reader of a parameter's value only if a value is given that is not of its type already.
+    """Has a parameter's reader created only if a value is given that does not have its type already.
 
-    Typer makes every reader, with a library (pydantic) that takes longer to import than help and errors of usage.
+    Typer creates every reader, with a library (pydantic) that takes longer to import than help and usage errors take.
     """
     for parameter in parameters:
         reader = getattr(parameter, "get_runtime_param", None)
@@ -99,8 +99,12 @@ def _read_if_given(parameters: list[Any]) -> list[Any]:
 
 
 class _IfGiven:
-    """A parameter's reader that is made for the first value that is not plain. A call returns the reader itself, as
-    typer expects. descriptor: typer's, of the parameter."""
+    """A parameter's reader that is created for the first value that is not plain.
+
+    descriptor: typer's, of the parameter.
+
+    A call returns this object itself, as typer expects of a reader's factory.
+    """
 
     def __init__(self, reader: Callable[[], Any], descriptor: Any) -> None:
         self._reader = reader
@@ -118,7 +122,10 @@ class _IfGiven:
         return self._reader().coerce(value, **rest)
 
     def _plain(self, value: Any) -> tuple[Any, ...]:
-        """What typer's reader would make of it, where that is plain: texts, a default, one of a few words, a number."""
+        """Returns (value,) as typer's reader would make it, for plain values; else an empty tuple.
+
+        Plain values are texts, a default, one of a few words, or a number.
+        """
         kind, declared = self._descriptor.annotation, self._descriptor.parameter_info
         if declared.parser is not None:
             return ()
@@ -135,5 +142,5 @@ class _IfGiven:
 
 
 def _is_within(number: float, declared: Any) -> bool:
-    """declared: what a command says of the parameter; None where it has no such bound."""
+    """Returns whether a number is within the bounds of a parameter. declared: its min and max; None: no such bound."""
     return (declared.min is None or number >= declared.min) and (declared.max is None or number <= declared.max)

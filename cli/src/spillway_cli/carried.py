@@ -1,6 +1,7 @@
-"""What of people's files Spillway takes: their workloads with what goes along, and their scale policies.
+"""Reads what Spillway takes of users' files: workloads with their dependencies, and scale policies.
 
-Published files hold much else. All of it is refused by its names before anything is sent, so that nothing is half done.
+Published files hold many other objects. All of these are refused by name before anything is sent, so that nothing is
+half done.
 """
 
 import json
@@ -24,11 +25,11 @@ PLACED: Mapping[str, str] = {
     policy.KIND: policy.API_VERSION,
     propagation.KIND: propagation.API_VERSION,
 }
-"""apiVersion by kind, of what the planner takes."""
+"""The apiVersion of each kind that the planner takes, by kind."""
 
 
 def read_carried(files: Sequence[str], given: str | None, otherwise: str) -> tuple[Document, ...]:
-    """What the planner takes of the files, each in its namespace. given: the namespace that a flag names."""
+    """Returns the documents that the planner takes, each in its namespace. given: the namespace that a flag names."""
     documents = with_namespace(read_documents(files), given, otherwise)
     _refuse_others(documents, PLACED)
     return documents
@@ -37,14 +38,14 @@ def read_carried(files: Sequence[str], given: str | None, otherwise: str) -> tup
 def read_with_policies(
     files: Sequence[str], given: str | None, otherwise: str
 ) -> tuple[tuple[Document, ...], tuple[Document, ...]]:
-    """(what the planner takes, the scale policies) of the files."""
+    """Returns (the documents that the planner takes, the scale policies) of the files."""
     documents = with_namespace(read_documents(files), given, otherwise)
     _refuse_others(documents, {**PLACED, **GROUPS})
     return split(documents)
 
 
 def check_each(groups: Sequence[Group]) -> None:
-    """Refuses what the planner would refuse for its form, before one of several workloads is applied."""
+    """Refuses a document that the planner would refuse for its form, before any of several workloads is applied."""
     for group in groups:
         try:
             read_manifests(tuple(document.text for document in group.documents))
@@ -54,7 +55,7 @@ def check_each(groups: Sequence[Group]) -> None:
 
 
 def _refuse_others(documents: Sequence[Document], known: Mapping[str, str]) -> None:
-    """known: apiVersion, or its group alone, by kind."""
+    """Refuses documents of other kinds. known: the apiVersion of each kind, or only its group."""
     others: dict[str, list[str]] = {}
     for document in documents:
         value = json.loads(document.text)
@@ -72,7 +73,7 @@ def _refuse_others(documents: Sequence[Document], known: Mapping[str, str]) -> N
 
 
 def _group(version: str) -> str:
-    """Of an apiVersion, or of a group alone; that of v1 is empty."""
+    """Returns the group of an apiVersion, or of a group alone; that of v1 is empty."""
     return version.partition("/")[0] if "/" in version or "." in version else "" if version == "v1" else version
 
 

@@ -29,7 +29,7 @@ Name = Annotated[str, typer.Argument(help="Name of the cluster in the fleet.", s
 
 NODES_PAGE_SIZE = 1000
 LEAVE_SECONDS = 15.0
-"""A cluster of which nothing was ever heard has left within a few seconds."""
+"""The longest wait until a cluster has left that was never heard of; it takes a few seconds."""
 
 app = typer.Typer()
 
@@ -177,7 +177,7 @@ def status(context: typer.Context, output: Output = Format.table) -> None:
     async def body(config: Config) -> None:
         silent = await _silent(config)
         answering = tuple(one for one in config.endpoints if one not in silent)
-        # Who hangs is not waited for; when nobody answers the client says why.
+        # A planner that hangs is left out. If no planner answers, the client says why.
         async with planner_client(replace(config, endpoints=answering or config.endpoints)) as client:
             await show(client, config, silent)
 
@@ -228,7 +228,7 @@ def status(context: typer.Context, output: Output = Format.table) -> None:
 
 
 async def _silent(config: Config) -> list[str]:
-    """The planners that answer nothing, all asked at once."""
+    """Returns the planner endpoints that do not answer. All are asked at the same time."""
     from spillway.rpc.probe import Identity, probe
 
     identity = Identity(config.token, config.ca, config.certificate, config.key)
@@ -249,7 +249,7 @@ def _set_phase(context: typer.Context, name: str, phase: str, output: Format, se
 async def _show_moves(
     client: PlannerClient, config: Config, reply: api.ClusterMovesReply, output: Format, seconds: float
 ) -> None:
-    """What will move; with seconds, waits until it has."""
+    """Shows what will move. With seconds, waits until it has moved."""
     _show(reply, output, tables.cluster_moves(reply))
     if seconds:
         name, phase = reply.cluster.cluster, reply.cluster.phase
@@ -258,7 +258,7 @@ async def _show_moves(
 
 
 async def _left(config: Config, drained: api.ClusterReply) -> str:
-    """What is in a cluster whose placements are all elsewhere: what others run on nodes that it has lent stays."""
+    """Returns what is left in a cluster whose placements went elsewhere: pods of others on nodes that it has lent."""
     nothing = "no replica of the fleet's workloads is left there"
     if not drained.nodes_lent:
         return nothing
@@ -272,7 +272,7 @@ async def _left(config: Config, drained: api.ClusterReply) -> str:
 
 
 async def _take_out(client: PlannerClient, cluster: api.ClusterReply) -> None:
-    """Fails, once a cluster that has just joined has left again: its credential is of no use there."""
+    """Takes a cluster that has just joined out of the fleet again, because its credential is of no use, and fails."""
     name = cluster.cluster
     await client.leave_cluster(api.LeaveClusterRequest(name))
     text = f"credential {cluster.credential!r} is of no use: {cluster.trouble}"
@@ -284,7 +284,7 @@ async def _take_out(client: PlannerClient, cluster: api.ClusterReply) -> None:
 
 
 def _warn_unheard(cluster: api.ClusterReply, seconds: float) -> None:
-    """Says why nothing can be placed in a cluster that has just joined. Fails when nothing can be read there."""
+    """Says why nothing can be placed in a cluster that has just joined. Fails if nothing can be read there."""
     name, trouble = cluster.cluster, cluster.trouble
     if cluster.state == "Unknown":
         text = f"{name} has joined, but nothing was heard of it within {seconds:g} s"

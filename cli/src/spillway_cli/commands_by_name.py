@@ -1,6 +1,6 @@
-"""The module and the line of help of each command, so that a list of commands imports no module.
+"""The module and the help line of each command, so that listing the commands imports no module.
 
-cli/tests/test_commands_by_name.py holds that it says what the modules declare.
+cli/tests/test_commands_by_name.py checks that these texts are those of the modules.
 """
 
 from collections.abc import Mapping
@@ -8,21 +8,24 @@ from typing import Final, NamedTuple
 
 
 class Verb(NamedTuple):
-    """A command. module: of spillway_cli; help: the first paragraph of its docstring."""
+    """A command. module: its module in spillway_cli. help: the first paragraph of its docstring."""
 
     module: str
     help: str
 
 
 class Part(NamedTuple):
-    """A group of commands, as `spillway cluster`."""
+    """A group of commands, such as `spillway cluster`."""
 
     help: str
     verbs: Mapping[str, Verb]
 
 
 NAME_BY_FORMER_NAME: Final = {"release": "disown"}
-"""Commands that are refused under the name that they had, with the one that they have now: it means something else."""
+"""Former names of commands, which are refused, and the present names.
+
+A former name is not accepted, because that word has another meaning now.
+"""
 COMMANDS: Final[Mapping[str, Verb | Part]] = {
     "apply": Verb(
         "workload_commands", "Declare a workload: from manifests (-f), or in the short form (NAME --image --replicas)."

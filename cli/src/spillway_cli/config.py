@@ -1,4 +1,7 @@
-"""Where the services are: flags, SPILLWAY_* variables, the config file, `spillway up`, defaults; the first wins."""
+"""Finds where the services are: in flags, SPILLWAY_* variables, the config file, `spillway up`, or the defaults.
+
+The first of these sources that has a value wins.
+"""
 
 import dataclasses
 import json
@@ -18,13 +21,13 @@ PREFIX = "SPILLWAY_"
 FILE_VARIABLE = "SPILLWAY_CONFIG"
 
 ADDRESSES_FILE = Path("run/addresses.json")
-"""What `spillway up` writes: in its folder, and below it in the checkout, the command finds the local planners."""
+"""The file that `spillway up` writes. There, and below it in the checkout, the command finds the local planners."""
 PORT_MAX = 65_535
 _LOCAL = ("endpoints", "scaling_endpoints", "lending_endpoints", "kafka", "fleet", "redis", "health", "credentials")
 _OF_A_FLEET = ("endpoints", "scaling_endpoints", "lending_endpoints", "kafka")
 
 _ALSO = {"SPILLWAY_KAFKA": ("SPILLWAY_KAFKA_BOOTSTRAP",), "SPILLWAY_REDIS": ("SPILLWAY_REDIS_URL",)}
-"""What the services call the same thing."""
+"""The variables that the services use for the same settings."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +54,7 @@ class Config:
 
 @dataclass(frozen=True, slots=True)
 class Resolved:
-    """A config, and for each of its fields where the value comes from."""
+    """A config, and the source of each field's value."""
 
     config: Config
     sources: Mapping[str, str]
@@ -63,7 +66,7 @@ def default_file() -> Path:
 
 
 def resolve(flags: Mapping[str, Any], file: Path | None = None, environ: Mapping[str, str] | None = None) -> Resolved:
-    """The config of this invocation. flags: by field name; None is a flag that was not given."""
+    """Returns the config of this invocation. flags: by field name; None is a flag that was not given."""
     variables = os.environ if environ is None else environ
     named = file or (Path(variables[FILE_VARIABLE]) if variables.get(FILE_VARIABLE) else None)
     path = named or default_file()
@@ -89,7 +92,7 @@ def resolve(flags: Mapping[str, Any], file: Path | None = None, environ: Mapping
     if not (values["fleet"].isascii() and values["fleet"].isprintable()):
         raise bad_input(f"fleet: {values['fleet']!r} from {sources['fleet']}: expected a fleet's id, as local-1a2b3c4d")
     if sources["fleet"] == here and any(sources[name] != here for name in _OF_A_FLEET):
-        values["fleet"], sources["fleet"] = "", "default"  # Who names another place may mean another fleet.
+        values["fleet"], sources["fleet"] = "", "default"  # A user who names another address may mean another fleet.
     for name in ("endpoints", "scaling_endpoints", "lending_endpoints"):
         if not values[name]:
             raise bad_input(f"{name}: none in {sources[name]}: expected host:port")
@@ -102,19 +105,19 @@ def resolve(flags: Mapping[str, Any], file: Path | None = None, environ: Mapping
 
 
 def is_address(text: str) -> bool:
-    """Whether it is a host, a colon and a port; an IPv6 address is in brackets."""
+    """Returns whether the text is a host, a colon and a port; an IPv6 address is in brackets."""
     host, _, port = text.rpartition(":")
     is_host = ":" not in host or host.startswith("[") or "//" in host  # gRPC's own form: dns:///host:port
     return bool(host) and is_host and port.isascii() and port.isdecimal() and 0 < int(port) <= PORT_MAX
 
 
 def what_helps(config: Config, name: str) -> str:
-    """For people, when nobody answers where a setting says; what `spillway up` wrote here it also starts again."""
+    """Returns a hint for a setting at whose address nothing answers: how to start the part, or where to look."""
     return f"is it running? {started_by(config, name) or '`spillway config` shows where it is looked for'}"
 
 
 def started_by(config: Config, name: str) -> str:
-    """For people, what starts the service of a setting; empty where the setting is not as `spillway up` wrote it."""
+    """Returns a hint on what starts the service of a setting; empty if `spillway up` did not write its value."""
     file = addresses_file()
     running, given = addresses_in(file).get(name), getattr(config, name)
     if running is None or given != (tuple(running) if isinstance(running, list) else running):
@@ -124,7 +127,7 @@ def started_by(config: Config, name: str) -> str:
 
 
 def names_health_ports() -> str:
-    """For people, when none is named: `spillway up` of before 2026-11-22 wrote addresses without them."""
+    """Returns a hint if no health port is named; `spillway up` of before 2026-11-22 wrote addresses without them."""
     if addresses_in(file := addresses_file()):
         return f"{file} is of an older version, which named none: `make up` writes it anew"
     return "SPILLWAY_HEALTH=host:port,…: health ports tell who is ready, and how far behind the log"
@@ -133,7 +136,7 @@ def names_health_ports() -> str:
 def _read(path: Path, required: bool) -> Mapping[str, Any]:
     try:
         text = path.read_text()
-        import tomllib  # Most have no such file.
+        import tomllib  # It is imported here, because most users have no config file.
 
         content = tomllib.loads(text)
     except FileNotFoundError:
@@ -154,21 +157,24 @@ def _read(path: Path, required: bool) -> Mapping[str, Any]:
 
 
 def addresses_file() -> Path:
-    """ADDRESSES_FILE of this folder; where there is none, the nearest above it in the same checkout (a folder with
-    .git is its root), in full. Above, only one that is ours and names its fleet: who else answers there is refused."""
+    """Returns ADDRESSES_FILE of this folder, or the nearest one above in the same checkout, with its full path.
+
+    The root of a checkout has .git. A file above counts only if it is the user's own and names its fleet, because then
+    an answer of another fleet is refused.
+    """
     try:
         folders = (Path.cwd(), *Path.cwd().parents)
         root = next((number for number, folder in enumerate(folders) if (folder / ".git").exists()), 0)
         above = (folder / ADDRESSES_FILE for folder in folders[1 : root + 1])
         nearest = None if ADDRESSES_FILE.exists() else next((file for file in above if file.exists()), None)
         is_ours = nearest is not None and nearest.stat().st_uid == os.getuid()
-    except OSError:  # A folder that is gone, or may not be looked into.
+    except OSError:  # The folder is gone, or this user may not read it.
         return ADDRESSES_FILE
     return nearest if nearest is not None and is_ours and "fleet" in addresses_in(nearest) else ADDRESSES_FILE
 
 
 def addresses_in(file: Path) -> Mapping[str, Any]:
-    """Where the parts that `spillway up` started listen, by setting; nothing when it did not."""
+    """Returns the addresses of the parts that `spillway up` started, by setting; empty if it started none."""
     try:
         content = json.loads(file.read_text())
         return {name: content[name] for name in _LOCAL if content.get(name)}

@@ -1,4 +1,4 @@
-"""The command doctor: whether an installation is well, and what mends what is not."""
+"""The command doctor, which checks an installation and says what to do about each fault."""
 
 import sys
 from collections import Counter
@@ -50,7 +50,7 @@ def doctor(
 
 
 def _print(checks: "Sequence[Check]") -> None:
-    """A line for each check, what mends it below."""
+    """Prints a line for each check, with its hint below."""
     lines = console()
     for check in checks:
         lines.print(f"{_MARKS[check.outcome]} {check.outcome:<7}  {check.name}: {check.text}", soft_wrap=True)

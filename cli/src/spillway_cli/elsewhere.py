@@ -1,4 +1,4 @@
-"""Of a name that a namespace does not have: the other namespaces that have it, as far as the caller may know them."""
+"""Finds the other namespaces that have a name, if the asked namespace does not have it and the caller may know."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
@@ -10,35 +10,35 @@ from spillway.texts import listed
 
 PAGE_SIZE: Final = 200
 PAGES_MAX: Final = 10
-"""So many pages are looked at; a larger fleet is searched in part, and then nothing is said of the rest."""
+"""The most pages to look at. A larger fleet is searched in part, and nothing is said of the rest."""
 NAMED_MAX: Final = 5
-"""Namespaces that a text names."""
+"""The most namespaces that a text names."""
 
 Page = tuple[Iterable[tuple[str, str]], str]
-"""(namespace, name) of each, and the token of the next page; empty: it was the last."""
+"""(namespace, name) of each object, and the token of the next page; an empty token: it was the last page."""
 
 
 @asynccontextmanager
 async def workload_named(client: PlannerClient, namespace: str, name: str) -> AsyncIterator[None]:
-    """Around calls that ask for one workload: NOT_FOUND says which other namespaces have one of its name."""
+    """Wraps calls for one workload: NOT_FOUND then names the other namespaces that have one of this name."""
     async with _said_where(_workloads(client), namespace, name):
         yield
 
 
 @asynccontextmanager
 async def policy_named(client: ScalingClient, namespace: str, name: str) -> AsyncIterator[None]:
-    """The same of calls that ask for one scale policy."""
+    """Wraps calls for one scale policy in the same way."""
     async with _said_where(_policies(client), namespace, name):
         yield
 
 
 async def workloads_elsewhere(client: PlannerClient, namespace: str) -> str:
-    """For people, of a namespace without workloads: where there are some; empty where that is not known."""
+    """Returns a text on which namespaces have workloads; empty if that is not known."""
     return _some_in((await _names_by_namespace(_workloads(client))).keys() - {namespace})
 
 
 async def policies_elsewhere(client: ScalingClient, namespace: str) -> str:
-    """The same of scale policies."""
+    """Returns a text on which namespaces have scale policies; empty if that is not known."""
     return _some_in((await _names_by_namespace(_policies(client))).keys() - {namespace})
 
 
@@ -78,7 +78,7 @@ async def _said_where(page: Callable[[str], Awaitable[Page]], namespace: str, na
 
 
 async def _names_by_namespace(page: Callable[[str], Awaitable[Page]]) -> Mapping[str, set[str]]:
-    """Empty where the caller may not list all namespaces, or nobody answers: then nothing is said of others."""
+    """Returns the names in each namespace; empty if the caller may not list all namespaces, or nobody answers."""
     found: dict[str, set[str]] = {}
     token = ""
     try:

@@ -1,4 +1,4 @@
-"""How a command ends: its exit code and the one line on stderr."""
+"""Ends a command with an exit code and one line on stderr."""
 
 import os
 import sys
@@ -34,7 +34,7 @@ class Code(IntEnum):
 
 
 class CommandFailed(Exception):
-    """Ends the command with a code and a sentence."""
+    """Ends the command with an exit code and one sentence."""
 
     def __init__(self, text: str, code: Code = Code.FAILED) -> None:
         super().__init__(text)
@@ -81,7 +81,7 @@ def finish(work: Coroutine[Any, Any, T]) -> T:
 
 @contextmanager
 def guarded() -> Iterator[None]:
-    """An error inside ends the command in one line on stderr and an exit code, never in a traceback."""
+    """Ends the command on an error inside: with one line on stderr and an exit code, never with a traceback."""
     try:
         yield
     except (KeyboardInterrupt, BrokenPipeError) as ended:
@@ -97,12 +97,12 @@ def guarded() -> Iterator[None]:
 
 
 def say(text: str) -> None:
-    """A message for people: on stderr, so that stdout stays what was asked for."""
+    """Prints a message for people on stderr, so that stdout has only what was asked for."""
     typer.echo(harmless(text), err=True)
 
 
 def say_waits() -> Callable[[str], None]:
-    """Says on stderr what is waited for, when it is something else than the last."""
+    """Returns a function that says on stderr what the command waits for, if that differs from the last time."""
     last = ""
 
     def said(text: str) -> None:
@@ -122,7 +122,7 @@ def _line(error: Exception) -> str:
 
 
 def _worded() -> Iterator[type[Exception]]:
-    """The errors of the library whose text is for people. They are imported when a command fails, each when asked."""
+    """Yields the library's errors whose texts are for people. Each is imported only when a command has failed."""
     from spillway.api_errors import RequestError
 
     yield RequestError
@@ -135,7 +135,7 @@ def _worded() -> Iterator[type[Exception]]:
 
 
 def _ignore_stdout() -> None:
-    """Whoever read our output is gone; the interpreter must not complain while it flushes."""
+    """Drops the rest of stdout, because its reader is gone and the interpreter would complain while it flushes."""
     try:
         sys.stdout.flush()
     except BrokenPipeError:

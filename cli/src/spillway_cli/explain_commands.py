@@ -1,4 +1,4 @@
-"""Commands that say why: explain."""
+"""The command explain, which says why replicas are where they are."""
 
 from typing import Annotated
 
@@ -82,7 +82,7 @@ def explain(  # noqa: PLR0913 - the options of a command are its parameters
 
 
 def split_name(name: str, namespace: str) -> tuple[str, str]:
-    """(namespace, name) of NAME or NAMESPACE/NAME."""
+    """Returns (namespace, name) of the text NAME or NAMESPACE/NAME."""
     space, slash, rest = name.partition("/")
     if slash and (not space or not rest or "/" in rest):
         raise bad_input(f"{name!r}: expected NAME or NAMESPACE/NAME")

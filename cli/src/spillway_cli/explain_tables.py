@@ -1,4 +1,4 @@
-"""An explanation as people read it: the verdict, then cluster by cluster, then what would change it."""
+"""Renders an explanation for people: the verdict, then each cluster, then what would change it."""
 
 from collections.abc import Iterator
 
@@ -59,7 +59,7 @@ def _cluster(entry: ExplainedCluster) -> Iterator[Text]:
 
 
 def _holds(entry: ExplainedCluster) -> str:
-    """What it has now, what the division makes of that where it is another number, and the room that is left then."""
+    """Returns what a cluster has now, what the division gives it if that differs, and the room that is left then."""
     changes = entry.before != entry.after
     held = f"holds {entry.before} → {entry.after} replicas" if changes else f"holds {counted(entry.after)}"
     least, most = _left(entry, entry.certain), _left(entry, entry.possible)

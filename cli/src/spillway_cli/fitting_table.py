@@ -1,4 +1,4 @@
-"""A table that fits the width of a terminal and breaks lines between words alone, so that every name stays whole."""
+"""A table that fits the width of a terminal. It breaks lines only between words, so that every name stays whole."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -15,11 +15,15 @@ _INDENT = "    "
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """right: the columns of numbers.
+    """A table of texts. right: the columns of numbers, which are aligned to the right.
 
-    Where it is too wide, lines break in the widest columns, a column in which nothing stands goes, the last, where its
-    header is empty, takes lines of its own, and the gaps between columns are one space. Where names leave no room for
-    all that, the table is as wide as they make it.
+    A table that is too wide becomes narrower in these steps:
+    - Lines break in the widest columns.
+    - Empty columns are dropped.
+    - A last column without a header gets lines of its own.
+    - The gaps between columns shrink to one space.
+
+    If names leave no room even then, the table is wider than the terminal.
     """
 
     columns: Sequence[str]
@@ -37,7 +41,7 @@ class Table:
                     yield Text(_INDENT + line, no_wrap=True, overflow="ignore")
 
     def _shape(self, rows: Sequence[Sequence[str]], most: int) -> "tuple[_Shape, int | None]":
-        """And the column, if any, that takes lines of its own."""
+        """Returns the shape, and the column that gets lines of its own, if any."""
         shown = list(range(len(self.columns)))
         filled = [number for number in shown if any(row[number] for row in rows)] or shown
         notes = filled[-1] if not self.columns[filled[-1]] and len(filled) > 1 else None
@@ -49,7 +53,7 @@ class Table:
         return shape, notes
 
     def _widths(self, rows: Sequence[Sequence[str]], shown: Sequence[int], most: int) -> list[int]:
-        """Of each column: of its longest line, or less where that is too much; never less than its longest word."""
+        """Returns the width of each column: that of its longest line, or less if needed; at least its longest word."""
         cells = [[self.columns[number], *(row[number] for row in rows)] for number in shown]
         widths = [max(cell_len(line) for cell in column for line in cell.split("\n")) for column in cells]
         least = [max((cell_len(word) for cell in column for word in cell.split()), default=0) for column in cells]
@@ -59,7 +63,7 @@ class Table:
         return widths
 
     def _lines(self, row: Sequence[str], shape: "_Shape", style: str) -> Iterator[Text]:
-        """One row. Of one of several lines, each column goes on below its first."""
+        """Yields the lines of one row. In a row of several lines each column continues below its first line."""
         cells = [wrapped(row[number], width) for number, width in zip(shape.columns, shape.widths, strict=True)]
         for number in range(max(map(len, cells))):
             pieces = []
@@ -71,7 +75,7 @@ class Table:
 
 
 class _Shape(NamedTuple):
-    """columns: those beside each other, by number."""
+    """The columns that stand beside each other, by number, with their widths and the gap between them."""
 
     columns: Sequence[int]
     widths: Sequence[int]
@@ -79,7 +83,10 @@ class _Shape(NamedTuple):
 
 
 def wrapped(text: str, width: int) -> list[str]:
-    """Its lines, broken between words where they are wider; a word that is wider than that stands alone."""
+    """Returns the lines of a text, broken between words if they are too wide.
+
+    A word that is wider gets its own line.
+    """
     lines: list[str] = []
     for whole in text.split("\n"):
         if cell_len(whole) <= width:

@@ -46,7 +46,7 @@ def recover(
             await asyncio.sleep(POLL_SECONDS)
             reply = await client.recover_fleet(request)
             found = {(one.namespace, one.name): one for one in reply.workloads}
-            # What is not found under the former label any more has been taken over.
+            # A workload that no longer bears the former label has been taken over.
             seen |= found | {key: _taken_over(one) for key, one in seen.items() if key not in found}
         whole = api.RecoverFleetReply(fleet_before, tuple(seen[key] for key in sorted(seen)), 0, reply.notes)
         if output is not Format.table:

@@ -1,4 +1,4 @@
-"""Many workloads in one set of files: which ConfigMap, Service and PlacementPolicy goes with which of them."""
+"""Groups a set of files by workload: each ConfigMap, Service and PlacementPolicy goes with its workloads."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,7 +16,7 @@ BESIDE = frozenset(("ConfigMap", "Service", "Secret", *POLICIES))
 
 @dataclass(slots=True)
 class Group:
-    """One workload's own request: its manifest first, then what goes with it."""
+    """The request for one workload: its manifest first, then the objects that go with it."""
 
     namespace: str
     name: str
@@ -29,11 +29,12 @@ class Group:
 
 
 def grouped(documents: Sequence[Document]) -> list[Group]:
-    """The workloads of the documents, in their order; every document names its namespace.
+    """Returns the workloads of the documents, in their order. Every document must name its namespace.
 
-    A ConfigMap goes with the workload whose pods name it, a Service with the one whose pods it selects, or which names
-    it; the only policy with all; of several a PlacementPolicy with the workload of its name, a PropagationPolicy with
-    those that it selects. Says what is not so.
+    A ConfigMap goes with the workload whose pods name it. A Service goes with the workload whose pods it selects, or
+    which names it. A single policy goes with all workloads. Of several policies, a PlacementPolicy goes with the
+    workload of its name, and a PropagationPolicy with those that it selects. Raises CommandFailed if a document fits
+    none of these.
     """
     values = [(document, json.loads(document.text)) for document in documents]
     groups = [Group(*_key_of(value), value, [document]) for document, value in values if value["kind"] not in BESIDE]
@@ -76,7 +77,7 @@ def _only(document: Document, value: Mapping[str, Any], groups: Sequence[Group])
 
 
 def _governed(document: Document, value: Mapping[str, Any], groups: Sequence[Group]) -> list[Group]:
-    """The workloads that one of several policies is of."""
+    """Returns the workloads that one of several policies is for."""
     if value["kind"] != propagation.KIND:
         return [_named(document, value, groups)]
     owners = [group for group in groups if propagation.means(value, group.manifest)]
@@ -111,14 +112,14 @@ def _goes_with(value: Mapping[str, Any], group: Group) -> bool:
 
 
 def _object_at(value: Any, *path: str) -> Mapping[str, Any]:
-    """The object there; an empty one where something else is, which the planner's rules name."""
+    """Returns the object at a path. If it is something else, returns an empty object; the planner then reports it."""
     for part in path:
         value = value.get(part) if isinstance(value, dict) else None
     return value if isinstance(value, dict) else {}
 
 
 def _config_maps(value: Any) -> Iterator[str]:
-    """The names of ConfigMaps in a pod template."""
+    """Yields the names of the ConfigMaps in a pod template."""
     if isinstance(value, dict):
         for key, inner in value.items():
             if key in CONFIG_MAP_FIELDS and isinstance(inner, dict):

@@ -20,7 +20,7 @@ app = typer.Typer()
 
 PAGE_SIZE = 500
 NODES_NAMED = 10
-"""In a sentence; `spillway lent` names all."""
+"""The most nodes that a sentence names; `spillway lent` names all."""
 HOUR_SECONDS = 3600
 STALE = "warning: answered by a descheduler that is not the active one: this may be old"
 Cluster = Annotated[str, typer.Argument(metavar="[CLUSTER]", help="The owner of the nodes.", show_default="all")]
@@ -95,7 +95,7 @@ def report(
 
 
 async def still_lent(config: Config, cluster: str) -> str:
-    """How many pods of others run on the nodes that a cluster has lent, on which, and of whom; empty: none does."""
+    """Returns how many pods of others run on the nodes that a cluster has lent, and of which pools; empty: none."""
     async with lending_client(config) as client:
         found = [node for node in await _all(client, cluster) if node.pods]
     names = [f"{node.node} ({counted(node.pods, 'pod')} of {node.pool})" for node in found]
@@ -120,7 +120,7 @@ async def _all(client: LendingClient, cluster: str, pool: str = "") -> list[Lent
 
 
 def _recovered(nodes: list[LentNode]) -> str:
-    """The sum of it first: cores that run others' work, by supply class; then nodes by state, and pods."""
+    """Returns the totals: cores that run others' work, by supply class; then nodes by state, and pods."""
     cores = Counter[str]()
     for node in nodes:
         if node.state == LOAN_LENT:

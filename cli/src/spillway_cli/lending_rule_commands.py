@@ -198,7 +198,7 @@ async def _listed(client: LendingClient, cluster: str) -> Sequence[ClusterLendin
 
 
 def _recovered(clusters: Sequence[ClusterLending]) -> str:
-    """The sum of it first: cores that run others' work, and how many of the nodes have them."""
+    """Returns the totals of all clusters: cores that run others' work, and lent nodes of all nodes."""
     cores = amount("cpu", sum(one.cores_lent_milli for one in clusters))
     lent, nodes = (
         sum(count) for count in ([one.nodes_lent for one in clusters], [max(one.nodes, 0) for one in clusters])

@@ -1,4 +1,4 @@
-"""How a cluster lends, as a person writes it: a file with the fields of docs/lending.md, or one rule of flags."""
+"""Reads how a cluster lends: from a file with the fields of docs/lending.md, or one rule from flags."""
 
 import re
 from collections.abc import Sequence
@@ -14,9 +14,9 @@ from spillway_cli.manifests import as_json, read_values
 
 NUMBER_MAX = 2**31 - 1
 Number = Annotated[int, msgspec.Meta(ge=0, le=NUMBER_MAX)]
-"""That a field on the wire holds; what it may be is the descheduler's to say."""
+"""A number that a field of the request can hold. The descheduler checks whether it is allowed."""
 Positive = Annotated[int, msgspec.Meta(ge=1, le=NUMBER_MAX)]
-"""Where 0 on the wire stands for what is usual: who writes a 0 means something else."""
+"""A number that is 0 in the request for the default. A 0 that a user writes is therefore refused."""
 VALUE_CHARACTERS_SHOWN = 80
 
 
@@ -46,7 +46,7 @@ class LendingFields(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def asked_of(files: Sequence[str] | None, flags: LendingFields) -> list[tuple[DeclareLendingRequest, str]]:
-    """What is declared, and where that stands: by files, or by the arguments of one cluster, never by both."""
+    """Returns the requests to declare, with their places: from files, or from the flags of one cluster, never both."""
     if files and flags != LendingFields("", ""):
         raise bad_input("-f with a cluster or flags of its lending: expected one of the two, the file says it all")
     if files:
@@ -58,7 +58,7 @@ def asked_of(files: Sequence[str] | None, flags: LendingFields) -> list[tuple[De
 
 
 def read_lending(files: Sequence[str]) -> list[tuple[DeclareLendingRequest, str]]:
-    """What each document of the files declares, and where it stands; no two may be of one cluster."""
+    """Returns the request in each document of the files, with its place. No two may be for the same cluster."""
     found = [(request_of(_fields(value, where)), where) for value, where in read_values(files)]
     if not found:
         raise bad_input(f"{', '.join(files)}: nothing in it: expected cluster, pool and rules")
@@ -81,7 +81,7 @@ def request_of(fields: LendingFields) -> DeclareLendingRequest:
 
 
 def label_requirements(given: Sequence[str]) -> tuple[RequirementFields, ...]:
-    """Of KEY=VALUE[,VALUE]… and KEY: a label with one of the values, or with any."""
+    """Reads texts KEY=VALUE[,VALUE]… and KEY: a label with one of the values, or with any value."""
     found = []
     for text in given:
         key, sign, values = text.partition("=")
@@ -109,7 +109,7 @@ def _rule(fields: RuleFields) -> LendingRule:
 
 
 def _fields(value: Any, where: str) -> LendingFields:
-    text = as_json(value, where)  # Bounded: aliases can stand for more than all memory.
+    text = as_json(value, where)  # It is of bounded size: YAML aliases can stand for more than all memory.
     try:
         return msgspec.json.decode(text, type=LendingFields)
     except msgspec.ValidationError as error:
@@ -120,7 +120,7 @@ def _fields(value: Any, where: str) -> LendingFields:
 
 
 def _at(value: Any, path: str) -> Any:
-    """The value at a path like rules[0].share_percent."""
+    """Returns the value at a path like rules[0].share_percent."""
     for index, name in re.findall(r"\[(\d+)\]|([^.\[\]]+)", path):
         value = value[int(index)] if index else value[name]
     return value

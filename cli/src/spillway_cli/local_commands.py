@@ -1,4 +1,4 @@
-"""Commands on the parts that run on this machine: up, down, processes, demo. The work is spillway_local's."""
+"""Commands on the parts that run on this machine: up, down, processes, demo. spillway_local does the work."""
 
 import importlib
 import shutil
@@ -23,7 +23,7 @@ app = typer.Typer()
 
 RUN_FOLDER = ADDRESSES_FILE.parent
 ANSWER_SECONDS = 2.0
-"""After so long a process counts as silent; all are asked at the same time."""
+"""The time after which a process counts as silent. All are asked at the same time."""
 ENDING = "interrupted: what was started is stopped, which takes up to half a minute"
 
 
@@ -108,10 +108,10 @@ def demo(
 
 
 def processes_of(folder: Path) -> list[dict[str, Any]]:
-    """The processes of a run folder; none when nothing was ever started there.
+    """Returns the processes of a run folder; none if nothing was ever started there.
 
-    state: that of the process; answers: what it says of itself, for one that is there may hang. Empty of what has no
-    health port.
+    state: the state that supervisord reports.
+    answers: the answer of the process itself, because a process that exists may hang; empty if it has no health port.
     """
     if not folder.is_dir():
         return []
@@ -132,7 +132,7 @@ def processes_of(folder: Path) -> list[dict[str, Any]]:
 
 
 def _answers(folder: Path, names: Sequence[str]) -> dict[str, str]:
-    """By process, whether it is ready, or why not."""
+    """Returns for each process "ready", or why it is not."""
     from spillway_cli.doctor.pages import read_ready
 
     place_by_name = dict(entry.split("=", 1) for entry in addresses_in(folder / ADDRESSES_FILE.name).get("health", ()))
@@ -159,7 +159,7 @@ def processes_table(found: Sequence[dict[str, Any]]) -> Table:
 
 
 def own_name() -> str:
-    """How this command can be called here: by its path below this folder, as in a checkout, by its name, or in full."""
+    """Returns how to call this command here: by its path below this folder, as in a checkout, its name, or in full."""
     called_as, here = Path(sys.argv[0]).absolute(), Path.cwd()
     if called_as.is_relative_to(here):
         return str(called_as.relative_to(here))
@@ -168,7 +168,7 @@ def own_name() -> str:
 
 @contextmanager
 def ended_when_interrupted(stack: Any) -> Iterator[None]:
-    """Ctrl-C while it starts ends what was started; what ran before is left as it is."""
+    """Stops what was started if Ctrl-C comes during the start. What ran before is left as it is."""
     ran_before = bool(stack.status())
     try:
         yield
@@ -180,7 +180,7 @@ def ended_when_interrupted(stack: Any) -> Iterator[None]:
             try:
                 stack.down()
             except KeyboardInterrupt:
-                # Two come at once where no terminal says it: to the whole group, and again from `uv run`.
+                # Without a terminal two signals come at once: to the whole group, and again from `uv run`.
                 stack.down_unwatched()
                 say("interrupted again: it is being stopped, and nobody waits for it")
         raise
@@ -192,7 +192,7 @@ def _stack(folder: Path, **options: Any) -> Any:
 
 
 def _local(module: str) -> Any:
-    """Imported when it is needed: it brings much along."""
+    """Imports a module of spillway_local only when it is needed, because it imports much."""
     try:
         return importlib.import_module(f"spillway_local.{module}")
     except ModuleNotFoundError as error:
@@ -201,7 +201,7 @@ def _local(module: str) -> Any:
 
 @contextmanager
 def _failures() -> Iterator[None]:
-    """What spillway_local cannot do it says in RuntimeErrors for people."""
+    """Turns the RuntimeErrors of spillway_local, whose texts are for people, into CommandFailed."""
     try:
         yield
     except RuntimeError as error:

@@ -25,7 +25,7 @@ app = typer.Typer()
 
 KAFKA_PREFIX = "SPILLWAY_KAFKA_"
 START_SECONDS = 5.0
-"""How long a command tries to reach the log; services are more patient."""
+"""The time for which a command tries to reach the log. Services try for longer."""
 
 _FIELD_WIDTH = 100
 _SHORT_NAMES = ", ".join(topic.name.removeprefix("spillway.").removesuffix(".v1") for topic in TOPICS)
@@ -109,7 +109,10 @@ def topics(
 
 
 def open_bus(config: Config) -> Any:
-    """The log, to be read only: what cannot be read is said, not dead-lettered. A context that gives a Bus."""
+    """Returns the log for reading, as a context that gives a Bus.
+
+    An unreadable record is printed, not dead-lettered.
+    """
     from spillway.kafka.bus import KafkaBus, KafkaSettings
 
     bus = KafkaBus(kafka_settings(KafkaSettings, config), config.fleet, "cli")
@@ -117,7 +120,7 @@ def open_bus(config: Config) -> Any:
 
 
 class _ReadOnly:
-    """Opens a bus whose publish writes nothing, since looking at a topic must not add to another."""
+    """Opens a bus whose publish writes nothing, because reading one topic must not add records to another."""
 
     def __init__(self, bus: Any, unreachable: str, hint: str) -> None:
         self._bus = bus
@@ -146,8 +149,8 @@ async def _say_unreadable(*letters: Event | Tombstone) -> tuple[Position, ...]:
 
 
 def kafka_settings(kind: Callable[..., Any], config: Config) -> Any:
-    """Kafka's own variables, with the bootstrap servers of this command's config."""
-    logging.getLogger("aiokafka").setLevel(logging.CRITICAL)  # What it would log comes as an error that we say.
+    """Returns Kafka's settings from its own variables, with the bootstrap servers of this command's config."""
+    logging.getLogger("aiokafka").setLevel(logging.CRITICAL)  # aiokafka would log what we report as an error.
     variables = {KAFKA_PREFIX + "START_SECONDS": str(START_SECONDS), **os.environ}
     variables[KAFKA_PREFIX + "BOOTSTRAP"] = config.kafka
     return from_environment(kind, variables, KAFKA_PREFIX)  # type: ignore[arg-type]
@@ -180,7 +183,7 @@ def _print_record(record: Record, output: Format) -> None:
 
 
 def _content(event: Event | None) -> dict[str, Any]:
-    """The fields of an event; columns as the nodes that they stand for."""
+    """Returns the fields of an event. Columns are shown as the nodes that they stand for."""
     if event is None:
         return {}
     if isinstance(event, CapacityReported | CapacityChanged):
@@ -202,7 +205,7 @@ def _unpacked(data: bytes) -> bytes:
 
 
 def _short(value: Any) -> str:
-    """A field on a line: lists of nodes as their number."""
+    """Returns a field's value for a line. A list of nodes is shown as their number."""
     if isinstance(value, list) and value and isinstance(value[0], dict) and "allocatable" in value[0]:
         return f"{len(value)} nodes"
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

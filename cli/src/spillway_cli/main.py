@@ -1,4 +1,4 @@
-"""The `spillway` command."""
+"""Defines the `spillway` command with its connection flags."""
 
 import sys
 from collections.abc import Iterator
@@ -15,7 +15,7 @@ from spillway_cli.options import Flags
 
 
 class _Command(ByName):
-    """All commands. An error of an option or an argument names the bad value."""
+    """The group of all commands. An error in an option or an argument names the bad value."""
 
     def __init__(self, **rest: Any) -> None:
         super().__init__(table=COMMANDS, **rest)
@@ -40,7 +40,7 @@ def _value_named() -> Iterator[None]:
     try:
         yield
     except typer.BadParameter as error:
-        # By its method, since the type is in a package that takes long to import and is only needed for errors.
+        # The error is recognized by its method: importing its type takes long, and only errors need it.
         errors: list[Any] = getattr(error.__cause__, "errors", list)()
         value = repr(errors[0]["input"]) if errors else ""
         error.message = error.message.removeprefix("Value error, ")
@@ -56,7 +56,7 @@ app = typer.Typer(
     epilog=exits.HELP,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
-    rich_markup_mode=None,  # Rich takes longer to import than help takes in all.
+    rich_markup_mode=None,  # Importing rich takes longer than showing help.
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120},
 )
 

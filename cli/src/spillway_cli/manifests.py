@@ -1,4 +1,4 @@
-"""Manifests: files split into objects, and the Deployment that the short form of apply stands for."""
+"""Reads manifests: splits files into objects, and writes the Deployment for the short form of apply."""
 
 import json
 import re
@@ -14,19 +14,22 @@ from spillway.yaml_text import BoundedLoader
 from spillway_cli.exits import bad_input
 
 BYTES_MAX = 16 * 2**20
-"""Of all manifests together: what gRPC carries. The planner has its own, smaller bound and names it."""
+"""The most bytes of all manifests together, which is gRPC's limit.
+
+The planner's own limit is lower, and it names that.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """One object as JSON, and where it stood, for people."""
+    """One object as JSON, and its place in the files, for people."""
 
     text: str
     where: str
 
 
 class _Loader(BoundedLoader):
-    """YAML as Kubernetes reads it: a key may stand once."""
+    """A YAML loader that refuses a repeated key, as Kubernetes does."""
 
 
 def _mapping_once(loader: Any, node: yaml.MappingNode) -> dict[Any, Any]:
@@ -43,7 +46,7 @@ _Loader.add_constructor(yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, _mapping
 
 
 def read_documents(files: Sequence[str]) -> tuple[Document, ...]:
-    """Every object of the files, in order; "-" is stdin. Says which file and document is wrong."""
+    """Returns every object of the files, in order; "-" is stdin. An error names the file and the document."""
     documents = tuple(document for file in files for document in _documents(file))
     if not documents:
         raise bad_input(f"{', '.join(files)}: no object in it: expected a Kubernetes manifest")
@@ -51,7 +54,7 @@ def read_documents(files: Sequence[str]) -> tuple[Document, ...]:
 
 
 def workload_of(documents: Sequence[Document]) -> tuple[str, str]:
-    """(namespace, name) of the one workload among the documents; the namespace is empty when it names none."""
+    """Returns (namespace, name) of the only workload among the documents; the namespace is "" if it names none."""
     others = {"ConfigMap", "Service", "PlacementPolicy", "PropagationPolicy", "Secret"}
     found = [(document, json.loads(document.text)) for document in documents]
     workloads = [(document, value) for document, value in found if value["kind"] not in others]
@@ -65,15 +68,15 @@ def workload_of(documents: Sequence[Document]) -> tuple[str, str]:
 
 
 def with_namespace(documents: Sequence[Document], given: str | None, otherwise: str) -> tuple[Document, ...]:
-    """The documents, those that name no namespace in the given one, or else in the other.
+    """Returns the documents, each with a namespace: its own, else `given`, else `otherwise`.
 
-    given: what a flag names, which a document must not contradict, as with kubectl.
+    given: the namespace of a flag. As with kubectl, a document must not contradict it.
     """
     return tuple(_in_namespace(document, given, otherwise) for document in documents)
 
 
 def place_names(text: str, documents: Sequence[Document]) -> str:
-    """The planner's words with `manifests[2]` replaced by the file and document that the person knows."""
+    """Returns the planner's text with each `manifests[2]` replaced by the file and document that the user knows."""
 
     def where(match: re.Match[str]) -> str:
         index = int(match.group(1))
@@ -83,7 +86,7 @@ def place_names(text: str, documents: Sequence[Document]) -> str:
 
 
 def read_values(files: Sequence[str]) -> Iterator[tuple[Any, str]]:
-    """Every YAML document of the files that is not empty, and where it stands; "-" is stdin."""
+    """Yields every non-empty YAML document of the files with its place; "-" is stdin."""
     for file in files:
         shown = "stdin" if file == "-" else file
         values = _values(file, shown)
@@ -141,7 +144,7 @@ def _check_metadata(value: dict[str, Any], where: str) -> None:
 
 
 def as_json(value: Any, where: str) -> str:
-    """JSON of bounded size: YAML aliases can stand for more than all memory."""
+    """Returns a value as JSON of bounded size, because YAML aliases can stand for more than all memory."""
     parts, size = [], 0
     try:
         for part in json.JSONEncoder(allow_nan=False).iterencode(value):
@@ -184,7 +187,7 @@ def _cut(value: object) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ShortForm:
-    """`spillway apply NAME --image …`."""
+    """The arguments of `spillway apply NAME --image …`."""
 
     name: str
     namespace: str
@@ -196,7 +199,7 @@ class ShortForm:
 
 
 def written_out(short: ShortForm) -> tuple[Document, ...]:
-    """The Deployment, and the policy when one was asked for."""
+    """Returns the Deployment, and the policy if --own-first or --any-order is given."""
     requests = {name: amount for name, amount in (("cpu", short.cpu), ("memory", short.memory)) if amount}
     labels = {"app.kubernetes.io/name": short.name}
     container = {"name": "main", "image": short.image, "resources": {"requests": requests}}

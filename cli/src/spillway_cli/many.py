@@ -1,4 +1,4 @@
-"""Applies many workloads: in batches, each with its own answer."""
+"""Applies many workloads in batches. Each workload has its own answer."""
 
 import time
 from collections.abc import Iterator, Sequence
@@ -17,11 +17,14 @@ from spillway_cli.waiting import until_ready
 
 BATCH_ITEMS_MAX = 200
 BATCH_CHARACTERS_MAX = 1024 * 1024
-"""A planner takes more; a batch is one transaction, and everybody who asks meanwhile waits for it."""
+"""The most characters of a batch.
+
+A planner takes more, but other callers wait while it writes a batch as one transaction.
+"""
 
 
 async def apply_all(client: PlannerClient, groups: Sequence[Group], output: Format, seconds: float) -> Code:
-    """Prints one line for each workload. seconds: how long to wait until all are ready; 0 does not wait."""
+    """Applies them and prints a line for each. seconds: how long to wait until all are ready; 0 does not wait."""
     answers: list[api.BatchAnswer] = []
     for batch in batches(groups):
         items = tuple(api.BatchItem(apply=api.ApplyRequest(_texts(group))) for group in batch)
@@ -47,7 +50,10 @@ async def apply_all(client: PlannerClient, groups: Sequence[Group], output: Form
 
 
 def batches(groups: Sequence[Group]) -> Iterator[list[Group]]:
-    """Groups in their order, no batch with more than it may have; one that is too large alone goes alone."""
+    """Yields the groups in their order, in batches within the limits.
+
+    A group that is too large alone is its own batch.
+    """
     batch: list[Group] = []
     size = 0
     for group in groups:

@@ -1,4 +1,4 @@
-"""Commands that move what runs by name: migrate workload."""
+"""Commands that move replicas by name: migrate workload."""
 
 from typing import Annotated
 

@@ -1,4 +1,4 @@
-"""What a command may do where nobody has named a fleet or an address: it reads, and says who answers; no more."""
+"""Limits commands for which nobody named a fleet or an address: they may only read, and say which fleet answers."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from spillway_cli.config import ADDRESSES_FILE, PREFIX, Config, Resolved
 from spillway_cli.exits import bad_input, say
 
 PROBE_SECONDS: Final = 2.0
-"""So long whoever listens at a default address may take to say of which fleet it is."""
+"""The time in which a service at a default address has to say which fleet it is of."""
 SERVICE_BY_SETTING: Final = {"endpoints": PLANNER, "scaling_endpoints": SCALING, "lending_endpoints": LENDING}
 FLAG_BY_SETTING: Final = {
     "endpoints": "--endpoint",
@@ -21,7 +21,7 @@ FLAG_BY_SETTING: Final = {
 
 
 def unnamed(resolved: Resolved) -> dict[str, str]:
-    """The addresses that are nothing but defaults while no fleet is named either: by setting, how they are named."""
+    """Returns the addresses that are only defaults, if no fleet is named: for each setting a text on how to name it."""
     if resolved.sources["fleet"] != "default":
         return {}
     defaults = [name for name in FLAG_BY_SETTING if resolved.sources[name] == "default"]
@@ -35,7 +35,10 @@ def _how_to_name(setting: str, file: Path) -> str:
 
 
 def check_kafka_named(resolved: Resolved) -> None:
-    """Before topics are made. A fleet's id is not enough: which one a log is of shows once its topics are there."""
+    """Refuses to create topics on a Kafka that nobody named.
+
+    A fleet's id does not name a Kafka: which fleet a log belongs to is only known once its topics exist.
+    """
     if resolved.sources["kafka"] == "default":
         places = f"--kafka HOST:PORT, {PREFIX}KAFKA, or a line `kafka` in {resolved.file}"
         where = f"{resolved.config.kafka} is only the default"
@@ -43,12 +46,12 @@ def check_kafka_named(resolved: Resolved) -> None:
 
 
 def refuse(who: str, how_to_name: str) -> Exception:
-    """Of a change. who: what answers at the default address."""
+    """Returns the error for a change. who: a text on what answers at the default address."""
     return bad_input(f"nothing was done: no fleet is named, and {who}; {how_to_name}")
 
 
 async def who_answers(setting: str, config: Config) -> tuple[str, bool]:
-    """For people: of which fleet it is that listens at a service's default address; and whether anybody does."""
+    """Returns a text on which fleet answers at a service's default address, and whether anybody answers."""
     from spillway.rpc.probe import Identity, probe
 
     service: Service = SERVICE_BY_SETTING[setting]
@@ -62,9 +65,9 @@ async def who_answers(setting: str, config: Config) -> tuple[str, bool]:
 
 @dataclass(frozen=True, slots=True)
 class OnlyReading:
-    """A client at an address that nobody has named: what changes nothing is asked, all else raises CommandFailed.
+    """A client for an address that nobody named. It asks what changes nothing; every other call raises CommandFailed.
 
-    said: that who answers has been said; the client of one that nobody answers says that itself.
+    said: not empty once the answering fleet was shown. If nobody answers, the client itself says so.
     """
 
     client: Any

@@ -1,4 +1,4 @@
-"""Options that many commands share, and the forms of an answer. A command needs them to declare its parameters."""
+"""Options that many commands share, and the forms of an answer. Every command needs them for its parameters."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ class Format(StrEnum):
 
 
 class WideFormat(StrEnum):
-    """As Format, and tables with more columns."""
+    """The forms of Format, and a table with more columns."""
 
     table = "table"
     wide = "wide"
@@ -28,7 +28,7 @@ class WideFormat(StrEnum):
 
     @property
     def machine(self) -> Format | None:
-        """The form for machines that was asked for; None where it is a table."""
+        """Returns the form for machines that was asked for; None for a table."""
         return Format(self.value) if self in (WideFormat.json, WideFormat.yaml) else None
 
 
@@ -45,7 +45,7 @@ OneNamespace = Annotated[
 
 @dataclass(frozen=True, slots=True)
 class Flags:
-    """The connection flags as given, before anything is read."""
+    """The connection flags as given, before the config is read."""
 
     values: Mapping[str, Any]
     file: Path | None

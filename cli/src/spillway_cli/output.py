@@ -1,4 +1,4 @@
-"""What is printed: JSON or YAML for machines, tables for people; stdout holds only what was asked for."""
+"""Prints answers: JSON or YAML for machines, tables for people. stdout has only what was asked for."""
 
 import base64
 import dataclasses
@@ -20,13 +20,13 @@ from spillway_cli.options import Format
 from spillway_cli.terminal_text import harmless, harmless_json, steers
 
 _PIPE_WIDTH = 240
-"""Columns of a table that does not go to a terminal, so that nothing is cut."""
+"""The width of a table that does not go to a terminal, so that nothing is cut."""
 
 
 class SafeConsole(Console):
-    """A console whose styles are its own, and whose text is harmless, wherever in a table or a line it stands.
+    """A console with its own styles only, in which no text can control the terminal, in a table or a line.
 
-    No line is cut at its width: a name that has no room is shown all the same.
+    It cuts no line at its width, so that a name without room is still shown.
     """
 
     def print(self, *shown: Any, crop: bool = False, **rest: Any) -> None:
@@ -42,7 +42,7 @@ class SafeConsole(Console):
 
 
 def _harmless_text(text: Text) -> Text:
-    """Its pieces by style, each made harmless: offsets of styles go with the pieces."""
+    """Returns the text with each styled piece made harmless. Each piece keeps its styles."""
     made = Text(style=text.style, justify=text.justify, overflow=text.overflow, no_wrap=text.no_wrap, end=text.end)
     borders = sorted({0, len(text), *(edge for span in text.spans for edge in (span.start, span.end))})
     for piece in text.divide(borders[1:-1]):
@@ -60,7 +60,7 @@ def console() -> Console:
 
 
 def show_answer(answer: object, output: Format, show_table: Callable[[], None]) -> None:
-    """Shows an answer in the form that was asked for."""
+    """Shows an answer in the requested form."""
     if output is Format.table:
         show_table()
     else:
@@ -68,7 +68,7 @@ def show_answer(answer: object, output: Format, show_table: Callable[[], None]) 
 
 
 def print_machine(value: object, chosen: Format, one_line: bool = False) -> None:
-    """A value (or a list of them) as JSON or YAML. one_line: one JSON document a line, for streams."""
+    """Prints a value or a list of values as JSON or YAML. one_line: one JSON document a line, for streams."""
     plain = plain_of(value)
     if chosen is Format.yaml:
         import yaml
@@ -84,7 +84,7 @@ def print_machine(value: object, chosen: Format, one_line: bool = False) -> None
 
 
 def plain_of(value: Any) -> Any:
-    """A value as JSON has it: pairs of a name and something become an object, generations become "epoch.sequence"."""
+    """Returns a value as JSON has it. Pairs of a name and a value become an object, a generation "epoch.sequence"."""
     if isinstance(value, Generation):
         return str(value)
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
@@ -109,7 +109,7 @@ def _object_of(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _decoded(data: bytes) -> Any:
-    """Manifests are JSON in bytes; anything else is shown as base64."""
+    """Returns a manifest, which is JSON in bytes, as a value; any other bytes as base64."""
     try:
         return json.loads(data)
     except ValueError:
@@ -118,7 +118,7 @@ def _decoded(data: bytes) -> Any:
 
 @cache
 def _pair_fields(kind: type) -> frozenset[str]:
-    """The fields that are maps in the form of pairs. (namespace, name) lists are not: names repeat."""
+    """Returns the fields that are maps in the form of pairs. Lists of (namespace, name) are not, as names repeat."""
     hints = typing.get_type_hints(kind)
     return frozenset(
         name
@@ -131,17 +131,17 @@ def _pair_fields(kind: type) -> frozenset[str]:
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[object]], right: Iterable[str] = ()) -> Table:
-    """A table without lines. right: the columns of numbers."""
+    """Returns a table without lines. right: the columns of numbers."""
     return Table(columns, [[str(cell) for cell in row] for row in rows], frozenset(right))
 
 
 def when(at_ms: int) -> str:
-    """A wall time for people, of this machine's zone."""
+    """Returns a wall time as text for people, in this machine's zone."""
     return datetime.fromtimestamp(at_ms / 1000).astimezone().strftime("on %Y-%m-%d at %H:%M:%S")
 
 
 def duration(milliseconds: int) -> str:
-    """An age for people; −1 is never."""
+    """Returns an age as text for people; −1 is "never"."""
     if milliseconds < 0:
         return "never"
     seconds = milliseconds / 1000
@@ -154,7 +154,7 @@ def duration(milliseconds: int) -> str:
 
 
 def amount(resource: str, value: int) -> str:
-    """An amount as people write it: cores for cpu, binary units for bytes."""
+    """Returns an amount as people write it: cores for cpu, binary units for bytes."""
     if resource == "cpu":
         return f"{value / 1000:g}"
     if resource in ("memory", "ephemeral-storage"):

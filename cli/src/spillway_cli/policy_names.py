@@ -1,4 +1,4 @@
-"""What a person may write for a scale policy, where a command takes the name of a workload, too."""
+"""Reads the name of a scale policy, in commands that also take the name of a workload."""
 
 from dataclasses import dataclass
 
@@ -19,14 +19,14 @@ KINDS = {
 
 @dataclass(frozen=True, slots=True)
 class PolicyName:
-    """kind: empty is any. name: the policy's own; empty is all of them."""
+    """The name of a scale policy. kind: empty means any kind. name: the policy's own; empty means all policies."""
 
     kind: str
     name: str
 
 
 def policy_name(given: str, second: str = "") -> PolicyName | None:
-    """Of `hpa`, `hpa/NAME` or `hpa NAME`; None where this names a workload, whose name stands alone."""
+    """Reads `hpa`, `hpa/NAME` or `hpa NAME`. Returns None for the name of a workload, which stands alone."""
     word, slash, name = given.partition("/")
     kind = KINDS.get(word.lower())
     if kind is None:

@@ -1,4 +1,7 @@
-"""Runs the commands that show workloads. It imports nothing that only a change needs: many lists are asked for."""
+"""Runs the commands that show workloads.
+
+It imports nothing that only changes need, because lists are asked for often.
+"""
 
 import sys
 from collections.abc import AsyncIterator
@@ -76,7 +79,7 @@ def watch(context: typer.Context, name: str, namespace: str | None, changes: int
 
 
 async def all_workloads(client: PlannerClient, namespace: str) -> list[api.WorkloadReply]:
-    """Every workload, page by page."""
+    """Returns every workload, read page by page."""
     found: list[api.WorkloadReply] = []
     token, stale = "", False
     while True:
@@ -91,7 +94,7 @@ async def all_workloads(client: PlannerClient, namespace: str) -> list[api.Workl
 
 
 async def _check_declared(client: PlannerClient, request: api.GetRequest, wait: bool) -> None:
-    """NOT_FOUND for what is not declared; with wait it is only said."""
+    """Raises NOT_FOUND for a workload that is not declared. With wait it only says so."""
     try:
         await client.get(request)
     except api.RequestError as error:
@@ -104,7 +107,7 @@ async def _check_declared(client: PlannerClient, request: api.GetRequest, wait: 
 
 
 async def _live(replies: AsyncIterator[api.WatchReply], changes: int) -> None:
-    """A table that is drawn again with each change."""
+    """Shows a table that is drawn again at each change."""
     from rich.live import Live
 
     seen: dict[tuple[str, str], api.WorkloadReply] = {}
@@ -121,7 +124,7 @@ async def _live(replies: AsyncIterator[api.WatchReply], changes: int) -> None:
 
 
 async def _lines(replies: AsyncIterator[api.WatchReply], changes: int) -> None:
-    """A line with each change, as it comes, for whoever reads along."""
+    """Prints a line for each change as it comes, for a reader of the pipe."""
     count = 0
     async for reply in replies:
         gone = f"{reply.namespace}/{reply.name}: gone"

@@ -1,4 +1,4 @@
-"""Scale policies among manifests: which documents are some, the HPA of `autoscale`."""
+"""Tells scale policies from other manifests, and writes the HPA of `autoscale`."""
 
 import json
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ CPU_PERCENT_DEFAULT = 80
 
 
 def split(documents: Sequence[Document]) -> tuple[tuple[Document, ...], tuple[Document, ...]]:
-    """(what goes to the planner, the scale policies), each in their order."""
+    """Returns (the documents for the planner, the scale policies), each in their order."""
     policies = tuple(document for document in documents if _is_policy(document))
     return tuple(document for document in documents if document not in policies), policies
 
@@ -24,7 +24,7 @@ def _is_policy(document: Document) -> bool:
 
 
 def target(given: str) -> tuple[str, str]:
-    """(kind, name) of NAME, deployment/NAME or statefulset/NAME."""
+    """Returns (kind, name) of the text NAME, deployment/NAME or statefulset/NAME."""
     word, slash, name = given.rpartition("/")
     kind = TARGETS.get(word.lower() if slash else "deployment")
     if kind is None or not name:
@@ -33,7 +33,7 @@ def target(given: str) -> tuple[str, str]:
 
 
 def written_out(workload: tuple[str, str], namespace: str, name: str, bounds: tuple[int, int], cpu_percent: int) -> str:
-    """The HorizontalPodAutoscaler that `autoscale` stands for, as JSON. bounds: the least and the most replicas."""
+    """Returns the HorizontalPodAutoscaler of `autoscale` as JSON. bounds: the least and the most replicas."""
     kind, of = workload
     average = {"type": "Utilization", "averageUtilization": cpu_percent}
     manifest = {

@@ -1,4 +1,4 @@
-"""Commands on scale policies: autoscale; and what apply, get, explain and delete do with them."""
+"""Commands on scale policies: autoscale, and the parts of apply, get, explain and delete that concern them."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -73,7 +73,10 @@ def autoscale(  # noqa: PLR0913 - the options of a command are its parameters
 
 
 async def check(config: Config, documents: Sequence[Document]) -> list[PolicyReply]:
-    """What declaring them would answer; nothing is kept. An error names the file and the document."""
+    """Returns the answers that declaring these policies would give; nothing is kept.
+
+    An error names file and document.
+    """
     return await _declare(config, documents, plan_only=True)
 
 
@@ -96,7 +99,7 @@ async def _declare(config: Config, documents: Sequence[Document], plan_only: boo
 
 
 def show_declared(replies: Sequence[PolicyReply], output: Format) -> None:
-    """One line or one document for each."""
+    """Prints a line or a document for each policy."""
     for reply in replies:
         _show(reply, output)
 
@@ -107,7 +110,7 @@ def _show(reply: PolicyReply, output: Format) -> None:
 
 
 async def get(config: Config, asked: PolicyName, namespace: str, output: WideFormat) -> None:
-    """One policy, or all of a namespace."""
+    """Shows one policy, or all of a namespace."""
     async with scaling_client(config) as client:
         if asked.name:
             request = GetPolicyRequest(namespace, policy=asked.name, kind=asked.kind)
@@ -161,7 +164,7 @@ async def _deleted(config: Config, asked: PolicyName, namespace: str) -> PolicyR
 
 
 async def say_who_decides(config: Config, placement: PlacementReply) -> None:
-    """Of what is applied: the policy that says how many replicas it has, the number, and the policy's bounds."""
+    """Says which policy decides the replicas of an applied workload, its present number, and the policy's bounds."""
     if not placement.scaled_by:
         return
     policy = _attached(placement)
@@ -176,7 +179,7 @@ async def say_who_decides(config: Config, placement: PlacementReply) -> None:
 
 
 async def say_what_stays(config: Config, placement: PlacementReply, delete_too: bool) -> None:
-    """Of what is deleted: the policy that outlives it, or that it is deleted, too."""
+    """Says which policy outlives a deleted workload. delete_too: deletes that policy, too, and says so."""
     if not placement.scaled_by:
         if delete_too:
             say(f"{placement.namespace}/{placement.name} has no scale policy")
@@ -190,7 +193,7 @@ async def say_what_stays(config: Config, placement: PlacementReply, delete_too: 
 
 
 def _attached(placement: PlacementReply) -> PolicyName:
-    """Of KIND/NAME, as the planner names the policy that scales a workload."""
+    """Returns the policy that scales a workload, which the planner names KIND/NAME."""
     kind, _, name = placement.scaled_by.partition("/")
     return PolicyName(kind, name)
 

@@ -1,4 +1,4 @@
-"""Scale policies as people read them: the table as kubectl has it, and why a workload has so many replicas."""
+"""Renders scale policies for people: kubectl's table, and why a workload has its number of replicas."""
 
 from collections.abc import Iterable, Iterator
 
@@ -21,7 +21,7 @@ WORDS_BY_REASON = {
     "TooFewReplicas": "no fewer than the policy's minimum",
     "ScalerCooldown": "the cooldown after the last active trigger is not over",
 }
-"""Kubernetes' and KEDA's names for what made another number of the one that was asked for."""
+"""Texts for Kubernetes' and KEDA's reasons why the decided number differs from the requested one."""
 
 
 def policies(replies: Iterable[PolicyReply], now_ms: int, wide: bool = False) -> Table:
@@ -43,7 +43,7 @@ def _number(replicas: int) -> object:
 
 
 def declared(reply: PolicyReply, done: str) -> RenderableType:
-    """What became of a policy, in a line; and what of it has no effect."""
+    """Returns a line on the result for a policy, and a warning for each part of it that has no effect."""
     line = Text(f"{reply.kind} {reply.namespace}/{reply.policy}", style="bold")
     line.append(f" {done}: {reply.namespace}/{reply.name}, {bounds(reply)}", style="not bold")
     if reply.replicas < 0:
@@ -63,7 +63,7 @@ def bounds(reply: PolicyReply) -> str:
 
 
 def explanation(reply: ExplainPolicyReply) -> RenderableType:
-    """From the number to its reasons: what each metric asked for, what was made of that, when it may change."""
+    """Renders the number, then its reasons: what each metric asks for, which rules apply, when it may change next."""
     policy = reply.policy
     title = Text(f"{policy.kind} {policy.namespace}/{policy.policy}", style="bold")
     title.append(f"  scales {policy.namespace}/{policy.name}, {bounds(policy)}", style="not bold")
@@ -115,7 +115,7 @@ def _metrics(metrics: tuple[ExplainedMetric, ...]) -> Iterator[RenderableType]:
 
 
 def _rules(reply: ExplainPolicyReply) -> Iterator[Text]:
-    """From what was asked for to what was decided, a line for each rule that changed it."""
+    """Yields a line for each rule that changed the number, from the requested number to the decided one."""
     if not reply.rules:
         return
     asked = f"{reply.asked_by} asks for {reply.asked}" if reply.asked >= 0 else "no metric asks for any number"

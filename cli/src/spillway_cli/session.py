@@ -1,4 +1,4 @@
-"""One invocation: its connection flags, its config, its client."""
+"""Runs one invocation of a command with its connection flags, config and clients."""
 
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
@@ -23,7 +23,7 @@ C = TypeVar("C", PlannerClient, ScalingClient, LendingClient)
 _CHANGED: ContextVar[dict[str, str]] = ContextVar("changed")
 """The fleets in which this command has changed something, and an endpoint of each."""
 _UNNAMED: ContextVar[Mapping[str, str]] = ContextVar("unnamed")
-"""By setting, how an address is named that nobody has named to this command; empty where a fleet is."""
+"""By setting: how to name the address that nobody named to this command; empty if a fleet is named."""
 
 
 def with_config(context: typer.Context, body: Callable[[Config], Awaitable[T]]) -> T:
@@ -83,7 +83,7 @@ def with_lending(context: typer.Context, body: Callable[[LendingClient, Config],
 
 @asynccontextmanager
 async def _client(kind: type[C], who: str, setting: str, config: Config) -> AsyncIterator[C]:
-    """setting: the one that names the service's endpoints."""
+    """Opens a client of a service. setting: the setting that names the service's endpoints."""
     with _named(who, setting, config):
         async with kind(getattr(config, setting), **connection(config)) as client:
             with _noted(client, config):
@@ -96,13 +96,13 @@ async def _client(kind: type[C], who: str, setting: str, config: Config) -> Asyn
 
 
 def say_fleet(client: PlannerClient) -> None:
-    """For people, above a list: whose it is."""
+    """Says above a list, for people, which fleet it is of."""
     if client.fleets.answered and "endpoints" not in _UNNAMED.get({}):
         say(f"fleet {client.fleets.answered}")
 
 
 async def refuse_unnamed(config: Config, setting: str) -> None:
-    """Before a change that asks several services: CommandFailed where nobody has named the one of the setting."""
+    """Raises CommandFailed if nobody named the address of this setting; for changes that ask several services."""
     if how_to_name := _UNNAMED.get({}).get(setting, ""):
         raise refuse((await who_answers(setting, config))[0], how_to_name)
 
@@ -132,8 +132,10 @@ def connection(config: Config) -> dict[str, Any]:
 
 @contextmanager
 def _noted(client: PlannerClient | ScalingClient | LendingClient, config: Config) -> Iterator[None]:
-    """Keeps for the end of the command in which fleets the client has changed something. Of another fleet than the one
-    that is meant it says what helps."""
+    """Notes in which fleets the client changed something, for the end of the command.
+
+    If another fleet than the named one answers, the error gets a hint.
+    """
     try:
         yield
     except RequestError as error:
@@ -150,7 +152,10 @@ def _noted(client: PlannerClient | ScalingClient | LendingClient, config: Config
 
 @contextmanager
 def _named(who: str, name: str, config: Config) -> Iterator[None]:
-    """Says who was not reached, or answers and cannot do it now, and what helps. name: of its endpoints' setting."""
+    """Adds to an error which service was not reached or cannot answer now, and a hint.
+
+    name: the setting that names the service's endpoints.
+    """
     try:
         yield
     except RequestError as error:

@@ -1,6 +1,6 @@
-"""The tables and summaries that people see."""
+"""Makes the tables and summaries that commands print for people."""
 
-from __future__ import annotations  # Else all values were made where one is shown.
+from __future__ import annotations  # Showing one value must not import the types of all others.
 
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Protocol, TypeVar
@@ -47,12 +47,12 @@ _STALE = "answered by a planner that cannot prove that it is the active one: thi
 
 
 def in_order(entries: Iterable[C]) -> list[C]:
-    """By the names of their clusters: so clusters stand wherever people see them."""
+    """Sorts entries by the names of their clusters, so that every table shows clusters in the same order."""
     return sorted(entries, key=lambda entry: entry.cluster)
 
 
 def placement(reply: PlacementReply) -> RenderableType:
-    """Where the replicas go, and what bound each cluster."""
+    """Renders where the replicas go, and what bound each cluster."""
     inputs = {entry.cluster: entry for entry in reply.inputs}
     rows: list[tuple[object, ...]] = [
         (
@@ -76,7 +76,10 @@ def placement(reply: PlacementReply) -> RenderableType:
 
 
 def workload(reply: WorkloadReply) -> RenderableType:
-    """What was asked for, where it is, what each cluster shows of it, and the last decisions; or those of one gone."""
+    """Renders a workload: what was asked for, its places, what each cluster reports, and its last decisions.
+
+    Of a workload that is not declared any more it shows only the last decisions.
+    """
     if reply.gone:
         return Group(_gone(reply), Text(""), history(reply.history), *_warnings((), reply.placement.stale))
     parts: list[RenderableType] = [summary(reply.placement, reply.kind), workload_parts(reply)]
@@ -141,7 +144,7 @@ def ready(reply: WorkloadReply) -> int:
 
 
 def clusters(reply: ListClustersReply) -> RenderableType:
-    """The fleet: state, age, and how full each cluster is."""
+    """Renders the fleet: the state of each cluster, the age of its report, and how full it is."""
     rows = [_cluster_row(cluster) for cluster in in_order(reply.clusters)]
     columns = (
         "CLUSTER",
@@ -167,13 +170,13 @@ def cluster(reply: ClusterReply) -> RenderableType:
 
 
 def loans_text(cluster: ClusterReply) -> str:
-    """Nodes that it has lent, and that are lent to it; empty: none."""
+    """Returns the number of nodes that a cluster has lent and of virtual nodes in it; empty: there are none."""
     loans = ((cluster.nodes_lent, "lent node"), (cluster.nodes_virtual, "virtual node"))
     return " and ".join(counted(number, what) for number, what in loans if number)
 
 
 def nodes(found: Sequence[ListedNode]) -> Table:
-    """state: as kubectl says it, and the state of a loan."""
+    """Renders nodes. STATE has kubectl's words and the state of a loan."""
     rows = [
         (
             node.name,
@@ -188,7 +191,7 @@ def nodes(found: Sequence[ListedNode]) -> Table:
 
 
 def cluster_moves(reply: ClusterMovesReply) -> Text:
-    """What a cluster's new phase moves, and what it waits for."""
+    """Renders what a cluster's new phase moves, and what it waits for."""
     name, phase = reply.cluster.cluster, reply.cluster.phase
     text = Text(f"{name} is {phase}" if reply.changed else f"{name} is {phase} already", style="bold")
     if reply.replicas:
@@ -208,7 +211,10 @@ def cluster_moves(reply: ClusterMovesReply) -> Text:
 
 
 def _still_there(reply: ClusterMovesReply) -> str:
-    """Workloads that hold the cluster, a line each; of the first request only those that do not go by themselves."""
+    """Returns a line for each workload that still is in the cluster.
+
+    After the first request only those appear that will not go by themselves.
+    """
     from spillway.api_clusters import LEFT_HELD, LEFT_REMOVING
 
     stuck = (LEFT_HELD, LEFT_REMOVING)
@@ -223,14 +229,14 @@ def _still_there(reply: ClusterMovesReply) -> str:
 
 
 def _why_lost(cluster: ClusterReply) -> str:
-    """What is known of a cluster that a person says is lost."""
+    """Returns what is known of a cluster that an operator has declared lost."""
     if cluster.trouble:
         return f"its collector says: {cluster.trouble}"
     return "nothing is heard of it, which may be its collector's silence: see that it does not run on"
 
 
 def brakes(reply: ListBrakesReply) -> RenderableType:
-    """What is frozen, what waits for a confirmation, what waits for the budget."""
+    """Renders what is frozen, what waits for a confirmation, and what waits for the budget."""
     parts: list[RenderableType] = [brake_line(brake) for brake in reply.brakes] or [Text("nothing is frozen")]
     parts += [confirmation_line(confirmation) for confirmation in reply.confirmations]
     if reply.over_budget:
@@ -267,7 +273,7 @@ def confirmation_line(confirmation: Confirmation) -> Text:
 
 
 def orphans(reply: ListOrphansReply) -> RenderableType:
-    """What no placement lists, and since which one."""
+    """Renders the objects that no placement lists, each with the last placement that did."""
     rows = [
         (
             one.cluster,
@@ -284,7 +290,7 @@ def orphans(reply: ListOrphansReply) -> RenderableType:
 
 
 def recovered(reply: RecoverFleetReply) -> RenderableType:
-    """What a former fleet left, and what became of it."""
+    """Renders the workloads that a former fleet left, and what became of each."""
     rows = [
         (
             f"{one.namespace}/{one.name}",
@@ -300,7 +306,7 @@ def recovered(reply: RecoverFleetReply) -> RenderableType:
 
 
 def batch(names: Sequence[str], answers: Sequence[BatchAnswer]) -> RenderableType:
-    """One line for each workload of a batch, and what was refused with its reason."""
+    """Renders a line for each workload of a batch; a refused workload has the reason."""
     rows = [_batch_row(name, answer) for name, answer in zip(names, answers, strict=True)]
     columns = ("WORKLOAD", "REPLICAS", "PLACED", "WAITING", "CLUSTERS", "")
     return table(columns, rows, right=("REPLICAS", "PLACED", "WAITING"))
@@ -315,7 +321,7 @@ def _batch_row(name: str, answer: BatchAnswer) -> tuple[object, ...]:
 
 
 def capacity(reply: CapacityReply) -> RenderableType:
-    """How many replicas of a shape fit where."""
+    """Renders how many replicas of a shape fit in each cluster."""
     rows = [
         (
             entry.cluster,
@@ -353,7 +359,7 @@ def history(records: Sequence[DecisionRecorded]) -> Table:
 
 
 def summary(reply: PlacementReply, kind: str = "") -> Text:
-    """One line: what was asked for and how much of it has a place."""
+    """Returns one line: how many replicas were asked for, and how many have a place."""
     text = Text(f"{kind + ' ' if kind else ''}{reply.namespace}/{reply.name}", style="bold")
     if reply.deleting or reply.disowning:
         left, what = sum(1 for _ in reply.parts), "deleted" if reply.deleting else "disowned"

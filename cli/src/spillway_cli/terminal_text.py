@@ -1,7 +1,7 @@
-"""Text of others on a person's terminal: what would steer the terminal is shown as an escape, and steers nothing.
+"""Makes foreign text harmless for a terminal: characters that would control it are shown as escapes.
 
-A caller may write into a report, and a member's API into a message, what sets a window's title, hides lines or turns
-their order around. Everything that the command prints as text goes through here.
+A caller's report or a member API's message may contain characters that set a window's title, hide lines or reverse
+text. Everything that the command prints as text goes through here.
 """
 
 import re
@@ -10,11 +10,11 @@ from typing import Final
 _STEERING: Final = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2028\u2029\u2066-\u2069\ufeff]"
 )
-"""C0 and C1 controls but tab and new line; marks that turn the direction of text, part lines, or have no width."""
+"""C0 and C1 controls except tab and new line, and marks that reverse text, separate lines, or have no width."""
 
 
 def harmless(text: str) -> str:
-    """The text with \\x1b where it had the character of that number."""
+    """Returns the text with an escape such as \\x1b for each character that controls a terminal."""
     return _STEERING.sub(lambda found: _escape(found.group()), text)
 
 
@@ -24,10 +24,10 @@ def _escape(character: str) -> str:
 
 
 def steers(text: str) -> bool:
-    """Whether something in it would steer a terminal."""
+    """Returns whether a character in the text would control a terminal."""
     return _STEERING.search(text) is not None
 
 
 def harmless_json(text: str) -> str:
-    """JSON that says the same: it has such characters in its texts alone, and reads \\u009b as the character."""
+    """Returns JSON with the same meaning. Only its texts have such characters, and \\u009b in a text is one of them."""
     return _STEERING.sub(lambda found: f"\\u{ord(found.group()):04x}", text)

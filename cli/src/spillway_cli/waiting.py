@@ -1,4 +1,4 @@
-"""Waiting until a workload is as it was asked for, or gone; until a cluster has handed over."""
+"""Waits until a workload is as it was asked for, or is gone, or until a cluster has handed over its replicas."""
 
 import asyncio
 import time
@@ -27,13 +27,13 @@ from spillway_cli.tables import in_order, loans_text
 
 POLL_SECONDS = 0.5
 LEFT_NAMED = 3
-"""Workloads that a line of waiting names."""
+"""The most workloads that a line of waiting names."""
 
 Said = Callable[[str], None]
 
 
 def left_text(cluster: ClusterReply) -> str:
-    """The workloads that it still has, with what holds each; empty where the planner names none."""
+    """Returns the workloads that a cluster still has, with what holds each; empty if the planner names none."""
     named = [
         f"{one.namespace}/{one.name} ({one.state}{one.reason and ': '}{one.reason})"
         for one in cluster.left[:LEFT_NAMED]
@@ -81,7 +81,7 @@ async def _until(
 
 
 def _leaving(reply: WorkloadReply) -> str:
-    """What has not left yet, for people; empty when nothing leaves."""
+    """Returns a text on the replicas that have not left yet; empty if none is leaving."""
     texts = [
         f"{counted(part.replicas_leaving, 'replica')} to leave {part.cluster}"
         for part in reply.placement.parts
@@ -136,7 +136,7 @@ async def until_withdrawn(client: LendingClient, cluster: str, seconds: float, s
 async def until_handed_over(
     client: PlannerClient, name: str, phase: str, seconds: float, say: Said
 ) -> ClusterReply | None:
-    """The cluster, once no placement lists it any more; one that leaves: None, once it has. Fails with TIMED_OUT."""
+    """Returns the cluster once no placement lists it; None once a leaving cluster has left. Fails with TIMED_OUT."""
     left, cluster = "no answer", None
 
     async def look() -> bool:
@@ -161,9 +161,9 @@ async def until_handed_over(
 
 
 async def until_heard(client: PlannerClient, joined: ClusterReply, seconds: float) -> ClusterReply:
-    """The cluster once it is ready, or does not let us in; when the time is over, as it is then.
+    """Returns the cluster once it is ready or refuses our credential; after the time, as it is then.
 
-    A trouble from before it joined again, with what is mended now, is no word of it.
+    A trouble from before the cluster joined again does not count, because the new join may have fixed it.
     """
     last = joined
 
@@ -182,17 +182,17 @@ async def until_heard(client: PlannerClient, joined: ClusterReply, seconds: floa
 
 
 def does_not_let_us_in(cluster: ClusterReply) -> bool:
-    """Whether its trouble is our credential or a right that our account lacks."""
+    """Returns whether the cluster's trouble is our credential, or a right that our account lacks."""
     return code_of_record(cluster.trouble_code, cluster.trouble) == TroubleCode.NOT_ALLOWED
 
 
 async def listed(client: PlannerClient) -> tuple[ClusterReply, ...]:
-    """The clusters of the fleet."""
+    """Returns the clusters of the fleet."""
     return (await client.list_clusters(ListClustersRequest())).clusters
 
 
 def held_back(reply: ListBrakesReply, cluster: str) -> str:
-    """What keeps a cluster from handing over, for people; empty when nothing does."""
+    """Returns a text on what keeps a cluster from handing over; empty if nothing does."""
     scopes = (FLEET_SCOPE, cluster_scope(cluster))
     texts = [f"{brake.scope} is frozen: {brake.reason}" for brake in reply.brakes if brake.scope in scopes]
     texts += [
@@ -206,7 +206,7 @@ def held_back(reply: ListBrakesReply, cluster: str) -> str:
 
 
 def lacking(reply: WorkloadReply, generation: int) -> str:
-    """What is missing until the workload is ready, for people; empty when nothing is."""
+    """Returns a text on what is missing until the workload is ready; empty if nothing is."""
     placement = reply.placement
     if placement.generation < generation:
         return "the planner's answer is still older than the request"
@@ -240,7 +240,7 @@ def _unready(reply: WorkloadReply) -> str:
 
 
 async def _poll(look: Callable[[], Awaitable[bool]], seconds: float) -> bool:
-    """Looks until it is true or too late."""
+    """Calls look until it returns True. Returns False if the time is over first."""
     until = time.monotonic() + seconds
     while not await look():
         if time.monotonic() + POLL_SECONDS > until:

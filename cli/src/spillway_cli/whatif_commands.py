@@ -1,4 +1,4 @@
-"""Commands that compute what was, or would be, decided, with the planner's own code and without a planner."""
+"""Commands that compute past or supposed decisions with the planner's own code, without a planner."""
 
 import time
 from pathlib import Path
@@ -67,7 +67,7 @@ def replay(
 def _chosen(history: tuple[DecisionRecorded, ...], decision: str, workload: str) -> DecisionRecorded:
     if not history:
         raise CommandFailed(f"{workload}: no decision is kept any more")
-    if not decision:  # What left, or was removed, was decided without a division.
+    if not decision:  # The newest records may have no division, for example of a workload that was removed.
         return next((record for record in history if record.division), history[0])
     for record in history:
         if decision == str(record.generation):
@@ -77,7 +77,7 @@ def _chosen(history: tuple[DecisionRecorded, ...], decision: str, workload: str)
 
 
 def _notes(record: DecisionRecorded) -> list[str]:
-    """Where this command is not what decided, for people."""
+    """Returns notes for people on how this command differs from the planner that decided."""
     notes = []
     if record.code_version != CODE_VERSION:
         notes.append(f"decided by version {record.code_version}, divided again by {CODE_VERSION}")
@@ -177,7 +177,10 @@ def simulated(
     groups: list[Group],
     file: Path | None,
 ) -> tuple[Simulation, bool]:
-    """The simulation with all of it decided, and whether it came to rest. file: that the state was read from."""
+    """Returns the simulation after all decisions, and whether it came to rest.
+
+    file: the file the state was read from.
+    """
     try:
         simulation = Simulation(exports.read_state(replies), exports.NOW, time.time_ns() // 1_000_000)
     except exports.NotAnExport as why:
@@ -214,7 +217,7 @@ def _loaded(file: Path) -> list[api.ExportReply]:
 
 
 def _nodes_asked(text: str) -> tuple[str, str, int]:
-    """(cluster, node group or node, how many) of CLUSTER/GROUP=N."""
+    """Returns (cluster, node group or node, count) of the text CLUSTER/GROUP=N."""
     place, _, count = text.rpartition("=")
     cluster, slash, like = place.partition("/")
     if not (cluster and slash and like and count.isdecimal()):

@@ -1,4 +1,4 @@
-"""Replays and simulations as people read them, and as machines do."""
+"""Makes the output of replay and simulate, for people and for machines."""
 
 import hashlib
 from typing import Any
@@ -40,7 +40,7 @@ def _digest(text: bytes) -> str:
 
 
 def simulation_document(simulation: Simulation, is_settled: bool, header: ExportReply) -> dict[str, Any]:
-    """What a simulation says, for machines: answers in the order of the requests, workloads whose placement changed."""
+    """Returns a simulation's result for machines: answers in the order of the requests, and changed workloads."""
     return {
         "fleet": header.fleet,
         "at_ms": header.at_ms,
@@ -107,13 +107,13 @@ def simulation(document: dict[str, Any]) -> RenderableType:
 
 
 def _notes(answer: dict[str, Any]) -> list[str]:
-    """What apply would say beside the placement."""
+    """Returns the notes that apply would print beside the placement."""
     unmodelled = answer["unmodelled"]
     return [*([f"not computed: {', '.join(unmodelled)}"] if unmodelled else []), *answer["warnings"]]
 
 
 def _places(replicas: dict[str, int], new: dict[str, int]) -> str:
-    """new: those of the replicas on nodes that do not exist yet."""
+    """Returns the replicas by cluster as text. new: those of them on nodes that do not exist yet."""
     on_nodes = [(name, count - new.get(name, 0)) for name, count in sorted(replicas.items())]
     on_new = [(f"{name} on new nodes", count) for name, count in sorted(new.items())]
     return ", ".join(f"{where} {count}" for where, count in (*on_nodes, *on_new) if count) or "-"

@@ -1,4 +1,4 @@
-"""Runs the commands that change workloads, or say what a change would do, and shows the answer."""
+"""Runs the commands that change workloads, or say what a change would do, and shows the answers."""
 
 from collections.abc import Awaitable, Sequence
 from dataclasses import replace
@@ -32,7 +32,7 @@ T = TypeVar("T")
 
 
 class Short(NamedTuple):
-    """The short form of a workload, as given."""
+    """The short form of a workload, as it was given."""
 
     name: str | None
     image: str
@@ -45,7 +45,7 @@ class Short(NamedTuple):
 def apply(
     context: typer.Context, files: list[str] | None, short: Short, namespace: str | None, seconds: float, output: Format
 ) -> None:
-    """seconds: how long to wait until all is ready; 0 does not wait."""
+    """Applies files or the short form. seconds: how long to wait until all is ready; 0 does not wait."""
 
     async def body(config: Config) -> Code:
         if files and any(given not in (None, "") for given in short):
@@ -136,7 +136,7 @@ def capacity(context: typer.Context, files: list[str], namespace: str | None, ou
 
 
 async def _name_of_its_kind(client: PlannerClient, namespace: str, given: str) -> str:
-    """The name in NAME or KIND/NAME. NOT_FOUND when what bears it is of another kind."""
+    """Returns the name in NAME or KIND/NAME. Raises NOT_FOUND if the workload of this name has another kind."""
     word, slash, name = given.partition("/")
     if not slash:
         return given
@@ -151,7 +151,7 @@ async def _name_of_its_kind(client: PlannerClient, namespace: str, given: str) -
 
 
 async def _apply(config: Config, documents: Sequence[Document], output: Format, seconds: float) -> Code:
-    """seconds: how long to wait until all is ready; 0 does not wait."""
+    """Applies the workloads. seconds: how long to wait until all is ready; 0 does not wait."""
     groups = grouped(documents)
     async with planner_client(config) as client:
         if len(groups) > 1:
@@ -163,7 +163,7 @@ async def _apply(config: Config, documents: Sequence[Document], output: Format, 
 
 
 async def _named(documents: Sequence[Document], call: Awaitable[T]) -> T:
-    """The answer; an error speaks of files and documents instead of manifests[…]."""
+    """Returns the answer. An error names files and documents in place of manifests[…]."""
     try:
         return await call
     except api.RequestError as error:
@@ -171,7 +171,7 @@ async def _named(documents: Sequence[Document], call: Awaitable[T]) -> T:
 
 
 async def _show_placed(client: PlannerClient, reply: api.PlacementReply, output: Format, seconds: float) -> Code:
-    """Prints a placement, or after waiting the workload; gives the exit code that says whether all is placed."""
+    """Prints a placement, or after waiting the workload. Returns the exit code, which says whether all is placed."""
     if not seconds:
         show_answer(reply, output, lambda: console().print(tables.placement(reply)))
         return Code.IN_PART if reply.unplaced else Code.DONE

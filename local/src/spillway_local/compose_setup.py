@@ -1,4 +1,4 @@
-"""What `docker compose up` does once before the services start: secrets, nodes of the members, topics, a fleet."""
+"""Prepares `docker compose up` once before the services start: secrets, nodes of the members, topics, a fleet."""
 
 import argparse
 import asyncio
@@ -23,11 +23,11 @@ from spillway_local.member_credentials import MemberAccess, ensure_certificate, 
 from spillway_local.member_nodes import create_nodes
 
 MEMBER_PORT = 8080
-"""Where the kwok image serves an API without authentication: inside a network of those that ask it alone."""
+"""The port of the kwok image's API. It asks for no credentials, and only its callers share its network."""
 SERVICES = ("snapshot", "planner", "propagator", "hpa", "vk-bridge", "descheduler")
 REACH_MEMBERS = ("snapshot", "propagator", "vk-bridge")
 RPC_HOSTS = {"planner": "planner-grpc", "hpa": "hpa", "descheduler": "descheduler"}
-"""By service that answers over gRPC: the name by which it is called, and at which it listens."""
+"""The host name of each service with gRPC: clients call it by this name, and it listens there."""
 COMMAND = "command"
 HEALTH_PORT = 18080
 REDIS_URL = "redis://redis:6379/0"
@@ -36,12 +36,12 @@ _POLL_SECONDS = 0.5
 CALLER = "compose"
 EVERY_VERB = {"verbs": ["*"]}
 READ_FROM = Path("/var/lib/spillway")
-"""Where a service, or the command, finds its own volume."""
+"""The path at which a service, or the command, has its own volume."""
 
 
 @dataclass(frozen=True, slots=True)
 class Files:
-    """What one service, or the command, reads: a volume of its own, that no other one mounts."""
+    """The files that one service, or the command, reads. They are in a volume that no other service mounts."""
 
     folder: Path
 
@@ -59,17 +59,17 @@ class Files:
 
     @property
     def config(self) -> Path:
-        """Of the command `spillway`, with its token."""
+        """Returns the config file of the command `spillway`, with its token."""
         return self.folder / "config.toml"
 
     @property
     def authorities(self) -> Path:
-        """Of the command: by which it knows the services, each of which has a certificate of its own."""
+        """Returns the CA file of the command: the certificates of all services, because each is its own authority."""
         return self.folder / "ca.crt"
 
     @property
     def connections(self) -> Path:
-        """Of hpa."""
+        """Returns the connections file of hpa."""
         return self.folder / "connections.yaml"
 
     @property
@@ -78,7 +78,10 @@ class Files:
 
 
 def write_files(folder: Path, bootstrap: str, fleet: Sequence[MemberPlan] = FLEET) -> None:
-    """Certificates, token and kubeconfigs, below folder/SERVICE and folder/command; those of a former run are kept."""
+    """Writes certificates, token and kubeconfigs below folder/SERVICE and folder/command.
+
+    Certificates, the token and callers of a former run are kept.
+    """
     command = Files(folder / COMMAND)
     if not command.config.exists():
         write_secret(command.config, _config(secrets.token_urlsafe(32), bootstrap))
@@ -95,8 +98,8 @@ def write_files(folder: Path, bootstrap: str, fleet: Sequence[MemberPlan] = FLEE
 
 
 def _let_in(files: Files, service: str, token: str) -> None:
-    """A service's certificate, and that whoever has this token may call it. Callers that a person added are kept."""
-    # The name must be its own: among authorities of one name a verifier takes the first.
+    """Creates a service's certificate, and lets the owner of this token call it. Callers added by hand are kept."""
+    # Each service needs a name of its own: of several authorities with one name a verifier takes the first.
     ensure_certificate(files.certificate, files.key, f"spillway-{service}", hosts=(RPC_HOSTS[service], "localhost"))
     if not files.callers.exists():
         entry = {"name": CALLER, "token_sha256": hashlib.sha256(token.encode()).hexdigest()} | EVERY_VERB
@@ -104,7 +107,7 @@ def _let_in(files: Files, service: str, token: str) -> None:
 
 
 def _config(token: str, bootstrap: str) -> str:
-    """With places as the command finds them in its own volume."""
+    """Returns the command's config, with paths as in its own volume."""
     files = Files(READ_FROM)
     return (
         f'endpoints = ["{RPC_HOSTS["planner"]}:7400"]\n'
@@ -121,7 +124,7 @@ def _access(member: MemberPlan) -> MemberAccess:
 
 
 async def prepare_member(member: MemberPlan, wait_seconds: float) -> None:
-    """Its nodes, once its API answers. Raises TimeoutError naming it."""
+    """Creates a member's nodes, once its API answers. Raises TimeoutError with its name."""
     access, deadline = _access(member), time.monotonic() + wait_seconds
     while not await _answers(access):
         if time.monotonic() > deadline:

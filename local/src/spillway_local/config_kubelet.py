@@ -1,7 +1,9 @@
-"""What kwok leaves out of a kubelet: containers whose ConfigMap or Secret is not there wait, and say why.
+"""Does a part of a kubelet that kwok lacks: containers wait for a missing ConfigMap or Secret and say so.
 
     python -m spillway_local.config_kubelet <kubeconfig>   for all nodes of a real member that kwok takes care of
-kwok starts each pod by a rule of the pod alone. With these stages it leaves those that need something to this program.
+
+kwok starts each pod by a rule on the pod alone. With these stages it leaves pods that need such an object to this
+program.
 """
 
 import asyncio
@@ -21,7 +23,7 @@ from spillway.kubernetes.objects import NODES, PODS, AnyObject
 
 LOOK_SECONDS = 0.5
 CONFIGS = {"configmaps": Kind("", "v1", "configmaps", AnyObject), "secrets": Kind("", "v1", "secrets", AnyObject)}
-"""With their keys; Spillway itself reads no Secret's."""
+"""The kinds with their contents. Spillway itself reads the contents of no Secret."""
 BOUND_AND_PENDING = "status.phase=Pending,spec.nodeName!="
 
 _FAKE = ("kwok.x-k8s.io/node", "fake")
@@ -33,11 +35,11 @@ _NEEDS = (
     "(.spec.volumes[]? | (., .projected.sources[]?) | (.configMap, .secret)) "
     "| select(. != null and .optional != true)"
 )
-"""In kwok's words (jq), what `needed_by` finds."""
+"""A jq expression for kwok that finds the same as `needed_by`."""
 
 
 def leaving_to_us(stages: str) -> str:
-    """kwok's stages, of which that which starts pods passes over those that need something."""
+    """Returns kwok's stages, changed so that the stage that starts pods skips pods that need a ConfigMap or Secret."""
     documents = stages.split("\n---\n")
     (ready,) = (number for number, text in enumerate(documents) if _READY_STAGE in text)
     ours = f"    - key: '{_NEEDS}'\n      operator: 'DoesNotExist'\n"
@@ -48,13 +50,13 @@ def leaving_to_us(stages: str) -> str:
 
 
 async def look(api: ClusterApi, stamp: str) -> None:
-    """Starts each pod that has what it needs; the others say what they wait for. stamp: the time, as objects say it."""
+    """Starts each pod whose objects exist. The others say what they wait for. stamp: the time, as objects have it."""
     pods = await api.list(PODS, field_selector=BOUND_AND_PENDING)
     pods = [pod for pod in pods if "deletionTimestamp" not in pod["metadata"] and any(needed_by(pod["spec"]))]
     ours = await _fake_nodes(api) if pods else frozenset()
     for pod in pods:
         if pod["spec"]["nodeName"] in ours:
-            with suppress(Conflict, NotFound):  # It changed meanwhile: the next look sees it as it is.
+            with suppress(Conflict, NotFound):  # The pod has changed meanwhile; the next look sees its new state.
                 await _look_at(api, pod, stamp)
 
 
@@ -90,7 +92,7 @@ def _named(container: dict[str, Any], status: dict[str, Any]) -> dict[str, Any]:
 
 
 def _states(status: dict[str, Any]) -> list[tuple[str, Any]]:
-    """What is told of each container: an API server adds to it."""
+    """Returns the state of each container, without the fields that an API server adds."""
     told = [*(status.get("initContainerStatuses") or ()), *(status.get("containerStatuses") or ())]
     return [(one["name"], one["state"].get("waiting") or tuple(one["state"])) for one in told]
 
@@ -106,7 +108,7 @@ async def _run(kubeconfig: Path) -> None:
     api = connect(read, kubeconfig.stem, ClusterApiSettings(field_manager="kubelet"))
     try:
         while True:
-            with suppress(ClusterUnreachable):  # Its API server is killed and frozen in tests.
+            with suppress(ClusterUnreachable):  # Tests kill and freeze the API server.
                 await look(api, datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"))
             await asyncio.sleep(LOOK_SECONDS)
     finally:

@@ -1,7 +1,7 @@
-"""Kafka and Redis as containers for tests, with the settings that the processes have, where an engine has their images.
+"""Runs Kafka and Redis as containers for tests, with the settings of the processes, if an engine has their images.
 
-They share the machine's network, so they listen on loopback alone. Nothing is pulled, testcontainers' watcher neither:
-a test run that is killed with -9 leaves its containers behind.
+The containers share the machine's network, so they listen on loopback only. No image is pulled, not even
+testcontainers' watcher. Therefore a test run that is killed with -9 leaves its containers behind.
 """
 
 import os
@@ -22,13 +22,14 @@ ENGINE_ANSWER_SECONDS = 5
 
 
 class NoContainer(Exception):
-    """Containers were asked for, and cannot be."""
+    """Containers were requested and are not possible."""
 
 
 def wants_container(image: str, choice: str) -> bool:
-    """choice: `containers`, `processes`, or `auto`: a container where an engine answers and has the image.
+    """Returns whether to use a container. choice: `containers`, `processes`, or `auto`.
 
-    Raises NoContainer with the reason where containers were asked for and cannot be, ValueError for another choice.
+    With `auto` a container is used if an engine answers and has the image. Raises NoContainer with the reason if
+    containers were requested and are not possible, and ValueError for another choice.
     """
     if choice not in (AUTO, CONTAINERS, PROCESSES):
         raise ValueError(f"{CHOICE_VARIABLE}={choice!r}: expected {AUTO}, {CONTAINERS} or {PROCESSES}")
@@ -42,27 +43,27 @@ def wants_container(image: str, choice: str) -> bool:
 
 @contextmanager
 def kafka_container(server: KafkaServer) -> Iterator[str]:
-    """The broker that server describes, from its image; yields where clients begin."""
+    """Runs the broker that `server` describes from its image. Yields its bootstrap servers."""
     with _running(KAFKA_IMAGE, kafka_environment(server), None, server.is_ready):
         yield server.bootstrap
 
 
 @contextmanager
 def redis_container(server: RedisServer) -> Iterator[str]:
-    """The server that server describes, from its image; yields its URL."""
+    """Runs the Redis that `server` describes from its image. Yields its URL."""
     with _running(REDIS_IMAGE, {}, ["redis-server", *server.arguments("/data")], server.is_ready):
         yield server.url
 
 
 def kafka_environment(server: KafkaServer) -> dict[str, str]:
-    """The broker's settings as its image takes them: a.b as KAFKA_A_B."""
+    """Returns the broker's settings as its image takes them: a.b as KAFKA_A_B."""
     settings = {**server.settings(), "log.dirs": KAFKA_DATA}
     named = {f"KAFKA_{name.upper().replace('.', '_')}": str(value) for name, value in settings.items()}
     return {"CLUSTER_ID": CLUSTER_ID, **named}
 
 
 def _why_not(image: str) -> str:
-    """Why there can be no container of it, or nothing."""
+    """Returns why no container of this image is possible; empty if one is."""
     from docker import from_env
     from docker.errors import DockerException, ImageNotFound
 
@@ -79,7 +80,7 @@ def _why_not(image: str) -> str:
 def _running(
     image: str, environment: Mapping[str, str], command: list[str] | None, is_ready: Callable[[], bool]
 ) -> Iterator[None]:
-    # It is read when the library is imported; its watcher would be pulled.
+    # The library reads this when it is imported. Otherwise it would pull its watcher.
     os.environ.setdefault("TESTCONTAINERS_RYUK_DISABLED", "true")
     from testcontainers.core.container import DockerContainer
 

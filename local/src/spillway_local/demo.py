@@ -1,4 +1,4 @@
-"""`make demo`: starts the platform, tells the story, verifies it from the members' own APIs, sums up."""
+"""Runs `make demo`: starts the platform, tells the story, and verifies it from the members' own APIs."""
 
 import asyncio
 import logging
@@ -20,18 +20,18 @@ from spillway_local.story import Story
 
 Say = Callable[[str], None]
 
-# A silent cluster is taken for stale sooner than in production, so that the story does not stand still.
+# A silent cluster counts as stale sooner than in production, so that the story does not have to wait.
 STORY_ENVIRONMENT = (("SPILLWAY_PLANNER_CAPACITY_AGE_MAX_SECONDS", "8"),)
 
 RPC_OFFSET = 100
-"""A demo takes none of the ports of `make up`, which are also those that a command takes by default."""
+"""The distance to the ports of `make up`, so that a demo takes none of them. A command uses those by default."""
 
 STORY_SERVICES = (*SERVICES, "hpa-1", "descheduler-1", "vk-bridge-1")
 
 
 @dataclass(slots=True)
 class StackMembers:
-    """The members of a stack of processes, read with the same credentials as the services."""
+    """The members of a stack of processes, read with the same credentials as the services use."""
 
     stack: Stack
     apis: dict[str, ClusterApi] = field(default_factory=dict)
@@ -57,7 +57,7 @@ def story_options(folder: Path, members: Literal["sim", "kube"]) -> StackOptions
 
 
 def demo(bus: Literal["kafka", "memory"], members: Literal["sim", "kube"], folder: Path, say: Say) -> Sequence[str]:
-    """Tells the story and returns what was verified. Raises StoryFailed, MissingTool and the like."""
+    """Tells the story and returns what was verified. Raises StoryFailed, MissingTool and similar errors."""
     started = time.monotonic()
     if bus == "memory":
         say("BUS=memory: services, log and simulated members in this one process; no Java, Maven or Redis")
@@ -86,7 +86,7 @@ async def _tell(stack: Stack, addresses: Addresses, say: Say) -> list[str]:
 
 
 async def _tell_in_memory(say: Say) -> list[str]:
-    # The services' logs would be mixed into the story; as processes each has a file of its own.
+    # The services' logs would be mixed into the story. Services that run as processes have log files of their own.
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING))
     async with in_process(
         services=STORY_SERVICES, planner_settings=PlannerSettings(capacity_age_max_seconds=8)
@@ -95,7 +95,7 @@ async def _tell_in_memory(say: Say) -> list[str]:
 
 
 async def in_process_story(platform: InProcess, say: Say) -> list[str]:
-    """The checks of a story that is told to STORY_SERVICES, once each kind has an active instance."""
+    """Returns the checks of a story told to STORY_SERVICES, once each kind has an active instance."""
     while not all(kind().is_active for kind in (platform.planner, platform.hpa, platform.descheduler)):
         await asyncio.sleep(0.05)
     return await Story(platform.planner(), platform.hpa(), platform.descheduler(), platform, say).tell()

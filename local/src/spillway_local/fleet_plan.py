@@ -1,4 +1,4 @@
-"""The clusters that `spillway up` and the demo use, and what fits in them."""
+"""Describes the clusters that `spillway up` and the demo use, and what fits in them."""
 
 import json
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ REPLICA_CPU_MILLIS = 500
 
 @dataclass(frozen=True, slots=True)
 class MemberPlan:
-    """A member and its nodes. room: replicas of 500m/512Mi that fit, worked out by hand for the demo's check."""
+    """A member and its nodes. room: the replicas of 500m/512Mi that fit, computed by hand for the demo's check."""
 
     name: str
     tier: str
@@ -35,7 +35,7 @@ FLEET = (
 
 
 def deployment(name: str, namespace: str, replicas: int, cpu: str = "500m", memory: str = "512Mi") -> str:
-    """An ordinary Deployment, as JSON."""
+    """Returns an ordinary Deployment as JSON."""
     labels = {"app": name}
     container = {
         "name": "app",

@@ -1,4 +1,4 @@
-"""Builds helm, a Go program, into the cache once: `make helm` and the tests on real control planes need it."""
+"""Builds helm, a Go program, into the cache once, for `make helm` and the tests on real control planes."""
 
 import time
 from pathlib import Path
@@ -12,7 +12,7 @@ HELM_PACKAGE: Final = "helm.sh/helm/v3/cmd/helm"
 
 
 def helm_path() -> Path:
-    """Where the program is or will be."""
+    """Returns the path of the program, built or not."""
     return cache_folder() / "helm" / HELM_VERSION / "helm"
 
 

@@ -1,4 +1,4 @@
-"""Which content each image of compose/ has: tags are moved, digests are not. `make pin-images` writes compose/.env."""
+"""Pins each image of compose/ by its digest, because tags are moved. `make pin-images` writes compose/.env."""
 
 import argparse
 import json
@@ -21,7 +21,7 @@ _PINNED: Final = re.compile(r"^# (?P<image>\S+)\n(?P<variable>[A-Z]+_DIGEST)=@(?
 _DIGEST: Final = re.compile(r"sha256:[0-9a-f]{64}")
 
 Run = Callable[..., str]
-"""An engine's command line: its arguments, and what it printed."""
+"""Runs an engine's command line with these arguments, and returns its output."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,11 +31,14 @@ class Pin:
 
 
 class NoDigest(Exception):
-    """An image has no digest that a registry would know."""
+    """An image has no digest that a registry knows."""
 
 
 def named_images(folder: Path) -> dict[str, str]:
-    """By variable, the image with its tag, of all files of compose/. ValueError where one variable stands for two."""
+    """Returns the images with tags in all files of compose/, by variable.
+
+    Raises ValueError if a variable has two images.
+    """
     found: dict[str, str] = {}
     for file in (*sorted(folder.glob("*.yaml")), folder / "Dockerfile"):
         for match in _NAMED.finditer(file.read_text()):
@@ -55,7 +58,7 @@ def written(pins: Mapping[str, Pin]) -> str:
 
 
 def troubles(named: Mapping[str, str], pins: Mapping[str, Pin]) -> list[str]:
-    """What of the images is not pinned, or is pinned as something else than is named; a line each."""
+    """Returns a line for each image that is not pinned, or whose pin is for another image."""
     found = [
         f"{variable}: {pins[variable].image}: no image is named by it" for variable in sorted(set(pins) - set(named))
     ]
@@ -71,7 +74,10 @@ def troubles(named: Mapping[str, str], pins: Mapping[str, Pin]) -> list[str]:
 
 
 def digest_of(image: str, run: Run) -> str:
-    """Pulls it. NoDigest where the engine has it from no registry, ToolFailed where it cannot be pulled."""
+    """Pulls an image and returns its digest.
+
+    Raises NoDigest if the engine did not get it from a registry, and ToolFailed if it cannot be pulled.
+    """
     run("pull", "--quiet", image)
     repository = re.sub(r":[^:/]+$", "", image)
     known: list[str] = json.loads(run("image", "inspect", "--format", "{{json .RepoDigests}}", image)) or []

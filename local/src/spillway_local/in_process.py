@@ -1,4 +1,7 @@
-"""Everything in one process: the services on a bus in memory, simulated members. For BUS=memory, tests, simulation."""
+"""Runs everything in one process, for BUS=memory and tests: services, a bus in memory, simulated members.
+
+The simulation tests use it, too.
+"""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -37,7 +40,7 @@ FLEET_ID = "local-00000001"
 
 @dataclass(slots=True)
 class Running:
-    """One instance of a service, and how to stop it."""
+    """One instance of a service, and the means to stop it."""
 
     name: str
     service: Any
@@ -48,7 +51,7 @@ class Running:
 
 @dataclass(slots=True)
 class InProcess:
-    """The parts of one small platform. Instances are started and stopped by name; members keep running."""
+    """The parts of one small platform. Instances are started and stopped by name; members go on."""
 
     broker: LocalBroker
     store: MemoryStore
@@ -67,11 +70,11 @@ class InProcess:
     started_at: float = 0.0
 
     def wall_ms(self) -> int:
-        """Unix time in milliseconds as the members' objects have it, in the loop's (virtual) time."""
+        """Returns Unix time in milliseconds, in the loop's (virtual) time and as the members' objects have it."""
         return round((SimSettings().start_unix_seconds + asyncio.get_running_loop().time() - self.started_at) * 1000)
 
     def connect(self, service: str, joined: ClusterJoined) -> ClusterApi:
-        """By the account that a service has in each member: it may do what deploy/rbac gives it, and no more."""
+        """Connects with a service's account in a member. The account may do what deploy/rbac gives it, and no more."""
         member = self.members.get(joined.credential)
         if member is None:
             raise ClusterUnreachable(joined.cluster, "connection", f"no simulated member {joined.credential}")
@@ -79,17 +82,17 @@ class InProcess:
         return ClusterApi(SimTransport(member, account=account), joined.cluster, ClusterApiSettings())
 
     def asking(self, _name: str) -> Asking:
-        """Whom an instance of hpa asks: no connection is named here, and policies are told so."""
+        """Returns the connections that an hpa instance asks: none here, which its policies report."""
         return Asking()
 
     def account(self, service: str, member: str) -> Account:
-        """Change `may` to give it other rights from now on."""
+        """Returns the account of a service in a member. Change its `may` to give it other rights from now on."""
         rights = frozenset[Right]().union(*(role.rights() for role in ROLES if role.service == service))
         name = f"system:serviceaccount:spillway:spillway-{service}"
         return self.accounts.setdefault((service, member), Account(name, rights))
 
     def start(self, name: str) -> Running:
-        """Starts an instance: planner-1, snapshot-2, hpa-1, …"""
+        """Starts an instance, such as planner-1, snapshot-2 or hpa-1."""
         kind = name.rpartition("-")[0]
         bus = LocalBus(self.broker, FLEET_ID, f"spillway/{name}")
         loop, connect = asyncio.get_running_loop(), partial(self.connect, kind)
@@ -122,7 +125,7 @@ class InProcess:
         await running.bus.__aexit__()
 
     async def kill(self, name: str) -> None:
-        """Ends an instance as kill -9 does: nothing is finished, and its group notices only by expelling it."""
+        """Ends an instance as kill -9 does: nothing is finished, and its consumer group has to expel it."""
         running = self.running.pop(name)
         running.bus.unavailable = True
         self.broker.expel(running.bus)
@@ -130,17 +133,17 @@ class InProcess:
         await asyncio.gather(running.task, return_exceptions=True)
 
     def planner(self) -> Planner:
-        """The active planner, or any."""
+        """Returns the active planner; if there is none, any planner."""
         planners = [entry.service for entry in self.running.values() if isinstance(entry.service, Planner)]
         return next((entry for entry in planners if entry.is_active), planners[0])
 
     def hpa(self) -> Hpa:
-        """The active hpa, or any."""
+        """Returns the active hpa; if there is none, any hpa."""
         hpas = [entry.service for entry in self.running.values() if isinstance(entry.service, Hpa)]
         return next((entry for entry in hpas if entry.is_active), hpas[0])
 
     def descheduler(self) -> Descheduler:
-        """The active descheduler, or any."""
+        """Returns the active descheduler; if there is none, any descheduler."""
         found = [entry.service for entry in self.running.values() if isinstance(entry.service, Descheduler)]
         return next((entry for entry in found if entry.is_active), found[0])
 
@@ -168,7 +171,7 @@ async def in_process(
     sim_settings: Callable[[str], SimSettings] = lambda name: SimSettings(),
     **settings: Any,
 ) -> AsyncIterator[InProcess]:
-    """Members and services, running until the block ends."""
+    """Starts members and services, which run until the block ends."""
     members = {member.name: _member(member, sim_settings(member.name)) for member in fleet}
     started_at = asyncio.get_running_loop().time()
     platform = InProcess(LocalBroker(), MemoryStore(), members, started_at=started_at, **settings)

@@ -1,4 +1,4 @@
-"""A Kafka node that asks who one is: TLS, users by SCRAM, an authorizer that allows nothing by itself."""
+"""Describes a secured Kafka node: TLS, users with SCRAM, and an authorizer that allows nothing by default."""
 
 import datetime as dt
 import ipaddress
@@ -16,7 +16,7 @@ from spillway_local.member_credentials import write_secret
 from spillway_local.ports import LOOPBACK
 
 BROKER, ADMINISTRATOR = "kafka", "admin"
-"""Users that may everything: the node itself, and who grants rights to the others."""
+"""Users with all rights: the node itself, and the administrator who grants rights to others."""
 _SCRAM = "SCRAM-SHA-512"
 _LOGIN = "org.apache.kafka.common.security.scram.ScramLoginModule"
 _VALID_DAYS = 3650
@@ -24,7 +24,7 @@ _VALID_DAYS = 3650
 
 @dataclass(frozen=True, slots=True)
 class Authority:
-    """A CA of its own in a folder, made once, and the certificates that it signs."""
+    """A CA in a folder of its own, created once, and the certificates that it signs."""
 
     folder: Path
 
@@ -39,7 +39,7 @@ class Authority:
             write_secret(self.certificate, _signed(key, key, "spillway-local-kafka-ca", "spillway-local-kafka-ca"))
 
     def issue(self, name: str) -> tuple[Path, Path]:
-        """Certificate and key of a server on loopback or of a client; made once."""
+        """Returns certificate and key of a server on loopback or of a client, created once."""
         self.ensure()
         certificate, key_file = self.folder / f"{name}.crt", self.folder / f"{name}.key"
         if not certificate.exists():
@@ -53,7 +53,10 @@ class Authority:
 
 @dataclass(frozen=True, slots=True)
 class BrokerSecurity:
-    """users: whom the node knows besides its own two. Their passwords are files here."""
+    """The security of one node.
+
+    users: the users besides the node's own two; their passwords are files in the folder.
+    """
 
     folder: Path
     users: tuple[str, ...] = ()
@@ -66,7 +69,7 @@ class BrokerSecurity:
         return self.folder / f"{user}.password"
 
     def client(self, user: str) -> dict[str, str]:
-        """Variables by which a service is this user."""
+        """Returns the variables with which a service connects as this user."""
         return {
             "SPILLWAY_KAFKA_SECURITY_PROTOCOL": "SASL_SSL",
             "SPILLWAY_KAFKA_SASL_MECHANISM": _SCRAM,
@@ -76,7 +79,7 @@ class BrokerSecurity:
         }
 
     def ensure(self) -> None:
-        """Certificates and passwords; those of a former run are kept."""
+        """Creates certificates and passwords, and keeps those of a former run."""
         certificate, key = self.authority.issue(BROKER)
         write_secret(self._store, key.read_text() + certificate.read_text())
         for user in self._all_users():
@@ -84,7 +87,7 @@ class BrokerSecurity:
                 write_secret(self.password_file(user), secrets.token_urlsafe(24) + "\n")
 
     def command_config(self) -> Path:
-        """The file of properties by which Kafka's own commands connect as the administrator."""
+        """Writes the properties file with which Kafka's own commands connect as the administrator."""
         word = self.password_file(ADMINISTRATOR).read_text().strip()
         file = self.folder / "admin.properties"
         lines = {
@@ -98,7 +101,7 @@ class BrokerSecurity:
         return file
 
     def settings(self, port: int) -> Mapping[str, str]:
-        """What of a node's settings is otherwise, once ensured. Clients may show a certificate, nodes must."""
+        """Returns the node's changed settings, after `ensure`. Clients may show a certificate, and nodes must."""
         password = self.password_file(BROKER).read_text().strip()
         return {
             "listeners": f"CLIENTS://{LOOPBACK}:{port},CONTROLLER://{LOOPBACK}:{port + 1}",
@@ -121,7 +124,7 @@ class BrokerSecurity:
         }
 
     def format_arguments(self) -> list[str]:
-        """Of the storage tool: the users whom the node knows when it first starts."""
+        """Returns the storage tool's arguments for the users that the node knows at its first start."""
         entries = ((user, self.password_file(user).read_text().strip()) for user in self._all_users())
         return [
             word
@@ -138,13 +141,13 @@ class BrokerSecurity:
 
 
 def _pem(key: ec.EllipticCurvePrivateKey) -> str:
-    """PKCS #8, which is what Kafka reads."""
+    """Returns a key as PKCS #8, the form that Kafka reads."""
     form = (serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
     return key.private_bytes(*form).decode()
 
 
 def _signed(key: ec.EllipticCurvePrivateKey, signer: ec.EllipticCurvePrivateKey, name: str, issuer: str) -> str:
-    """A certificate; that of the CA when both keys are one."""
+    """Returns a certificate. It is the CA's own if both keys are the same."""
     is_ca = key is signer
     now = dt.datetime.now(dt.UTC)
     builder = (

@@ -1,4 +1,4 @@
-"""Describes an Apache Kafka node on loopback: its jars, its settings, its command line, and whether it is ready."""
+"""Describes an Apache Kafka node on loopback: its jars, settings and command line, and whether it is ready."""
 
 import base64
 import shutil
@@ -14,7 +14,7 @@ from spillway_local.programs import Program
 from spillway_local.tools import cache_folder, ensure_program, exclusive, files_digest, run_tool, say, wait_until
 
 PORTS_PER_NODE = 2
-"""A node listens for clients on its port and for the quorum on the one after."""
+"""The ports of a node: it listens for clients on the first and for the quorum on the next."""
 
 _FOLDER = Path(__file__).resolve().parents[2] / "kafka"
 _POM, _TOOLS_POM = _FOLDER / "pom.xml", _FOLDER / "tools.xml"
@@ -61,7 +61,10 @@ logger.server.level = info
 
 
 def ensure_kafka_jars(pom: Path = _POM) -> Path:
-    """The folder of the broker's jars, fetched first if need be; of several processes one fetches."""
+    """Returns the folder of the broker's jars, and fetches them first if needed.
+
+    Only one of several processes fetches.
+    """
     jars = cache_folder() / "kafka" / files_digest((pom,)) / "lib"
     if jars.is_dir():
         return jars
@@ -72,7 +75,7 @@ def ensure_kafka_jars(pom: Path = _POM) -> Path:
 
 
 def kafka_tool(program: str) -> tuple[str, ...]:
-    """The command line of one of Kafka's own commands, by its class, with no log of its own."""
+    """Returns the command line of one of Kafka's own commands, by its class, without a log of its own."""
     jars = f"{ensure_kafka_jars()}/*:{ensure_kafka_jars(_TOOLS_POM)}/*"
     return (str(ensure_java()), "-Xmx128m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-cp", jars, program)
 
@@ -83,15 +86,15 @@ def ensure_java() -> Path:
 
 @dataclass(frozen=True, slots=True)
 class KafkaServer:
-    """One combined node (broker and controller). Its log stays in its folder, so a restart keeps it."""
+    """One combined node (broker and controller). Its log is in its folder, so a restart keeps it."""
 
     folder: Path
     port: int
     node_id: int = 1
     port_by_node_id: Mapping[int, int] = field(default_factory=dict)
-    """Client ports of all nodes of the cluster; empty for a cluster of one."""
+    """The client ports of all nodes of the cluster; empty for a cluster of one."""
     security: BrokerSecurity | None = None
-    """None: whoever reaches it may do everything."""
+    """None: every client may do everything."""
 
     @property
     def name(self) -> str:
@@ -99,7 +102,7 @@ class KafkaServer:
 
     @property
     def bootstrap(self) -> str:
-        """Where clients of the whole cluster begin."""
+        """Returns the bootstrap servers of the whole cluster."""
         return ",".join(f"{LOOPBACK}:{port}" for port in self._ports().values())
 
     def settings(self) -> dict[str, str | int]:
@@ -125,7 +128,7 @@ class KafkaServer:
         }
 
     def prepare(self) -> None:
-        """Write the settings, and format the storage unless a former run has."""
+        """Writes the settings, and formats the storage unless a former run did."""
         self.folder.mkdir(parents=True, exist_ok=True)
         if self.security:
             self.security.ensure()
@@ -141,12 +144,15 @@ class KafkaServer:
         return [*self._java(), "kafka.Kafka", str(self._settings_file)]
 
     def program(self) -> Program:
-        """Prepared and ready to be started."""
+        """Prepares the node and returns its program, ready to be started."""
         self.prepare()
         return Program(self.name, tuple(self.command()), self.folder, ports=(self.port, self.port + 1))
 
     def is_ready(self) -> bool:
-        """Whether somebody listens: Kafka opens its client listener last. Who, its program's ports say."""
+        """Returns whether something listens; Kafka opens its client listener last.
+
+        The program's ports tell whose it is.
+        """
         return is_listening(self.port)
 
     def wait_ready(self, timeout_seconds: float = 30.0) -> float:
@@ -168,7 +174,8 @@ class KafkaServer:
             str(ensure_java()),
             "-Xmx256m",
             "-XX:+UseSerialGC",
-            "-XX:TieredStopAtLevel=1",  # Its first minute costs 13 CPU seconds in place of 23; later ones no more.
+            # With this its first minute costs 13 CPU seconds, not 23; later ones cost no more.
+            "-XX:TieredStopAtLevel=1",
             "-Xshare:auto",
             "-Djava.awt.headless=true",
             f"-Dlog4j2.configurationFile={self._logging_file}",
@@ -178,7 +185,7 @@ class KafkaServer:
 
 
 def kafka_cluster(folder: Path, ports: tuple[int, ...]) -> list[KafkaServer]:
-    """Nodes 1, 2, … of one cluster; each port must have a free one after it."""
+    """Returns nodes 1, 2, … of one cluster. The port after each port must be free, too."""
     port_by_node_id = dict(enumerate(ports, start=1))
     return [
         KafkaServer(folder / f"kafka-{node_id}", port, node_id, port_by_node_id)

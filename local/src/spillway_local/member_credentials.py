@@ -1,4 +1,4 @@
-"""Makes a member's certificate, keys, token and kubeconfig, once; a restart finds the same."""
+"""Creates a member's certificate, keys, token and kubeconfig once, so that a restart finds the same ones."""
 
 import base64
 import datetime as dt
@@ -18,13 +18,13 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from spillway_local.ports import LOOPBACK
 
 KUBELET_CLIENT = "kube-apiserver-kubelet-client"
-"""Common name by which kubeadm makes an API server known to kubelets."""
+"""The common name in the client certificate that kubeadm gives an API server for kubelets."""
 _VALID_DAYS = 3650
 
 
 @dataclass(frozen=True, slots=True)
 class MemberAccess:
-    """How to reach one member's API as its administrator."""
+    """The access of an administrator to one member's API."""
 
     server: str
     token: str = field(repr=False)
@@ -40,7 +40,7 @@ class MemberAccess:
 
 @dataclass(frozen=True, slots=True)
 class CredentialFiles:
-    """The files a member's API server reads."""
+    """The files that a member's API server reads."""
 
     folder: Path
 
@@ -75,7 +75,7 @@ class CredentialFiles:
 
 @dataclass(frozen=True, slots=True)
 class KubeletClientFiles:
-    """By which a member's API server is known to kubelets; the certificate is its own authority."""
+    """The certificate by which kubelets know a member's API server; it is its own authority."""
 
     folder: Path
     member: str
@@ -95,7 +95,10 @@ class KubeletClientFiles:
 def ensure_certificate(
     certificate: Path, key_file: Path, name: str, *, serves: bool = True, hosts: Sequence[str] = ("localhost",)
 ) -> None:
-    """Self-signed, made once. serves: of a server on 127.0.0.1 and hosts, else of a client."""
+    """Creates a self-signed certificate once.
+
+    serves: it is for a server on 127.0.0.1 and hosts; otherwise for a client.
+    """
     if not certificate.exists():
         key = ec.generate_private_key(ec.SECP256R1())
         write_secret(key_file, _private_pem(key))
@@ -110,7 +113,7 @@ def read_kubeconfig(file: Path) -> MemberAccess:
 
 
 def write_kubeconfig(file: Path, name: str, access: MemberAccess) -> None:
-    """JSON, which is YAML too, so that kubectl and every client read it. Without CA and token where there are none."""
+    """Writes a kubeconfig as JSON, which is YAML too, so that every client reads it. CA and token may be absent."""
     cluster = {"server": access.server}
     if access.ca_pem:
         cluster["certificate-authority-data"] = base64.b64encode(access.ca_pem.encode()).decode()
@@ -126,7 +129,7 @@ def write_kubeconfig(file: Path, name: str, access: MemberAccess) -> None:
 
 
 def write_secret(file: Path, content: str) -> None:
-    """Replace the file in one step, readable by its owner alone."""
+    """Replaces the file in one step, readable only by its owner."""
     file.parent.mkdir(parents=True, exist_ok=True)
     fresh = file.with_name(file.name + ".new")
     fresh.touch(mode=0o600)
@@ -143,7 +146,7 @@ def _private_pem(key: ec.EllipticCurvePrivateKey) -> str:
 
 
 def _self_signed(key: ec.EllipticCurvePrivateKey, common_name: str, hosts: Sequence[str], *, serves: bool) -> str:
-    """A certificate that is its own authority, so that the other side verifies in full."""
+    """Returns a certificate that is its own authority, so that the other side can verify it fully."""
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common_name)])
     purpose = ExtendedKeyUsageOID.SERVER_AUTH if serves else ExtendedKeyUsageOID.CLIENT_AUTH
     now = dt.datetime.now(dt.UTC)

@@ -33,7 +33,7 @@ class NodeTaint:
 
 @dataclass(frozen=True, slots=True)
 class NodeSpec:
-    """So many nodes alike, named `<name_prefix>-1` and on."""
+    """A number of equal nodes, named `<name_prefix>-1` and so on."""
 
     count: int
     name_prefix: str
@@ -48,7 +48,7 @@ class NodeSpec:
 
 
 def node_object(name: str, spec: NodeSpec) -> dict[str, Any]:
-    """A Kubernetes node that kwok takes care of."""
+    """Returns a Kubernetes node that kwok takes care of."""
     resources = {"cpu": f"{spec.cpu_millis}m", "memory": str(spec.memory_bytes), "pods": str(spec.pods)}
     return {
         "apiVersion": "v1",
@@ -64,7 +64,7 @@ def node_object(name: str, spec: NodeSpec) -> dict[str, Any]:
 
 
 def write_nodes_file(file: Path, specs: Sequence[NodeSpec]) -> None:
-    """The same description as JSON, for a simulated member."""
+    """Writes the same description as JSON, for a simulated member."""
     described = [asdict(spec) | {"labels": dict(spec.labels)} for spec in specs]
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(json.dumps(described, indent=2) + "\n")
@@ -78,7 +78,7 @@ def read_nodes_file(file: Path) -> tuple[NodeSpec, ...]:
 
 
 async def create_nodes(access: MemberAccess, specs: Sequence[NodeSpec], timeout_seconds: float = 60.0) -> None:
-    """Create the nodes that are missing and wait until all of them are Ready."""
+    """Creates the nodes that are missing, and waits until all of them are Ready."""
     connector = aiohttp.TCPConnector(limit=_CONNECTIONS, ssl=access.ssl_context())
     timeout = aiohttp.ClientTimeout(total=_REQUEST_TIMEOUT_SECONDS)
     async with aiohttp.ClientSession(
@@ -111,7 +111,7 @@ async def _ready_nodes(session: aiohttp.ClientSession) -> set[str]:
 
 
 def _is_usable(node: dict[str, Any]) -> bool:
-    """Ready, and freed by the node-lifecycle controller of the taint that newcomers carry."""
+    """Returns whether the node is Ready and no longer has the not-ready taint of a new node."""
     taints = {taint["key"] for taint in node["spec"].get("taints", ())}
     conditions = node["status"].get("conditions", ())
     is_ready = any(condition["type"] == "Ready" and condition["status"] == "True" for condition in conditions)

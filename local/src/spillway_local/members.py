@@ -41,11 +41,12 @@ _CONTROLLERS = (
 
 @dataclass(frozen=True, slots=True)
 class MemberSpec:
-    """rbac: accounts may do what RBAC gives them; else whoever is let in may do everything.
+    """One member cluster.
 
-    accounts: no pod is let in whose service account is not there, as API servers do unless they are told not to.
-    kubelets_ask: no container is started whose ConfigMap or Secret is not there; kwok alone starts all.
-    privileged: containers may be, as in clusters that kubeadm makes; else the API server itself lets none in.
+    rbac: whether accounts may only do what RBAC gives them; otherwise every accepted caller may do everything.
+    accounts: whether a pod is refused if its service account does not exist, as API servers do by default.
+    kubelets_ask: whether a container waits for its ConfigMap or Secret; kwok alone starts all containers.
+    privileged: whether containers may be privileged, as in kubeadm's clusters; otherwise the API server refuses them.
     """
 
     name: str
@@ -58,7 +59,7 @@ class MemberSpec:
 
 @dataclass(frozen=True, slots=True)
 class KubeMember:
-    """One real control plane: API server, scheduler, controllers and kwok for its nodes."""
+    """One real control plane: API server, scheduler, controllers, and kwok for its nodes."""
 
     spec: MemberSpec
     folder: Path
@@ -76,7 +77,7 @@ class KubeMember:
         return self._credentials.access(self.port)
 
     def prepare(self) -> None:
-        """Write credentials and kubeconfig; those of a former run are kept."""
+        """Writes the credentials, unless a former run did, and the kubeconfig."""
         self._credentials.ensure()
         self.kubelet_client.ensure()
         write_kubeconfig(self.kubeconfig, self.name, self.access)
@@ -114,7 +115,7 @@ class KubeMember:
         return self._program("apiserver", "kube-apiserver", flags, (self.port,))
 
     def controllers(self) -> tuple[Program, ...]:
-        """What works through the API server and so starts after it."""
+        """Returns the programs that work through the API server and therefore start after it."""
         client = {"kubeconfig": self.kubeconfig}
         leader = {"leader-elect": "false", "secure-port": 0, "kube-api-qps": 5000, "kube-api-burst": 10000}
         lifecycle = {"node-monitor-period": "25s", "node-monitor-grace-period": "3m20s"}
@@ -156,7 +157,7 @@ class KubeMember:
 
     @property
     def _stages(self) -> Path:
-        """What kwok does."""
+        """Returns the file with kwok's stages."""
         return (self.folder if self.spec.kubelets_ask else self.binary.parent) / STAGES_FILE
 
     @property
@@ -170,7 +171,7 @@ class KubeMember:
 
 @dataclass(frozen=True, slots=True)
 class KubeMembers:
-    """All members of a local fleet on one etcd, told apart there by prefix."""
+    """All members of a local fleet, on one etcd that separates them by prefix."""
 
     folder: Path
     credentials_folder: Path
@@ -214,7 +215,10 @@ class KubeMembers:
         return Program("etcd", (str(self.binary), "etcd", *_flags(flags)), self.folder / "etcd", ports=ports)
 
     def stages(self) -> list[Stage]:
-        """Prepared, in the order of their start; after the last one every node is Ready."""
+        """Prepares the members and returns their stages in the order of start.
+
+        After the last one every node is Ready.
+        """
         self.prepare()
         members = self.members()
         api_servers = tuple(member.api_server() for member in members)
@@ -229,7 +233,7 @@ class KubeMembers:
         return all(member.is_ready() for member in self.members())
 
     def create_nodes(self, timeout_seconds: float = 120.0) -> None:
-        """For callers without an event loop; in one, await `KubeMember.create_nodes`."""
+        """Creates all nodes, for callers without an event loop; others await `KubeMember.create_nodes`."""
 
         async def create_all() -> None:
             await asyncio.gather(*(member.create_nodes(timeout_seconds) for member in self.members()))
@@ -246,14 +250,17 @@ class KubeMembers:
 
 
 def kubelet_clients(credentials_folder: Path) -> Path:
-    """Where the certificates are by which members' API servers are known to kubelets."""
+    """Returns the folder of the certificates by which kubelets know members' API servers."""
     return credentials_folder / "kubelet-clients"
 
 
 def sim_member_program(
     spec: MemberSpec, port: int, folder: Path, credentials_folder: Path, extra: Sequence[str] = ()
 ) -> Program:
-    """One simulated member; its nodes are described in a file it reads, its objects kept in one while it is stopped."""
+    """Returns the program of one simulated member.
+
+    A file describes its nodes; another keeps its objects while it is stopped.
+    """
     nodes_file = folder / f"{spec.name}-nodes.json"
     write_nodes_file(nodes_file, spec.nodes)
     client = KubeletClientFiles(kubelet_clients(credentials_folder), spec.name)

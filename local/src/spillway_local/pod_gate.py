@@ -1,4 +1,4 @@
-"""For tests: which pods a real API server lets in at each level of Pod Security, asked by dry runs."""
+"""Asks a real API server by dry runs, for tests, which pods it admits at each level of Pod Security."""
 
 import json
 import os
@@ -17,7 +17,11 @@ _WORDS: Final = re.compile(r'[Pp]ods? "([^"]+)" is (?:forbidden|invalid): (.*)')
 
 @dataclass(frozen=True, slots=True)
 class Tried:
-    """let_in: the pods, as the API server would keep them. refused: the API server's reason for each other pod."""
+    """The result of dry runs.
+
+    let_in: the admitted pods, as the API server would keep them.
+    refused: the API server's reason for each other pod.
+    """
 
     let_in: dict[str, dict[str, Any]]
     refused: dict[str, str]
@@ -25,7 +29,7 @@ class Tried:
 
 @dataclass(frozen=True, slots=True)
 class PodGate:
-    """One member, with a namespace for each level that bears its name."""
+    """One member with a namespace for each level, named after the level."""
 
     binary: Path
     kubeconfig: Path
@@ -38,14 +42,18 @@ class PodGate:
             self._kubectl({"apiVersion": "v1", "kind": "Namespace", "metadata": metadata}, "create").check_returncode()
 
     def tried(self, pods: Mapping[str, Mapping[str, Any]], level: str) -> Tried:
-        """pods: by what they are called in the answer, any text. Of their metadata labels and annotations are sent."""
+        """Tries pods at a level. pods: by any text, which names them in the answer.
+
+        Only labels and annotations are sent.
+        """
         called = {f"pod-{index}": name for index, name in enumerate(pods)}
         items = [
             {"apiVersion": "v1", "kind": "Pod", "metadata": _metadata(pods[name], sent), "spec": pods[name]["spec"]}
             for sent, name in called.items()
         ]
         listed = {"apiVersion": "v1", "kind": "List", "items": items}
-        # As services write: else kubectl looks at the fields first, and sends none where one pod has others.
+        # This is how services write. Otherwise kubectl checks the fields first, and sends no pod if one has unknown
+        # fields.
         tries = ("create", "--validate=ignore", "--dry-run=server")
         done = self._kubectl(listed, *tries, "-o", _WHOLE, "--namespace", level)
         kept = [json.loads(line) for line in done.stdout.splitlines()]

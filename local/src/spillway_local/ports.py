@@ -1,7 +1,7 @@
 """Chooses loopback ports below the ephemeral range and remembers them across restarts.
 
-A client that retries a dead server on an ephemeral port can end up connected to itself and block the server's
-restart, so every port of ours is below the range the kernel hands out.
+A client that retries a dead server on an ephemeral port can connect to itself and block the server's restart. Therefore
+all our ports are below the range from which the kernel chooses.
 """
 
 import json
@@ -17,7 +17,7 @@ from spillway_local.tools import exclusive
 LOOPBACK = "127.0.0.1"
 FIRST_EPHEMERAL_PORT = 32768
 PORTS_FILE = "ports.json"
-"""In a run folder: which port each name has."""
+"""The file in a run folder that has the port of each name."""
 _SESSION_PORTS = range(20000, 31000)
 
 
@@ -26,7 +26,7 @@ class NoFreePort(RuntimeError):
 
 
 def free_port(base: int, *, count: int = 1, taken: Collection[int] = ()) -> int:
-    """First port at or above the base which is free, with the `count - 1` ports after it."""
+    """Returns the first port at or above the base that is free together with the `count - 1` ports after it."""
     for port in range(base, FIRST_EPHEMERAL_PORT - count + 1):
         wanted = range(port, port + count)
         if all(one not in taken and is_free(one) for one in wanted):
@@ -35,12 +35,12 @@ def free_port(base: int, *, count: int = 1, taken: Collection[int] = ()) -> int:
 
 
 def session_port(*, count: int = 1) -> int:
-    """A free port for a test session, at random so that sessions side by side seldom want the same."""
+    """Returns a free port for a test session. It is random, so that parallel sessions seldom want the same port."""
     return free_port(random.choice(_SESSION_PORTS), count=count)
 
 
 def is_free(port: int) -> bool:
-    """Nobody listens at it, and no start that is under way holds it."""
+    """Returns whether nothing listens at the port and no start that is under way holds it."""
     with suppress(OSError), _bound(socket.SOCK_DGRAM, port), _bound(socket.SOCK_STREAM, port):
         return True
     return False
@@ -54,11 +54,11 @@ def is_listening(port: int) -> bool:
 
 @dataclass(slots=True)
 class PortBook:
-    """Ports by name, kept in a file: a name once given a port keeps it, also while its server is down."""
+    """Ports by name, kept in a file. A name keeps its port, also while its server is down."""
 
     file: Path
     _holds: ExitStack | None = field(default=None, repr=False, compare=False)
-    """Of a start that is under way: a UDP socket at each port's number, which ends with this process at the latest."""
+    """For a start that is under way: a UDP socket at each port's number. It ends with this process at the latest."""
 
     def port(self, name: str, base: int, *, count: int = 1) -> int:
         with self._locked():
@@ -70,16 +70,18 @@ class PortBook:
             return port_by_name[name]
 
     def recorded(self) -> dict[str, int]:
-        """Every port given so far; a name with several ports has `name`, `name+1`, and so on."""
+        """Returns every port given so far. A name with several ports has `name`, `name+1`, and so on."""
         if not self.file.exists():
             return {}
         return {str(name): int(port) for name, port in json.loads(self.file.read_text()).items()}
 
     @contextmanager
     def held(self, ours: Collection[int]) -> Iterator[Mapping[str, int]]:
-        """While servers start nobody else who starts some gets their ports. ours: where servers of ours listen already.
+        """Holds our ports while servers start, so that no other start gets them.
 
-        Gives those that were recorded and that others have taken since; their names are given others.
+        ours: ports where our servers listen already.
+
+        Yields the recorded ports that other programs have taken since. Their names are given other ports.
         """
         with ExitStack() as holds:
             with self._locked():
@@ -113,12 +115,15 @@ class PortBook:
 
 
 def _asked_for(name: str) -> str:
-    """The name under which a port was asked for, alone or as the first of several."""
+    """Returns the name under which a port was requested, alone or as the first of several."""
     return name.partition("+")[0]
 
 
 def _hold(holds: ExitStack, port: int) -> bool:
-    """Holds a port where it is free: its UDP number, which no server of ours uses and which others try too."""
+    """Holds a port if it is free, by binding its UDP number.
+
+    Our servers do not use that, and other starts try it, too.
+    """
     if not is_free(port):
         return False
     try:
@@ -129,7 +134,7 @@ def _hold(holds: ExitStack, port: int) -> bool:
 
 
 def _bound(kind: socket.SocketKind, port: int) -> socket.socket:
-    """Bound, not listening. OSError: somebody else is."""
+    """Returns a bound socket that does not listen. Raises OSError if another one is bound."""
     bound = socket.socket(type=kind)
     try:
         if kind is socket.SOCK_STREAM:

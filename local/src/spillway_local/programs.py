@@ -1,4 +1,4 @@
-"""A program as a value, and running one as a plain child process."""
+"""Defines a program as a value, and runs it as a plain child process."""
 
 import os
 import shutil
@@ -18,13 +18,13 @@ from spillway_local.tools import NotReady, wait_until
 
 _LOG_TAIL_CHARACTERS = 3000
 _LOG_TAIL_LINES = 8
-"""Where one cause is known already, and the log only tells how the program took it."""
-# The kernel's signal comes at the end of the thread that started the child: so it is one that ends with the process.
+"""The lines of a log to show if the cause is known already."""
+# The kernel sends its signal when the thread that started the child ends. This thread ends only with the process.
 _STARTER = ThreadPoolExecutor(1, "start-child")
 
 
 class PortTaken(RuntimeError):
-    """Another program listens where one of ours is to; the message carries the end of our program's log."""
+    """Another program listens at a port of ours. The message has the end of our program's log."""
 
     def __init__(self, program: str, port: int, log: Path) -> None:
         tail = "\n".join(log_tail(log).splitlines()[-_LOG_TAIL_LINES:])
@@ -34,7 +34,7 @@ class PortTaken(RuntimeError):
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """What a process manager needs to run one process. ports: where it listens once it is ready, and nobody else."""
+    """One process for a process manager to run. ports: where it alone listens once it is ready."""
 
     name: str
     command: tuple[str, ...]
@@ -43,33 +43,34 @@ class Program:
     ports: tuple[int, ...] = ()
 
     def is_listening(self, pid: int) -> bool:
-        """Whether it is this process that listens at each of its ports."""
+        """Returns whether this process listens at each of its ports."""
         return not self.ports or set(self.ports) <= listening_ports(pid)
 
     def taken_port(self, pid: int | None) -> int | None:
-        """A port of its own where another process than this one listens; pid None: it has none now."""
+        """Returns a port of its own where another process listens. pid: this process; None: it does not run now."""
         heard = [port for port in self.ports if is_listening(port)]
         others = set(heard) - (listening_ports(pid) if pid else set())
-        return next((port for port in others if is_listening(port)), None)  # Not ours that ended between the two.
+        # The second look excludes our own process that ended in between.
+        return next((port for port in others if is_listening(port)), None)
 
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """Programs started together, and how to tell that the next stage may start."""
+    """Programs that start together, and the test that tells when the next stage may start."""
 
     name: str
     programs: tuple[Program, ...]
     is_ready: Callable[[], bool] = lambda: True
     ready_timeout_seconds: float = 60.0
     after: Callable[[], object] = lambda: None
-    """Run once when the stage is ready: create topics, nodes and the like."""
+    """Is called once when the stage is ready, to create topics, nodes and the like."""
     waits_for: Callable[[], Sequence[str]] = lambda: ()
-    """What is not there yet, for people who wait; where nothing is said, the programs."""
+    """Returns what is not ready yet, for people who wait; if it is empty, the programs are named."""
 
 
 @dataclass(frozen=True, slots=True)
 class ChildProcess:
-    """A program started by this process; it ends when this process dies."""
+    """A program that this process started, and that ends when this process dies."""
 
     program: Program
     process: subprocess.Popen[bytes]
@@ -80,7 +81,7 @@ class ChildProcess:
         return self.process.pid
 
     def wait_ready(self, is_ready: Callable[[], bool], timeout_seconds: float) -> float:
-        """Wait for readiness, but no longer than the process lives. PortTaken: somebody else is ready in its place."""
+        """Waits until the program is ready, or ends. Raises NotReady, or PortTaken if another program has its port."""
 
         def is_ready_or_dead() -> bool:
             if self.process.poll() is not None:
@@ -114,8 +115,8 @@ class ChildProcess:
 def start_child(program: Program, log: Path, at_our_death: str = "KILL") -> ChildProcess:
     """Starts a program that does not outlive this process, however this process ends (on Linux).
 
-    at_our_death: the signal that it gets then. One that is told to end may take for ever: an API server waits for its
-    etcd, which was told the same.
+    at_our_death: the signal that the program gets then. A program that is only asked to end may take for ever: an API
+        server waits for its etcd, which was asked at the same time.
     """
     return _STARTER.submit(_start_child, program, log, at_our_death).result()
 
@@ -138,9 +139,9 @@ def _start_child(program: Program, log: Path, at_our_death: str) -> ChildProcess
 
 
 def interruptible(command: tuple[str, ...]) -> tuple[str, ...]:
-    """The command so that SIGINT ends what it starts, as where nobody changed that (GNU's env, so on Linux).
+    """Returns the command so that SIGINT ends its process, as it does by default (with GNU's env, so on Linux).
 
-    A shell has what it starts in the background ignore SIGINT, and a process that ignores it hands that on.
+    A shell makes its background processes ignore SIGINT, and a process that ignores it passes that on.
     """
     env = shutil.which("env")
     if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN or sys.platform != "linux" or env is None:
@@ -150,7 +151,7 @@ def interruptible(command: tuple[str, ...]) -> tuple[str, ...]:
 
 @contextmanager
 def running_stages(stages: list[Stage], log_folder: Path) -> Iterator[list[ChildProcess]]:
-    """Run stages as plain children for as long as the block lasts, ended in the reverse order."""
+    """Runs stages as plain children until the block ends, and then stops them in the reverse order."""
     started: list[list[ChildProcess]] = []
     log_folder.mkdir(parents=True, exist_ok=True)
     try:
@@ -168,7 +169,7 @@ def running_stages(stages: list[Stage], log_folder: Path) -> Iterator[list[Child
 
 
 def stop_children(children: list[ChildProcess], timeout_seconds: float = 15.0) -> None:
-    """End them side by side: all are told before any is waited for."""
+    """Ends children in parallel: all are told before any is waited for."""
     for child in children:
         child.process.terminate()
     for child in children:
@@ -176,7 +177,7 @@ def stop_children(children: list[ChildProcess], timeout_seconds: float = 15.0) -
 
 
 def listening_ports(pid: int) -> set[int]:
-    """Where a process listens; nowhere once it has ended."""
+    """Returns the ports at which a process listens; none once it has ended."""
     with suppress(psutil.Error):
         connections = psutil.Process(pid).net_connections(kind="tcp")
         return {one.laddr.port for one in connections if one.status == psutil.CONN_LISTEN}

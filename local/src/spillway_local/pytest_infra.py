@@ -1,7 +1,7 @@
-"""Test fixtures that start real parts once a session, which end with it.
+"""Test fixtures that start real parts once for a session; the parts end with it.
 
-Kafka and Redis are containers where a Docker engine answers and has their images, else plain child processes;
-SPILLWAY_TEST_PARTS=containers or processes takes one of them.
+Kafka and Redis are containers if a Docker engine answers and has their images. Otherwise they are plain child
+processes. SPILLWAY_TEST_PARTS=containers or processes selects one of them.
 """
 
 import os
@@ -35,7 +35,7 @@ _GIBIBYTE = 2**30
 
 @pytest.fixture(scope="session")
 def kafka_bootstrap(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """Bootstrap servers of a broker with nothing in it; SPILLWAY_TEST_KAFKA names one that already runs."""
+    """Yields the bootstrap servers of an empty broker. SPILLWAY_TEST_KAFKA names one that already runs."""
     external = os.environ.get("SPILLWAY_TEST_KAFKA")
     if external:
         yield external
@@ -56,7 +56,7 @@ def kafka_bootstrap(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 @pytest.fixture(scope="session")
 def redis_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """URL of an empty Redis; SPILLWAY_TEST_REDIS names one that already runs."""
+    """Yields the URL of an empty Redis. SPILLWAY_TEST_REDIS names one that already runs."""
     external = os.environ.get("SPILLWAY_TEST_REDIS")
     if external:
         yield external
@@ -77,7 +77,7 @@ def redis_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 @pytest.fixture(scope="session")
 def kube_binary() -> Path:
-    """The member binary. A test is skipped where it is not built; SPILLWAY_KUBE=1 builds it first."""
+    """Returns the member binary. A test is skipped if it is not built; SPILLWAY_KUBE=1 builds it first."""
     if not is_kube_binary_built() and os.environ.get("SPILLWAY_KUBE") != "1":
         pytest.skip("the member binary is not built: `make kube`, or set SPILLWAY_KUBE=1 (4 to 13 minutes)")
     try:
@@ -88,7 +88,7 @@ def kube_binary() -> Path:
 
 @pytest.fixture(scope="session")
 def kube_members(kube_binary: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Path]]:
-    """Kubeconfig by name of two real members with three nodes each."""
+    """Yields the kubeconfigs of two real members with three nodes each, by name."""
     folder = tmp_path_factory.mktemp("members")
     specs = tuple(MemberSpec(name, (_nodes_of(name),)) for name in _MEMBER_NAMES)
     members = KubeMembers(folder, folder / "credentials", specs, session_ports(folder, _MEMBER_NAMES), kube_binary)
@@ -98,7 +98,7 @@ def kube_members(kube_binary: Path, tmp_path_factory: pytest.TempPathFactory) ->
 
 @pytest.fixture(scope="session")
 def pod_gate(kube_binary: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[PodGate]:
-    """A real member without nodes, asked by dry runs which pods it lets in at each level of Pod Security."""
+    """Yields a real member without nodes; dry runs tell which pods it admits at each level of Pod Security."""
     folder = tmp_path_factory.mktemp("podsecurity")
     name = _MEMBER_NAMES[0]
     ports = session_ports(folder, (name,))
@@ -125,7 +125,7 @@ def _nodes_of(member_name: str) -> NodeSpec:
 
 
 def session_ports(folder: Path, members: Iterable[str]) -> PortBook:
-    """A port book that begins at a random place, filled ahead with what the members will ask for."""
+    """Returns a port book that begins at a random port and already has the ports that the members will request."""
     ports = PortBook(folder / "ports.json")
     ports.port("etcd", session_port(count=2), count=2)
     for name in members:

@@ -17,7 +17,7 @@ def ensure_redis() -> Path:
 
 @dataclass(frozen=True, slots=True)
 class RedisServer:
-    """Keeps its data in its folder: an append-only file, synced once a second."""
+    """A Redis server. With keeps_data its folder holds an append-only file, synced once a second."""
 
     folder: Path
     port: int
@@ -32,7 +32,7 @@ class RedisServer:
         return [str(ensure_redis()), *self.arguments(str(self.folder))]
 
     def arguments(self, folder: str) -> list[str]:
-        """folder: where it keeps its data, as the server sees it."""
+        """Returns the server's arguments. folder: the folder of its data, as the server sees it."""
         settings = {
             "--port": str(self.port),
             "--bind": LOOPBACK,
@@ -41,7 +41,7 @@ class RedisServer:
             "--save": "",
             "--appendonly": "yes" if self.keeps_data else "no",
             "--appendfsync": "everysec",
-            # A title of its own would be written over its environment, by which supervision knows what it started.
+            # A title would overwrite the process's environment, by which supervision recognizes its programs.
             "--set-proc-title": "no",
         }
         return [part for setting in settings.items() for part in setting]
@@ -51,7 +51,7 @@ class RedisServer:
         return Program(self.name, tuple(self.command()), self.folder, ports=(self.port,))
 
     def is_ready(self) -> bool:
-        """Whether it answers a ping; while it loads its data it does not."""
+        """Returns whether it answers a ping. While it loads its data it does not."""
         try:
             with socket.create_connection((LOOPBACK, self.port), timeout=1.0) as connection:
                 connection.sendall(b"PING\r\n")

@@ -1,4 +1,4 @@
-"""The platform on one machine: Kafka, Redis, member clusters and every service as supervised processes."""
+"""Runs the platform on one machine: Kafka, Redis, member clusters and every service as supervised processes."""
 
 import asyncio
 import json
@@ -34,34 +34,46 @@ Say = Callable[[str], None]
 
 KAFKA_PORT, REDIS_PORT, SIM_PORT, SERVICE_PORT = 19092, 16379, 21001, 18080
 SIM_USAGE_PERCENT = 20
-"""What a simulated pod uses of its requests, so that policies on resources have something to see."""
+"""The part of its requests that a simulated pod uses, so that policies on resources have values."""
 KUBELET_PORT = 18250
 RPC_PORT_BY_SERVICE = {"planner": 7400, "hpa": 7410, "descheduler": 7420}
-"""Where the command looks for the first of each when nobody names one."""
+"""The port at which the command looks for the first instance of each service by default."""
 CARRIED_PREFIXES = "app.kubernetes.io/,sim/"
-"""Of annotations that lent pods keep: by the last a simulated member is told how long a pod starts, runs and stops."""
+"""Prefixes of annotations that lent pods keep.
+
+`sim/` tells a simulated member how long a pod starts, runs and stops.
+"""
 SERVICES = ("snapshot", "propagator", "planner", "hpa", "descheduler", "vk-bridge")
 STANDBY_SERVICES = ("planner", "hpa", "descheduler")
 PORT_VARIABLES = ("SPILLWAY_HEALTH_PORT", "SPILLWAY_RPC_PORT")
 LOG_READY_SECONDS, SERVICE_READY_SECONDS = 180.0, 90.0
-"""Three brokers on two busy cores take more than a minute to listen, and as long to make the topics."""
+"""Three brokers on two busy cores need more than a minute to listen, and as long to create the topics."""
 FEW_PARTITIONS = (16, 4)
-"""Of topics by cluster and by workload, on several brokers: three copies of some 800 keep two cores electing long."""
+"""Partitions of topics by cluster and by workload, with several brokers.
+
+With three copies of some 800 partitions, two cores need long to elect leaders.
+"""
 FLEET_NAME = "local"
 START_ATTEMPTS = 3
-"""Others may take a port between its choice and our program's start: then that program is started on another one."""
+"""The most attempts to start on free ports.
+
+Another program may take a port between its choice and our program's start.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class StackOptions:
-    """folder: of data, logs and credentials. instances: of each service; two show take-over, none is the rest alone.
+    """The options of a stack.
 
+    folder: the folder of data, logs and credentials.
+    instances: the number of instances of each service; two show take-over, 0 runs everything except the services.
     brokers: 1 or 3.
-
-    environment: of every service; environment_of: of one by its name, as `planner-1`. outlives: it runs on when the
-    process that started it ends. pod_programs: what pods of simulated members may run, by name. kubelets_ask: those of
-    real members start no container whose ConfigMap or Secret is not there, as those of simulated ones. rpc_offset: so
-    far above the ports that the command takes for the defaults gRPC ports are looked for.
+    environment: variables of every service.
+    environment_of: variables of one service instance by its name, as `planner-1`.
+    outlives: whether the stack goes on when the process that started it ends.
+    pod_programs: the programs that pods of simulated members may run, by name.
+    kubelets_ask: whether real members start no container whose ConfigMap or Secret is missing, as simulated ones do.
+    rpc_offset: how far above the command's default ports the search for gRPC ports begins.
     """
 
     folder: Path = Path("run")
@@ -79,7 +91,7 @@ class StackOptions:
 
 @dataclass(frozen=True, slots=True)
 class Addresses:
-    """Where the parts of a running stack are reached, and the fleet that they are of."""
+    """The addresses of the parts of a running stack, and its fleet."""
 
     planners: tuple[str, ...]
     hpas: tuple[str, ...]
@@ -92,7 +104,7 @@ class Addresses:
 
 
 class Stack:
-    """One run folder's platform. Everything may be called again: what runs unchanged is left alone."""
+    """The platform of one run folder. Every method may be called again: what runs unchanged is left alone."""
 
     def __init__(self, options: StackOptions, say: Say) -> None:
         self.options = options
@@ -105,9 +117,9 @@ class Stack:
     # ── Up and down ─────────────────────────────────────────────────────────────────────────────────────────────
 
     def up(self) -> Addresses:
-        """Installs what is missing, starts everything, waits until each part is ready.
+        """Installs what is missing, starts everything, and waits until each part is ready.
 
-        OtherFleet: the log is not ours. PortTaken: others took ports of ours at each of START_ATTEMPTS.
+        Raises OtherFleet if the log is not ours, and PortTaken if others took ports of ours at each of START_ATTEMPTS.
         """
         self.credentials.mkdir(parents=True, exist_ok=True)
         self._install()
@@ -128,7 +140,7 @@ class Stack:
             return self._start(fleet)
 
     def _start(self, fleet: str | None) -> Addresses:
-        """fleet: that the log is to be of, as create_topics has it."""
+        """Starts all stages. fleet: the fleet that the log must belong to, as in create_topics."""
         brokers, redis = self.brokers(), self._redis()
         for broker in brokers:
             broker.prepare()
@@ -160,14 +172,14 @@ class Stack:
         self.supervision.stop()
 
     def down_unwatched(self) -> None:
-        """As `down`, for who does not wait: it goes on without us."""
+        """Stops everything as `down` does, without waiting for it."""
         self.supervision.stop_unwatched()
 
     def status(self) -> list[ProgramStatus]:
         return self.supervision.status()
 
     def wipe(self) -> None:
-        """Stops everything and forgets its data, not its downloads."""
+        """Stops everything and deletes its data, but keeps the downloads."""
         self.down()
         for name in ("kafka", "redis", "members"):
             _remove_tree(self.folder / name)
@@ -194,11 +206,11 @@ class Stack:
         return connect(partial(load_endpoint, self.credentials, name), name, ClusterApiSettings())
 
     def pids(self, *programs: str) -> list[int]:
-        """Process ids of programs that run, by the names that `spillway status` shows."""
+        """Returns the process ids of running programs, by the names that `spillway status` shows."""
         return [entry.pid for entry in self.status() if entry.name in programs and entry.pid]
 
     def member_programs(self, name: str) -> tuple[str, ...]:
-        """What answers for a member: stopped with SIGSTOP, the cluster is silent."""
+        """Returns the programs that answer for a member. When they get SIGSTOP, the cluster is silent."""
         return (f"member-{name}",) if self.options.members == "sim" else (f"{name}-apiserver",)
 
     def silence(self, name: str) -> None:
@@ -222,7 +234,7 @@ class Stack:
             ensure_kube_binary()
 
     def brokers(self) -> list[KafkaServer]:
-        """The nodes of the log; their programs are named alike."""
+        """Returns the nodes of the log. Their programs have the same names."""
         folder = self.folder / "kafka"
         if self.options.brokers == 1:
             return [KafkaServer(folder, self._ports.port("kafka", KAFKA_PORT, count=PORTS_PER_NODE))]
@@ -233,7 +245,10 @@ class Stack:
         return RedisServer(self.folder / "redis", self._port("redis", REDIS_PORT))
 
     def create_topics(self, of_fleet: str | None = None) -> None:
-        """of_fleet: the fleet that was formed on this log before; empty: none was; None: any. Raises OtherFleet."""
+        """Creates the topics. of_fleet: the fleet formed on this log before; empty: none was; None: any.
+
+        Raises OtherFleet.
+        """
         settings = TopicSettings(ensure_seconds=LOG_READY_SECONDS)
         if self.options.brokers > 1:
             by_cluster, by_workload = FEW_PARTITIONS
@@ -249,11 +264,17 @@ class Stack:
 
     @property
     def _fleet_file(self) -> Path:
-        """Beside the log, so that it goes and comes back with it."""
+        """Returns the file with the fleet's id.
+
+        It lies beside the log, so that both are deleted or restored together.
+        """
         return self.folder / "kafka" / "fleet"
 
     def _known_fleet(self) -> str | None:
-        """The fleet of the log in our folder; empty: there is no log yet; None: there is one, of whom is not known."""
+        """Returns the fleet of the log in our folder.
+
+        Returns "" if there is no log yet, and None if there is a log whose fleet is not known.
+        """
         if self._fleet_file.exists():
             return self._fleet_file.read_text().strip()
         return None if any((self.folder / "kafka").glob("**/meta.properties")) else ""
@@ -278,7 +299,10 @@ class Stack:
         return [Stage("members", programs, lambda: all(is_listening(port) for port in ports.values()))]
 
     def _pod_programs(self, folder: Path) -> tuple[str, ...]:
-        """None where none are allowed. They find this platform's Kafka in their environment."""
+        """Returns the arguments that allow pod programs; none if none are allowed.
+
+        The programs find this platform's Kafka in their environment.
+        """
         if not self.options.pod_programs:
             return ()
         file = folder / "pod-programs.json"
@@ -319,7 +343,7 @@ class Stack:
         return own | dict(self.options.environment_of.get(name, {}))
 
     def _kubelet(self, name: str) -> dict[str, str]:
-        """Every member may be a pool: its API server asks this bridge for logs on a port of its own."""
+        """Returns the settings of a bridge's kubelet API. Every member may be a pool, so each one gets its own port."""
         certificate, key = self.folder / "kubelet" / "kubelet.crt", self.folder / "kubelet" / "kubelet.key"
         ensure_certificate(certificate, key, "spillway-local-kubelet")
         ports = {one.name: self._port(f"{name}-kubelet-{one.name}", KUBELET_PORT) for one in self.options.fleet}
@@ -332,7 +356,7 @@ class Stack:
         return {f"SPILLWAY_VK_BRIDGE_KUBELET_{field}": str(value) for field, value in chosen.items()}
 
     def _connections(self) -> Path:
-        """Names this platform's own Kafka to hpa, so that policies may ask for queues in it."""
+        """Writes the file that names this platform's Kafka to hpa, so that policies may ask for its queues."""
         file = self.folder / "connections.yaml"
         file.write_text(json.dumps({"kafka": {"local": {"bootstrapServers": [self.brokers()[0].bootstrap]}}}) + "\n")
         return file
@@ -352,12 +376,12 @@ class Stack:
         return silent or [f"an active {service}" for service in STANDBY_SERVICES if not self._is_active(service)]
 
     def _is_active(self, service: str) -> bool:
-        """Whether an instance says that it has the turn to decide."""
+        """Returns whether an instance says that it has the turn to decide."""
         line = f"spillway_{service}_active 1.0"
         return any(line in self._answer(f"{service}-{number}", "metrics") for number in self._instances())
 
     def _answer(self, name: str, page: str) -> str:
-        """A page of a service's health server; empty when it does not answer with 200."""
+        """Returns a page of a service's health server; empty if it does not answer with 200."""
         url = f"http://127.0.0.1:{self._port(f'{name}-health', SERVICE_PORT)}/{page}"
         try:
             with urllib.request.urlopen(url, timeout=2) as answer:
@@ -372,7 +396,7 @@ class Stack:
         return self._ports.port(name, base)
 
     def _write_addresses(self, addresses: Addresses) -> None:
-        """For the command: `spillway` in this folder finds the planner without being told."""
+        """Writes the addresses for the command, so that `spillway` in this folder finds the services by itself."""
         entry: dict[str, Any] = {
             "endpoints": addresses.planners,
             "scaling_endpoints": addresses.hpas,

@@ -1,4 +1,4 @@
-"""The demo's story: told as it happens, and verified from the members' own APIs."""
+"""Tells the demo's story as it happens, and verifies it from the members' own APIs."""
 
 import asyncio
 import json
@@ -29,17 +29,19 @@ NAMESPACE = "shop"
 SERVICE = "web"
 
 PARTITIONS, LAG_OF_ONE, BROKER = 240, 10, "kafka"
-"""Of the backlog: partitions, of which each has work for one replica; and the name of its broker."""
+"""The backlog: its partitions, the records in each (work for one replica), and the name of its broker."""
 
 CLOSED_FOR_MS = 2_000
-"""How long a silent cluster must take nothing before the story relies on it. Planners hear of a cluster at different
-times, and a delayed heartbeat makes the known age smaller again."""
+"""The time for which a silent cluster must take nothing before the story relies on it, in milliseconds.
+
+Planners hear of a cluster at different times, and a delayed heartbeat makes the known age smaller again.
+"""
 
 Say = Callable[[str], None]
 
 
 class StoryFailed(RuntimeError):
-    """What was observed is not what was promised."""
+    """An observation differs from what the story promises."""
 
 
 class Members(Protocol):
@@ -54,7 +56,10 @@ class Members(Protocol):
 
 @dataclass(slots=True)
 class Story:
-    """One telling. checks: what was verified, in order. service and late: names, others for another telling."""
+    """One run of the story. checks: what was verified, in order.
+
+    service, late: workload names, which differ for each run.
+    """
 
     planner: PlannerApi
     scaling: ScalingApi
@@ -161,7 +166,7 @@ class Story:
         return sum(entry.certain for entry in reply.clusters if entry.cluster != "cloud-1") == replicas
 
     async def _report(self, worker: str, lag: int) -> None:
-        """So many records wait in each partition."""
+        """Reports that many waiting records in each partition."""
         rows = tuple(PartitionBacklog(worker, number, 1000 + lag, 1000, 0) for number in range(PARTITIONS))
         report = BacklogObserved(NAMESPACE, worker, BROKER, worker, worker, rows, 0, "the story", "")
         (answer,) = (await self.scaling.report(ReportRequest(backlogs=(report,)))).backlogs
@@ -204,8 +209,10 @@ class Story:
         return len(clusters) >= len(FLEET) and all(cluster.state == "Ready" for cluster in clusters)
 
     def _own_2_takes_nothing(self) -> Callable[[], Awaitable[bool]]:
-        """Returns a check that holds once own-2 has been too old for CLOSED_FOR_MS. A gap in its stream closes it for
-        less."""
+        """Returns a check that is True once own-2 has been too old for CLOSED_FOR_MS.
+
+        A gap in its stream closes own-2 for a shorter time.
+        """
         closed_at_ms: list[int] = []
 
         async def closed_for_long() -> bool:
@@ -221,7 +228,7 @@ class Story:
         return closed_for_long
 
     async def _running(self, total: int, service: str = "", names: set[str] | None = None) -> dict[str, int]:
-        """Pods that run, by cluster, once they are as many as asked for and no other is left."""
+        """Returns the running pods by cluster, once there are as many as asked for and no others are left."""
         service = service or self.service
         names = names or {member.name for member in FLEET}
         counts: dict[str, int] = {}
@@ -285,7 +292,7 @@ def _is_running(pod: Mapping[str, Any]) -> bool:
 
 
 def scaled_object(worker: str, namespace: str, cooldown_seconds: int = 3) -> str:
-    """A ScaledObject of the workload and consumer group of this name, as JSON: to all that is asked for in one hop."""
+    """Returns a ScaledObject as JSON, for the workload and consumer group of this name. It scales up in one step."""
     at_once = {"policies": [{"type": "Pods", "value": 1000, "periodSeconds": 15}]}
     trigger = {"bootstrapServers": f"{BROKER}:9092", "consumerGroup": worker, "topic": worker}
     return json.dumps(

@@ -1,7 +1,7 @@
-"""Runs programs under supervisord, one daemon per run folder, so that they may outlive the command that starts them.
+"""Runs programs under supervisord, with one daemon for each run folder, so that they can outlive their command.
 
-Each program gets a shell script `programs/<name>.sh` that can also be run by hand, and one rotated log
-`logs/<name>.log` for its output and errors together.
+Each program gets a shell script `programs/<name>.sh` that can also be run by hand. One rotated log `logs/<name>.log`
+holds its output and errors together.
 """
 
 import hashlib
@@ -25,15 +25,17 @@ from spillway_local.programs import ChildProcess, PortTaken, Program, Stage, lis
 from spillway_local.tools import NotReady, exclusive, run_tool, wait_until, write_if_changed
 
 START_RETRIES = 8
-"""A program that ends within its first second is tried so often, a second longer apart each time."""
+"""The most starts of a program that ends within its first second. Each pause is a second longer."""
 TAKEN_PORT_PAUSES_SECONDS: Sequence[float] = (1, 2, 4, 8, 15, 30)
-"""A program whose port another one has when it is begun looks again after each of these, and is then given up. Together
-they are longer than the second within which an end counts as a failed start."""
+"""Pauses of a program whose port is taken at its start. It looks again after each, and is given up after the last.
+
+Their sum must be longer than the second within which an end counts as a failed start.
+"""
 STOP_WAIT_SECONDS = 25
-"""Above what a service takes that ends by itself: stop_seconds, and five more once it is cancelled."""
+"""Longer than a service needs to end by itself: stop_seconds, and five seconds more once it is cancelled."""
 
 TOLD_EVERY_SECONDS = 10.0
-"""While a stage is not ready, what it waits for is told so often."""
+"""The time between messages on what a stage waits for that is not ready."""
 
 _START_SECONDS = 1
 _DAEMON_READY_SECONDS = 15.0
@@ -47,22 +49,22 @@ _GIVEN_UP = "FATAL"
 _RUNNING = "RUNNING"
 _ENDED_STATES = frozenset({"STOPPED", "EXITED", "FATAL", "UNKNOWN"})
 _ENDED_FOR_GOOD = _ENDED_STATES - {"EXITED"}
-"""One that exited is about to be started again."""
+"""A program that has exited is about to be started again, so EXITED is not among these states."""
 _ENDED = frozenset({"BACKOFF", "EXITED", _GIVEN_UP})
 _WAITS = "BACKOFF"
 _IN_THE_WAY = ".in-the-way"
-"""Ending of the file in which a program's script says why it has not begun its program."""
+"""The suffix of the file in which a program's script says why it has not started its program."""
 _PROBE_SECONDS = 1.0
 _TAKEN_CODE = 97
-"""With which the script of a program ends that is given up because of its port; no program of ours ends so."""
+"""The exit code of a program's script that gives up because of its port. No program of ours uses it."""
 
 
 class ProgramFailed(RuntimeError):
-    """A program did not stay up; the message carries the end of its log."""
+    """A program did not stay up. The message has the end of its log."""
 
 
 class NotSupervised(RuntimeError):
-    """No daemon runs for this folder, or it does not know the program."""
+    """No daemon runs for this folder, or the daemon does not know the program."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,8 +82,9 @@ class ProgramStatus:
 class Supervision:
     """The programs of one run folder. Every method may be called from any process.
 
-    outlives: the programs run on when the process that started the daemon ends; else they are stopped then, however
-    it ends. say: hears what a stage waits for that takes its time.
+    outlives: whether the programs go on when the process that started the daemon ends; otherwise they are stopped then,
+        however it ends.
+    say: is called with what a slow stage waits for.
     """
 
     folder: Path
@@ -89,12 +92,12 @@ class Supervision:
     say: Callable[[str], None] = field(default=lambda _: None, repr=False, compare=False)
     told_every_seconds: float = TOLD_EVERY_SECONDS
     _daemons: list[ChildProcess] = field(default_factory=list, repr=False, compare=False)
-    """Those that this process started and that do not outlive it."""
+    """The daemons that this process started and that do not outlive it."""
 
     def start(self, stages: Sequence[Stage]) -> None:
-        """Start the stages, each when the one before is ready; what already runs unchanged is left alone.
+        """Starts the stages, each when the one before is ready. What already runs unchanged is left alone.
 
-        PortTaken: another program listens where one of a stage is to; it is stopped.
+        Raises PortTaken if another program listens at a port of a stage's program, after stopping that program of ours.
         """
         self._ensure_daemon()
         for place, stage in enumerate(stages):
@@ -103,7 +106,7 @@ class Supervision:
             stage.after()
 
     def add(self, programs: Iterable[Program]) -> None:
-        """Start further programs, or replace those of the same name that have changed."""
+        """Starts further programs, and replaces programs of the same name that have changed."""
         self._ensure_daemon()
         added = tuple(programs)
         priority_by_name = {config["name"]: config["process_prio"] for config in self._call("getAllConfigInfo")}
@@ -111,7 +114,7 @@ class Supervision:
         self._wait_ready(Stage("added programs", added))
 
     def remove(self, name: str) -> None:
-        """Stop a program and forget it; its log stays."""
+        """Stops a program and forgets it. Its log remains."""
         self._require(name)
         for suffix in (".conf", ".sh", _IN_THE_WAY):
             self._program_file(name, suffix).unlink(missing_ok=True)
@@ -123,7 +126,7 @@ class Supervision:
         self._call("startProcess", name)
 
     def stop_program(self, name: str) -> None:
-        """Stop one program and keep it known, to be started again by `start_program`."""
+        """Stops one program and keeps it known, so that `start_program` can start it again."""
         self._require(name)
         self._stop_programs([name])
 
@@ -132,7 +135,7 @@ class Supervision:
         self._call("startProcess", name)
 
     def stop(self) -> None:
-        """Stop every program, latest stage first, then the daemon; a second stop does nothing."""
+        """Stops every program, the latest stage first, then the daemon. A second call does nothing."""
         if not self.is_running():
             self._end_orphans()
             return
@@ -148,12 +151,12 @@ class Supervision:
             daemon.stop()
 
     def stop_unwatched(self) -> None:
-        """Has the daemon stop every program and end, and does not wait for it."""
+        """Tells the daemon to stop every program and to end, and does not wait for it."""
         if self.is_running():
             self._call("shutdown")
 
     def status(self) -> list[ProgramStatus]:
-        """Every known program by name; empty when no daemon runs."""
+        """Returns the status of every known program; empty if no daemon runs."""
         if not self.is_running():
             return []
         return [self._status_of(info) for info in self._call("getAllProcessInfo")]
@@ -165,7 +168,7 @@ class Supervision:
             return False
 
     def ports(self) -> set[int]:
-        """Where programs of this folder listen, those that a killed daemon left behind too."""
+        """Returns the ports at which programs of this folder listen, also those that a killed daemon left behind."""
         return {port for process in self._processes() for port in listening_ports(process.pid)}
 
     def log(self, name: str) -> Path:
@@ -173,7 +176,7 @@ class Supervision:
 
     @property
     def socket(self) -> Path:
-        """Unix socket paths are short; a deep run folder has its socket in the temporary folder."""
+        """Returns the daemon's socket. Its path must be short, so a deep run folder has it in the temporary folder."""
         near = self.folder / "supervisord.sock"
         if len(str(near)) <= _UNIX_SOCKET_PATH_LIMIT:
             return near
@@ -189,7 +192,7 @@ class Supervision:
         for part in ("programs", "logs"):
             (self.folder / part).mkdir(parents=True, exist_ok=True)
         self._end_orphans()
-        # What a former daemon ran is not wanted unless this start asks for it.
+        # Programs of a former daemon must not run unless this start asks for them.
         for old in self.folder.glob("programs/*"):
             old.unlink()
         config = self.folder / "supervisord.conf"
@@ -204,7 +207,7 @@ class Supervision:
         wait_until(self.is_running, _DAEMON_READY_SECONDS, f"supervisord of {self.folder}")
 
     def _end_orphans(self) -> None:
-        """End what a killed daemon left behind, holding its ports."""
+        """Ends the programs that a killed daemon left behind, because they hold its ports."""
         kin = {os.getpid(), *(parent.pid for parent in psutil.Process().parents())}
         orphans = [process for process in self._processes() if process.pid not in kin]
         for orphan in orphans:
@@ -216,7 +219,7 @@ class Supervision:
                 orphan.kill()
 
     def _processes(self) -> list[psutil.Process]:
-        """What a daemon of this folder has started: they carry its address in their environment."""
+        """Returns the processes that a daemon of this folder has started; their environment has its address."""
         mine = f"unix://{self.socket}"
         return [one for one in psutil.process_iter() if _environment(one).get("SUPERVISOR_SERVER_URL") == mine]
 
@@ -235,7 +238,7 @@ class Supervision:
                 self._call("startProcess", program.name, False)
 
     def _update(self) -> None:
-        """What `supervisorctl update` does: only groups whose configuration changed are touched."""
+        """Does the same as `supervisorctl update`: only groups with a changed configuration are touched."""
         ((added, changed, removed),) = self._call("reloadConfig")
         self._stop_programs([*changed, *removed])
         for name in (*changed, *removed):
@@ -244,7 +247,7 @@ class Supervision:
             self._call("addProcessGroup", name)
 
     def _stop_programs(self, names: Sequence[str]) -> None:
-        """All are told before any is waited for; one that has just died by itself is told again when it starts."""
+        """Stops programs: all are told before any is waited for. One that is just restarting is told again."""
 
         def all_ended() -> bool:
             states = {status.name: status.state for status in self.status()}
@@ -286,7 +289,7 @@ class Supervision:
             time.sleep(_POLL_SECONDS)
 
     def _give_way(self, program: Program, status: ProgramStatus) -> None:
-        """Stops a program where another listens in its place, and raises PortTaken; else nothing."""
+        """Stops a program and raises PortTaken if another one listens at its port; otherwise does nothing."""
         if port := program.taken_port(status.pid):
             self._stop_programs([program.name])
             raise PortTaken(program.name, port, status.log)
@@ -340,7 +343,7 @@ def _environment(process: psutil.Process) -> dict[str, str]:
 
 
 def _is_alive(pid: int) -> bool:
-    """A daemon that ended stays as a zombie where nothing reaps orphans, as in many containers."""
+    """Returns whether a process runs. In many containers nothing reaps orphans, so a daemon may remain as a zombie."""
     try:
         return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
@@ -370,7 +373,10 @@ def daemon_config(folder: Path, socket: Path) -> str:
 
 
 def program_config(name: str, script: Path, text: str, log: Path, priority: int) -> str:
-    """text: of the script. Its digest makes a change of the script a change of the configuration."""
+    """Returns supervisord's configuration of a program.
+
+    text: the script, whose digest changes the configuration with it.
+    """
     digest = hashlib.sha256(text.encode()).hexdigest()[:16]
     settings: dict[str, object] = {
         "command": f"/bin/sh {shlex.quote(str(script))}",
@@ -393,7 +399,10 @@ def program_config(name: str, script: Path, text: str, log: Path, priority: int)
 
 
 def program_script(program: Program, folder: Path) -> str:
-    """Shell quoting holds any value; supervisor's own syntax for environments does not. folder: of the run."""
+    """Returns the shell script of a program. folder: the run folder.
+
+    The environment is set in the script, because shell quoting holds any value and supervisor's own syntax does not.
+    """
     exports = [f"export {name}={shlex.quote(value)}" for name, value in sorted(program.environment.items())]
     begin = [f"cd {shlex.quote(str(program.folder))}", f"exec {shlex.join(program.command)}"]
     guards = [_port_guard(program.name, port, folder) for port in program.ports]
@@ -401,7 +410,10 @@ def program_script(program: Program, folder: Path) -> str:
 
 
 def _port_guard(name: str, port: int, folder: Path) -> str:
-    """Waits where another has the port: a program that begins and finds it out by itself is begun again for ever."""
+    """Returns shell lines that wait while another program has the port.
+
+    Otherwise a program that finds its port taken would end and be started again without end.
+    """
     taken = f"another program listens at its port {port}, which {folder / PORTS_FILE} names"
     looks_again = f"{taken}: looks again for {sum(TAKEN_PORT_PAUSES_SECONDS):g} s"
     given_up = f"{taken}: given up. End that one, or the next `spillway up` gives {name} another port"

@@ -1,4 +1,4 @@
-"""Finds, installs and runs the outside tools the parts are made with, and keeps what they make in a cache."""
+"""Finds, installs and runs the external tools that build the parts, and keeps their results in a cache."""
 
 import fcntl
 import hashlib
@@ -13,17 +13,17 @@ from contextlib import contextmanager
 from pathlib import Path
 
 PROGRESS_EVERY_SECONDS = 10.0
-"""While a tool runs, that it still does is told so often."""
+"""The time between messages that a tool still runs."""
 _COMMAND_WORDS_SHOWN = 3
 _OUTPUT_TAIL_CHARACTERS = 4000
 
 
 class MissingTool(RuntimeError):
-    """A program this machine lacks; the message says how to get it and what works without it."""
+    """This machine lacks a program. The message says how to get it and what works without it."""
 
 
 class ToolFailed(RuntimeError):
-    """A tool ended with an error; the message carries the end of what it printed."""
+    """A tool ended with an error. The message has the end of its output."""
 
 
 class NotReady(RuntimeError):
@@ -35,7 +35,7 @@ def say(message: str) -> None:
 
 
 def cache_folder() -> Path:
-    """Where what is built or downloaded is kept: outside the checkout, shared by all checkouts."""
+    """Returns the folder of what is built or downloaded: outside the checkout, and shared by all checkouts."""
     chosen = os.environ.get("SPILLWAY_CACHE")
     return Path(chosen).expanduser() if chosen else Path.home() / ".cache" / "spillway"
 
@@ -51,7 +51,7 @@ def files_digest(files: Iterable[Path]) -> str:
 
 @contextmanager
 def exclusive(lock_file: Path) -> Iterator[None]:
-    """Hold the lock file; a second process waits here until the first is done."""
+    """Holds the lock file. A second process waits here until the first is done."""
     lock_file.parent.mkdir(parents=True, exist_ok=True)
     with lock_file.open("w") as handle:
         try:
@@ -63,7 +63,7 @@ def exclusive(lock_file: Path) -> Iterator[None]:
 
 
 def built_once(program: Path, build: Callable[[Path], None]) -> Path:
-    """The program, built first if need be; of several processes one builds and the others wait."""
+    """Returns the program, and builds it first if needed. Of several processes one builds and the others wait."""
     if program.is_file():
         return program
     with exclusive(program.with_suffix(".lock")):
@@ -73,7 +73,7 @@ def built_once(program: Path, build: Callable[[Path], None]) -> Path:
 
 
 def run_tool(command: Iterable[str], folder: Path, environment: Mapping[str, str] | None = None) -> str:
-    """Run a tool to its end and return what it printed; says now and then that it is still at it."""
+    """Runs a tool to its end and returns its output. While it runs, a message says so from time to time."""
     arguments = list(command)
     started = time.monotonic()
     with subprocess.Popen(
@@ -101,13 +101,13 @@ def run_tool(command: Iterable[str], folder: Path, environment: Mapping[str, str
 
 
 def _shown(arguments: list[str]) -> str:
-    """The begin of a command, without the one that makes it give way to others."""
+    """Returns the first words of a command, without a leading `nice -n N`."""
     rest = arguments[3:] if arguments[:2] == ["nice", "-n"] else arguments
     return " ".join((Path(rest[0]).name, *rest[1:_COMMAND_WORDS_SHOWN]))
 
 
 def ensure_program(program: str, debian_packages: tuple[str, ...], otherwise: str) -> Path:
-    """Path of a program; on Debian as root its packages are installed when it is absent."""
+    """Returns the path of a program. As root on Debian, it installs the packages if the program is missing."""
     found = shutil.which(program)
     if found is None and os.geteuid() == 0 and shutil.which("apt-get"):
         _install_debian_packages(program, debian_packages)
@@ -118,7 +118,7 @@ def ensure_program(program: str, debian_packages: tuple[str, ...], otherwise: st
 
 
 def wait_until(is_ready: Callable[[], bool], timeout_seconds: float, what: str) -> float:
-    """Ask until the answer is yes; returns the seconds it took."""
+    """Asks until the answer is yes, and returns the seconds it took. Raises NotReady after the timeout."""
     started = time.monotonic()
     pause_seconds = 0.02
     while not is_ready():

@@ -1,1 +1,1 @@
-"""What `spillway doctor` looks at: finding out (asking, pages, members) and judging it, each check for itself."""
+"""The checks of `spillway doctor`: asking, pages and members collect facts, and the other modules judge them."""

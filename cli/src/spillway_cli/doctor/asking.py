@@ -1,4 +1,4 @@
-"""Asks an installation all that it can be asked, and has each answer judged."""
+"""Asks an installation everything that the doctor checks, and has each answer judged."""
 
 import asyncio
 import time
@@ -34,20 +34,20 @@ T = TypeVar("T")
 
 PAGE_SIZE = 200
 POLICIES_MAX = 500
-"""So many scale policies are looked at, at most."""
+"""The most scale policies to look at."""
 AT_ONCE_MAX = 16
-"""So many questions are under way at one time."""
+"""The most questions at the same time."""
 
 
 @dataclass(frozen=True, slots=True)
 class Examination:
-    """One look at an installation. seconds: how long one answer may take."""
+    """One examination of an installation. seconds: how long one answer may take."""
 
     config: Config
     seconds: float
 
     async def checks(self) -> list[Check]:
-        """All of them, in the order in which they are read: services, processes, log and store, fleet."""
+        """Returns all checks in the order of the report: services, processes, log and store, fleet."""
         config = self.config
         instances = (
             (PLANNER, config.endpoints),
@@ -90,7 +90,7 @@ class Examination:
         return await asyncio.gather(*(probe(service, endpoint, identity, self.seconds) for endpoint in endpoints))
 
     async def _log_and_store(self) -> tuple[list[Check], str, bool]:
-        """And the fleet that the log is of, as far as it is known; and whether log or store is there at all."""
+        """Returns the checks, the fleet of the log if it is known, and whether log or store is there at all."""
         settings = kafka_settings(KafkaSettings, self.config)
         fleet_id = self.config.fleet
         try:
@@ -122,7 +122,7 @@ class Examination:
     # ── What the services know: asked of endpoints that have answered, so that one that hangs is not waited for ─────
 
     async def _fleet(self, endpoints: Sequence[str]) -> tuple[list[Check], Sequence[members.Visit]]:
-        """And what was found at the clusters."""
+        """Returns the checks, and the results of the visits to clusters."""
         visits: list[members.Visit] = []
 
         async def clusters(found: api.ListClustersReply) -> list[Check]:
@@ -176,7 +176,7 @@ class Examination:
 
 
 async def _judged(name: str, answer: Awaitable[T], judge: Callable[[T], Awaitable[list[Check]]]) -> list[Check]:
-    """What is found; or that we may not ask, or that the answer did not come."""
+    """Returns the judged answer. If asking is forbidden or fails, the check says so."""
     try:
         return await judge(await answer)
     except RequestError as error:
@@ -194,7 +194,7 @@ def _at_once(judge: Callable[[T], list[Check]]) -> Callable[[T], Awaitable[list[
 
 
 async def _policies(client: ScalingClient) -> list[ExplainPolicyReply]:
-    """Those that there are, explained; what is deleted meanwhile is left out."""
+    """Returns the explained scale policies, without those that were deleted meanwhile."""
     listed: list[PolicyReply] = []
     token = ""
     while len(listed) < POLICIES_MAX:

@@ -1,15 +1,15 @@
-"""One check of an installation: how it came out, in words, and what mends it."""
+"""Defines the result of one check of an installation: its outcome, a text, and a hint that helps."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
 SHOWN_MAX = 20
-"""So many things of one kind are named; of the others only how many there are."""
+"""The most things of one kind to name. Of the others only the number is shown."""
 
 
 class Outcome(StrEnum):
-    """skipped: it could not be looked at, and the hint says what would let it."""
+    """The outcome of a check. skipped: it could not be done, and the hint says what it needs."""
 
     ok = "ok"
     warning = "warning"
@@ -19,7 +19,7 @@ class Outcome(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """hint: what mends it; empty where nothing is to mend."""
+    """The result of one check. hint: what to do; empty if nothing needs to be done."""
 
     name: str
     outcome: Outcome
@@ -44,14 +44,14 @@ def skipped(name: str, text: str, hint: str) -> Check:
 
 
 def named(names: Iterable[str]) -> str:
-    """The first few, and how many more there are."""
+    """Returns the first few names, and the number of the others."""
     listed = list(names)
     rest = f" and {len(listed) - SHOWN_MAX} more" if len(listed) > SHOWN_MAX else ""
     return ", ".join(listed[:SHOWN_MAX]) + rest
 
 
 def shortened(name: str, checks: Sequence[Check], hint: str) -> list[Check]:
-    """The first few, failed ones before the others, then one that says how many more there are."""
+    """Returns the first few checks, failed ones first, and one more that has the number of the others."""
     ordered = sorted(checks, key=lambda check: check.outcome is not Outcome.failed)
     if len(ordered) <= SHOWN_MAX:
         return ordered

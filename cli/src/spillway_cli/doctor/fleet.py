@@ -1,4 +1,4 @@
-"""Judges what the services say of the fleet: clusters, brakes, workloads, scale policies, lending."""
+"""Judges what the services report on the fleet: clusters, brakes, workloads, scale policies and lending."""
 
 from collections.abc import Iterable, Sequence
 
@@ -23,7 +23,7 @@ from spillway_cli.doctor.members import Visit
 from spillway_cli.output import duration
 
 RECALL_MS_MAX = 15 * 60_000
-"""As the alert SpillwayRecallsLate."""
+"""The longest time of a recall; the same as in the alert SpillwayRecallsLate."""
 
 UNWRITABLE_HINT = "the field that is named takes most: fewer labels of namespaces, quotas or workloads there"
 _HELD = {
@@ -36,7 +36,7 @@ _HELD = {
 
 
 def cluster(found: api.ClusterReply) -> Check:
-    """When it was heard last, and what keeps it from being followed."""
+    """Judges one cluster: when it was last heard, and what prevents following it."""
     name = f"cluster {found.cluster}"
     age = duration(found.age_ms)
     if found.state == "Duplicate":
@@ -71,7 +71,7 @@ def clusters(found: Sequence[api.ClusterReply]) -> list[Check]:
 
 
 def brakes(found: api.ListBrakesReply) -> list[Check]:
-    """What is frozen, and what waits for a person."""
+    """Judges what is frozen, and what waits for an operator's confirmation."""
     checks = [
         warning(
             f"brake {brake.scope}",
@@ -94,7 +94,7 @@ def brakes(found: api.ListBrakesReply) -> list[Check]:
 
 
 def orphans(found: api.ListOrphansReply) -> list[Check]:
-    """Objects of ours that no placement names."""
+    """Judges objects of ours that no placement names."""
     if not found.orphans:
         return []
     listed = named(f"{one.namespace}/{one.name} in {one.cluster}" for one in found.orphans)
@@ -102,7 +102,7 @@ def orphans(found: api.ListOrphansReply) -> list[Check]:
 
 
 def workloads(found: Sequence[api.WorkloadReply]) -> list[Check]:
-    """Those that are stuck, each with its reason."""
+    """Judges workloads. Each one that is stuck appears with its reason."""
     stuck = [check for one in found for check in _stuck(one)]
     if not stuck:
         return [ok("workloads", f"{len(found)}, none is stuck")]
@@ -129,11 +129,11 @@ def _stuck(found: api.WorkloadReply) -> Iterable[Check]:
 
 _GOOD_WHEN = {"AbleToScale": "True", "ScalingActive": "True", "Ready": "True", "Fallback": "False"}
 _DISABLED = "ScalingDisabled"
-"""Of a workload with no replica: nobody asked for it to be scaled."""
+"""The reason of the condition of a workload with 0 replicas, which is not scaled. This is no fault."""
 
 
 def policies(found: Sequence[ExplainPolicyReply]) -> list[Check]:
-    """Scale policies that cannot decide, or not on all that they name."""
+    """Judges scale policies: those that cannot decide, or that cannot read some of their metrics."""
     checks = [check for one in found for check in _policy(one)]
     if not checks:
         return [ok("scale policies", f"{len(found)}, none has an error")]
@@ -154,9 +154,11 @@ def _policy(found: ExplainPolicyReply) -> Iterable[Check]:
 
 
 def marks(visits: Sequence[Visit], declared: Sequence[ClusterLending], ours: str) -> list[Check]:
-    """Of clusters that declare no lending: nodes that bear its taint. ours: this fleet; empty: not known.
+    """Judges nodes that bear the taint of lending in clusters that declare no lending.
 
-    No pod of the cluster is put there, and no bridge looks after them.
+    ours: this fleet; empty: unknown.
+
+    No pod of the cluster is scheduled on such a node, and no bridge looks after it.
     """
     lending = {one.cluster for one in declared}
     left = [visit for visit in visits if visit.cluster not in lending]
@@ -164,7 +166,7 @@ def marks(visits: Sequence[Visit], declared: Sequence[ClusterLending], ours: str
 
 
 def _marks(cluster: str, marked: Sequence[tuple[str, str]], ours: str) -> Iterable[Check]:
-    """marked: each with the fleet that it names."""
+    """Judges one cluster. marked: each node with the fleet that its label names."""
     others = sorted({fleet for _, fleet in marked if ours and fleet != ours})
     name = f"marks of lending in {cluster}"
     if left := [node for node, fleet in marked if fleet not in others]:
@@ -181,7 +183,7 @@ def _marks(cluster: str, marked: Sequence[tuple[str, str]], ours: str) -> Iterab
 
 
 def bridge_rights(visits: Sequence[Visit], declared: Sequence[ClusterLending]) -> list[Check]:
-    """What the bridge may not do in clusters that lend and in their pools, and goes on without, worse."""
+    """Judges the rights that the bridge lacks in clusters that lend and in pools. It works without them, only worse."""
     roles: dict[str, list[Role]] = {}
     for one in declared:
         roles.setdefault(one.cluster, []).append(BRIDGE_OWNER)
@@ -197,7 +199,7 @@ def bridge_rights(visits: Sequence[Visit], declared: Sequence[ClusterLending]) -
 def _rights(visit: Visit, roles: Sequence[Role]) -> Iterable[Check]:
     name = f"rights of vk-bridge in {visit.cluster}"
     if visit.bad or visit.trouble:
-        return  # The check of its credential says so.
+        return  # The check of its credential reports that.
     if visit.lacking is None:
         files = " and ".join(_file(role) for role in roles)
         yield skipped(name, "its API server does not say what the account may do", f"compare with {files} by hand")
@@ -215,7 +217,7 @@ def _file(role: Role) -> str:
 
 
 def lending(declared: Sequence[ClusterLending], lent: Sequence[LentNode], now_ms: int) -> list[Check]:
-    """Lending that was declared and stands still, and recalls that take too long."""
+    """Judges lending: declared lending that stands still, and recalls that take too long."""
     checks = []
     for one in declared:
         name = f"lending {one.cluster}"

@@ -1,4 +1,4 @@
-"""Judges the log: its topics, their partitions and configs, copies and disks; and the store."""
+"""Judges the log (topics, partitions, configs, copies and disks) and the store."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -15,11 +15,11 @@ DISK_FREE_FRACTION_MIN, DISK_FREE_FRACTION_LOW = 0.05, 0.15
 STORE_FRACTION_MAX = 0.9
 _SAFE_COPIES = 3
 _LOSES = ("cleanup.policy", "max.message.bytes")
-"""Configs with another value of which the log forgets what it must keep, or refuses what must be written."""
+"""Configs that must have our value. Otherwise the log loses records, or refuses records that must be written."""
 
 
 def log(found: LogFound, fleet: str, settings: TopicSettings) -> list[Check]:
-    """fleet: that it must be; empty is any. settings: as the topics command has them."""
+    """Judges the log. fleet: the fleet that it must belong to; empty: any. settings: those of the topics command."""
     missing = [topic.name for topic in TOPICS if topic.name not in found.topics]
     if missing:
         topics = failed("topics", f"missing: {named(missing)}", "`spillway topics` creates what is missing")
@@ -39,7 +39,7 @@ def _fleet(found: LogFound, fleet: str) -> Check:
 
 
 def _partitions(topics: Mapping[str, TopicFound]) -> Check:
-    """Those of one scope have equally many: 1, or as most of its topics."""
+    """Judges the partitions: topics of one scope need the same number, 1 or that of most of its topics."""
     wrong = []
     for scope in {topic.scope for topic in TOPICS}:
         counts = {topic.name: topics[topic.name].partitions for topic in TOPICS if topic.scope == scope}
@@ -136,7 +136,7 @@ def _size(count: int) -> str:
 
 
 def store(found: StoreFound, fleet: str) -> Check:
-    """Nothing is decided on the store: what is wrong there costs history alone. fleet: empty when it is not known."""
+    """Judges the store. No decision depends on it, so a fault costs only history. fleet: empty if it is not known."""
     used = f"{_size(found.bytes_used)} used"
     if not found.writes:
         hint = "is it a replica, or its disk full? `redis-cli INFO persistence replication`"

@@ -1,4 +1,4 @@
-"""Visits clusters with their credentials, as services do: are they let in, until when, and whose clock is right."""
+"""Visits clusters with the credentials of services: whether they are accepted, until when, and whether clocks agree."""
 
 import asyncio
 import base64
@@ -35,25 +35,31 @@ from spillway_cli.doctor.services import ENDS_SECONDS_LOW
 from spillway_cli.output import duration
 
 LISTED = (NODES, PODS, NAMESPACES, RESOURCE_QUOTAS, DEPLOYMENTS, STATEFULSETS, REPLICASETS, JOBS)
-"""What a collector cannot do its work without, in every cluster."""
+"""The kinds that a collector must list in every cluster."""
 SKEW_SECONDS_MAX = 5.0
-"""An answer's date is in whole seconds, and the answer takes time."""
+"""The largest harmless skew. An answer's date has whole seconds, and the answer takes time."""
 MARKED_MAX = 500
-"""So many nodes with marks of lending are asked for."""
+"""The most nodes with marks of lending to ask for."""
 BRIDGE_CAN_DO_WITHOUT = tuple(sorted({*BRIDGE_OWNER.dispensable(), *BRIDGE_POOL.dispensable()}, key=repr))
-"""Of these rights the bridge says in its log alone that it lacks them, and works worse."""
+"""Rights without which the bridge works, but worse. It reports a missing one only in its log."""
 REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
-"""Every account that is let in may ask here what it may do; nothing is kept of it."""
+"""Every accepted account may ask here for its rights. The API server keeps nothing of it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Visit:
-    """expires: when the credential ends, Unix seconds, None where it does not say. skew_seconds: how far the cluster's
-    clock is before ours, None when it told no date. bad: of the credential. trouble: of the call. not_known: that is
-    that the cluster does not accept the credential. denied: resources. server_expires: when the API server's
-    certificate ends. marked: fleet by node that bears the taint of lending. service: whose credential it is.
-    lacking: of BRIDGE_CAN_DO_WITHOUT those that a bridge's account has not everywhere; None where the API server did
-    not say."""
+    """The result of one visit.
+
+    expires: when the credential ends, in Unix seconds; None: it does not say.
+    skew_seconds: how far the cluster's clock is before ours; None: the answer had no date.
+    bad: the fault of the credential. trouble: the fault of the call.
+    not_known: whether the cluster does not accept the credential.
+    denied: the resources that it may not list.
+    server_expires: when the API server's certificate ends, in Unix seconds.
+    marked: each node that bears the taint of lending, with its fleet.
+    service: the service whose credential it is.
+    lacking: the rights of BRIDGE_CAN_DO_WITHOUT that a bridge's account lacks; None: the API server did not say.
+    """
 
     cluster: str
     credential: str
@@ -70,19 +76,22 @@ class Visit:
 
 
 def folder_of(entry: str) -> tuple[str, Path]:
-    """Whose folder of kubeconfigs an entry of the setting names: snapshot's, or with `service=` before it another's."""
+    """Returns the service and the folder of kubeconfigs of a setting's entry; without `service=` it is snapshot's."""
     service, _, folder = entry.rpartition("=")
     return service or SNAPSHOT.service, Path(folder)
 
 
 def is_needed(service: str, folder: Path, credential: str) -> bool:
-    """The bridge has credentials of the clusters alone that lend, or that nodes are lent to."""
+    """Returns whether a service needs a credential. A bridge has only those of clusters that lend and of pools."""
     return service != BRIDGE_OWNER.service or (folder / f"{credential}.kubeconfig").exists()
 
 
 async def visit(folder: Path, cluster: str, credential: str, seconds: float, service: str = SNAPSHOT.service) -> Visit:
-    """With snapshot's credential lists one object of each kind, with another's asks its version, with the bridge's
-    which rights it has, too; changes nothing."""
+    """Visits a cluster and changes nothing there. What is asked depends on the service.
+
+    With snapshot's credential one object of each kind is listed. With other credentials the version is asked for. With
+    the bridge's credential the bridge's rights are asked for as well.
+    """
     try:
         endpoint = await asyncio.to_thread(load_endpoint, folder, credential)
         expires = expires_at(endpoint)
@@ -116,7 +125,7 @@ async def visit(folder: Path, cluster: str, credential: str, seconds: float, ser
 
 
 async def _lacking(transport: HttpTransport) -> tuple[Right, ...] | None:
-    """Of the rights that the bridge can do without those that its account has not; None where it cannot be asked."""
+    """Returns the dispensable rights that the bridge's account lacks; None if the API server does not say."""
     has = await asyncio.gather(*(_has(transport, right) for right in BRIDGE_CAN_DO_WITHOUT))
     if None in has:
         return None
@@ -152,7 +161,7 @@ def _skew(date: str) -> float | None:
 
 
 def _marked(status: int, body: bytes) -> tuple[tuple[str, str], ...]:
-    """Nodes that bear the taint of lending, each with the fleet that it names."""
+    """Returns the nodes that bear the taint of lending, each with the fleet that its label names."""
     nodes = json.loads(body).get("items") or () if status == 200 else ()
     return tuple(
         (node["metadata"]["name"], node["metadata"]["labels"][FLEET])
@@ -162,7 +171,7 @@ def _marked(status: int, body: bytes) -> tuple[tuple[str, str], ...]:
 
 
 async def server_expires_at(endpoint: Endpoint) -> float | None:
-    """The end of the certificate that the API server shows to us, who believe it, in Unix seconds."""
+    """Returns when the certificate of the API server ends, in Unix seconds; None without an answer or verified TLS."""
     url = URL(endpoint.server)
     if url.scheme != "https" or endpoint.insecure:
         return None
@@ -171,14 +180,14 @@ async def server_expires_at(endpoint: Endpoint) -> float | None:
         context = await asyncio.to_thread(tls_context, endpoint)
         _, writer = await asyncio.open_connection(url.host, url.port, ssl=context, server_hostname=name)
     except OSError:
-        return None  # Whoever has just answered answers no more: the next look says so.
+        return None  # The server answered a moment ago and does not now; the next visit reports that.
     writer.close()
     shown = writer.get_extra_info("peercert") or {}
     return ssl.cert_time_to_seconds(shown["notAfter"]) if "notAfter" in shown else None
 
 
 def expires_at(endpoint: Endpoint) -> float | None:
-    """The end of its token (a JWT's exp) or of its client certificate, whichever is sooner, in Unix seconds."""
+    """Returns the end of the token (a JWT's exp) or client certificate, whichever is first, in Unix seconds."""
     return min(_ends(endpoint), default=None)
 
 
@@ -189,7 +198,7 @@ def _ends(endpoint: Endpoint) -> Iterator[float]:
             claims = json.loads(base64.urlsafe_b64decode(part + "=" * (-len(part) % 4)))
             yield float(claims["exp"])
         except (ValueError, KeyError, TypeError):
-            pass  # Not a JWT, or one without an end.
+            pass  # The token is not a JWT, or it has no end.
     if endpoint.client_certificate:
         try:
             yield x509.load_pem_x509_certificate(endpoint.client_certificate).not_valid_after_utc.timestamp()
@@ -198,7 +207,7 @@ def _ends(endpoint: Endpoint) -> Iterator[float]:
 
 
 def judged(found: Visit, now: float) -> Iterable[Check]:
-    """now: Unix seconds."""
+    """Judges a visit. now: Unix seconds."""
     whose = "" if found.service == SNAPSHOT.service else f" of {found.service}"
     name, file = f"credential {found.credential}{whose}", f"{found.credential}.kubeconfig{whose}"
     if found.bad:

@@ -1,4 +1,4 @@
-"""Reads the health pages of one process: whether it is ready, and what its metrics tell."""
+"""Reads the health pages of one process: whether it is ready, and its metrics."""
 
 import json
 import urllib.error
@@ -12,11 +12,11 @@ from spillway_cli.doctor.services import Page
 
 PAGE_BYTES_MAX = 32 * 2**20
 _NO_PAGE = (OSError, HTTPException, ValueError, KeyError, TypeError)
-"""What a page that does not come, or is another's, is known by."""
+"""Errors of a page that does not come, or that another program sends."""
 
 
 def read_page(address: str, seconds: float) -> Page:
-    """address: host:port, with `name=` before it where it has one. Blocks."""
+    """Reads the pages of one process, and blocks meanwhile. address: host:port, or name=host:port."""
     name, _, place = address.rpartition("=")
     name = name or place
     try:
@@ -28,7 +28,7 @@ def read_page(address: str, seconds: float) -> Page:
 
 
 def read_ready(place: str, seconds: float) -> str:
-    """In a word whether the process behind host:port is ready, with the reason where it is not. Blocks."""
+    """Returns "ready", or why the process at host:port is not ready, or that it is silent. Blocks meanwhile."""
     try:
         not_ready = _not_ready(place, seconds)
     except _NO_PAGE as error:
@@ -37,7 +37,7 @@ def read_ready(place: str, seconds: float) -> str:
 
 
 def _not_ready(place: str, seconds: float) -> dict[str, str]:
-    """Reason by part."""
+    """Returns the reason why each part is not ready, by part."""
     answer = json.loads(_get(f"http://{place}/readyz", seconds))
     return {str(part): str(reason) for part, reason in dict(answer["reasons"]).items()}
 
@@ -63,7 +63,7 @@ def _page(name: str, not_ready: dict[str, str], metrics: str) -> Page:
 
 
 def _get(url: str, seconds: float) -> bytes:
-    """The body, also of a 503: /readyz says so when it is not ready."""
+    """Returns the body, also of a 503, which /readyz answers while the process is not ready."""
     try:
         with urllib.request.urlopen(url, timeout=seconds) as answer:
             return bytes(answer.read(PAGE_BYTES_MAX))

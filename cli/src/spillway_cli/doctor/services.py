@@ -1,4 +1,4 @@
-"""Judges the services: each endpoint, who is active, versions, and the health pages of the processes."""
+"""Judges the services: each endpoint, the active instance, versions, and the health pages of the processes."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -11,15 +11,17 @@ from spillway_cli.output import duration
 
 ENDS_SECONDS_LOW = 14 * 86_400
 LAG_RECORDS_MAX = 5000
-"""As the alert SpillwayBehindTheLog."""
+"""The largest harmless lag; the same as in the alert SpillwayBehindTheLog."""
 _UPGRADE = "docs/operations.md, Upgrade, says in which order; restart what is left of the old version"
 
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """What the health port of one process told. not_ready: reason by part. values: of metrics without labels.
+    """The health pages of one process.
 
-    trouble: why nothing was told; the rest is empty then.
+    not_ready: the reason by part.
+    values: the metrics without labels.
+    trouble: why the pages could not be read; then the rest is empty.
     """
 
     name: str
@@ -32,7 +34,7 @@ class Page:
 
 
 def endpoint(who: str, found: Probed) -> Check:
-    """Whether one endpoint answers us, and serves."""
+    """Judges whether one endpoint answers and serves."""
     name = f"{who} {found.endpoint}"
     if found.code == "OK" and found.serving:
         return ok(name, f"{'stands by' if found.stale else 'active'}, version {found.version or 'not told'}")
@@ -61,13 +63,16 @@ def endpoint(who: str, found: Probed) -> Check:
 
 
 def nobody_answers(probed: Iterable[Probed], pages: Iterable[Page]) -> bool:
-    """Whether nothing is there at any service's endpoint and health port. Who hangs, or is refused TLS, is there."""
+    """Returns whether nothing listens at any service's endpoint and health port. A service that hangs does listen.
+
+    A service that refuses TLS does listen, too.
+    """
     is_silent = (one.code == "UNAVAILABLE" and not one.reason and not one.tls_differs for one in probed)
     return all(is_silent) and all(page.trouble for page in pages)
 
 
 def nothing_runs(endpoints: Sequence[str], started_by: str) -> Check:
-    """In place of all other checks, where neither a service nor the log nor the store answers. endpoints: planners'."""
+    """Returns the one check for an installation where no service, log or store answers. endpoints: the planners'."""
     where = named(endpoints)
     if started_by:
         return failed("platform", f"nothing runs at {where}: {started_by}", "")
@@ -78,7 +83,10 @@ def nothing_runs(endpoints: Sequence[str], started_by: str) -> Check:
 
 
 def certificate(who: str, found: Probed, now: float) -> Iterable[Check]:
-    """Of one endpoint, when it ends soon. One that has ended nobody believes. now: Unix seconds."""
+    """Judges the certificate of one endpoint, and warns if it ends soon. now: Unix seconds.
+
+    A certificate that has ended is not seen here, because no client accepts it.
+    """
     if found.certificate_ends is not None and found.certificate_ends - now < ENDS_SECONDS_LOW:
         left = duration(int(1000 * (found.certificate_ends - now)))
         hint = "give it a new one and restart it, one instance after the other: docs/security.md, gRPC"
@@ -86,7 +94,7 @@ def certificate(who: str, found: Probed, now: float) -> Iterable[Check]:
 
 
 def active(who: str, found: Sequence[Probed]) -> Check:
-    """Exactly one instance is active, and it is one that we know."""
+    """Judges whether exactly one instance is active, and whether we know its endpoint."""
     name = f"{who} turn"
     answered = [one for one in found if one.code == "OK"]
     if not answered:
@@ -108,7 +116,7 @@ def active(who: str, found: Sequence[Probed]) -> Check:
 
 
 def versions(ours: str, version_by_process: Mapping[str, str]) -> Check:
-    """Whether all processes that told their version are of ours."""
+    """Judges whether all processes that reported a version have ours."""
     name = "versions"
     others: dict[str, list[str]] = defaultdict(list)
     for process, version in version_by_process.items():
@@ -123,7 +131,7 @@ def versions(ours: str, version_by_process: Mapping[str, str]) -> Check:
 
 
 def page(found: Page) -> Iterable[Check]:
-    """What one process says of itself."""
+    """Judges the health pages of one process."""
     name = f"process {found.name}"
     if found.trouble:
         hint = "is it up? the setting `health` (SPILLWAY_HEALTH) names its health port"

@@ -1,4 +1,4 @@
-"""Wires the bridge: settings from the environment, Kafka, the clusters' APIs."""
+"""Starts the bridge with its settings from the environment, Kafka, and the clusters' APIs."""
 
 import os
 import sys

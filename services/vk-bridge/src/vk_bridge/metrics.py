@@ -1,4 +1,4 @@
-"""What a bridge counts beside what spillway.metrics has for it."""
+"""Metrics of vk-bridge, in addition to those in spillway.metrics."""
 
 from typing import Final
 

@@ -1,4 +1,4 @@
-"""How many nodes one instance works on at the same time, whichever clusters they are of."""
+"""Limits how many nodes one instance works on at the same time, over all clusters."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -6,23 +6,26 @@ from contextlib import asynccontextmanager
 
 
 class NodeSlots:
-    """Nodes that an owner waits for go first: while any of them waits or is worked on, few others are.
+    """Gives slots first to nodes that an owner waits for. While such a node waits or has a slot, few others get one.
 
-    Without that the pods which their controllers make anew, and which run on other nodes, take the time that telling
-    the rest to go would need. Some others always go on: a recall may last as long as a cluster does not answer.
+    Otherwise, pods that controllers create anew on other nodes would take the time needed for the other recalls. Some
+    other nodes always go on, because a recall may last as long as a cluster does not answer.
     """
 
     def __init__(self, most: int, beside_recalled: int) -> None:
         self._most = most
         self._beside_recalled = min(beside_recalled, most)
         self._recalled = 0
-        """Waiting or worked on."""
+        """The number of recalled nodes that wait for a slot or have one."""
         self._running = self._others = 0
         self._freed = asyncio.Event()
 
     @asynccontextmanager
     async def one(self, *, recalled: bool) -> AsyncIterator[None]:
-        """Waits for a slot, and has it until the end. recalled: its owner waits for it."""
+        """Waits for a slot, and holds it until the end of the context.
+
+        recalled: whether the owner waits for the node.
+        """
         self._recalled += recalled
         try:
             while not self._has_room(recalled):

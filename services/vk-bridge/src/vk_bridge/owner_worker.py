@@ -1,4 +1,4 @@
-"""One owner cluster that is this instance's turn: decides which nodes are lent, and carries each loan's steps out."""
+"""Runs one owner cluster while this instance has its turn: decides which nodes are lent, and carries each step out."""
 
 import asyncio
 from collections import Counter
@@ -61,10 +61,10 @@ log = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True)
 class Shared:
-    """What all clusters of one instance share. wall_ms: Unix time, which is told and orders nothing.
+    """The objects that all OwnerWorkers of one instance share. wall_ms: returns Unix time, which orders nothing.
 
-    reconsider: told when there may be nothing more to do at a cluster.
-    recalled_by: by cluster and node, the trace of the recall that stands.
+    reconsider: is called when there may be nothing more to do at a cluster.
+    recalled_by: the trace of the recall that stands, by cluster and node.
     """
 
     bus: Bus
@@ -79,9 +79,9 @@ class Shared:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What is to be written about one node, and its clock time at which something is due without being heard of.
+    """The writes that are due for one node. due_at: the clock time of the next change that no watch reports.
 
-    bears_amendment: of the step.
+    bears_amendment: the answer of `bears_amendment` for this step.
     """
 
     step: Step | None
@@ -91,7 +91,7 @@ class Plan:
 
 
 class OwnerWorker:
-    """Runs until it is cancelled. Its other methods tell it what has been read from the log, or seen in a pool."""
+    """Works on one cluster until it is cancelled. Other methods tell it of new log records and of changes in a pool."""
 
     def __init__(self, cluster: str, epoch: int, api: ClusterApi, shared: Shared) -> None:
         self.cluster = cluster
@@ -128,12 +128,12 @@ class OwnerWorker:
         self._sights = FirstObservations()
         self._last_read = ReadCache()
         self._whole: set[str] = set()
-        """Nodes of which more than the pods is to be read next."""
+        """Nodes that have to be read completely next time, not only their pods."""
         self._restless: dict[str, int] = {}
-        """Of nodes whose last goes did not come to rest: how many."""
+        """By node: the number of goes in a row after which something was left to do."""
         self._failures = Failures[str](SERVICE, "node", settings.failed_first_seconds, settings.failed_longest_seconds)
         self._gathering: set[str] = set()
-        """Nodes that wait for more word of pods that leave them."""
+        """Nodes whose changes of leaving pods are being gathered."""
         self._leases = Leases(cluster, shared.pools, settings, shared.wall_ms)
         self.lent_pods = LentPods(api, gate, self._mirror, shared.pools)
         self._usage = UsageReporter(api, self._mirror, self._desired_loans, settings, shared.wall_ms)
@@ -159,7 +159,7 @@ class OwnerWorker:
             await self._api.close()
 
     async def finish(self) -> None:
-        """No new node is begun; what is under way comes to its end, and what is to be said is said."""
+        """Begins no new node, waits until the nodes under way are done, and publishes the waiting records."""
         self._finishing = True
         while self._running:
             self._rested.clear()
@@ -178,13 +178,13 @@ class OwnerWorker:
             self._add(node, pods_alone=recalled)
 
     def touch_all(self) -> None:
-        """Something was said that may concern every node: what is declared, a brake."""
+        """Queues every node, after a change that may concern all of them: a lending rule or a brake."""
         self._copy_tender.lending_changed()
         for node in self._nodes_with_something():
             self._add(node)
 
     def touch_virtual(self, pool: str, virtual_node: str, change: Change, *, pods: bool) -> None:
-        """Something changed on a virtual node of a pool; of a list, anything may have. pods: it is about pods."""
+        """Queues the nodes that a pool's change concerns; a list may concern each. pods: the change is about pods."""
         if isinstance(change, Listed):
             part: Part = "pool_pods" if pods else "virtual"
             listing = pods_listed(part, change.objects) if pods else nodes_listed(part, change.objects)
@@ -197,12 +197,12 @@ class OwnerWorker:
             self._hear_of(name, change)
 
     def _add(self, node: str, delay_seconds: float = 0.0, *, pods_alone: bool = False) -> None:
-        """A node that its owner waits for is worked on before all others. pods_alone: nothing else is news there."""
+        """Queues a node, first the nodes that their owner waits for. pods_alone: only the pods there have changed."""
         if not pods_alone:
             self._whole.add(node)
         rank = self._urgency(node)
         if delay_seconds > 0 and rank == Urgency.LEAVING:
-            rank = Urgency.RECALLED  # What is due then, as a pod's end by force, is what the node waits for.
+            rank = Urgency.RECALLED  # The node waits for this delayed work, for example for the forced end of a pod.
         self._queue.add(node, delay_seconds, rank=rank)
 
     def _urgency(self, node: str) -> Urgency:
@@ -214,7 +214,7 @@ class OwnerWorker:
         )
 
     def contradict(self, node: str) -> None:
-        """A bridge whose turn is over wrote of this loan. Writes the record that holds again, also another bridge's."""
+        """Publishes the loan record that is valid again, after a bridge whose turn is over has written a stale one."""
         said = self._state.loans.get(self.cluster, {}).get(node)
         if said is not None and self._records.waiting(node) is None:
             number = self.next_generation()
@@ -222,7 +222,7 @@ class OwnerWorker:
 
     def _heard(self, nodes: Iterable[str], change: Change) -> None:
         if not self._watch.listed.is_set():
-            return  # Pods may be there of which nobody has heard yet.
+            return  # The first lists are not complete, so there may be pods that are not known yet.
         listing = self._listing(change)
         for node in nodes:
             self._usage.note(node)
@@ -233,19 +233,19 @@ class OwnerWorker:
 
     @staticmethod
     def _listing(change: Change) -> Listing | None:
-        """Of the owner's nodes or pods."""
+        """Returns the owner's nodes or pods of a list; None if the change is not a list."""
         if not isinstance(change, Listed):
             return None
         of_pods = any(isinstance(one, WatchedPod) for one in change.objects)
         return pods_listed("own_pods", change.objects) if of_pods else nodes_listed("node", change.objects)
 
     def _hear_list(self, node: str, listing: Listing, listed_as: str, change: Change) -> None:
-        """A watch began anew: of nodes on which nothing is otherwise than it was read nothing is asked."""
+        """Queues a node after a watch restarted, but only if the list differs from what was read of that node."""
         if self._last_read.is_news_in(node, listing.part, listing.of(listed_as), change):
             self._add(node)
 
     def _hear_of(self, node: str, change: Change) -> None:
-        """Of pods that leave a node, what is told in quick succession is looked at together; after the last at once."""
+        """Queues a node. Changes of leaving pods are gathered for a moment; the last pod's end is queued at once."""
         if not is_of_pod(change) or self._urgency(node) != Urgency.LEAVING:
             self._add(node, pods_alone=is_of_pod(change))
         elif node not in self._gathering:
@@ -256,7 +256,7 @@ class OwnerWorker:
         return self._mirror.is_marked(node) or self._state.lent(self.cluster, node) is not None
 
     def _nodes_with_something(self) -> set[str]:
-        """Marked ones, those that the log has as lent, and those for which a virtual node stands."""
+        """Returns the nodes that are marked, that are lent in the log, or that have a virtual node."""
         virtual = {
             node.metadata.annotations.get(LENT_NODE, "")
             for pool in self._shared.pools.known()
@@ -284,7 +284,7 @@ class OwnerWorker:
             await asyncio.sleep(self._settings.review_seconds)
 
     def _not_said(self) -> list[str]:
-        """While the log is away: nodes that are marked as lent, and do not open."""
+        """Returns the nodes that are marked as lent but do not open, because the log is away and lacks their loan."""
         if not self._records.is_log_away():
             return []
         registers = ((name, known.register) for name, known in self._mirror.nodes.items())
@@ -295,7 +295,7 @@ class OwnerWorker:
         ]
 
     async def _resync(self) -> None:
-        """Each node once in that time, one after another: all at once they would hold up what is news."""
+        """Queues each node once per resync_seconds, spread over that time so that real changes are not held up."""
         while True:
             nodes = sorted(self._nodes_with_something())
             for node in nodes:
@@ -324,7 +324,7 @@ class OwnerWorker:
             await asyncio.sleep(self._settings.left_behind_seconds)
 
     def _pool(self, name: str) -> Pool | None:
-        """None: no such cluster is in the fleet."""
+        """Returns the pool cluster of this name; None if it is not in the fleet."""
         joined = self._state.clusters.get(name)
         return self._shared.pools.get(joined) if joined is not None else None
 
@@ -336,7 +336,7 @@ class OwnerWorker:
             node = await self._queue.take()
             self._gathering.discard(node)
             if self._finishing:
-                await asyncio.Event().wait()  # Until this worker is cancelled.
+                await asyncio.Event().wait()  # It waits until this worker is cancelled.
             self._running += 1
             try:
                 trace = self._shared.recalled_by.get((self.cluster, node))
@@ -355,8 +355,7 @@ class OwnerWorker:
                 metrics.NODES_WAITING.labels(self.cluster).set(len(self._queue))
 
     async def _bring_about_alone(self, name: str) -> tuple[float | None, Reading | None]:
-        """Works on a node as `_bring_about` does. After an unexpected error this node alone is read again after a
-        pause."""
+        """Does the same as `_bring_about`; after an unexpected error only this node is read again, after a pause."""
         try:
             done = await self._bring_about(name)
         except Exception as error:
@@ -366,10 +365,10 @@ class OwnerWorker:
         return done
 
     async def _bring_about(self, name: str) -> tuple[float | None, Reading | None]:
-        """Reads, decides, writes, until nothing is left to do. Returns after how many seconds to look again.
+        """Reads, decides and writes until nothing is left to do. Returns the seconds after which to look again.
 
-        And the last reading, where nothing was left. After writes the clusters' answers stand for what was read, but
-        for steps that want all of it read anew.
+        Also returns the last reading if nothing was left. After a write, the clusters' answers replace what was read.
+        Steps that need a fresh reading get one.
         """
         settings, before = self._settings, None
         known, pods_alone = self._last_read.begin(name), name not in self._whole
@@ -382,7 +381,7 @@ class OwnerWorker:
                 reading = await self._read(name)
                 continue
             if plan == before:
-                break  # It was carried out, and nothing of it is to be seen: another go at once would do no better.
+                break  # The plan was carried out without a visible effect; a second try at once would not help.
             before, answers = plan, Answers()
             try:
                 written, again = await self._carry_out(plan, reading, answers)
@@ -416,9 +415,9 @@ class OwnerWorker:
         return self._reader.amended(reading, answers, self._desired_loans.virtual_spec)
 
     async def _read(self, name: str, known: Known | None = None) -> Reading:
-        """Of the pool that the register names; where that is another than was thought, once more.
+        """Reads a node with the pool that its register names; reads again if that is not the expected pool.
 
-        known: the nodes are as they were, so that only pods are read, unless the pool has joined or left since.
+        known: the nodes are unchanged, so only pods are read. This does not apply if the pool joined or left since.
         """
         pool_name = self._desired_loans.pool_of(name)
         pool = self._pool(pool_name)
@@ -433,7 +432,7 @@ class OwnerWorker:
         return reading
 
     def _plan(self, reading: Reading) -> Plan:
-        """What is to be written now, and when something is due without it."""
+        """Returns the writes that are due now, and the time at which something is due without a change."""
         name, observation = reading.name, reading.observation
         self._book.see(reading)
         if not self._concerns_us(name):  # It was acknowledged as returned since it was read.
@@ -460,10 +459,10 @@ class OwnerWorker:
         return Plan(step, pod_steps, min(due, default=None), bears)
 
     async def _carry_out(self, plan: Plan, reading: Reading, answers: Answers) -> tuple[bool, float | None]:
-        """Whether anything was written, and after how many seconds something is due.
+        """Carries out a plan. Returns whether anything was written, and the seconds until something is due.
 
-        Without the node's step its pods do not move: from a virtual node that could not be closed they would be
-        evicted, and put there again, without end.
+        If the node's step fails, its pods do not move. Pods evicted from a virtual node that is still open would come
+        back, without end.
         """
         written = plan.step is not None and await self._carry_out_step(plan.step, reading, answers)
         counts, pod_steps = Counter[str](), plan.pod_steps
@@ -514,7 +513,7 @@ class OwnerWorker:
     # ── The log ─────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _acknowledged(self, record: NodeLent | NodeReturned) -> None:
-        """What is said again of a loan that the log has changes nothing."""
+        """Takes in an acknowledged record; queues the node only if what its next step depends on has changed."""
         before = self._state.steps_on(self.cluster, record.node)
         self._book.acknowledged(record)
         if isinstance(record, NodeReturned):
@@ -527,5 +526,5 @@ class OwnerWorker:
 
 
 def _text(step: Step) -> str:
-    """For the log: what it is, and the state of a Mark."""
+    """Returns the text of a step for the log: its class, and the state of a Mark."""
     return f"{type(step).__name__} {step.state or 'owned'}" if isinstance(step, Mark) else type(step).__name__

@@ -1,4 +1,4 @@
-"""The shell of the bridge: reads the log whole, takes its turns at owners, tells their workers what was read."""
+"""Runs the bridge: reads the whole log, takes turns at owner clusters, and tells their workers what was read."""
 
 import asyncio
 import time
@@ -43,9 +43,9 @@ def unix_ms() -> int:
 
 
 class Bridge:
-    """One instance. Several share the clusters; each cluster is one instance's turn at a time.
+    """One instance of the bridge. Several instances share the clusters; each cluster is one instance's turn at a time.
 
-    wall_ms: Unix time, which is told and orders nothing.
+    wall_ms: Unix time, which records publish and which orders nothing.
     """
 
     def __init__(
@@ -68,7 +68,10 @@ class Bridge:
         self.turns = ClusterTurns[OwnerWorker](bus, SERVICE, instance, settings, self)
 
     async def run(self, stopping: asyncio.Event) -> None:
-        """Until stopping is set; then what is under way is finished. A bug of ours or another fleet's log raises."""
+        """Runs until stopping is set, then finishes the work under way.
+
+        Raises for a bug, or for another fleet's log.
+        """
         async with asyncio.TaskGroup() as group:
             self._pools = Pools(self._connect, self._settings, group, self._touch_virtual)
             tasks = [group.create_task(one()) for one in (self._reader.run, self.turns.run, self._forget_left)]
@@ -80,11 +83,11 @@ class Bridge:
 
     @property
     def held(self) -> frozenset[str]:
-        """The clusters that are worked on now."""
+        """Returns the clusters that this instance works on now."""
         return frozenset(self.turns.workers)
 
     def lent_pods(self) -> list[LentPods]:
-        """Of the clusters that are worked on now: what the kubelet API answers from."""
+        """Returns the LentPods of each cluster that is worked on now, from which the kubelet API answers."""
         return [worker.lent_pods for worker in self.turns.workers.values()]
 
     # ── Turns ───────────────────────────────────────────────────────────────────────────────────────────────────
@@ -93,7 +96,7 @@ class Bridge:
         return self._state.clusters
 
     def way(self, cluster: str) -> Hashable | None:
-        """None for a cluster that neither lends nor has lent nodes: there is nothing to decide for it."""
+        """Returns how the cluster is reached; None if it neither lends nor has anything left of lending."""
         joined = self._state.clusters.get(cluster)
         return None if joined is None or not self._state.is_concerned(cluster) else way_to(joined)
 
@@ -144,13 +147,13 @@ class Bridge:
             self._recalled_by.note(key, tracing.carried(record.headers))
 
     def _note_loan(self, event: NodeLent | NodeReturned) -> None:
-        """If a writer whose turn was over has replaced a loan's record, the valid record is written again."""
+        """Has the valid record of a loan written again, if a writer whose turn was over has replaced it."""
         self.turns.note(event.cluster, event.epoch)
         if event.cluster in self.turns.workers and event.node in self._state.stale_last(event.cluster):
             self.turns.tell(event.cluster, lambda worker: worker.contradict(event.node))
 
     async def _forget_left(self) -> None:
-        """Tombstones for loans that are over in clusters that left: no worker is there to write them."""
+        """Writes tombstones for ended loans in clusters that left the fleet, because these have no worker to do it."""
         await self.caught_up()
         while True:
             before_ms = self._wall_ms() - round(self._settings.forget_seconds * 1000)

@@ -305,7 +305,10 @@ class VkBridgeSettings(ClusterTurnSettings):
 
     @property
     def port_by_pool(self) -> dict[str, int]:
-        """Of the kubelet API. ValueError for what is no pool=port, and for a port or a pool that is named twice."""
+        """Returns the port of the kubelet API by pool.
+
+        Raises ValueError for an entry that is not pool=port, or a repeated one.
+        """
         found: dict[str, int] = {}
         for entry in self.kubelet_ports:
             pool, _, text = entry.partition("=")

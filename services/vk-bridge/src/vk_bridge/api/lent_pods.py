@@ -1,4 +1,4 @@
-"""One owner's real pods of pools, for those who ask a pool what its pods have written."""
+"""Finds an owner's real pods for a pool's API server that asks for the logs of its pods."""
 
 from collections.abc import AsyncGenerator
 
@@ -12,7 +12,10 @@ from vk_bridge.core.selection.owner_cache import OwnerCache
 
 
 class LentPods:
-    """Lets ClusterUnreachable and Refused through. Which real pod is whose is read anew each time, never remembered."""
+    """The real pods in one owner. Raises ClusterUnreachable and Refused.
+
+    The real pod of a pool pod is read again each time.
+    """
 
     def __init__(self, api: ClusterApi, gate: BackoffGate, mirror: OwnerCache, pools: Pools) -> None:
         self._api = api
@@ -24,11 +27,11 @@ class LentPods:
         return self._pools.find(name)
 
     def has(self, virtual_node: str) -> bool:
-        """Whether it stands, or would stand, for a node of this owner."""
+        """Returns whether this name is, or would be, the virtual node of a node of this owner."""
         return virtual_node in self._mirror.node_by_virtual
 
     async def real_pod(self, pool_id: str, pool_pod: Manifest) -> Manifest | None:
-        """On the node for which the pool pod's virtual node stands; None: there is none."""
+        """Returns the real pod, on the node that the pool pod's virtual node stands for; None: there is none."""
         node = self._mirror.node_by_virtual.get(pool_pod["spec"].get("nodeName", ""), "")
         namespace, name = real_place(pool_pod, pool_id)
         found = await self._gate.ask(lambda: self._api.get(PODS, namespace, name))

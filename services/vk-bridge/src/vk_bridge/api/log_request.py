@@ -1,4 +1,4 @@
-"""What is asked of a log, as an API server writes it behind the question mark."""
+"""Reads the query of a log request, as an API server sends it."""
 
 from collections.abc import Mapping
 from datetime import datetime
@@ -8,11 +8,14 @@ from spillway.clusters.api import LogOptions
 
 FALSE: Final = ("false", "0")
 DIGITS_MAX: Final = 18
-"""So that a number fits an int64."""
+"""The most digits of a number, so that it fits an int64."""
 
 
 def read_log_options(container: str, query: Mapping[str, str], bytes_max: int) -> LogOptions:
-    """ValueError names the field, what stands there and what was expected. bytes_max: whatever is asked for."""
+    """Returns the options of a log request. Raises ValueError with the field, its value and what was expected.
+
+    bytes_max: the limit that applies to every request.
+    """
     since_seconds, since_time = _number(query, "sinceSeconds", 1), query.get("sinceTime", "")
     if since_seconds is not None and since_time:
         raise ValueError("sinceSeconds and sinceTime: expected at most one of them")
@@ -34,7 +37,7 @@ def read_log_options(container: str, query: Mapping[str, str], bytes_max: int) -
 
 
 def _flag(query: Mapping[str, str], name: str) -> bool:
-    """As Kubernetes reads it: whatever is there and does not say no."""
+    """Returns a flag as Kubernetes reads it: it is set if the parameter is present and is not "false" or "0"."""
     return name in query and query[name].lower() not in FALSE
 
 

@@ -1,4 +1,4 @@
-"""Whether a cluster answers: while it does not, it is asked again only after longer and longer pauses."""
+"""Guards the requests to a cluster: while it does not answer, it is asked only after longer and longer pauses."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -16,14 +16,17 @@ log = structlog.get_logger()
 
 
 class BackoffGate:
-    """One cluster's. Nodes are worked on whose other side answers, so nobody waits here for the one that does not."""
+    """The gate of one cluster. A request within a pause fails at once, so that work on other clusters does not wait."""
 
     def __init__(self, cluster: str, settings: VkBridgeSettings) -> None:
         self._cluster = cluster
         self._setbacks = Setbacks(settings.unreachable_first_seconds, settings.unreachable_longest_seconds)
 
     async def ask(self, call: Callable[[], Awaitable[T]]) -> T:
-        """The call's answer. Raises ClusterUnreachable, without asking within a pause; all else goes through."""
+        """Returns the call's answer. Raises ClusterUnreachable; within a pause it does so without a request.
+
+        Other errors pass through.
+        """
         if self._setbacks.pause_seconds(asyncio.get_running_loop().time()) > 0:
             raise ClusterUnreachable(self._cluster, "timeout", "did not answer a moment ago")
         try:
@@ -37,7 +40,7 @@ class BackoffGate:
         return answer
 
     def _failed(self, error: ClusterUnreachable) -> None:
-        """What is forbidden says nothing of other calls."""
+        """Counts a failure. A forbidden call begins no pause, because it says nothing of other calls."""
         metrics.CLUSTER_UNREACHABLE.labels(error.reason).inc()
         first = error.reason != "forbidden" and self._setbacks.note(asyncio.get_running_loop().time())
         if first and self._setbacks.count == 1:

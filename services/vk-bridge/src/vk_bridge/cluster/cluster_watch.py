@@ -1,4 +1,4 @@
-"""Follows an owner's nodes and pods into its mirror, and advances idle time by probes."""
+"""Follows an owner's nodes and pods into its OwnerCache, and advances idle time by probes."""
 
 import asyncio
 from collections.abc import Callable, Iterable
@@ -27,7 +27,11 @@ log = structlog.get_logger()
 
 
 class ClusterWatch:
-    """touched is told of nodes about which something was heard, and what. listed: both kinds have been listed once."""
+    """The watches of one owner.
+
+    touched: is called with the nodes that a change is about, and the change.
+    listed: is set when both kinds have been listed once.
+    """
 
     def __init__(
         self,
@@ -92,7 +96,7 @@ class ClusterWatch:
         return ()
 
     async def _probe(self, group: asyncio.TaskGroup) -> None:
-        """Idle time advances to the start of a probe that agrees with what was heard, while both streams live."""
+        """Advances idle time to the start of each probe that agrees with the streams, while both streams live."""
         loop = asyncio.get_running_loop()
         await self.listed.wait()
         while True:

@@ -1,4 +1,7 @@
-"""Carries out deletions of many pods of one node with one request each; what it cannot, others do one by one."""
+"""Deletes many pods of one node with one request.
+
+Pods for which this is not possible are deleted one by one elsewhere.
+"""
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
@@ -22,7 +25,10 @@ log = structlog.get_logger()
 
 
 class CollectionWriter:
-    """Of one owner, and of the pools of its nodes. A cluster that gives no right to it is asked again after a while."""
+    """Writes collections for one owner and the pools of its nodes.
+
+    A cluster that forbids it is asked again after a while.
+    """
 
     def __init__(self, cluster: str, api: ClusterApi, gate: BackoffGate, settings: VkBridgeSettings) -> None:
         self._cluster = cluster
@@ -31,12 +37,12 @@ class CollectionWriter:
         self._sizes = Sizes(settings.collection_least, settings.collection_most)
         self._again_seconds = settings.resync_seconds
         self._forbidden_at: dict[str, float] = {}
-        """By cluster: when it said last that our account has no right to it."""
+        """The clock time at which a cluster last said that our account lacks the right, by cluster."""
 
     async def delete_real(
         self, steps: Iterable[DeleteReal], reading: Reading, answers: Answers, carried_out: Told
     ) -> dict[PodStep, str]:
-        """Outcomes of those that were asked for; all others are to be written one by one."""
+        """Returns the outcomes of the deletions that were requested; the caller writes all others one by one."""
         namespaces = {uid: pod["metadata"]["namespace"] for uid, pod in reading.real_pods.items()}
         found = of_owner(steps, namespaces, self._sizes, leaving=reading.is_recalled)
         return await self._all(self._cluster, found, reading, answers, carried_out)
@@ -44,7 +50,7 @@ class CollectionWriter:
     async def delete_pool(
         self, steps: Iterable[PoolDeletion], reading: Reading, answers: Answers, carried_out: Told
     ) -> dict[PodStep, str]:
-        """As delete_real."""
+        """Returns outcomes in the same way as delete_real."""
         found = of_pool(steps, reading.found.pool_listed, self._sizes, leaving=reading.is_recalled)
         return await self._all(reading.side.pool_id, found, reading, answers, carried_out)
 
@@ -66,7 +72,10 @@ class CollectionWriter:
         return outcomes
 
     async def _tried(self, cluster: str, many: DeleteCollection, reading: Reading, answers: Answers) -> str:
-        """The outcome of all its steps; empty: one by one, since one may be refused, or all are."""
+        """Returns the outcome of all steps of a request.
+
+        Empty: write them one by one, because one or all may be refused.
+        """
         try:
             deleted = await (
                 self._ask_owner(many, reading) if cluster == self._cluster else self._ask_pool(many, reading)
@@ -114,7 +123,10 @@ class CollectionWriter:
 
     @staticmethod
     def _note(steps: Iterable[Deletion], deleted: Manifests, answers: Answers) -> None:
-        """Of a pod that is let go it is known that it is gone; how one ends that has a grace is read anew."""
+        """Notes the answers. A pod that was let go is gone.
+
+        The state of a pod that was deleted with a grace is read again.
+        """
         by_uid: Mapping[str, dict[str, object]] = {one["metadata"]["uid"]: one for one in deleted}
         for step in steps:
             if isinstance(step, LetGo) and step.pool_uid in by_uid:
@@ -127,7 +139,7 @@ class CollectionWriter:
         return said_at is None or asyncio.get_running_loop().time() - said_at >= self._again_seconds
 
     def _note_forbidden(self, cluster: str, error: Forbidden) -> None:
-        """Said once, until it is allowed again."""
+        """Notes that the account lacks the right, and logs it once until the cluster allows it again."""
         if cluster not in self._forbidden_at:
             log.warning("pods are deleted one by one: our account lacks a right", cluster=cluster, error=str(error))
         self._forbidden_at[cluster] = asyncio.get_running_loop().time()

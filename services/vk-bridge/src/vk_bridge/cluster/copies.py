@@ -1,4 +1,4 @@
-"""An owner's copies of what a pool's pods refer to: namespaces, ConfigMaps, Secrets; made, kept current, removed."""
+"""Creates, updates and removes what an owner copies from a pool for its pods: namespaces, ConfigMaps and Secrets."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
@@ -50,14 +50,17 @@ log = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True)
 class Missing:
-    """What a pod refers to and the pool does not have, or will not give away."""
+    """An object that a pod needs and that is not there.
+
+    refused: it must not be there; else the pool does not have it.
+    """
 
     what: str
     refused: bool = False
 
 
 class Tended(Enum):
-    """What a comparison of all copies found: none of ours, and no pod; some; or not all could be read or deleted."""
+    """The result of comparing all copies: no copy of ours and no real pod, some, or a failed read or deletion."""
 
     NONE_LEFT = auto()
     SOME_LEFT = auto()
@@ -65,9 +68,9 @@ class Tended(Enum):
 
 
 class Copies:
-    """Of one owner. `ensure` lets Conflict, Refused and ClusterUnreachable through.
+    """Tends the copies in one owner. `ensure` raises Conflict, Refused and ClusterUnreachable.
 
-    lends_nothing: whether nothing is lent there, nor is to be, so that what is unused is so for good.
+    lends_nothing: returns whether no node is lent there and none will be, so that unused copies stay unused.
     """
 
     def __init__(
@@ -86,20 +89,20 @@ class Copies:
         self._mirror = mirror
         self._namespaces = Namespaces(fleet, api, gate)
         self._used_at: dict[CopyPlace | str, float] = {}
-        """When a copy, or a namespace, was last known to be needed."""
+        """The clock time at which a copy, or a namespace, was last known to be needed."""
         self._bytes: dict[CopyPlace, int] | None = None
-        """Of each copy, as it is or is being written; None: not listed yet."""
+        """The size of each copy, as it is or is being written, in bytes; None: not listed yet."""
         self._listing = asyncio.Lock()
         self._references = VersionCache[frozenset[Reference]]()
         self._referred: dict[str, tuple[str, frozenset[Reference]]] = {}
-        """By node: its pool, and what its pods refer to there."""
+        """By node: its pool, and the references of its pods there."""
 
     # ── For a pod that is about to be created ───────────────────────────────────────────────────────────────────
 
     async def ensure(
         self, pool: Pool, side: PoolSide, namespace: str, references: Iterable[Reference]
     ) -> Missing | None:
-        """The pod's namespace and all that it refers to are there afterwards, or the first that is not."""
+        """Creates the pod's namespace and copies of all that it refers to. Returns the first that cannot be there."""
         self._used_at[namespace] = _now()
         not_ours = await self._namespaces.ensure(namespace)
         if not_ours:
@@ -111,14 +114,14 @@ class Copies:
         return None
 
     def refer(self, node: str, side: PoolSide, pool_pods: Iterable[Manifest]) -> None:
-        """What the pods of a node refer to, as their pool says it: nothing else is ever copied."""
+        """Notes what the pods of a node refer to, as their pool says; nothing else is ever copied."""
         created = {pod["metadata"]["uid"]: pod for pod in pool_pods if was_created(pod)}
 
         def references(uid: str) -> frozenset[Reference]:
             made = converted(created[uid], node, side)
             return frozenset(made.references) if not isinstance(made, NotCopied) else frozenset()
 
-        # What a pod refers to never changes.
+        # A pod's references never change.
         by_uid = self._references.look(node, dict.fromkeys(created, side.pool_id), references)
         found = frozenset[Reference]().union(*by_uid.values())
         self._referred.pop(node, None)
@@ -126,11 +129,11 @@ class Copies:
             self._referred[node] = side.pool_id, found
 
     def refer_no_more(self, node: str) -> None:
-        """The node is its owner's again. The copies that its lent pods referred to are in use there no longer."""
+        """Notes that the node is its owner's again: its pods use no copies any more."""
         self._referred.pop(node, None)
 
     def doubt(self, namespace: str) -> None:
-        """A namespace was not there, though it was a moment ago."""
+        """Notes that a namespace is missing although it existed a moment ago."""
         self._namespaces.doubt(namespace)
 
     async def _ensure_copy(self, pool: Pool, side: PoolSide, reference: Reference) -> Missing | None:
@@ -160,7 +163,7 @@ class Copies:
         return None
 
     async def _make_room(self, copy: CopyPlace, needed: int) -> str:
-        """It counts as so large from now on; else why it may not be."""
+        """Counts a copy with its new size. Returns the reason if the limit of all copies does not allow it, else ""."""
         async with self._listing:
             sizes = self._bytes = await self._sizes() if self._bytes is None else self._bytes
         most, others = self._settings.copies_bytes_max, sum(sizes.values()) - sizes.get(copy, 0)
@@ -173,7 +176,7 @@ class Copies:
         return ""
 
     async def _sizes(self) -> dict[CopyPlace, int]:
-        """Of all copies that are there, whoever made them; listed once, and only those read that do not say it."""
+        """Returns the size of each existing copy, of any bridge. Only copies without a size annotation are read."""
         found: dict[CopyPlace, int] = {}
         for name, kind in WITHOUT_DATA.items():
             for one in await self._gate.ask(lambda kind=kind: self._api.list(kind, label_selector=POOL)):  # type: ignore[misc]
@@ -204,7 +207,7 @@ class Copies:
     # ── What is there already ───────────────────────────────────────────────────────────────────────────────────
 
     async def tend(self, pools: Callable[[str], Pool | None]) -> Tended:
-        """One comparison of all copies with what pods refer to, and with what their pool has. Raises nothing."""
+        """Compares all copies once with what pods refer to, and with the originals in their pool. Raises nothing."""
         used = self._used()
         slots = asyncio.Semaphore(self._settings.copies_at_once)
         async with asyncio.TaskGroup() as group:
@@ -222,7 +225,7 @@ class Copies:
         return {(pool, reference) for pool, references in self._referred.values() for reference in references}
 
     def _used(self) -> set[CopyPlace]:
-        """What the owner's real pods use, and what pods that its pools have bound there refer to."""
+        """Returns the copies that the owner's real pods use, and those that pool pods bound there refer to."""
         now, used = _now(), {place_of(reference, pool) for pool, reference in self._referred_to()}
         for namespace in self._mirror.namespaces():
             self._used_at[namespace] = now
@@ -234,7 +237,7 @@ class Copies:
     async def _bring_up_to_date(
         self, pool: Pool, side: PoolSide, reference: Reference, slots: asyncio.Semaphore
     ) -> None:
-        """What the pool has deleted stays as it was, as on any node."""
+        """Updates one copy. If the pool has deleted the original, the copy stays as it was, as on any node."""
         async with slots:
             try:
                 trouble = await self._ensure_copy(pool, side, reference)
@@ -275,12 +278,12 @@ class Copies:
         return Tended.SOME_LEFT if filled or any(self._mirror.real_pods()) else Tended.NONE_LEFT
 
     def _is_unused(self, what: CopyPlace | str) -> bool:
-        """For long enough, or for good; what was never seen in use by this bridge is so from now on."""
+        """Returns whether it is unused for good or long enough. If it was never seen in use, the time begins now."""
         unused_seconds = _now() - self._used_at.setdefault(what, _now())
         return self._lends_nothing() or unused_seconds >= self._settings.copy_unused_seconds
 
     async def _deleted(self, kind: Kind, copy: CopyPlace, metadata: Manifest) -> bool:
-        """As _tried."""
+        """Deletes a copy. Returns False if the server refused that, as `_tried` does."""
         name, uid, version = metadata["name"], metadata["uid"], metadata["resourceVersion"]
         if not await self._tried(
             self._gate.ask(lambda: self._api.delete(kind, copy.namespace, name, uid=uid, resource_version=version))
@@ -293,7 +296,7 @@ class Copies:
         return True
 
     async def _tried(self, deletion: Awaitable[object]) -> bool:
-        """False: the server refused it, which keeps no other one from being deleted."""
+        """Awaits a deletion. Returns False if the server refused it; other deletions go on."""
         try:
             await deletion
         except (Conflict, Refused) as error:
@@ -303,7 +306,7 @@ class Copies:
 
 
 def is_about_namespace(error: Refused) -> bool:
-    """Whether a create was refused because its namespace is gone, or is going."""
+    """Returns whether a create was refused because its namespace is gone or terminating."""
     return isinstance(error, NotFound) or "being terminated" in error.message
 
 

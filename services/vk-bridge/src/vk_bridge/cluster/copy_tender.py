@@ -1,4 +1,4 @@
-"""When the copies in an owner are compared with what pods refer to. After the last loan: until no copy is left."""
+"""Decides when the copies in an owner are compared; after the last loan this goes on until no copy is left."""
 
 import asyncio
 import contextlib
@@ -29,8 +29,10 @@ class CopyTender:
         self._told = asyncio.Event()
 
     def lending_changed(self) -> None:
-        """Call it when a loan has ended or a lending rule has changed. If the cluster lends nothing any more, the
-        copies are looked at now, not after the pause."""
+        """Starts the next comparison at once, not after the pause, if the cluster lends nothing any more.
+
+        Call it when a loan has ended or a lending rule has changed.
+        """
         if self._state.is_to_sweep(self._cluster):
             self._told.set()
 
@@ -52,6 +54,7 @@ class CopyTender:
         settings = self._settings
         seconds = doubled_seconds(settings.copies_seconds, settings.resync_seconds, failed)
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(seconds):  # wait_for may lose a cancellation that comes with the word.
+            # asyncio.wait_for may lose a cancellation that comes together with the event.
+            async with asyncio.timeout(seconds):
                 await self._told.wait()
         self._told.clear()

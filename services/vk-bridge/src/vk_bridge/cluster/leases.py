@@ -1,4 +1,4 @@
-"""The Leases of a cluster's virtual nodes: while they are renewed, the pool takes these nodes for alive."""
+"""Renews the Leases of a cluster's virtual nodes, so that the pool takes these nodes for alive."""
 
 import asyncio
 from collections.abc import Callable
@@ -15,7 +15,7 @@ log = structlog.get_logger()
 
 
 class Leases:
-    """Of one owner cluster, in all its pools."""
+    """The Leases of one owner cluster, in all its pools."""
 
     def __init__(self, cluster: str, pools: Pools, settings: VkBridgeSettings, wall_ms: Callable[[], int]) -> None:
         self._cluster = cluster

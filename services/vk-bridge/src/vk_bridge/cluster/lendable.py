@@ -6,7 +6,7 @@ from vk_bridge.core.pod.conversion import Converted, PoolSide, Refused, convert
 
 SERVICE = "vk-bridge"
 TEXT_CHARACTERS_MAX = 500
-"""Characters of an error in the reason that the pool reads."""
+"""The most characters of an error in the reason that the pool reads."""
 
 
 def converted(pod: Manifest, node: str, side: PoolSide, *, traced: bool = True) -> Converted | Refused:

@@ -1,4 +1,4 @@
-"""A list that a watch began anew with, by the nodes that it is about."""
+"""Sorts a new list of a watch by the nodes that its objects are on."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -12,7 +12,10 @@ NONE: Mapping[str, str] = {}
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """Of one part of what is known of nodes. versions: by node, real or virtual as the part is, by uid."""
+    """One list by node.
+
+    versions: resourceVersion by uid, by the name of the real or virtual node (depending on part).
+    """
 
     part: Part
     versions: Mapping[str, Mapping[str, str]]
@@ -26,7 +29,10 @@ def nodes_listed(part: Part, nodes: Iterable[WatchedNode]) -> Listing:
 
 
 def pods_listed(part: Part, pods: Iterable[WatchedPod]) -> Listing:
-    """Those that are on a node; of a pool's pods no more is asked than where they are."""
+    """Returns a Listing of the pods that are on a node.
+
+    A pool's pods are watched only for the node that they are on.
+    """
     found: dict[str, dict[str, str]] = {}
     for pod in pods:
         if pod.spec.node_name:

@@ -1,4 +1,7 @@
-"""An owner's namespaces in which pools' pods run: made, labelled, left alone where they are not ours, removed empty."""
+"""Creates, labels and removes the owner's namespaces in which pool pods run.
+
+Namespaces that are not ours stay as they are.
+"""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -17,15 +20,15 @@ NETWORK_POLICIES: Final = Kind("networking.k8s.io", "v1", "networkpolicies", Any
 AS_STRICT: Final = (BASELINE, RESTRICTED)
 NO_INGRESS: Final = "no-ingress"
 HELD_KINDS: Final = tuple(replace(kind, metadata_only=True) for kind in (CONFIG_MAPS, SECRETS, VOLUME_CLAIMS))
-"""What would be lost with a namespace and is nowhere else; pods are known by the watch."""
+"""Kinds whose objects would be lost with a namespace. Pods are not among them: the watch knows them."""
 IN_EVERY_NAMESPACE: Final = ("kube-root-ca.crt", "openshift-service-ca.crt", "istio-ca-root-cert")
-"""ConfigMaps that a cluster's own controllers put into each."""
+"""ConfigMaps that a cluster's own controllers put into every namespace."""
 
 log = structlog.get_logger()
 
 
 class Namespaces:
-    """Of one owner. Lets Conflict, Refused and ClusterUnreachable through."""
+    """Tends the namespaces of one owner. Raises Conflict, Refused and ClusterUnreachable."""
 
     def __init__(self, fleet: str, api: ClusterApi, gate: BackoffGate) -> None:
         self._fleet = fleet
@@ -34,7 +37,7 @@ class Namespaces:
         self._ready: set[str] = set()
 
     async def ensure(self, name: str) -> str:
-        """It is there afterwards, and as it should be; else why no pod of a pool may run in it."""
+        """Makes sure the namespace exists and is secure. Returns "", or why no pool pod may run in it."""
         if name in self._ready:
             return ""
         labels = {FLEET: self._fleet, ENFORCE_LABEL: BASELINE}
@@ -53,11 +56,14 @@ class Namespaces:
         return ""
 
     def doubt(self, name: str) -> None:
-        """It was not there, though it was a moment ago."""
+        """Notes that the namespace was missing although it existed a moment ago."""
         self._ready.discard(name)
 
     async def ours(self) -> dict[str, Manifest]:
-        """All that bear our fleet's label, by name; what others are is found out anew when they are needed."""
+        """Returns the pod namespaces with our fleet's label, by name.
+
+        Namespaces that are no longer secure are checked again.
+        """
         label = f"{FLEET}={self._fleet}"
         listed = await self._gate.ask(lambda: self._api.list(NAMESPACES, label_selector=label))
         found = {one["metadata"]["name"]: one for one in listed}
@@ -65,7 +71,7 @@ class Namespaces:
         return {name: one for name, one in found.items() if name.startswith(POD_NAMESPACE_PREFIX)}
 
     async def remove(self, namespace: Manifest) -> None:
-        """Unless it is going already, or something is in it that is not ours."""
+        """Deletes a namespace, unless it is terminating already or holds an object that is not ours."""
         metadata = namespace["metadata"]
         name, uid, version = metadata["name"], metadata["uid"], metadata["resourceVersion"]
         self._ready.discard(name)
@@ -92,7 +98,7 @@ class Namespaces:
             log.warning("namespace labelled again", cluster=self._api.name, name=metadata["name"], label=ENFORCE_LABEL)
 
     async def _create(self, kind: Kind, manifest: dict[str, Any]) -> bool:
-        """Whether it was not there."""
+        """Creates an object. Returns whether it did not exist."""
         try:
             await self._gate.ask(lambda: self._api.create(kind, manifest))
         except AlreadyExists:
@@ -108,9 +114,10 @@ _OF_CLUSTER: Final = {(CONFIG_MAPS.plural, name) for name in IN_EVERY_NAMESPACE}
 
 
 def is_copy(found: Manifest, pool_id: str = "") -> bool:
-    """Whether a ConfigMap or Secret is a copy that a bridge made: by both marks, which each has from the first.
+    """Returns whether a ConfigMap or Secret is a copy that a bridge made. It bears both marks from the first.
 
-    pool_id: for this pool; empty: for any. Two pools' names differ by a hash, whose like a pool's people may find.
+    pool_id: the copy must be of this pool; empty: of any. A name alone proves nothing: names of two pools differ only
+        by a hash. People in a pool may find a name with the same hash.
     """
     pool = _labels(found).get(POOL)
     return bool(pool) and pool_id in ("", pool) and COPY_VERSION in (found["metadata"].get("annotations") or {})

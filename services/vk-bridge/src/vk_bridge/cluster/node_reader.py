@@ -1,4 +1,4 @@
-"""Reads all that is about one node, from both stores and in the order of docs/lending.md."""
+"""Reads everything about one node from both clusters, in the order of docs/lending.md."""
 
 import asyncio
 import math
@@ -54,16 +54,16 @@ from vk_bridge.settings import VkBridgeSettings
 T = TypeVar("T")
 VirtualNodeSpecOf = Callable[[Manifest], VirtualNodeSpec]
 Nodes = tuple[Manifest | None, Manifest | None]
-"""The real and the virtual one."""
+"""The real node and the virtual node."""
 _POD = object_decoder(objects.PODS)
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What two clusters answered of one node; pods by uid, own_pods all that are on the real one.
+    """The answers of the two clusters about one node; pods by uid, own_pods are all pods on the real node.
 
-    owner_read, pool_read: whether that side could be read at all. pool_listed: the pool pods of one list, as of
-    pool_version.
+    owner_read, pool_read: whether that side could be read at all.
+    pool_listed: the pool pods of one list, at the version pool_version.
     """
 
     node: Manifest | None
@@ -76,7 +76,7 @@ class Found:
     pool_version: str = ""
 
     def versions(self) -> dict[str, str]:
-        """Of each object, by uid."""
+        """Returns the resourceVersion of each object, by uid."""
         both = (one for one in (self.node, self.virtual) if one is not None)
         objects = (*both, *self.pool_pods.values(), *self.own_pods.values())
         return {one["metadata"]["uid"]: one["metadata"]["resourceVersion"] for one in objects}
@@ -84,11 +84,11 @@ class Found:
 
 @dataclass(slots=True)
 class Answers:
-    """What the clusters said to what was written: objects as they are now, pods by uid.
+    """The clusters' answers to writes: the objects as they are now, pods by uid.
 
-    gone: uids of pool pods that are let go, and of a virtual node that was deleted. between: (uid, version) of what was
-    written again right after. incomplete: something was written of which it is not known how it is now. pods_unknown:
-    the same of pods alone. put_off: what is left to be done waits until others are not waited for.
+    gone: uids of pool pods that were let go, and of a deleted virtual node. between: (uid, version) of objects that
+        were written again right after. put_off: the rest of the work waits until no recalled node is waiting.
+    incomplete: an object was written and its present state is unknown. pods_unknown: the same of pods alone.
     """
 
     node: Manifest | None = None
@@ -102,7 +102,7 @@ class Answers:
     put_off: bool = False
 
     def deleted(self, pods: dict[str, Manifest], uid: str, answer: Manifest) -> None:
-        """Of a pod: only one that ends later is known."""
+        """Notes the answer to a pod's deletion. If the pod is not terminating, its state is unknown."""
         metadata = answer.get("metadata") or {}
         if metadata.get("uid") == uid and metadata.get("deletionTimestamp"):
             pods[uid] = answer
@@ -110,9 +110,9 @@ class Answers:
             self.incomplete = True
 
     def let_go(self, uid: str, answer: Manifest) -> None:
-        """A pool pod with grace 0, or the virtual node, was deleted: it is gone, but where a finalizer keeps it.
+        """Notes the deletion of a virtual node, or of a pool pod with grace 0: it is gone unless a finalizer keeps it.
 
-        An API server answers with what was deleted, or that it was so.
+        An API server answers with the deleted object or with a Status.
         """
         metadata = answer.get("metadata") or {}
         told = answer.get("kind") == "Status" or metadata.get("uid") == uid
@@ -124,9 +124,9 @@ class Answers:
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """A real pod's deletion, as this bridge has seen it: its grace, and the clock time at which that is over.
+    """A real pod's deletion as this bridge has seen it: its grace period, and the clock time at which it is over.
 
-    forced: how often it was deleted by force; not again before again_at.
+    forced: how often the pod was deleted by force. again_at: the earliest clock time of the next forced deletion.
     """
 
     grace_seconds: int
@@ -137,9 +137,9 @@ class Ending:
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """What a real pod and its pool pod say together. news, behind: of RealPod. held: None of another pool's.
+    """The result of comparing a real pod with its pool pod. news, behind: as in RealPod.
 
-    refused: their sizes, where the node did not let the pod in.
+    held: the sizes of the pod; None for a pod of another pool. refused: its sizes, if the node did not admit it.
     """
 
     news: bool
@@ -150,7 +150,7 @@ class Pair:
 
 @dataclass(frozen=True, slots=True)
 class _RealPods:
-    """Those of one node. held: the sizes of those of the pool that is read. due_at: when something of it is over."""
+    """The real pods of one node. held: the sizes of this pool's pods. due_at: when the next deadline ends."""
 
     pods: tuple[RealPod, ...]
     held: tuple[Sizes, ...]
@@ -163,12 +163,12 @@ class _RealPods:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """observation: for the core; the rest are the manifests behind it, pods by uid.
+    """One reading of a node. observation: for the core; the rest are the manifests behind it, pods by uid.
 
-    due_at: when the next grace is over, or a refusal forgotten. amounts: what the node offers; both it and virtual_spec
-    are of the real node. fresh: all of it was read in one go; else the nodes were read before, or what was answered to
-    writes has amended it. listed_at: when the pods were listed; None: a node was written since. paused: pool
-    pods that are not created yet, since a node has just refused one.
+    amounts: what the real node offers. due_at: when the next grace is over or a refusal is forgotten.
+    fresh: all was read in one go; otherwise the nodes are older, or answers to writes amended them.
+    listed_at: when the pods were listed; None if a node was written since.
+    paused: uids of pool pods that are not created yet, because a node has just refused a pod.
     """
 
     name: str
@@ -211,12 +211,12 @@ class Reading:
 
     @property
     def is_recalled(self) -> bool:
-        """No kubelet lets a pod of the pool's in, and none is made there."""
+        """Returns whether the node is recalled: its kubelet admits no pod of the pool, and the bridge creates none."""
         return self.observation.node is not None and self.observation.node.state == RECALLED
 
 
 class _Side:
-    """One of the two clusters, for one reading: after its first failure it is not asked again."""
+    """One of the two clusters, for one reading; after its first failure it is not asked again."""
 
     def __init__(self, api: ClusterApi | None, gate: BackoffGate | None) -> None:
         self._api = api
@@ -228,7 +228,7 @@ class _Side:
         return None if api is None else await self._ask(lambda: api.get(kind, namespace, name), None)
 
     async def pods_on(self, node: str) -> tuple[list[dict[str, Any]], str]:
-        """And the version that the list is as of."""
+        """Returns the pods on a node, and the resourceVersion of that list."""
         api, selector = self._api, f"spec.nodeName={node}"
         if api is None:
             return [], ""
@@ -246,7 +246,7 @@ class _Side:
 
 
 class NodeReader:
-    """Of one owner cluster. deleting: the ends of real pods that are being deleted, by node and uid."""
+    """Reads the nodes of one owner cluster, and remembers by node and uid the real pods that are being deleted."""
 
     def __init__(
         self, cluster: str, fleet: str, api: ClusterApi, gate: BackoffGate, settings: VkBridgeSettings
@@ -260,12 +260,12 @@ class NodeReader:
         self._compared = VersionCache[Pair]()
         self._refusals = Refusals(settings.refused_size_seconds)
         self._shown_at: dict[str, float] = {}
-        """By node: when this bridge last wrote what its virtual node shows."""
+        """The clock time at which this bridge last wrote a node's virtual node, by node."""
 
     async def read(self, name: str, pool_name: str, pool: Pool | None, spec_of: VirtualNodeSpecOf) -> Reading:
-        """pool_name: the loan's, or the declared one; pool None: it is not in the fleet, and has nothing any more.
+        """Reads both nodes and all pods. pool_name: the loan's pool, or the declared one. Raises nothing.
 
-        An empty pool_name: nobody knows which pool, so that it cannot be read. Raises nothing.
+        A pool of None is not in the fleet and has nothing. An empty pool_name is unknown, so that pool cannot be read.
         """
         read_at, virtual_name = asyncio.get_running_loop().time(), virtual_node_name(self._cluster, name)
         here, there = self._sides(pool_name, pool)
@@ -279,7 +279,7 @@ class NodeReader:
     async def read_pods(
         self, name: str, pool_name: str, pool: Pool | None, nodes: Nodes, spec_of: VirtualNodeSpecOf
     ) -> Reading:
-        """The pods alone, beside the nodes as they were read before. It is not fresh."""
+        """Reads only the pods and keeps the nodes of an earlier reading. The result is not fresh."""
         read_at, node = asyncio.get_running_loop().time(), nodes[0]
         here, there = self._sides(pool_name, pool)
         side = self._side(name, pool_name)
@@ -288,7 +288,7 @@ class NodeReader:
         return replace(self._reading(name, pool, side, found, virtual_spec, read_at), fresh=False, listed_at=read_at)
 
     async def read_pods_again(self, reading: Reading, answers: Answers, spec_of: VirtualNodeSpecOf) -> Reading:
-        """The pods, beside the nodes as they are by what was answered to writes since."""
+        """Reads the pods, and takes the nodes from the answers to the writes since the last reading."""
         found, name = self.amended(reading, answers, spec_of).found, reading.name
         return await self.read_pods(name, reading.side.pool_id, reading.pool, (found.node, found.virtual), spec_of)
 
@@ -310,7 +310,7 @@ class NodeReader:
         return Found(*nodes, pool_pods, own_pods, here.read, there.read, pool_listed=places, pool_version=version)
 
     def amended(self, reading: Reading, answers: Answers, spec_of: VirtualNodeSpecOf) -> Reading:
-        """With what was answered to writes since in the place of what was read. It is not fresh."""
+        """Returns the reading with the answers to later writes in place of what was read. It is not fresh."""
         before, node = reading.found, answers.node or reading.node
         virtual = answers.virtual or before.virtual
         found = replace(
@@ -379,7 +379,7 @@ class NodeReader:
     def _paused(
         self, pool_pods: Mapping[str, Manifest], real: _RealPods, free: Mapping[str, int], now: float
     ) -> frozenset[str]:
-        """Of those without a real pod: all, where this node has just refused one; else those that it would refuse."""
+        """Returns uids of pool pods to create later: all after a recent refusal, else those the node would refuse."""
         pause_seconds, last_at = self._settings.refusal_pause_seconds, real.refused.last_at
         waiting = pool_pods.keys() - {pod.pool_uid for pod in real.pods}
         if not waiting:
@@ -391,9 +391,9 @@ class NodeReader:
         return frozenset(uid for uid in waiting if would_refuse(pool_pods[uid], room, now, pause_seconds))
 
     def left_behind(self, reading: Reading) -> Reading | None:
-        """The same, where the register names another pool than was read, or none: as if the node had never been lent.
+        """Returns the reading as if the node had never been lent, for a pool that the register does not name.
 
-        None: this pool is the loan's own, so that nothing is left behind there.
+        Returns None if the register names this pool: then the loan is its own, and nothing is left behind there.
         """
         register, pool_id = reading.observation.node, reading.side.pool_id
         if register is not None and register.pool == pool_id:
@@ -407,7 +407,7 @@ class NodeReader:
         return replace(alone, observation=replace(alone.observation, node=owned))
 
     def note_forced(self, name: str, uid: str) -> None:
-        """A real pod was deleted by force. What a finalizer keeps is there all the same."""
+        """Notes that a real pod was deleted by force. It may still exist, so the next try comes after a pause."""
         ending = self._deleting.get(name, {}).get(uid)
         if ending is not None:
             first, longest = self._settings.force_first_seconds, self._settings.force_longest_seconds
@@ -418,19 +418,19 @@ class NodeReader:
         self._shown_at[name] = asyncio.get_running_loop().time()
 
     def _is_reachable(self, name: str, shown: Manifest, virtual_spec: VirtualNodeSpec, now: float) -> bool:
-        """Two bridges that both take an owner for theirs, by mistake, would write their addresses in turn for ever."""
+        """Returns whether no new endpoint is needed. Two bridges that claim one owner would overwrite it in turn."""
         shown_seconds = now - self._shown_at.get(name, -math.inf)
         return names_endpoint(shown, virtual_spec) or shown_seconds < self._settings.endpoint_seconds
 
     async def _came_in_between(
         self, there: _Side, real_pods: Mapping[str, Manifest], pool_pods: Mapping[str, Manifest]
     ) -> dict[str, Manifest]:
-        """The pool pods of real ones that came without one: they may have come after the pool's pods were listed."""
+        """Returns pool pods that the list lacks although their real pods exist: they may have come after the list."""
         found: dict[str, Manifest] = {}
         for pod in real_pods.values():
             uid = pod["metadata"]["labels"][POOL_UID]
             namespace, _, name = (pod["metadata"].get("annotations") or {}).get(POOL_POD, "").partition("/")
-            # The annotation is what anybody in the owner may have written.
+            # Anybody in the owner cluster can write this annotation.
             if uid not in pool_pods and there.read and is_object_name(namespace) and is_object_name(name):
                 again = await there.get(PODS, namespace, name)
                 if again is not None and again["metadata"]["uid"] == uid:
@@ -445,7 +445,7 @@ class NodeReader:
         side: PoolSide,
         now: float,
     ) -> _RealPods:
-        """Graces begin at the first sight."""
+        """Compares all real pods with their pool pods; a grace period begins when a deletion is first seen."""
         before, seen = self._deleting.get(name, {}), dict[str, Ending]()
         shown = {uid: pool_pods.get(pod["metadata"]["labels"][POOL_UID]) for uid, pod in real_pods.items()}
         seen_from = f"{side.pool_id} {side.address}"
@@ -490,7 +490,7 @@ def _compared(pod: Manifest, shown: Manifest | None, side: PoolSide) -> Pair:
 
 
 def ending_of(pod: Manifest, before: Ending | None, now: float) -> Ending:
-    """A grace that is shortened begins anew, as it does for a kubelet, and never ends later than it would have."""
+    """Returns a pod's Ending. As for a kubelet, a shortened grace begins again and never ends later than before."""
     grace = read_grace_seconds(pod["metadata"].get("deletionGracePeriodSeconds"))
     if before is None:
         return Ending(grace, now + grace)
@@ -500,11 +500,11 @@ def ending_of(pod: Manifest, before: Ending | None, now: float) -> Ending:
 
 
 def _real_ones(pods: Mapping[str, Manifest]) -> dict[str, Manifest]:
-    """Those of any pool."""
+    """Returns the real pods, of any pool."""
     return {uid: pod for uid, pod in pods.items() if pool_of(pod)}
 
 
 def _versions(pod: Manifest, shown: Manifest | None) -> str:
-    """Of a real pod and its pool pod."""
+    """Returns the versions of a real pod and of its pool pod."""
     there = shown["metadata"]["resourceVersion"] if shown is not None else ""
     return f"{pod['metadata']['resourceVersion']} {there}"

@@ -1,4 +1,4 @@
-"""Carries out one step of a loan: a write in the owner, in the pool, or to the log."""
+"""Carries out one step of a loan: a write to the owner, to the pool, or to the log."""
 
 from collections.abc import Callable
 from typing import Any, Literal
@@ -32,7 +32,7 @@ SayLeftIn = Callable[[Reading, Generation, str], None]
 
 
 class NodeWriter:
-    """Of one owner cluster. Lets Conflict, Refused and ClusterUnreachable through."""
+    """Writes the nodes of one owner cluster. Raises Conflict, Refused and ClusterUnreachable."""
 
     def __init__(
         self,
@@ -53,7 +53,7 @@ class NodeWriter:
         self._say_left = say_left
 
     async def carry_out(self, step: Step, reading: Reading, answers: Answers) -> bool:
-        """Whether something was written to a cluster; what it answered is noted."""
+        """Carries out a step. Returns whether a cluster was written to; its answer goes to `answers`."""
         match step:
             case Mark():
                 answers.node = await self._mark(step, reading)
@@ -94,14 +94,15 @@ class NodeWriter:
         try:
             await pool.gate.ask(lambda: pool.api.create(NODES, manifest))
         except AlreadyExists:
-            return  # Another bridge was faster, or somebody has the name: the next reading says which.
+            return  # Another bridge was faster, or another object has the name. The next reading shows which.
 
     async def _show(self, reading: Reading, at: At, answers: Answers, *, is_open: bool) -> Manifest:
-        """The virtual node as it is then.
+        """Opens or closes the virtual node, and returns it as it is afterwards.
 
-        Opened by its amounts first, closed by its spec first: whoever looks in between finds it closed enough.
+        It is opened by its amounts first, and closed by its spec first. A reader in between finds it sufficiently
+        closed.
 
-        Of a real node that is gone, or that could not be read, nothing is known but that it is to be closed.
+        If the real node is gone or was not read, only closing is possible, because nothing else is known.
         """
         assert reading.virtual is not None
         if reading.node is not None:
@@ -142,7 +143,7 @@ class NodeWriter:
 
 
 def _metadata(found: Manifest, made: Manifest) -> dict[str, Any]:
-    """What is ours and no longer said is taken off; what the pool itself has added stays."""
+    """Returns labels and annotations to write: our obsolete keys are removed, and keys that the pool added stay."""
     changed: dict[str, Any] = {}
     for key in ("labels", "annotations"):
         theirs, ours = found["metadata"].get(key) or {}, made["metadata"][key]

@@ -1,4 +1,4 @@
-"""How the writing of one step of a pod came out."""
+"""Outcomes of writing one step of a pod."""
 
 from typing import Final
 

@@ -1,4 +1,4 @@
-"""Carries out one step of a pool pod and its real pod: a write in the owner or in the pool."""
+"""Carries out the steps of a pool pod and its real pod: each is a write in the owner or in the pool."""
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
@@ -48,14 +48,14 @@ from vk_bridge.settings import VkBridgeSettings
 NOT_LENDABLE, REFUSED, CONFIG_ERROR = "NotLendable", "RefusedByOwner", "CreateContainerConfigError"
 REFUSED_BY_NODE, PAUSE_MESSAGE = "RefusedByNode", "a real node has just refused a pod; tried again soon"
 TOLD_MAX = 1000
-"""Pods and steps that are remembered because an error of theirs was logged with its trace."""
+"""The most pods and steps to remember, of those whose error was logged with its trace."""
 GONE_MESSAGE = {"Gone": "its real pod was deleted in the cluster where it ran", "NodeGone": "its real node is gone"}
 
 log = structlog.get_logger()
 
 
 class PodWriter:
-    """Of one owner."""
+    """Writes the pods of one owner cluster, on both sides."""
 
     def __init__(
         self, cluster: str, api: ClusterApi, gate: BackoffGate, copies: Copies, settings: VkBridgeSettings
@@ -67,18 +67,19 @@ class PodWriter:
         self._at_once = settings.pods_at_once
         self._pause_seconds = settings.refusal_pause_seconds
         self._refused_at: dict[str, float] = {}
-        """By node: when a pod was last refused there."""
+        """The clock time at which a pod was last refused on a node, by node."""
         self._sent_away_at: dict[str, float] = {}
-        """By node: when pods that cannot begin there were last deleted in the pool."""
+        """The clock time at which pods that cannot begin on a node were last deleted in the pool, by node."""
         self._told: set[str] = set()
-        """Pods (by uid) and steps (by text) of which an unexpected error was logged with its trace."""
+        """Pods (by uid) and steps (by text) whose unexpected error was logged with its trace."""
 
     async def carry_out_all(
         self, steps: Iterable[PodStep], reading: Reading, answers: Answers, carried_out: Callable[[PodStep], None]
     ) -> tuple[bool, bool]:
-        """Whether anything was written, and whether anything has to wait. carried_out is told of each that was.
+        """Carries out the steps. Returns whether anything was written, and whether anything has to wait.
 
-        answers: what the clusters say of it is noted there.
+        answers: collects the clusters' answers.
+        carried_out: is called for each step that was carried out.
         """
         slots = asyncio.Semaphore(self._at_once)
         steps = tuple(steps)
@@ -112,7 +113,10 @@ class PodWriter:
         answers: Answers,
         carried_out: Callable[[PodStep], None],
     ) -> dict[PodStep, str]:
-        """Outcomes of the writes that went with others; of a pod the pool is told after its real one."""
+        """Returns the outcomes of writes that were joined to collections.
+
+        A pool pod's write follows that of its real pod.
+        """
         by_step = [writes(step) for step in steps if step not in put_off]
         real = [write for written in by_step for write in written if isinstance(write, DeleteReal)]
         settled = await self._collections.delete_real(real, reading, answers, carried_out)
@@ -121,8 +125,10 @@ class PodWriter:
         return settled | await self._collections.delete_pool(pool, reading, answers, carried_out)
 
     def _put_off(self, steps: Iterable[PodStep], reading: Reading) -> frozenset[PodStep]:
-        """Deletions of pods that have not begun, and hold nothing: who made them with the node's name in them makes
-        others at once, so on one node they are sent away once within the pause."""
+        """Returns deletions to postpone: of pods that have not begun, after a first such round within the pause.
+
+        Such pods hold nothing. A creator that writes the node's name into its pods creates further ones at once.
+        """
         begun = reading.real_by_pool_uid.keys() | {pod.uid for pod in reading.observation.pool_pods if pod.created}
         found = frozenset(step for step in steps if isinstance(step, DeletePool) and step.pool_uid not in begun)
         now = asyncio.get_running_loop().time()
@@ -133,8 +139,10 @@ class PodWriter:
         return frozenset()
 
     def decide_steps(self, reading: Reading, context: NodeContext) -> tuple[tuple[PodStep, ...], bool]:
-        """Decides what is to be done with each pod of a node. A pod at which that fails stays as it is. Returns whether
-        there is any such pod: it is to be looked at again."""
+        """Decides the step of each pod of a node. Also returns whether this failed for a pod and has to be tried again.
+
+        A pod for which it failed stays as it is.
+        """
         steps: list[PodStep] = []
         failed = False
         observation = reading.observation
@@ -154,7 +162,7 @@ class PodWriter:
         return tuple(steps), failed
 
     async def _tried(self, step: PodStep, reading: Reading, answers: Answers) -> str:
-        """One pod's trouble is no other's."""
+        """Carries out one step and returns its outcome. An error of one pod does not affect other pods."""
         try:
             return DONE if await self._carry_out(step, reading, answers) else WAITS
         except Conflict:
@@ -171,7 +179,7 @@ class PodWriter:
             return FAILED
 
     def _first_of(self, pod: str) -> bool:
-        """Whether this is the first error of a pod or step. It is remembered from now on."""
+        """Returns whether this is the first error of a pod or step, and remembers it."""
         if pod in self._told:
             return False
         if len(self._told) >= TOLD_MAX:
@@ -180,7 +188,7 @@ class PodWriter:
         return True
 
     async def _carry_out(self, step: PodStep, reading: Reading, answers: Answers) -> bool:
-        """Whether it was carried out; False: something has to come first, and it is to be tried again."""
+        """Returns whether the step was carried out; False: something else has to come first, so it is tried again."""
         match step:
             case CreateReal(uid):
                 return await self._create(reading, reading.pool_pods[uid], answers)
@@ -233,7 +241,7 @@ class PodWriter:
         return True
 
     async def _update(self, reading: Reading, pod: Manifest, real: Manifest, answers: Answers) -> bool:
-        """What the owner refuses is tried again, and the pool pod says why it is not so."""
+        """Updates a real pod. If the owner refuses, the pool pod shows the reason, and the update is tried again."""
         metadata, change = real["metadata"], update_patch(real, pod, reading.side.carried)
         version, uid = metadata["resourceVersion"], metadata["uid"]
         place = (metadata["namespace"], metadata["name"])
@@ -250,7 +258,10 @@ class PodWriter:
         return True
 
     async def _refuse(self, reading: Reading, pod: Manifest, reason: str, message: str, answers: Answers) -> bool:
-        """The pod fails. A controller makes another at once, so on one node only one does within the pause."""
+        """Fails the pool pod.
+
+        Its controller creates another at once, so on one node only one pod fails within the pause.
+        """
         now = asyncio.get_running_loop().time()
         if now - self._refused_at.get(reading.name, -self._pause_seconds) < self._pause_seconds:
             await self._show(reading, pod, waiting_status(pod, reason, message), answers)
@@ -266,7 +277,7 @@ class PodWriter:
         return False
 
     async def _show(self, reading: Reading, pod: Manifest, status: Mapping[str, Any] | None, answers: Answers) -> None:
-        """The whole of a pool pod's status; None: it shows that already."""
+        """Writes the whole status of a pool pod; None: the pod already shows it."""
         if status is None:
             return
         pool, metadata = _pool_of(reading), pod["metadata"]

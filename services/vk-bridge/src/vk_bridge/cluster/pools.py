@@ -1,4 +1,4 @@
-"""The pool clusters as one instance sees them: their virtual nodes, and word of what changes on them."""
+"""Follows the pool clusters of one instance: their virtual nodes, and all changes on them."""
 
 import asyncio
 from collections.abc import Callable
@@ -22,9 +22,9 @@ from vk_bridge.settings import VkBridgeSettings
 
 Connect = Callable[[ClusterJoined], ClusterApi]
 Touch = Callable[[str, str, Change, bool], None]
-"""Told of a pool and a virtual node of it on which something changed, what, and whether that is about pods.
+"""Is called with a pool, a virtual node on which something changed, the change, and whether it is about pods.
 
-Of a list the name is empty: anything may have changed on any.
+For a list the name of the virtual node is empty, because anything may have changed on any virtual node.
 """
 log = structlog.get_logger()
 
@@ -34,7 +34,7 @@ class BoundSpec(Struct, frozen=True, gc=False, rename="camel"):
 
 
 class BoundPod(Struct, frozen=True, gc=False, rename="camel"):
-    """Of a pool's pod only where it is: the rest is read when it is worked on."""
+    """A pool's pod, only with the node it is bound to. The rest is read when the pod is worked on."""
 
     metadata: Meta
     spec: BoundSpec = BoundSpec()
@@ -45,7 +45,7 @@ BOUND_PODS: Final = Kind("", "v1", "pods", BoundPod)
 
 @dataclass(slots=True)
 class Pool:
-    """virtual_nodes: of all owners, by name."""
+    """One pool cluster. virtual_nodes: those of all owners, by name."""
 
     name: str
     joined: ClusterJoined
@@ -59,7 +59,7 @@ class Pool:
 
 
 class Pools:
-    """Those that loans of this instance's clusters have named so far; each is followed once, for all owners."""
+    """The pools that loans of this instance's clusters have named so far. Each is followed once, for all owners."""
 
     def __init__(self, connect: Connect, settings: VkBridgeSettings, group: asyncio.TaskGroup, touch: Touch) -> None:
         self._connect = connect
@@ -70,7 +70,7 @@ class Pools:
         self._failures = Failures[str](SERVICE, "pool", settings.failed_first_seconds, settings.failed_longest_seconds)
 
     def get(self, joined: ClusterJoined) -> Pool:
-        """Followed from now on. One that is reached in another way than before is connected anew."""
+        """Returns the pool and follows it from now on. A pool that is reached in another way is connected again."""
         known = self._pools.get(joined.cluster)
         if known is not None and way_to(known[0].joined) == way_to(joined):
             return known[0]
@@ -80,7 +80,7 @@ class Pools:
         return pool
 
     def find(self, name: str) -> Pool | None:
-        """None: no loan of this instance's clusters has named it."""
+        """Returns the pool; None if no loan of this instance's clusters has named it."""
         known = self._pools.get(name)
         return known[0] if known is not None else None
 
@@ -88,14 +88,14 @@ class Pools:
         return [pool for pool, _ in self._pools.values()]
 
     def lent_node(self, pool: str, virtual_node: str, cluster: str) -> str:
-        """The node of this owner for which a virtual one stands, though it may be gone; empty: none of its."""
+        """Returns the node of this owner that a virtual node stands for, even if it is gone; empty: there is none."""
         known = self._pools.get(pool)
         node = known[0].virtual_nodes.get(virtual_node) if known is not None else None
         ours = node is not None and node.metadata.labels.get(LENT_CLUSTER) == cluster
         return node.metadata.annotations.get(LENT_NODE, "") if node is not None and ours else ""
 
     def drop(self, name: str) -> None:
-        """It left the fleet, or is reached in another way."""
+        """Stops following a pool that left the fleet or is reached in another way."""
         known = self._pools.pop(name, None)
         if known is not None:
             known[1].cancel()
@@ -113,7 +113,7 @@ class Pools:
             await pool.api.close()
 
     async def _follow_until_an_error(self, pool: Pool) -> None:
-        """Follows one pool. An unexpected error ends no other pool: this one is listed anew after a pause."""
+        """Follows one pool. An unexpected error ends no other pool: this one is listed again after a pause."""
         clock = asyncio.get_running_loop().time
         began_at = clock()
         try:
@@ -152,7 +152,10 @@ class Pools:
                         self._touch(pool.name, pod.spec.node_name, change, True)
 
     async def _follow_budgets(self, pool: Pool) -> None:
-        """Touches nothing: how many may be disrupted changes with each pod, and is told with the next record."""
+        """Follows the disruption budgets.
+
+        They touch no node: they change with each pod, and the next record tells them.
+        """
         async for batch in pool.api.follow(BUDGETS):
             for change in batch:
                 self._note_failure(pool, change)

@@ -1,4 +1,4 @@
-"""What of each node was read last, so that word of what was read already begins no further reading."""
+"""Remembers the last reading of each node, so that events about known versions cause no further reading."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -13,11 +13,12 @@ from vk_bridge.core.selection.owner_cache import WatchedPod
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """A node at rest: the node and its virtual node as they were read last.
+    """A node at rest: the node and its virtual node as they were last read.
 
-    pool: from which the virtual node was read; None: the pool was not in the fleet. uids: of all that was there then,
-    parts: of each part of it.
-    seen: (uid, version) of all that was read, or answered to what was written, until it came to rest.
+    pool: the pool from which the virtual node was read; None: it was not in the fleet.
+    uids: the uids of all objects that were there.
+    parts: the uids of each part.
+    seen: (uid, version) of everything that was read or answered until the node came to rest.
     """
 
     pool: Pool | None
@@ -29,10 +30,10 @@ class Known:
 
 
 class ReadCache:
-    """Of one cluster's lent nodes: each is begun, noted, and has come to rest; what is told meanwhile is judged then.
+    """The readings of one cluster's lent nodes. Work on a node goes from `begin` through `note` to `end`.
 
-    Versions are only ever compared for being the same: then there is nothing new. What is gone, and was not there at
-    the last reading, was gone by then, or its coming is told of first.
+    Changes that come in between are judged at the end. Versions are only compared for equality: an equal version is not
+    news. A deleted object that was not in the last reading was gone by then, or its creation is told of first.
     """
 
     def __init__(self) -> None:
@@ -41,7 +42,7 @@ class ReadCache:
         self._rested: dict[str, Known] = {}
 
     def begin(self, node: str) -> Known | None:
-        """What was known of it until now."""
+        """Begins work on a node. Returns what was known of it until now."""
         self._seen[node], self._told[node] = set(), []
         return self._rested.pop(node, None)
 
@@ -49,11 +50,14 @@ class ReadCache:
         self.note_versions(reading.name, reading.found.versions().items())
 
     def note_versions(self, node: str, versions: Iterable[tuple[str, str]]) -> None:
-        """versions: (uid, version) of what this bridge itself has just written."""
+        """Notes versions as seen. versions: (uid, version) of objects that this bridge itself has just written."""
         self._seen[node].update(versions)
 
     def end(self, node: str, rested: Reading | None) -> list[Change]:
-        """What was told meanwhile and is news. rested: after which nothing is left to be done."""
+        """Ends work on a node. Returns the changes since `begin` that are news.
+
+        rested: the reading, if nothing is left to do.
+        """
         seen, told = self._seen.pop(node), self._told.pop(node)
         if rested is not None and rested.both_read:
             found = rested.found
@@ -62,13 +66,13 @@ class ReadCache:
         return [change for change in told if self.is_news(node, change)]
 
     def forget(self, node: str) -> None:
-        """Its loan is over: nothing is asked of it until it is begun again."""
+        """Forgets a node whose loan is over, until work on it begins again."""
         self._rested.pop(node, None)
 
     def is_news_in(self, node: str, part: Part, listed: Mapping[str, str], change: Change) -> bool:
-        """Whether a list that a watch began anew with has anything there that was not read. listed: versions by uid.
+        """Returns whether a list, with which a watch restarted, differs from what was read. listed: versions by uid.
 
-        Of a node under way nobody knows yet.
+        For a node under way the change is kept for later.
         """
         known = self._rested.get(node)
         if known is None:
@@ -76,7 +80,7 @@ class ReadCache:
         return known.parts[part] != listed.keys() or not known.seen.issuperset(listed.items())
 
     def is_news(self, node: str, change: Change) -> bool:
-        """Whether the node is to be read for what is told of something on it; False, too, while it is under way."""
+        """Returns whether a change requires a new reading of the node; False while the node is under way."""
         if node in self._told:
             self._told[node].append(change)
             return False
@@ -98,5 +102,5 @@ def _parts(found: Found) -> dict[Part, frozenset[str]]:
 
 
 def is_of_pod(change: Change) -> bool:
-    """Whether it is about one pod, and says nothing of nodes."""
+    """Returns whether the change is about one pod only."""
     return isinstance(change, Upserted | Removed) and isinstance(change.object, WatchedPod | BoundPod)

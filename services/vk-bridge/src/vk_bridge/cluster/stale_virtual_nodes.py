@@ -1,6 +1,7 @@
-"""Virtual nodes that stayed in a pool which was given up: closed, emptied and deleted once it has joined again.
+"""Removes virtual nodes that remained in a pool that had left the fleet: they are closed, emptied and deleted.
 
-Whatever is declared since, and whatever their real nodes do now: these have been their owner's again.
+This begins when the pool has joined again. The lending rules and the real nodes do not matter: the real nodes have been
+their owner's since then.
 """
 
 import asyncio
@@ -27,9 +28,11 @@ log = structlog.get_logger()
 
 
 class StaleVirtualNodes:
-    """Of one owner. It runs beside the work on the same nodes: each write is at what was read.
+    """Removes the stale virtual nodes of one owner.
 
-    say_cleared: told a node and a pool in which no virtual node of it is left.
+    It works beside the OwnerWorker: each write names the version it is for.
+
+    say_cleared: is called with a node and a pool in which no virtual node of it is left.
     """
 
     def __init__(
@@ -49,7 +52,10 @@ class StaleVirtualNodes:
         self._settings = settings
 
     async def clear(self, found: Iterable[tuple[str, str]], pools: Callable[[str], Pool | None]) -> None:
-        """found: node and pool. What is not done is left for the next time. Raises nothing."""
+        """Works on these nodes, given as node and pool. Work that is not done is left for the next call.
+
+        Raises nothing.
+        """
         slots, silent = asyncio.Semaphore(self._settings.nodes_at_once), set[str]()
         async with asyncio.TaskGroup() as group:
             for node, name in list(found):
@@ -58,7 +64,10 @@ class StaleVirtualNodes:
                     group.create_task(self._clear(node, pool, slots, silent))
 
     async def _clear(self, node: str, pool: Pool, slots: asyncio.Semaphore, silent: set[str]) -> None:
-        """silent: pools of which a node, or its owner, could not be read: nothing more is asked for them this time."""
+        """Removes one virtual node.
+
+        silent: pools where a node or owner could not be read; they are not asked again now.
+        """
         async with slots:
             try:
                 for _ in range(self._settings.steps_max):
@@ -74,13 +83,16 @@ class StaleVirtualNodes:
                 note_failed(SERVICE, "node", error, pool=pool.name, node=node, left_behind=True)
 
     async def _go_on(self, node: str, pool: Pool) -> bool:
-        """Whether anything was written, so that more may follow. Raises ClusterUnreachable, Conflict, Refused."""
+        """Returns whether anything was written, so that more may follow.
+
+        Raises ClusterUnreachable, Conflict and Refused.
+        """
         read = await self._reader.read(node, pool.name, pool, self._desired_loans.virtual_spec)
         if not read.both_read:
             raise ClusterUnreachable(pool.name, "timeout", "it or the owner could not be read")
         register = read.observation.node
         if register is not None and register.state == CHECKING and register.pool == pool.name:
-            return False  # Its own step may let go of it, on what was read before the pool answered.
+            return False  # The loan's own step may end the loan, based on a reading from before the pool answered.
         reading = self._reader.left_behind(read)
         if reading is None or _is_clear(reading):
             self._say_cleared(node, pool.name)

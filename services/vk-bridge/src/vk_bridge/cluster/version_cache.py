@@ -1,4 +1,4 @@
-"""What was worked out of the pods of a node, kept as long as their versions are the same."""
+"""Keeps values that were computed from the pods of a node, as long as the pods' versions stay the same."""
 
 from collections.abc import Callable, Mapping
 from typing import Generic, TypeVar
@@ -7,13 +7,13 @@ T = TypeVar("T")
 
 
 class VersionCache(Generic[T]):
-    """Of each node, for the pods that it had when it was looked at last."""
+    """The values of each node, for the pods that it had at the last look."""
 
     def __init__(self) -> None:
         self._by_node: dict[str, dict[str, tuple[str, T]]] = {}
 
     def look(self, node: str, versions: Mapping[str, str], make: Callable[[str], T]) -> dict[str, T]:
-        """The value of each pod, by uid; made for those of which this version was not known. versions: by uid."""
+        """Returns the value of each pod, by uid. A value is computed only if its version is new. versions: by uid."""
         before = self._by_node.pop(node, {})
         found: dict[str, tuple[str, T]] = {}
         for uid, version in versions.items():

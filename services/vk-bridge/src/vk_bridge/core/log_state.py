@@ -1,4 +1,4 @@
-"""What the log tells a bridge: how clusters lend, what is recalled, who waits, and which loans stand."""
+"""Keeps what the log says: how clusters lend, which nodes are recalled, which pods wait, and which loans stand."""
 
 from collections.abc import Iterator, Sequence, Set
 
@@ -39,9 +39,10 @@ Loan = NodeLent | NodeReturned
 
 
 class LogState:
-    """Readers take what they need; only apply, forget and note_swept change anything.
+    """The state of the log, for readers. Only apply, forget and note_swept change it.
 
-    loans: the last that was said of each node's loan, by cluster and node. recalls: that stand, or were settled.
+    loans: the last record of each node's loan, by cluster and node.
+    recalls: the recalls that stand or were settled, by cluster and node.
     """
 
     def __init__(self) -> None:
@@ -55,17 +56,17 @@ class LogState:
         self._manifests: dict[tuple[str, str], bytes] = {}
         self._lending_changes: dict[str, int] = {}
         self._stale_last: dict[str, set[str]] = {}
-        """By cluster, the nodes whose last loan record in the log has an older epoch than the record that holds."""
+        """By cluster: the nodes whose last loan record in the log has an older epoch than the valid record."""
         self._swept: dict[str, int] = {}
-        """By cluster, how many changes had been told when it was seen to hold nothing of pools' pods."""
+        """By cluster: the value of lending_changes when the cluster was found to hold nothing of pool pods."""
 
     # ── What a decision asks ────────────────────────────────────────────────────────────────────────────────────
 
     def is_concerned(self, cluster: str) -> bool:
-        """Whether a bridge has anything to do there.
+        """Returns whether a bridge has anything to do at this cluster.
 
-        It is declared, also as paused, has loans, may hold what pools' pods needed, or left something in a pool; or a
-        loan record of it must be written again.
+        This is so if the cluster has a lending rule (even a paused one), has loans, or may hold objects that pool pods
+        needed. It is also so if it left a virtual node in a pool, or if one of its loan records must be written again.
         """
         return (
             cluster in self.declared
@@ -76,41 +77,44 @@ class LogState:
         )
 
     def stale_last(self, cluster: str) -> Set[str]:
-        """Nodes whose loan record must be written again: a bridge whose turn was over has written behind it."""
+        """Returns the nodes whose loan record must be written again: a bridge whose turn was over wrote after it."""
         return self._stale_last.get(cluster, frozenset())
 
     def lends_nothing(self, cluster: str) -> bool:
-        """Whether nothing is lent there, nor is to be: what pools' pods needed there, nobody needs again."""
+        """Returns whether the cluster lends no node and will lend none, so that no pool pod needs its objects there."""
         return self.lends(cluster) is None and not self._has_loans(cluster)
 
     def is_to_sweep(self, cluster: str) -> bool:
-        """Whether it may still hold copies and namespaces of pools' pods, with nothing lent there, nor to be.
+        """Returns whether a cluster that lends nothing any more may still hold copies and namespaces of pool pods.
 
-        What one process has seen is not in the log: each one that has the turn looks for itself, once.
+        The result of a sweep is not in the log. Each process that gets the turn looks for itself, once.
         """
         lent_once = bool(self.loans.get(cluster))
         return lent_once and self.lends_nothing(cluster) and self._swept.get(cluster) != self.lending_changes(cluster)
 
     def lending_changes(self, cluster: str) -> int:
-        """How often the log has told something new of its lending, or that it joined."""
+        """Returns how many changes of this cluster the log has told: a new rule, a new loan record, or its joining."""
         return self._lending_changes.get(cluster, 0)
 
     def note_swept(self, cluster: str, changes: int) -> None:
-        """It holds no copy of ours any more. changes: lending_changes before it was looked at."""
+        """Notes that the cluster holds no copy of ours any more. changes: lending_changes before the sweep."""
         self._swept[cluster] = changes
 
     def left_behind(self, cluster: str) -> Iterator[tuple[str, str]]:
-        """Node and pool of virtual nodes that may have stayed in a pool which was given up, and is back."""
+        """Yields node and pool of virtual nodes that may have remained in a pool that left and joined again."""
         for node, said in self.loans.get(cluster, {}).items():
             yield from ((node, pool) for pool in said.left_in if pool in self.clusters)
 
     def left_in(self, cluster: str, node: str) -> tuple[str, ...]:
-        """Pools in which a virtual node of it may stay."""
+        """Returns the pools in which a virtual node of this node may remain."""
         said = self.loans.get(cluster, {}).get(node)
         return said.left_in if said is not None else ()
 
     def lends(self, cluster: str) -> LendingDeclared | None:
-        """How a cluster lends; None where nothing is to be: undeclared, withdrawn, or it or its pool is to leave."""
+        """Returns how a cluster lends; None if it must not.
+
+        A cluster does not lend without a lending rule, with a withdrawn rule, or while it or its pool is leaving.
+        """
         declared = self.declared.get(cluster)
         if declared is None or declared.withdrawing or self._leaves(cluster) or self._leaves(declared.pool):
             return None
@@ -120,24 +124,24 @@ class LogState:
         return not self.brakes.isdisjoint((FLEET_SCOPE, cluster_scope(cluster)))
 
     def lent(self, cluster: str, node: str) -> NodeLent | None:
-        """The loan that the log has as lent."""
+        """Returns the NodeLent of this node, if it is the last loan record in the log."""
         found = self.loans.get(cluster, {}).get(node)
         return found if isinstance(found, NodeLent) else None
 
     def loan(self, cluster: str, node: str) -> Generation | None:
-        """Which one that is."""
+        """Returns the generation of the loan that the log has as lent."""
         found = self.lent(cluster, node)
         return found.loan if found is not None else None
 
     def returned_ms(self, cluster: str, node: str) -> int | None:
-        """Unix time at which the node's last loan ended; None: the log tells of none that did."""
+        """Returns the Unix time at which the node's last loan ended; None: the log has no ended loan."""
         found = self.loans.get(cluster, {}).get(node)
         return found.returned_ms if isinstance(found, NodeReturned) else None
 
     def over_and_left(self, before_ms: int) -> Iterator[tuple[str, str]]:
-        """Cluster and node of loans that ended before this Unix time, in clusters that are not in the fleet any more.
+        """Yields cluster and node of loans that ended before this Unix time, if the cluster is no longer in the fleet.
 
-        Not those of which a virtual node may have stayed in a pool.
+        Loans that may have left a virtual node in a pool are not among them.
         """
         for cluster, loans in self.loans.items():
             for node, said in loans.items() if cluster not in self.clusters else ():
@@ -145,20 +149,20 @@ class LogState:
                     yield cluster, node
 
     def steps_on(self, cluster: str, node: str) -> tuple[Generation | None, tuple[str, ...]]:
-        """What of the node's last record its next step depends on."""
+        """Returns the facts in the node's last record on which its next step depends."""
         return self.loan(cluster, node), self.left_in(cluster, node)
 
     def recall_of(self, cluster: str, node: str, loan: Generation | None) -> NodeRecalled | None:
-        """The recall of this very loan."""
+        """Returns the recall of exactly this loan."""
         found = self.recalls.get(cluster, {}).get(node)
         return found if isinstance(found, NodeRecalled) and loan is not None and found.loan == loan else None
 
     def is_recalled(self, cluster: str, node: str) -> bool:
-        """Whether a recall of it stands, of whatever loan."""
+        """Returns whether a recall of this node stands, for any loan."""
         return isinstance(self.recalls.get(cluster, {}).get(node), NodeRecalled)
 
     def needs(self, cluster: str) -> Sequence[Shape | None]:
-        """What waits in a cluster asks for; None: nobody knows what."""
+        """Returns the shapes that waiting pods and replicas ask for in a cluster; None in place of an unknown shape."""
         shapes = [waits.shape for waits in self._pending.get(cluster, {}).values() if waits.pods]
         for (namespace, name), needed in self._needed.get(cluster, {}).items():
             if needed.replicas_lent or needed.replicas_new:
@@ -169,7 +173,7 @@ class LogState:
     # ── What the log says ───────────────────────────────────────────────────────────────────────────────────────
 
     def apply(self, event: Event) -> str:
-        """One record; drops what is older than what is known. Returns the cluster that it is about, "" for all."""
+        """Takes in one record, unless a newer one is known. Returns the cluster that it is about, "" for all."""
         match event:
             case ClusterJoined():
                 if event.cluster not in self.clusters:
@@ -197,7 +201,7 @@ class LogState:
         return getattr(event, "cluster", "")
 
     def forget(self, topic: str, key: str) -> str:
-        """A tombstone. Returns the cluster that it is about, "" for all."""
+        """Takes in a tombstone. Returns the cluster that it is about, "" for all."""
         first, _, rest = key.partition("/")
         if topic == CAPACITY_NEEDED.name:
             name, _, cluster = rest.partition("/")
@@ -223,7 +227,7 @@ class LogState:
         return first
 
     def _has_loans(self, cluster: str) -> bool:
-        """That stand."""
+        """Returns whether the cluster has loans that stand."""
         return any(isinstance(one, NodeLent) for one in self.loans.get(cluster, {}).values())
 
     def _count_change(self, cluster: str) -> None:
@@ -237,7 +241,7 @@ class LogState:
         loans = self.loans.setdefault(event.cluster, {})
         known = loans.get(event.node)
         if known is None or (known.epoch, known.sequence) <= (event.epoch, event.sequence):
-            if known != event:  # A bridge takes its own record in twice.
+            if known != event:  # A bridge applies its own record twice: when it is acknowledged and when it is read.
                 self._count_change(event.cluster)
             loans[event.node] = event
             self._stale_last.get(event.cluster, set()).discard(event.node)

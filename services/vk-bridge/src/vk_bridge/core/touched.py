@@ -1,4 +1,4 @@
-"""Which of a bridge's work a record of the log concerns."""
+"""Says which work of a bridge a record of the log concerns."""
 
 from dataclasses import dataclass
 
@@ -11,10 +11,12 @@ from vk_bridge.core.log_state import LogState
 class Touched:
     """The work that a record concerns.
 
-    owner: the cluster that the record is about, "" for all. node: the owner's node whose next step may be another one
-    now, "" for none. recalled: whether the record is a recall of that node, or the end of one. all_nodes: whether all
-    nodes of the owner are concerned, or those of all owners where owner is "". owners: whether another set of owners
-    may have work now. left: the cluster that left with this record, "" for none; virtual nodes in it are gone.
+    owner: the cluster that the record is about, "" for all.
+    node: the owner's node whose next step may have changed, "" for none.
+    recalled: whether the record is a recall of that node, or the end of one.
+    all_nodes: whether all nodes of the owner are concerned; if owner is "", those of all owners.
+    owners: whether the set of owners with work may have changed.
+    left: the cluster that left with this record, "" for none. Its virtual nodes are gone.
     """
 
     owner: str
@@ -26,7 +28,10 @@ class Touched:
 
 
 def apply_record(state: LogState, topic: str, key: str, event: Event | None) -> Touched:
-    """Applies a record to the state. topic: its name without version. event: None for a tombstone."""
+    """Applies a record to the state and returns what it concerns. topic: its name without version.
+
+    event: None for a tombstone.
+    """
     named, _, node = key.partition("/")
     steps_on = state.steps_on(named, node)
     owner = state.apply(event) if event is not None else state.forget(topic, key)

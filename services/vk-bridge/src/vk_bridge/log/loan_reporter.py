@@ -1,4 +1,4 @@
-"""What is said of a cluster's loans: NodeLent as they stand, NodeReturned at their end, and what they count for."""
+"""Publishes the loans of a cluster: NodeLent while a loan lasts, NodeReturned when it ends. Also keeps their gauges."""
 
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -30,7 +30,7 @@ log = structlog.get_logger()
 
 
 class LoanReporter:
-    """Of one cluster, in one claim's epoch. wall_ms: Unix time, which records tell and nothing is ordered by."""
+    """Reports the loans of one cluster in one epoch. wall_ms: Unix time for records; it orders nothing."""
 
     def __init__(
         self,
@@ -55,7 +55,7 @@ class LoanReporter:
         self._classes: set[str] = set()
 
     def recover(self) -> None:
-        """What the log has of loans that another instance began, or whose ends it has counted."""
+        """Takes from the log the loans that another instance began, and the ends that it has counted."""
         for said in self._state.loans.get(self._cluster, {}).values():
             if isinstance(said, NodeLent):
                 self._history.recover(said)
@@ -63,9 +63,9 @@ class LoanReporter:
                 self._counted[said.node] = said.loan
 
     def over_and_gone(self, mirror: OwnerCache, forget_seconds: float) -> list[str]:
-        """Nodes that are there no more, whose last loan has been over for so long: the log need not know of them.
+        """Returns nodes that are gone and whose last loan ended over forget_seconds ago; the log may forget them.
 
-        None while the cluster is to be swept, which is known by its loans alone.
+        Returns none while the cluster still has to be swept, because only its loans tell that.
         """
         if self._state.is_to_sweep(self._cluster):
             return []
@@ -85,7 +85,10 @@ class LoanReporter:
         self._history.see(reading.name, reading.observation, self._wall_ms())
 
     def evicted(self, reading: Reading, uid: str) -> None:
-        """A pool pod, or its real one, was told to go. One that was going already, or had ended, loses nothing."""
+        """Notes that a pool pod, or its real pod, was told to go.
+
+        A pod that was already going or had ended loses nothing.
+        """
         pod = reading.pool_pods.get(uid)
         if pod is None or pod["metadata"].get("deletionTimestamp") or has_ended(pod):
             return
@@ -93,7 +96,7 @@ class LoanReporter:
         self._history.evicted(reading.name, _lent_pod(reading, pod, requests), self._wall_ms())
 
     def forced(self, reading: Reading, uid: str) -> None:
-        """A real pod has outlived its grace."""
+        """Notes that a real pod has outlived its grace."""
         self._history.forced(reading.name, uid)
 
     # ── What is said ────────────────────────────────────────────────────────────────────────────────────────────
@@ -107,18 +110,24 @@ class LoanReporter:
             self._records.say(record)
 
     def say_cleared(self, node: str, pool: str) -> None:
-        """No virtual node of it is left in a pool that was given up."""
+        """Publishes that no virtual node of this node is left in a pool that had been given up."""
         said, number = self._last_said(node), self._next_generation()
         if said is not None and pool in said.left_in:
             left_in = tuple(name for name in said.left_in if name != pool)
             self._records.say(replace(said, epoch=number.epoch, sequence=number.sequence, left_in=left_in))
 
     def left_in(self, node: str, *, log_away: bool) -> tuple[str, ...]:
-        """Pools in which a virtual node of it may stay, as the log says, or while it is away as it is to be said."""
+        """Returns the pools in which a virtual node of this node may remain.
+
+        The log decides; while it is away, the records that wait for it count, too.
+        """
         return self._left_in(node) if log_away else self._state.left_in(self._cluster, node)
 
     def say_left(self, reading: Reading, loan: Generation, pool: str) -> None:
-        """A virtual node of it may stay in this pool. loan: for which it was made; the log need not know of any."""
+        """Publishes that a virtual node may remain in this pool.
+
+        loan: the loan it was created for; the log may not know it.
+        """
         name, number = reading.name, self._next_generation()
         said = self._last_said(name)
         if said is None:
@@ -139,7 +148,7 @@ class LoanReporter:
         self._records.say(replace(record, left_in=tuple(left_in)))
 
     def say_what_changed(self, reading: Reading) -> None:
-        """Of a loan that the log has."""
+        """Publishes the loan's new state, if the log has the loan and its record differs."""
         said = self._records.waiting(reading.name) or self._state.lent(self._cluster, reading.name)
         if not isinstance(said, NodeLent):
             return
@@ -148,16 +157,17 @@ class LoanReporter:
             self._records.say(now)
 
     def acknowledged(self, record: NodeLent | NodeReturned) -> None:
-        """It is in the log."""
+        """Takes in a record that is now in the log; counts the end of a loan once."""
         self._state.apply(record)
         if isinstance(record, NodeReturned):
             self._history.forget(record.node)
-            if record.returned_ms and self._counted.get(record.node) != record.loan:  # Else it is said again.
+            # A record that was published again is not counted again.
+            if record.returned_ms and self._counted.get(record.node) != record.loan:
                 self._counted[record.node] = record.loan
                 self._count(record)
 
     def _record(self, reading: Reading) -> NodeLent | None:
-        """What cannot be read now is told as it was told last."""
+        """Returns the NodeLent of this reading. What could not be read keeps its last published value."""
         node = reading.observation.node
         said = self._state.lent(self._cluster, reading.name)
         loan = node.loan if node is not None and node.loan is not None else said.loan if said is not None else None
@@ -175,7 +185,10 @@ class LoanReporter:
         return replace(record, left_in=left_in) if record is not None else None
 
     def _pods(self, reading: Reading) -> tuple[LentPod, ...]:
-        """Those that are not over, each with what its real pod holds of the node, which may be more, or nothing yet."""
+        """Returns the pods that are not over.
+
+        Each has what its real pod holds of the node; nothing if there is none yet.
+        """
         real = {uid: pod for uid, pod in reading.real_by_pool_uid.items() if not has_ended(pod)}
         versions = {uid: pod["metadata"]["resourceVersion"] for uid, pod in real.items()}
         held = self._requests.look(reading.name, versions, lambda uid: _requests(real[uid]))
@@ -191,7 +204,7 @@ class LoanReporter:
         return self._records.waiting(node) or self._state.loans.get(self._cluster, {}).get(node)
 
     def _terms(self, reading: Reading, loan: Generation) -> Terms:
-        """As the loan began; of one that the log does not tell of, as is declared."""
+        """Returns the terms as the loan began; for a loan that the log does not have, as the lending rule says now."""
         said = self._state.lent(self._cluster, reading.name)
         if said is not None and said.loan == loan:
             return Terms(self._cluster, reading.name, said.pool, said.virtual_node, said.rule, said.supply_class)
@@ -203,7 +216,7 @@ class LoanReporter:
     # ── What is counted ─────────────────────────────────────────────────────────────────────────────────────────
 
     def measure(self, mirror: OwnerCache, now: float) -> None:
-        """Cores that are lent now, and since the last time."""
+        """Sets the gauges of lent cores, and adds the core seconds since the last call."""
         cores: dict[str, float] = {}
         for said in self._state.loans.get(self._cluster, {}).values():
             cores.setdefault(said.supply_class, 0.0)
@@ -217,7 +230,7 @@ class LoanReporter:
         self._gauge(cores, states)
 
     def close(self) -> None:
-        """Whoever works on the cluster next says how much it lends: of two that do the sum would count all twice."""
+        """Resets the gauges. The cluster's next worker sets them; a sum over both would count everything twice."""
         self._gauge({}, {})
 
     def _gauge(self, cores: Mapping[str, float], states: Mapping[str, int]) -> None:
@@ -246,6 +259,6 @@ def _lent_pod(reading: Reading, pod: Manifest, requests: Amounts) -> LentPod:
 
 
 def _requests(pod: Manifest) -> Amounts:
-    """As Shape's: with the pod's own place, and this alone where they cannot be read."""
+    """Returns a pod's requests as Shape has them, plus its own place; only its place if they cannot be read."""
     found = _POD.decode(msgspec.json.encode(pod))
     return tuple(sorted({**(objects.known_requests(found.spec, found.status) or {}), "pods": 1}.items()))

@@ -1,4 +1,4 @@
-"""The one writer of a cluster's records: the newest of each node, gathered, and told of when acknowledged."""
+"""Writes a cluster's records to the log: gathers the newest record of each node, and reports acknowledged ones."""
 
 import asyncio
 from collections import deque
@@ -18,10 +18,12 @@ log = structlog.get_logger()
 
 
 class Records:
-    """acknowledged is told of each record of a loan that is in the log. A write that failed is tried again.
+    """The writer of one cluster's records. acknowledged: is called with each loan record in the log.
 
-    A loan that no record can hold waits, as one whose record is on its way, and the next flush tries it again: without
-    its pods it would pass for a node that nobody loses anything on.
+    Failed writes are retried.
+
+    A record that is too large for the log waits and is tried again at the next flush. Without its pods it would say
+    that nobody loses anything on the node.
     """
 
     def __init__(self, bus: Bus, settings: VkBridgeSettings, acknowledged: Callable[[Loan], None]) -> None:
@@ -37,17 +39,17 @@ class Records:
         self._failing_since: float | None = None
 
     def say(self, record: Loan) -> None:
-        """Replaces what waits of this node."""
+        """Queues a record; it replaces the waiting record of the same node."""
         self._loans[record.node] = record
         self._traces.note(record.node, tracing.headers())
         self._something.set()
 
     def waiting(self, node: str) -> Loan | None:
-        """What is to be said of a node, and is not known to be in the log yet."""
+        """Returns the record of a node that waits and is not known to be in the log yet."""
         return self._loans.get(node)
 
     def is_log_away(self) -> bool:
-        """Whether nothing could be said for a while."""
+        """Returns whether no record could be written for log_away_seconds."""
         since = self._failing_since
         return since is not None and asyncio.get_running_loop().time() - since >= self._settings.log_away_seconds
 
@@ -66,7 +68,10 @@ class Records:
                 await asyncio.sleep(self._settings.bus_retry_seconds)
 
     async def forget(self, cluster: str, nodes: Callable[[], Iterable[str]]) -> None:
-        """Tombstones of what was said of nodes. These are asked for when they are written; not written: next time."""
+        """Writes tombstones for nodes. `nodes` is called when they are written.
+
+        A failed write is left to the next call.
+        """
         async with self._writing:
             gone = [node for node in nodes() if node not in self._loans]
             for first in range(0, len(gone), self._settings.records_batch):
@@ -78,7 +83,10 @@ class Records:
                     return
 
     async def flush(self) -> bool:
-        """Whether all that waited when this was called, and that a record can hold, is written now."""
+        """Writes what waits now.
+
+        Returns whether all of it is written, except records that are too large for the log.
+        """
         async with self._writing:
             loans = list(self._loans.values())
             used = [self._used.popleft() for _ in range(len(self._used))]
@@ -100,7 +108,7 @@ class Records:
             return True
 
     def _keep_used(self, unwritten: Iterable[NodeUsed]) -> None:
-        """Before the hours that came meanwhile; the oldest go where there are too many."""
+        """Puts unwritten hours back before those that came meanwhile. If there are too many, the oldest are dropped."""
         self._used = deque((*unwritten, *self._used), maxlen=self._used.maxlen)
 
     def _traces_of(self, records: Sequence[Loan | NodeUsed]) -> dict[int, Headers]:

@@ -1,4 +1,4 @@
-"""Tells what a cluster's nodes are used for: at each change, and at least at each look, which measures them too."""
+"""Reports the use of a cluster's nodes: at each change, and at each regular look, which also measures it."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -16,11 +16,11 @@ from vk_bridge.settings import VkBridgeSettings
 log = structlog.get_logger()
 
 LOOKS_MISSED_MAX = 2
-"""A node of which so many looks are missing was not observed meanwhile."""
+"""A node with more missed looks than this counts as not observed meanwhile."""
 
 
 class UsageReporter:
-    """Of one cluster. wall_ms: Unix time; hours are those of the clock."""
+    """Reports the use of one cluster's nodes. wall_ms: Unix time, by which hours are counted."""
 
     def __init__(
         self,
@@ -50,14 +50,14 @@ class UsageReporter:
         self._usage.see(node, use if use.lent else replace(use, used=self._used.get(node)), self._wall_ms())
 
     async def take(self, next_generation: Callable[[], Generation]) -> list[NodeUsed]:
-        """A look at all nodes; the hours that are over."""
+        """Looks at all nodes. Returns the hours that are over."""
         self._used = await self._measured()
         for node in self._mirror.nodes:
             self.note(node)
         return self._usage.take_hours(self._api.name, self._wall_ms(), next_generation)
 
     async def _measured(self) -> Mapping[str, Mapping[str, int] | None]:
-        """By node; empty where nobody measures, or does not answer: then requests alone are known."""
+        """Returns the measured use by node; empty if metrics.k8s.io does not answer. Then only requests are known."""
         trouble, before = "", self._trouble
         try:
             return {

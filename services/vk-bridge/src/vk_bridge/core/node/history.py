@@ -1,4 +1,4 @@
-"""When each step of a loan was seen, and what its pods lost: what NodeLent and NodeReturned say of it."""
+"""Records when each step of a loan was seen and what its pods lost, for NodeLent and NodeReturned."""
 
 from dataclasses import dataclass, field, replace
 
@@ -21,7 +21,7 @@ MILLI = 1000
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """What of a loan stands from its beginning."""
+    """The fields of a loan that do not change after its beginning."""
 
     cluster: str
     node: str
@@ -33,7 +33,11 @@ class Terms:
 
 @dataclass(slots=True)
 class _Loan:
-    """Times in milliseconds of Unix time, 0 of what was not seen. lost: milli-core seconds by pod; forced: pods."""
+    """The history of one loan. Times are in milliseconds of Unix time; 0: not seen.
+
+    lost: milli-core seconds lost, by pod.
+    forced: the pods that were deleted by force.
+    """
 
     loan: Generation
     cause: str = ""
@@ -47,19 +51,19 @@ class _Loan:
 
 
 class History:
-    """One bridge's, of the loans of one cluster. Each step is told of once, as it was first seen."""
+    """The histories of one cluster's loans, kept by one bridge. Each step has the time at which it was first seen."""
 
     def __init__(self) -> None:
         self._loans: dict[str, _Loan] = {}
 
     def recover(self, said: NodeLent) -> None:
-        """What the log has of a loan that another instance began."""
+        """Takes over from the log a loan that another instance began."""
         known = self._loans.get(said.node)
         if known is None or known.loan != said.loan:
             self._loans[said.node] = _Loan(said.loan, said.cause, said.lent_ms, said.recalled_ms)
 
     def see(self, name: str, observation: Observation, at_ms: int) -> None:
-        """A whole reading of the node; one of which a side could not be read says nothing of what is gone."""
+        """Takes in a reading of the node. If a side could not be read, nothing follows for what is missing there."""
         node = observation.node
         if node is not None and node.state in (LENT, RECALLED) and node.loan is not None and not node.foreign:
             known = self._loans.get(name)
@@ -79,14 +83,14 @@ class History:
             self._see_end(loan, observation, at_ms)
 
     def evicted(self, name: str, pod: LentPod, at_ms: int) -> None:
-        """A pool pod was told to go. Its work is lost: cores × run time."""
+        """Notes that a pool pod was told to go. Its work is lost: cores × run time."""
         loan = self._loans.get(name)
         if loan is not None:
             ran_ms = max(0, at_ms - pod.started_ms) if pod.started_ms else 0
             loan.lost.setdefault(pod.uid, max(0, dict(pod.requests).get("cpu", 0)) * ran_ms // MILLI)
 
     def forced(self, name: str, uid: str) -> None:
-        """A real pod outlived its grace."""
+        """Notes that a real pod outlived its grace."""
         loan = self._loans.get(name)
         if loan is not None:
             loan.forced.add(uid)
@@ -99,7 +103,7 @@ class History:
         pods: tuple[LentPod, ...],
         waiting: str,
     ) -> NodeLent | None:
-        """What is to be said of the loan now; None: there is none. generation: epoch and sequence of the record."""
+        """Returns the NodeLent to publish now; None: there is no loan. generation: epoch and sequence of the record."""
         loan = self._loans.get(terms.node)
         if loan is None:
             return None
@@ -123,7 +127,7 @@ class History:
         )
 
     def returned(self, terms: Terms, generation: Generation, loan: Generation, at_ms: int) -> NodeReturned:
-        """The loan is over. Of one that nobody here has seen only its end is known."""
+        """Returns the NodeReturned of a loan. If this bridge did not see the loan, only its end is known."""
         known = self._loans.get(terms.node)
         found = known if known is not None and known.loan == loan else _Loan(loan)
         return NodeReturned(
@@ -148,7 +152,7 @@ class History:
         )
 
     def forget(self, name: str) -> None:
-        """Once NodeReturned is acknowledged."""
+        """Forgets the node's loan, after NodeReturned is acknowledged."""
         self._loans.pop(name, None)
 
     @staticmethod
@@ -163,5 +167,5 @@ class History:
 
 
 def worth_saying(before: NodeLent | None, now: NodeLent) -> bool:
-    """Whether the log does not say this already, but for the record's own number."""
+    """Returns whether the record differs from the one in the log, apart from epoch and sequence."""
     return before is None or replace(before, epoch=now.epoch, sequence=now.sequence) != now

@@ -1,7 +1,7 @@
-"""What is known of one node and its loan: the owner's register, the virtual node, the pods on both sides.
+"""Types for the known state of one node and its loan: the register, the virtual node, and the pods on both sides.
 
-Read in this order: virtual node, real node, pool pods, real pods; then the pool pod of each real pod that came without
-one, for that may have come in between. docs/lending.md says why.
+The order of reading is: virtual node, real node, pool pods, real pods. A real pod may come without its pool pod. That
+pool pod is then read by its name, because it may have come in between. docs/lending.md explains this order.
 """
 
 from collections.abc import Mapping
@@ -18,10 +18,13 @@ OWNED = ""
 
 @dataclass(frozen=True, slots=True)
 class OwnerNode:
-    """The register. state: OWNED, checking, lent or recalled. marked: it bears something of ours, whatever its state.
+    """The register on the owner's node.
 
-    pool: where the loan's virtual node is; empty where the register does not say. foreign: the marks are
-    another fleet's. opted_out: the owner's people say never.
+    state: OWNED, checking, lent or recalled.
+    marked: whether the node bears any mark of ours, whatever its state.
+    foreign: whether the marks are another fleet's.
+    opted_out: whether the owner's people forbid lending it.
+    pool: the pool of the loan's virtual node; empty: the register does not say.
     """
 
     uid: str
@@ -37,9 +40,12 @@ class OwnerNode:
 
 @dataclass(frozen=True, slots=True)
 class VirtualNode:
-    """open: it takes pods. ours: of this very node; else somebody has taken the name. current: shows what it should.
+    """The virtual node of one lent node, as read in the pool.
 
-    reachable: it names the kubelet API of the instance whose turn its owner is.
+    open: whether it takes pods.
+    ours: whether it stands for this very node; otherwise another node object has the name.
+    current: whether it shows what it should.
+    reachable: whether it names the kubelet API of the instance that has the owner's turn.
     """
 
     uid: str
@@ -53,10 +59,12 @@ class VirtualNode:
 
 @dataclass(frozen=True, slots=True)
 class PoolPod:
-    """A pod that is bound to the virtual node. created: a real pod of it was there once. ended: Succeeded or Failed.
+    """A pod that is bound to the virtual node.
 
-    grace_seconds: once it is being deleted, those that are left of its grace; else its own. held: it is deleted with
-    no grace left, and only a finalizer of the pool's people keeps it.
+    created: whether a real pod of it has existed.
+    ended: whether its phase is Succeeded or Failed.
+    grace_seconds: what is left of its grace while it is being deleted; otherwise its own grace.
+    held: whether it is deleted with no grace left, and only a finalizer of the pool's people keeps it.
     """
 
     uid: str
@@ -68,22 +76,24 @@ class PoolPod:
 
     @property
     def is_left(self) -> bool:
-        """Whether the node waits until it is gone.
+        """Returns whether the node has to wait until this pod is gone.
 
-        One that has ended holds nothing: its pool may keep it, and what it logged. Nor does one of which there never
-        was a real pod, and on a node that goes back there will be none: who makes pods with the node's name in them
-        makes others without end.
+        A pod that has ended holds nothing: its pool may keep it with its logs. A pod that never had a real pod holds
+        nothing either, and a node that goes back gets no new real pods. Waiting for it could last for ever, because a
+        creator that writes the node's name into pods creates further ones without end.
         """
         return self.created and not self.held and (self.deleting or not self.ended)
 
 
 @dataclass(frozen=True, slots=True)
 class RealPod:
-    """A pod of the pool's on the real node. overdue: its grace is over, and it is still there.
+    """A pod of the pool on the real node.
 
-    news: its status is not what the pool pod shows. behind: people have changed the pool pod since it was made.
-    seconds_left: whole ones of its grace, which began when this bridge first saw it; 0 of one that nobody deletes.
-    grace_seconds: its own, by which it ends when nobody names another.
+    overdue: whether its grace is over and it is still there.
+    news: whether its status differs from the status that the pool pod shows.
+    behind: whether people have changed the pool pod since the real pod was created.
+    seconds_left: whole seconds left of its grace, counted from this bridge's first sight; 0 if it is not being deleted.
+    grace_seconds: its own grace, which applies if a deletion names no other.
     """
 
     uid: str
@@ -99,10 +109,13 @@ class RealPod:
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """All that was read of one node in one go; read_at: when reading began, in seconds of the bridge's own clock.
+    """The state of one node that one reading found.
 
-    node None: there is no such node. occupied: pods of the owner that are no daemons. owner_read, pool_read: whether
-    that side could be read at all; what could not be read says nothing. pool: the one that was read.
+    read_at: when reading began, in seconds of the bridge's own clock.
+    node: the register; None: there is no such node.
+    occupied: whether pods of the owner run there that are not daemons.
+    owner_read, pool_read: whether that side could be read at all; an unread side says nothing.
+    pool: the pool that was read.
     """
 
     read_at: float

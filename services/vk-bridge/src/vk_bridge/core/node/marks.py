@@ -1,4 +1,4 @@
-"""The register on the owner's node, read and written: its taint, label and annotations. docs/lending.md."""
+"""Reads and writes the register on the owner's node: its taint, label and annotations. See docs/lending.md."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -23,7 +23,10 @@ from vk_bridge.core.node.steps import Mark
 
 
 def read_owner_node(node: Manifest, fleet: str) -> OwnerNode:
-    """A register that makes no sense reads as recalled: every step from there is safe."""
+    """Returns the register of a node.
+
+    An inconsistent register reads as recalled, because every step from there is safe.
+    """
     metadata = node["metadata"]
     labels, annotations = metadata.get("labels") or {}, metadata.get("annotations") or {}
     values = [
@@ -57,9 +60,9 @@ def _state(values: Sequence[str], label: str, loan: Generation | None) -> str:
 
 
 def mark_patch(node: Manifest, mark: Mark, fleet: str) -> dict[str, Any]:
-    """The JSON merge patch that makes this mark on the node as it was read; on any other it is refused (409).
+    """Returns the JSON merge patch that sets this mark on the node as it was read.
 
-    OWNED takes off all that is ours, and nothing else.
+    The server refuses it (409) for a node that has changed. State OWNED removes all our marks, and nothing else.
     """
     theirs = [taint for taint in (node.get("spec") or {}).get("taints") or () if taint.get("key") != LENDING]
     ours = [{"key": LENDING, "value": mark.state, "effect": "NoSchedule"}] if mark.state != OWNED else []

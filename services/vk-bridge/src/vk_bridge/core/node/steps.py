@@ -1,6 +1,6 @@
-"""The next step of a node's loan: one pure function from what is read to what is written. docs/lending.md numbers them.
+"""Decides the next step of a node's loan, as a pure function of what was read. docs/lending.md numbers the steps.
 
-Every write names what it was decided on (uid, resourceVersion); done late, it is refused or does no harm.
+Every write names the uid and resourceVersion that it was decided on. A late write is refused or does no harm.
 """
 
 from dataclasses import dataclass, replace
@@ -28,9 +28,10 @@ class At:
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """Write the register: its state, with the loan; OWNED takes everything of ours off. cause: of a recall.
+    """Write the register: its state and the loan. State OWNED removes all our marks from the node.
 
-    pool: of a loan that begins.
+    cause: why the node is recalled.
+    pool: the pool of a loan that begins.
     """
 
     node: At
@@ -66,21 +67,21 @@ class DeleteVirtual:
 
 @dataclass(frozen=True, slots=True)
 class SayLent:
-    """Publish NodeLent; nothing opens before it is acknowledged."""
+    """Publish NodeLent. The virtual node opens only after this record is acknowledged."""
 
     loan: Generation
 
 
 @dataclass(frozen=True, slots=True)
 class SayReturned:
-    """Publish NodeReturned of the loan that the log has as lent."""
+    """Publish NodeReturned for the loan that the log has as lent."""
 
     loan: Generation
 
 
 @dataclass(frozen=True, slots=True)
 class SayLeft:
-    """Publish that a virtual node of this one may stay in the pool, with the loan for which it was made."""
+    """Publish that a virtual node of this node may remain in the pool, with the loan for which it was created."""
 
     loan: Generation
     pool: str
@@ -88,7 +89,7 @@ class SayLeft:
 
 @dataclass(frozen=True, slots=True)
 class WaitUntil:
-    """Nothing before this time of the bridge's own clock."""
+    """Do nothing before this time of the bridge's own clock."""
 
     seconds: float
 
@@ -98,12 +99,17 @@ Step = Mark | CreateVirtual | ShowVirtual | CloseVirtual | DeleteVirtual | SayLe
 
 @dataclass(frozen=True, slots=True)
 class DesiredLoan:
-    """What is wanted of a node. lend: it is, or stays, wanted for the pool. recall: a cause, empty: none.
+    """The desired state of one node's loan.
 
-    frozen: a brake holds its cluster. logged: the loan that the log has as lent, acknowledged. loan: for a new one;
-    never used twice. pool: where its nodes are lent to by what is declared; empty: that is not known. log_away: nothing
-    could be said for a while. left_in: pools in which a virtual node of it may stay, as the log says, or while it is
-    away as it is to be said. pool_joined: the pool that was read is in the fleet.
+    lend: whether the node should be, or stay, lent to the pool.
+    recall: the cause of a recall; empty: there is none.
+    frozen: whether a brake holds its cluster.
+    logged: the loan that the log has as lent, acknowledged.
+    loan: the generation for a new loan; never used twice.
+    pool: the pool that the lending rules name; empty: it is not known.
+    log_away: whether no record could be published for a while.
+    left_in: pools where a virtual node of this node may remain, by the log or by a record that waits for it.
+    pool_joined: whether the pool that was read is in the fleet.
     """
 
     lend: bool
@@ -119,10 +125,13 @@ class DesiredLoan:
 
 @dataclass(frozen=True, slots=True)
 class NodeContext:
-    """What the node means for its pods. takes: real pods may be created. leaving: they are to go, with that grace.
+    """The node's state, as the decisions on its pods need it.
 
-    owner_read, pool_read: whether the absence of a pod says anything. node_gone: so are its real pods. forces: what
-    outlives its grace is forced; a freeze that holds the recall forces none.
+    takes: whether real pods may be created.
+    leaving: whether all real pods have to go, within grace_seconds.
+    owner_read, pool_read: whether the absence of a pod on that side means anything.
+    node_gone: whether the node is gone, and its real pods with it.
+    forces: whether a pod that outlives its grace is forced; false while a freeze holds the recall.
     """
 
     takes: bool
@@ -135,13 +144,13 @@ class NodeContext:
 
 
 class FirstObservations:
-    """Since when this bridge has seen each register in the state that it is in. A restart forgets, and waits again."""
+    """Remembers since when this bridge has seen each register in its state. After a restart the wait begins again."""
 
     def __init__(self) -> None:
         self._since: dict[str, tuple[str, str, Generation | None, float]] = {}
 
     def see(self, name: str, node: OwnerNode | None, read_at: float) -> float:
-        """The time at which this (node, state, loan) was first read."""
+        """Returns the time at which this (node, state, loan) was first read."""
         if node is None:
             self._since.pop(name, None)
             return read_at
@@ -153,9 +162,9 @@ class FirstObservations:
 
 
 def next_step(observation: Observation, desired: DesiredLoan, since: float, in_flight_seconds: float) -> Step | None:
-    """One step, or None: as it should be, or the pods have to go first (`node_context`).
+    """Returns one step. None: the loan is as it should be, or pods have to go first (see `node_context`).
 
-    since: of FirstObservations, for this register. Raises nothing; every combination has a step.
+    since: the time that FirstObservations has for this register. Raises nothing; every combination has an answer.
     """
     if not observation.owner_read:
         return _with_owner_unread(observation, desired)
@@ -177,11 +186,12 @@ def next_step(observation: Observation, desired: DesiredLoan, since: float, in_f
 
 
 def bears_amendment(step: Step | None, observation: Observation, listed_at: float | None, quiet_at: float) -> bool:
-    """Whether it may be carried out on nodes as they were read or answered before, at whose versions each write is.
+    """Returns whether a step may be carried out on nodes that were not read afresh. Each write names their versions.
 
-    What offers may not; what ends a recall may, on pods that were listed since. listed_at: when these lists began;
-    None: one of the nodes was written after them. quiet_at: the in-flight time is over. While the register has its
-    version no kubelet lets a pool's pod in that was not let in by then, so that none comes after a later list.
+    A step that offers the node may not. A step that ends a recall may, if the pods were listed since.
+    listed_at: when these lists began; None: one of the nodes was written after them.
+    quiet_at: when the in-flight time is over. While the register keeps its version, no kubelet admits a further pod of
+        the pool after that time. A later list therefore contains all pods.
     """
     listed = observation.node is not None and observation.node.state == RECALLED and listed_at is not None
     match step:
@@ -195,7 +205,7 @@ def bears_amendment(step: Step | None, observation: Observation, listed_at: floa
 
 
 def node_context(observation: Observation, desired: DesiredLoan, grace_seconds: int) -> NodeContext:
-    """What this node means for its pods: whether real ones may be created, whether all are to go."""
+    """Returns the node's state for its pods: whether real pods may be created, and whether all have to go."""
     observation = _of_its_pool(observation)
     node = observation.node
     return NodeContext(
@@ -210,7 +220,10 @@ def node_context(observation: Observation, desired: DesiredLoan, grace_seconds: 
 
 
 def _leaving(observation: Observation, desired: DesiredLoan) -> bool:
-    """Pods stay while the node is lent, and while a freeze holds a recall that nobody asked for by name."""
+    """Returns whether the real pods have to go. They stay while the node is lent.
+
+    They also stay while a freeze holds a recall that nobody asked for by name.
+    """
     node = observation.node
     if not observation.owner_read:
         return bool(desired.recall) and not (desired.frozen and desired.recall == CAUSE_NEED)
@@ -222,7 +235,7 @@ def _leaving(observation: Observation, desired: DesiredLoan) -> bool:
 
 
 def _is_held(node: OwnerNode | None, desired: DesiredLoan) -> bool:
-    """Whether a freeze holds the recall of this node, since nobody asked for it by name."""
+    """Returns whether a freeze holds the recall of this node, because nobody asked for it by name."""
     needed = node is not None and node.state == RECALLED and node.cause == CAUSE_NEED
     return desired.frozen and needed and desired.recall in ("", CAUSE_NEED)
 
@@ -296,9 +309,11 @@ def _recalled(
 
 
 def _untaint(node: OwnerNode, observation: Observation, desired: DesiredLoan) -> Step:
-    """Where nobody could look for the virtual node, that it may be there is in the log first.
+    """Returns the step that ends the loan.
 
-    Of a loan that the log has as lent its NodeReturned says so, which follows.
+    If the pool could not be searched for the virtual node, the log is told first.
+
+    For a loan that the log has as lent, the NodeReturned that follows says that the virtual node may remain.
     """
     looked = observation.pool_read and desired.pool_joined
     if looked or not node.pool or node.pool in desired.left_in or node.loan is None or node.loan == desired.logged:
@@ -307,7 +322,7 @@ def _untaint(node: OwnerNode, observation: Observation, desired: DesiredLoan) ->
 
 
 def _recall_cause(node: OwnerNode, virtual: VirtualNode | None, observation: Observation, desired: DesiredLoan) -> str:
-    """Why a lent node goes back, the weightiest first; empty: it stays."""
+    """Returns the cause for which a lent node goes back, the most important first; empty: the node stays lent."""
     if desired.recall and not (desired.recall == CAUSE_NEED and desired.frozen):
         return desired.recall
     if _is_elsewhere(node, desired):
@@ -324,14 +339,17 @@ def _recall_cause(node: OwnerNode, virtual: VirtualNode | None, observation: Obs
 
 
 def _clear(virtual: VirtualNode, observation: Observation) -> Step | None:
-    """Closed, then empty, then deleted. Closed again where it names another bridge: its pods' logs are asked for."""
+    """Returns the next step to remove a virtual node: it is closed, then emptied, then deleted.
+
+    It is closed again if it names another bridge, because logs of its pods are still asked for.
+    """
     if virtual.open or not virtual.reachable:
         return CloseVirtual(_at(virtual))
     return None if observation.real_pods or _pods_left(observation) else DeleteVirtual(_at(virtual))
 
 
 def _with_owner_unread(observation: Observation, desired: DesiredLoan) -> Step | None:
-    """A recall closes the virtual node at once; all else waits for the register."""
+    """Returns CloseVirtual if the node is leaving; every other step waits until the register can be read."""
     virtual = observation.virtual
     if (
         _leaving(observation, desired)
@@ -345,7 +363,10 @@ def _with_owner_unread(observation: Observation, desired: DesiredLoan) -> Step |
 
 
 def _with_pool_unread(node: OwnerNode, observation: Observation, desired: DesiredLoan) -> Step | None:
-    """A recall is marked. A node that is being checked goes back: its virtual node, if there is one, never opened."""
+    """Returns the step while the pool cannot be read: a recall is still marked.
+
+    A node in state checking goes back; if it has a virtual node, that one never opened.
+    """
     if node.state == CHECKING and not observation.real_pods:
         return _untaint(node, observation, desired)
     cause = _recall_cause(node, None, observation, desired) if node.state == LENT else ""
@@ -353,7 +374,7 @@ def _with_pool_unread(node: OwnerNode, observation: Observation, desired: Desire
 
 
 def _of_its_pool(observation: Observation) -> Observation:
-    """What was read of another pool than the loan's says nothing of it."""
+    """Returns the observation without what was read in a pool that is not the loan's pool."""
     node = observation.node
     if node is None or not node.pool or node.pool == observation.pool:
         return observation
@@ -361,7 +382,7 @@ def _of_its_pool(observation: Observation) -> Observation:
 
 
 def _is_elsewhere(node: OwnerNode, desired: DesiredLoan) -> bool:
-    """Another pool is declared since: what is lent comes back first."""
+    """Returns whether another pool has been declared since; the loan to the old pool has to end first."""
     return bool(node.pool and desired.pool) and node.pool != desired.pool
 
 

@@ -1,4 +1,4 @@
-"""Which node is worked on first: the one whose owner has it soonest by what is done next."""
+"""Ranks nodes: the node comes first whose owner gets it back soonest by the next write."""
 
 from enum import IntEnum
 
@@ -6,11 +6,11 @@ from spillway.lending_marks import RECALLED
 
 
 class Urgency(IntEnum):
-    """Of one node, rising.
+    """The rank of a node; a higher one is worked on first.
 
-    LEAVING: its pods have been told to go, and until their grace is over nothing that is done brings it back sooner.
-    RECALLED: it is to be marked, and its pods to be told: their grace begins then. EMPTY: nothing of a pool runs there,
-    so that a few writes give it back.
+    LEAVING: its pods are terminating. Until their grace is over, no write brings the node back sooner.
+    RECALLED: it has to be marked and its pods deleted; only then their grace begins.
+    EMPTY: no pool pod runs there, so a few writes give it back.
     """
 
     NOBODY_WAITS = 0
@@ -20,7 +20,10 @@ class Urgency(IntEnum):
 
 
 def urgency(state: str, *, recalled: bool, has_real_pods: bool) -> Urgency:
-    """state: of the register. recalled: a recall of it stands, so that its owner waits."""
+    """Returns the rank of a node. state: of its register.
+
+    recalled: whether a recall stands, so that its owner waits.
+    """
     if not recalled:
         return Urgency.NOBODY_WAITS
     if state != RECALLED:

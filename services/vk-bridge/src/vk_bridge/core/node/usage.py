@@ -1,4 +1,4 @@
-"""What nodes are used for, told once an hour: NodeUsed, on which the idle report stands."""
+"""Sums up hour by hour what nodes are used for, as NodeUsed records; the idle report reads these."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -13,9 +13,11 @@ HOUR_MS = 3_600_000
 
 @dataclass(frozen=True, slots=True)
 class Use:
-    """A node at an instant. own_pods, requested: of its owner's pods that are no daemons. lent: it is away.
+    """The use of a node at an instant.
 
-    used: by everything on it, from a measurement; None: not known, or it is away, and others use it.
+    own_pods, requested: the pods of its owner that are no daemons: their number and requests.
+    lent: whether the node is away.
+    used: the measured use by everything on it; None: not known, or the node is away and others use it.
     """
 
     rule: str
@@ -28,7 +30,7 @@ class Use:
 
 @dataclass(slots=True)
 class _Hour:
-    """Sums since from_ms. last: what has held since last_ms. used_ms: how long usage was known for."""
+    """The sums of one node since from_ms. last: the use since last_ms. used_ms: for how long its usage was known."""
 
     from_ms: int
     last_ms: int
@@ -43,9 +45,9 @@ class _Hour:
 
 
 class Usage:
-    """Of the nodes of one cluster. Hours are those of Unix time; what one instance did not see, it does not tell of.
+    """The use of one cluster's nodes, in hours of Unix time. A time that this instance did not observe is not reported.
 
-    quiet_ms_max: a node that was not told of for so long was not observed meanwhile.
+    quiet_ms_max: a node that was not seen for longer than this was not observed in between.
     """
 
     def __init__(self, quiet_ms_max: int) -> None:
@@ -55,7 +57,7 @@ class Usage:
         self._last_pod_ms: dict[str, int] = {}
 
     def see(self, name: str, use: Use, at_ms: int) -> None:
-        """What holds from now on; to be said at each change, and at least every quiet_ms_max."""
+        """Takes the use from now on. Call it at each change, and at least every quiet_ms_max."""
         self._end(name, at_ms)
         hour = self._hours.get(name)
         if hour is None or at_ms - hour.last_ms > self._quiet_ms_max or at_ms < hour.last_ms:
@@ -72,14 +74,14 @@ class Usage:
         self._last_pod_ms.pop(name, None)
 
     def take_hours(self, cluster: str, at_ms: int, next_generation: Callable[[], Generation]) -> list[NodeUsed]:
-        """The hours that are over, each once."""
+        """Returns the hours that are over, each once."""
         for name in sorted(self._hours):
             self._end(name, at_ms)
         over, self._over = self._over, []
         return [self._told(cluster, name, hour, next_generation()) for name, hour in over]
 
     def _end(self, name: str, at_ms: int) -> None:
-        """Puts this node's hour aside if it is over. What nobody told of for too long is not begun again."""
+        """Puts the node's hour aside if it is over. The next hour begins only if the node was observed until then."""
         hour = self._hours.get(name)
         if hour is None or at_ms < _end_of(hour):
             return
@@ -112,7 +114,7 @@ class Usage:
 
 
 def measured(usage: Mapping[str, Quantity]) -> dict[str, int] | None:
-    """Of a sample, as Shape's requests; None where an amount cannot be read."""
+    """Returns the amounts of a sample, in the units of Shape's requests; None if an amount cannot be read."""
     try:
         return {name: parse_quantity(amount, milli=name == "cpu") for name, amount in usage.items()}
     except ValueError:
@@ -124,7 +126,7 @@ def _end_of(hour: _Hour) -> int:
 
 
 def _pass_time(hour: _Hour, at_ms: int) -> None:
-    """What held until now counts for as long as it did."""
+    """Adds the time since the last change to the sums, with the use that held until now."""
     passed_ms, use = at_ms - hour.last_ms, hour.last
     hour.last_ms = at_ms
     hour.idle_ms += passed_ms if not use.own_pods else 0

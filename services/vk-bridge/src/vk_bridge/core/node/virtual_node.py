@@ -1,4 +1,7 @@
-"""What a pool sees of a lent node: the table "Real node → virtual node" of docs/lending.md, and nothing else."""
+"""Makes and reads virtual nodes by the table "Real node → virtual node" of docs/lending.md.
+
+A pool sees nothing else.
+"""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -29,10 +32,10 @@ from spillway.model import HOSTNAME_LABEL, Generation
 from vk_bridge.core.node.loan import Manifest, VirtualNode
 
 TYPE_LABEL: Final = ("type", "virtual-kubelet")
-"""By which tools tell virtual nodes from others."""
+"""The label by which tools know virtual nodes."""
 NO_LOAD_BALANCER_LABEL: Final = "node.kubernetes.io/exclude-from-external-load-balancers"
 TRANSIENT_TAINTS: Final = ("node.kubernetes.io/", "node.cloudprovider.kubernetes.io/")
-"""What Kubernetes puts on by itself: the pool's does so for the virtual node."""
+"""Prefixes of taints that Kubernetes itself puts on a node; the pool's Kubernetes does so for the virtual node."""
 MIRRORED_CONDITIONS: Final = ("Ready", "MemoryPressure", "DiskPressure", "PIDPressure", "NetworkUnavailable")
 MIRRORED_INFO: Final = ("architecture", "operatingSystem", "osImage", "kernelVersion", "kubeletVersion")
 ENDED: Final = ("Succeeded", "Failed")
@@ -41,7 +44,10 @@ MILLI = 1000
 
 @dataclass(frozen=True, slots=True)
 class VirtualNodeSpec:
-    """For whom a virtual node stands. address, port: of the bridge's kubelet API, for logs; 0: it has none."""
+    """The facts about a loan that its virtual node shows.
+
+    address, port: the kubelet API of the bridge, which pools ask for logs; port 0: the bridge has none.
+    """
 
     cluster: str
     loan: Generation
@@ -52,9 +58,9 @@ class VirtualNodeSpec:
 
 
 def taken_by_others(pods: Iterable[objects.Pod], pool_id: str) -> dict[str, int] | None:
-    """What a node's pods hold that are not this pool's: daemons, and whatever its owner runs. With their count.
+    """Returns what a node's other pods hold: daemons and the owner's pods, not this pool's. "pods" is their number.
 
-    None: of one of them it cannot be read.
+    Amounts are in milli-cores for cpu and in the resource's own unit otherwise. Returns None if a pod cannot be read.
     """
     taken: dict[str, int] = {}
     for pod in pods:
@@ -71,7 +77,7 @@ def taken_by_others(pods: Iterable[objects.Pod], pool_id: str) -> dict[str, int]
 
 
 def offered(node: Manifest, taken: Mapping[str, int] | None) -> dict[str, int]:
-    """What a pool pod may ask for: what is allocatable less what others hold. What cannot be read offers nothing."""
+    """Returns what pool pods may ask for: allocatable less what other pods hold. An unreadable amount counts as 0."""
     amounts: dict[str, int] = {}
     for name, quantity in ((node.get("status") or {}).get("allocatable") or {}).items():
         try:
@@ -85,7 +91,10 @@ def offered(node: Manifest, taken: Mapping[str, int] | None) -> dict[str, int]:
 def virtual_node(
     node: Manifest, amounts: Mapping[str, int], virtual_spec: VirtualNodeSpec, *, is_open: bool
 ) -> dict[str, Any]:
-    """The virtual node of this real one. amounts: of `offered`; a closed one shows 0 of each: it takes no pod."""
+    """Returns the virtual node of this real node. amounts: the result of `offered`.
+
+    A closed virtual node shows 0 of each resource, so that it takes no pod.
+    """
     name = node["metadata"]["name"]
     shown = {key: quantity_text(key, amount if is_open else 0) for key, amount in amounts.items()}
     spec, status = node.get("spec") or {}, node.get("status") or {}
@@ -114,10 +123,10 @@ def virtual_node(
 
 
 def is_current(actual: Manifest, wanted: Manifest, heartbeat_seconds: int) -> bool:
-    """Whether a pool's virtual node shows what it should; what the pool itself adds to it is not looked at.
+    """Returns whether a pool's virtual node shows what it should; additions of the pool itself do not matter.
 
-    heartbeat_seconds: by how much the real node's last heartbeat may be newer than the one that is shown. Whose
-    kubelet API is named is for `names_endpoint` to say.
+    The kubelet API that the node names is not compared here; `names_endpoint` does that.
+    heartbeat_seconds: how much newer the real node's last heartbeat may be than the heartbeat that is shown.
     """
     metadata, spec, status = (actual.get(part) or {} for part in ("metadata", "spec", "status"))
     for key in ("labels", "annotations"):
@@ -136,7 +145,7 @@ def is_current(actual: Manifest, wanted: Manifest, heartbeat_seconds: int) -> bo
 
 
 def read_virtual_node(node: Manifest, cluster: str, name: str, *, current: bool, reachable: bool = True) -> VirtualNode:
-    """name: of the real node that it should stand for."""
+    """Reads a pool's node object. name: the real node that it should stand for."""
     metadata, status = node["metadata"], node.get("status") or {}
     labels, annotations = metadata.get("labels") or {}, metadata.get("annotations") or {}
     takes = any(str(amount) not in ("0", "") for amount in (status.get("allocatable") or {}).values())
@@ -152,19 +161,22 @@ def read_virtual_node(node: Manifest, cluster: str, name: str, *, current: bool,
 
 
 def names_endpoint(actual: Manifest, virtual_spec: VirtualNodeSpec) -> bool:
-    """Whether the virtual node names the kubelet API of this instance."""
+    """Returns whether the virtual node names the kubelet API of this instance."""
     status = actual.get("status") or {}
     return all((status.get(key) or []) == value for key, value in _endpoint(virtual_spec).items())
 
 
 def shown_address(node: Manifest | None) -> str:
-    """That a virtual node shows, ours or another bridge's; empty: none."""
+    """Returns the address that a virtual node shows, this bridge's or another's; empty: it shows none."""
     addresses = ((node or {}).get("status") or {}).get("addresses") or ()
     return next((one["address"] for one in addresses if one.get("type") == "InternalIP"), "")
 
 
 def _endpoint(virtual_spec: VirtualNodeSpec) -> dict[str, Any]:
-    """Without a kubelet API no address: a pool's API server would ask port 10250 there, a kubelet that is not ours."""
+    """Returns the status fields that name the kubelet API. Without a kubelet API there is no address.
+
+    With an address alone, a pool's API server would ask port 10250 there, which is a kubelet that is not ours.
+    """
     return {
         "addresses": [{"type": "InternalIP", "address": virtual_spec.address}] if virtual_spec.port else [],
         "daemonEndpoints": {"kubeletEndpoint": {"Port": virtual_spec.port}},
@@ -200,13 +212,13 @@ def _taints(theirs: Iterable[Manifest], virtual_spec: VirtualNodeSpec) -> list[d
 
 
 def _sorted_taints(taints: Iterable[Manifest]) -> list[tuple[str, str, str]]:
-    """Without those that the pool's Kubernetes has put on by itself."""
+    """Returns the taints without those that the pool's Kubernetes puts on by itself."""
     read = ((taint["key"], taint.get("value", ""), taint.get("effect", "")) for taint in taints)
     return sorted(taint for taint in read if not taint[0].startswith(TRANSIENT_TAINTS))
 
 
 def _conditions(status: Manifest) -> dict[str, tuple[str, str]]:
-    """A virtual node that the pool has given up (Unknown) is told again."""
+    """Returns the mirrored conditions. If the pool set one to Unknown, it differs, and the node is written again."""
     return {
         entry["type"]: (entry.get("status", ""), entry.get("reason", ""))
         for entry in status.get("conditions") or ()
@@ -215,13 +227,13 @@ def _conditions(status: Manifest) -> dict[str, tuple[str, str]]:
 
 
 def _heartbeat_ms(status: Manifest) -> int:
-    """Unix time of the newest of its conditions; 0 where none tells."""
+    """Returns the Unix time of the newest heartbeat of its conditions; 0 if no condition has one."""
     told = (entry for entry in status.get("conditions") or () if entry.get("type") in MIRRORED_CONDITIONS)
     return max((unix_ms(entry.get("lastHeartbeatTime")) for entry in told), default=0)
 
 
 def _amounts(status: Manifest) -> dict[str, int | str]:
-    """A server writes 4000m as 4."""
+    """Returns the allocatable amounts as numbers, because a server writes 4000m as 4."""
     return {name: _amount(name, str(quantity)) for name, quantity in (status.get("allocatable") or {}).items()}
 
 
@@ -233,5 +245,5 @@ def _amount(name: str, quantity: str) -> int | str:
 
 
 def quantity_text(name: str, amount: int) -> str:
-    """An amount of `offered`, as Kubernetes writes it."""
+    """Returns an amount of `offered` as Kubernetes writes it."""
     return f"{amount}m" if name == "cpu" and amount else str(amount)

@@ -1,11 +1,11 @@
-"""What a recall waits for, for people: `waiting` of NodeLent."""
+"""Says for people what a recall waits for: the field `waiting` of NodeLent."""
 
 from spillway.lending_marks import RECALLED
 from vk_bridge.core.node.loan import Observation
 
 
 def waiting_for(observation: Observation) -> str:
-    """Empty where no recall is under way."""
+    """Returns what the recall waits for; empty if no recall is under way."""
     node = observation.node
     if not observation.owner_read:
         return "the owner's cluster cannot be read"

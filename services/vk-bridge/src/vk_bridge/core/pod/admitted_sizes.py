@@ -1,8 +1,8 @@
-"""How large pods are in two clusters: the pool's scheduler counts pool pods, the owner's kubelet real ones.
+"""Compares the sizes of pods in two clusters: the pool's scheduler counts pool pods, the owner's kubelet real pods.
 
-An owner's admission adds to pods (a sidecar, higher requests), a real pod is resized in place, and one whose pool pod
-is gone by force still holds its place: a virtual node that offered what is free by the pool's count would offer more
-than fits.
+They can differ. An owner's admission may add a sidecar or raise requests, and a real pod may be resized in place. A
+real pod still holds its place when its pool pod was deleted by force. A virtual node that offered what is free by the
+pool's count would therefore offer more than fits.
 """
 
 from collections.abc import Iterable, Mapping
@@ -23,18 +23,21 @@ class _Pod(Struct, frozen=True, gc=False):
 
 _POD: Final = json.Decoder(_Pod)
 REJECTED: Final = "Pod was rejected: "
-"""Before a kubelet's reason: rejectPod of Kubernetes."""
+"""The text before a kubelet's reason, as in rejectPod of Kubernetes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """Of one real pod, by resource. counted: for its pool pod by the pool's scheduler. admitted: by its kubelet."""
+    """The sizes of one real pod, by resource.
+
+    counted: what the pool's scheduler counts for its pool pod. admitted: what the kubelet counts for the real pod.
+    """
 
     counted: Mapping[str, int]
     admitted: Mapping[str, int]
 
     def added(self) -> dict[str, int]:
-        """By how much it is larger where it runs than where it was scheduled."""
+        """Returns by how much the pod is larger where it runs than where it was scheduled."""
         return {name: more for name in self.admitted if (more := self.admitted[name] - self.counted.get(name, 0)) > 0}
 
 
@@ -42,19 +45,20 @@ NOTHING: Final = Sizes({}, {})
 
 
 def sizes_held(real_pod: Manifest, pool_pod: Manifest | None) -> Sizes:
-    """What the two hold now. Of a real pod that has ended the pool is told right after its virtual node is shown."""
+    """Returns what the two pods hold now. A real pod that has ended holds nothing; the pool is soon told of its end."""
     return NOTHING if _has_ended(real_pod) else Sizes(_held(pool_pod), _held(real_pod))
 
 
 def sizes_asked(real_pod: Manifest, pool_pod: Manifest) -> Sizes:
-    """What the two would hold, though they have ended."""
+    """Returns what the two pods ask for, even if they have ended."""
     return Sizes(_asked(pool_pod), _asked(real_pod))
 
 
 def is_refused_by_its_node(real_pod: Manifest) -> bool:
-    """Whether the kubelet did not let it in (OutOfcpu, …): it says so, or failed it with no word of any container.
+    """Returns whether the kubelet did not admit the pod (OutOfcpu, …).
 
-    Newer kubelets tell of containers that never ran, older ones begin their message otherwise.
+    It says so in its message, or it failed the pod without any container status. Newer kubelets report containers that
+    never ran. Older ones begin their message otherwise.
     """
     status = real_pod.get("status") or {}
     told_of_containers = status.get("containerStatuses") or status.get("initContainerStatuses")
@@ -63,10 +67,11 @@ def is_refused_by_its_node(real_pod: Manifest) -> bool:
 
 
 def left_for_pool(free: Mapping[str, int], held: Iterable[Sizes], refused: Iterable[Sizes] = ()) -> dict[str, int]:
-    """What a virtual node shows as allocatable: of what others leave free, less what the pool's scheduler misses.
+    """Returns what a virtual node shows as allocatable: what others leave, less what the pool's scheduler cannot see.
 
-    held: of each real pod of the pool. refused: sizes that the node did not let in lately. Of what is left beside the
-    real pods so much is shown that as many pods of that kind are bound as are let in, also when they are bound at once.
+    held: the sizes of each real pod of the pool.
+    refused: sizes that the node did not admit lately. The shown amount lets just as many pods of that kind be bound as
+        the kubelet admits, even if they are bound at once.
     """
     pods, kinds = tuple(held), tuple(refused)
     return {name: _left(name, amount, pods, kinds) for name, amount in free.items()}
@@ -84,13 +89,13 @@ def _left(name: str, free: int, held: Iterable[Sizes], refused: Iterable[Sizes])
 
 
 def room_beside(free: Mapping[str, int], held: Iterable[Sizes]) -> dict[str, int]:
-    """What a kubelet has left beside the pool's real pods. free: what others leave."""
+    """Returns what a kubelet has left beside the pool's real pods. free: what others leave free."""
     pods = tuple(held)
     return {name: max(0, amount - _sums(name, pods)[1]) for name, amount in free.items()}
 
 
 def _sums(name: str, held: Iterable[Sizes]) -> tuple[int, int]:
-    """By the pool's scheduler; and of each the larger of its two sizes."""
+    """Returns two sums: the sizes that the pool's scheduler counts, and the larger size of each pod."""
     pairs = [(sizes.counted.get(name, 0), sizes.admitted.get(name, 0)) for sizes in held]
     return sum(counted for counted, _ in pairs), sum(map(max, pairs))
 
@@ -104,7 +109,10 @@ def _kind(counted: Mapping[str, int]) -> Kind:
 
 @dataclass(frozen=True, slots=True)
 class RefusedLately:
-    """By one node. last_at: clock time of the newest. forgotten_at: when the next of sizes does not count any more."""
+    """The recent refusals of one node.
+
+    last_at: the clock time of the newest refusal. forgotten_at: when the next of `sizes` no longer counts.
+    """
 
     sizes: tuple[Sizes, ...] = ()
     last_at: float | None = None
@@ -112,23 +120,26 @@ class RefusedLately:
 
 
 class Refusals:
-    """What the nodes of one owner did not let in; each counts for so long after it was first seen."""
+    """The pods that nodes of one owner did not admit. Each counts for kept_seconds after it was first seen."""
 
     def __init__(self, kept_seconds: float) -> None:
         self._kept_seconds = kept_seconds
         self._by_node: dict[str, dict[str, tuple[Sizes, float]]] = {}
         self._kinds: dict[Kind, tuple[Sizes, float]] = {}
-        """Of pods that were made larger, by what the pool counts of them: when any node last refused one."""
+        """By what the pool counts of a pod that was made larger: its sizes, and when a node last refused such a pod."""
 
     def would_refuse(self, pool_pod: Manifest, room: Mapping[str, int], now: float, pause_seconds: float) -> bool:
-        """Whether a pod of this kind, which another node refused within the pause, does not fit this room either."""
+        """Returns whether this pod does not fit the room, if a node refused one of its kind within the pause."""
         if all(now - at >= pause_seconds for _, at in self._kinds.values()):
             return False
         sizes, at = self._kinds.get(_kind(_asked(pool_pod)), (NOTHING, now - pause_seconds))
         return now - at < pause_seconds and any(more > room.get(name, 0) for name, more in sizes.admitted.items())
 
     def see(self, node: str, refused: Mapping[str, Sizes], now: float) -> RefusedLately:
-        """refused: those that are there, by uid. They may stay for days, and count no longer for that."""
+        """Returns the node's recent refusals. refused: refused pods that exist, by uid; they may remain for days.
+
+        A pod that remains counts no longer than one that is gone.
+        """
         before = self._by_node.pop(node, {})
         seen = {uid: before.get(uid, (sizes, now)) for uid, sizes in refused.items()}
         grown = [sizes for uid, sizes in refused.items() if uid not in before and sizes.added()]
@@ -145,7 +156,7 @@ class Refusals:
 
 
 def text_of_added(real_pod: Manifest, pool_pod: Manifest) -> str:
-    """For people; empty where nothing was added."""
+    """Returns the added sizes as text for people; empty if nothing was added."""
     added = sizes_asked(real_pod, pool_pod).added()
     return ", ".join(f"{name} {quantity_text(name, amount)}" for name, amount in sorted(added.items()))
 
@@ -159,7 +170,10 @@ def _has_ended(pod: Manifest) -> bool:
 
 
 def _asked(pod: Manifest) -> Mapping[str, int]:
-    """Nothing where it cannot be read: such a pool pod is refused, and no kubelet has room for such a real one."""
+    """Returns a pod's requests; nothing if they cannot be read.
+
+    An unreadable pool pod is refused, and no kubelet has room for an unreadable real pod.
+    """
     try:
         found = _POD.decode(json.encode(pod))
     except ValidationError:

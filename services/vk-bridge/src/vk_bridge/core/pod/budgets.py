@@ -117,9 +117,12 @@ class _Namespace:
     def __init__(self) -> None:
         self.budgets: dict[str, _Known] = {}
         self.sorted: _Sorted | None = None
-        """None when selectors have changed."""
+        """None if a selector has changed since."""
         self.strictest: Amounts | None = None
-        """The one that allows the fewest, of those that may select any pod. None when that may have changed."""
+        """The budget that allows the fewest disruptions, of those that may select any pod.
+
+        None if that may have changed.
+        """
 
 
 class Budgets:

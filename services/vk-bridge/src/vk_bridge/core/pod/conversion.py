@@ -1,4 +1,4 @@
-"""The real pod of a pool pod, or why there cannot be one: the table "Pool pod → real pod" of docs/lending.md."""
+"""Converts a pool pod to its real pod, or says why it cannot: table "Pool pod → real pod" of docs/lending.md."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -34,9 +34,9 @@ CONTENT: Final = ("data", "binaryData", "stringData")
 BYTES_DIGITS_MAX: Final = 12
 CONFIG_MAP, SECRET = "ConfigMap", "Secret"
 ANNOTATIONS_BYTES_MAX: Final = 256 * 1024
-"""Of all keys and values of an object: TotalAnnotationSizeLimitB of Kubernetes."""
+"""The most bytes of all annotation keys and values of an object: TotalAnnotationSizeLimitB of Kubernetes."""
 REFERENCES_MAX: Final = 100
-"""ConfigMaps and Secrets of one pod: each is asked for before it is created, while its node may be wanted back."""
+"""The most ConfigMaps and Secrets of one pod. Each is read before the pod is created, and the owner may be waiting."""
 HOST_NAME_CHARACTERS_MAX: Final = 63
 NAME_CHARACTERS_SHOWN: Final = 80
 NO_EXECUTE: Final = "NoExecute"
@@ -45,9 +45,9 @@ WITH_DOWNWARD: Final = "with what the downward API is to tell of the pool's pod"
 
 @dataclass(frozen=True, slots=True)
 class PoolSide:
-    """Where a pool pod is: the pool's id, and the name and address of the virtual node that it is bound to.
+    """The place of a pool pod: the pool's id, and the name and address of the virtual node that it is bound to.
 
-    carried: prefixes of labels and annotations that reach the owner.
+    carried: the prefixes of the labels and annotations that reach the owner.
     """
 
     pool_id: str
@@ -58,7 +58,7 @@ class PoolSide:
 
 @dataclass(frozen=True, slots=True, order=True)
 class Reference:
-    """A ConfigMap or Secret of the pool's that a pod needs. optional: nowhere is it needed for the pod to start."""
+    """A ConfigMap or Secret of the pool that a pod needs. optional: the pod can start without it."""
 
     kind: str
     namespace: str
@@ -68,7 +68,7 @@ class Reference:
 
 @dataclass(frozen=True, slots=True)
 class CopyPlace:
-    """Where the copy of a ConfigMap or Secret is in the owner."""
+    """The kind, namespace and name that the copy of a ConfigMap or Secret has in the owner."""
 
     kind: str
     namespace: str
@@ -77,7 +77,7 @@ class CopyPlace:
 
 @dataclass(frozen=True, slots=True)
 class Converted:
-    """pod: to be created in the owner. references: whose copies must be there before it."""
+    """A converted pod. pod: the manifest for the owner. references: the objects to copy before it is created."""
 
     pod: dict[str, Any]
     references: tuple[Reference, ...]
@@ -85,14 +85,16 @@ class Converted:
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """Why this pod does not run on a lent node: each reason names the field."""
+    """The reasons why a pod or an object cannot be on a lent node; each names the field or the object."""
 
     reasons: tuple[str, ...]
 
 
 def convert(pod: Manifest, node: str, side: PoolSide) -> Converted | Refused:
-    """The pod that runs on `node` for this pool pod, within Pod Security baseline: its owner's namespace enforces that,
-    where the owner's API server looks."""
+    """Returns the pod that runs on `node` for this pool pod, or the reasons against it.
+
+    The result meets Pod Security baseline. The owner's namespace enforces that if the owner's API server checks it.
+    """
     reasons = tuple(dict.fromkeys(reasons_against(pod["spec"])))
     if reasons:
         return Refused(reasons)
@@ -130,19 +132,22 @@ def convert(pod: Manifest, node: str, side: PoolSide) -> Converted | Refused:
 
 
 def host_name(pod_name: str) -> str:
-    """That a kubelet gives a pod of this name; empty where it has a dot, which no pod may ask for as its host name."""
+    """Returns the host name that a kubelet gives a pod of this name.
+
+    Returns "" if it has a dot, because no pod may ask for such a host name.
+    """
     name = pod_name[:HOST_NAME_CHARACTERS_MAX].rstrip("-.")
     return "" if "." in name else name
 
 
 def real_place(pool_pod: Manifest, pool_id: str) -> tuple[str, str]:
-    """Namespace and name of its real pod."""
+    """Returns the namespace and name of a pool pod's real pod."""
     metadata = pool_pod["metadata"]
     return owner_namespace(metadata["namespace"]), owner_name(pool_id, metadata["name"], metadata["uid"])
 
 
 def copy_of(found: Manifest, kind: str, side: PoolSide) -> dict[str, Any] | Refused:
-    """The owner's copy of a pool's ConfigMap or Secret; a token of the pool's API is never copied."""
+    """Returns the owner's copy of a pool's ConfigMap or Secret. A token for the pool's API is never copied."""
     metadata = found["metadata"]
     if kind == SECRET and found.get("type") == "kubernetes.io/service-account-token":
         return Refused((f"Secret {metadata['name']}: a token for the pool's API",))
@@ -160,23 +165,26 @@ def copy_of(found: Manifest, kind: str, side: PoolSide) -> dict[str, Any] | Refu
 
 
 def content_bytes(found: Manifest) -> int:
-    """Of a ConfigMap's or Secret's content, as JSON."""
+    """Returns the size of a ConfigMap's or Secret's content, in bytes of JSON."""
     return len(msgspec.json.encode({key: found[key] for key in CONTENT if key in found}))
 
 
 def bytes_told(copy: Manifest) -> int | None:
-    """By the copy's own annotation; None: it has none, as those of bridges that did not count."""
+    """Returns the size in the copy's own annotation; None if a bridge that did not count wrote the copy."""
     told = (copy["metadata"].get("annotations") or {}).get(COPY_BYTES, "")
     return int(told) if told.isascii() and told.isdecimal() and len(told) <= BYTES_DIGITS_MAX else None
 
 
 def copy_version(found: Manifest) -> str:
-    """Of what a copy is made of; another one where anything of it changed."""
+    """Returns a text that changes when the original of a copy changes."""
     return f"{found['metadata'].get('uid', '')}/{found['metadata'].get('resourceVersion', '')}"
 
 
 def copies_of(pool_id: str, annotations: Mapping[str, str]) -> frozenset[CopyPlace]:
-    """Which copies a real pod uses, as its annotations say: not to be deleted, and no reason to copy anything."""
+    """Returns the copies that a real pod's annotations name.
+
+    They only keep copies; nothing is copied because of them.
+    """
     namespace = annotations.get(POOL_POD, "").partition("/")[0]
     named = (text.partition("/") for text in annotations.get(COPIES, "").split())
     references = (Reference(kind, namespace, name, True) for kind, _, name in named if kind in (CONFIG_MAP, SECRET))
@@ -200,10 +208,11 @@ def _copies_annotation(references: Iterable[Reference]) -> dict[str, str]:
 
 
 class _Translation:
-    """One pod's: gathers what it refers to. fields: of the downward API, that are told by annotations.
+    """Translates the spec of one pod, and gathers what it refers to.
 
-    no_names: reasons against references that no object can be called by; an API server lets them in, and a request for
-    such a thing would go elsewhere.
+    fields: the downward API fields that annotations carry.
+    no_names: reasons against references whose names no object can have. An API server admits such a reference, but a
+        request for that name would go to another path.
     """
 
     def __init__(self, pod: Manifest, side: PoolSide) -> None:
@@ -222,7 +231,7 @@ class _Translation:
             if self._spec.get(kind):
                 spec[kind] = [self._container(container) for container in self._spec[kind]]
         volumes = [self._volume(one) for one in self._spec.get("volumes") or () if one["name"] not in self._dropped]
-        # An API server lets in some without a name, and a kubelet passes over them.
+        # An API server admits entries without a name, and a kubelet ignores them.
         named = [one["name"] for one in self._spec.get("imagePullSecrets") or () if one.get("name")]
         pulls = [{"name": self._copied(SECRET, name, True)} for name in named]
         return {
@@ -238,7 +247,10 @@ class _Translation:
         }
 
     def _tolerations(self) -> list[dict[str, Any]]:
-        """One without an effect is for each of them; a kubelet asks for those of NoExecute alone."""
+        """Returns the real pod's tolerations.
+
+        A toleration without an effect covers all; a kubelet checks NoExecute alone.
+        """
         theirs = [entry for entry in self._spec.get("tolerations") or () if entry.get("key") != POOL_TAINT]
         kept = [{**entry, "effect": NO_EXECUTE} for entry in theirs if entry.get("effect", "") in ("", NO_EXECUTE)]
         return [{"key": LENDING, "operator": "Exists", "effect": "NoSchedule"}, *kept]

@@ -1,6 +1,6 @@
-"""Which deletions of pods are one request: where a collection can hit nothing but what is to go.
+"""Finds deletions of pods that one request can do, if a collection can contain only pods that have to go.
 
-docs/lending.md, *Many pods with one request*, says why each of these bounds is there.
+docs/lending.md, *Many pods with one request*, gives the reason for each of these bounds.
 """
 
 import re
@@ -15,14 +15,14 @@ from vk_bridge.core.pod.steps import DeletePool, DeleteReal, LetGo
 PoolDeletion = DeletePool | LetGo
 Deletion = DeleteReal | PoolDeletion
 GENERATED_PREFIX_MAX: Final = 58
-"""As many characters of generateName an API server takes."""
+"""The number of characters of generateName that an API server uses."""
 DRAWN: Final = re.compile(r"[bcdfghjklmnpqrstvwxz2456789]{5}", re.ASCII)
-"""What an API server adds: apimachinery's names.SimpleNameGenerator, over the alphabet of its rand.String."""
+"""The suffix that an API server adds: apimachinery's names.SimpleNameGenerator over the alphabet of rand.String."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """least: fewer pods are deleted one by one. most: in one request."""
+    """The bounds of one request. least: fewer pods are deleted one by one. most: the most pods of one request."""
 
     least: int
     most: int
@@ -30,7 +30,7 @@ class Sizes:
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """A pod as a list had it. ended: it is left alone. recurs: another pod may bear its name one day."""
+    """A pod as it was in a list. ended: such a pod is left alone. recurs: another pod may get the same name one day."""
 
     namespace: str
     ended: bool = False
@@ -39,7 +39,7 @@ class Listed:
 
 @dataclass(frozen=True, slots=True)
 class DeleteCollection:
-    """One request, of pods of one namespace, with one grace; what it does of these steps."""
+    """One request that deletes pods of one namespace with one grace. steps: the steps that it carries out."""
 
     namespace: str
     grace_seconds: int
@@ -49,9 +49,12 @@ class DeleteCollection:
 def of_owner(
     steps: Iterable[DeleteReal], namespaces: Mapping[str, str], sizes: Sizes, *, leaving: bool
 ) -> Iterator[DeleteCollection]:
-    """Of real pods, which are named by their pool pods' uids. namespaces: by uid. leaving: the node is recalled.
+    """Yields requests for real pods, which are selected by their pool pods' uids.
 
-    By force each is deleted by its own uid.
+    Forced deletions stay single requests.
+
+    namespaces: by uid of the real pod.
+    leaving: whether the node is recalled.
     """
     groups: dict[tuple[str, int], list[DeleteReal]] = {}
     for step in steps:
@@ -67,9 +70,9 @@ def of_owner(
 def of_pool(
     steps: Iterable[PoolDeletion], listed: Mapping[str, Listed], sizes: Sizes, *, leaving: bool
 ) -> Iterator[DeleteCollection]:
-    """Of pool pods, where they are all that the list has of a namespace, but for those that have ended.
+    """Yields requests for pool pods, if the steps cover all listed pods of a namespace that have not ended.
 
-    listed: by uid, all that the list had of the virtual node.
+    listed: by uid, all pods in the list of the virtual node.
     """
     groups: dict[str, list[PoolDeletion]] = {}
     for step in steps:
@@ -93,7 +96,10 @@ def listed_pod(pod: Manifest) -> Listed:
 
 
 def _is_drawn(pod: Manifest) -> bool:
-    """Whether an API server drew its name. A StatefulSet says generateName, too, and gives each pod an ordinal."""
+    """Returns whether an API server drew the pod's name. A StatefulSet gives each pod an ordinal instead.
+
+    A StatefulSet's pods have a generateName, too.
+    """
     metadata = pod["metadata"]
     prefix = (metadata.get("generateName") or "")[:GENERATED_PREFIX_MAX]
     owners = metadata.get("ownerReferences") or ()

@@ -1,7 +1,7 @@
-"""The downward API of a pool pod: what a container is told of itself is what the pool says of it.
+"""Keeps the downward API of a pool pod true: containers read the values of the pool pod, not those of the real pod.
 
-Fields that differ on the real pod become annotations of it, to which the references then point: an environment variable
-with the value itself would expand what looks like a variable in it.
+Fields that differ on the real pod become annotations there, and references point to these. A value written into an
+environment variable would not do: Kubernetes would expand a `$(NAME)` in it.
 """
 
 import re
@@ -21,12 +21,15 @@ ANNOTATION_BY_FIELD: Final = {
     "spec.nodeName": "node-name",
     "spec.serviceAccountName": "service-account-name",
 }
-"""Fields that the pool says, with each label and annotation that is not carried over; others are the real pod's own."""
+"""Fields whose values come from the pool pod. Labels and annotations that are not carried over are such fields, too.
+
+All other fields have the real pod's own values.
+"""
 _ONE_OF_MANY: Final = re.compile(r"metadata\.(labels|annotations)\['(.*)'\]", re.DOTALL)
 
 
 def translated_field(path: str, prefixes: Sequence[str]) -> tuple[str, bool]:
-    """The path on the real pod, and whether an annotation has to tell it. prefixes: those that are carried over."""
+    """Returns the path on the real pod, and whether an annotation has to carry it. prefixes: those carried over."""
     one = _ONE_OF_MANY.fullmatch(path)
     told = path in ANNOTATION_BY_FIELD or (one is not None and not is_carried(one[2], prefixes))
     return (f"metadata.annotations['{_annotation(path)}']", True) if told else (path, False)
@@ -37,7 +40,7 @@ def _annotation(path: str) -> str:
 
 
 def downward_annotations(pod: Manifest, virtual_node: str, fields: Iterable[str]) -> dict[str, str]:
-    """The annotations that tell these fields."""
+    """Returns the annotations that carry these fields."""
     metadata, spec = pod["metadata"], pod["spec"]
     values = {
         "metadata.name": metadata["name"],
@@ -52,7 +55,7 @@ def downward_annotations(pod: Manifest, virtual_node: str, fields: Iterable[str]
 
 
 def _value_of_one(metadata: Manifest, path: str) -> str:
-    """Of a label or an annotation; empty where there is none, as a kubelet tells it."""
+    """Returns the value of a label or an annotation; empty if there is none, as a kubelet does."""
     one = _ONE_OF_MANY.fullmatch(path)
     assert one is not None
     value: str = (metadata.get(one[1]) or {}).get(one[2], "")
@@ -60,7 +63,7 @@ def _value_of_one(metadata: Manifest, path: str) -> str:
 
 
 def _lines(pairs: Manifest) -> str:
-    """As a kubelet writes maps: key="value", Go-quoted, sorted, one a line."""
+    """Returns a map as a kubelet writes it: key="value", Go-quoted, sorted, one a line."""
     return "\n".join(f"{key}={_quoted(value)}" for key, value in sorted(pairs.items()))
 
 
@@ -71,7 +74,7 @@ _ESCAPES: Final = {'"': '\\"', "\\": "\\\\", "\n": "\\n", "\r": "\\r", "\t": "\\
 
 
 def _quoted(text: str) -> str:
-    """Go's strconv.Quote for what annotations hold."""
+    """Returns the text as Go's strconv.Quote would, for the characters that annotations can hold."""
     return '"' + "".join(_ESCAPES.get(letter) or _printed(letter) for letter in text) + '"'
 
 

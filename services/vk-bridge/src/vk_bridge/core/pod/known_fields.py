@@ -1,10 +1,10 @@
-"""The fields of a pod, all the way down, that a real pod may have from its pool pod; all others are refused."""
+"""Lists the fields of a pod, at every level, that a real pod may take from its pool pod. All others are refused."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 Fields = Mapping[str, Any]
-"""By name: the fields below it, in each element where it is a list, or None: whatever it holds."""
+"""By field name: the fields below it, also for each element of a list; None: any value is allowed."""
 
 
 def _fields(names: str, **below: Fields) -> Fields:
@@ -50,19 +50,19 @@ KEPT_SPEC: Final[Fields] = _fields(
         sysctls=_fields("name value"),
     ),
 )
-"""Which are passed on as they are."""
+"""Fields that are passed on as they are."""
 MADE_SPEC: Final = _fields(
     "containers initContainers volumes",
     imagePullSecrets=_fields("name"),
     tolerations=_fields("key operator value effect tolerationSeconds"),
 )
-"""Which are made anew from what the pool pod says."""
+"""Fields that are made from the pool pod's values."""
 LEFT_OUT_SPEC: Final = _fields(
     "affinity automountServiceAccountToken enableServiceLinks ephemeralContainers hostIPC hostNetwork hostPID nodeName "
     "nodeSelector overhead preemptionPolicy priority priorityClassName schedulerName schedulingGates serviceAccount "
     "serviceAccountName topologySpreadConstraints"
 )
-"""Of which the pool's scheduler, the bridge or the owner decides."""
+"""Fields that are left out, because the pool's scheduler, the bridge or the owner decides them."""
 SPEC: Final[Fields] = {**KEPT_SPEC, **MADE_SPEC, **LEFT_OUT_SPEC}
 CONTAINER: Final[Fields] = _fields(
     "args command image imagePullPolicy name restartPolicy stdin stdinOnce terminationMessagePath "
@@ -100,12 +100,14 @@ VOLUME: Final[Fields] = _fields(
     ),
 )
 WHOLE: Final[Fields] = {**SPEC, "containers": CONTAINER, "initContainers": CONTAINER, "volumes": VOLUME}
-"""All that is looked at below a pod's spec."""
+"""All fields that are checked below a pod's spec."""
 
 
 def misshapen(found: object, known: Fields, where: str = "") -> Iterator[str]:
-    """Yields the paths of values that should be an object, or a list of objects, and are not. Such a pod cannot be
-    read."""
+    """Yields the paths of values that should be an object, or a list of objects, and are not.
+
+    A pod with such a value cannot be read.
+    """
     if not isinstance(found, Mapping):
         yield where
         return
@@ -121,7 +123,7 @@ def misshapen(found: object, known: Fields, where: str = "") -> Iterator[str]:
 
 
 def unknown_fields(found: Mapping[str, Any], known: Fields, where: str = "") -> Iterator[str]:
-    """The paths of what is said in `found` and not known, as `lifecycle.preStop.new` or `envFrom[0].new`."""
+    """Yields the paths of fields in `found` that are not known, as `lifecycle.preStop.new` or `envFrom[0].new`."""
     for name, value in found.items():
         if value is None or value == []:
             continue

@@ -1,4 +1,4 @@
-"""A pool pod as NodeLent tells of it: what its loss would cost."""
+"""Describes a pool pod for NodeLent: what its loss would cost."""
 
 from collections.abc import Iterable
 from datetime import datetime
@@ -9,13 +9,16 @@ from vk_bridge.core.node.loan import Manifest
 
 DELETION_COST: Final = "controller.kubernetes.io/pod-deletion-cost"
 CHARACTERS_MAX: Final = 256 * 1024
-"""Of all pods of one record, which takes 2 MiB. A pool's people choose how many they bind, and most of their texts."""
+"""The most characters of all pods in one record, which takes 2 MiB.
+
+A pool's users choose how many pods they bind, and most of the pods' texts.
+"""
 _NUMBERS: Final = 64
-"""Characters that a pod's own numbers, or one of its amounts, are taken for."""
+"""The number of characters that a pod's own numbers, or one of its amounts, count as."""
 
 
 def lent_pod(pod: Manifest, requests: Amounts, budgets: Amounts) -> LentPod:
-    """requests: by resource. budgets: as of LentPod."""
+    """Returns the LentPod of a pool pod. requests: by resource. budgets: as in LentPod."""
     metadata, spec = pod["metadata"], pod.get("spec") or {}
     owner = next((one for one in metadata.get("ownerReferences") or () if one.get("controller")), None)
     return LentPod(
@@ -32,7 +35,10 @@ def lent_pod(pod: Manifest, requests: Amounts, budgets: Amounts) -> LentPod:
 
 
 def told_pods(pods: Iterable[LentPod]) -> tuple[LentPod, ...]:
-    """By uid: all, or where these are too much for a record the shortest; of the others nobody knows what is lost."""
+    """Returns the pods by uid; if they are too large for one record, the shortest of them.
+
+    The loss of others is unknown.
+    """
     room, kept = CHARACTERS_MAX, list[LentPod]()
     for length, pod in sorted(((_length(pod), pod) for pod in pods), key=lambda found: found[0]):
         room -= length
@@ -49,7 +55,7 @@ def _length(pod: LentPod) -> int:
 
 
 def unix_ms(text: str) -> int:
-    """Of a time as Kubernetes writes it; 0 where it cannot be read."""
+    """Returns the Unix time in milliseconds of a Kubernetes time; 0 if it cannot be read."""
     try:
         return int(datetime.fromisoformat(text).timestamp() * 1000)
     except (ValueError, OverflowError):
@@ -66,7 +72,7 @@ def _started_ms(pod: Manifest) -> int:
 
 
 def _whole(text: str) -> int:
-    """As Kubernetes: an int32; what is none counts as 0."""
+    """Returns a text as an int32, as Kubernetes reads it; any other text counts as 0."""
     try:
         number = int(text) if len(text) <= len("-2147483648") else 0
     except ValueError:

@@ -6,13 +6,13 @@ from vk_bridge.core.node.virtual_node import ENDED
 from vk_bridge.core.pod.status import was_created
 
 GRACE_SECONDS = 30
-"""Kubernetes' own, of a pod that names none."""
+"""Kubernetes' default for a pod that names no grace period."""
 DAEMON_KINDS = ("DaemonSet", "Node")
-"""Controllers of daemons; a node's own static pods are its Node's."""
+"""The kinds of controllers of daemons. The controller of a static pod is its Node."""
 
 
 def read_pool_pod(pod: Manifest) -> PoolPod:
-    """grace_seconds: of its deletion, or its own before."""
+    """Reads a pool pod. Its grace_seconds come from its deletion; before that from its spec."""
     metadata, spec = pod["metadata"], pod.get("spec") or {}
     deleting = bool(metadata.get("deletionTimestamp"))
     grace = read_grace_seconds(spec.get("terminationGracePeriodSeconds"))
@@ -29,7 +29,12 @@ def read_pool_pod(pod: Manifest) -> PoolPod:
 
 
 def read_real_pod(pod: Manifest, *, overdue: bool, news: bool, behind: bool = False, seconds_left: int = 0) -> RealPod:
-    """overdue: its deletion has been seen for longer than its grace. news: `mirrored_status`. behind: `is_behind`."""
+    """Reads a real pod.
+
+    overdue: whether its deletion lasts longer than its grace.
+    news: the answer of `mirrored_status`.
+    behind: the answer of `is_behind`.
+    """
     metadata = pod["metadata"]
     return RealPod(
         uid=metadata["uid"],
@@ -56,7 +61,10 @@ def read_grace_seconds(value: object, absent: int = GRACE_SECONDS) -> int:
 
 
 def pool_of(pod: Manifest) -> str:
-    """The pool whose real pod this is; empty: an owner's own. Labels alone, which anybody sets, do not make it so."""
+    """Returns the pool whose real pod this is; empty: it is the owner's own pod.
+
+    Its namespace must be one of ours: labels alone prove nothing, because anybody can set them.
+    """
     metadata = pod["metadata"]
     ours = metadata.get("namespace", "").startswith(POD_NAMESPACE_PREFIX)
     labels: dict[str, str] = metadata.get("labels") or {}
@@ -64,19 +72,22 @@ def pool_of(pod: Manifest) -> str:
 
 
 def is_real_pod_of(found: Manifest, pool_pod: Manifest, pool_id: str, node: str) -> bool:
-    """Whether it is this pool pod's own, on the node for which its virtual node stands. Another pool's never is."""
+    """Returns whether this is the real pod of this pool pod, on the right node. A pod of another pool never is."""
     uid = (found["metadata"].get("labels") or {}).get(POOL_UID)
     return (pool_of(found), uid, found["spec"].get("nodeName")) == (pool_id, pool_pod["metadata"]["uid"], node)
 
 
 def container_names(pod: Manifest) -> list[str]:
-    """Of those that its real pod has from it. Ephemeral ones are not carried over: one may be called as an owner's."""
+    """Returns the containers that the real pod takes from the pool pod. Ephemeral containers are not carried over.
+
+    An ephemeral container may have the name of a container that the owner added.
+    """
     kinds = ("containers", "initContainers")
     return [one["name"] for kind in kinds for one in pod["spec"].get(kind) or ()]
 
 
 def is_daemon(pod: Manifest) -> bool:
-    """Whether it is there because its node is there."""
+    """Returns whether the pod is there only because its node is there."""
     owners = pod["metadata"].get("ownerReferences") or ()
     return any(owner.get("controller") and owner.get("kind") in DAEMON_KINDS for owner in owners)
 
@@ -86,5 +97,5 @@ def has_ended(pod: Manifest) -> bool:
 
 
 def occupies(pod: Manifest) -> bool:
-    """Whether the owner itself uses the node for this pod."""
+    """Returns whether the owner itself uses the node for this pod."""
     return not (has_ended(pod) or is_daemon(pod) or pool_of(pod))

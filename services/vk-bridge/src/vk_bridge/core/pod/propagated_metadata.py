@@ -1,7 +1,7 @@
-"""Which labels and annotations of a pool pod its real pod gets: what an owner's machinery may obey stays in the pool.
+"""Chooses the labels and annotations of a pool pod that its real pod gets. Others stay in the pool.
 
-By a key with a prefix some controller gives, holds or injects something (roles, networks, sidecars, whether a node may
-be drained), and nobody knows all that run in an owner. A key without one is its users' own.
+A controller in the owner may act on a key with a prefix: it gives roles or networks, injects sidecars, or stops a
+drain. Nobody knows all such keys. A key without a prefix belongs to its users.
 """
 
 from collections.abc import Mapping, Sequence
@@ -11,14 +11,14 @@ from spillway.lending_marks import PREFIX
 from vk_bridge.core.node.loan import Manifest
 
 CARRIED: Final = ("app.kubernetes.io/",)
-"""Prefixes that are carried over unless an operator names others: what people and tools call a thing."""
+"""Prefixes that are carried over by default: with these, people and tools name applications."""
 DOWNWARD_PREFIX: Final = "pool.spillway.io/"
 NEVER: Final = (PREFIX, DOWNWARD_PREFIX)
-"""Ours."""
+"""Our own prefixes, which are never carried over."""
 
 
 def is_carried(key: str, prefixes: Sequence[str]) -> bool:
-    """prefixes: those that are carried over, with their slash."""
+    """Returns whether a key is carried over. prefixes: the prefixes that are carried over, with their slash."""
     return not key.startswith(NEVER) and ("/" not in key or key.startswith(tuple(prefixes)))
 
 

@@ -1,6 +1,6 @@
-"""Which pool pods are refused, and why: what reaches for a host, for what its owner has, or for the pool's API.
+"""Says which pool pods are refused and why: they reach for a host, for the owner's objects, or for the pool's API.
 
-What is not known here is refused by name: a field that was passed on unread might reach for what is its owner's.
+A field that is not known here is refused by name, because it might reach for something of the owner's.
 """
 
 from collections.abc import Iterator
@@ -13,7 +13,7 @@ from vk_bridge.core.node.loan import Manifest
 from vk_bridge.core.pod.known_fields import CONTAINER, SPEC, VOLUME, WHOLE, misshapen, unknown_fields
 
 API_ACCESS_PREFIX: Final = "kube-api-access-"
-"""Of the volume with a token that the pool's API server adds to every pod."""
+"""The name prefix of the token volume that the pool's API server adds to every pod."""
 API_ACCESS_SOURCES: Final[list[dict[str, Any]]] = [
     {"serviceAccountToken": {"path": "token"}},
     {"configMap": {"name": "kube-root-ca.crt", "items": [{"key": "ca.crt", "path": "ca.crt"}]}},
@@ -23,12 +23,15 @@ API_ACCESS_SOURCES: Final[list[dict[str, Any]]] = [
         }
     },
 ]
-"""Of that volume, but for how long the token is good."""
+"""The sources of that volume, without the time for which the token is valid."""
 HANDLERS: Final = ("httpGet", "tcpSocket")
 
 
 def reasons_against(spec: Manifest) -> Iterator[str]:
-    """Why a pod of this spec does not run on a lent node; each names the field. None: it does."""
+    """Yields the reasons why a pod of this spec does not run on a lent node; each names the field.
+
+    No reason: it may run.
+    """
     odd = tuple(misshapen(spec, WHOLE))
     if odd:
         yield from (f"{field}: is no object" for field in odd)
@@ -48,7 +51,7 @@ def reasons_against(spec: Manifest) -> Iterator[str]:
 
 
 def _uncounted(spec: Manifest) -> Iterator[str]:
-    """Amounts that an API server lets in, and that nobody can count."""
+    """Yields amounts that an API server admits and that cannot be counted."""
     try:
         objects.pod_requests(msgspec.convert(spec, objects.PodSpec))
     except ValueError as error:
@@ -76,7 +79,10 @@ def _container_reasons(container: Manifest) -> Iterator[str]:
 
 
 def _host_reasons(container: Manifest) -> Iterator[str]:
-    """A kubelet asks from its node's own network: what hostNetwork is refused for."""
+    """Yields handlers that name a host.
+
+    A kubelet calls them from its node's own network, like a pod with hostNetwork.
+    """
     lifecycle = container.get("lifecycle") or {}
     asking = {name: container.get(name) for name in ("livenessProbe", "readinessProbe", "startupProbe")}
     asking |= {f"lifecycle.{name}": lifecycle.get(name) for name in ("postStart", "preStop")}
@@ -96,12 +102,12 @@ def _volume_reasons(volume: Manifest) -> Iterator[str]:
 
 
 def is_api_access(volume: Manifest) -> bool:
-    """Whether this is the volume with a token that the pool's API server adds by itself: it is left out."""
+    """Returns whether this is the token volume that the pool's API server adds by itself. It is left out."""
     return volume["name"].startswith(API_ACCESS_PREFIX) and _added(volume) == API_ACCESS_SOURCES
 
 
 def _added(volume: Manifest) -> list[dict[str, Any]]:
-    """Its sources, as in API_ACCESS_SOURCES."""
+    """Returns the volume's sources, in the form of API_ACCESS_SOURCES."""
     return [
         {
             kind: {key: value for key, value in (one or {}).items() if key != "expirationSeconds"}

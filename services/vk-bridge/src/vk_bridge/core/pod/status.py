@@ -1,4 +1,4 @@
-"""What a pool pod shows of its real pod: the last table of docs/lending.md. What had ended stays as it ended."""
+"""Makes the status that a pool pod shows: the last table of docs/lending.md. A pod that has ended keeps its status."""
 
 from typing import Any, Final
 
@@ -21,18 +21,21 @@ MIRRORED: Final = (
     "startTime",
 )
 POOLS_OWN: Final = ("PodScheduled", "DisruptionTarget", NOT_UPDATED)
-"""Conditions that the pool, or we, say of its own pod."""
+"""Conditions that the pool, or the bridge, sets on the pool pod itself."""
 NOT_RESIZED: Final = {
     "type": RESIZE_PENDING,
     "status": "True",
     "reason": "Infeasible",
     "message": "a pod on a lent node keeps the size with which its real pod was made",
 }
-"""As a kubelet says it of a pod that it never resizes."""
+"""The condition that a kubelet sets on a pod that it never resizes."""
 
 
 def mirrored_status(pool_pod: Manifest, real_pod: Manifest, address: str) -> dict[str, Any] | None:
-    """The pool pod's status as it should be; None: it is so, or has ended. address: of the virtual node."""
+    """Returns the status that the pool pod should have; None: it has it already, or has ended.
+
+    address: the address of the virtual node.
+    """
     shown, real = pool_pod.get("status") or {}, real_pod.get("status") or {}
     if shown.get("phase") in ENDED:
         return None
@@ -45,13 +48,13 @@ def mirrored_status(pool_pod: Manifest, real_pod: Manifest, address: str) -> dic
 
 
 def _why_refused(real_pod: Manifest, pool_pod: Manifest) -> str:
-    """The kubelet's own words, and what people in the pool cannot see: that the pod was larger there."""
+    """Returns the kubelet's message, and what people in the pool cannot see: the pod was larger in the owner."""
     message, added = real_pod["status"].get("message", ""), text_of_added(real_pod, pool_pod)
     return f"{message}; the cluster where it was to run adds to what it asks for: {added}" if added else message
 
 
 def failed_status(pool_pod: Manifest, reason: str, message: str) -> dict[str, Any] | None:
-    """Of a pool pod that is refused, or whose real pod is gone; None: it has ended already."""
+    """Returns the status of a pool pod that is refused or whose real pod is gone; None: it has ended already."""
     shown = pool_pod.get("status") or {}
     if shown.get("phase") in ENDED:
         return None
@@ -63,7 +66,7 @@ def failed_status(pool_pod: Manifest, reason: str, message: str) -> dict[str, An
 
 
 def waiting_status(pool_pod: Manifest, container_reason: str, message: str) -> dict[str, Any] | None:
-    """Of one that waits for a ConfigMap or Secret, as a kubelet shows it; None: it is shown already."""
+    """Returns the status of a waiting pool pod, in a kubelet's form; None: the pod shows it already, or has ended."""
     shown = pool_pod.get("status") or {}
     waiting = {"waiting": {"reason": container_reason, "message": message}}
     statuses = [
@@ -83,24 +86,27 @@ def waiting_status(pool_pod: Manifest, container_reason: str, message: str) -> d
 
 
 def updated_status(pool_pod: Manifest, reason: str = "", message: str = "") -> dict[str, Any] | None:
-    """Of one whose change did not reach its real pod, with what was said first, or did: without. None: it is so."""
+    """Returns the status with the reason why a change did not reach the real pod; without a reason: it did reach it.
+
+    None: the pod already shows that, or has ended.
+    """
     shown = pool_pod.get("status") or {}
     told = [entry.get("reason") for entry in shown.get("conditions") or () if entry.get("type") == NOT_UPDATED]
     if shown.get("phase") in ENDED or told == ([reason] if reason else []):
         return None
     others = [entry for entry in shown.get("conditions") or () if entry.get("type") != NOT_UPDATED]
     new = {"type": NOT_UPDATED, "status": "True", "reason": reason, "message": message}
-    # First, where mirroring leaves it: in another order the two would write in turn without end.
+    # It comes first, as in mirrored_status. In another order the two functions would rewrite the status without end.
     return {**shown, "conditions": [new, *others] if reason else others}
 
 
 def _are_alike(wanted: Manifest, shown: Manifest) -> bool:
-    """A server writes times that nobody said as null."""
+    """Returns whether two statuses are equal. A server writes times that nobody set as null."""
     return bool(without_nulls(dict(wanted)) == without_nulls(dict(shown)))
 
 
 def was_created(pool_pod: Manifest) -> bool:
-    """Whether a real pod of it was there once, so that it is not started again behind anybody's back."""
+    """Returns whether a real pod of it has existed; if so, no second one is created when that is gone."""
     return any(
         entry.get("type") == CREATED and entry.get("status") == "True"
         for entry in (pool_pod.get("status") or {}).get("conditions") or ()

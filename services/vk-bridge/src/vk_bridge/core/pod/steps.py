@@ -1,4 +1,4 @@
-"""The next step of one pool pod and its real pod. docs/lending.md has the table."""
+"""Decides the next step of one pool pod and its real pod. docs/lending.md has the table."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -8,12 +8,12 @@ from vk_bridge.core.node.loan import PoolPod, RealPod
 from vk_bridge.core.node.steps import NodeContext
 
 GONE = "Gone"
-"""Reason of a pool pod whose real pod somebody deleted: it is not started again behind anybody's back."""
+"""The reason of a pool pod whose real pod somebody deleted. It is not started again without their knowledge."""
 
 
 @dataclass(frozen=True, slots=True)
 class CreateReal:
-    """Create the real pod; one that cannot be converted, or that the owner refuses, fails with the reason."""
+    """Create the real pod. A pool pod that cannot be converted, or that the owner refuses, fails with the reason."""
 
     pool_uid: str
 
@@ -27,7 +27,7 @@ class Mirror:
 
 @dataclass(frozen=True, slots=True)
 class UpdateReal:
-    """Carry over to the real pod what people have changed of the pool pod."""
+    """Carry over to the real pod what people have changed in the pool pod."""
 
     pool_uid: str
 
@@ -40,9 +40,9 @@ class FailPool:
 
 @dataclass(frozen=True, slots=True)
 class DeletePool:
-    """Delete in the pool, with grace: its controller makes another.
+    """Delete the pool pod with grace, so that its controller creates another.
 
-    real_uid: of its real pod, which is told first; empty: there is none, or it was told before.
+    real_uid: the real pod, which is deleted first; empty: there is none, or its deletion was sent before.
     """
 
     pool_uid: str
@@ -52,14 +52,14 @@ class DeletePool:
 
 @dataclass(frozen=True, slots=True)
 class LetGo:
-    """Delete in the pool with no grace: the real pod is gone."""
+    """Delete the pool pod with no grace, because the real pod is gone."""
 
     pool_uid: str
 
 
 @dataclass(frozen=True, slots=True)
 class DeleteReal:
-    """grace_seconds 0 forces."""
+    """Delete the real pod. grace_seconds 0 forces its end."""
 
     uid: str
     grace_seconds: int
@@ -69,9 +69,9 @@ PodStep = CreateReal | Mirror | UpdateReal | FailPool | DeletePool | LetGo | Del
 
 
 def writes(step: PodStep) -> tuple[PodStep, ...]:
-    """One after another what it comes to: the next one only where the one before was carried out.
+    """Returns the writes of a step, in order. Each is done only if the one before it was carried out.
 
-    What a crash leaves out is the next step of whoever reads the two pods then.
+    After a crash, the next reader of the two pods decides the missing write as a next step.
     """
     if isinstance(step, DeletePool) and step.real_uid:
         return (DeleteReal(step.real_uid, step.grace_seconds), step)
@@ -79,9 +79,9 @@ def writes(step: PodStep) -> tuple[PodStep, ...]:
 
 
 def what_cannot_wait(step: PodStep) -> PodStep | None:
-    """While owners wait for other nodes to be told: of a pod that leaves the grace of its real one is to begin.
+    """Returns the part of a step to do at once while other owners wait: a leaving real pod has to begin its grace.
 
-    The pool is told of it once nobody waits, or with the end of the real pod: nothing is held up by that.
+    The pool pod's own deletion follows when nobody waits, or at the end of the real pod; nothing is held up by that.
     """
     if isinstance(step, DeletePool):
         return DeleteReal(step.real_uid, step.grace_seconds) if step.real_uid else None
@@ -89,7 +89,7 @@ def what_cannot_wait(step: PodStep) -> PodStep | None:
 
 
 def pod_step(pool: PoolPod | None, real: RealPod | None, context: NodeContext) -> PodStep | None:
-    """One step for a pair that belongs together (real.pool_uid is pool.uid), either of which may be absent."""
+    """Returns one step for a pair that belongs together (real.pool_uid is pool.uid). Either pod may be absent."""
     if real is not None and real.overdue and context.forces:
         return DeleteReal(real.uid, 0)
     if real is not None and context.leaving and real.deleting and real.seconds_left > context.grace_seconds:
@@ -108,7 +108,7 @@ Pair = tuple[PoolPod | None, RealPod | None]
 
 
 def pairs(pool_pods: Iterable[PoolPod], real_pods: Sequence[RealPod]) -> list[Pair]:
-    """Each pool pod with its real pod, then the real pods of none, in their order."""
+    """Returns each pool pod with its real pod, then the real pods that have no pool pod, in their order."""
     left = {real.pool_uid: real for real in real_pods}
     found: list[Pair] = [(pool, left.pop(pool.uid, None)) for pool in pool_pods]
     return [*found, *((None, real) for real in left.values())]
@@ -129,7 +129,10 @@ def _without_real(pool: PoolPod, context: NodeContext) -> PodStep | None:
 
 
 def _asked_to_go(pool: PoolPod, context: NodeContext) -> PodStep | None:
-    """The owner cannot be read: the pool pod is told to go, and let go when its real pod is known to be gone."""
+    """Returns the step while the owner cannot be read: a leaving pool pod is deleted with its grace.
+
+    It is let go later, when its real pod is known to be gone.
+    """
     going = context.leaving and not pool.deleting and not pool.ended
     return DeletePool(pool.uid, _grace(pool, context)) if going else None
 
@@ -151,5 +154,5 @@ def _both(pool: PoolPod, real: RealPod, context: NodeContext) -> PodStep | None:
 
 
 def _grace(pod: PoolPod | RealPod, context: NodeContext) -> int:
-    """A pod's own grace is never lengthened."""
+    """Returns the grace to use: the node's, but never more than the pod's own."""
     return min(pod.grace_seconds, context.grace_seconds)

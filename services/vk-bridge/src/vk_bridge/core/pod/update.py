@@ -1,7 +1,7 @@
-"""What people change of a pool pod after its creation, for its real pod: images, deadline, labels, annotations.
+"""Carries changes of a pool pod to its real pod: images, deadline, labels and annotations.
 
-The real pod bears what it was last given. So what an owner's admission made of it is neither taken for a change nor
-written over: only what the pool itself has changed since is written.
+The real pod keeps in an annotation what it was last given. Only what the pool has changed since then is written. What
+the owner's admission added is therefore neither taken for a change nor overwritten.
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,10 +19,12 @@ KINDS: Final = ("containers", "initContainers")
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """What Kubernetes lets people change of a pod. images: by container. labels, annotations, sizes: digests.
+    """The fields of a pod that Kubernetes lets people change.
 
-    sizes: of what it and its containers ask for; empty where an older version made the real pod. They are never carried
-    over: a real pod bears those with which it was made.
+    images: by container name.
+    labels, annotations: digests of those that are carried over.
+    sizes: the digest of what the pod and its containers ask for; empty if an older version created the real pod. Sizes
+        are never carried over: a real pod keeps those with which it was created.
     """
 
     images: dict[str, str]
@@ -33,7 +35,7 @@ class Given:
 
 
 def given(pool_pod: Manifest, prefixes: Sequence[str]) -> Given:
-    """prefixes: of labels and annotations that are carried over."""
+    """Returns these fields of a pool pod. prefixes: the prefixes of labels and annotations that are carried over."""
     spec = pool_pod["spec"]
     images = {one["name"]: one.get("image", "") for kind in KINDS for one in spec.get(kind) or ()}
     labels, annotations = carried_labels(pool_pod, prefixes), carried_annotations(pool_pod, prefixes)
@@ -45,19 +47,22 @@ def given_text(pool_pod: Manifest, prefixes: Sequence[str]) -> str:
 
 
 def is_behind(real_pod: Manifest, pool_pod: Manifest, prefixes: Sequence[str]) -> bool:
-    """Whether the pool pod says something else than the real pod was given. One that bears nothing is left alone."""
+    """Returns whether the pool pod differs from what the real pod was given.
+
+    A real pod without the annotation is left alone.
+    """
     told = _read(real_pod)
     return told is not None and told != replace(given(pool_pod, prefixes), sizes=told.sizes)
 
 
 def is_resized(real_pod: Manifest, pool_pod: Manifest) -> bool:
-    """Whether people have changed in place what the pool pod asks for since its real pod was made."""
+    """Returns whether the requests of the pool pod were changed in place after its real pod was created."""
     told = _read(real_pod)
     return told is not None and told.sizes not in ("", _sizes(pool_pod["spec"]))
 
 
 def update_patch(real_pod: Manifest, pool_pod: Manifest, prefixes: Sequence[str]) -> dict[str, Any]:
-    """A merge patch of a real pod that is behind. Labels and annotations that people took off stay there."""
+    """Returns the merge patch for a real pod that is behind. Labels and annotations removed in the pool stay there."""
     told, now = _read(real_pod), given(pool_pod, prefixes)
     assert told is not None
     metadata: dict[str, Any] = {"annotations": {GIVEN: _text(replace(now, sizes=told.sizes))}}
@@ -87,7 +92,7 @@ def _sizes(spec: Manifest) -> str:
 
 
 def _read(real_pod: Manifest) -> Given | None:
-    """Anybody in the owner may have written there."""
+    """Returns what the real pod was last given; None if it cannot be read, as anybody in the owner may write there."""
     try:
         return msgspec.json.decode((real_pod["metadata"].get("annotations") or {}).get(GIVEN, ""), type=Given)
     except msgspec.DecodeError:

@@ -1,4 +1,7 @@
-"""Which nodes a cluster lends: of each class the longest idle, within its share and reserve, none that is needed."""
+"""Chooses the nodes that a cluster lends: of each class the longest idle, within its share and reserve.
+
+A node that waiting pods might need is not lent.
+"""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,9 +18,13 @@ WHOLE_PERCENT = 100
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A node of the owner. state: of its register. returned_seconds: since its last loan ended; None: none is known.
+    """A node of the owner.
 
-    allocatable: as Shape's requests. idle_seconds: on the cluster's watermark. foreign: another fleet's marks.
+    allocatable: amounts in the units of Shape's requests.
+    state: the state of its register.
+    idle_seconds: counted up to the cluster's watermark.
+    returned_seconds: since its last loan ended; None: no ended loan is known.
+    foreign: whether it bears another fleet's marks.
     """
 
     name: str
@@ -34,7 +41,10 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """rule: the node's class, empty without one. why: for people, what keeps it from being lent; empty: none."""
+    """The decision on one node. rule: its class, empty without one.
+
+    why: why it is not lent, for people; empty: it is.
+    """
 
     rule: str
     why: str
@@ -46,7 +56,7 @@ class Verdict:
 
 @dataclass(slots=True)
 class _Class:
-    """Nodes of one rule. away: lent, being lent, or on their way back."""
+    """The nodes of one lending rule. away: nodes that are lent, being lent, or on their way back."""
 
     rule: LendingRule
     nodes: int = 0
@@ -57,10 +67,10 @@ class _Class:
 def verdicts(
     candidates: Iterable[Candidate], declared: LendingDeclared | None, needs: Sequence[Shape | None]
 ) -> dict[str, Verdict]:
-    """Of each node by name: whether it is, or stays, wanted for the pool.
+    """Returns for each node by name whether it should be, or stay, lent to the pool.
 
-    needs: what pods that wait, and replicas that CapacityNeeded speaks of, ask for; None: nobody knows what, so that
-    any node might be of use. A node that is lent already stays so: only recalls end a loan.
+    needs: the shapes of waiting pods and of the replicas in CapacityNeeded. None in it is an unknown shape, for which
+        any node might be of use. A verdict does not end a loan: only a recall does.
     """
     found: dict[str, Verdict] = {}
     for _ in deciding(candidates, declared, needs, 1, found):
@@ -75,7 +85,10 @@ def deciding(
     slice_nodes: int,
     found: dict[str, Verdict],
 ) -> Iterator[None]:
-    """As verdicts, into found, which is whole at the end; stops after each so many nodes: others want to work, too."""
+    """Does the same as `verdicts`, into `found`, which is complete at the end.
+
+    It yields after every slice_nodes nodes, so that other work of the process can go on.
+    """
     if declared is None or declared.withdrawing:
         found.update((node.name, Verdict("", "no lending is declared")) for node in candidates)
         return
@@ -103,14 +116,15 @@ def deciding(
 
 
 def rule_of(labels: Mapping[str, str], rules: Iterable[LendingRule]) -> LendingRule | None:
-    """The first rule that is about a node with these labels."""
+    """Returns the first rule that covers a node with these labels."""
     return next((rule for rule in rules if matches_labels(rule.nodes, labels)), None)
 
 
 def could_use(need: Shape | None, node: Candidate) -> bool:
-    """Whether a pod of this shape might run on the node, were it empty: True unless it certainly cannot.
+    """Returns whether a pod of this shape might run on the node if it were empty; False only if it certainly cannot.
 
-    Only what a node is counts, not what runs there or elsewhere: a wrong True keeps a node that might have been lent.
+    Only the node's own properties count, not what runs there or elsewhere. A wrong True only keeps a node from being
+    lent.
     """
     if need is None:
         return True
@@ -150,7 +164,10 @@ def _why_not(node: Candidate, rule: LendingRule, declared: LendingDeclared, need
 
 
 def _shared(kind: _Class) -> Iterable[tuple[str, Verdict]]:
-    """The longest idle first, then by name, so that the same nodes are named however they came."""
+    """Yields the verdicts on the idle nodes of a class.
+
+    The longest idle come first, then the order of names decides.
+    """
     share = kind.nodes * kind.rule.share_percent // WHOLE_PERCENT - kind.away
     above_reserve = len(kind.idle) - kind.rule.reserve_nodes
     in_order = sorted(kind.idle, key=lambda node: (-node.idle_seconds, node.name))

@@ -1,4 +1,4 @@
-"""What is wanted of each node of an owner, by what is declared, who waits, what is recalled, and how long it idles."""
+"""Decides what is desired for each node of an owner: from the lending rules, waiting pods, recalls and idle times."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -22,14 +22,14 @@ NO_RULE = LendingRule("", (), IDLE, 0, 0, 0, 0.0)
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """That virtual nodes show. port_by_pool: of their kubelet API; in a pool without one they have none."""
+    """The address that virtual nodes show. port_by_pool: the port of the kubelet API; pools without one have none."""
 
     host: str
     port_by_pool: Mapping[str, int]
 
 
 class DesiredLoans:
-    """Of one cluster. wall_ms: Unix time now, by which a cooldown is counted: its beginning is in the log."""
+    """The desired loans of one cluster. wall_ms: Unix time now; a cooldown counts from a time in the log."""
 
     def __init__(
         self,
@@ -47,12 +47,17 @@ class DesiredLoans:
         self._address = address
         self._wall_ms = wall_ms
         self._verdicts: dict[str, tuple[Verdict, str]] = {}
-        """With the state of the register that each was reached for: an away node's says nothing of one that is back."""
+        """Each verdict with the register's state at that time.
+
+        A verdict on a lent node is not valid once it is back.
+        """
 
     def review(self, slice_nodes: int) -> Iterator[str]:
-        """Looks at all nodes. Yields those that are to be lent, or are so, or being so, and are to be so no more.
+        """Looks at all nodes.
 
-        And before that an empty name after each so many: whoever else has something to do may do it.
+        Yields nodes to lend, unwanted nodes in checking, and lent nodes if the cluster must not lend.
+
+        Before these it yields an empty name after every slice_nodes nodes, so that other work can go on.
         """
         mirror, lends = self._mirror, self._state.lends(self._cluster)
         candidates = [mirror.candidate(name, self._returned_seconds(name)) for name in mirror.nodes]
@@ -68,7 +73,7 @@ class DesiredLoans:
         )
 
     def forget(self, node: str) -> None:
-        """Its loan is over: whether it is wanted again is for the next review to say."""
+        """Forgets the verdict on a node whose loan is over; the next review decides again."""
         self._verdicts.pop(node, None)
 
     def of(
@@ -81,7 +86,7 @@ class DesiredLoans:
         log_away: bool,
         left_in: tuple[str, ...] = (),
     ) -> DesiredLoan:
-        """generation: for a new loan. The rest: as of DesiredLoan."""
+        """Returns the desired loan of a node. generation: for a new loan. The other parameters: as in DesiredLoan."""
         register = observation.node
         loan = (
             register.loan
@@ -104,7 +109,7 @@ class DesiredLoans:
         )
 
     def grace_seconds(self, node: str, observation: Observation) -> int:
-        """Of the recall where there is one, else as declared."""
+        """Returns the grace of the node's recall, or the declared grace if there is no recall."""
         recall = self._state.recall_of(
             self._cluster, node, observation.node.loan if observation.node is not None else None
         )
@@ -114,23 +119,23 @@ class DesiredLoans:
         return declared.grace_seconds if declared is not None else GRACE_SECONDS
 
     def pool_name(self) -> str:
-        """The declared one; empty without one that is in the fleet."""
+        """Returns the declared pool; empty if there is none, or it is not in the fleet."""
         declared = self._state.declared.get(self._cluster)
         return declared.pool if declared is not None and declared.pool in self._state.clusters else ""
 
     def pool_of(self, node: str) -> str:
-        """The pool of the node's loan, by its register and else by the log; of one without a loan the declared one."""
+        """Returns the pool of the node's loan, by its register or else by the log; without a loan the declared pool."""
         known, lent = self._mirror.nodes.get(node), self._state.lent(self._cluster, node)
         of_register = known.register.pool if known is not None else ""
         return of_register or (lent.pool if lent is not None else "") or self.pool_name()
 
     def rule(self, labels: dict[str, str]) -> LendingRule:
-        """A node's class, NO_RULE where it has none."""
+        """Returns the lending rule for a node with these labels; NO_RULE if it has none."""
         declared = self._state.declared.get(self._cluster)
         return (rule_of(labels, declared.rules) if declared is not None else None) or NO_RULE
 
     def virtual_spec(self, node: Manifest) -> VirtualNodeSpec:
-        """How the node's virtual node is to present itself: in the class in which its loan began, as the log has it."""
+        """Returns what the node's virtual node should show: the class in which its loan began, by the log."""
         rule = self.rule(node["metadata"].get("labels") or {})
         register = read_owner_node(node, self._fleet)
         loan, pool = register.loan or Generation(0, 0), register.pool or self.pool_name()
@@ -142,7 +147,7 @@ class DesiredLoans:
         return VirtualNodeSpec(self._cluster, loan, supply_class, cost_per_hour, self._address.host, port)
 
     def _cost_per_hour(self, rule_name: str, instead: LendingRule) -> float:
-        """As is declared now of the rule of this name; instead: where there is none any more."""
+        """Returns the cost that the rule of this name declares now. instead: the rule to use if it is gone."""
         declared = self._state.declared.get(self._cluster)
         rules = declared.rules if declared is not None else ()
         return next((rule for rule in rules if rule.name == rule_name), instead).cost_per_hour
@@ -152,14 +157,14 @@ class DesiredLoans:
         return verdict is not None and verdict.wanted and (state != OWNED or of_state == OWNED)
 
     def _recall_cause(self, node: str, loan: Generation | None) -> str:
-        """What is not declared, or is to be lent no more, is asked back."""
+        """Returns the cause of the node's recall, or "". A cluster that should not lend recalls all its nodes."""
         if self._state.lends(self._cluster) is None:
             return CAUSE_ASKED
         recall = self._state.recall_of(self._cluster, node, loan)
         return recall.cause if recall is not None else ""
 
     def _returned_seconds(self, node: str) -> float | None:
-        """0 of a node that is back, though the log does not say so yet."""
+        """Returns the seconds since the node's last loan; 0 if the node is back and the log does not say so yet."""
         if self._state.lent(self._cluster, node) is not None:
             return 0.0
         returned_ms = self._state.returned_ms(self._cluster, node)

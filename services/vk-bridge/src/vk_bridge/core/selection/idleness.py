@@ -1,6 +1,7 @@
-"""For how long each node has had no pod but daemons: never longer than is certain, whatever came late, twice or not.
+"""Measures how long each node has had no pod except daemons. The time is never too long, even if events come late.
 
-Times are seconds of the bridge's own clock, which the cluster's watermark is a time of, too.
+Times are seconds of the bridge's own clock. The cluster's watermark is a time of the same clock. An event may come
+late, twice, or never.
 """
 
 from dataclasses import dataclass
@@ -8,9 +9,11 @@ from typing import NamedTuple
 
 
 class SeenPod(NamedTuple):
-    """What of a pod decides whether its node is idle. version: its resourceVersion. holds: bound, and not ended.
+    """The fields of a pod that decide whether its node is idle.
 
-    excused: a daemon, or the pool's own: it does not make its node busy.
+    version: its resourceVersion, as a number.
+    holds: whether it is bound and has not ended.
+    excused: whether it is a daemon or a pool's pod, which do not make the node busy.
     """
 
     uid: str
@@ -22,7 +25,10 @@ class SeenPod(NamedTuple):
 
 @dataclass(slots=True)
 class _Node:
-    """busy_until: a pod was, or may have been, there until then. pods: uids of those that are there now."""
+    """The state of one node. busy_until: a pod was there, or may have been, until then.
+
+    pods: uids of pods there now.
+    """
 
     uid: str
     busy_until: float
@@ -30,9 +36,9 @@ class _Node:
 
 
 class Idleness:
-    """Told of nodes and pods as they are heard, and of the watermark: up to then all that happened has been heard.
+    """Takes in nodes, pods, and the watermark: everything that happened before the watermark has been heard.
 
-    A pod makes its node busy until the moment at which it was heard to be gone: what is heard late has happened before.
+    A pod makes its node busy until its end was heard, because an event is heard after it happened.
     """
 
     def __init__(self) -> None:
@@ -42,18 +48,18 @@ class Idleness:
         self._watermark = 0.0
 
     def begin(self, now: float) -> None:
-        """Everything is listed anew: pods that came and went in between were never heard of, so all begin again."""
+        """Begins a new list. Pods that came and went in between are unknown, so every node's idle time begins again."""
         self._pods.clear()
         self._pods_without_node.clear()
         for node in self._nodes.values():
             node.busy_until, node.pods = now, set()
 
     def advance(self, watermark: float) -> None:
-        """An older watermark than is known says nothing."""
+        """Raises the watermark. An older watermark changes nothing."""
         self._watermark = max(self._watermark, watermark)
 
     def node(self, name: str, uid: str, now: float) -> None:
-        """A node of that name is there. One that is new, or another under an old name, was not idle before."""
+        """Notes that a node exists. A new node, or another one under an old name, was not idle before."""
         known = self._nodes.get(name)
         if known is None or known.uid != uid:
             pods = known.pods if known is not None else self._pods_without_node.pop(name, set())
@@ -65,13 +71,13 @@ class Idleness:
             self._pods_without_node[name] = known.pods
 
     def pod(self, pod: SeenPod, now: float) -> None:
-        """A pod was added or has changed. What is older than is known of it, or the same, says nothing."""
+        """Notes that a pod was added or changed. A version that is not newer than the known one changes nothing."""
         known = self._pods.get(pod.uid)
         if known is not None and pod.version <= known.version:
             return
         self._pods[pod.uid] = pod
         if known is not None and (known.node != pod.node or (pod.excused and not known.excused)):
-            self._leave(known, now)  # A daemon may be orphaned, and adopted again.
+            self._leave(known, now)  # A daemon can be orphaned and adopted again.
         if pod.excused or not pod.node:
             return
         if pod.holds:
@@ -80,7 +86,7 @@ class Idleness:
             self._leave(pod, now)
 
     def pod_gone(self, pod: SeenPod, now: float) -> None:
-        """A pod was deleted: final for its uid, so that an older change that comes after cannot bring it back."""
+        """Notes that a pod was deleted. This is final for its uid, so a late older event cannot bring it back."""
         known = self._pods.get(pod.uid)
         last = known if known is not None and known.version > pod.version else pod
         self._pods[pod.uid] = last._replace(version=_NEVER_AGAIN, holds=False)
@@ -89,11 +95,11 @@ class Idleness:
                 self._leave(one, now)
 
     def forget_gone(self) -> None:
-        """Drops what is remembered of deleted pods; to be called when nothing older can come any more (a bookmark)."""
+        """Forgets deleted pods. Call it when no older event can come any more (a bookmark)."""
         self._pods = {uid: pod for uid, pod in self._pods.items() if pod.version != _NEVER_AGAIN}
 
     def idle_seconds(self, name: str) -> float:
-        """0 of a node that is not known, or has a pod that counts."""
+        """Returns how long a node is idle; 0 if the node is unknown, or has a pod that counts."""
         node = self._nodes.get(name)
         if node is None or node.pods:
             return 0.0

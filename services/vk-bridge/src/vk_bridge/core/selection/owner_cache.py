@@ -1,4 +1,4 @@
-"""What the watches of an owner cluster tell: its nodes as candidates, whose pods are where, for how long nodes idle."""
+"""Keeps what an owner's watches tell: its nodes as candidates, the pods on each node, and how long nodes are idle."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -39,7 +39,7 @@ WATCHED_PODS: Final = Kind("", "v1", "pods", WatchedPod)
 
 @dataclass(frozen=True, slots=True)
 class KnownNode:
-    """A node as it was heard of last. allocatable: as Shape's requests."""
+    """A node as it was last heard of. allocatable: amounts in the units of Shape's requests."""
 
     register: OwnerNode
     labels: Mapping[str, str]
@@ -51,7 +51,11 @@ class KnownNode:
 
 @dataclass(frozen=True, slots=True)
 class KnownPod:
-    """own: the owner's, no daemon, and not ended. pool: whose real pod it is; empty: nobody's. copies: that it uses."""
+    """A pod as it was last heard of.
+
+    own: it is the owner's, no daemon, and not ended.
+    pool: the pool of a real pod; empty: the pod is no pool's. copies: the copies that it uses.
+    """
 
     node: str
     namespace: str
@@ -69,7 +73,10 @@ class _Pods:
 
 
 class OwnerCache:
-    """now: seconds of the bridge's own clock. Each change returns the names of the nodes that it is about."""
+    """The nodes and pods of one owner. Each change returns the names of the nodes that it is about.
+
+    now: a parameter of most methods, in seconds of the bridge's own clock.
+    """
 
     def __init__(self, cluster: str, fleet: str) -> None:
         self.idleness = Idleness()
@@ -83,7 +90,7 @@ class OwnerCache:
 
     @property
     def node_count(self) -> int:
-        """Of all that the cluster counts, those that others lend to it among them."""
+        """Returns the number of all nodes in the cluster, including those that others lend to it."""
         return len(self.nodes) + len(self._virtual)
 
     @property
@@ -104,7 +111,7 @@ class OwnerCache:
         return gone | found.keys()
 
     def put_node(self, node: WatchedNode, now: float) -> set[str]:
-        """A virtual node that others lend to this cluster is not its own: its marks are theirs."""
+        """Takes in a node. A virtual node that another cluster lends here is not the owner's own, nor are its marks."""
         name = node.metadata.name
         if _is_virtual(node):
             known = {self.drop_node(name)} if name in self.nodes else set()
@@ -135,7 +142,7 @@ class OwnerCache:
     # ── Pods ────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def list_pods(self, objects: Iterable[WatchedPod], now: float) -> set[str]:
-        """What came and went since the last list was never heard of: all begin to idle again."""
+        """Replaces all pods. Changes since the last list are unknown, so every node's idle time begins again."""
         touched = set(self._pods.uids_by_node)
         self._pods = _Pods()
         self.idleness.begin(now)
@@ -173,23 +180,23 @@ class OwnerCache:
             yield self._pods.by_uid[uid]
 
     def real_pods(self) -> Iterator[KnownPod]:
-        """Those of any pool, on any node."""
+        """Returns the real pods of any pool, on any node."""
         return (pod for pod in self._pods.by_uid.values() if pod.pool)
 
     def namespaces(self) -> set[str]:
-        """Of all pods."""
+        """Returns the namespaces of all pods."""
         return {pod.namespace for pod in self._pods.by_uid.values()}
 
     # ── What a decision asks ────────────────────────────────────────────────────────────────────────────────────
 
     def is_marked(self, node: str) -> bool:
-        """Whether something of ours may be on it: marks, or a pool's pods."""
+        """Returns whether the node bears our marks or has real pods of a pool."""
         known = self.nodes.get(node)
         marked = known is not None and (known.register.marked or known.register.state != OWNED)
         return marked or self.has_real_pods(node)
 
     def has_real_pods(self, node: str) -> bool:
-        """Of any pool."""
+        """Returns whether the node has real pods of any pool."""
         return any(pod.pool for pod in self.pods_on(node))
 
     def candidate(self, name: str, returned_seconds: float | None) -> Candidate:
@@ -208,7 +215,7 @@ class OwnerCache:
         )
 
     def use(self, name: str, rule: str) -> Use:
-        """What the node is used for now."""
+        """Returns what the node's resources are used for now."""
         known, own = self.nodes[name], [pod for pod in self.pods_on(name) if pod.own]
         requested: dict[str, int] = {}
         for pod in own:
@@ -230,7 +237,10 @@ class OwnerCache:
 
 
 def seen_pod(pod: Manifest) -> SeenPod:
-    """For Idleness. A resourceVersion that is no number, which no API server of today has, is older than all others."""
+    """Returns the pod as Idleness needs it. A resourceVersion that is no number counts as older than all others.
+
+    No API server of today sends such a version.
+    """
     metadata = pod["metadata"]
     version = version_number(metadata.get("resourceVersion", ""))
     return SeenPod(
@@ -247,7 +257,7 @@ def _is_virtual(node: WatchedNode) -> bool:
 
 
 def _few_fields(pod: WatchedPod) -> dict[str, Any]:
-    """As a manifest, what `pod.parsing` asks of a pod that is only heard of."""
+    """Returns a watched pod as a manifest with the fields that `pod.parsing` reads."""
     metadata = pod.metadata
     return {
         "metadata": {
