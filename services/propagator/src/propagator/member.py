@@ -107,8 +107,7 @@ class Member:
         self._not_looked_for: set[Target] = set()
 
     async def read(self, target: Target, references: Iterable[Reference], kind: str = DEPLOYMENT) -> Live:
-        """Reads the workload's object and these dependencies, whoever owns them, from the store and not from a
-        cache."""
+        """Reads the workload's object and these dependencies of any owner, from the store and not from a cache."""
         names = sorted(references)
         workload = self._get(KINDS[kind].served, target.namespace, target.name)
         dependencies = (self._get(KIND_BY_NAME[ref.kind], target.namespace, ref.name) for ref in names)
@@ -210,7 +209,7 @@ class Member:
         )
 
     async def _exists(self, namespace: str, reference: Reference) -> bool:
-        """Whether the cluster has an object that a template names.
+        """Returns whether the cluster has an object that a template names.
 
         A missing right concerns this workload only and does not make the cluster lost; the object then counts as there.
         A name that no object can have counts as missing without a request, because the request would go elsewhere. Old

@@ -1,4 +1,4 @@
-"""How clusters lend, as people declare it: what is refused, what is changed, and what is shown of it."""
+"""Declares how clusters lend: checks requests, returns the changed declarations, and shows them."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -35,7 +35,7 @@ VALUE_OPERATORS = ("In", "NotIn", "Gt", "Lt")
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """Who asked, when, and the generation of what is written."""
+    """The caller, the time, and the generation for the records of this request."""
 
     by: str
     generation: Generation
@@ -46,7 +46,11 @@ Answer = tuple[Sequence[Written], lending.LendingReply]
 
 
 def declare(state: DeschedulerState, request: lending.DeclareLendingRequest, asked: Asked) -> Answer:
-    """RequestError INVALID_ARGUMENT names the field, NOT_FOUND a cluster, FAILED_PRECONDITION what is under way."""
+    """Declares how a cluster lends.
+
+    Raises RequestError: INVALID_ARGUMENT with the field, NOT_FOUND with the cluster, or FAILED_PRECONDITION while
+    lending is withdrawn or nodes are lent to another pool.
+    """
     _check_cluster(state, "cluster", request.cluster)
     _check_cluster(state, "pool", request.pool)
     if request.cluster == request.pool:
@@ -83,7 +87,7 @@ def declare(state: DeschedulerState, request: lending.DeclareLendingRequest, ask
 
 
 def withdraw(state: DeschedulerState, request: lending.WithdrawLendingRequest, asked: Asked) -> Answer:
-    """All comes back; the tombstone follows once nothing is lent."""
+    """Withdraws the lending of a cluster. All its nodes come back; the tombstone follows once none is lent."""
     check_reason(request.reason)
     known = _declared(state, request.cluster)
     if known.withdrawing:
@@ -243,7 +247,7 @@ def _shown(state: DeschedulerState, declared: LendingDeclared, *, changed: bool)
 
 
 def _checking(view: ClusterView, loans: Mapping[str, NodeLent]) -> int:
-    """Nodes that bear the mark of lending, while the log has no loan of them yet."""
+    """Returns the number of nodes that have the mark of lending and no loan in the log yet."""
     return sum(state == NODE_LENT and name not in loans for name, state in view.nodes.loans)
 
 

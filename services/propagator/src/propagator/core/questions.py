@@ -1,4 +1,5 @@
-"""Which templates a cluster is asked about, and when: at once when somebody waits, and again when answers grow old."""
+"""Chooses about which templates a cluster is asked, and when: at once if a planner waits, and again when answers
+age."""
 
 from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush
@@ -17,7 +18,12 @@ STALE_SHARE_MAX: Final = 4
 
 @dataclass(frozen=True, slots=True)
 class AskRules:
-    """In seconds, but for waiting_max: questions that nobody asked for again are kept and asked at the most."""
+    """The limits of the questions, in seconds; waiting_max is a number of questions.
+
+    age_max: the age at which an answer for a placed template is asked for again.
+    retry_first, retry_longest: the first and the longest pause after an answer that does not admit the pod.
+    waiting_max: the questions without a placement that are kept and asked at most.
+    """
 
     age_max: float
     retry_first: float
@@ -27,7 +33,11 @@ class AskRules:
 
 @dataclass(slots=True)
 class Question:
-    """due_at: ASKED while it is asked. targets: who is placed here with this template; with none it is dropped."""
+    """A question about one template.
+
+    due_at: the time at which it is asked; ASKED while it is being asked.
+    targets: the placements here with this template; a question without any is dropped once it is answered.
+    """
 
     template: Template
     due_at: float
@@ -36,7 +46,7 @@ class Question:
 
 
 class Questions:
-    """Of one cluster. Nothing of it outlives a claim of the cluster: the next owner asks again."""
+    """The questions to one cluster. They end with the claim of the cluster: the next owner asks again."""
 
     def __init__(self, rules: AskRules) -> None:
         self._rules = rules
@@ -56,7 +66,7 @@ class Questions:
         return digest in self._questions
 
     def ask(self, template: Template, now: float) -> bool:
-        """Somebody waits for the answer. False when too many wait already."""
+        """Puts a question that a planner waits for. Returns False when too many wait already."""
         known = self._questions.get(template.digest)
         if known is None and len(self._questions) >= self._rules.waiting_max + len(self._digests):
             return False
@@ -67,7 +77,7 @@ class Questions:
         return True
 
     def note(self, target: Target, template: Template | None, now: float) -> None:
-        """What a placement has here now; None: nothing that is to run."""
+        """Notes the template that a target's placement has here now; None when nothing shall run."""
         before = self._digests.get(target)
         if template is not None and before == template.digest:
             return
@@ -83,7 +93,7 @@ class Questions:
             question.targets.add(target)
 
     def take(self, now: float) -> Template | None:
-        """The one that is due longest; it is not given again before it is answered."""
+        """Returns the template that has been due longest, or None. It is not returned again before it is answered."""
         if self.next_due() > now:
             return None
         question = self._questions[heappop(self._due)[2]]
@@ -111,7 +121,7 @@ class Questions:
             self._set_due(question, now + pause)
 
     def lost(self, digest: str, now: float) -> None:
-        """What was answered is not in the log any more: it is due where a placement has it."""
+        """Makes the template due, if a placement has it, because its answer is not in the log any more."""
         self._admitted_at.pop(digest, None)
         known = self._questions.get(digest)
         if known is not None and now < known.due_at < ASKED:

@@ -156,7 +156,7 @@ def after(history: History, wanted: Wanted, live: Live, action: Action, now: flo
 def seeded(status: WorkloadObserved | None, now: float, rules: Rules) -> History:
     """Returns the history that a new owner starts with, from the last status of the owner before.
 
-    For a contested part the window begins anew.
+    For a contested part the window starts again.
     """
     if status is None:
         return History()
