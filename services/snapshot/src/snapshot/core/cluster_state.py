@@ -1,6 +1,6 @@
-"""The state of one cluster: its streams joined to node rows, workload facts and groups of waiting pods.
+"""Joins the streams of one cluster into node rows, workload facts and groups of waiting pods.
 
-Each stream is in order, the streams are not in order with each other: a pod may be seen before its node, its
+Each stream is in order, but the streams are not in order with each other. A pod may be seen before its node, its
 ReplicaSet or its workload. So sums are kept by name or uid, and joined when they are read.
 """
 
@@ -45,7 +45,7 @@ would become a column of all readers."""
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """What is different since the last time, in no more detail than it is said; api_server is said in any case."""
+    """The differences since the last time, in the detail in which they are written. api_server is always filled."""
 
     rows: tuple[NodeRow, ...]
     removed: tuple[str, ...]
@@ -71,7 +71,7 @@ class ClusterState:
 
     @property
     def dirty(self) -> bool:
-        """Whether take_changes or the groups may say something new."""
+        """Returns whether take_changes or take_groups may have something new."""
         nodes, pods = self.nodes.dirty, self.pods
         return bool(
             nodes
@@ -85,7 +85,7 @@ class ClusterState:
     # ── What the cluster says ───────────────────────────────────────────────────────────────────────────────────
 
     def listed(self, kind: Kind, objects: Iterable[Any], now: float) -> None:
-        """Everything there is of a kind."""
+        """Takes the whole list of a kind."""
         found = tuple(objects)
         if kind is NODES:
             self.nodes.listed(found, now)
@@ -95,7 +95,8 @@ class ClusterState:
         self.retained(kind, frozenset(item.metadata.uid for item in found))
 
     def retained(self, kind: Kind, uids: frozenset[str]) -> None:
-        """The end of a list whose objects were upserted already: what it lacked is gone. Not for nodes."""
+        """Takes the end of a list whose objects were upserted already: objects missing in it are gone. Not for
+        nodes."""
         if kind is PODS:
             self.pods.retain(uids)
             self.details.retain(uids)
@@ -156,7 +157,7 @@ class ClusterState:
     # ── What is said of it ──────────────────────────────────────────────────────────────────────────────────────
 
     def take_changes(self) -> Changes:
-        """What is different since this was last asked."""
+        """Returns the differences since the last call."""
         self.pods.settle()
         names = self.nodes.dirty | self.pods.dirty_nodes
         owned = (self.workloads.workload_of(owner) for owner in self.pods.dirty_owners)
@@ -169,7 +170,7 @@ class ClusterState:
         self.namespaces.dirty.clear()
         return Changes(
             rows=tuple(self.row(name) for name in sorted(names) if name in self.nodes.nodes),
-            # A pod may be bound to a node that is not known: then there was no row either.
+            # A pod may be bound to an unknown node, which never had a row.
             removed=tuple(sorted(name for name in names if name not in self.nodes.nodes)),
             facts=tuple(entry for entry in facts.values() if entry is not None),
             facts_removed=tuple(key for key, entry in facts.items() if entry is None),
@@ -179,7 +180,7 @@ class ClusterState:
         )
 
     def whole(self) -> Changes:
-        """Everything, as changes from nothing."""
+        """Returns everything, as changes from an empty state."""
         self.pods.settle()
         facts = (self.workloads.facts(key, self.pods.counted) for key in sorted(self.workloads.keys()))
         namespaces = (self.namespaces.facts(name) for name in sorted(self.namespaces.names()))
@@ -193,12 +194,12 @@ class ClusterState:
         )
 
     def row(self, name: str) -> NodeRow:
-        """Returns the row of a node. The node is closed and offers nothing when its free resources or the terms of its
-        pods are unknown:
+        """Returns the row of a node. A node is closed, and offers nothing, when its free resources or its pods' terms
+        are unknown.
 
-        a pod's requests cannot be read, its pods have more ports or terms than are said, or a namespace has so many
-        terms that none of them are said. The node then also offers nothing, since some pods tolerate a closed node. Of
-        a lent node the pods of pools do not count.
+        That is so in three cases: a pod's requests cannot be read; its pods have too many ports or terms to be said; or
+        its pods are of a namespace whose terms are too many. It offers nothing, because some pods tolerate a closed
+        node. On a lent node, the pods of pools do not count.
         """
         node, found = self.nodes.nodes[name], self.pods.loads.get(name, NO_LOAD)
         load = NO_LOAD if found.too_long else found
@@ -220,7 +221,7 @@ class ClusterState:
         )
 
     def take_groups(self) -> dict[str, Group] | None:
-        """The groups of waiting pods; None when they are as they were when this was last asked."""
+        """Returns the groups of waiting pods; None when they have not changed since the last call."""
         self._groups.refresh(self.workloads.dirty)
         if not self._groups.changed:
             return None

@@ -1,4 +1,4 @@
-"""Equal values kept once, for as long as anybody uses them."""
+"""Keeps equal values once, for as long as they are in use."""
 
 from collections.abc import Hashable
 from typing import Generic, TypeVar
@@ -7,7 +7,7 @@ T = TypeVar("T", bound=Hashable)
 
 
 class Interned(Generic[T]):
-    """Counts its users, since values come and go with pods for as long as the process lives."""
+    """Values with the number of their uses. The count is needed because values come and go with pods."""
 
     def __init__(self) -> None:
         self._uses: dict[T, tuple[T, int]] = {}

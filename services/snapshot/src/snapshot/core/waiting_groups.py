@@ -1,4 +1,4 @@
-"""Groups of pods that the scheduler could not place: brought up to date owner by owner, and bounded in number."""
+"""Groups the pods that the scheduler could not place. Groups are updated owner by owner, and bounded in number."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -20,9 +20,11 @@ TIES_MAX = 16
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Pods of one controller that the scheduler could not place. workload: namespace/name when it is ours.
+    """Pods of one controller that the scheduler could not place.
 
-    shape: what most of them ask for, where that is known.
+    workload: namespace/name when it is ours, else empty.
+    reason: the most frequent message of the scheduler.
+    shape: the most frequent shape; None when it is unknown.
     """
 
     workload: str
@@ -33,8 +35,11 @@ class Group:
 
 @dataclass(slots=True)
 class _Members:
-    """namespace: the namespace whose bound the group counts for; empty for none. mixed: whether its pods have different
-    owners."""
+    """The members of a group.
+
+    namespace: the namespace for whose bound the group counts; empty for none.
+    mixed: whether its pods have different owners.
+    """
 
     workload: str
     namespace: str

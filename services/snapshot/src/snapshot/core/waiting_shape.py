@@ -1,4 +1,4 @@
-"""What a pod asks for that the scheduler could not place: read of the few that wait, not of all."""
+"""Reads the shape of a pod that the scheduler could not place. Only the few waiting pods are read, not all pods."""
 
 from dataclasses import replace
 from typing import Any
