@@ -127,7 +127,8 @@ class Stream:
 
     @property
     def may_split(self) -> bool:
-        """Returns whether the cluster may have more blocks. If not, a block that is too large cannot be written."""
+        """Returns whether the cluster may have more blocks. If not, a block that is too large is treated as
+        unwritable."""
         return self.count < self._blocks_max()
 
     @property
