@@ -53,11 +53,11 @@ class Lent:
     """The lent nodes of one cluster, and the limits of the choice.
 
     losses: the loss by node, for the nodes that may be taken back.
-    return_cost: the cost of any return besides lost work, in core-seconds, because the node is not lent for a while.
+    return_cost: the cost of any return in addition to lost work, in core-seconds; the node is not lent for a while.
     limit: the number of nodes that may be chosen.
     promised: the replicas by need, for each node that was recalled already.
     just_back: promised nodes whose row may already count the pods that they came back for, while these pods still seem
-        to wait. Their promise is kept, whatever room the row shows.
+        to wait. Their promise is kept, whether or not the row shows room.
     """
 
     losses: Mapping[str, Loss]

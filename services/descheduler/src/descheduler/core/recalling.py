@@ -216,7 +216,7 @@ def _just_back(state: DeschedulerState, cluster: str, now_ms: int) -> frozenset[
 
 
 def _cost_of_return(state: DeschedulerState, cluster: str, loans: Mapping[str, NodeLent]) -> int:
-    """Returns the average cost of a return besides lost work, in core-seconds: the node is not lent again for a
+    """Returns the average cost of a return apart from lost work, in core-seconds: the node is not lent again for a
     cooldown."""
     declared = state.declared.get(cluster)
     cores = sum(dict(loan.offered).get("cpu", 0) for loan in loans.values()) // max(len(loans), 1) // MILLI

@@ -14,7 +14,7 @@ class Rules:
     """The limits of decisions.
 
     again_ms: how long after its return a node is not recalled for a need. Also the run time that an eviction costs a
-        pod besides its own.
+        pod in addition to its own.
     losses_kept_ms: how long the losses of a controller's pods by recalls count.
     nodes_in_step_max: the nodes of a cluster that one step recalls for needs, at most.
     usage_hours: the hours of each node that are kept for reports.

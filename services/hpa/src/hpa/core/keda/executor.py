@@ -1,4 +1,4 @@
-"""Scales between zero and one, and from idle, as KEDA does besides its autoscaler. Pure.
+"""Scales between zero and one, and from idle, as KEDA does in addition to its autoscaler. Pure.
 
 Source: pkg/scaling/executor/scale_scaledobjects.go (RequestScale). Above the minimum, only the autoscaler decides.
 """

@@ -112,6 +112,6 @@ FUNCTIONS: Final[Mapping[str, Function]] = {
     "min": Function(lambda values: min(_some(values)), most=MANY),
     "mean": Function(_mean, most=MANY, kind="float"),
     "median": Function(_median, most=MANY, kind="float"),
-    "sum": Function(lambda values: _total(flattened(values)[::-1])),  # Adds from the right: expr rewrites it to a + (b + c).
+    "sum": Function(lambda values: _total(flattened(values)[::-1])),  # Expr adds a + (b + c).
     "count": Function(_count, most=2, kind="int", predicate=True),
 }

@@ -49,7 +49,8 @@ class JobsWanted(Struct, frozen=True):
 
 
 def jobs_wanted(strategy: JobStrategy, queue: Queue, min_replicas: int, max_replicas: int) -> JobsWanted:
-    """Returns the jobs to start by the strategy. min_replicas: jobs that always run, besides those for the queue."""
+    """Returns the jobs to start by the strategy. min_replicas: jobs that always run, in addition to those for the
+    queue."""
     kept = min(min_replicas, max_replicas)
     if queue.running < kept:
         return JobsWanted(kept - queue.running, kept - queue.running)

@@ -1,7 +1,7 @@
 """Computes the metric of KEDA's Kafka trigger from a consumer group's lag. Pure.
 
 Source: pkg/scalers/kafka_scaler.go (getLagForPartition, getTotalLag, FindFactors, getNextFactorThatBalancesConsumers…).
-Lags are numbers of records. The true lag is always returned besides KEDA's value.
+Lags are numbers of records. The true lag is always returned together with KEDA's value.
 """
 
 from bisect import bisect_right

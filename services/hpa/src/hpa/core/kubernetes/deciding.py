@@ -181,7 +181,8 @@ def decide(
 def _computes_at_zero(policy: Autoscaler, known: Known, settings: Settings) -> bool:
     """Returns whether metrics are read at zero replicas.
 
-    That needs a metric that has a value without pods. And we must have scaled to zero ourselves, or from_zero is set.
+    We must have scaled to zero ourselves, or from_zero is set. And there must be a minimum above zero, or a metric that
+    has a value without pods.
     """
     if not settings.scale_to_zero:
         return False

@@ -25,7 +25,7 @@ SYNC_PERIOD_MS: Final = 15_000
 
 
 class ScalingState(Struct, frozen=True, gc=False):
-    """The state on which later decisions depend besides their inputs.
+    """The state on which later decisions depend in addition to their inputs.
 
     asking: the number of the newest step is still asked for.
     """

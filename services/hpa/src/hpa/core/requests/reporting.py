@@ -1,4 +1,5 @@
-"""Values and backlogs that somebody reports over gRPC: which of them are taken, and what is wrong with others. Pure."""
+"""Checks values and backlogs that are reported over gRPC: which are accepted, and what is wrong with the others.
+Pure."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -26,7 +27,7 @@ Reported = LoadObserved | BacklogObserved
 def accepted(
     state: HpaState, reports: Sequence[Reported], now_ms: int
 ) -> tuple[list[Reported], tuple[ReportAnswer, ...]]:
-    """(what is to be published, an answer for each). at_ms 0 is now."""
+    """Returns (reports to publish, an answer for each report). An at_ms of 0 means now."""
     taken: list[Reported] = []
     answers = []
     for report in reports:
@@ -77,7 +78,8 @@ def _check_time(at_ms: int, now_ms: int, rules: Rules) -> None:
 
 
 def _named(policy: Attached, report: Reported) -> Reported:
-    """Raises RequestError NOT_FOUND where the policy does not look at it, with what it looks at."""
+    """Returns the report. Raises RequestError NOT_FOUND, with the metrics of the policy, when the policy does not use
+    it."""
     if is_named(policy, report):
         return report
     if isinstance(report, BacklogObserved):
