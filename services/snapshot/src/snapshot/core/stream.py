@@ -157,7 +157,7 @@ class Stream:
 
         Block 0 has the counts of our workloads. They must not be read before the room that these pods take.
         """
-        if changes.api_server != self._api_server:  # Only a whole block has it.
+        if changes.api_server != self._api_server:  # Only a whole block has api_server.
             self._api_server = changes.api_server
             self.want_full(FACTS_BLOCK)
         rows: list[list[NodeRow]] = [[] for _ in self._blocks]

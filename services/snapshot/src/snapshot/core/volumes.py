@@ -53,10 +53,9 @@ class _Volume(NamedTuple):
 
 
 class VolumeTable:
-    """The volume claims and volumes of a cluster.
+    """The volume claims and volumes of a cluster. Of claims beyond claims_max, only the namespace is kept.
 
-    dirty: namespaces whose claims may have changed; the reader clears it. Beyond claims_max claims, the later ones are
-        not kept. Only their namespaces are.
+    dirty: namespaces whose claims may have changed; the reader clears it.
     """
 
     def __init__(self, dirty: set[str], claims_max: int) -> None:

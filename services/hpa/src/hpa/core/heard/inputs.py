@@ -111,13 +111,12 @@ Key = TypeVar("Key", LoadKey, BacklogKey)
 
 @dataclass(slots=True)
 class Inputs:
-    """The inputs of one workload.
+    """The inputs of one workload. A caller that removes series must replace or clear the dict `loads`.
 
     declared: None while the planner knows no workload of that name.
     loads_from_ms, backlogs_from_ms: since when a name of the policy stands for its present question. Earlier
         measurements answer another question and are dropped.
-    ahead_ms: how far the clock was ahead in each cluster when it was last heard. A caller that removes series must
-        replace or clear the dict `loads`.
+    ahead_ms: how far the clock was ahead in each cluster when it was last heard.
     """
 
     declared: Declared | None = None

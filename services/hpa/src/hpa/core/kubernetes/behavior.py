@@ -69,7 +69,7 @@ def allowed(current: int, desired: int, bounds: Bounds, behavior: Behavior, hist
 
 
 def stabilize(current: int, desired: int, steps: Steps, behavior: Behavior, now_ms: int) -> int:
-    """Returns current, moved towards desired only if every number within the direction's window agrees."""
+    """Returns current, raised to the lowest number in the up window and lowered to the highest in the down window."""
     up = lowest_since(steps, now_ms - behavior.up.stabilization_ms, desired)
     down = highest_since(steps, now_ms - behavior.down.stabilization_ms, desired)
     return min(max(current, up), down)
