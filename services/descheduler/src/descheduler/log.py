@@ -1,5 +1,4 @@
-"""Reads the log into the descheduler's state: whole topics first, then the changes of capacity from the right
-offset."""
+"""Reads the log into the descheduler's state: whole topics first, then capacity changes from the right offset."""
 
 from descheduler.core.state import DeschedulerState
 from spillway import metrics, tracing

@@ -63,8 +63,10 @@ class Descheduler:
         return self.standby.leader()
 
     async def run(self, stopping: asyncio.Event) -> None:
-        """Follows the log and decides in its turn until stopping is set. Then it finishes the write that is under
-        way."""
+        """Follows the log and decides in its turn until stopping is set.
+
+        Then it finishes the write that is under way.
+        """
         await self.standby.run(stopping)
 
     def begin(self) -> Follower:
@@ -101,8 +103,9 @@ class Descheduler:
         return decided
 
     def _take(self, cluster: str, events: Sequence[Written], decided: Decisions, began_ns: int) -> None:
-        """Applies the events that are due for a cluster. If no record can hold one of them, nothing changes, and only
-        this cluster is left alone for a while.
+        """Applies the events that are due for a cluster.
+
+        If no record can hold one of them, nothing changes, and only this cluster is left alone for a while.
 
         A cluster's recalls join the trace of the pods that wait there. The end of a recall joins the trace of its loan.
         """

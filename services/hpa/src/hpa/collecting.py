@@ -139,8 +139,10 @@ class Collecting:
                 self._asking[question] = self._tasks.create_task(self._ask_on(question))
 
     async def _ask_on(self, question: Question) -> None:
-        """Asks the question at once and then at its interval. A slow answer delays the next question and never adds
-        one."""
+        """Asks the question at once and then at its interval.
+
+        A slow answer delays the next question and never adds one.
+        """
         loop = asyncio.get_running_loop()
         pace = _Pace()
         while True:

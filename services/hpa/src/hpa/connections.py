@@ -106,8 +106,10 @@ class Connections:
         raise NoConnection(f"{what}: not among the connections that the operator named {named}")
 
     def prometheus_of(self, namespace: str, address: str) -> str:
-        """Returns the name of the first connection of this address, for policies of this namespace. Raises
-        NoConnection."""
+        """Returns the name of the first connection of this address, for policies of this namespace.
+
+        Raises NoConnection.
+        """
         usable = {name: one for name, one in self.prometheus.items() if _may_use(one.namespaces, namespace)}
         for name, connection in usable.items():
             if connection.address.rstrip("/") == address.rstrip("/"):

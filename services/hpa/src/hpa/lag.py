@@ -193,8 +193,10 @@ class KafkaLag:
         return oldest
 
     async def _written_at(self, client: Any, leader: int, place: Place, offset: int) -> int:
-        """Returns when the record was written; 0 when it is gone already. A broker answers with one whole batch of any
-        size."""
+        """Returns when the record was written; 0 when it is gone already.
+
+        A broker answers with one whole batch of any size.
+        """
         topic, partition = place
         answer = await client.send(leader, FetchRequest(0, 1, 1, UNCOMMITTED, [(topic, [(partition, offset, 1)])]))
         for _, partitions in answer.topics:
@@ -238,8 +240,10 @@ class KafkaLag:
             await self._close(client)
 
     async def _close(self, client: Any) -> None:
-        """Closes the client. Errors are ignored: its background task may have failed, and a silent broker does not
-        answer."""
+        """Closes the client.
+
+        Errors are ignored: its background task may have failed, and a silent broker does not answer.
+        """
         with suppress(Exception):
             async with asyncio.timeout(self._request_seconds):
                 await client.close()

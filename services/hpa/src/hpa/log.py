@@ -48,8 +48,9 @@ class Intake:
             self._heard.append(one)
 
     async def taken(self, batch: Batch, positions: Offsets) -> None:
-        """Notes the positions of the feeds, which may be beyond the last readable record. With the turn, passes the
-        records on.
+        """Notes the positions of the feeds, which may be beyond the last readable record.
+
+        With the turn, passes the records on.
 
         With the turn, positions only follow decisions.
         """

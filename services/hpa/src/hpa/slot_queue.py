@@ -8,8 +8,11 @@ from hpa.core.slots import Asker, Slots
 
 
 class SlotQueue:
-    """The queue of one connection. most: questions at the same time; slow_part: the part for slow ones, at least
-    one."""
+    """The queue of one connection.
+
+    most: questions at the same time.
+    slow_part: the part for slow ones, at least one.
+    """
 
     def __init__(self, most: int, slow_part: float) -> None:
         self._slots = Slots(most, max(1, int(most * slow_part)))

@@ -1,5 +1,7 @@
-"""Paces the attempts at one cluster. While it does not answer, one attempt is made at a time, after pauses that
-double."""
+"""Paces the attempts at one cluster.
+
+While the cluster does not answer, one attempt is made at a time, after pauses that double.
+"""
 
 import asyncio
 from collections.abc import AsyncIterator

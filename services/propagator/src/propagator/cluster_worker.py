@@ -313,8 +313,11 @@ class ClusterWorker:
                 self._waiting.set(len(self._queue))
 
     def _met_a_bug(self, target: Target, error: Exception) -> None:
-        """Limits an unexpected error to this object. The object stays as it is, its status says so, and it is tried
-        again after a pause. Raises an error that ends the process."""
+        """Limits an unexpected error to this object.
+
+        The object stays as it is, its status says so, and it is tried again after a pause. Raises an error that ends
+        the process.
+        """
         if ends_the_process(error):
             raise error
         memory, text = self._memories.get(target), f"{type(error).__name__}: {error}"

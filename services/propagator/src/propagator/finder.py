@@ -36,8 +36,10 @@ log = structlog.get_logger()
 
 
 class Finder:
-    """The questions to one cluster. They wait in a queue. A question that finds it full is dropped; the planner asks
-    again."""
+    """The questions to one cluster.
+
+    They wait in a queue. A question that finds it full is dropped; the planner asks again.
+    """
 
     def __init__(
         self, cluster: str, fleet: str, api: ClusterApi, bus: Bus, desired: Desired, settings: PropagatorSettings
@@ -63,8 +65,10 @@ class Finder:
                 await self._publish(await self._answers_alone(asked))
 
     async def _answers_alone(self, asked: AdoptionAsked) -> list[WorkloadFound]:
-        """Answers as `_answers` does. An unexpected error becomes the answer to this question and stops nothing
-        else."""
+        """Answers as `_answers` does.
+
+        An unexpected error becomes the answer to this question and stops nothing else.
+        """
         try:
             return await self._answers(asked)
         except Exception as error:
@@ -129,8 +133,10 @@ class Finder:
         return [(kind, one) for kind, found in lists for one in found]
 
     async def _publish(self, found: Iterable[WorkloadFound]) -> None:
-        """Publishes the answers in batches and in order. The last one has no name and says how many objects there are
-        in all."""
+        """Publishes the answers in batches and in order.
+
+        The last one has no name and says how many objects there are in all.
+        """
         waiting = list(found)
         attempts = 0
         while waiting and attempts < self._settings.answer_attempts_max:

@@ -126,8 +126,10 @@ class Member:
         )
 
     async def carry_out(self, action: Write | Question, target: Target, live: Live) -> Live:
-        """Carries out the action and returns the state after it. live: has the object that a Delete or a patch is
-        about."""
+        """Carries out the action and returns the state after it.
+
+        live: has the object that a Delete or a patch is about.
+        """
         kind_there = live.workload.kind if live.workload is not None else DEPLOYMENT
         there = KINDS[kind_there].served
         match action:
@@ -243,8 +245,10 @@ class Member:
         return self.namespaces.has(name)
 
     async def _ensure_namespace(self, name: str) -> None:
-        """Creates a namespace that enforces Pod Security. An existing one keeps its labels, because it belongs to
-        somebody else."""
+        """Creates a namespace that enforces Pod Security.
+
+        An existing one keeps its labels, because it belongs to somebody else.
+        """
         level = self._settings.namespace_pod_security
         enforced = {} if level == ANY else {ENFORCE_LABEL: level}
         manifest: Manifest = {

@@ -71,8 +71,7 @@ class Mirror:
         return frozenset(self._references_by_owner.get(_owner_of(target), ()))
 
     def unlisted(self, owners: Iterable[Owner]) -> frozenset[Target]:
-        """Returns the workloads of owners that no placement lists: by the object with that label, else by the label
-        itself."""
+        """Returns the workloads of owners that no placement lists, by the object with that label, else by the label."""
         return frozenset(self._owned_by(owner) for owner in owners if owner.label)
 
     def targets(self) -> frozenset[Target]:
@@ -169,8 +168,10 @@ class Mirror:
                 del self._long_by_owner[owner]
 
     def _owned_by(self, owner: Owner) -> Target:
-        """Returns the workload of a label. Tenants of a cluster write labels, so the cost does not grow with the
-        workloads."""
+        """Returns the workload of a label.
+
+        Tenants of a cluster write labels, so the cost does not grow with the workloads.
+        """
         first = next(iter(self._long_by_owner.get(owner, ())), None)
         return first if first is not None else Target(self._cluster, owner.namespace, owner.label)
 

@@ -17,8 +17,9 @@ log = structlog.get_logger()
 
 
 class Orphans:
-    """The orphans of one cluster. changed: called for each target that became an orphan, changed as one, or is none any
-    more.
+    """The orphans of one cluster.
+
+    changed: called for each target that became an orphan, changed as one, or is none any more.
 
     An object may be seen before its placement is read, because another instance may have created it. So it is an orphan
     only after all records are read that were in the log when it was noticed. And only while that proof holds.
@@ -64,7 +65,7 @@ class Orphans:
         self._count()
 
     def note_all(self) -> None:
-        """Notes all possible orphans after every kind was listed: earlier statuses of orphans now hold or are taken
+        """Notes all possible orphans after every kind was listed, so that their statuses are confirmed or taken
         back."""
         for target in self._mirror.targets() | self._desired.orphans_said(self._cluster):
             self._changed(target)

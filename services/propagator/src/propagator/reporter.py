@@ -56,8 +56,10 @@ class Reporter:
         self._woken = asyncio.Event()
 
     def note(self, target: Target) -> None:
-        """Notes that the status may have changed. It joins the trace of the last action until all replicas are
-        ready."""
+        """Notes that the status may have changed.
+
+        It joins the trace of the last action until all replicas are ready.
+        """
         self._changed[target] = None
         self._traces.note(target, tracing.headers())
         self._woken.set()
@@ -103,8 +105,11 @@ class Reporter:
         return news
 
     def _is_news(self, current: WorkloadObserved, said: WorkloadObserved | None) -> bool:
-        """Returns whether the status must be published. Readers use only the newest epoch's texts, so a status that an
-        earlier owner published counts as new even when it is the same."""
+        """Returns whether the status must be published.
+
+        Readers use only the newest epoch's texts, so a status that an earlier owner published counts as new even when
+        it is the same.
+        """
         return is_news(current, said) or (said is not None and said.epoch < self._epoch)
 
     def _is_overruled(self, target: Target) -> bool:

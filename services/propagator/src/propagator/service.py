@@ -65,8 +65,10 @@ class Propagator:
         self.turns.changed = self._superseded.set
 
     async def run(self, stopping: asyncio.Event) -> None:
-        """Runs until stopping is set. Raises after a bug of ours, on another fleet's log, and on too many dead
-        letters."""
+        """Runs until stopping is set.
+
+        Raises after a bug of ours, on another fleet's log, and on too many dead letters.
+        """
         async with asyncio.TaskGroup() as group:
             work = (self._reader.run, self.turns.run, self._prove, self._take_back)
             tasks = [group.create_task(one()) for one in work]
@@ -189,8 +191,10 @@ class Propagator:
         )
 
     async def _take_back(self) -> None:
-        """Publishes tombstones for the statuses of workloads without a placement, and for those and the shapes of
-        clusters that left."""
+        """Publishes tombstones for statuses and shapes that nobody writes any more.
+
+        These are the statuses of workloads without a placement, and the statuses and shapes of clusters that left.
+        """
         await self.caught_up()
         while True:
             self._superseded.clear()

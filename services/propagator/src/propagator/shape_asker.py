@@ -105,8 +105,10 @@ class ShapeAsker:
         self._woken.set()
 
     def ask_again(self, digest: str) -> None:
-        """Asks again, because the log's answer is gone or outdated. Nothing happens when no placement has this template
-        here."""
+        """Asks again, because the log's answer is gone or outdated.
+
+        Nothing happens when no placement has this template here.
+        """
         self._questions.lost(digest, self._clock())
         self._woken.set()
 
@@ -194,8 +196,10 @@ class ShapeAsker:
         return tuple(one.within(template.namespace) for one in sorted(looked) if not looked[one])
 
     async def _say(self, template: Template, found: Found, missing: Missing | None) -> None:
-        """Queues the answer for publishing when it is news. A template that was admitted once stays admitted while the
-        cluster cannot be asked."""
+        """Queues the answer for publishing when it is news.
+
+        A template that was admitted once stays admitted while the cluster cannot be asked.
+        """
         before = self._desired.shapes.get(self._cluster, {}).get(template.digest)
         if before is not None:
             missing = before.missing if missing is None else missing

@@ -222,8 +222,10 @@ class Collector:
                 self._lists_settled.set()
 
     async def _probe(self, tasks: asyncio.TaskGroup, api: ClusterApi) -> None:
-        """Probes the cluster at intervals. The first probe waits for the lists, so that its answer can be compared at
-        once."""
+        """Probes the cluster at intervals.
+
+        The first probe waits for the lists, so that its answer can be compared at once.
+        """
         loop = asyncio.get_running_loop()
         pause_seconds = self._settings.probe_seconds
         await is_set_within(self._lists_settled, pause_seconds)
@@ -356,8 +358,10 @@ class Collector:
 
 
 def _traces(cluster: str, records: Sequence[object], started_ns: int) -> dict[int, Headers]:
-    """Returns the traces of pending pods and pods' usage, by index. A decision may follow these; capacity starts no
-    trace."""
+    """Returns the traces of pending pods and pods' usage, by index.
+
+    A decision may follow these; capacity starts no trace.
+    """
     if not tracing.is_on():
         return {}
     found = [index for index, one in enumerate(records) if isinstance(one, PodsUnschedulable | PodsObserved)]

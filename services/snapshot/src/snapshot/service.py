@@ -94,8 +94,11 @@ class Snapshot:
         return self._joined
 
     def way(self, cluster: str) -> tuple[Generation | None] | None:
-        """Identifies one membership of a cluster. A new credential or endpoint keeps the collector; a cluster that left
-        and joined again gets a new collector, because readers have forgotten its former records."""
+        """Identifies one membership of a cluster.
+
+        A new credential or endpoint keeps the collector; a cluster that left and joined again gets a new collector,
+        because readers have forgotten its former records.
+        """
         joined = self._joined.get(cluster)
         return None if joined is None else (joined.joined_at,)
 

@@ -75,8 +75,7 @@ def ask_back(
 
 
 def check_known(state: DeschedulerState, field: str, cluster: str) -> None:
-    """Raises RequestError NOT_FOUND unless the cluster has joined, has a declaration, or has nodes lent to or from
-    it."""
+    """Raises RequestError NOT_FOUND for a cluster that has not joined and has neither a declaration nor a loan."""
     view = state.views.get(cluster)
     if (view is not None and view.joined is not None) or cluster in state.declared or state.lent(cluster):
         return

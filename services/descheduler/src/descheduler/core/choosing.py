@@ -41,8 +41,10 @@ Bools = npt.NDArray[np.bool_]
 
 @dataclass(slots=True)
 class Taking:
-    """A lent node to recall, and the pending replicas that then fit on it. replicas: their number, by index of the
-    need."""
+    """A lent node to recall, and the pending replicas that then fit on it.
+
+    replicas: their number, by index of the need.
+    """
 
     row: int
     replicas: dict[int, int]
@@ -81,8 +83,10 @@ class Choice:
 
 @dataclass(slots=True)
 class _Domains:
-    """The places left in each domain, for one ceiling on a need's replicas. domains: the domain of each row; -1:
-    none."""
+    """The places left in each domain, for one ceiling on a need's replicas.
+
+    domains: the domain of each row; -1: none.
+    """
 
     domains: Int64s
     left: Int64s
@@ -141,8 +145,10 @@ class _Field:
                 room -= asked * most
 
     def able(self, rows: Int64s, wanted: Mapping[int, int]) -> Bools:
-        """Returns for each row whether it has room for at least one replica of any of these needs, without their
-        ceilings."""
+        """Returns for each row whether it has room for at least one replica of any of these needs.
+
+        Ceilings are ignored.
+        """
         found = np.zeros(len(rows), np.bool_)
         for need in (need for need, replicas in wanted.items() if replicas > 0):
             fits = (self.requests[need][:, None] <= self.room[:, rows]).all(axis=0)
@@ -164,8 +170,10 @@ class _Field:
         self.place(row, {need: -replicas for need, replicas in planned.items()})
 
     def fill(self, rows: Int64s) -> None:
-        """Places as many replicas as these nodes take, larger ones first. A need without ceilings is placed on all at
-        once."""
+        """Places as many replicas as these nodes take, larger ones first.
+
+        A need without ceilings is placed on all at once.
+        """
         for need in range(len(self.left)):
             if self.left[need] <= 0 or not len(rows):
                 continue
@@ -207,8 +215,10 @@ def choose(needs: Sequence[Need], nodes: ClusterNodes, lent: Lent) -> Choice:
 
 
 def _orders(needs: Sequence[Need], candidates: int) -> Iterable[Sequence[Need]]:
-    """Yields the needs with larger ones first. For few nodes, it also yields each other need moved to the front, so
-    that the need which fills a node best is found."""
+    """Yields the needs with larger ones first.
+
+    For few nodes, it also yields orders with another need in front, to find the need that fills a node best.
+    """
     yield needs
     if candidates <= TRIED_NODES_MAX:
         for first in needs[1:TRIES_MAX]:
@@ -216,10 +226,9 @@ def _orders(needs: Sequence[Need], candidates: int) -> Iterable[Sequence[Need]]:
 
 
 def _badness(choice: Choice, lent: Lent) -> tuple[int, int, Sequence[tuple[bool, int]], int]:
-    """Returns the order of choices, the best first: waiting replicas, pods beyond budgets, the highest ranks, the total
-    loss.
+    """Returns the rank of a choice; the lowest is best, and of equal choices the first one is taken.
 
-    Of equal choices the first one is taken.
+    It compares waiting replicas, then pods beyond budgets, then the highest ranks, then the total loss.
     """
     losses = [lent.losses[node] for node in choice.nodes]
     ranks = sorted((loss.rank for loss in losses), reverse=True)
@@ -244,8 +253,10 @@ def _try(
 
 
 def _keep_promises(ground: _Field, needs: Sequence[Need], nodes: ClusterNodes, lent: Lent) -> list[int]:
-    """Places on each node that is on its way back the replicas that it was recalled for. Returns the rows of these
-    nodes."""
+    """Places on each node that is on its way back the replicas that it was recalled for.
+
+    Returns the rows of these nodes.
+    """
     index_of = {need.name: index for index, need in enumerate(needs)}
     kept = []
     for name, promised in lent.promised.items():
@@ -296,8 +307,10 @@ def _ratio(ground: _Field, planned: Mapping[int, int], cost: tuple[Loss, int]) -
 
 
 def _spare(ground: _Field, taken: list[Taking], losses: Mapping[int, Loss]) -> None:
-    """Leaves out the nodes whose pods the other nodes take, too. Those with the greatest loss for their value come
-    first."""
+    """Leaves out the nodes whose pods the other nodes take, too.
+
+    Those with the greatest loss for their value come first.
+    """
     looks = sorted(taken, key=lambda taking: (_rank_down(losses[taking.row]), ground.worth(taking.replicas)))
     for taking in looks[:SPARED_LOOKS_MAX]:
         ground.lift(taking.row, taking.replicas)

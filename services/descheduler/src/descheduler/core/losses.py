@@ -14,8 +14,11 @@ MILLI = 1000
 
 
 class Bounded(NamedTuple):
-    """The pods of a node under one disruption budget. budget: pool/namespace/name; allowed: the evictions still
-    allowed."""
+    """The pods of a node under one disruption budget.
+
+    budget: pool/namespace/name.
+    allowed: the evictions still allowed.
+    """
 
     budget: str
     pods: int

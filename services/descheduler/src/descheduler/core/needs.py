@@ -10,8 +10,10 @@ from spillway.model import Shape
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """Replicas that wait for nodes. name: namespace/name of a workload of ours, else kind/namespace/name of the
-    controller."""
+    """Replicas that wait for nodes.
+
+    name: namespace/name of a workload of ours, else kind/namespace/name of the controller.
+    """
 
     name: str
     shape: Shape

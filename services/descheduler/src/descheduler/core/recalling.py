@@ -75,8 +75,7 @@ def apply_events(state: DeschedulerState, events: Iterable[Written]) -> None:
 
 
 def settle(state: DeschedulerState, cluster: str, next_generation: NextGeneration, now_ms: int) -> Sequence[Written]:
-    """Returns the end of each recall whose loan is over, and tombstones for settled recalls that bar nothing any
-    more."""
+    """Returns the end of each recall whose loan is over, and tombstones for settled recalls without any effect left."""
     events: list[Written] = []
     loans = state.loans.get(cluster, {})
     for node, recall in state.recalls.get(cluster, {}).items():
@@ -92,8 +91,9 @@ def settle(state: DeschedulerState, cluster: str, next_generation: NextGeneratio
 
 
 def take_back(state: DeschedulerState, cluster: str, next_generation: NextGeneration, now_ms: int) -> Sequence[Written]:
-    """Returns recalls of all nodes lent by a cluster whose lending is withdrawn. Once none is lent, returns the
-    tombstone of its declaration.
+    """Returns recalls of all nodes lent by a cluster whose lending is withdrawn.
+
+    Once none is lent, returns the tombstone of its declaration.
 
     The declaration stays until no node of the cluster shows our marks. A node that was being marked is in no record of
     a loan, and without a declaration no bridge looks after the cluster.
@@ -190,8 +190,10 @@ def grace_of(declared: LendingDeclared | None) -> int:
 
 
 def _candidates(state: DeschedulerState, cluster: str, now_ms: int) -> dict[str, NodeLent]:
-    """Returns the loans that may be ended for a need: not on their way back, and not of a node that has just come
-    back."""
+    """Returns the loans that may be ended for a need.
+
+    They are not on their way back, and their node has not just come back.
+    """
     found = {}
     for node, loan in state.lent(cluster).items():
         if loan.state != LOAN_LENT or state.returning(cluster, loan):
@@ -204,8 +206,7 @@ def _candidates(state: DeschedulerState, cluster: str, now_ms: int) -> dict[str,
 
 
 def _just_back(state: DeschedulerState, cluster: str, now_ms: int) -> frozenset[str]:
-    """Returns the nodes whose row is the owner's again and whose recall is not settled, or was settled only just
-    now."""
+    """Returns the nodes whose row is the owner's again, and whose recall is not settled or was settled just now."""
     nodes, found = state.view(cluster).nodes, set()
     for node, recall in state.recalls.get(cluster, {}).items():
         row = nodes.row_of(node)
@@ -216,8 +217,10 @@ def _just_back(state: DeschedulerState, cluster: str, now_ms: int) -> frozenset[
 
 
 def _cost_of_return(state: DeschedulerState, cluster: str, loans: Mapping[str, NodeLent]) -> int:
-    """Returns the average cost of a return apart from lost work, in core-seconds: the node is not lent again for a
-    cooldown."""
+    """Returns the average cost of a return apart from lost work, in core-seconds.
+
+    The node is not lent for a cooldown.
+    """
     declared = state.declared.get(cluster)
     cores = sum(dict(loan.offered).get("cpu", 0) for loan in loans.values()) // max(len(loans), 1) // MILLI
     return max(cores, 1) * (declared.cooldown_seconds if declared is not None else 0)

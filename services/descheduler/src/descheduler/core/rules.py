@@ -4,8 +4,10 @@ from dataclasses import dataclass
 
 
 def is_recent(at_ms: int, now_ms: int, within_ms: int) -> bool:
-    """Returns whether the time is less than within_ms away. A time far in the future, from a wrong clock, is not
-    recent."""
+    """Returns whether the time is less than within_ms away.
+
+    A time far in the future, from a wrong clock, is not recent.
+    """
     return abs(now_ms - at_ms) < within_ms
 
 

@@ -107,8 +107,10 @@ class DeschedulerState:
     # ── What the log says ───────────────────────────────────────────────────────────────────────────────────────
 
     def apply(self, event: Event, now: float = NEVER, offset: int = 0, columns: NodeColumns | None = None) -> None:
-        """Applies one record, or drops it when it is older than what is known. columns: the columns of a capacity
-        record."""
+        """Applies one record, or drops it when it is older than what is known.
+
+        columns: the columns of a capacity record.
+        """
         match event:
             case CapacityReported() | CapacityChanged():
                 assert columns is not None

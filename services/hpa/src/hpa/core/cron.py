@@ -32,8 +32,11 @@ class InvalidCron(ValueError):
 
 
 class Field(Struct, frozen=True):
-    """One field of a line. values: those that match; any: written as `*` or `?`, so that the other day field alone
-    decides."""
+    """One field of a line.
+
+    values: those that match.
+    any: written as `*` or `?`, so that the other day field alone decides.
+    """
 
     values: frozenset[int]
     any: bool = False
@@ -142,8 +145,10 @@ def next_after(cron: Cron, zone: ZoneInfo, now_s: int) -> int | None:
 
 @lru_cache(maxsize=NEXTS_KEPT)
 def _searched(cron: Cron, zone: ZoneInfo, at: int, cut: bool, limit: int) -> int | None:
-    """Continues the search from `at`, which is the same for all instants that lead there. limit: the last year to
-    search."""
+    """Continues the search from `at`, which is the same for all instants that lead there.
+
+    limit: the last year to search.
+    """
     while _local(at, zone).year <= limit:
         found, at, cut = _advanced(cron, zone, at, cut)
         if found:

@@ -42,13 +42,17 @@ class Positions:
                 self.told[place] = max(self.told.get(place, 0), offset)
 
     def is_told(self, heard: Heard) -> bool:
-        """Returns whether some state says that this record was decided on. Its own workload's state has its effect, if
-        any."""
+        """Returns whether some state says that this record was decided on.
+
+        Its own workload's state has its effect, if any.
+        """
         return heard.offset < self.told.get((heard.topic, heard.partition), 0)
 
     def wait_for(self, unseen: Iterable[Heard]) -> None:
-        """Notes records that are decided on later. No position of a topic that forgets passes them before
-        all_seen()."""
+        """Notes records that are decided on later.
+
+        No position of a topic that forgets passes them before all_seen().
+        """
         for heard in unseen:
             if heard.topic in FORGETTING:
                 place = (heard.topic, heard.partition)
@@ -58,8 +62,10 @@ class Positions:
         self._unseen_from.clear()
 
     def to_write(self, partition: int, unseen: Iterable[Heard] = ()) -> dict[str, int]:
-        """Returns the positions for a state that is written now. unseen: records of its workload that are not decided
-        on yet."""
+        """Returns the positions for a state that is written now.
+
+        unseen: records of its workload that are not decided on yet.
+        """
         found = {f"{topic}/{partition}": self._position((topic, partition)) for topic in INPUTS}
         for heard in unseen:
             name = f"{heard.topic}/{heard.partition}"

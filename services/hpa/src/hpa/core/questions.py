@@ -66,8 +66,7 @@ def questions_of(policy: ScalePolicyDeclared, drain_ms: int) -> tuple[Question, 
 
 
 def unreported(policy: ScalePolicyDeclared) -> tuple[str, ...]:
-    """Returns, for people, the metrics of pods and objects and the external ones, whose values only others can
-    report."""
+    """Returns, for people, the metrics that only others can report: those of pods and objects, and external ones."""
     attached = _read(policy)
     if attached is None or attached.autoscaler is None or isinstance(attached.wanted, ScaledObject):
         return ()

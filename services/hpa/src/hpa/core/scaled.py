@@ -1,5 +1,4 @@
-"""Describes a workload with a scale policy: its declaration, its state, and the records that the state has not seen.
-Pure."""
+"""Describes a workload with a scale policy: its declaration, its state, and the records not in the state yet. Pure."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field

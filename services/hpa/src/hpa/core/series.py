@@ -65,8 +65,10 @@ def _confined(query: str, label: str, value: str) -> str:
 
 
 def _words(query: str) -> list[tuple[str, bool]]:
-    """Returns the words of the query, each with whether it is a text. Raises QueryRefused for too many, and for a
-    comment."""
+    """Returns the words of the query, each with whether it is a text.
+
+    Raises QueryRefused for too many, and for a comment.
+    """
     if len(query) > QUERY_CHARACTERS_MAX:
         raise QueryRefused(f"query: {len(query)} characters: expected at most {QUERY_CHARACTERS_MAX}")
     words = [(found[0], found["text"] is not None) for found in _WORDS.finditer(query)]
@@ -113,8 +115,10 @@ def _parsed(query: str) -> promql.Expr:
 
 
 def _selectors(expression: promql.Expr) -> Iterator[promql.VectorSelector]:
-    """Yields the selectors in no order. An unknown kind of expression is refused, because it could contain
-    selectors."""
+    """Yields the selectors in no order.
+
+    An unknown kind of expression is refused, because it could contain selectors.
+    """
     waiting: list[object] = [expression]
     while waiting:
         match waiting.pop():
@@ -137,8 +141,10 @@ def _selectors(expression: promql.Expr) -> Iterator[promql.VectorSelector]:
 
 
 def _checked(selector: promql.VectorSelector, label: str, value: str) -> list[Matcher]:
-    """Returns the matchers. Raises QueryRefused for one that can only be empty, because that would look like a value of
-    0."""
+    """Returns the matchers.
+
+    Raises QueryRefused for one that can only be empty, because that would look like a value of 0.
+    """
     found = _matchers(selector)
     for name, how, wanted in found:
         if name == label and (how, wanted == value) in ((_EQUAL, False), (_NOT_EQUAL, True)):

@@ -68,8 +68,10 @@ class _Lane:
 
 
 def _next(waiting: Iterable[K], asked: Callable[[K], int]) -> K:
-    """Returns the first key with the fewest questions being asked. Looks at one key more than are being asked, at
-    most."""
+    """Returns the first key with the fewest questions being asked.
+
+    Looks at one key more than are being asked, at most.
+    """
     seen: dict[K, int] = {}
     for one in waiting:
         seen[one] = asked(one)
@@ -104,8 +106,10 @@ class Slots:
         self._count(one, -1)
 
     def next(self) -> Asker | None:
-        """Gives a slot to the next question and returns it. None: no question gets one until another one leaves or
-        comes."""
+        """Gives a slot to the next question and returns it.
+
+        None: no question gets one until another one leaves or comes.
+        """
         lane = self._lane() if len(self._asked) < self._most else None
         if lane is None:
             return None

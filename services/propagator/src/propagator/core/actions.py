@@ -145,8 +145,7 @@ def hold_while_deleted(marks: Marks, what: str) -> Hold:
 
 
 def above(found: LiveWorkload, part: Part) -> Hold:
-    """Returns the hold for an object with a higher version than its part: a newer placement that the log does not
-    contain."""
+    """Returns the hold for an object with a higher version than its part. The log lacks the newer placement."""
     differs = found.spec_replicas != part.replicas and not part.adopting and not part.disowning
     numbers = f": it has {counted(found.spec_replicas)}, {part.replicas} decided" if differs else ""
     return Hold(f"the object is at {found.version}, above {part.version}{numbers}", lasting=True)

@@ -69,7 +69,7 @@ class Touched:
     """The effect of one record.
 
     targets: those for which the log may want something else now.
-    clusters: whether a cluster joined, left or changed its address.
+    clusters: whether a cluster joined, left or has a new ClusterJoined.
     """
 
     targets: frozenset[Target] = frozenset()
@@ -177,8 +177,10 @@ class Desired:
         return frozenset(digest for declared in self._workloads.values() for digest in digests_of(declared))
 
     def hindered(self, cluster: str) -> Iterator[Template]:
-        """Yields the declared pod templates whose pods this cluster refused at the last question, or for which it
-        lacked an object that they name."""
+        """Yields the declared pod templates that are hindered in this cluster.
+
+        By its last answer, the cluster refuses their pods or lacks an object that they name.
+        """
         said = self.shapes.get(cluster, {}).values()
         wanted = {one.template for one in said if one.state == SHAPE_REFUSED or one.missing}
         for declared in self._workloads.values() if wanted else ():

@@ -1,5 +1,4 @@
-"""Answers for an object that somebody wants to adopt: its manifest as it would be declared, or why it cannot be
-adopted."""
+"""Answers for an object that somebody wants to adopt: its manifest as it would be declared, or a refusal."""
 
 import json
 from collections.abc import Iterable, Mapping

@@ -170,8 +170,10 @@ def workload_from_struct(found: Deployment | StatefulSet | Job) -> LiveWorkload:
 
 
 def workload_from_manifest(manifest: Mapping[str, Any], kind: str) -> LiveWorkload:
-    """Reads an object from the answer to a request. kind: the kind that was asked for; the answer may name another
-    one."""
+    """Reads an object from the answer to a request.
+
+    kind: the kind that was asked for; the answer may name another one.
+    """
     status = manifest.get("status") or {}
     given = (manifest.get("spec") or {}).get(KINDS[kind].replicas)
     replicas = 1 if given is None else int(given)
@@ -218,8 +220,7 @@ def managed_fields(manifest: Mapping[str, Any]) -> tuple[Mapping[str, Any], ...]
 
 
 def replicas_managers(manifest: Mapping[str, Any], kind: str) -> tuple[str, ...]:
-    """Returns the managers that own the number of replicas by managedFields, as "manager" or "manager
-    (subresource)"."""
+    """Returns who owns the number of replicas by managedFields, as "manager" or "manager (subresource)"."""
     found = set()
     field = f"f:{KINDS[kind].replicas}"
     for entry in managed_fields(manifest):

@@ -58,8 +58,10 @@ class BadManifest(Exception):
 
 
 def workload_label(name: str) -> str:
-    """Returns the workload's name as a label's value. A name that is too long is cut, and a hash of the whole name
-    follows."""
+    """Returns the workload's name as a label's value.
+
+    A name that is too long is cut, and a hash of the whole name follows.
+    """
     if len(name) <= LABEL_VALUE_LENGTH_MAX:
         return name
     digest = sha256(name.encode()).hexdigest()[:HASH_LENGTH]

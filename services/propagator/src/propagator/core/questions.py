@@ -1,5 +1,7 @@
-"""Chooses about which templates a cluster is asked, and when: at once if a planner waits, and again when answers
-age."""
+"""Chooses about which templates a cluster is asked, and when.
+
+A template is asked about at once if a planner waits, and again when its answer is old.
+"""
 
 from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush

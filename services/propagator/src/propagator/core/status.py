@@ -86,8 +86,10 @@ def observed(
 
 
 def with_change(shown: WorkloadObserved | None, field: str) -> WorkloadObserved | None:
-    """Returns the status with the field that somebody changed in the cluster. field: a field of the spec; empty for
-    none."""
+    """Returns the status with the field that somebody changed in the cluster.
+
+    field: a field of the spec; empty for none.
+    """
     if shown is None or shown.state != STATE_PRESENT or not field:
         return shown
     details = replace(shown.details or NOTHING_TOLD, changed_field=field)

@@ -80,8 +80,7 @@ def disown(wanted: Wanted, live: Live, rules: Rules) -> Action:
 
 
 def _changed_since(wanted: Wanted, live: Live) -> str:
-    """Returns the first field of the spec, apart from replicas, that changed since the object was found; empty when
-    none."""
+    """Returns the first field of the spec, apart from replicas, that changed since the object was found, or ""."""
     assert wanted.declaration is not None, f"{wanted.target}: acted on without its declaration"
     counted = KINDS[wanted.declaration.kind].replicas
     declared = without_nulls(json.loads(wanted.declaration.manifest).get("spec") or {})

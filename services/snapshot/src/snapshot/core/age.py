@@ -1,5 +1,7 @@
-"""Computes how old our knowledge of a cluster is: the watermark, and why it stands still (P3). README.md has the
-table."""
+"""Computes how old our knowledge of a cluster is: the watermark, and why it stands still (P3).
+
+README.md has the state table.
+"""
 
 import math
 from collections.abc import Mapping
@@ -87,8 +89,8 @@ class Age:
         self._sources[source].differs_since = None
 
     def probe_started(self, now: float) -> None:
-        """Judges the previous answer: since that probe began, our own count must have had the same value at some
-        time."""
+        """Judges the previous answer: our own count must have had the same value at some time since that probe
+        began."""
         if self._answer is not None:
             for name, theirs in self._answer.counts.items():
                 state = self._sources[name]
@@ -136,8 +138,7 @@ class Age:
     # ── What follows from it ────────────────────────────────────────────────────────────────────────────────────
 
     def to_relist(self, now: float) -> list[str]:
-        """Returns the sources whose count has differed from the cluster's for too long; all, when resourceVersions went
-        back."""
+        """Returns the sources whose count has differed for too long; all of them when resourceVersions went back."""
         longest = self._settings.count_differs_seconds
         return [
             name

@@ -95,8 +95,10 @@ class ClusterState:
         self.retained(kind, frozenset(item.metadata.uid for item in found))
 
     def retained(self, kind: Kind, uids: frozenset[str]) -> None:
-        """Takes the end of a list whose objects were upserted already: objects missing in it are gone. Not for
-        nodes."""
+        """Takes the end of a list whose objects were upserted already.
+
+        Objects missing in it are gone. Not for nodes.
+        """
         if kind is PODS:
             self.pods.retain(uids)
             self.details.retain(uids)
@@ -194,12 +196,13 @@ class ClusterState:
         )
 
     def row(self, name: str) -> NodeRow:
-        """Returns the row of a node. A node is closed, and offers nothing, when its free resources or its pods' terms
-        are unknown.
+        """Returns the row of a node.
 
-        That is so in three cases: a pod's requests cannot be read; its pods have too many ports or terms to be said; or
-        its pods are of a namespace whose terms are too many. It offers nothing, because some pods tolerate a closed
-        node. On a lent node, the pods of pools do not count.
+        The row is closed, and offers nothing, when free resources or terms of pods are unknown.
+
+        That is so in three cases: a pod's requests cannot be read; its pods have too many ports or terms for a record;
+        or its pods are of a namespace with too many terms. It offers nothing, because some pods tolerate a closed node.
+        On a lent node, the pods of pools do not count.
         """
         node, found = self.nodes.nodes[name], self.pods.loads.get(name, NO_LOAD)
         load = NO_LOAD if found.too_long else found

@@ -31,8 +31,10 @@ KIND_BY_PLURAL = {kind.plural: kind for kind in KINDS}
 
 
 class Unwritten(NamedTuple):
-    """A record that the log does not take, with the reason. bytes_over: its bytes above the limit; 0 for any other
-    reason."""
+    """A record that the log does not take, with the reason.
+
+    bytes_over: its bytes above the limit; 0 for any other reason.
+    """
 
     record: Record
     why: str
@@ -67,8 +69,10 @@ class Collection:
         self._heard(kind, now, listed=True)
 
     def paged(self, kind: Kind, items: Iterable[Any]) -> None:
-        """Takes a page of a list that goes on. It does not show that the stream is well, or that another object is
-        gone."""
+        """Takes a page of a list that goes on.
+
+        It does not show that the stream is well, or that another object is gone.
+        """
         for item in items:
             self.state.upserted(kind, item)
 
@@ -107,8 +111,7 @@ class Collection:
         self.age.probe_answered(started_at, {NODES.plural: nodes, PODS.plural: pods}, doubtful, now, version)
 
     def to_relist(self, now: float) -> list[Kind]:
-        """Returns the kinds to list again: their count differs from ours for too long, or resourceVersions went
-        back."""
+        """Returns the kinds to list again: the count has differed for too long, or resourceVersions went back."""
         kinds = [KIND_BY_PLURAL[plural] for plural in self.age.to_relist(now)]
         for kind in kinds:
             self.age.relisting(kind.plural)
@@ -140,8 +143,10 @@ class Collection:
         return self.stream is None or self.stream.outgrown
 
     def claimed(self, epoch: int, now: float) -> None:
-        """Starts a new epoch at the claim's offset. Sequences start again, and everything is written whole once it is
-        known."""
+        """Starts a new epoch at the claim's offset.
+
+        Sequences start again, and everything is written whole once it is known.
+        """
         assert epoch > self.epoch
         blocks_min = 1 if self.stream is None else self.stream.blocks_wanted
         self.stream = Stream(self.cluster, epoch, self._settings, self._pack, blocks_min)
@@ -187,8 +192,9 @@ class Collection:
         self._heartbeat_at = -math.inf
 
     def records(self, now: float, wall_ms: int) -> list[Record]:
-        """Returns the records that are due, in the order in which they must be written. Changes come before their whole
-        block.
+        """Returns the records that are due, in the order in which they must be written.
+
+        Changes come before their whole block.
 
         Pods of scaled workloads are included even while a stream is not well. Their known state stands, and readers
         must learn why there are no samples.
@@ -254,8 +260,10 @@ class Collection:
                 self._own[address.topic.name, address.key] = offset
 
     def unacknowledged(self, records: Sequence[Record]) -> None:
-        """Notes records that the log may or may not have. Their blocks are written whole, their groups and pods
-        again."""
+        """Notes records that the log may or may not have.
+
+        Their blocks are written whole, their groups and pods again.
+        """
         assert self.stream is not None
         for record in records:
             match record:

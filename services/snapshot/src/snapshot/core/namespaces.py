@@ -99,8 +99,10 @@ class NamespaceTable:
 
 
 def read_quota(item: objects.ResourceQuota) -> Quota:
-    """Reads a quota. An unreadable limit counts as 0 and an unreadable use as all, so that nothing is promised of
-    it."""
+    """Reads a quota.
+
+    An unreadable limit counts as 0 and an unreadable use as all, so that nothing is promised of it.
+    """
     hard = {name: _amount(name, text, 0) for name, text in item.spec.hard.items()}
     used = {name: _amount(name, text, INT64_MAX) for name, text in item.status.used.items() if name in hard}
     selected = item.spec.scope_selector.match_expressions if item.spec.scope_selector is not None else ()

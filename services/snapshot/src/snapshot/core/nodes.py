@@ -92,8 +92,10 @@ class NodeTable:
             self.dirty.add(name)
 
     def probed(self, nodes: int, now: float) -> None:
-        """Takes the answer of a probe. The doubted list is believed once enough probes in a row have agreed for long
-        enough."""
+        """Takes the answer of a probe.
+
+        The doubted list is believed once enough probes in a row have agreed for long enough.
+        """
         doubt = self.doubt
         if doubt is None:
             return
@@ -151,8 +153,10 @@ def _of_lending(taints: tuple[Taint, ...]) -> tuple[Taint, ...]:
 
 
 def _amounts(quantities: dict[str, objects.Quantity]) -> tuple[tuple[str, int], ...]:
-    """Returns the readable amounts. An unreadable one offers nothing; an impossibly large one is clamped
-    (amounts.py)."""
+    """Returns the readable amounts.
+
+    An unreadable one offers nothing; an impossibly large one is clamped (amounts.py).
+    """
     amounts = []
     for name, quantity in sorted(quantities.items()):
         try:

@@ -15,8 +15,10 @@ _Asked = tuple[tuple[objects.Container, ...], tuple[objects.Container, ...], obj
 
 
 class PodDetail(NamedTuple):
-    """The facts of one pod. ready: true, false, unknown, or empty without such a condition. Times: as in
-    ObservedPod."""
+    """The facts of one pod.
+
+    ready: true, false, unknown, or empty without such a condition. Times: as in ObservedPod.
+    """
 
     name: str
     phase: str
@@ -101,8 +103,10 @@ def _read(pod: objects.Pod, requests: PodRequests) -> PodDetail:
 
 
 def _requests(spec: objects.PodSpec) -> PodRequests:
-    """Returns the requests of the spec, and not those of a resize in progress. Kubernetes' autoscaler reads the same
-    ones."""
+    """Returns the requests of the spec, and not those of a resize in progress.
+
+    Kubernetes' autoscaler reads the same ones.
+    """
     containers = [_of_container(one) for one in spec.containers]
     containers += [_of_container(one, init=True) for one in spec.init_containers]
     return PodRequests(tuple(containers), () if spec.resources is None else _amounts(spec.resources))
@@ -118,8 +122,10 @@ def _amounts(resources: objects.Resources) -> tuple[tuple[str, int], ...]:
 
 
 def milli_amounts(items: Iterable[tuple[str, objects.Quantity]]) -> tuple[tuple[str, int], ...]:
-    """Returns thousandths by resource. An unreadable amount is left out; a reader that needs it reports it as
-    missing."""
+    """Returns thousandths by resource.
+
+    An unreadable amount is left out; a reader that needs it reports it as missing.
+    """
     amounts: list[tuple[str, int]] = []
     for name, text in items:
         try:

@@ -71,8 +71,11 @@ class PodFacts(NamedTuple):
 
 @dataclass(slots=True)
 class Load:
-    """The sums over the pods of one node. The node itself may be unknown. by_pools: the part that pools' real pods
-    request."""
+    """The sums over the pods of one node.
+
+    The node itself may be unknown.
+    by_pools: the part that pools' real pods request.
+    """
 
     requested: dict[str, int] = field(default_factory=dict)
     by_pools: dict[str, int] = field(default_factory=dict)
@@ -166,8 +169,10 @@ class Pods:
             self.remove(uid)
 
     def settle(self) -> None:
-        """Updates which namespaces have too many terms. Call it before reading rows, since a row depends on other
-        nodes' pods."""
+        """Updates which namespaces have too many terms.
+
+        Call it before reading rows, since a row depends on other nodes' pods.
+        """
         self.dirty_nodes.update(self.repelling.settle())
 
     def _keep(self, found: PodFacts) -> PodFacts:

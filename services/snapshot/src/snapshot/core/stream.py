@@ -31,8 +31,7 @@ AMOUNTS_MAX = 1_000_000
 
 
 class TooManyAmounts(Exception):
-    """Raised when a whole block has more than AMOUNTS_MAX, and the cluster already has as many blocks as it may
-    have."""
+    """Raised when a whole block has more than AMOUNTS_MAX, and the cluster may not have more blocks."""
 
 
 def hash_key(cluster: str, epoch: int) -> bytes:
@@ -120,15 +119,19 @@ class Stream:
 
     @property
     def outgrown(self) -> bool:
-        """Returns whether a block has more nodes or bytes than a record should. A new epoch with more blocks is then
-        needed."""
+        """Returns whether a block has more nodes or bytes than a record should.
+
+        A new epoch with more blocks is then needed.
+        """
         most = self._settings.block_nodes_max
         return self.may_split and (self._too_heavy or any(len(block.rows) > most for block in self._blocks))
 
     @property
     def may_split(self) -> bool:
-        """Returns whether the cluster may have more blocks. If not, a block that is too large is treated as
-        unwritable."""
+        """Returns whether the cluster may have more blocks.
+
+        If not, a block that is too large is treated as unwritable.
+        """
         return self.count < self._blocks_max()
 
     @property
@@ -190,8 +193,10 @@ class Stream:
             yield self._record(FACTS_BLOCK, (), sign, (), facts[start : start + most], gone[start : start + most])
 
     def _namespace_changes(self, changes: Changes, sign: Sign) -> Iterator[CapacityChanged]:
-        """Yields the changes of namespaces. They come first, so that no reader sees more left of a quota than there
-        is."""
+        """Yields the changes of namespaces.
+
+        They come first, so that no reader sees more left of a quota than there is.
+        """
         new = [entry for entry in changes.namespaces if self._namespaces.get(entry.name) != entry]
         self._namespaces.update((entry.name, entry) for entry in new)
         gone = [name for name in changes.namespaces_removed if self._namespaces.pop(name, None) is not None]
@@ -272,8 +277,10 @@ class Stream:
         return self._hash(name) % self.count
 
     def _packed(self, index: int, rows: Sequence[NodeRow]) -> bytes | None:
-        """Packs the rows of a whole block. Returns None when they have too many amounts and the cluster may have more
-        blocks."""
+        """Packs the rows of a whole block.
+
+        Returns None when they have too many amounts and the cluster may have more blocks.
+        """
         if len(_pieces(rows)) == 1:
             return self._pack(columns_of(rows))
         if self.may_split:

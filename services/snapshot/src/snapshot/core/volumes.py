@@ -178,8 +178,10 @@ def _read_volume(item: objects.PersistentVolume) -> _Volume:
 
 
 def _terms(terms: Iterable[NodeSelectorTerm]) -> Iterator[NodeTerm]:
-    """Yields the terms that a node can meet. VolumeBinding sees only a node's labels, so match fields have no
-    effect."""
+    """Yields the terms that a node can meet.
+
+    VolumeBinding sees only a node's labels, so match fields have no effect.
+    """
     for term in terms:
         if not (term.match_expressions or term.match_fields):
             continue

@@ -71,8 +71,9 @@ class WaitingGroups:
         return dict(self._groups)
 
     def refresh(self, moved: Iterable[WorkloadKey]) -> None:
-        """Updates the groups of owners whose pods or workload may have changed. moved: workloads that may own other
-        pods than before.
+        """Updates the groups of owners whose pods or workload may have changed.
+
+        moved: workloads that may own other pods than before.
         """
         owners = set(self._pods.dirty_waiting)
         self._pods.dirty_waiting.clear()

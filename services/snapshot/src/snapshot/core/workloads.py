@@ -164,8 +164,10 @@ def _read(item: Workload) -> ObjectFacts:
 
 
 def _read_job(job: objects.Job, version: Generation) -> ObjectFacts:
-    """Returns the facts of a Job. Its status has no generation, so it counts as current if its annotation can be
-    read."""
+    """Returns the facts of a Job.
+
+    Its status has no generation, so it counts as current if its annotation can be read.
+    """
     status = job.status
     return ObjectFacts(
         namespace=job.metadata.namespace,
@@ -182,8 +184,10 @@ def _read_job(job: objects.Job, version: Generation) -> ObjectFacts:
 
 
 def read_version(text: str) -> Generation:
-    """Returns the version of an annotation; NO_GENERATION when it is not "epoch.sequence". Anybody may write
-    annotations."""
+    """Returns the version of an annotation; NO_GENERATION when it is not "epoch.sequence".
+
+    Anybody may write annotations.
+    """
     epoch, dot, sequence = text.partition(".")
     if not dot or not all(part.isascii() and part.isdigit() and len(part) <= 18 for part in (epoch, sequence)):
         return NO_GENERATION

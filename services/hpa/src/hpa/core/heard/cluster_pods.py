@@ -100,8 +100,10 @@ class ClusterPods(Struct, frozen=True, gc=False):
 
 
 def is_lost(cluster: ClusterPods, now_ms: int, rules: Rules) -> bool:
-    """Returns whether samples came and then no record for too long. A cluster without samples is never lost by
-    silence."""
+    """Returns whether samples came and then no record for too long.
+
+    A cluster without samples is never lost by silence.
+    """
     return cluster.sampled and now_ms > cluster.observed_ms + rules.pods_age_max_ms
 
 
@@ -175,8 +177,10 @@ def _amounts(amounts: Amounts) -> Amounts:
 
 
 def usage_of(pod: Pod, resource: str, container: str) -> Sample | None:
-    """Returns the usage of a resource by a pod, or by one container. None when a container that counts has no
-    sample."""
+    """Returns the usage of a resource by a pod, or by one container.
+
+    None when a container that counts has no sample.
+    """
     total, found = 0, False
     for name, amounts in pod.usage:
         if container and name != container:

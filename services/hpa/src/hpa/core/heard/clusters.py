@@ -1,5 +1,7 @@
-"""Keeps a workload's pods in all clusters, with running totals. A record changes only the share of its own cluster.
-Pure."""
+"""Keeps a workload's pods in all clusters, with running totals. Pure.
+
+A record changes only the share of its own cluster.
+"""
 
 from collections.abc import Iterable, Iterator, Mapping, ValuesView
 from dataclasses import dataclass, field

@@ -1,5 +1,4 @@
-"""Keeps the inputs of one workload: its declared size, its pods in every cluster, values of metrics, and backlogs.
-Pure.
+"""Keeps the inputs of one workload: its declared size, its pods, values of metrics, and backlogs. Pure.
 
 Each take_… applies one event, is idempotent, drops events older than the known ones, and returns whether anything
 changed. Of values and backlogs of one instant, the one later in the log counts. offset: the event's place in the log.
@@ -192,8 +191,9 @@ class Inputs:
         return known
 
     def take_load(self, event: LoadObserved, offset: int, rules: Rules, polling_ms: int = 0) -> bool:
-        """Applies a report of a value. A negative value counts as none. A report beyond the bounds of one workload is
-        dropped.
+        """Applies a report of a value.
+
+        A negative value counts as none. A report beyond the bounds of one workload is dropped.
 
         polling_ms: the polling interval, by which failures are counted.
         """
@@ -242,8 +242,10 @@ class Inputs:
         return f"{len(event.partitions)} partitions are more than is kept of one workload's queues"
 
     def forget_old(self, now_ms: int, rules: Rules) -> None:
-        """Forgets series that stopped long ago, once half of series_max are kept. A policy that needs one finds it
-        unknown."""
+        """Forgets series that stopped long ago, once half of series_max are kept.
+
+        A policy that needs one finds it unknown.
+        """
         if len(self.loads) < rules.series_max // 2:
             return
         since = now_ms - rules.forgotten_ms
@@ -299,8 +301,10 @@ def failures_with(known: Load | Backlog, at_ms: int, polling_ms: int) -> tuple[i
 
 
 def odd_partitions(event: BacklogObserved) -> str:
-    """Returns why a backlog cannot be believed, or "". A topic has at least one partition, and each must be there
-    once."""
+    """Returns why a backlog cannot be believed, or "".
+
+    A topic has at least one partition, and each must be there once.
+    """
     if event.topic and not any(one.topic == event.topic for one in event.partitions):
         return f"no partition of topic {event.topic} is told"
     places: set[tuple[str, int]] = set()
@@ -344,8 +348,10 @@ def pod_loads(inputs: Inputs, metric: str) -> Iterator[tuple[PodKey, Load, str]]
 
 
 def _next_backlog(known: Backlog, event: BacklogObserved, polling_ms: int) -> Backlog:
-    """Returns the backlog after a report. A second report of the same instant is the same poll, so `committed`
-    stays."""
+    """Returns the backlog after a report.
+
+    A second report of the same instant is the same poll, so `committed` stays.
+    """
     again = event.at_ms == known.at_ms
     before = tuple((topic, partition, place) for topic, partition, _, place in known.rows if place >= 0)
     endless = any(one.latest < 0 for one in event.partitions)

@@ -108,8 +108,10 @@ def _of_samples(source: str, samples: dict[PodKey, Sample], troubles: Sequence[s
 
 
 def read_series(metric: str, of_object: str, source: str, inputs: Inputs, moment: Moment) -> Read:
-    """Returns the reading of all series of a metric. A stopped series makes it unknown; much later, the others count
-    alone."""
+    """Returns the reading of all series of a metric.
+
+    A stopped series makes it unknown; much later, the others count alone.
+    """
     found = [
         (series, load)
         for (name, described, series, _, pod), load in inputs.loads.items()
@@ -173,8 +175,10 @@ def read_trigger(named: NamedTrigger, inputs: Inputs, moment: Moment) -> Read:
 
 
 def read_kafka(trigger: KafkaTrigger, inputs: Inputs, moment: Moment) -> Read:
-    """Returns the lag. It is unknown while the end of one of its partitions is unknown; KEDA would count that lag as
-    none."""
+    """Returns the lag.
+
+    It is unknown while the end of one of its partitions is unknown; KEDA would count that lag as none.
+    """
     backlog = inputs.backlogs.get((trigger.group, trigger.topic))
     if backlog is None:
         return _never(KAFKA, moment)

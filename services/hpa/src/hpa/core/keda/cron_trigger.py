@@ -58,8 +58,10 @@ def read_cron_trigger(metadata: Mapping[str, str]) -> CronTrigger:
 
 
 def activity(trigger: CronTrigger, now_s: int) -> CronActivity:
-    """Returns whether the trigger is active at now_s. Raises InvalidCron for an unknown zone or a line that never
-    comes."""
+    """Returns whether the trigger is active at now_s.
+
+    Raises InvalidCron for an unknown zone or a line that never comes.
+    """
     try:
         zone = parse_zone(trigger.zone)
     except InvalidCron as error:

@@ -24,8 +24,11 @@ COOLDOWN_MS: Final = 300_000
 
 
 class Activation(Struct, frozen=True):
-    """The settings of a ScaledObject for zero and idle. cooldown_ms: None for 300 s; fallback_replicas: None without
-    one."""
+    """The settings of a ScaledObject for zero and idle.
+
+    cooldown_ms: None for 300 s.
+    fallback_replicas: None without one.
+    """
 
     min_replicas: int = 0
     idle_replicas: int | None = None

@@ -218,8 +218,10 @@ def _number(token: str) -> Node:
 
 
 def _array(items: list[Node]) -> Node:
-    """Returns an array of numbers or other values, but not of arrays. So the amount of computing is visible in the
-    text."""
+    """Returns an array of numbers or other values, but not of arrays.
+
+    So the amount of computing is visible in the text.
+    """
     if any(item.kind == ARRAY for item in items):
         raise InvalidExpression("an array in an array is not supported")
 

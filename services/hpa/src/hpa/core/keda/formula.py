@@ -48,8 +48,11 @@ def composite_milli(
     fallback: Fallback | None,
     target: float,
 ) -> int:
-    """Returns the formula's metric, cut to milli-units. Raises ExpressionFailed, also for infinities and results beyond
-    64 bits. KEDA would turn such a result into the least number, and scale in."""
+    """Returns the formula's metric, cut to milli-units.
+
+    Raises ExpressionFailed, also for infinities and results beyond 64 bits. KEDA would turn such a result into the
+    least number, and scale in.
+    """
     seen = {name: trigger_value(milli, failures.get(name), fallback) for name, milli in values_milli.items()}
     found = formula.node.value({name: None if milli is None else milli * MILLI for name, milli in seen.items()})
     if isinstance(found, bool) or not isinstance(found, int | float | None):

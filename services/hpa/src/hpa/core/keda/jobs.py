@@ -27,8 +27,11 @@ class JobStrategy(Struct, frozen=True):
 
 
 class Queue(Struct, frozen=True):
-    """A queue and its jobs. max_scale: jobs that it asks for within the bounds; scale_to: jobs that it asks for in
-    all."""
+    """A queue and its jobs.
+
+    max_scale: jobs that it asks for within the bounds.
+    scale_to: jobs that it asks for in all.
+    """
 
     max_scale: int
     scale_to: int
@@ -37,8 +40,12 @@ class Queue(Struct, frozen=True):
 
 
 class JobsWanted(Struct, frozen=True):
-    """The result. effective_max: how many more jobs may run; scale_to: how many are asked for; create: how many to
-    start."""
+    """The result.
+
+    effective_max: how many more jobs may run.
+    scale_to: how many are asked for.
+    create: how many to start.
+    """
 
     effective_max: int
     scale_to: int
@@ -49,8 +56,10 @@ class JobsWanted(Struct, frozen=True):
 
 
 def jobs_wanted(strategy: JobStrategy, queue: Queue, min_replicas: int, max_replicas: int) -> JobsWanted:
-    """Returns the jobs to start by the strategy. min_replicas: jobs that always run, in addition to those for the
-    queue."""
+    """Returns the jobs to start by the strategy.
+
+    min_replicas: jobs that always run, in addition to those for the queue.
+    """
     kept = min(min_replicas, max_replicas)
     if queue.running < kept:
         return JobsWanted(kept - queue.running, kept - queue.running)

@@ -132,8 +132,10 @@ def _limit(
 def with_scaled(
     history: History, behavior: Behavior | None, before: int, after: int, now_ms: int, doubling_period_ms: int = 0
 ) -> History:
-    """Returns the history with a change of the size. Without behaviour, only additions are kept, for the doubling
-    cap."""
+    """Returns the history with a change of the size.
+
+    Without behaviour, only additions are kept, for the doubling cap.
+    """
     if before == after or (behavior is None and not doubling_period_ms):
         return history
     up_ms = behavior.up.longest_period_ms() if behavior else doubling_period_ms
@@ -166,8 +168,10 @@ def stabilize_down(desired: int, steps: Steps, window_ms: int, now_ms: int) -> i
 def limit_doubling(
     current: int, desired: int, bounds: Bounds, settings: Settings, start: int | None = None
 ) -> tuple[int, str]:
-    """Returns (replicas, reason): desired, limited by the bounds and the cap. start: the size from which the cap
-    counts."""
+    """Returns (replicas, reason): desired, limited by the bounds and the cap.
+
+    start: the size from which the cap counts.
+    """
     begun = current if start is None else start
     limit = max(int32(max(settings.scale_up_limit_factor * begun, settings.scale_up_limit_minimum)), current)
     most, reason = (limit, SCALE_UP_LIMIT) if bounds.most > limit else (bounds.most, TOO_MANY_REPLICAS)

@@ -52,8 +52,10 @@ NOTHING_KNOWN: Final = History()
 
 
 def recorded(steps: Steps, replicas: int, at_ms: int, window_ms: int) -> Steps:
-    """Returns the steps with the number asked for at at_ms, which is not before any of them. Drops steps before the
-    window."""
+    """Returns the steps with the number asked for at at_ms, which is not before any of them.
+
+    Drops steps before the window.
+    """
     kept = [step for step in steps if step.to_ms >= at_ms - window_ms]
     if kept and kept[-1].replicas == replicas:
         kept[-1] = replace(kept[-1], to_ms=at_ms)
@@ -105,8 +107,9 @@ def changed_since(changes: Iterable[ScaleChange], after_ms: int) -> int:
 
 
 def with_change(changes: ScaleChanges, change: int, at_ms: int, period_ms: int) -> ScaleChanges:
-    """Returns the changes with a new one, which replaces the last outdated one. period_ms: the direction's longest
-    period.
+    """Returns the changes with a new one, which replaces the last outdated one.
+
+    period_ms: the direction's longest period.
 
     Other outdated changes stay, as in Kubernetes, because the other direction may have longer periods that count them.
     """

@@ -170,8 +170,10 @@ class PodsSeen(Struct, frozen=True):
     lost: frozenset[str] = frozenset()
 
     def samples(self, samples: Samples) -> Samples:
-        """Returns the samples without those of lost clusters. Such samples count as missing, even if they look
-        fresh."""
+        """Returns the samples without those of lost clusters.
+
+        Such samples count as missing, even if they look fresh.
+        """
         if not self.lost:
             return samples
         return {key: sample for key, sample in samples.items() if key.cluster not in self.lost}

@@ -102,8 +102,9 @@ class Behavior(Struct, frozen=True, gc=False):
 
 
 def completed(up: GivenRules | None, down: GivenRules | None, downscale_stabilization_ms: int) -> Behavior:
-    """Returns the behaviour with Kubernetes' defaults. A list of policies replaces the default list; an empty one does
-    not.
+    """Returns the behaviour with Kubernetes' defaults.
+
+    A list of policies replaces the default list; an empty one does not.
 
     Source: kubernetes v1.36.1, pkg/apis/autoscaling/v2/defaults.go.
     """

@@ -16,8 +16,10 @@ from hpa.core.kubernetes.usage import DEFAULT_TOLERANCE, Tolerance, average_use,
 
 
 class Proposal(Struct, frozen=True):
-    """The number of replicas that one metric asks for. percent, milli: the metric's value, if it has one of that
-    unit."""
+    """The number of replicas that one metric asks for.
+
+    percent, milli: the metric's value, if it has one of that unit.
+    """
 
     replicas: int
     percent: int | None = None

@@ -37,8 +37,10 @@ NO_TOLERANCE: Final = Tolerance(0.0, 0.0)
 
 
 def utilization(used_milli: int, requested_milli: int, pods: int, target_percent: int) -> Utilization:
-    """Computes from the sums over pods with both a value and a request. Raises NoMatchingMetrics if nothing is
-    requested."""
+    """Computes from the sums over pods with both a value and a request.
+
+    Raises NoMatchingMetrics if nothing is requested.
+    """
     used, requested = wrapped64(used_milli), wrapped64(requested_milli)
     if not requested:
         raise NoMatchingMetrics("no metrics returned matched known pods")

@@ -159,8 +159,9 @@ class Attached(Struct, frozen=True):
 
 
 def read_autoscaler(manifest: dict[str, Any], window_ms: int = DOWNSCALE_STABILIZATION_MS) -> Attached:
-    """Returns the autoscaler of a manifest, which is not changed. Raises RequestError with the field, the value and
-    what was expected.
+    """Returns the autoscaler of a manifest, which is not changed.
+
+    Raises RequestError with the field, the value and what was expected.
 
     window_ms: the stabilization window for scaling in, if the behavior sets none.
     """

@@ -106,8 +106,11 @@ class PolicyManifest(msgspec.Struct, frozen=True, rename="camel", forbid_unknown
 
 
 class Drain(Struct, frozen=True):
-    """The drain of a policy. service.rate: the assumed rate of a replica until it is learned; ignored: fields without
-    effect."""
+    """The drain of a policy.
+
+    service.rate: the assumed rate of a replica until it is learned.
+    ignored: fields without effect.
+    """
 
     queue: KafkaTrigger
     target: DrainTarget

@@ -86,8 +86,10 @@ def opening(times: Recurring | Once, now_s: int) -> Opening:
 
 
 def bound_by(windows: Sequence[Window], asked: int, current: int, now_s: int) -> Bound:
-    """Applies all open windows to `asked`, the lowest precedence first. due_s: when time alone may change the
-    result."""
+    """Applies all open windows to `asked`, the lowest precedence first.
+
+    due_s: when time alone may change the result.
+    """
     openings = [(window, opening(window.times, now_s)) for window in windows]
     replicas, by = asked, []
     for window in sorted((one for one, found in openings if found.is_open), key=_last_word):
@@ -152,8 +154,10 @@ def _first_from(cron: Cron, zone: ZoneInfo, day: datetime) -> Coming | None:
 
 
 def _next_on(day: datetime, cron: Cron, zone: ZoneInfo, now_s: int) -> Coming | None:
-    """Returns the first time after now_s on a day that matches the line. A later local time is never an earlier
-    instant."""
+    """Returns the first time after now_s on a day that matches the line.
+
+    A later local time is never an earlier instant.
+    """
     hours, minutes = sorted(cron.hours.values), sorted(cron.minutes.values)
     past = bisect_right(hours, now_s, key=lambda hour: instant(day.replace(hour=hour, minute=minutes[-1]), zone))
     if past == len(hours):

@@ -40,8 +40,12 @@ Column = NDArray[np.float64]
 
 
 class Partition(Struct, frozen=True):
-    """One partition. lag: unread records; arrivals: new records a second; waited_s: how long its oldest record has
-    waited."""
+    """One partition.
+
+    lag: unread records.
+    arrivals: new records a second.
+    waited_s: how long its oldest record has waited.
+    """
 
     lag: float
     arrivals: float
@@ -50,8 +54,10 @@ class Partition(Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Partitions:
-    """All partitions of a queue, in their order: the fields of Partition as columns. They are never changed in
-    place."""
+    """All partitions of a queue, in their order: the fields of Partition as columns.
+
+    They are never changed in place.
+    """
 
     lag: Column
     arrivals: Column
@@ -88,8 +94,11 @@ class DrainTarget(Struct, frozen=True):
 
 
 class Group(Struct, frozen=True):
-    """The consumer group. wanted: replicas asked for; reading: those that read already; the others join in
-    ready_in_s."""
+    """The consumer group.
+
+    wanted: replicas asked for.
+    reading: those that read already; the others join in ready_in_s.
+    """
 
     wanted: int
     reading: int
@@ -144,7 +153,7 @@ def replicas_to_drain(
 
 
 def _pays(kept: int, partitions: Partitions, service: Service, target: DrainTarget) -> bool:
-    """Returns whether the idle time until others could start in their place is above the pause that a change costs.
+    """Returns whether the idle time until others could start in their place is above the cost of a pause.
 
     If the last replica is done before that, only the time until then counts: all leave together with one pause.
     """
@@ -158,8 +167,10 @@ def _pays(kept: int, partitions: Partitions, service: Service, target: DrainTarg
 
 
 def _harmless(kept: int, fewer: int, partitions: Partitions, service: Service, target: DrainTarget) -> bool:
-    """Returns whether the remaining replicas read everything in time, or late records hardly later than all replicas
-    would."""
+    """Returns whether the remaining replicas read everything in time.
+
+    Late records may take hardly longer than with all.
+    """
     paused = _aged(partitions, 0.0, service.rebalance_s)
     oldest_s = float(np.where(partitions.lag > 0, paused.waited_s, 0.0).max())
     then_s, now_s = drained_s(fewer, paused, service), drained_s(kept, partitions, service)
@@ -167,7 +178,7 @@ def _harmless(kept: int, fewer: int, partitions: Partitions, service: Service, t
 
 
 def _grows_late(now: Partitions, later: Partitions, target: DrainTarget) -> bool:
-    """Returns whether some partition falls behind so far that its oldest record would be late with even arrivals."""
+    """Returns whether the lag of some partition grows and is already more than arrives there within the target time."""
     evenly = later.arrivals * target.within_s
     return bool(((later.lag > now.lag) & (later.lag > evenly) & (evenly > 0)).any())
 
@@ -236,8 +247,10 @@ def after(partitions: Partitions, replicas: int, service: Service, seconds: floa
 
 
 def _aged(queue: Partitions, seconds: float, pause_s: float) -> Partitions:
-    """Returns the queue after `seconds`, which its lag already includes, and after a pause in which more records
-    arrive."""
+    """Returns the queue after `seconds`, which its lag already includes, and after a pause.
+
+    More records arrive in the pause.
+    """
     waited_s = np.where(queue.lag > 0, queue.waited_s + seconds, 0.0) + pause_s
     return Partitions(queue.lag + queue.arrivals * pause_s, queue.arrivals, waited_s)
 
@@ -269,8 +282,8 @@ def _least(partitions: Partitions, service: Service, target: DrainTarget, most: 
 
 
 def _sizes(first: int, most: int, loads: Column, rate: float) -> list[int]:
-    """Returns the sizes in which none of the heaviest partitions shares a replica with a neighbour that is too heavy
-    for it."""
+    """Returns the sizes in which no replica gets one of the heaviest partitions and a neighbour that is too heavy
+    beside it."""
     sizes = np.arange(first, most)
     fit = np.ones(len(sizes), dtype=bool)
     for heavy in np.argsort(loads)[-HEAVIEST:]:

@@ -1,5 +1,7 @@
-"""Computes how much near-line and offline work follows headroom: a share of each supply class, at stated times.
-Pure."""
+"""Computes the size of near-line and offline work from headroom: a share of each supply class, at stated times.
+
+Pure.
+"""
 
 from collections.abc import Mapping, Sequence
 

@@ -111,8 +111,9 @@ def _targets(state: HpaState, scaled: Scaled) -> str:
 
 
 class Page:
-    """A page of policies, in the order of their workloads. The caller adds one policy at a time, so that other requests
-    are answered in between.
+    """A page of policies, in the order of their workloads.
+
+    The caller adds one policy at a time, so that other requests are answered in between.
 
     The page ends at the number of policies that was asked for, or at the bound of its texts. It has at least one policy
     if there is any. Declaring or deleting a policy meanwhile changes no policy that is on the page.

@@ -81,8 +81,10 @@ def _over(policy: Attached, now_ms: int) -> Iterable[str]:
 
 
 def _cut(policy: Attached, replicas: int) -> Iterable[str]:
-    """Yields a warning when the policy removes replicas at once, as every HorizontalPodAutoscaler does. replicas:
-    before it."""
+    """Yields a warning when the policy removes replicas at once, as every HorizontalPodAutoscaler does.
+
+    replicas: before it.
+    """
     if replicas > policy.most:
         now = f"{policy.target.namespace}/{policy.target.name}: {replicas} replicas now"
         yield f"{now}, above the maximum of {policy.most}: they are cut to {policy.most}"

@@ -1,5 +1,7 @@
-"""Checks values and backlogs that are reported over gRPC: which are accepted, and what is wrong with the others.
-Pure."""
+"""Checks values and backlogs that are reported over gRPC. Pure.
+
+Decides which of them are accepted, and says what is wrong with the others.
+"""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -78,8 +80,10 @@ def _check_time(at_ms: int, now_ms: int, rules: Rules) -> None:
 
 
 def _named(policy: Attached, report: Reported) -> Reported:
-    """Returns the report. Raises RequestError NOT_FOUND, with the metrics of the policy, when the policy does not use
-    it."""
+    """Returns the report.
+
+    Raises RequestError NOT_FOUND, with the metrics of the policy, when the policy does not use it.
+    """
     if is_named(policy, report):
         return report
     if isinstance(report, BacklogObserved):

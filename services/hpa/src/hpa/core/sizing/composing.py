@@ -167,8 +167,10 @@ def first_due(dues: Iterable[NextEvaluation], now_ms: int) -> NextEvaluation | N
 
 
 def _first_due(case: Case, found: Evaluation, reads: tuple[Read, ...]) -> NextEvaluation | None:
-    """Returns the first due instant, as first_due does. Only for that one the reason is built, because every decision
-    asks."""
+    """Returns the first due instant, as first_due does.
+
+    Only for that one the reason is built, because every decision asks.
+    """
     now_ms, clusters = case.now_ms, case.inputs.clusters
     lost_ms = clusters.next_lost_ms(now_ms, case.rules)
     instants = [

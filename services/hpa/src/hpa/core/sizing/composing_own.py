@@ -1,5 +1,4 @@
-"""Decides the size of a workload with a ScalePolicy: its metrics, within bounds of its calendar, queue and headroom.
-Pure."""
+"""Decides the size of a workload with a ScalePolicy: metrics, within bounds of calendar, queue and headroom. Pure."""
 
 from collections.abc import Iterator
 from typing import Final
@@ -170,7 +169,7 @@ def _drained(wish: DrainWish, rate: float) -> str:
 
 
 def _headroom_wish(case: Case, policy: ScalePolicy) -> Wish:
-    """Returns the size from the headroom of each supply class with an open share; unknown when any of them is
+    """Returns the size from the headroom of the supply classes with an open share; unknown when one of them is
     unknown."""
     now_s = case.now_ms // 1000
     due_s = headroom_due_s(policy.headroom, now_s)

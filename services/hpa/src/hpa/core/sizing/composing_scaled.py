@@ -214,8 +214,7 @@ def _to(case: Case, before: Remembered, replicas: int, reason: str) -> Sized:
 
 
 def _from_zero(case: Case, autoscaler: Autoscaler, reads: tuple[Read, ...], least: int) -> Sized:
-    """Returns a decision from zero to the size that the triggers ask for, in one step, within the rates of the
-    policy."""
+    """Returns a decision from zero to the size that the triggers ask for, in one step within the policy's rates."""
     before, now_ms = case.before, case.now_ms
     scene = Scene(0, 0, case.inputs.clusters.seen(now_ms, case.rules), now_ms=now_ms)
     found = asked(autoscaler.metrics, [read.reading for read in reads], scene)
