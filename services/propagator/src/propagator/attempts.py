@@ -24,6 +24,7 @@ class Attempts:
 
     @property
     def failing(self) -> bool:
+        """Returns whether the last attempts at the cluster failed."""
         return self._setbacks.count > 0
 
     @asynccontextmanager

@@ -24,4 +24,5 @@ class LogProof:
         return self.holds() and self._proven_at >= at
 
     def holds(self) -> bool:
+        """Returns whether the last proof is recent enough."""
         return asyncio.get_running_loop().time() - self._proven_at <= self._seconds

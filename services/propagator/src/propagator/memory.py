@@ -58,10 +58,12 @@ class Memory:
         return self.outcome.missing if self.outcome is not None else ()
 
     def due(self, now: float) -> None:
+        """Notes that something has to be done, if that is not known yet."""
         if self.due_since is None:
             self.due_since = now
 
     def went_well(self, now: float) -> None:
+        """Notes that all is as it should be, and observes how long that took."""
         if self.due_since is not None:
             metrics.PLACEMENT_SECONDS.observe(now - self.due_since)
         self.due_since = None
@@ -103,6 +105,7 @@ class Memory:
         return seconds
 
     def hold_over(self) -> None:
+        """Notes that there is no hold any more."""
         self.hold = self.held_since = None
 
     def hold_to_say(self, now: float, settings: PropagatorSettings) -> str:
@@ -113,6 +116,7 @@ class Memory:
         return self.hold.reason if lasts else ""
 
     def close(self) -> None:
+        """Removes the outcome from the metrics, because the memory is dropped."""
         self._become(None)
 
     def _become(self, outcome: Outcome | None) -> None:
@@ -141,6 +145,7 @@ class Memories:
         return self._memories.get(target)
 
     def ensure(self, target: Target) -> None:
+        """Begins a memory of the target, from the last status in the log, unless there is one."""
         if target not in self._memories:
             said = self._logged(target)
             kind = said.kind if said is not None and said.state != STATE_ORPHANED else ""

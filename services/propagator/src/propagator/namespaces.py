@@ -17,9 +17,11 @@ class Namespaces:
         self._missing_since: dict[str, float] = {}
 
     def has(self, name: str) -> bool:
+        """Returns whether the namespace was seen, and nothing has shown since that it is gone."""
         return name in self._seen
 
     def lacks(self, name: str) -> bool:
+        """Returns whether the cluster said within missing_seconds that it lacks the namespace."""
         since = self._missing_since.get(name)
         return since is not None and self._clock() - since < self._missing_seconds
 

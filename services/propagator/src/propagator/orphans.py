@@ -71,6 +71,7 @@ class Orphans:
             self._changed(target)
 
     def has(self, target: Target) -> bool:
+        """Returns whether the target certainly is an orphan."""
         noticed_at = self._noticed.get(target)
         return noticed_at is not None and self._proof.covers(noticed_at)
 

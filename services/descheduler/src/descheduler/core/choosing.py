@@ -156,9 +156,11 @@ class _Field:
         return found
 
     def worth(self, planned: Mapping[int, int]) -> float:
+        """Returns the value of these replicas."""
         return sum(float(self.weight[need]) * replicas for need, replicas in planned.items())
 
     def place(self, row: int, planned: Mapping[int, int]) -> None:
+        """Places replicas on a row: they take its room, and wait no longer."""
         for need, replicas in planned.items():
             self.room[:, row] -= self.requests[need] * replicas
             self.takes[need, row] -= replicas
@@ -167,6 +169,7 @@ class _Field:
                 ceiling.take(row, replicas)
 
     def lift(self, row: int, planned: Mapping[int, int]) -> None:
+        """Takes placed replicas off a row again."""
         self.place(row, {need: -replicas for need, replicas in planned.items()})
 
     def fill(self, rows: Int64s) -> None:

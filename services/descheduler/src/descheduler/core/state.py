@@ -71,12 +71,14 @@ class DeschedulerState:
     # ── What a decision asks ────────────────────────────────────────────────────────────────────────────────────
 
     def view(self, cluster: str) -> ClusterView:
+        """Returns the view of a cluster's capacity and pending pods. It is made when it does not exist."""
         found = self.views.get(cluster)
         if found is None:
             found = self.views[cluster] = ClusterView(cluster)
         return found
 
     def frozen(self, cluster: str) -> bool:
+        """Returns whether a brake is set on the fleet or the cluster."""
         return not self.brakes.isdisjoint((FLEET_SCOPE, cluster_scope(cluster)))
 
     def lent(self, cluster: str) -> Mapping[str, NodeLent]:
@@ -95,6 +97,7 @@ class DeschedulerState:
         return loan.state != LOAN_LENT or self.recall_of(cluster, loan.node) is not None
 
     def standing(self) -> Iterator[NodeRecalled]:
+        """Yields all recalls that are not settled."""
         for recalls in self.recalls.values():
             for recall in recalls.values():
                 if isinstance(recall, NodeRecalled):

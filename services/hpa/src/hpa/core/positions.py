@@ -31,6 +31,7 @@ class Positions:
         self.reached.update(positions)
 
     def stand_behind(self, heard: Heard) -> None:
+        """Notes that this record was applied."""
         self.reached[heard.topic, heard.partition] = heard.offset + 1
 
     def note(self, positions: Mapping[str, int]) -> None:
@@ -59,6 +60,7 @@ class Positions:
                 self._unseen_from[place] = min(self._unseen_from.get(place, heard.offset), heard.offset)
 
     def all_seen(self) -> None:
+        """Notes that all records given to wait_for() were decided on."""
         self._unseen_from.clear()
 
     def to_write(self, partition: int, unseen: Iterable[Heard] = ()) -> dict[str, int]:

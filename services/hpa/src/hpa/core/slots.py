@@ -94,6 +94,7 @@ class Slots:
         self._last_was_slow = False
 
     def wait(self, one: Asker) -> None:
+        """Adds a question that waits for a slot."""
         (self._slow if one.is_slow else self._fast).add(one)
 
     def leave(self, one: Asker) -> None:

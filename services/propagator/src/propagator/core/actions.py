@@ -32,6 +32,8 @@ class Rules:
 
 @dataclass(frozen=True, slots=True)
 class Create:
+    """Creates the workload's object."""
+
     manifest: Manifest
 
 
@@ -71,12 +73,16 @@ class ScaleDown:
 
 @dataclass(frozen=True, slots=True)
 class Delete:
+    """Deletes the workload's object, if it is still the one with this uid and resource version."""
+
     uid: str
     resource_version: str
 
 
 @dataclass(frozen=True, slots=True)
 class EnsureNamespace:
+    """Creates the namespace unless it exists."""
+
     name: str
 
 
@@ -91,6 +97,8 @@ class ApplyDependency:
 
 @dataclass(frozen=True, slots=True)
 class DeleteDependency:
+    """Deletes a dependency, if it is still the object with this uid and resource version."""
+
     reference: Reference
     uid: str
     resource_version: str
@@ -171,6 +179,8 @@ class PatchMarks:
 
 @dataclass(frozen=True, slots=True)
 class PatchDependencyMarks:
+    """Patches labels and annotations of a dependency and nothing else."""
+
     reference: Reference
     change: Manifest
     resource_version: str
@@ -198,6 +208,7 @@ NOTHING = Nothing()
 
 
 def is_ours(marks: Marks, target: Target, fleet: str) -> bool:
+    """Returns whether the marks are this fleet's, and those of the target's workload."""
     return marks.fleet == fleet and marks.workload == workload_label(target.name)
 
 

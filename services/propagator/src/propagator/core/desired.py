@@ -127,6 +127,7 @@ class Desired:
         return frozenset(self._targets_by_cluster.get(cluster, ()))
 
     def lists(self, target: Target) -> bool:
+        """Returns whether a placement lists the target."""
         return target in self._parts
 
     def status(self, target: Target) -> WorkloadObserved | None:

@@ -103,11 +103,13 @@ class Questions:
         return question.template
 
     def next_due(self) -> float:
+        """Returns the time at which the next question is due; ASKED when none is."""
         while self._due and self._is_stale(self._due[0]):
             heappop(self._due)
         return self._due[0][0] if self._due else ASKED
 
     def answered(self, digest: str, state: str, now: float) -> None:
+        """Notes an answer. The question is dropped without a placement; else it is due again when the answer is old."""
         question = self._questions.get(digest)
         if question is None:
             return

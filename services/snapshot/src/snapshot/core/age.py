@@ -85,6 +85,7 @@ class Age:
         self._connection_failure = why
 
     def relisting(self, source: str) -> None:
+        """Notes that the source is listed again."""
         self._sources[source].listed = False
         self._sources[source].differs_since = None
 
@@ -148,9 +149,11 @@ class Age:
 
     @property
     def all_listed(self) -> bool:
+        """Returns whether every source was listed, or may not be read."""
         return all(state.listed or state.unread for state in self._sources.values())
 
     def streams_current(self, now: float) -> bool:
+        """Returns whether all streams are listed and well, and records can hold the capacity."""
         return self.all_listed and not self._unwritable.text and not self._stream_trouble(now).text
 
     def trouble(self, now: float) -> Trouble:
@@ -167,6 +170,7 @@ class Age:
         return "; ".join(f"{name}: {state.unread}" for name, state in self._sources.items() if state.unread)
 
     def age_ms(self, now: float) -> int:
+        """Returns the age of the watermark in milliseconds; NEVER_MS without a watermark."""
         return NEVER_MS if self._watermark is None else max(0, round((now - self._watermark) * 1000))
 
     def _stream_trouble(self, now: float) -> Trouble:

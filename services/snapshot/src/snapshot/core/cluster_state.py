@@ -61,6 +61,8 @@ class Changes:
 
 
 class ClusterState:
+    """The state of one cluster, from the objects of its streams."""
+
     def __init__(self, fleet: str, settings: SnapshotSettings) -> None:
         self.nodes = NodeTable(settings.shrink_confirm_seconds, settings.shrink_confirm_probes)
         self.pods = Pods(settings.ignored_pod_labels, settings.reason_characters_max)

@@ -159,6 +159,7 @@ class Collection:
         return self.age.streams_current(now) and self.state.nodes.doubt is None
 
     def sign(self, now: float) -> Sign:
+        """Returns the age, trouble and missing rights to write with each change record."""
         trouble = self.age.trouble(now)
         return Sign(self.age.age_ms(now), trouble if trouble.text else self.state.nodes.trouble, self.age.unread)
 
@@ -251,6 +252,7 @@ class Collection:
         return records
 
     def acknowledged(self, records: Sequence[Record], offsets: Iterable[int]) -> None:
+        """Takes the offsets of the written records."""
         assert self.stream is not None
         for record, offset in zip(records, offsets, strict=True):
             address = record.address if isinstance(record, Tombstone) else address_of(record)

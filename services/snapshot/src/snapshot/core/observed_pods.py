@@ -91,6 +91,7 @@ class ObservedPods:
         self._shortened.add(key)
 
     def says(self, key: WorkloadKey) -> bool:
+        """Returns whether the workload has a record: it has a policy and exists in the cluster."""
         return self._followed is not None and key in self._followed and self._workloads.has(key)
 
     def take(self, epoch: int, observed_ms: int) -> list[PodsObserved | Tombstone]:

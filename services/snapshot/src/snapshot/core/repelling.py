@@ -96,6 +96,7 @@ class Repelling:
 
 
 def weight_of(term: PodTerm) -> int:
+    """Returns the weight of a term: 1, and 1 more for each LONG requirements, values and namespaces."""
     entries = list(requirements_of((term,)))
     return 1 + (len(entries) + sum(len(entry.values) for entry in entries) + len(term.namespaces)) // LONG
 

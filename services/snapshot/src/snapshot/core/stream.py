@@ -47,6 +47,7 @@ def hash_of(name: str, key: bytes) -> int:
 
 
 def blocks_max(nodes: int, nodes_max: int) -> int:
+    """Returns the most blocks that a cluster with so many nodes may have."""
     return 2 * -(-nodes // nodes_max) + BLOCKS_BESIDE_NODES_MAX
 
 
@@ -327,6 +328,7 @@ class Stream:
 
 
 def is_heartbeat(event: CapacityChanged) -> bool:
+    """Returns whether the record has nothing but the cluster's age and trouble."""
     said = event.columns or event.removed or event.facts or event.facts_removed
     return not (said or event.namespaces or event.namespaces_removed)
 

@@ -145,6 +145,7 @@ class VolumeTable:
         return tuple(sorted(found, key=lambda claim: claim.name))
 
     def leaves_out(self, namespace: str) -> bool:
+        """Returns whether claims of the namespace are not kept, because there are more than claims_max."""
         return self._left_out_in[namespace] > 0
 
     def _said(self, claim: _Claim) -> VolumeClaim:

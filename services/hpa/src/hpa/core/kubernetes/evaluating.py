@@ -77,6 +77,7 @@ def evaluate(
 
 @lru_cache(maxsize=64)
 def settings_in(mode: str, settings: Settings) -> Settings:
+    """Returns the settings for a mode. In EVENT mode, the doubling cap counts from the size one period ago."""
     return settings if mode == CONTROLLER else replace(settings, doubling_period_ms=SYNC_PERIOD_MS)
 
 

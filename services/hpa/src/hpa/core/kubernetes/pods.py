@@ -179,4 +179,5 @@ class PodsSeen(Struct, frozen=True):
         return {key: sample for key, sample in samples.items() if key.cluster not in self.lost}
 
     def reachable(self) -> Pods:
+        """Returns the pods of clusters that are not lost."""
         return {key: pod for key, pod in self.pods.items() if key.cluster not in self.lost}

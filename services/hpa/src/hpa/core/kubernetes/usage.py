@@ -29,6 +29,7 @@ class Tolerance(Struct, frozen=True):
     up: float = 0.1
 
     def holds(self, ratio: float) -> bool:
+        """Returns whether the ratio is so near to 1 that nothing changes."""
         return 1.0 - self.down <= ratio <= 1.0 + self.up
 
 

@@ -28,6 +28,8 @@ DAYS_LOOKED_AHEAD: Final = 366 * YEARS_LOOKED_AHEAD * DAY
 
 
 class Recurring(Struct, frozen=True):
+    """Times that recur: from each time of `start` to the next time of `end`, in the zone."""
+
     start: Cron
     end: Cron
     zone: ZoneInfo

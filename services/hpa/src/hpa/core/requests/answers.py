@@ -163,6 +163,7 @@ def list_policies(state: HpaState, request: ListPoliciesRequest) -> ListPolicies
 
 
 def explain(state: HpaState, scaled: Scaled | Refused) -> ExplainPolicyReply:
+    """Returns why a workload has its present size: metrics, rules, conditions and pods."""
     if isinstance(scaled, Refused):
         return _refused(state, scaled)
     sized = state.explained(scaled)

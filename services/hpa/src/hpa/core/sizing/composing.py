@@ -159,6 +159,7 @@ def evaluation(case: Case, autoscaler: Autoscaler, readings: tuple[Reading, ...]
 
 
 def first_due(dues: Iterable[NextEvaluation], now_ms: int) -> NextEvaluation | None:
+    """Returns the earliest instant after now_ms; None without one."""
     first = None
     for due in dues:
         if due.at_ms > now_ms and (first is None or due.at_ms < first.at_ms):
@@ -188,6 +189,7 @@ def _first_due(case: Case, found: Evaluation, reads: tuple[Read, ...]) -> NextEv
 
 
 def reads_due(reads: Iterable[Read]) -> Iterable[NextEvaluation]:
+    """Yields the instants at which time alone may change these readings."""
     for read in reads:
         if read.due_ms is not None:
             said = MEASURED.get(read.source, read.source)
