@@ -100,7 +100,7 @@ class WorkloadTable:
         if facts is None:
             return
         key = facts.namespace, facts.name
-        if self._uid_by_key.get(key) == uid:  # Otherwise another object already has the name.
+        if self._uid_by_key.get(key) == uid:  # Else another object has taken the name already.
             del self._uid_by_key[key]
         self._note(key)
 
