@@ -52,7 +52,10 @@ Named = GetPolicyRequest | DeletePolicyRequest | ExplainPolicyRequest
 
 
 def find(state: HpaState, request: Named) -> Scaled | Refused:
-    """Returns the policy of a workload, or of that name. Raises RequestError when there is none, or more than one."""
+    """Returns the policy of a workload, or of that name.
+
+    Raises RequestError NOT_FOUND when there is none, and INVALID_ARGUMENT when several have the name or none is given.
+    """
     namespace = request.namespace or "default"
     if request.name:
         one = state.policies.get((namespace, request.name))
