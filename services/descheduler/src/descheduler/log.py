@@ -37,7 +37,7 @@ WHOLE = (
     TURNS_DESCHEDULER,
 )
 ORIGINS = (PENDING.name, LENDING.name)
-"""What recalls, and their end, follow from: the traces of these go on with them."""
+"""Topics from which recalls and their end follow. The traces of their records continue in these."""
 OWN = frozenset(topic.name for topic in (LENDING_RULES, RECALLS, TURNS_DESCHEDULER))
 
 

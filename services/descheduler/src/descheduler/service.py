@@ -29,7 +29,7 @@ T = TypeVar("T")
 Decide = Callable[[DeschedulerState, Asked], tuple[Sequence[Written], T]]
 """Decides on a request: returns its events and its answer, and changes no state. Raises RequestError."""
 FAILED_PAUSE_SECONDS: Final = 30.0
-"""How long nothing is decided for a cluster whose decision met an error."""
+"""The time for which nothing is decided for a cluster after an error in its decision."""
 log = structlog.get_logger()
 
 

@@ -34,7 +34,8 @@ NO_OFFSET: Final = -1
 UNCOMMITTED: Final = 0
 GROUP_COORDINATOR: Final = 0
 BATCH_HEAD: Final = struct.Struct(">qiibIhiqq")
-"""Of a batch of records: offset, length, epoch, format, checksum, attributes, last offset, first time, last time."""
+"""The head of a batch of records: offset, length, epoch, format, checksum, attributes, last offset, first time, last
+time."""
 STAMPED_BY_BROKER: Final = 0x08
 FORMAT: Final = 2
 
@@ -50,13 +51,13 @@ class NobodyAnswers(Exception):
 @dataclass(frozen=True, slots=True)
 class LagSettings:
     answer_seconds: float = 5.0
-    """For one whole question."""
+    """The time for one whole question."""
     request_part: float = 0.4
-    """Of answer_seconds, for one request or for closing: who is silent is given up while others can be asked."""
+    """The part of answer_seconds for one request, or for closing. So other brokers can be asked after a silent one."""
     oldest_partitions_max: int = 64
-    """Partitions of one question whose oldest record is looked at, those with most waiting first."""
+    """The most partitions of one question whose oldest record is read, those with most unread records first."""
     oldest_remembered_max: int = 100_000
-    """Partitions of all groups whose oldest record is remembered; above it all are looked at again."""
+    """The most partitions of all groups whose oldest record is remembered. Above it, all are forgotten."""
 
 
 class KafkaLag:

@@ -15,10 +15,10 @@ from spillway.running.following import Followed, Follower
 WHOLE = (SCALE_POLICIES, SCALE_STATE, SCALE, WORKLOADS, PODS, TURNS_HPA)
 FORGETTING = (LOAD, BACKLOG)
 OWN = (SCALE_POLICIES, SCALE_STATE, SCALE)
-"""Written by the active instance alone, which then reads them no more."""
+"""Topics that only the active instance writes. While it is active, it does not read them."""
 
 Hear = Callable[[Sequence[Heard], Offsets], Awaitable[None]]
-"""Takes input records, or none, and where the feeds stand behind them; returns when there is room for more."""
+"""Takes input records, or none, and the positions of the feeds after them. Returns when there is room for more."""
 
 
 class Intake:

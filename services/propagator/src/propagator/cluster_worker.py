@@ -71,7 +71,7 @@ FOLLOWED = {
 }
 
 CREATION = Look | EnsureNamespace | ApplyDependency | Create
-"""What may be done about an object that was not read, since it can change nothing that exists."""
+"""The actions that are allowed for an object that was not read, because they cannot change an existing object."""
 
 log = structlog.get_logger()
 

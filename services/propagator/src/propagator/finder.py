@@ -29,7 +29,7 @@ from spillway.running.isolation import ends_the_process, note_failed
 
 Manifest = dict[str, Any]
 TEXT_CHARACTERS_MAX = 500
-"""Characters of an error in an answer."""
+"""The most characters of an error in an answer."""
 DEPENDENCIES = {"ConfigMap": CONFIG_MAPS, "Service": SERVICES}
 
 log = structlog.get_logger()

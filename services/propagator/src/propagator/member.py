@@ -81,7 +81,7 @@ KIND_BY_NAME: Final = {
     "RuntimeClass": RUNTIME_CLASSES,
 }
 NEEDED_RIGHTS: Final = frozenset(("ConfigMap", "Namespace"))
-"""Kinds that the account must be allowed to read: without that nothing could be written either."""
+"""Kinds that the account must be allowed to read. Without these rights, nothing could be written either."""
 
 log = structlog.get_logger()
 

@@ -24,7 +24,7 @@ from spillway.model import ObjectReference
 from spillway.pauses import doubled_seconds
 
 SETTLED = (STATE_ABSENT, STATE_DISOWNED, STATE_ENDED)
-"""States of which nothing is left to do: neither held back nor tried again."""
+"""States with nothing left to do. They are neither counted as held back nor tried again."""
 NOT_TRIED_AGAIN = (*SETTLED, STATE_CONTESTED)
 
 

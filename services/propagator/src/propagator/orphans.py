@@ -34,7 +34,7 @@ class Orphans:
         self._proof = proof
         self._changed = changed
         self._noticed: dict[Target, float] = {}
-        """When they were noticed first, on the loop's clock."""
+        """When each target was first noticed, on the loop's clock."""
         self._unsure: dict[Target, None] = {}
         self._empty_log = False
         self._counted = ORPHANS.labels(cluster)

@@ -16,7 +16,7 @@ from spillway.events import STATE_ORPHANED, STATE_PRESENT, StatusDetails, Worklo
 from spillway.fitting import FittingWriter
 
 NOWHERE = -1
-"""Before any offset."""
+"""An offset before all others."""
 
 Said = WorkloadObserved | Tombstone
 log = structlog.get_logger()
@@ -48,9 +48,9 @@ class Reporter:
         self._sequence = 0
         self._said: dict[Target, WorkloadObserved] = {}
         self._places: dict[Target, int] = {}
-        """The offset of what was said last."""
+        """The offset of the last published status."""
         self._overruled: dict[Target, int] = {}
-        """Up to which offset somebody else, or nobody knows who, wrote: what is said has to stand from there on."""
+        """The offset up to which others, or unknown writers, have written. Our status must be after it."""
         self._changed: dict[Target, None] = {}
         self._traces = tracing.Origins[Target]()
         self._woken = asyncio.Event()

@@ -32,13 +32,13 @@ from spillway.running.isolation import ends_the_process, note_failed
 from spillway.waiting import is_set_within
 
 SWEEP_SECONDS = 60.0
-"""Between two looks for templates that nobody declares any more."""
+"""The pause between two searches for templates that nobody declares any more."""
 SHORTEST_SECONDS = 0.001
 Found = tuple[str, str, Shape | None]
 """State, message, shape, as in ShapeAdmitted."""
 Missing = tuple[ObjectReference, ...]
 Said = tuple[ShapeAdmitted | Tombstone, Headers]
-"""With the trace that it belongs to."""
+"""A record, and the trace that it belongs to."""
 
 log = structlog.get_logger()
 

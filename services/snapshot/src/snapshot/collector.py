@@ -40,7 +40,7 @@ from spillway.wire import pack_columns
 
 SERVICE = "snapshot"
 SHORTEST_WAIT_SECONDS = 0.001
-"""A shorter one may round to nothing, and the wait would spin."""
+"""The shortest wait. A shorter one may round to nothing, and the loop would spin."""
 
 Connect = Callable[[ClusterJoined], ClusterApi]
 

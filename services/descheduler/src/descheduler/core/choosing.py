@@ -26,14 +26,14 @@ from spillway.feasibility.topology import Bound
 from spillway.model import Int64s
 
 SPARED_LOOKS_MAX = 64
-"""Nodes that are looked at whether the others take their pods too."""
+"""The most chosen nodes for which it is tried whether the other nodes take their pods."""
 
 TRIED_NODES_MAX = 64
 TRIES_MAX = 8
-"""Orders of the needs that are tried, where at most so many nodes are lent."""
+"""The most orders of the needs that are tried, if at most TRIED_NODES_MAX nodes are lent."""
 
 _Place = tuple[tuple[bool, int], float, int, int]
-"""In the order in which nodes are taken: rank, what it brings for what it costs (less is more), deletion cost, row."""
+"""The order in which nodes are taken: rank, value per cost (negative, so the best is first), deletion cost, row."""
 
 Floats = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]

@@ -24,11 +24,12 @@ NAME_LENGTH_MAX = 253
 REASON_LENGTH_MAX = 500
 RULES_MAX = 64
 REQUIREMENTS_MAX = 64
-"""Of a rule."""
+"""The most requirements of a rule."""
 VALUES_MAX = 256
-"""Of a requirement."""
+"""The most values of a requirement."""
 RULES_BYTES_MAX = 256 * 1024
-"""Of the text of all rules of a cluster: they are one record, of which bridges keep the newest of each cluster."""
+"""The most bytes of all texts in a cluster's rules. They are one record, and bridges keep the newest one of each
+cluster."""
 OPERATORS = ("In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt")
 VALUE_OPERATORS = ("In", "NotIn", "Gt", "Lt")
 

@@ -16,10 +16,10 @@ HOUR_MS = 3_600_000
 HOURS = 72
 HOURS_MAX = 7 * 24
 IDLE_SHARE = 0.5
-"""A node is reported that was idle, or lent, for at least so much of the time that it was observed."""
+"""The least share of the observed time for which a reported node was idle or lent."""
 FORGOTTEN, LEFT_OVER, BUFFER = "Forgotten", "LeftOver", "Buffer"
 SURE_MS = 24 * HOUR_MS
-"""A node without pods for a shorter time is neither given back nor left over for sure."""
+"""A node without pods for a shorter time is not certainly forgotten or left over."""
 SUGGESTIONS = {
     FORGOTTEN: "no pod of its own in all the time: give it back, or lend it as dedicated",
     LEFT_OVER: "its pods left and none came back: lend it, or give it back",

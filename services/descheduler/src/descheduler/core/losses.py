@@ -49,10 +49,10 @@ class Loss:
 
 
 LostLately = Mapping[tuple[str, str], int]
-"""By pool and controller, core-seconds by pod."""
+"""Core-seconds for each pod, by pool and controller."""
 
 Budgets = Mapping[str, int]
-"""By pool/namespace/name, how many more pods a disruption budget lets go."""
+"""How many more evictions a disruption budget allows, by pool/namespace/name."""
 
 
 def budgets_left(state: DeschedulerState) -> Budgets:

@@ -29,7 +29,7 @@ from spillway.model import NODE_OWNED, Generation
 
 MILLI = 1000
 GRACE_SECONDS = 30
-"""Where a cluster has declared nothing."""
+"""The grace for a cluster without a declaration."""
 BY = "descheduler"
 Written = Event | Tombstone
 T = TypeVar("T")

@@ -62,11 +62,12 @@ class DeschedulerState:
         self.used: dict[NodeKey, dict[int, NodeUsed]] = {}
         self.dirty: set[str] = set()
         self.promised: dict[str, dict[str, dict[str, int]]] = {}
-        """By cluster and node that was recalled for needs: replicas by need; any number where a recall does not say."""
+        """Replicas by need, by cluster and by node recalled for needs. ANY_NUMBER if the recall does not have the
+        number."""
         self.held_since_ms: dict[NodeKey, int] = {}
-        """Nodes that a budget kept from being recalled, and since when."""
+        """Since when a budget has kept a node from being recalled."""
         self.needs_recalled_ms: dict[str, deque[int]] = {}
-        """By cluster: when nodes were recalled for needs, within the last minute."""
+        """When nodes were recalled for needs within the last minute, by cluster."""
 
     # ── What a decision asks ────────────────────────────────────────────────────────────────────────────────────
 

@@ -19,7 +19,8 @@ HOUR: Final = 3_600
 MINUTE: Final = 60
 YEARS_LOOKED_AHEAD: Final = 5
 NEXTS_KEPT: Final = 4_096
-"""Of all lines together: what was found from the beginning of a day or an hour, which every later look shares."""
+"""Times that are cached for all lines together. Each is found from the beginning of a day or an hour and then
+shared."""
 MONTHS: Final = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
 WEEKDAYS: Final = ("sun", "mon", "tue", "wed", "thu", "fri", "sat")
 LINE_MAX: Final = 200

@@ -23,7 +23,7 @@ from spillway.events_scaling import BacklogObserved, LoadObserved
 
 Name = TypeVar("Name", LoadName, BacklogKey)
 Question = tuple[object, ...]
-"""What a name stands for: two that are equal are answered alike."""
+"""The question behind a name. Equal questions have the same answer."""
 
 
 def is_named(policy: Attached, event: Event | None) -> bool:

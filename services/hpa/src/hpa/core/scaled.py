@@ -11,7 +11,7 @@ from spillway.events_scaling import ScalePolicyDeclared
 from spillway.model import NO_GENERATION, Generation
 
 IsOver = Callable[[], bool]
-"""Whether the time for more decisions is over; asked after each of them, so that one is made in any case."""
+"""Returns whether the time for decisions is over. It is called after each decision, so that at least one is made."""
 
 
 def never() -> bool:

@@ -14,14 +14,14 @@ import promql_parser as promql
 
 QUERY_CHARACTERS_MAX: Final = 4_000
 QUERY_WORDS_MAX: Final = 400
-"""Words, signs and texts: the parser's time grows with the square of them, and is some 10 ms for so many."""
+"""The most words, signs and texts. The parser's time grows with their square, and is some 10 ms for this many."""
 
 _WORDS: Final = re.compile(r"""(?P<text>"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*'|`[^`]*`)|\w+|\S|\s+""", re.DOTALL)
 _PRINTED: Final = re.compile(r"""(?P<text>"-(?P<number>[0-9]+)-")|{}|{|[^"{]+|.""", re.DOTALL)
-"""Of a printed query: a text's number, and the brackets that each selector has, and no other part."""
+"""The parts of a printed query: numbers of texts, and the brackets of selectors. No other part has such brackets."""
 
 Matcher = tuple[str, str, str]
-"""Label, how it is compared, with which text."""
+"""Label, operator and text."""
 
 _EQUAL: Final = str(promql.MatchOp.Equal)
 _NOT_EQUAL: Final = str(promql.MatchOp.NotEqual)

@@ -18,18 +18,19 @@ from spillway.texts import cut
 Manifest = dict[str, Any]
 
 NAME_LENGTH_MAX = 58
-"""Of a pod's generateName: the server adds five characters to it."""
+"""The most characters of a pod's generateName. The server adds five characters."""
 FORBIDDEN, NOT_FOUND = 403, 404
 NO_RIGHT = 'cannot create resource "pods"'
-"""In the words of the API server's authorizer; admission that refuses answers 403, too."""
+"""A part of the message of the API server's authorizer. Admission that refuses a pod answers 403, too."""
 QUOTA_USED_UP = "exceeded quota"
 NO_ACCOUNT_YET = "serviceaccount"
 ADMISSION_ASKS_FOR = frozenset(("ServiceAccount", "PriorityClass", "RuntimeClass"))
-"""Kinds without which the API server's own admission lets no pod in that names one."""
+"""Kinds that must exist when a pod names one. Otherwise the API server's own admission refuses the pod."""
 WORDS_MAX = 2_000
-"""Of why the answer to a dry run cannot be read: that quotes what a webhook put into the pod."""
+"""The most characters of the reason why a dry run cannot be read. It quotes what a webhook put into the pod."""
 DEFAULT_TOLERATIONS = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
-"""Of NoExecute, for some minutes, added to every pod: nodes with these taints have them as NoSchedule, too."""
+"""Keys of the NoExecute tolerations that every pod gets for some minutes. Nodes with these taints have them as
+NoSchedule, too."""
 
 
 def pod_to_try(template: Mapping[str, Any], namespace: str, name: str, digest: str) -> Manifest:

@@ -91,7 +91,7 @@ class Desired:
         self._parts: dict[Target, Part] = {}
         self._targets_by_cluster: dict[str, set[Target]] = {}
         self.shapes: dict[str, dict[str, ShapeAdmitted]] = {}
-        """By cluster and digest of the template, what was said last."""
+        """The last shape in the log, by cluster and by digest of the template."""
 
     def apply(self, topic: str, key: str, event: Event | None) -> Touched:
         """Applies one record. An event of None is a tombstone of that key."""

@@ -20,7 +20,7 @@ from spillway.model import NO_GENERATION
 Manifest = Mapping[str, Any]
 
 RECORD_BYTES_MAX = 900 * 1024
-"""Of an object and what goes along with it, so that a record stays under 1 MiB."""
+"""The most bytes of an object and its dependencies, so that a record stays under 1 MiB."""
 
 
 def answer(

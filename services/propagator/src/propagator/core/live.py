@@ -17,7 +17,7 @@ ANNOTATION_DECLARATION = "spillway.io/declaration"
 
 COUNTER_DIGITS_MAX: Final = 18
 COUNTER_MAX: Final = 10**COUNTER_DIGITS_MAX - 1
-"""Fits an int64 of the wire, and is above every epoch, sequence and generation that is ours."""
+"""Fits into an int64, and is above every epoch, sequence and generation of ours."""
 
 
 IN_NO_NAMESPACE: Final = frozenset(("Namespace", "PriorityClass", "RuntimeClass"))

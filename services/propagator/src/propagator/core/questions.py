@@ -15,7 +15,7 @@ from spillway.pauses import doubled_seconds
 
 ASKED: Final = float("inf")
 STALE_SHARE_MAX: Final = 4
-"""The heap of what is due is cleared of what is stale once it has so many entries a question."""
+"""The heap is cleared of stale entries once it has more than this many entries for each question."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,11 +55,12 @@ class Questions:
         self._questions: dict[str, Question] = {}
         self._digests: dict[Target, str] = {}
         self._due: list[tuple[float, int, str]] = []
-        """A heap of when, in which order that was set, and digest; stale where the question is due at another time."""
+        """A heap of (due time, order of its setting, digest). An entry is stale if its question is due at another
+        time."""
         self._set = count()
         self._admitted_at: dict[str, float] = {}
-        """Of questions that were dropped with an answer, the newest `waiting_max` of them: who is placed upon that
-        answer does not ask again at once."""
+        """The time of the answer of dropped questions, for the newest `waiting_max`. A placement that follows does not
+        ask again at once."""
 
     def __len__(self) -> int:
         return len(self._questions)

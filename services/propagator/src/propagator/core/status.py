@@ -45,7 +45,7 @@ class Outcome:
 _content = attrgetter(*(one.name for one in fields(WorkloadObserved) if one.name not in ("epoch", "sequence")))
 
 BESIDE_MAX: Final = 100
-"""So many objects are named beside one, at most."""
+"""The most objects that are named beside one."""
 
 
 def observed(

@@ -33,7 +33,7 @@ from spillway.events import STATE_ABSENT, STATE_DISOWNED, STATE_NOT_OWNED
 from spillway.kubernetes.live_objects import first_difference, with_spec_taken_over, without_nulls
 
 FIELD_MANAGER = "spillway"
-"""As whom we apply (ClusterApiSettings.field_manager)."""
+"""The field manager of our applies (ClusterApiSettings.field_manager)."""
 
 
 def adopt(wanted: Wanted, live: Live, rules: Rules) -> Action:

@@ -52,7 +52,7 @@ class Age:
         self._probe_failure = NO_TROUBLE
         self._answer: _Answer | None = None
         self._version: int | None = None
-        """resourceVersion of the last probe."""
+        """The resourceVersion of the last probe."""
         self._unwritable = NO_TROUBLE
 
     # ── What is heard ───────────────────────────────────────────────────────────────────────────────────────────

@@ -35,11 +35,11 @@ from spillway.model import NODE_OWNED, LabelSet, NamespaceFacts, NodeRow, PodTab
 WORKLOAD_KINDS = (DEPLOYMENTS, STATEFULSETS, JOBS)
 KINDS = (NODES, PODS, REPLICASETS, *WORKLOAD_KINDS, NAMESPACES, RESOURCE_QUOTAS, VOLUMES, VOLUME_CLAIMS)
 NOT_VITAL = (VOLUMES, VOLUME_CLAIMS)
-"""Done without where our account has no right to them: then nothing is known of volumes, and that is said."""
+"""Kinds that are done without if our account has no right to them. Then volumes are unknown, which records say."""
 
 NO_LOAD = Load()
 ALWAYS_SAID = ("cpu", "memory", "ephemeral-storage", "pods")
-"""Resources that are said of a node even when it does not offer them. A pod may name any other resource, and each name
+"""Resources that are in a node's row even when it does not offer them. A pod may name any other resource, and each name
 would become a column of all readers."""
 
 

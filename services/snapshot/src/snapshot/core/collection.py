@@ -24,9 +24,9 @@ from spillway.troubles import NO_TROUBLE, Trouble
 Record = CapacityChanged | CapacityReported | PodsUnschedulable | PodsScheduled | PodsObserved | Tombstone
 
 TROUBLE_CHARACTERS_MAX = 500
-"""Of each reason why a cluster cannot be followed."""
+"""The most characters of a reason why a cluster cannot be followed."""
 COLUMNS_BYTES_LEAST = 64 * 1024
-"""Of a block's columns. No more blocks are made for the sake of less: what is beside them is too much then."""
+"""The least bytes of a block's columns after a split. If less would be needed, the other fields are too large."""
 KIND_BY_PLURAL = {kind.plural: kind for kind in KINDS}
 
 

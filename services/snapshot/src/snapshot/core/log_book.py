@@ -21,7 +21,7 @@ class Seen(NamedTuple):
 TOMBSTONE = -1
 
 Kept = CapacityReported | PodsUnschedulable | PodsScheduled | PodsObserved
-"""What this service keeps in compacted topics."""
+"""The records that this service keeps in compacted topics."""
 
 
 class LogBook:

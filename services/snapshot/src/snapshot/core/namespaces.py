@@ -8,7 +8,7 @@ from spillway.kubernetes import objects
 from spillway.model import LabelSet, NamespaceFacts, Quota, Requirement
 
 NAME_LABEL = "kubernetes.io/metadata.name"
-"""The API server gives it to each namespace; it is implied and not said."""
+"""The label that the API server gives to each namespace. It is implied, so records do not contain it."""
 SYSTEM_NAMESPACE = "kube-system"
 INT64_MAX = 2**63 - 1
 

@@ -11,8 +11,8 @@ from spillway.model import NODE_LENT, NODE_OWNED, LabelSet, Taint
 from spillway.troubles import NO_TROUBLE, Trouble, TroubleCode
 
 CHARACTERS_MAX = 128 * 1024
-"""Characters of all labels, taints and resource names of one node, of which a node has some hundred. A node with more
-is closed. Two such nodes in one block still fit into a record."""
+"""The most characters of all labels, taints and resource names of one node. Usual nodes have some hundred. A node with
+more is closed. Two such nodes in one block still fit into a record."""
 
 
 class NodeFacts(NamedTuple):

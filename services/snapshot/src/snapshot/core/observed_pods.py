@@ -11,7 +11,7 @@ from spillway.kubernetes.pod_metrics import PodMetrics, duration_ms, unix_ms
 
 NOT_ASKED = "metrics: not asked for yet"
 POD_WEIGHT = 64
-"""Bytes of a pod's numbers in a record, roughly; each name and amount beside them costs as below."""
+"""The approximate bytes of a pod's numbers in a record. Each name and amount adds NAMED_WEIGHT and its length."""
 NAMED_WEIGHT = 16
 ENDED = ("Succeeded", "Failed")
 

@@ -9,7 +9,7 @@ from spillway.addresses import Tombstone, pending_address
 from spillway.events import PodsScheduled, PodsUnschedulable
 
 SCHEDULED_KEPT_MAX = 5_000
-"""Groups that no longer wait and whose keys are still in the log. Beyond this number the first ones get their tombstone
+"""The most groups that wait no longer and still have a key in the log. Beyond it, the first ones get their tombstone
 early."""
 
 PendingEvent = PodsUnschedulable | PodsScheduled | Tombstone

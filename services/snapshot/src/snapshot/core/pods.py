@@ -18,14 +18,14 @@ from spillway.lending_marks import POD_NAMESPACE_PREFIX, digest
 from spillway.model import HOSTNAME_LABEL, HostPort, PodSelector, PodTable, PodTerm, Shape
 
 TEMPLATE_HASH_LABELS = ("pod-template-hash", "controller-revision-hash")
-"""Of a ReplicaSet's pods, and of a StatefulSet's; those of a Job have neither."""
+"""The labels of pods of a ReplicaSet and of a StatefulSet. Pods of a Job have neither."""
 
 Amounts = tuple[tuple[str, int], ...]
 
 NAME_CHARACTERS_MAX = 253
-"""Of an object. An API server bounds neither kind nor name of an owner, which are the key of a record."""
+"""The most characters of an owner's kind or name. They are the key of a record, and an API server bounds neither."""
 NODE_CHARACTERS_MAX = 512 * 1024
-"""Characters of all labels, terms and ports of one node's pods, roughly. A record takes 2 MiB."""
+"""The approximate limit on characters of all labels, terms and ports of one node's pods. A record takes 2 MiB."""
 _PORT_CHARACTERS = 24
 _ALL = PodSelector(())
 

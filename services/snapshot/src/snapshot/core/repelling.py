@@ -16,12 +16,12 @@ from spillway.model import PodTable, PodTerm
 Key = TypeVar("Key")
 
 TERMS_OF_NODE_MAX: Final = 1_000
-"""Terms of all pods of one node."""
+"""The most terms of all pods of one node."""
 TERMS_OF_NAMESPACE_MAX: Final = 5_000
 TERMS_OF_CLUSTER_MAX: Final = 5_000
-"""Terms of a cluster that mean pods of other namespaces than their own."""
+"""The most terms of a cluster that mean pods of other namespaces than their own."""
 LONG: Final = 20
-"""A term counts once more for each so many requirements, values and namespaces."""
+"""A term counts once more for this many requirements, values and namespaces."""
 
 
 @dataclass(slots=True)

@@ -17,17 +17,17 @@ Pack = Callable[[NodeColumns], bytes]
 
 FACTS_BLOCK = 0
 RECORD_WEIGHT = 128
-"""Bytes of a record beside its columns and facts, roughly."""
+"""The approximate bytes of a record without its columns and facts."""
 FACTS_WEIGHT = 128
 NAME_WEIGHT = 32
 HASHES = 2**32
 
 
 BLOCKS_BESIDE_NODES_MAX = 64
-"""Blocks that a cluster may have because of the bytes of its nodes, beside twice as many as the number of nodes asks
-for."""
+"""Blocks that a cluster may have because of the bytes of its nodes, in addition to twice the number that its nodes
+need."""
 AMOUNTS_MAX = 1_000_000
-"""Amounts in one record, zeros too: nodes times names of resources among them. 5,000 nodes may have 200 names."""
+"""The most amounts in one record, zeros included: nodes times names of resources. 5,000 nodes may have 200 names."""
 
 
 class TooManyAmounts(Exception):

@@ -24,9 +24,9 @@ LABEL_OF_TODAY = {
     REGION: REGION,
 }
 NOWHERE_LABELLED = NodeTerm(tuple(Requirement(key, "DoesNotExist", ()) for key in LABEL_OF_TODAY), ())
-"""A node without any of these labels is in all zones, as far as VolumeZone looks."""
+"""The term for a node without any of these labels, which VolumeZone takes to be in all zones."""
 IN_ALL = "__"
-"""Between the zones of a volume that is in several."""
+"""The separator between the zones of a volume that is in several."""
 
 
 class _Claim(NamedTuple):

@@ -11,11 +11,12 @@ from spillway.model import Shape
 T = TypeVar("T")
 
 OF_NAMESPACE_MAX = 200
-"""Groups of one namespace that are not workloads of ours. A bare pod is a group, and any tenant may create many."""
+"""The most groups of one namespace that are not workloads of ours. A bare pod is a group, and any tenant may create
+many."""
 OF_CLUSTER_MAX = 2_000
 OTHERS_REASON = "more controllers have pods that wait than are told apart"
 TIES_MAX = 16
-"""Entries up to which the smallest by text is chosen among equally frequent ones. Beyond it the first one is chosen."""
+"""The most equally frequent entries among which the smallest by text is chosen. Beyond it, the first one is chosen."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,9 +31,9 @@ from spillway.events_scaling import PodRequests, PodsObserved
 SUCCEEDED: Final = "Succeeded"
 ENDED: Final = (FAILED, SUCCEEDED)
 KINDS_KEPT: Final = 4_096
-"""Different containers' requests that all pods share; further ones are made for each record."""
+"""Different requests of containers that all pods share. Further ones are made for each record."""
 LEFT_OUT_MAX: Final = 100_000
-"""More are not believed: a workload has no more replicas."""
+"""The most pods without room that are believed. A workload has no more replicas."""
 LEFT_OUT: Final[Mapping[str, Any]] = {
     "phase": RUNNING,
     "deleting": False,
@@ -44,7 +44,7 @@ LEFT_OUT: Final[Mapping[str, Any]] = {
     "sampled_ms": 0,
     "window_ms": 0,
 }
-"""What a pod without room in its record is taken to be; it asks for what the last one asks for that has."""
+"""The assumed fields of a pod without room in its record. Its requests are those of the last pod with room."""
 NEVER: Final = 2**62
 """An instant after all others, in milliseconds."""
 

@@ -12,7 +12,7 @@ from spillway.events_scaling import BacklogObserved, LoadObserved, PodsObserved
 WorkloadKey = tuple[str, str]
 INPUTS: Final = (WORKLOADS.name, PODS.name, LOAD.name, BACKLOG.name)
 FORGETTING: Final = (LOAD.name, BACKLOG.name)
-"""Topics that keep a record for a time only: what was read of them stands in the state."""
+"""Topics that keep a record only for a time. Their read values are kept in the state."""
 
 
 _MEASURED: Final = (LoadObserved, BacklogObserved)

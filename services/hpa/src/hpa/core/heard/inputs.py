@@ -26,18 +26,19 @@ TEXTS_MAX = 500_000
 """Bytes of the names, sources and troubles of one workload's series. All of them are written into one record with every
 state."""
 BACKLOGS_MAX = 700_000
-"""Bytes of all partitions of one workload's queues, likewise; some 13,000 of a topic with a short name."""
+"""Bytes of all partitions of one workload's queues, which are in the same record: some 13,000 partitions of a topic
+with a short name."""
 PARTITION_BYTES = 48
-"""Of the numbers of one partition, at the most, in a record."""
+"""The most bytes that the numbers of one partition take in a record."""
 SOURCE_MAX, TROUBLE_MAX = 253, 200
 """Bytes that are kept of a source and of a trouble."""
 FAILURES_APART: Final = 0.75
-"""Of a polling interval: so long after the failure that was counted last the next one counts."""
+"""The part of a polling interval that must pass after a counted failure before the next one counts."""
 
 LoadKey = tuple[str, str, str, str, str]
 """Metric, object, series, cluster, pod."""
 LoadName = tuple[str, str, bool]
-"""Metric, object, whether it is of pods: what a policy names."""
+"""Metric, object, and whether it is a metric of pods: the key that a policy names."""
 BacklogKey = tuple[str, str]
 """Group, topic."""
 

@@ -21,7 +21,7 @@ KAFKA: Final = "kafka"
 CRON: Final = "cron"
 PROMETHEUS: Final = "prometheus"
 TROUBLES_TOLD: Final = 5
-"""Different troubles of a metric's pods that a message names. Each pod may have another one."""
+"""The most different troubles of a metric's pods in one message. Each pod may have another one."""
 
 
 class Moment(Struct, frozen=True):

@@ -23,7 +23,7 @@ FALLBACK_EXISTS: Final = "FallbackExists"
 NO_FALLBACK_FOUND: Final = "NoFallbackFound"
 
 NOTHING_MILLI: Final = -1000
-"""Stands for a trigger's value that a formula is to see as nil."""
+"""The value of a trigger that a formula shall see as nil."""
 
 
 class Fallback(Struct, frozen=True):

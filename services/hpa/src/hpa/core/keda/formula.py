@@ -15,7 +15,7 @@ from hpa.core.keda.functions import ExpressionFailed
 from hpa.core.kubernetes.go_numbers import INT64_MAX, INT64_MIN, int64
 
 MILLI: Final = 1e-3
-"""Amounts become doubles by this product, as Kubernetes' quantities do; a division rounds otherwise."""
+"""The factor that makes doubles of amounts, as for Kubernetes' quantities. A division would round differently."""
 
 
 class Formula(Struct, frozen=True):

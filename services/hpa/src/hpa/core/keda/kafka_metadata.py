@@ -14,21 +14,21 @@ BOOLEANS: Final = {
     **dict.fromkeys(("1", "t", "T", "true", "TRUE", "True"), True),
     **dict.fromkeys(("0", "f", "F", "false", "FALSE", "False"), False),
 }
-"""strconv.ParseBool of Go."""
+"""The texts that Go's strconv.ParseBool accepts."""
 NUMBER: Final = re.compile(r"[+-]?[0-9]+", re.ASCII)
 VERSION: Final = re.compile(r"[0-9]+\.[0-9]+\.[0-9]+", re.ASCII)
 PARTITIONS_MAX: Final = 100_000
-"""Of one range of a partitionLimitation."""
+"""The most partitions of one range of a partitionLimitation."""
 RANGES_MAX: Final = 1_000
 LIMITATION_MAX: Final = 20_000
-"""Characters."""
+"""The most characters of a partitionLimitation."""
 BROKERS_MAX: Final = 100
 NAME_MAX: Final = 253
 """Bytes of a group or topic. Both appear in reports and states. Kafka bounds a topic at 249 bytes."""
 
 
 Range = tuple[int, int]
-"""First and last."""
+"""The first and the last partition."""
 
 
 class InvalidTrigger(ValueError):

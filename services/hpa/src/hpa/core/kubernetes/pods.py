@@ -12,7 +12,7 @@ from msgspec import Struct, field
 
 CPU: Final = "cpu"
 NEVER_MS: Final = -(10**15)
-"""A time that was not set: before everything."""
+"""The value of a time that was not set. It is before all others."""
 
 PENDING: Final = "Pending"
 FAILED: Final = "Failed"

@@ -14,7 +14,7 @@ from spillway.api import RequestError, invalid
 
 KINDS: Final = (manifests.KIND, scaled_object.KIND, scale_policy.KIND)
 WORKLOAD_KINDS: Final = ("Deployment", "StatefulSet")
-"""A Job's parallelism is its manifest's."""
+"""The kinds that can be scaled. A Job's parallelism stays as in its manifest."""
 
 
 class Attached(Struct, frozen=True, gc=False):

@@ -49,7 +49,7 @@ REPLICAS_MAX: Final = 100_000
 NAME_MAX: Final = 253
 """Bytes of the name of a metric, an object or a container. It appears in reports, states and decisions."""
 PERCENT_MAX: Final = 2**31 - 1
-"""Of a target, as Kubernetes' API bounds it."""
+"""The highest percentage of a target, as in Kubernetes' API."""
 
 TARGET_KINDS: Final = {"Utilization": UTILIZATION, "AverageValue": AVERAGE_VALUE, "Value": VALUE}
 SELECTS: Final = {"Max": SELECT_MAX, "Min": SELECT_MIN, "Disabled": SELECT_DISABLED}

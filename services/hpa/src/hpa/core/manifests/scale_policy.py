@@ -51,7 +51,7 @@ HONOURED: Final = frozenset(
         "scaleToZeroOnInvalidOffset",
     }
 )
-"""What of a kafka trigger's metadata a time to drain looks at: which records wait, and not how many are too many."""
+"""The fields of a kafka trigger that a time to drain uses. They say which records wait, not how many are too many."""
 
 
 class WindowSpec(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):

@@ -71,7 +71,8 @@ FALLBACK_BEHAVIORS: Final = {
 METRIC_TYPES: Final = {"AverageValue": AVERAGE_VALUE, "Value": VALUE}
 RESOURCE_TYPES: Final = {"Utilization": UTILIZATION, "AverageValue": AVERAGE_VALUE}
 EXACT_LAG: Final = "spillway.io/exact-lag"
-"""An annotation: kafka triggers are capped exactly, and no tolerance keeps the last consumers from starting."""
+"""An annotation. With it, kafka triggers are capped exactly, and no tolerance keeps the last consumers from
+starting."""
 CONFIG: Final = "horizontalPodAutoscalerConfig"
 COMPOSITE: Final = "composite-metric"
 HONOURED: Final[Mapping[str, frozenset[str]]] = {
@@ -94,9 +95,9 @@ HONOURED: Final[Mapping[str, frozenset[str]]] = {
     "cron": frozenset({"timezone", "start", "end", "desiredReplicas"}),
     "prometheus": frozenset({"serverAddress", "query", "threshold", "activationThreshold", "ignoreNullValues"}),
 }
-"""What of a trigger's metadata is looked at, where KEDA passes over what it does not know."""
+"""The fields of a trigger's metadata that are used, by type. KEDA ignores unknown ones."""
 OTHER_ANSWERS: Final = frozenset({"namespace", "queryParameters", "customHeaders", "cortexOrgID"})
-"""Of a prometheus trigger: with them the query would have another answer. How it is asked is the operator's to say."""
+"""Fields of a prometheus trigger that would change the answer. The operator alone says how Prometheus is asked."""
 
 
 class TriggerSpec(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):

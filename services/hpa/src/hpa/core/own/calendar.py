@@ -22,7 +22,7 @@ CEILING: Final = "ceiling"
 EXACT: Final = "exact"
 BLACKOUT: Final = "blackout"
 RANKS: Final = {FLOOR: 0, CEILING: 1, EXACT: 2, BLACKOUT: 3}
-"""Of windows of one precedence, the later one has the last word."""
+"""Among windows of one precedence, the one with the higher rank has the last word."""
 DAY: Final = timedelta(days=1)
 DAYS_LOOKED_AHEAD: Final = 366 * YEARS_LOOKED_AHEAD * DAY
 

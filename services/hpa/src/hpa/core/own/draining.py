@@ -23,17 +23,18 @@ FOR_A_WHILE: Final = "EnoughForAWhile"
 NOT_WORTH_IT: Final = "RebalanceCostsMore"
 
 LEAST_SHARE_TO_WORK: Final = 0.25
-"""However late it is: so much of the target time is counted for working, lest the size grow without bound."""
+"""The least part of the target time that counts for working, however late it is. Without it, the size could grow
+without bound."""
 FLOODED_SHARE: Final = 0.75
-"""Of a replica, kept for a partition into which more comes than one replica reads: no size drains it."""
+"""The part of a replica that is kept for a partition with more arrivals than one replica reads. No size drains it."""
 HOT_SHARE: Final = 0.9
-"""Likewise for one that one replica alone does not drain in time: what hardly anything comes to may be beside it."""
+"""The same for a partition that one replica cannot drain in time. A partition with few arrivals may be beside it."""
 WORTH_LEAVING: Final = 2.0
-"""Who leaves for a while is to save so many times what coming back costs."""
+"""Replicas that leave for a while must save this many times the cost of their return."""
 ROUNDING: Final = 1e-9
 MANY_SIZES: Final = 100
 HEAVIEST: Final = 8
-"""Among many sizes, so many partitions say first which cannot be; what is found is the same."""
+"""With many sizes, this many of the heaviest partitions first exclude impossible sizes. The result is the same."""
 
 Column = NDArray[np.float64]
 """One number for each partition in their order, or for each replica."""

@@ -18,18 +18,19 @@ from hpa.core.kubernetes.history import Steps, highest_since, recorded
 from hpa.core.own.draining import DrainTarget, DrainWish, Group, Partitions, Service, replicas_to_drain, steady_size
 
 ARRIVALS_S: Final = 120.0
-"""How far back arrivals are looked at."""
+"""The seconds for which arrivals are kept."""
 BURSTS_SHARE: Final = 1 / 3
-"""So much of that time, the busiest, counts as the busiest of the rest: a burst is a backlog, not a rate to come."""
+"""The busiest part of that time, whose arrivals count only as the busiest of the rest. A burst is a backlog, not a
+rate."""
 SHARES_MEAN_S: Final = 1800.0
 RATE_MEAN_S: Final = 60.0
 WAITING_MOST: Final = 0.1
-"""Of the replicas, that may have waited where their rate is learned from what they read."""
+"""The most replicas, as a share, that may have waited for records when their rate is learned."""
 ASSUMED_RECORDS: Final = 10.0
 RUED_MS: Final = 600_000
-"""So long after some left too soon, also those stay for a while who came for a backlog alone."""
+"""For this time after replicas left too soon, those that came only for a backlog stay for a while, too."""
 APART_MS: Final = 500
-"""Observations that come sooner after the last are passed over: what is remembered of them stays small."""
+"""Observations that come sooner after the last one are skipped. So the memory of them stays small."""
 
 
 class Offsets(Struct, frozen=True):

@@ -21,7 +21,7 @@ from spillway.model import NO_GENERATION, Generation
 
 Written = Event | Tombstone
 Unasked = Callable[[ScalePolicyDeclared], tuple[str, ...]]
-"""What a policy needs to know and hpa does not ask for, for people."""
+"""Returns, for people, what a policy needs and hpa does not ask for."""
 
 
 class LeftBefore(Exception):

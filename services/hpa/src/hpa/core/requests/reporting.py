@@ -21,7 +21,7 @@ TEXT_MAX: Final = 1_000
 NAME_MAX: Final = 253
 """Bytes. Kubernetes bounds an object's name at as many, Kafka a topic at 249."""
 OBJECT_MAX: Final = 63 + 1 + NAME_MAX
-"""Kind/name."""
+"""The most bytes of kind/name."""
 
 Reported = LoadObserved | BacklogObserved
 

@@ -63,7 +63,7 @@ MEASURED: Final = {
     KAFKA: "its queue",
     PROMETHEUS: "what Prometheus knows",
 }
-"""For people, by the source of a metric or the kind of a trigger."""
+"""Words for people, by the source of a metric or the kind of a trigger."""
 
 
 class NextEvaluation(Struct, frozen=True, gc=False):

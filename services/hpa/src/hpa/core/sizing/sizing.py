@@ -16,7 +16,7 @@ from hpa.core.sizing.composing_scaled import compose_scaled
 EVALUATION_FAILED: Final = "EvaluationFailed"
 FAILURES: Final = (EVALUATION_FAILED, FAILED_GET_SCALE)
 FAILED_AGAIN_MS: Final = 60_000
-"""A decision that failed is tried again after that, where no record comes before."""
+"""The time after which a failed decision is tried again, if no record comes before."""
 WORDS_MAX: Final = 300
 TRACE_MAX: Final = 8_000
 
