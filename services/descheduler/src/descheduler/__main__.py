@@ -1,4 +1,4 @@
-"""Wires the descheduler: settings from the environment, Kafka, gRPC."""
+"""Starts the descheduler with its settings from the environment, Kafka and gRPC."""
 
 import os
 import sys

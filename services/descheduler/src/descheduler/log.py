@@ -1,4 +1,4 @@
-"""The log into the descheduler's state: whole topics, then changes of capacity and use from where the state stands."""
+"""Reads the log into the descheduler's state: whole topics first, then capacity changes from the right offset."""
 
 from descheduler.core.state import DeschedulerState
 from spillway import metrics, tracing
@@ -37,12 +37,12 @@ WHOLE = (
     TURNS_DESCHEDULER,
 )
 ORIGINS = (PENDING.name, LENDING.name)
-"""What recalls, and their end, follow from: the traces of these go on with them."""
+"""Topics from which recalls and their end follow. The traces of their records continue in these."""
 OWN = frozenset(topic.name for topic in (LENDING_RULES, RECALLS, TURNS_DESCHEDULER))
 
 
 class Intake:
-    """The log's records into one state. While this instance writes, its own are not read back into it."""
+    """Applies the log's records to one state. While this instance writes, it skips the records that it wrote itself."""
 
     def __init__(self, state: DeschedulerState) -> None:
         self.state = state
@@ -54,7 +54,7 @@ class Intake:
         return self._blocks.take(lambda cluster: self.state.view(cluster).epoch)
 
     def take(self, record: Record, live: bool) -> None:
-        """Raises Unreadable."""
+        """Applies a record. Raises Unreadable."""
         event = record.event
         other_claim = isinstance(event, TurnTaken) and event.service != "snapshot"
         if other_claim or (self.writing and record.topic in OWN):
@@ -78,7 +78,7 @@ class Intake:
             self.state.apply(event, offset=record.offset)
 
     async def taken(self, batch: Batch, positions: Offsets) -> None:
-        """Nothing waits for a batch: what changed is looked at in the next step."""
+        """Does nothing after a batch: the next step looks at the changes."""
 
 
 def follower_into(intake: Intake, bus: Bus) -> Follower:

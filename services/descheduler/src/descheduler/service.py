@@ -1,4 +1,4 @@
-"""The descheduler's shell: one state that follows the log, one turn at deciding, answers once they are written."""
+"""Runs the descheduler: follows the log, decides while it has the turn, and answers requests once they are written."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -29,14 +29,14 @@ T = TypeVar("T")
 Decide = Callable[[DeschedulerState, Asked], tuple[Sequence[Written], T]]
 """Decides on a request: returns its events and its answer, and changes no state. Raises RequestError."""
 FAILED_PAUSE_SECONDS: Final = 30.0
-"""How long nothing is decided for a cluster whose decision met an error."""
+"""The time for which nothing is decided for a cluster after an error in its decision."""
 log = structlog.get_logger()
 
 
 class Descheduler:
-    """Answers spillway.v1.Lending. Any number of instances follow; the one whose turn it is decides.
+    """Answers spillway.v1.Lending. Any number of instances follow the log; the one that has the turn decides.
 
-    wall_ms: milliseconds of Unix time.
+    wall_ms: returns the milliseconds of Unix time.
     """
 
     def __init__(self, bus: Bus, settings: DeschedulerSettings, instance: str, wall_ms: Callable[[], int]) -> None:
@@ -52,7 +52,7 @@ class Descheduler:
 
     @property
     def state(self) -> DeschedulerState:
-        """What this instance knows now; read only."""
+        """Returns the state of this instance. Callers only read it."""
         return self._state
 
     @property
@@ -63,7 +63,10 @@ class Descheduler:
         return self.standby.leader()
 
     async def run(self, stopping: asyncio.Event) -> None:
-        """Follows and, in its turn, decides, until stopping; then finishes the write under way."""
+        """Follows the log and decides in its turn until stopping is set.
+
+        Then it finishes the write that is under way.
+        """
         await self.standby.run(stopping)
 
     def begin(self) -> Follower:
@@ -84,7 +87,7 @@ class Descheduler:
         return self._settings.look_seconds
 
     def step(self, turn: Turn) -> Decisions:
-        """Decides on what was asked, then on what changed."""
+        """Decides on the requests first, then on the clusters that changed."""
         decided = self.standby.requests.decide(turn.next_generation, apply=self._apply)
         now_ms = self._wall_ms()
         if now_ms - self._reviewed_ms >= self._settings.review_seconds * 1000:
@@ -100,10 +103,11 @@ class Descheduler:
         return decided
 
     def _take(self, cluster: str, events: Sequence[Written], decided: Decisions, began_ns: int) -> None:
-        """Applies what is due of a cluster. If no record can hold one of the events, nothing changes, and the cluster
-        alone is left as it is for a while.
+        """Applies the events that are due for a cluster.
 
-        A cluster's recalls belong to the trace of the pods that wait there, the end of one to that of the loan.
+        If no record can hold one of them, nothing changes, and only this cluster is left alone for a while.
+
+        A cluster's recalls join the trace of the pods that wait there. The end of a recall joins the trace of its loan.
         """
         first = len(decided.events)
         try:

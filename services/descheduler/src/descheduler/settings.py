@@ -1,4 +1,4 @@
-"""Settings of the descheduler, SPILLWAY_DESCHEDULER_* in the environment, and its constants."""
+"""Settings of the descheduler, from SPILLWAY_DESCHEDULER_* in the environment, and its constants."""
 
 from dataclasses import dataclass
 
@@ -50,7 +50,7 @@ class DeschedulerSettings(StandbySettings):
     )
 
     def rules(self) -> Rules:
-        """The numbers that decisions depend on."""
+        """Returns the numbers on which decisions depend."""
         return Rules(
             again_ms=round(self.again_seconds * 1000),
             losses_kept_ms=round(self.losses_kept_seconds * 1000),

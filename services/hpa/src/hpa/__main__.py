@@ -1,4 +1,4 @@
-"""Wires hpa: settings from the environment, Kafka, gRPC."""
+"""Starts hpa with its settings from the environment, Kafka and gRPC."""
 
 import os
 import sys

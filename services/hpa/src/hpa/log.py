@@ -1,4 +1,4 @@
-"""The log into hpa's state: compacted topics whole, then values and backlogs from where the states stand."""
+"""Reads the log into hpa's state: compacted topics whole, then values and backlogs from the positions of the states."""
 
 from collections.abc import Awaitable, Callable, Sequence
 
@@ -15,14 +15,14 @@ from spillway.running.following import Followed, Follower
 WHOLE = (SCALE_POLICIES, SCALE_STATE, SCALE, WORKLOADS, PODS, TURNS_HPA)
 FORGETTING = (LOAD, BACKLOG)
 OWN = (SCALE_POLICIES, SCALE_STATE, SCALE)
-"""Written by the active instance alone, which then reads them no more."""
+"""Topics that only the active instance writes. While it is active, it does not read them."""
 
 Hear = Callable[[Sequence[Heard], Offsets], Awaitable[None]]
-"""Takes input records, or none, and where the feeds stand behind them; returns when there is room for more."""
+"""Takes input records, or none, and the positions of the feeds after them. Returns when there is room for more."""
 
 
 class Intake:
-    """Records into one state; once hear is set, inputs go there."""
+    """Applies records to one state. Once `hear` is set, input records go there instead."""
 
     def __init__(self, make_state: Callable[[Callable[[str], int]], HpaState]) -> None:
         self.state = make_state(lambda key: partition_of(key, self._partitions))
@@ -36,7 +36,7 @@ class Intake:
         return self.state.load_starts()
 
     def take(self, record: Record, live: bool) -> None:
-        """Raises BadPolicy, Unreadable."""
+        """Applies a record. Raises BadPolicy, Unreadable."""
         if isinstance(record.event, TurnTaken):
             return
         metrics.EVENTS_APPLIED.labels(record.topic).inc()
@@ -48,8 +48,12 @@ class Intake:
             self._heard.append(one)
 
     async def taken(self, batch: Batch, positions: Offsets) -> None:
-        """A state stands where its feeds do, which may be beyond the last record that could be read; in the turn, only
-        behind what was decided on."""
+        """Notes the positions of the feeds, which may be beyond the last readable record.
+
+        With the turn, passes the records on.
+
+        With the turn, positions only follow decisions.
+        """
         if self.hear is None:
             self.state.positions.stand(batch.positions.items())
             return

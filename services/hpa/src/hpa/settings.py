@@ -1,4 +1,4 @@
-"""Settings of hpa, SPILLWAY_HPA_* in the environment, and its constants."""
+"""Settings of hpa, from SPILLWAY_HPA_* in the environment, and its constants."""
 
 from dataclasses import dataclass
 from typing import Annotated, Literal
@@ -91,7 +91,7 @@ class HpaSettings(StandbySettings):
     )
 
     def rules(self) -> Rules:
-        """The numbers that decisions depend on."""
+        """Returns the numbers on which decisions depend."""
         return Rules(
             mode=self.mode,
             settings=Settings(

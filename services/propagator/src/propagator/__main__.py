@@ -1,4 +1,4 @@
-"""Wires the propagator: settings from the environment, Kafka, the members' APIs."""
+"""Starts the propagator with its settings from the environment, Kafka, and the APIs of the clusters."""
 
 import os
 import sys

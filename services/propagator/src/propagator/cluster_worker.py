@@ -1,4 +1,7 @@
-"""One cluster that is this instance's turn: follows its objects, works on what is wanted there, says what it shows."""
+"""Works on one cluster while this instance has its turn there.
+
+Follows the cluster's objects, carries out placements and reports statuses.
+"""
 
 import asyncio
 from collections.abc import Callable
@@ -68,14 +71,18 @@ FOLLOWED = {
 }
 
 CREATION = Look | EnsureNamespace | ApplyDependency | Create
-"""What may be done about an object that was not read, since it can change nothing that exists."""
+"""The actions that are allowed for an object that was not read, because they cannot change an existing object."""
 
 log = structlog.get_logger()
 
 
 @dataclass(frozen=True, slots=True)
 class Shared:
-    """What all clusters of one instance share. placed_by: the traces of placements that are not brought about yet."""
+    """The objects that all cluster workers of one instance share.
+
+    placed_by: the traces of placements that are not carried out yet, by target.
+    slots: the places for attempts at all clusters together.
+    """
 
     bus: Bus
     desired: Desired
@@ -88,7 +95,7 @@ class Shared:
 
 
 class ClusterWorker:
-    """Runs until it is cancelled. Its other methods tell it what has been read from the log."""
+    """One cluster's worker. It runs until it is cancelled; its other methods pass on what was read from the log."""
 
     def __init__(self, cluster: str, epoch: int, api: ClusterApi, shared: Shared) -> None:
         self.cluster = cluster
@@ -147,11 +154,14 @@ class ClusterWorker:
             await self._api.close()
 
     async def finish(self) -> None:
-        """What is under way needs no end, since whoever works here next looks at what there is: it is only said."""
+        """Publishes the statuses that are not published yet.
+
+        Unfinished work may stay unfinished: the next owner of the turn reads the cluster again.
+        """
         await self._reporter.flush()
 
     def touch(self, target: Target) -> None:
-        """Something else may be wanted of it."""
+        """Notes that the log may want something else of the target. An unexpected error is limited to this target."""
         try:
             self._touch(target)
         except Exception as error:
@@ -168,27 +178,27 @@ class ClusterWorker:
         self._asker.note(target)
 
     def ask(self, asked: AdoptionAsked, trace: Headers) -> None:
-        """The planner wants to know what is there."""
+        """Queues a question of the planner about the objects that are in the cluster before an adoption."""
         self._finder.ask(asked, trace)
 
     def knows_shape(self, digest: str) -> bool:
-        """Whether it need not be asked what a pod of this template becomes there."""
+        """Returns whether the log already has an answer of this cluster that admits pods of this template."""
         return self._asker.knows(digest)
 
     def ask_shape(self, template: Template, trace: Headers) -> None:
-        """The planner wants to know what a pod becomes there."""
+        """Queues a planner's question about the shape that the cluster admits for a pod of this template."""
         self._asker.ask(template, trace)
 
     def contradict_shape(self, digest: str) -> None:
-        """Somebody whose turn is over said something of it."""
+        """Publishes the shape again, because an instance whose turn is over has published one for this template."""
         self._asker.contradict(digest)
 
     def ask_shape_again(self, digest: str) -> None:
-        """What was said of it was taken back."""
+        """Asks the cluster about the template again, because its shape was deleted in the log."""
         self._asker.ask_again(digest)
 
     def log_read(self, renewed: bool) -> None:
-        """It is known anew that all of the log has been read. renewed: for some time it was not."""
+        """Notes that the whole log was proven read once more. renewed: the proof before had run out meanwhile."""
         self._orphans.log_read()
         if renewed and self._all_listed.is_set():
             self._orphans.note_all()
@@ -256,9 +266,10 @@ class ClusterWorker:
                 self._orphans.note_all()
 
     def _consider(self, target: Target, *, asked: bool) -> None:
-        """Puts it in the queue unless the mirror shows already that nothing is to be done.
+        """Puts the target in the queue unless the mirror shows already that nothing has to be done.
 
-        asked: something else is wanted, so what failed before is tried at once; else it waits for its next try.
+        asked: the log wants something else, so an earlier failure is tried again at once; otherwise the target waits
+            for its next try.
         """
         try:
             self._consider_it(target, asked=asked)
@@ -302,8 +313,11 @@ class ClusterWorker:
                 self._waiting.set(len(self._queue))
 
     def _met_a_bug(self, target: Target, error: Exception) -> None:
-        """Limits an unexpected error to this object. The object stays as it is, its status says so, and it is tried
-        again after a pause. Raises an error that ends the process."""
+        """Limits an unexpected error to this object.
+
+        The object stays as it is, its status says so, and it is tried again after a pause. Raises an error that ends
+        the process.
+        """
         if ends_the_process(error):
             raise error
         memory, text = self._memories.get(target), f"{type(error).__name__}: {error}"
@@ -314,7 +328,7 @@ class ClusterWorker:
             self._reporter.note(target)
 
     async def _bring_about(self, target: Target) -> None:
-        """Acts until nothing is left to do, something forbids it, or the steps are used up."""
+        """Acts on the target until nothing is left to do, a rule forbids to go on, or steps_max steps are used up."""
         live = self._nothing_there(target)
         for _ in range(self._settings.steps_max):
             wanted, memory = self._desired.wanted(target), self._memories.get(target)
@@ -323,7 +337,7 @@ class ClusterWorker:
             self._choose_kind(memory, wanted)
             if live is None:
                 live = await self._read(wanted, memory.kind)
-                continue  # What is wanted may have changed meanwhile.
+                continue  # The log may have changed what is wanted during the read.
             action = next_action(wanted, live, memory.history, self._clock(), self._rules)
             if not live.read and not isinstance(action, CREATION):
                 live = None
@@ -340,7 +354,7 @@ class ClusterWorker:
                 log.info("conflict: read again", cluster=self.cluster, workload=_name(target), error=str(error))
                 live = None
             except Refused as error:
-                if not live.read:  # Who hears of a refusal counts on it that we know what is there.
+                if not live.read:  # A refusal is reported only with an object that was read.
                     live = None
                     continue
                 self._ended(memory, wanted, live, _refused(action, memory.kind, str(error)))
@@ -348,8 +362,11 @@ class ClusterWorker:
         self._queue.add(target, self._settings.retry_first_seconds)
 
     def _nothing_there(self, target: Target) -> Live | None:
-        """For what the mirror shows nothing of, and nothing stood in the way of so far, it need not be read that there
-        is nothing: what is created conflicts with whatever exists, and then it is read."""
+        """Returns an empty Live when the mirror has nothing of the target and no attempt has failed; else None.
+
+        The cluster need not be read then: creating an object that exists after all is a conflict, and a read follows
+        it.
+        """
         memory = self._memories.get(target)
         if memory is None or memory.outcome is not None or self._mirror.has(target):
             return None
@@ -365,7 +382,7 @@ class ClusterWorker:
         return live
 
     def _choose_kind(self, memory: Memory, wanted: Wanted) -> None:
-        """As declared; of what is removed without its declaration, as was said of it, else what was written last."""
+        """Sets the kind of the object: the declared one, else the known one, else that of the newest object."""
         if wanted.declaration is not None and wanted.declaration.kind in KINDS:
             memory.kind = wanted.declaration.kind
         elif not memory.kind:
@@ -390,7 +407,7 @@ class ClusterWorker:
         return live
 
     def _reflect(self, target: Target, live: Live, kind: str) -> None:
-        """What our own requests were answered with need not wait for the watch."""
+        """Puts the answers to our own requests into the mirror, so that they need not wait for the watch."""
         found = live.workload
         self._mirror.put_workload(target, kind, found if found and found.marks.fleet == self._rules.fleet else None)
         for reference in self._mirror.references(target) | live.dependencies.keys():
@@ -399,10 +416,10 @@ class ClusterWorker:
             self._mirror.put_dependency(target.namespace, reference, dependency if ours else None)
 
     def _ended(self, memory: Memory, wanted: Wanted, live: Live, action: Report | Hold | Nothing) -> None:
-        """One go is over: what is remembered of it, said, and tried again."""
+        """Ends one go at the target: remembers its outcome, queues the next try and has the status published."""
         target = wanted.target
         if self._memories.get(target) is not memory:
-            return  # Forgotten meanwhile.
+            return  # The target was forgotten meanwhile.
         memory.looked_at = True
         memory.history = after(memory.history, wanted, live, action, self._clock(), self._rules)
         again: float | None = None
@@ -424,7 +441,7 @@ class ClusterWorker:
         self._reporter.note(target)
 
     def _shown_alone(self, target: Target) -> WorkloadObserved | None:
-        """Shows the object as `_shown` does. After an unexpected error nothing is said of this object."""
+        """Returns the status as `_shown` does. After an unexpected error it returns None, for this object alone."""
         try:
             return self._shown(target)
         except Exception as error:
@@ -434,7 +451,7 @@ class ClusterWorker:
             return None
 
     def _shown(self, target: Target) -> WorkloadObserved | None:
-        """What the cluster shows of it now, None before it was looked at."""
+        """Returns the status that the cluster shows for the target now; None before this turn has looked at it."""
         memory = self._memories.get(target)
         if memory is None:
             return self._orphan(target) if self._orphans.has(target) and self._all_listed.is_set() else None
@@ -463,7 +480,7 @@ class ClusterWorker:
 
 
 def _refused(action: Action, kind: str, words: str) -> Report:
-    """A cluster did not do what was asked. A namespace that may not be made is missing, as any thing that pods need."""
+    """Returns the report for a refused write. A namespace that may not be created counts as a missing dependency."""
     if isinstance(action, EnsureNamespace):
         return lacks((Reference("Namespace", action.name),), action.name, f"; it cannot be created: {words}")
     return Report(STATE_REFUSED, refused_text(kind, words))

@@ -1,4 +1,4 @@
-"""What a propagator counts beside what spillway.metrics has for it."""
+"""Defines the propagator's metrics that spillway.metrics does not have."""
 
 from typing import Final
 

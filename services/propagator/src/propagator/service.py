@@ -1,4 +1,4 @@
-"""The shell of the propagator: reads the log whole, takes its turns at clusters, tells their workers what was read."""
+"""Runs a propagator: reads the whole log, takes turns at clusters, and passes the records to the clusters' workers."""
 
 import asyncio
 from collections.abc import Callable, Hashable, Iterable
@@ -41,7 +41,7 @@ Connect = Callable[[ClusterJoined], ClusterApi]
 
 
 class Propagator:
-    """One instance. Several share the clusters; each cluster is one instance's turn at a time."""
+    """One instance. Several instances share the clusters; each cluster has one instance at a time."""
 
     def __init__(
         self,
@@ -65,7 +65,10 @@ class Propagator:
         self.turns.changed = self._superseded.set
 
     async def run(self, stopping: asyncio.Event) -> None:
-        """Until stopping is set. A bug of ours, another fleet's log or too many dead letters end it by raising."""
+        """Runs until stopping is set.
+
+        Raises after a bug of ours, on another fleet's log, and on too many dead letters.
+        """
         async with asyncio.TaskGroup() as group:
             work = (self._reader.run, self.turns.run, self._prove, self._take_back)
             tasks = [group.create_task(one()) for one in work]
@@ -76,7 +79,7 @@ class Propagator:
 
     @property
     def held(self) -> frozenset[str]:
-        """The clusters that are worked on now."""
+        """Returns the clusters that this instance works on now."""
         return frozenset(self.turns.workers)
 
     # ── Turns ───────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -158,7 +161,7 @@ class Propagator:
             self.turns.tell(event.cluster, lambda worker: worker.contradict_shape(event.template))
 
     def _note_tombstone(self, record: Record) -> None:
-        """A tombstone bears no epoch, so its writer is unknown. A status or shape that is valid is published again."""
+        """Publishes a status or shape again that is still valid. A tombstone has no epoch, so its writer is unknown."""
         if record.topic == WORKLOAD_STATUS.name and (target := status_target(record.key)) is not None:
             self.turns.tell(target.cluster, lambda worker: worker.contradict(target, record.offset))
         elif record.topic == SHAPES.name:
@@ -188,7 +191,10 @@ class Propagator:
         )
 
     async def _take_back(self) -> None:
-        """Publishes tombstones for statuses of workloads that are not placed any more, and of clusters that left."""
+        """Publishes tombstones for statuses and shapes that nobody writes any more.
+
+        These are the statuses of workloads without a placement, and the statuses and shapes of clusters that left.
+        """
         await self.caught_up()
         while True:
             self._superseded.clear()

@@ -1,4 +1,4 @@
-"""Settings of propagator, SPILLWAY_PROPAGATOR_* in the environment, and its constants."""
+"""Settings of the propagator, from SPILLWAY_PROPAGATOR_* in the environment, and its constants."""
 
 from dataclasses import dataclass
 from typing import Annotated

@@ -1,4 +1,4 @@
-"""python -m snapshot: settings from the environment, Kafka, the clusters' credentials."""
+"""Starts snapshot with its settings from the environment, Kafka, and the clusters' credentials."""
 
 import os
 import sys

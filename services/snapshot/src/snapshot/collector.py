@@ -1,4 +1,4 @@
-"""Follows one cluster and writes what its core says: the streams, the probe, and one writer."""
+"""Follows one cluster with streams and a probe, and writes the records that its core returns. There is one writer."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
@@ -40,14 +40,14 @@ from spillway.wire import pack_columns
 
 SERVICE = "snapshot"
 SHORTEST_WAIT_SECONDS = 0.001
-"""A shorter one may round to nothing, and the wait would spin."""
+"""The shortest wait. A shorter one may round to nothing, and the loop would spin."""
 
 Connect = Callable[[ClusterJoined], ClusterApi]
 
 
 @dataclass(slots=True)
 class ScaledWorkloads:
-    """Those that have a scaling policy, once all policies were read."""
+    """The workloads with a scale policy. known: whether all policies have been read."""
 
     keys: set[WorkloadKey] = field(default_factory=set)
     known: bool = False
@@ -55,9 +55,10 @@ class ScaledWorkloads:
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """What the collectors of one process share. list_slots: clusters that may read their first lists at one time.
+    """The objects that the collectors of one process share.
 
     claim: takes a turn once more, for a higher epoch. Raises BusUnavailable.
+    list_slots: the places for clusters that read their first lists at the same time.
     """
 
     bus: Bus
@@ -73,7 +74,7 @@ class Surroundings:
 
 
 class Collector:
-    """One turn at one cluster. It runs until it is cancelled, or has finished; a bug in the core raises."""
+    """One turn at one cluster. It runs until it is cancelled or has finished. A bug in the core raises."""
 
     def __init__(self, turn: Turn, joined: ClusterJoined, around: Surroundings) -> None:
         self.cluster = joined.cluster
@@ -110,7 +111,7 @@ class Collector:
             self._heard.set()
 
     async def finish(self) -> None:
-        """What is known is written; then it ends."""
+        """Writes the records that are due, and ends."""
         self._finishing.set()
         self._heard.set()
         await self._finished.wait()
@@ -149,7 +150,7 @@ class Collector:
                 await api.close()
 
     async def _follow(self, api: ClusterApi) -> None:
-        """Until the cluster is to be reached in another way."""
+        """Follows the cluster until its credential or endpoint changes."""
         self.core.age.connecting()
         self._may_list.clear()
         self._lists_settled.clear()
@@ -169,7 +170,10 @@ class Collector:
         self._streams[kind] = tasks.create_task(self._stream(api, kind), name=f"{kind.plural} of {self.cluster}")
 
     async def _hold_list_slot(self) -> None:
-        """A slow or silent cluster gives its place to the next one, and goes on without."""
+        """Waits for a place among the clusters that read their first lists, and gives it back after a bounded time.
+
+        So a slow or silent cluster does not hold others up; its own lists go on.
+        """
         async with self._around.list_slots:
             self._may_list.set()
             await is_set_within(self._lists_settled, self._settings.list_slot_seconds)
@@ -218,7 +222,10 @@ class Collector:
                 self._lists_settled.set()
 
     async def _probe(self, tasks: asyncio.TaskGroup, api: ClusterApi) -> None:
-        """The first one when there is something to compare with, since it makes us current at once."""
+        """Probes the cluster at intervals.
+
+        The first probe waits for the lists, so that its answer can be compared at once.
+        """
         loop = asyncio.get_running_loop()
         pause_seconds = self._settings.probe_seconds
         await is_set_within(self._lists_settled, pause_seconds)
@@ -242,7 +249,7 @@ class Collector:
             await asyncio.sleep(max(0.0, started_at + pause_seconds - loop.time()))
 
     async def _sample(self, api: ClusterApi) -> None:
-        """At an interval, and at once when policies change."""
+        """Samples the pods' usage at intervals, and at once when the scale policies change."""
         loop, settings = asyncio.get_running_loop(), self._settings
         await self._lists_settled.wait()
         while True:
@@ -271,7 +278,11 @@ class Collector:
     # ── Writing ─────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def _write_on(self) -> None:
-        """The only place that writes, so that nothing of ours is under way while others' records are judged."""
+        """Writes records until finishing is set, then once more.
+
+        Only this method writes. So none of our records is on its way while the records of others are compared with
+        ours.
+        """
         while not self._finishing.is_set():
             if self.core.needs_claim:
                 await self._claim_again()
@@ -331,7 +342,10 @@ class Collector:
         counters.observed(self.core, loop.time())
 
     def _cannot_be_written(self, records: Sequence[Record], now: float) -> None:
-        """Nothing was sent. What can be said is said with the next records, and other clusters never wait for it."""
+        """Notes which records the log does not take. None of the batch was sent.
+
+        The other records go with the next batch, and other clusters do not wait.
+        """
         wrong = unwritable(records)
         for index, error in wrong.items():
             self._unwritable_keys.note(records[index], error)
@@ -344,7 +358,10 @@ class Collector:
 
 
 def _traces(cluster: str, records: Sequence[object], started_ns: int) -> dict[int, Headers]:
-    """Of pods that wait, and of what pods use: from there a decision may follow. Capacity begins none."""
+    """Returns the traces of pending pods and pods' usage, by index.
+
+    A decision may follow these; capacity starts no trace.
+    """
     if not tracing.is_on():
         return {}
     found = [index for index, one in enumerate(records) if isinstance(one, PodsUnschedulable | PodsObserved)]
@@ -362,7 +379,7 @@ def _trouble(error: ClusterUnreachable, what: str = "") -> Trouble:
 
 
 def _why_not_connected(error: Exception) -> Trouble:
-    """In the form of all trouble, what: reason: detail."""
+    """Returns the trouble in the usual form of its text, "what: reason: detail"."""
     if isinstance(error, ClusterUnreachable):
         return _trouble(error, "connect: ")
     return Trouble(TroubleCode.NOT_ALLOWED, f"connect: credential: {error}"[:TROUBLE_CHARACTERS_MAX])

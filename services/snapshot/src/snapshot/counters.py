@@ -1,4 +1,4 @@
-"""What a snapshot service counts, for its metrics."""
+"""Updates the metrics of a snapshot service."""
 
 from collections.abc import Iterable
 from contextlib import suppress
@@ -34,5 +34,5 @@ def observed(core: Collection, now: float) -> None:
 
 def let_go(cluster: str) -> None:
     for gauge in (metrics.NODES, metrics.PODS_UNSCHEDULABLE, metrics.PROBE_AGE_SECONDS):
-        with suppress(KeyError):  # Nothing was ever written for it.
+        with suppress(KeyError):  # No record was ever written for this cluster.
             gauge.remove(cluster)

@@ -1,4 +1,4 @@
-"""The shell of snapshot: runs one collector for each cluster that is this instance's turn. core/ has the decisions."""
+"""Runs snapshot: one collector for each cluster that is this instance's turn. The decisions are in core/."""
 
 import asyncio
 import time
@@ -32,7 +32,11 @@ def unix_ms() -> int:
 
 
 class Snapshot:
-    """connect opens the door to a cluster and may raise. wall_ms: Unix time, which is told and orders nothing."""
+    """One instance of snapshot.
+
+    connect: opens the API of a cluster; may raise.
+    wall_ms: returns Unix time, which is written to records and orders nothing.
+    """
 
     def __init__(
         self,
@@ -90,13 +94,16 @@ class Snapshot:
         return self._joined
 
     def way(self, cluster: str) -> tuple[Generation | None] | None:
-        """Identifies one membership of a cluster. A new credential or endpoint keeps the collector; a cluster that left
-        and joined again gets a new collector, because readers have forgotten its former records."""
+        """Identifies one membership of a cluster.
+
+        A new credential or endpoint keeps the collector; a cluster that left and joined again gets a new collector,
+        because readers have forgotten its former records.
+        """
         joined = self._joined.get(cluster)
         return None if joined is None else (joined.joined_at,)
 
     async def caught_up(self) -> None:
-        """Also with our own output: a claim that nobody sees would let two owners go on."""
+        """Waits until the log was read, our own output included. An unseen claim would let two owners go on."""
         await self._clusters.caught_up()
         await self._changes.caught_up()
 
@@ -120,7 +127,7 @@ class Snapshot:
         self._something_to_bury.set()
 
     def _apply_own(self, record: Record) -> None:
-        """capacity, pending and pods, as they are in the log."""
+        """Applies a record of capacity, pending or pods, in the order of the log."""
         event = record.event
         assert event is None or isinstance(event, CapacityReported | PodsUnschedulable | PodsScheduled | PodsObserved)
         cluster = self._book.note(record.topic, record.key, record.offset, event)

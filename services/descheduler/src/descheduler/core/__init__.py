@@ -1,1 +1,1 @@
-"""What is known of loans and needs; which nodes are recalled for whom; what people declare."""
+"""Keeps the state of loans and needs, decides which nodes are recalled, and answers what people declare."""

@@ -1,4 +1,4 @@
-"""Which nodes are lent, and recalls that a person asks for by name."""
+"""Lists the lent nodes, and recalls those that a person asks for by name."""
 
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
@@ -17,7 +17,10 @@ NAMES_SHOWN_MAX = 10
 
 
 def list_lent(state: DeschedulerState, request: lending.ListLentRequest) -> lending.ListLentReply:
-    """A page by cluster and node. page_token: the last key of the page before. NOT_FOUND names a cluster."""
+    """Returns a page of lent nodes, by cluster and node. Raises RequestError NOT_FOUND for an unknown cluster.
+
+    page_token: the last key of the page before.
+    """
     for field, named in (("cluster", request.cluster), ("pool", request.pool)):
         if named:
             check_known(state, field, named)
@@ -46,8 +49,10 @@ def list_lent(state: DeschedulerState, request: lending.ListLentRequest) -> lend
 def ask_back(
     state: DeschedulerState, request: lending.RecallRequest, asked: Asked
 ) -> tuple[Sequence[Written], lending.RecallReply]:
-    """RequestError NOT_FOUND names the cluster, or nodes that are not lent. One that is recalled already only gets a
-    shorter grace."""
+    """Recalls the named nodes, or all of the cluster. A node recalled by name before can only get a shorter grace.
+
+    Raises RequestError NOT_FOUND for an unknown cluster or for nodes that are not lent.
+    """
     if not request.cluster:
         raise invalid("cluster", request.cluster, "the name of a cluster")
     check_known(state, "cluster", request.cluster)
@@ -70,7 +75,7 @@ def ask_back(
 
 
 def check_known(state: DeschedulerState, field: str, cluster: str) -> None:
-    """RequestError NOT_FOUND unless it has joined, or left while it lends, or is lent, still."""
+    """Raises RequestError NOT_FOUND for a cluster that has not joined and has neither a declaration nor a loan."""
     view = state.views.get(cluster)
     if (view is not None and view.joined is not None) or cluster in state.declared or state.lent(cluster):
         return
@@ -82,14 +87,14 @@ def check_known(state: DeschedulerState, field: str, cluster: str) -> None:
 
 
 def _names(names: Iterable[str]) -> str:
-    """The first ones, and how many there are beside."""
+    """Returns the first names, and how many more there are."""
     shown = sorted(name or "''" for name in names)
     more = len(shown) - NAMES_SHOWN_MAX
     return ", ".join(shown[:NAMES_SHOWN_MAX]) + (f" and {more} more" if more > 0 else "")
 
 
 def _why(state: DeschedulerState, loan: NodeLent, request: lending.RecallRequest, asked: Asked) -> Why:
-    """A person's; whom the node goes back for already it goes back for still."""
+    """Returns the cause of a recall by name. Needs that the node was recalled for before stay in it."""
     why = Why(CAUSE_ASKED, asked.by, request.reason, grace_seconds=request.grace_seconds)
     standing = state.recall_of(loan.cluster, loan.node)
     if standing is None:
@@ -102,7 +107,7 @@ def _changes(state: DeschedulerState, loan: NodeLent, grace_seconds: int) -> boo
     if standing is None:
         return loan.state != LOAN_RECALLED
     if standing.cause != CAUSE_ASKED:
-        return True  # Asked for by name, it waits for no freeze.
+        return True  # A recall by name does not wait for the end of a freeze.
     return 0 < grace_seconds < standing.grace_seconds
 
 

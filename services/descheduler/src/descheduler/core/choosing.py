@@ -1,10 +1,12 @@
-"""Which lent nodes to take back, so that the pods that wait can run: as few as it can, at the least lost work.
+"""Chooses the lent nodes to take back so that the pending pods can run: few nodes, and little lost work.
 
-Covering by greed (Chvátal, A greedy heuristic for the set-covering problem, 1979): the node that brings most for what
-its return costs, again and again; what a node brings never rises, so it is looked at again only at the top. Then those
-go whose pods the others take too. Within a node, larger pods first (first-fit decreasing); where few nodes are lent
-other orders are tried too, and the best is taken. What fits nodes that are free needs no recall; nodes that go back
-already keep whom they go back for, so that looking again finds the same.
+The choice is a greedy covering (Chvátal, A greedy heuristic for the set-covering problem, 1979). It takes the node with
+the most value for the cost of its return, again and again. A node's value never rises, so a node is computed again only
+when it is at the top of the heap. Then the nodes are left out whose pods the other chosen nodes take, too.
+
+Within a node, larger pods go first (first-fit decreasing). Where few nodes are lent, other orders are tried as well,
+and the best choice wins. Pods that fit free nodes need no recall. Nodes that are on their way back stay reserved for
+the pods that they were recalled for, so a second look finds the same.
 """
 
 import heapq
@@ -24,14 +26,14 @@ from spillway.feasibility.topology import Bound
 from spillway.model import Int64s
 
 SPARED_LOOKS_MAX = 64
-"""Nodes that are looked at whether the others take their pods too."""
+"""The most chosen nodes for which it is tried whether the other nodes take their pods."""
 
 TRIED_NODES_MAX = 64
 TRIES_MAX = 8
-"""Orders of the needs that are tried, where at most so many nodes are lent."""
+"""The most orders of the needs that are tried, if at most TRIED_NODES_MAX nodes are lent."""
 
 _Place = tuple[tuple[bool, int], float, int, int]
-"""In the order in which nodes are taken: rank, what it brings for what it costs (less is more), deletion cost, row."""
+"""The order in which nodes are taken: rank, value per cost (negative, so the best is first), deletion cost, row."""
 
 Floats = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]
@@ -39,7 +41,10 @@ Bools = npt.NDArray[np.bool_]
 
 @dataclass(slots=True)
 class Taking:
-    """A lent node to recall, and the pending replicas that then fit on it. replicas: count by index of the need."""
+    """A lent node to recall, and the pending replicas that then fit on it.
+
+    replicas: their number, by index of the need.
+    """
 
     row: int
     replicas: dict[int, int]
@@ -47,11 +52,14 @@ class Taking:
 
 @dataclass(frozen=True, slots=True)
 class Lent:
-    """losses: by node, of those that may be taken back. promised: by node that was, for whom: replicas by need.
+    """The lent nodes of one cluster, and the limits of the choice.
 
-    return_cost: what any return costs beside lost work, in core-seconds, so that few go back: for a while a node is not
-    lent again. limit: of nodes that are chosen. just_back: promised ones whose row may count already whom they came
-    back for, while these still seem to wait: their promise is kept, whatever room the row shows.
+    losses: the loss by node, for the nodes that may be taken back.
+    return_cost: the cost of any return in addition to lost work, in core-seconds; the node is not lent for a while.
+    limit: the number of nodes that may be chosen.
+    promised: the replicas by need, for each node that was recalled already.
+    just_back: promised nodes whose row may already count the pods that they came back for, while these pods still seem
+        to wait. Their promise is kept, whether or not the row shows room.
     """
 
     losses: Mapping[str, Loss]
@@ -63,9 +71,10 @@ class Lent:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """nodes: that go back, with whom each takes: replicas by need.
+    """The result of a look.
 
-    unmet: replicas that find no place with these back, of those that the nodes would take if nothing else came.
+    nodes: the replicas by need, for each node that goes back.
+    unmet: the replicas that still find no place, of those that would find one if they were alone.
     """
 
     nodes: Mapping[str, Mapping[str, int]]
@@ -74,7 +83,10 @@ class Choice:
 
 @dataclass(slots=True)
 class _Domains:
-    """Places left in each domain of one ceiling on a need's replicas. domains: [rows]."""
+    """The places left in each domain, for one ceiling on a need's replicas.
+
+    domains: the domain of each row; -1: none.
+    """
 
     domains: Int64s
     left: Int64s
@@ -89,9 +101,13 @@ class _Domains:
 
 @dataclass(slots=True)
 class _Field:
-    """All needs over all nodes as they would be. requests: [needs, resources]; takes: [needs, rows], how many more.
+    """All needs and all nodes, as they are while a choice is made.
 
-    room: [resources, rows], what is left. left: [needs], replicas that still wait. weight: [needs], what one counts.
+    requests: [needs, resources]; what one replica asks for.
+    takes: [needs, rows]; how many more replicas a node takes.
+    room: [resources, rows]; the free amounts.
+    left: [needs]; the replicas that still wait.
+    weight: [needs]; the value of one replica.
     """
 
     requests: Int64s
@@ -102,7 +118,10 @@ class _Field:
     ceilings: list[list[_Domains]] = field(default_factory=list)
 
     def plan(self, row: int, wanted: Mapping[int, int] | None = None) -> dict[int, int]:
-        """Whom a node takes now, larger ones first. wanted: at most so many of these needs; None: of all that wait."""
+        """Returns the replicas by need that a node takes now, larger ones first.
+
+        wanted: takes at most this many of these needs; None: any replicas that wait.
+        """
         room = self.room[:, row].copy()
         left = self.left
         if wanted is not None:
@@ -126,7 +145,10 @@ class _Field:
                 room -= asked * most
 
     def able(self, rows: Int64s, wanted: Mapping[int, int]) -> Bools:
-        """Which rows have room for one replica at least of any of these needs, whatever its ceilings say."""
+        """Returns for each row whether it has room for at least one replica of any of these needs.
+
+        Ceilings are ignored.
+        """
         found = np.zeros(len(rows), np.bool_)
         for need in (need for need, replicas in wanted.items() if replicas > 0):
             fits = (self.requests[need][:, None] <= self.room[:, rows]).all(axis=0)
@@ -134,9 +156,11 @@ class _Field:
         return found
 
     def worth(self, planned: Mapping[int, int]) -> float:
+        """Returns the value of these replicas."""
         return sum(float(self.weight[need]) * replicas for need, replicas in planned.items())
 
     def place(self, row: int, planned: Mapping[int, int]) -> None:
+        """Places replicas on a row: they take its room, and wait no longer."""
         for need, replicas in planned.items():
             self.room[:, row] -= self.requests[need] * replicas
             self.takes[need, row] -= replicas
@@ -145,10 +169,14 @@ class _Field:
                 ceiling.take(row, replicas)
 
     def lift(self, row: int, planned: Mapping[int, int]) -> None:
+        """Takes placed replicas off a row again."""
         self.place(row, {need: -replicas for need, replicas in planned.items()})
 
     def fill(self, rows: Int64s) -> None:
-        """Places what these nodes take, larger pods first; a need without ceilings over all of them at once."""
+        """Places as many replicas as these nodes take, larger ones first.
+
+        A need without ceilings is placed on all at once.
+        """
         for need in range(len(self.left)):
             if self.left[need] <= 0 or not len(rows):
                 continue
@@ -173,7 +201,10 @@ class _Field:
 
 
 def choose(needs: Sequence[Need], nodes: ClusterNodes, lent: Lent) -> Choice:
-    """Lent nodes that go back. nodes: as they would be after return; those without a loss are free, or on their way."""
+    """Returns the lent nodes that go back.
+
+    nodes: the cluster's nodes as they would be after a return. Those without a loss are free, or on their way back.
+    """
     rows = {nodes.row_of(name): name for name in lent.losses}
     candidates = {row: name for row, name in rows.items() if row is not None}
     ordered = sorted(needs, key=lambda need: -_size(need, nodes))
@@ -187,7 +218,10 @@ def choose(needs: Sequence[Need], nodes: ClusterNodes, lent: Lent) -> Choice:
 
 
 def _orders(needs: Sequence[Need], candidates: int) -> Iterable[Sequence[Need]]:
-    """Larger ones first; where nodes are few, also each other need before them: what fills a node best is seen so."""
+    """Yields the needs with larger ones first.
+
+    For few nodes, it also yields orders with another need in front, to find the need that fills a node best.
+    """
     yield needs
     if candidates <= TRIED_NODES_MAX:
         for first in needs[1:TRIES_MAX]:
@@ -195,8 +229,10 @@ def _orders(needs: Sequence[Need], candidates: int) -> Iterable[Sequence[Need]]:
 
 
 def _badness(choice: Choice, lent: Lent) -> tuple[int, int, Sequence[tuple[bool, int]], int]:
-    """Who waits still, then what breaks budgets, then the nodes of the highest ranks, then what all lose; the first of
-    equals is taken."""
+    """Returns the rank of a choice; the lowest is best, and of equal choices the first one is taken.
+
+    It compares waiting replicas, then pods beyond budgets, then the highest ranks, then the total loss.
+    """
     losses = [lent.losses[node] for node in choice.nodes]
     ranks = sorted((loss.rank for loss in losses), reverse=True)
     return choice.unmet, over_budget(losses), ranks, sum(loss.core_seconds + lent.return_cost + 1 for loss in losses)
@@ -205,12 +241,12 @@ def _badness(choice: Choice, lent: Lent) -> tuple[int, int, Sequence[tuple[bool,
 def _try(
     ordered: Sequence[Need], fits: Mapping[str, Fit], candidates: Mapping[int, str], nodes: ClusterNodes, lent: Lent
 ) -> Choice:
-    """A choice with needs in this order, the first one first on every node."""
+    """Returns the choice for this order of needs; on every node the first need comes first."""
     ground = _field_of(ordered, [fits[need.name] for need in ordered], nodes)
     kept = _keep_promises(ground, ordered, nodes, lent)
     free = nodes.live.copy()
     free[[*candidates, *kept]] = False
-    # In this order looking again fills the free nodes as they were filled before the promises were made.
+    # The free nodes come first. So a second look fills them as they were filled before the promises were made.
     ground.fill(np.flatnonzero(free))
     ground.fill(np.array(kept, np.int64))
     taken = _cover(ground, {row: (lent.losses[name], lent.return_cost) for row, name in candidates.items()}, lent.limit)
@@ -220,7 +256,10 @@ def _try(
 
 
 def _keep_promises(ground: _Field, needs: Sequence[Need], nodes: ClusterNodes, lent: Lent) -> list[int]:
-    """Places on nodes that go back already those for whom they do. Returns their rows."""
+    """Places on each node that is on its way back the replicas that it was recalled for.
+
+    Returns the rows of these nodes.
+    """
     index_of = {need.name: index for index, need in enumerate(needs)}
     kept = []
     for name, promised in lent.promised.items():
@@ -238,7 +277,7 @@ def _keep_promises(ground: _Field, needs: Sequence[Need], nodes: ClusterNodes, l
 
 
 def _cover(ground: _Field, costs: Mapping[int, tuple[Loss, int]], limit: int) -> list[Taking]:
-    """Rank by rank; in a rank the most worth for what it costs. What budgets allow is spent by those that are taken."""
+    """Takes nodes rank by rank, and within a rank by value per cost. Each taken node uses up its disruption budgets."""
     taken: list[Taking] = []
     spent = Counter[str]()
 
@@ -271,7 +310,10 @@ def _ratio(ground: _Field, planned: Mapping[int, int], cost: tuple[Loss, int]) -
 
 
 def _spare(ground: _Field, taken: list[Taking], losses: Mapping[int, Loss]) -> None:
-    """Leaves out those whose pods the others take too, first those that would lose most for what they bring."""
+    """Leaves out the nodes whose pods the other nodes take, too.
+
+    Those with the greatest loss for their value come first.
+    """
     looks = sorted(taken, key=lambda taking: (_rank_down(losses[taking.row]), ground.worth(taking.replicas)))
     for taking in looks[:SPARED_LOOKS_MAX]:
         ground.lift(taking.row, taking.replicas)
@@ -286,7 +328,7 @@ def _spare(ground: _Field, taken: list[Taking], losses: Mapping[int, Loss]) -> N
 
 
 def _elsewhere(ground: _Field, taking: Taking, others: Sequence[Taking]) -> list[tuple[Taking, dict[int, int]]] | None:
-    """Places a node's pods on others, all of them; else nothing is changed."""
+    """Places all pods of a node on the others. If not all fit, nothing is changed and None is returned."""
     waiting = dict(taking.replicas)
     moved: list[tuple[Taking, dict[int, int]]] = []
     able = ground.able(np.array([other.row for other in others], np.int64), waiting)
@@ -329,7 +371,7 @@ def _field_of(needs: Sequence[Need], fits: Sequence[Fit], nodes: ClusterNodes) -
 
 
 def _ceilings(found: Fit) -> list[_Domains]:
-    """Of spread and of replicas that keep apart; as high as they get when all is filled."""
+    """Returns the ceilings of topology spread and pod anti-affinity, as high as they are once all nodes are filled."""
     domains = []
     for bound in found.bounds:
         if not isinstance(bound, Bound):
@@ -341,7 +383,7 @@ def _ceilings(found: Fit) -> list[_Domains]:
 
 
 def _size(need: Need, nodes: ClusterNodes) -> float:
-    """The largest share of what the largest node has, by resource; 1 is a whole node."""
+    """Returns the largest share of the largest node's amount, over all resources; 1 is a whole node."""
     if not nodes.allocatable.size:
         return 0.0
     largest = nodes.allocatable.max(axis=1)

@@ -1,4 +1,4 @@
-"""How clusters lend, as people declare it: what is refused, what is changed, and what is shown of it."""
+"""Declares how clusters lend: checks requests, returns the changed declarations, and shows them."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -24,18 +24,19 @@ NAME_LENGTH_MAX = 253
 REASON_LENGTH_MAX = 500
 RULES_MAX = 64
 REQUIREMENTS_MAX = 64
-"""Of a rule."""
+"""The most requirements of a rule."""
 VALUES_MAX = 256
-"""Of a requirement."""
+"""The most values of a requirement."""
 RULES_BYTES_MAX = 256 * 1024
-"""Of the text of all rules of a cluster: they are one record, of which bridges keep the newest of each cluster."""
+"""The most bytes of all texts in a cluster's rules. They are one record, and bridges keep the newest one of each
+cluster."""
 OPERATORS = ("In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt")
 VALUE_OPERATORS = ("In", "NotIn", "Gt", "Lt")
 
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """Who asked, when, and the generation of what is written."""
+    """The caller, the time, and the generation for the records of this request."""
 
     by: str
     generation: Generation
@@ -46,7 +47,11 @@ Answer = tuple[Sequence[Written], lending.LendingReply]
 
 
 def declare(state: DeschedulerState, request: lending.DeclareLendingRequest, asked: Asked) -> Answer:
-    """RequestError INVALID_ARGUMENT names the field, NOT_FOUND a cluster, FAILED_PRECONDITION what is under way."""
+    """Declares how a cluster lends.
+
+    Raises RequestError: INVALID_ARGUMENT with the field, NOT_FOUND with the cluster, or FAILED_PRECONDITION while
+    lending is withdrawn or nodes are lent to another pool.
+    """
     _check_cluster(state, "cluster", request.cluster)
     _check_cluster(state, "pool", request.pool)
     if request.cluster == request.pool:
@@ -83,7 +88,7 @@ def declare(state: DeschedulerState, request: lending.DeclareLendingRequest, ask
 
 
 def withdraw(state: DeschedulerState, request: lending.WithdrawLendingRequest, asked: Asked) -> Answer:
-    """All comes back; the tombstone follows once nothing is lent."""
+    """Withdraws the lending of a cluster. All its nodes come back; the tombstone follows once none is lent."""
     check_reason(request.reason)
     known = _declared(state, request.cluster)
     if known.withdrawing:
@@ -243,7 +248,7 @@ def _shown(state: DeschedulerState, declared: LendingDeclared, *, changed: bool)
 
 
 def _checking(view: ClusterView, loans: Mapping[str, NodeLent]) -> int:
-    """Nodes that bear the mark of lending, while the log has no loan of them yet."""
+    """Returns the number of nodes that have the mark of lending and no loan in the log yet."""
     return sum(state == NODE_LENT and name not in loans for name, state in view.nodes.loans)
 
 

@@ -1,4 +1,4 @@
-"""Nodes that were idle: forgotten, left over of a release, or a buffer; what could be done with them."""
+"""Reports nodes that were idle: forgotten, left over from a release, or a buffer. Suggests what to do with each."""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -16,10 +16,10 @@ HOUR_MS = 3_600_000
 HOURS = 72
 HOURS_MAX = 7 * 24
 IDLE_SHARE = 0.5
-"""A node is reported that was idle, or lent, for at least so much of the time that it was observed."""
+"""The least share of the observed time for which a reported node was idle or lent."""
 FORGOTTEN, LEFT_OVER, BUFFER = "Forgotten", "LeftOver", "Buffer"
 SURE_MS = 24 * HOUR_MS
-"""A node without pods for a shorter time is neither given back nor left over for sure."""
+"""A node without pods for a shorter time is not certainly forgotten or left over."""
 SUGGESTIONS = {
     FORGOTTEN: "no pod of its own in all the time: give it back, or lend it as dedicated",
     LEFT_OVER: "its pods left and none came back: lend it, or give it back",
@@ -30,7 +30,11 @@ NOT_SURE = "no pod of its own so far, but seen for less than a day: look again b
 
 @dataclass(frozen=True, slots=True)
 class _Sum:
-    """Hours of one node put together. idle_ms: while it is lent, too. quiet_ms: observed since it last had a pod."""
+    """The sums over the hours of one node.
+
+    idle_ms: the idle time, including the time when it was lent.
+    quiet_ms: the observed time since it last had a pod of its own.
+    """
 
     newest: NodeUsed
     from_ms: int
@@ -53,7 +57,10 @@ class _Sum:
 
 
 def idle_report(state: DeschedulerState, request: lending.IdleReportRequest, now_ms: int) -> lending.IdleReportReply:
-    """Most idle cores first. page_token: where the page before ended. RequestError NOT_FOUND: no such cluster."""
+    """Returns the idle nodes, the most idle cores first. Raises RequestError NOT_FOUND for an unknown cluster.
+
+    page_token: the end of the page before.
+    """
     if request.cluster and all(owner != request.cluster for owner, _ in state.used):
         check_known(state, "cluster", request.cluster)
     if not 0 <= request.hours <= HOURS_MAX:
@@ -95,7 +102,7 @@ def _sums(state: DeschedulerState, cluster: str, from_ms: int) -> Iterable[_Sum]
 
 
 def _apart(hours: Iterable[NodeUsed]) -> list[NodeUsed]:
-    """In order of time; of two that tell of the same time the one that was said later: two bridges may have looked."""
+    """Returns the hours in order of time. Of two that overlap, the later record counts: two bridges may have looked."""
     kept: list[NodeUsed] = []
     for hour in hours:
         if not kept or hour.from_ms >= kept[-1].until_ms:
@@ -123,7 +130,7 @@ def _sum(hours: Sequence[NodeUsed]) -> _Sum:
 
 
 def _average(sums: Sequence[_Sum], times_ms: Sequence[int]) -> int:
-    """Milli-cores over the time that each node was observed."""
+    """Returns milli-cores, averaged over the time for which each node was observed."""
     return sum(
         one.cores_milli * time_ms // one.observed_ms
         for one, time_ms in zip(sums, times_ms, strict=True)
@@ -151,9 +158,9 @@ def _shown(one: _Sum) -> lending.IdleNode:
 
 
 def _kind(one: _Sum) -> str:
-    """Forgotten: no pod of its own at all; left over: it had some, and none for the last day; else a buffer.
+    """Returns the kind: Forgotten without any pod, LeftOver if it had pods but none for the last day, else Buffer.
 
-    By whole hours in which somebody looked: of a node whose last pod left while nobody did no moment is known.
+    The day is counted in hours in which a bridge looked. If the last pod left while none looked, its time is unknown.
     """
     if one.pods_max == 0:
         return FORGOTTEN

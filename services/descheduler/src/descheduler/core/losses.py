@@ -1,4 +1,4 @@
-"""What would be lost if a lent node went back now: by the pods that its loan names."""
+"""Computes the loss if a lent node went back now, from the pods in its loan."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -14,7 +14,11 @@ MILLI = 1000
 
 
 class Bounded(NamedTuple):
-    """Pods of a node under one disruption budget, and how many it still lets go. budget: pool/namespace/name."""
+    """The pods of a node under one disruption budget.
+
+    budget: pool/namespace/name.
+    allowed: the evictions still allowed.
+    """
 
     budget: str
     pods: int
@@ -23,11 +27,13 @@ class Bounded(NamedTuple):
 
 @dataclass(frozen=True, slots=True, order=True)
 class Loss:
-    """In the order in which losses weigh. breaks_budget: a disruption budget, by the pods of this node alone.
+    """The loss of a node's return. The fields are in the order in which losses are compared.
 
-    priority: the highest of its pods; without any as low as that of any pod, 0 at most. core_seconds: run time × cores,
-    which a restart does again, and what recalls took from its pods' controllers lately.
-    deletion_cost: the sum of what its pods say of themselves. bounded: by disruption budget.
+    breaks_budget: the pods of this node alone exceed a disruption budget.
+    priority: the highest priority of its pods. Without pods, the lowest of any pod, and at most 0.
+    core_seconds: run time × cores that restarts repeat, plus the recent losses of the controllers of its pods.
+    deletion_cost: the sum of its pods' deletion costs.
+    bounded: the pods by disruption budget; not compared.
     """
 
     breaks_budget: bool
@@ -38,22 +44,22 @@ class Loss:
 
     @property
     def rank(self) -> tuple[bool, int]:
-        """All of a lower rank go before any of a higher one."""
+        """Returns the rank. All nodes of a lower rank go before any of a higher one."""
         return self.breaks_budget, self.priority
 
 
 LostLately = Mapping[tuple[str, str], int]
-"""By pool and controller, core-seconds by pod."""
+"""Core-seconds for each pod, by pool and controller."""
 
 Budgets = Mapping[str, int]
-"""By pool/namespace/name, how many more pods a disruption budget lets go."""
+"""How many more evictions a disruption budget allows, by pool/namespace/name."""
 
 
 def budgets_left(state: DeschedulerState) -> Budgets:
-    """As the newest record of an owner says, the fewest of several owners; less all that are on their way already.
+    """Returns the evictions left by disruption budget, from each owner's newest record; of several owners, the fewest.
 
-    Whoever sent these: a need of any owner, a person, the bridge. Some of them a record may count already: then less is
-    left here than the budget has, never more.
+    Pods that are on their way already are taken off, for any cause of their return. A record may count some of them
+    already. So the result may be less than the budget has, but never more.
     """
     newest: dict[tuple[str, str], tuple[tuple[int, int], int]] = {}
     going = Counter[str]()
@@ -71,12 +77,12 @@ def budgets_left(state: DeschedulerState) -> Budgets:
 
 
 def least_priority(loans: Iterable[NodeLent]) -> int:
-    """Of all their pods, 0 at most: a node without any is given back no later than one whose pods weigh least."""
+    """Returns the lowest priority of all their pods, at most 0. So a node without pods goes back among the first."""
     return min((0, *(pod.priority for loan in loans for pod in loan.pods)))
 
 
 def loss_of(loan: NodeLent, now_ms: int, lost_lately: LostLately, budgets: Budgets, least: int = 0) -> Loss:
-    """least: of `least_priority`."""
+    """Returns the loss of a loan. least: the result of `least_priority`."""
     under = Counter(f"{loan.pool}/{name}" for pod in loan.pods for name, _ in pod.budgets)
     return Loss(
         breaks_budget=any(pods > budgets[budget] for budget, pods in under.items()),
@@ -90,7 +96,7 @@ def loss_of(loan: NodeLent, now_ms: int, lost_lately: LostLately, budgets: Budge
 
 
 def over_budget(losses: Iterable[Loss]) -> int:
-    """How many more pods than budgets allow go with all of these nodes together."""
+    """Returns how many pods beyond the disruption budgets leave when all of these nodes go back together."""
     pods, allowed = Counter[str](), dict[str, int]()
     for bounded in (one for loss in losses for one in loss.bounded):
         pods[bounded.budget] += bounded.pods
@@ -99,9 +105,9 @@ def over_budget(losses: Iterable[Loss]) -> int:
 
 
 def lost_by_group(loan: NodeLent, now_ms: int, restart_ms: int) -> Amounts:
-    """By controller, core-seconds that its pods lose: their run time, and as much as it costs to begin anew.
+    """Returns by controller the core-seconds that its pods lose: their run time, and the time that a restart costs.
 
-    A record bears them, so each is at most what 64 bits hold.
+    Each amount is at most what 64 bits hold, because a record has to hold it.
     """
     lost = Counter[str]()
     for pod in loan.pods:
@@ -111,9 +117,9 @@ def lost_by_group(loan: NodeLent, now_ms: int, restart_ms: int) -> Amounts:
 
 
 def lost_lately(state: DeschedulerState, now_ms: int) -> LostLately:
-    """What recalls took of each controller that has pods on lent nodes, shared among these.
+    """Returns the recent losses of each controller with pods on lent nodes, shared equally among these pods.
 
-    So who was evicted is not the cheapest to evict again because it has just begun anew.
+    Without them, a pod that was evicted and has just started again would be the cheapest to evict next.
     """
     lost, pods = Counter[tuple[str, str]](), Counter[tuple[str, str]]()
     for cluster, recalls in state.recalls.items():

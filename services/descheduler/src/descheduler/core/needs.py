@@ -1,4 +1,4 @@
-"""Who waits in a cluster for nodes, and how many: pods that the scheduler refused, and what was promised."""
+"""Lists the needs of a cluster: its pods that the scheduler refused, and the replicas that the planner wants there."""
 
 from dataclasses import dataclass
 
@@ -10,7 +10,10 @@ from spillway.model import Shape
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """name: namespace/name of a workload of ours, else kind/namespace/name of the controller."""
+    """Replicas that wait for nodes.
+
+    name: namespace/name of a workload of ours, else kind/namespace/name of the controller.
+    """
 
     name: str
     shape: Shape
@@ -18,9 +21,9 @@ class Need:
 
 
 def needs_of(state: DeschedulerState, cluster: str) -> list[Need]:
-    """By name. Of a workload of ours the larger of CapacityNeeded and its pods that wait, never the sum.
+    """Returns the needs by name. For a workload of ours it is the larger of CapacityNeeded and its pending pods.
 
-    Those of which nobody knows what they ask for are left out: no node is known to help them.
+    The two are never added. Needs with an unknown shape are left out, because nobody knows which node would help them.
     """
     view = state.view(cluster)
     wanted = {group: (waits.shape, waits.pods) for group, waits in view.pending.items()}
@@ -37,11 +40,11 @@ def needs_of(state: DeschedulerState, cluster: str) -> list[Need]:
 
 
 def unknown_of(state: DeschedulerState, cluster: str) -> int:
-    """Pods that wait of which nobody knows what they ask for."""
+    """Returns the number of pending pods with an unknown shape."""
     return sum(waits.pods for waits in state.view(cluster).pending.values() if waits.shape is None)
 
 
 def _declared_shape(state: DeschedulerState, namespace: str, name: str) -> Shape | None:
-    """As the template says it: what the cluster makes of it is known once one of its pods waits."""
+    """Returns the shape of the declared template. The admitted shape is known only once one of its pods waits."""
     manifest = state.manifests.get((namespace, name))
     return declared_shape(manifest, namespace) if manifest is not None else None

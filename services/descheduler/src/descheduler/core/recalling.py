@@ -1,4 +1,7 @@
-"""What follows from the log: recalls for needs, within budgets; of what is withdrawn; and those that are settled."""
+"""Decides the records that follow from the log.
+
+These are recalls for needs within budgets, recalls of withdrawn lending, and the settlement of recalls.
+"""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -26,7 +29,7 @@ from spillway.model import NODE_OWNED, Generation
 
 MILLI = 1000
 GRACE_SECONDS = 30
-"""Where a cluster has declared nothing."""
+"""The grace for a cluster without a declaration."""
 BY = "descheduler"
 Written = Event | Tombstone
 T = TypeVar("T")
@@ -37,22 +40,22 @@ class Guard(Protocol):
     """Limits an error in a decision to its cluster (docs/adr/0037)."""
 
     def __call__(self, cluster: str, decide: Callable[[], T], /) -> T | None:
-        """Returns the decision; None when it meets an error, or when its cluster is left alone after one."""
+        """Returns the decision; None when it meets an error, or while its cluster is left alone after one."""
         ...
 
 
 def unguarded(_: str, decide: Callable[[], T]) -> T:
-    """The guard of tests: an error raises."""
+    """Returns the decision and lets any error through. Tests use it."""
     return decide()
 
 
 def steps(
     state: DeschedulerState, next_generation: NextGeneration, now_ms: int, guard: Guard = unguarded
 ) -> Iterator[tuple[str, Sequence[Written]]]:
-    """Yields what is due of all clusters of which something changed: a cluster, and events of it.
+    """Yields (cluster, events) for every cluster that changed and has something due.
 
-    A step is decided on the state that the steps before have left. So the caller applies the events of a step before it
-    asks for the next step.
+    Each step is decided on the state that the steps before have left. So the caller applies the events of a step before
+    it asks for the next one.
     """
     dirty, state.dirty = state.dirty, set()
     for cluster in sorted(dirty):
@@ -63,7 +66,7 @@ def steps(
 
 
 def apply_events(state: DeschedulerState, events: Iterable[Written]) -> None:
-    """Applies what was decided to the state that it was decided on."""
+    """Applies the decided events to the state from which they were decided."""
     for event in events:
         if isinstance(event, Tombstone):
             state.forget(event.address.topic.name, event.address.key)
@@ -72,7 +75,7 @@ def apply_events(state: DeschedulerState, events: Iterable[Written]) -> None:
 
 
 def settle(state: DeschedulerState, cluster: str, next_generation: NextGeneration, now_ms: int) -> Sequence[Written]:
-    """Recalls whose loan is over, and settled ones that bar nothing any more."""
+    """Returns the end of each recall whose loan is over, and tombstones for settled recalls without any effect left."""
     events: list[Written] = []
     loans = state.loans.get(cluster, {})
     for node, recall in state.recalls.get(cluster, {}).items():
@@ -88,10 +91,12 @@ def settle(state: DeschedulerState, cluster: str, next_generation: NextGeneratio
 
 
 def take_back(state: DeschedulerState, cluster: str, next_generation: NextGeneration, now_ms: int) -> Sequence[Written]:
-    """All that a cluster has lent whose lending is withdrawn; then what was declared goes.
+    """Returns recalls of all nodes lent by a cluster whose lending is withdrawn.
 
-    Not before its nodes are seen without our marks: those that were being checked are in no record of a loan, and
-    without a declaration no bridge looks after the cluster.
+    Once none is lent, returns the tombstone of its declaration.
+
+    The declaration stays until no node of the cluster shows our marks. A node that was being marked is in no record of
+    a loan, and without a declaration no bridge looks after the cluster.
     """
     declared = state.declared.get(cluster)
     if declared is None or not declared.withdrawing:
@@ -109,7 +114,7 @@ def take_back(state: DeschedulerState, cluster: str, next_generation: NextGenera
 
 
 def _is_marked(state: DeschedulerState, cluster: str) -> bool:
-    """Whether any node of a cluster that is in the fleet bears a mark of lending, as far as its collector says."""
+    """Returns whether the collector reports a mark of lending on any node of a cluster that is in the fleet."""
     view = state.views.get(cluster)
     return view is not None and view.joined is not None and view.nodes.lends
 
@@ -117,7 +122,10 @@ def _is_marked(state: DeschedulerState, cluster: str) -> bool:
 def recall_for_needs(
     state: DeschedulerState, cluster: str, next_generation: NextGeneration, now_ms: int
 ) -> Sequence[Written]:
-    """Recalls lent nodes for the owner's pending pods. None while the owner is frozen or its capacity incomplete."""
+    """Recalls lent nodes for the owner's pending pods.
+
+    Recalls none while the owner is frozen or its capacity is incomplete.
+    """
     loans, view = _candidates(state, cluster, now_ms), state.view(cluster)
     needs = needs_of(state, cluster) if loans and not state.frozen(cluster) else []
     if not needs or view.epoch < 0 or view.is_incomplete:
@@ -147,7 +155,7 @@ def recall_for_needs(
 
 @dataclass(frozen=True, slots=True)
 class Why:
-    """As of NodeRecalled. grace_seconds: 0 is the cluster's."""
+    """The cause of a recall, with the fields of NodeRecalled. grace_seconds: 0 means the cluster's own grace."""
 
     cause: str
     by: str
@@ -182,7 +190,10 @@ def grace_of(declared: LendingDeclared | None) -> int:
 
 
 def _candidates(state: DeschedulerState, cluster: str, now_ms: int) -> dict[str, NodeLent]:
-    """Loans that may be ended for a need: not on their way back, and their node did not just come back for one."""
+    """Returns the loans that may be ended for a need.
+
+    They are not on their way back, and their node has not just come back.
+    """
     found = {}
     for node, loan in state.lent(cluster).items():
         if loan.state != LOAN_LENT or state.returning(cluster, loan):
@@ -195,7 +206,7 @@ def _candidates(state: DeschedulerState, cluster: str, now_ms: int) -> dict[str,
 
 
 def _just_back(state: DeschedulerState, cluster: str, now_ms: int) -> frozenset[str]:
-    """Nodes whose row says that they are the owner's again, and whose recall is not settled, or just so."""
+    """Returns the nodes whose row is the owner's again, and whose recall is not settled or was settled just now."""
     nodes, found = state.view(cluster).nodes, set()
     for node, recall in state.recalls.get(cluster, {}).items():
         row = nodes.row_of(node)
@@ -206,14 +217,17 @@ def _just_back(state: DeschedulerState, cluster: str, now_ms: int) -> frozenset[
 
 
 def _cost_of_return(state: DeschedulerState, cluster: str, loans: Mapping[str, NodeLent]) -> int:
-    """Core-seconds that a return costs on average beside lost work: so long the node is not lent again."""
+    """Returns the average cost of a return apart from lost work, in core-seconds.
+
+    The node is not lent for a cooldown.
+    """
     declared = state.declared.get(cluster)
     cores = sum(dict(loan.offered).get("cpu", 0) for loan in loans.values()) // max(len(loans), 1) // MILLI
     return max(cores, 1) * (declared.cooldown_seconds if declared is not None else 0)
 
 
 def _allowed(state: DeschedulerState, cluster: str, now_ms: int) -> int:
-    """How many more nodes may be recalled for needs now."""
+    """Returns how many more nodes may be recalled for needs now."""
     declared = state.declared.get(cluster)
     if declared is None or not declared.recalls_per_minute:
         return state.rules.nodes_in_step_max
@@ -222,7 +236,10 @@ def _allowed(state: DeschedulerState, cluster: str, now_ms: int) -> int:
 
 
 def _hold(state: DeschedulerState, cluster: str, held: Sequence[str], now_ms: int) -> dict[NodeKey, int]:
-    """Notes what the budget keeps; one that is wanted no more begins anew. Returns since when any were kept before."""
+    """Notes the nodes that the budget keeps, and returns since when nodes of the cluster were kept before.
+
+    A node that was not wanted for a while starts again from now.
+    """
     before = {key: since for key, since in state.held_since_ms.items() if key[0] == cluster}
     for key in before:
         del state.held_since_ms[key]

@@ -1,22 +1,29 @@
-"""The numbers that decisions depend on."""
+"""Defines the numbers on which decisions depend."""
 
 from dataclasses import dataclass
 
 
 def is_recent(at_ms: int, now_ms: int, within_ms: int) -> bool:
-    """Whether it is less than that ago. Of what a clock said that ran far ahead nobody waits until others are there."""
+    """Returns whether the time is less than within_ms away.
+
+    A time far in the future, from a wrong clock, is not recent.
+    """
     return abs(now_ms - at_ms) < within_ms
 
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """again_ms: a node is not recalled for a need within so long after it came back; so much run time an evicted pod
-    loses besides its own. losses_kept_ms: for how long what a controller's pods lost by recalls counts.
-    nodes_in_step_max: of a cluster, recalled for needs in one step. usage_hours: of each node, kept for reports.
-    withdrawing_ms: for how long at least lending that is withdrawn stays declared, so that a node is seen that was
-    being marked meanwhile.
-    bound_ms: for how long after a node is back whom it came back for is taken to be bound there, since its row, the
-    pods that wait and the end of its loan come as three records in any order.
+    """The limits of decisions.
+
+    again_ms: how long after its return a node is not recalled for a need. Also the run time that an eviction costs a
+        pod in addition to its own.
+    losses_kept_ms: how long the losses of a controller's pods by recalls count.
+    nodes_in_step_max: the nodes of a cluster that one step recalls for needs, at most.
+    usage_hours: the hours of each node that are kept for reports.
+    withdrawing_ms: how long withdrawn lending stays declared at least, so that a node that was just being marked is
+        seen.
+    bound_ms: how long after a node's return its pods count as bound there. The node's row, the pending pods and the end
+        of the loan are three records, which come in any order.
     """
 
     again_ms: int = 600_000
@@ -28,5 +35,5 @@ class Rules:
 
     @property
     def settled_kept_ms(self) -> int:
-        """For how long a settled recall says anything."""
+        """Returns how long a settled recall has an effect."""
         return max(self.again_ms, self.losses_kept_ms)

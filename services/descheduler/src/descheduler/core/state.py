@@ -1,4 +1,4 @@
-"""What the log tells of loans: who waits in clusters, which nodes are lent or recalled, and what is declared."""
+"""Keeps the log's state of lending: needs in clusters, lent and recalled nodes, and the declarations."""
 
 from collections import deque
 from collections.abc import Iterator, Mapping
@@ -42,10 +42,12 @@ NodeKey = tuple[str, str]
 
 
 class DeschedulerState:
-    """Readers take what they need; only apply and forget change anything.
+    """The state of all clusters. Only apply and forget change what the log says.
 
-    loans: the last that was said of each node's loan. recalls: that stand, or were settled. dirty: clusters of which
-    something changed since they were last looked at; whoever decides clears it. used: hours by node, in order of time.
+    loans: the last record of each node's loan.
+    recalls: the recalls that stand or were settled.
+    dirty: clusters that changed since they were last looked at. The decision clears it.
+    used: the hours of each node, in order of time.
     """
 
     def __init__(self, rules: Rules) -> None:
@@ -60,52 +62,59 @@ class DeschedulerState:
         self.used: dict[NodeKey, dict[int, NodeUsed]] = {}
         self.dirty: set[str] = set()
         self.promised: dict[str, dict[str, dict[str, int]]] = {}
-        """By cluster and node that was recalled for needs: replicas by need; any number where a recall does not say."""
+        """Replicas by need, by cluster and by node recalled for needs. ANY_NUMBER if the recall does not have the
+        number."""
         self.held_since_ms: dict[NodeKey, int] = {}
-        """Nodes that a budget kept from being recalled, and since when."""
+        """Since when a budget has kept a node from being recalled."""
         self.needs_recalled_ms: dict[str, deque[int]] = {}
-        """By cluster: when nodes were recalled for needs, within the last minute."""
+        """When nodes were recalled for needs within the last minute, by cluster."""
 
     # ── What a decision asks ────────────────────────────────────────────────────────────────────────────────────
 
     def view(self, cluster: str) -> ClusterView:
+        """Returns the view of a cluster's capacity and pending pods. It is made when it does not exist."""
         found = self.views.get(cluster)
         if found is None:
             found = self.views[cluster] = ClusterView(cluster)
         return found
 
     def frozen(self, cluster: str) -> bool:
+        """Returns whether a brake is set on the fleet or the cluster."""
         return not self.brakes.isdisjoint((FLEET_SCOPE, cluster_scope(cluster)))
 
     def lent(self, cluster: str) -> Mapping[str, NodeLent]:
-        """The loans of a cluster that are not over, recalled ones among them, by node."""
+        """Returns the loans of a cluster that are not over, by node. Recalled ones are included."""
         return {node: loan for node, loan in self.loans.get(cluster, {}).items() if isinstance(loan, NodeLent)}
 
     def recall_of(self, cluster: str, node: str) -> NodeRecalled | None:
-        """The recall of the loan that a node has now."""
+        """Returns the standing recall of the node's present loan; None when there is none."""
         recall, loan = self.recalls.get(cluster, {}).get(node), self.loans.get(cluster, {}).get(node)
         if not isinstance(recall, NodeRecalled) or loan is None or recall.loan != loan.loan:
             return None
         return recall
 
     def returning(self, cluster: str, loan: NodeLent) -> bool:
-        """Whether a loan is on its way back already."""
+        """Returns whether a loan is on its way back already."""
         return loan.state != LOAN_LENT or self.recall_of(cluster, loan.node) is not None
 
     def standing(self) -> Iterator[NodeRecalled]:
+        """Yields all recalls that are not settled."""
         for recalls in self.recalls.values():
             for recall in recalls.values():
                 if isinstance(recall, NodeRecalled):
                     yield recall
 
     def review(self) -> None:
-        """All clusters are to be looked at, for what time alone brings."""
+        """Marks all clusters to be looked at, because time alone may have changed a decision."""
         self.dirty.update(self.loans.keys() | self.recalls.keys() | self.declared.keys())
 
     # ── What the log says ───────────────────────────────────────────────────────────────────────────────────────
 
     def apply(self, event: Event, now: float = NEVER, offset: int = 0, columns: NodeColumns | None = None) -> None:
-        """One record. columns: of capacity's. Drops what is older than what is known."""
+        """Applies one record, or drops it when it is older than what is known.
+
+        columns: the columns of a capacity record.
+        """
         match event:
             case CapacityReported() | CapacityChanged():
                 assert columns is not None
@@ -136,7 +145,7 @@ class DeschedulerState:
                 self._leave(event.cluster)
 
     def forget(self, topic: str, key: str) -> None:
-        """A tombstone."""
+        """Applies a tombstone."""
         first, _, rest = key.partition("/")
         if topic == PENDING.name and first in self.views:
             self.views[first].pending.pop(rest, None)
@@ -229,7 +238,7 @@ class DeschedulerState:
         self.dirty.update(self.views)
 
     def _leave(self, cluster: str) -> None:
-        """What it lent is still known: its nodes' loans end by records of their own."""
+        """Forgets that the cluster joined, and its pending pods. Its loans stay: records of their own end them."""
         view = self.views.get(cluster)
         if view is not None:
             view.joined = None

@@ -1,1 +1,1 @@
-"""How many replicas: pure decisions over values. No IO, clock, randomness, logging or protobuf in here."""
+"""Decides how many replicas a workload has, in pure functions: no IO, clock, randomness, logging or protobuf."""

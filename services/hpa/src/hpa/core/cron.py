@@ -1,9 +1,10 @@
-"""When a cron line comes next, in a time zone, to the second as robfig/cron v3 has it. Pure.
+"""Finds when a cron line comes next in a time zone, to the second as robfig/cron v3 does. Pure.
 
-Five fields: minute, hour, day of month, month, day of week (0 is Sunday; 7 is not known); `*` or `?`, numbers, names,
-ranges, steps, lists. Where both days are given, either is enough. Local times that a change of the clocks skips do not
-come that day; those that come twice come once at the first. Of the kept libraries for cron none has these rules, which
-are those that KEDA's users live by, so they stand here. The zone's rules are the machine's, else those of tzdata.
+A line has five fields: minute, hour, day of month, month, day of week (0 is Sunday; 7 is not known). Fields have `*` or
+`?`, numbers, names, ranges, steps and lists. If both days are given, either is enough. Local times that a change of the
+clocks skips do not come that day; those that come twice come only at the first. The kept cron libraries do not have
+these rules, and KEDA's users rely on them, so they are implemented here. The zone's rules are the machine's, else those
+of tzdata.
 """
 
 from datetime import UTC, datetime, timedelta
@@ -18,7 +19,8 @@ HOUR: Final = 3_600
 MINUTE: Final = 60
 YEARS_LOOKED_AHEAD: Final = 5
 NEXTS_KEPT: Final = 4_096
-"""Of all lines together: what was found from the beginning of a day or an hour, which every later look shares."""
+"""Times that are cached for all lines together. Each is found from the beginning of a day or an hour and then
+shared."""
 MONTHS: Final = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
 WEEKDAYS: Final = ("sun", "mon", "tue", "wed", "thu", "fri", "sat")
 LINE_MAX: Final = 200
@@ -27,18 +29,22 @@ EXPECTED: Final = "five fields: minute hour day-of-month month day-of-week"
 
 
 class InvalidCron(ValueError):
-    """A line or a time zone that cannot be understood; says which, and what was expected."""
+    """Raised for a line or a time zone that cannot be understood. The text says which, and what was expected."""
 
 
 class Field(Struct, frozen=True):
-    """values: that match. any: written as `*` or `?`, so that the other day field alone decides."""
+    """One field of a line.
+
+    values: those that match.
+    any: written as `*` or `?`, so that the other day field alone decides.
+    """
 
     values: frozenset[int]
     any: bool = False
 
 
 class Cron(Struct, frozen=True):
-    """A line, understood."""
+    """A parsed line."""
 
     minutes: Field
     hours: Field
@@ -70,7 +76,7 @@ FIELDS: Final = (
 
 @lru_cache(maxsize=4096)
 def parse_cron(line: str) -> Cron:
-    """The line's fields. Raises InvalidCron."""
+    """Returns the line's fields. Raises InvalidCron."""
     if len(line) > LINE_MAX:
         raise InvalidCron(f"cron {line[:LINE_MAX]!r}…: {len(line)} characters: expected at most {LINE_MAX}")
     parts = line.split()
@@ -119,7 +125,7 @@ def _digits(text: str, bounds: Bounds, line: str) -> int:
 
 @lru_cache(maxsize=1024)
 def parse_zone(name: str) -> ZoneInfo:
-    """The time zone of that name. Raises InvalidCron."""
+    """Returns the time zone of that name. Raises InvalidCron."""
     try:
         return ZoneInfo(name or "UTC")
     except (ZoneInfoNotFoundError, ValueError, OSError) as error:
@@ -127,9 +133,9 @@ def parse_zone(name: str) -> ZoneInfo:
 
 
 def next_after(cron: Cron, zone: ZoneInfo, now_s: int) -> int | None:
-    """The first second after now_s (Unix time) that the line means; None: not within five years.
+    """Returns the first second after now_s (Unix time) that matches the line; None: not within five years.
 
-    The search is that of robfig/cron's SpecSchedule.Next, step by step, since its answers at changes of the clocks
+    The search is that of robfig/cron's SpecSchedule.Next, step by step, because its answers at changes of the clocks
     follow from its steps.
     """
     at = now_s + 1
@@ -140,7 +146,10 @@ def next_after(cron: Cron, zone: ZoneInfo, now_s: int) -> int | None:
 
 @lru_cache(maxsize=NEXTS_KEPT)
 def _searched(cron: Cron, zone: ZoneInfo, at: int, cut: bool, limit: int) -> int | None:
-    """From at on, which stands for all instants that lead there; limit: the last year that is looked at."""
+    """Continues the search from `at`, which is the same for all instants that lead there.
+
+    limit: the last year to search.
+    """
     while _local(at, zone).year <= limit:
         found, at, cut = _advanced(cron, zone, at, cut)
         if found:
@@ -149,9 +158,9 @@ def _searched(cron: Cron, zone: ZoneInfo, at: int, cut: bool, limit: int) -> int
 
 
 def _advanced(cron: Cron, zone: ZoneInfo, at: int, cut: bool) -> tuple[bool, int, bool]:
-    """(found, at, cut): one month or one day further, or within the day; found: at is what the line means.
+    """Goes one month or one day further, or on within the day. Returns (found, at, cut); found: `at` matches the line.
 
-    cut: at is the beginning of a month, day, hour or minute already.
+    cut: `at` is already the beginning of a month, day, hour or minute.
     """
     local = _local(at, zone)
     if local.month not in cron.months.values:
@@ -182,7 +191,7 @@ def _next_month(local: datetime, zone: ZoneInfo, cut: bool) -> int:
 
 
 def _next_day(local: datetime, zone: ZoneInfo, cut: bool) -> int:
-    """The next day's midnight, or what is nearest to it where the clocks change then."""
+    """Returns the next day's midnight, or the nearest hour when the clocks change then."""
     beginning = local if cut else local.replace(hour=0, minute=0, second=0)
     at = _instant(beginning + timedelta(days=1), zone)
     hour = _local(at, zone).hour
@@ -192,7 +201,7 @@ def _next_day(local: datetime, zone: ZoneInfo, cut: bool) -> int:
 
 
 def _local(at: int, zone: ZoneInfo) -> datetime:
-    """The zone's local time, without its zone."""
+    """Returns the zone's local time, without its zone."""
     return datetime.fromtimestamp(at, zone).replace(tzinfo=None, fold=0)
 
 
@@ -202,6 +211,6 @@ def _offset(at: int, zone: ZoneInfo) -> int:
 
 
 def _instant(local: datetime, zone: ZoneInfo) -> int:
-    """Unix time of a local time, as Go's time.Date chooses among two or none."""
+    """Returns the Unix time of a local time that exists twice or not at all as Go's time.Date does."""
     as_utc = int(local.replace(tzinfo=UTC).timestamp())
     return as_utc - _offset(as_utc - _offset(as_utc, zone), zone)

@@ -1,7 +1,7 @@
-"""Which values and backlogs a policy names: only those are kept, for nobody looks at others. Pure.
+"""Finds the values and backlogs that a policy names. Only these are kept, because nobody uses others. Pure.
 
-A name alone does not say what was asked: a trigger's is made of its place. So what each name stands for is compared too
-when a policy is declared again.
+A name alone does not say what was asked, because a trigger's name comes from its place in the list. So when a policy is
+declared again, the question behind each name is compared, too.
 """
 
 from collections.abc import Iterator
@@ -23,11 +23,11 @@ from spillway.events_scaling import BacklogObserved, LoadObserved
 
 Name = TypeVar("Name", LoadName, BacklogKey)
 Question = tuple[object, ...]
-"""What a name stands for: two that are equal are answered alike."""
+"""The question behind a name. Equal questions have the same answer."""
 
 
 def is_named(policy: Attached, event: Event | None) -> bool:
-    """Whether a policy looks at what an input record says; at records other than values and backlogs it always does."""
+    """Returns whether a policy uses an input record. Records other than values and backlogs are always used."""
     if isinstance(event, LoadObserved):
         wanted = (event.metric, event.object, bool(event.pod))
         return any(name == wanted for name, _ in _loads_of(policy))
@@ -37,7 +37,7 @@ def is_named(policy: Attached, event: Event | None) -> bool:
 
 
 def names_of(policy: Attached, event: LoadObserved | BacklogObserved) -> list[str]:
-    """What a policy looks at of that kind, for people."""
+    """Returns the metrics or queues that a policy uses, for people. event: the kind of report to list."""
     if isinstance(event, BacklogObserved):
         return [f"group {group}, topic {topic or 'any'}" for (group, topic), _ in _queues_of(policy)]
     return [
@@ -47,7 +47,7 @@ def names_of(policy: Attached, event: LoadObserved | BacklogObserved) -> list[st
 
 
 def forget_unnamed(policy: Attached, inputs: Inputs) -> None:
-    """What an earlier policy looked at."""
+    """Forgets inputs that only an earlier policy used."""
     loads, queues = {name for name, _ in _loads_of(policy)}, {key for key, _ in _queues_of(policy)}
     inputs.loads = {key: load for key, load in inputs.loads.items() if name_of(key) in loads}
     inputs.backlogs = {key: backlog for key, backlog in inputs.backlogs.items() if key in queues}
@@ -56,7 +56,7 @@ def forget_unnamed(policy: Attached, inputs: Inputs) -> None:
 
 
 def forget_changed(before: Attached, after: Attached, inputs: Inputs, at_ms: int) -> None:
-    """What was answered to a question of before under a name that stands for another one since at_ms."""
+    """Forgets answers to a question of `before` whose name stands for another question since at_ms."""
     for name in _changed(_loads_of(before), _loads_of(after)):
         inputs.loads = {key: load for key, load in inputs.loads.items() if name_of(key) != name}
         inputs.loads_from_ms[name] = at_ms
@@ -66,9 +66,9 @@ def forget_changed(before: Attached, after: Attached, inputs: Inputs, at_ms: int
 
 
 def remembered_of(before: Attached, after: Attached, remembered: Remembered) -> Remembered:
-    """What decisions go on from: without what was learned of a queue that is not drained any more.
+    """Returns the state from which decisions continue, without the state of a queue that is not drained any more.
 
-    Another policy in the place of the one before is a new one.
+    A policy of another kind or name counts as newly created.
     """
     if (before.kind, before.name) != (after.kind, after.name):
         remembered = replace(remembered, created_ms=0)

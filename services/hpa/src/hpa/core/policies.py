@@ -1,6 +1,6 @@
-"""All declared policies, indexed by workload and by their own name, and sorted by workload. Pure.
+"""Indexes all declared policies by workload and by their own name, and sorts them by workload. Pure.
 
-A look-up of one policy or of one page costs the same however many other policies there are.
+The cost of looking up one policy or one page does not grow with the number of other policies.
 """
 
 from bisect import bisect_left, bisect_right, insort
@@ -13,8 +13,11 @@ PolicyName = tuple[str, str]
 
 
 class Policies:
-    """Two maps by workload. scaled: policies in force. refused: policies that are refused. A workload is in one of them
-    at most; only put and remove change them."""
+    """All policies by workload.
+
+    scaled: the policies in force.
+    refused: the policies that are refused. A workload is in at most one of the two. Only put and remove change them.
+    """
 
     def __init__(self) -> None:
         self.scaled: dict[WorkloadKey, Scaled] = {}
@@ -28,8 +31,7 @@ class Policies:
         return self.scaled.get(key) or self.refused.get(key)
 
     def put(self, one: Scaled | Refused) -> None:
-        """Puts a policy in the place of its workload's former one. To be called again when the policy of an entry is
-        another object."""
+        """Replaces the policy of a workload. Call it again when the policy of an entry is another object."""
         key = one.key
         if self.get(key) is not one:
             self.remove(key)
@@ -53,8 +55,10 @@ class Policies:
         return [one for one in found if one is not None and kind in ("", one.declared.kind)]
 
     def after(self, key: WorkloadKey | None, namespace: str = "") -> Scaled | Refused | None:
-        """Returns the first policy after a workload, which need not exist; after None, the first of all. namespace:
-        only policies of this one."""
+        """Returns the first policy after a workload, which need not exist; after None, the first of all.
+
+        namespace: limits the search to this namespace.
+        """
         begin = 0 if key is None else bisect_right(self._keys, key)
         if namespace:
             begin = max(begin, bisect_left(self._keys, (namespace, "")))

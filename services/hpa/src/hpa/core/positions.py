@@ -1,9 +1,9 @@
-"""How far hpa has read its inputs, and how far its states say so. Pure.
+"""Keeps the positions up to which hpa has read its inputs, and up to which its states have them. Pure.
 
-A state says how far its partition was read: every record before that was decided on, for each workload of the
-partition, in the same transaction or an earlier one. An hpa that starts reads the topics that forget from the highest
-position of each partition. Others may report into a partition for whose workloads nothing is decided. No state would be
-written then, so one is written once the positions lag.
+A state has a position for its partition. Every record before it was decided on, for each workload of the partition, in
+the same transaction or an earlier one. When hpa starts, it reads the topics that forget from the highest position of
+each partition. Others may report into a partition without any workload to decide for. No state would be written then.
+So one is written once the positions lag.
 """
 
 from collections.abc import Iterable, Mapping
@@ -15,8 +15,11 @@ Place = tuple[str, int]
 
 
 class Positions:
-    """reached: the offset after the last record that was taken in. told: the highest position in any state, for topics
-    that forget."""
+    """The positions of the inputs.
+
+    reached: the offset after the last record that was applied.
+    told: the highest position in any state, for topics that forget.
+    """
 
     def __init__(self) -> None:
         self.reached: dict[Place, int] = {}
@@ -24,10 +27,11 @@ class Positions:
         self._unseen_from: dict[Place, int] = {}
 
     def stand(self, positions: Iterable[tuple[Place, int]]) -> None:
-        """Where the feeds stand, which may be beyond the last record that could be read."""
+        """Notes the positions of the feeds, which may be beyond the last readable record."""
         self.reached.update(positions)
 
     def stand_behind(self, heard: Heard) -> None:
+        """Notes that this record was applied."""
         self.reached[heard.topic, heard.partition] = heard.offset + 1
 
     def note(self, positions: Mapping[str, int]) -> None:
@@ -39,22 +43,31 @@ class Positions:
                 self.told[place] = max(self.told.get(place, 0), offset)
 
     def is_told(self, heard: Heard) -> bool:
-        """Whether some state says that this record was decided on. If it had an effect, its own workload's state has
-        it."""
+        """Returns whether some state says that this record was decided on.
+
+        Its own workload's state has its effect, if any.
+        """
         return heard.offset < self.told.get((heard.topic, heard.partition), 0)
 
     def wait_for(self, unseen: Iterable[Heard]) -> None:
-        """These records are decided on later. Until all_seen() no position of a topic that forgets goes beyond them."""
+        """Notes records that are decided on later.
+
+        No position of a topic that forgets passes them before all_seen().
+        """
         for heard in unseen:
             if heard.topic in FORGETTING:
                 place = (heard.topic, heard.partition)
                 self._unseen_from[place] = min(self._unseen_from.get(place, heard.offset), heard.offset)
 
     def all_seen(self) -> None:
+        """Notes that all records given to wait_for() were decided on."""
         self._unseen_from.clear()
 
     def to_write(self, partition: int, unseen: Iterable[Heard] = ()) -> dict[str, int]:
-        """The positions for a state that is written now. unseen: what is still to be decided on of its workload."""
+        """Returns the positions for a state that is written now.
+
+        unseen: records of its workload that are not decided on yet.
+        """
         found = {f"{topic}/{partition}": self._position((topic, partition)) for topic in INPUTS}
         for heard in unseen:
             name = f"{heard.topic}/{heard.partition}"
@@ -63,7 +76,7 @@ class Positions:
         return found
 
     def behind(self, behind_max: int) -> set[int]:
-        """Partitions in which more than behind_max records were read since a state told a position."""
+        """Returns the partitions in which more than behind_max records were read since a state had a position."""
         return {place[1] for place, told in self.told.items() if self.reached.get(place, 0) - told > behind_max}
 
     def forget(self, partition: int) -> None:

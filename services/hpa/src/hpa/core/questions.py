@@ -1,6 +1,6 @@
-"""What has to be asked outside so that a policy can be decided on: queues and queries, and how often. Pure.
+"""Lists the questions to other systems that a policy needs: queues and queries, and how often they are asked. Pure.
 
-And what nobody of ours asks: metrics of which a manifest has a name and no source.
+Also lists the metrics that nothing of ours asks for, because a manifest has their name and no source.
 """
 
 from collections.abc import Iterator
@@ -18,15 +18,16 @@ from spillway.api import RequestError
 from spillway.events_scaling import ScalePolicyDeclared
 
 LEAST_MS: Final = 1_000
-"""Nothing is asked more often."""
+"""The shortest interval of a question."""
 MOST_MS: Final = 60_000
-"""Nor less often: a value of one answer would be too old before the next (Rules.load_age_max_ms)."""
+"""The longest interval of a question. With a longer one, a value would be too old before the next
+(Rules.load_age_max_ms)."""
 
 NOBODY_ASKS: Final = "nothing of ours asks for it: it is unknown until somebody reports it (Report, or topic load)"
 
 
 class LagQuestion(Struct, frozen=True):
-    """What waits for a group. topic "": in all topics that it has offsets of."""
+    """The backlog of a consumer group. topic: "" for all topics in which the group has offsets."""
 
     namespace: str
     name: str
@@ -52,7 +53,10 @@ Question = LagQuestion | ValueQuestion
 
 
 def questions_of(policy: ScalePolicyDeclared, drain_ms: int) -> tuple[Question, ...]:
-    """Each once. drain_ms: how often a ScalePolicy's queue is asked for. A policy that cannot be read asks nothing."""
+    """Returns the questions of a policy, each once. An unreadable policy has none.
+
+    drain_ms: how often the queue of a ScalePolicy is asked for.
+    """
     attached = _read(policy)
     wanted = attached.wanted if attached is not None else None
     if isinstance(wanted, ScaledObject):
@@ -63,7 +67,7 @@ def questions_of(policy: ScalePolicyDeclared, drain_ms: int) -> tuple[Question, 
 
 
 def unreported(policy: ScalePolicyDeclared) -> tuple[str, ...]:
-    """Metrics of pods, of an object and external ones: only others can say what they are; for people."""
+    """Returns, for people, the metrics that only others can report: those of pods and objects, and external ones."""
     attached = _read(policy)
     if attached is None or attached.autoscaler is None or isinstance(attached.wanted, ScaledObject):
         return ()

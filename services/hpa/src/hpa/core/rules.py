@@ -1,4 +1,4 @@
-"""The numbers that decisions depend on, besides policies and inputs."""
+"""Defines the numbers on which decisions depend, in addition to policies and inputs."""
 
 from typing import Final
 
@@ -9,11 +9,15 @@ from hpa.core.kubernetes.policy import Settings
 
 
 class Rules(Struct, frozen=True):
-    """In milliseconds. sample_age_max: older samples of a pod count as none. pods_age_max: a cluster whose samples
-    came, and that says nothing for longer, is lost. load_age_max: older values are unknown. forgotten: a series that
-    stopped is gone after that, if others of its metric go on. future_max: what is later than that is not believed.
-    missed: an instant that nobody decided on for longer is passed over. positions_behind_max: no decision
-    depends on it.
+    """The limits of decisions. Times are milliseconds.
+
+    sample_age_max_ms: older samples of a pod count as none.
+    pods_age_max_ms: a cluster that sent samples, and then no record for longer, is lost.
+    load_age_max_ms: older values are unknown.
+    forgotten_ms: a stopped series counts as gone after this time, if other series of its metric go on.
+    future_max_ms: a time further in the future is not believed.
+    missed_ms: a due instant that nobody decided on for longer is skipped.
+    positions_behind_max: records between the reached and the written positions; no decision depends on it.
     """
 
     mode: str = EVENT

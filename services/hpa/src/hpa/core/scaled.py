@@ -1,4 +1,4 @@
-"""A workload with a policy, as hpa knows it: declared, remembered, and not seen yet. Pure."""
+"""Describes a workload with a scale policy: its declaration, its state, and the records not in the state yet. Pure."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -11,7 +11,7 @@ from spillway.events_scaling import ScalePolicyDeclared
 from spillway.model import NO_GENERATION, Generation
 
 IsOver = Callable[[], bool]
-"""Whether the time for more decisions is over; asked after each of them, so that one is made in any case."""
+"""Returns whether the time for decisions is over. It is called after each decision, so that at least one is made."""
 
 
 def never() -> bool:
@@ -19,12 +19,12 @@ def never() -> bool:
 
 
 class BadPolicy(Exception):
-    """A declared policy that cannot be read; the text says why."""
+    """Raised for a declared policy that cannot be read. The text says why."""
 
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """A policy in the log that this version cannot read: nothing is decided from it, the workload keeps its size."""
+    """A policy in the log that this version cannot read. Nothing is decided from it; the workload keeps its size."""
 
     declared: ScalePolicyDeclared
     why: str
@@ -36,9 +36,13 @@ class Refused:
 
 @dataclass(slots=True)
 class Scaled:
-    """A workload with a policy. generation: of its state as last written or read. last: what was decided last.
+    """A workload with a scale policy.
 
-    positions: (topic/partition) → the first record that the state has not seen. unseen: input records from there on.
+    generation: the generation of its state as last written or read.
+    positions: (topic/partition) → the first record that the state has not seen.
+    changed_ms: when we last changed the size; 0: never.
+    last: the last decision.
+    unseen: the input records that the state has not seen.
     """
 
     declared: ScalePolicyDeclared
@@ -56,14 +60,15 @@ class Scaled:
         return self.declared.namespace, self.declared.name
 
     def is_due_by(self, at_ms: int) -> bool:
-        """Whether the next decision is due."""
+        """Returns whether the next decision is due at that instant."""
         return self.due is not None and self.due.at_ms <= at_ms
 
 
 class Failed(NamedTuple):
-    """A decision that an error stopped. again: so did the one before, as far as this instance knows.
+    """A decision that an error stopped.
 
-    topic: of a record that could not be taken in for one, and has no effect; "" of a decision.
+    again: the decision before failed, too, if this instance knows of it.
+    topic: the topic of a record that could not be applied and has no effect; "" for a decision.
     """
 
     key: WorkloadKey

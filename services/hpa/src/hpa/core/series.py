@@ -1,7 +1,7 @@
-"""Whose series a query may ask: a label that is forced into every selector of it, as prom-label-proxy does. Pure.
+"""Limits a query to the series of one label value, which is forced into every selector as prom-label-proxy does. Pure.
 
-The query is parsed, printed anew with the label in each selector, and parsed once more: what does not then have the
-label in each selector is refused. The parser is a library's, and takes what Prometheus takes.
+The query is parsed, printed with the label in each selector, and parsed again. It is refused unless each selector then
+has the label. The parser is a library's and accepts what Prometheus accepts.
 """
 
 import re
@@ -14,14 +14,14 @@ import promql_parser as promql
 
 QUERY_CHARACTERS_MAX: Final = 4_000
 QUERY_WORDS_MAX: Final = 400
-"""Words, signs and texts: the parser's time grows with the square of them, and is some 10 ms for so many."""
+"""The most words, signs and texts. The parser's time grows with their square, and is some 10 ms for this many."""
 
 _WORDS: Final = re.compile(r"""(?P<text>"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*'|`[^`]*`)|\w+|\S|\s+""", re.DOTALL)
 _PRINTED: Final = re.compile(r"""(?P<text>"-(?P<number>[0-9]+)-")|{}|{|[^"{]+|.""", re.DOTALL)
-"""Of a printed query: a text's number, and the brackets that each selector has, and no other part."""
+"""The parts of a printed query: numbers of texts, and the brackets of selectors. No other part has such brackets."""
 
 Matcher = tuple[str, str, str]
-"""Label, how it is compared, with which text."""
+"""Label, operator and text."""
 
 _EQUAL: Final = str(promql.MatchOp.Equal)
 _NOT_EQUAL: Final = str(promql.MatchOp.NotEqual)
@@ -30,7 +30,7 @@ _AT: Final = re.compile(r"start|end|[0-9]{1,12}")
 
 
 class QueryRefused(Exception):
-    """A query that may not be asked as it is; says why."""
+    """Raised for a query that may not be asked as it is. The text says why."""
 
 
 def confined(query: str, label: str, value: str) -> str:
@@ -46,7 +46,7 @@ def confined(query: str, label: str, value: str) -> str:
 
 @lru_cache(maxsize=10_000)
 def _looked_at(query: str, label: str, value: str) -> tuple[str, str]:
-    """The query as it may be asked, or why not: either is found once for each query, however often that is asked."""
+    """Returns (query, refusal). Either is computed once for each query, and cached."""
     try:
         return _confined(query, label, value), ""
     except QueryRefused as refused:
@@ -65,7 +65,10 @@ def _confined(query: str, label: str, value: str) -> str:
 
 
 def _words(query: str) -> list[tuple[str, bool]]:
-    """With whether each is a text. Raises QueryRefused for too many, and for a comment."""
+    """Returns the words of the query, each with whether it is a text.
+
+    Raises QueryRefused for too many, and for a comment.
+    """
     if len(query) > QUERY_CHARACTERS_MAX:
         raise QueryRefused(f"query: {len(query)} characters: expected at most {QUERY_CHARACTERS_MAX}")
     words = [(found[0], found["text"] is not None) for found in _WORDS.finditer(query)]
@@ -76,18 +79,22 @@ def _words(query: str) -> list[tuple[str, bool]]:
         raise QueryRefused("query: a comment: expected none")
     solid = [word for word, _ in words if not word.isspace()]
     for sign, after in pairwise(solid):
-        if sign == "@" and not _AT.fullmatch(after):  # Of others the library panics, and says so at length.
+        if sign == "@" and not _AT.fullmatch(after):  # For others, the library panics with a long text.
             raise QueryRefused(f"query: @ {after[:100]}: expected a time in seconds, start() or end()")
     return words
 
 
 def _forced(words: Sequence[tuple[str, bool]], matcher: str) -> str:
-    """Texts are numbers while it is printed: the library prints brackets of every selector, and escapes nothing."""
+    """Returns the query with the matcher in each selector.
+
+    Texts are replaced by numbers while it is printed, because the library prints the brackets of every selector and
+    escapes nothing.
+    """
     texts = [word for word, is_text in words if is_text]
     numbers = iter(range(len(texts)))
     numbered = _parsed("".join(f'"-{next(numbers)}-"' if is_text else word for word, is_text in words))
     printed = str(numbered)
-    if _parsed(printed).prettify() != numbered.prettify():  # It has two printers: neither may leave anything out.
+    if _parsed(printed).prettify() != numbered.prettify():  # The library has two printers, and neither may omit a part.
         raise QueryRefused("query: it cannot be printed again as it is: expected plain PromQL")
     parts = []
     for found in _PRINTED.finditer(printed):
@@ -103,12 +110,15 @@ def _parsed(query: str) -> promql.Expr:
         return promql.parse(query)
     except (KeyboardInterrupt, SystemExit):
         raise
-    except BaseException as error:  # What the library did not foresee is no Exception.
+    except BaseException as error:  # A panic of the library is no Exception.
         raise QueryRefused(f"query: {str(error)[:200]}: expected PromQL") from None
 
 
 def _selectors(expression: promql.Expr) -> Iterator[promql.VectorSelector]:
-    """In no order. A kind of expression that is not known here is refused, for it could have selectors."""
+    """Yields the selectors in no order.
+
+    An unknown kind of expression is refused, because it could contain selectors.
+    """
     waiting: list[object] = [expression]
     while waiting:
         match waiting.pop():
@@ -131,7 +141,10 @@ def _selectors(expression: promql.Expr) -> Iterator[promql.VectorSelector]:
 
 
 def _checked(selector: promql.VectorSelector, label: str, value: str) -> list[Matcher]:
-    """Its matchers. Raises QueryRefused for one that could only be empty, which reads like a value of 0."""
+    """Returns the matchers.
+
+    Raises QueryRefused for one that can only be empty, because that would look like a value of 0.
+    """
     found = _matchers(selector)
     for name, how, wanted in found:
         if name == label and (how, wanted == value) in ((_EQUAL, False), (_NOT_EQUAL, True)):

@@ -1,6 +1,6 @@
-"""Which question to one connection is asked next, so that one policy's slow questions keep no other's waiting. Pure.
+"""Chooses the next question to one connection, so that slow questions of one policy do not hold up others. Pure.
 
-A question is slow unless it was answered soon the last time; one that was never asked is slow. The first row that fits:
+A question is slow unless its last answer came soon; a question that was never asked is slow. The first row that fits:
 
 | a slot is free, and | it goes to |
 |---|---|
@@ -9,8 +9,9 @@ A question is slow unless it was answered soon the last time; one that was never
 | a slow one waits, and fewer than slow_max are being asked | a slow one |
 | else | nobody |
 
-Among them: the namespace of which fewest are being asked, of those the one that waits longest since it last had a
-slot; in it the policy by the same rule; of that the question that came first.
+The slot goes to the namespace with the fewest questions being asked. Of several such namespaces, the one with the
+longest wait since its last slot gets it. In the namespace, a policy is chosen by the same rule. Of the policy, the
+question that came first is asked.
 """
 
 from collections import Counter, deque
@@ -23,7 +24,7 @@ K = TypeVar("K")
 
 @dataclass(slots=True, eq=False)
 class Asker:
-    """One question that waits for a slot, or has one. namespace, name: of its policy's workload."""
+    """One question that waits for a slot, or has one. namespace, name: the workload of its policy."""
 
     namespace: str
     name: str
@@ -32,7 +33,7 @@ class Asker:
 
 @dataclass(slots=True)
 class _Lane:
-    """Those that wait, by namespace and by policy; dictionaries in the order of turns."""
+    """The waiting questions, by namespace and by policy. The dictionaries are in the order of turns."""
 
     waiting: dict[str, dict[str, deque[Asker]]] = field(default_factory=dict)
 
@@ -40,7 +41,7 @@ class _Lane:
         self.waiting.setdefault(one.namespace, {}).setdefault(one.name, deque()).append(one)
 
     def take(self, asked: Counter[str], asked_by_policy: Counter[tuple[str, str]]) -> Asker:
-        """The next one; its namespace and its policy go to the end."""
+        """Returns the next question. Its namespace and its policy go to the end."""
         namespace = _next(self.waiting, lambda namespace: asked[namespace])
         policies = self.waiting[namespace]
         name = _next(policies, lambda name: asked_by_policy[namespace, name])
@@ -67,7 +68,10 @@ class _Lane:
 
 
 def _next(waiting: Iterable[K], asked: Callable[[K], int]) -> K:
-    """The first of those of which fewest are being asked. Looks at no more than are being asked, and one."""
+    """Returns the first key with the fewest questions being asked.
+
+    Looks at one key more than are being asked, at most.
+    """
     seen: dict[K, int] = {}
     for one in waiting:
         seen[one] = asked(one)
@@ -77,7 +81,7 @@ def _next(waiting: Iterable[K], asked: Callable[[K], int]) -> K:
 
 
 class Slots:
-    """most: questions at one time. slow_max: of these the slow ones, at the most."""
+    """The slots of one connection. most: questions at the same time; slow_max: slow ones among them, at most."""
 
     def __init__(self, most: int, slow_max: int) -> None:
         self._most = most
@@ -90,10 +94,11 @@ class Slots:
         self._last_was_slow = False
 
     def wait(self, one: Asker) -> None:
+        """Adds a question that waits for a slot."""
         (self._slow if one.is_slow else self._fast).add(one)
 
     def leave(self, one: Asker) -> None:
-        """It has its answer, or waits no longer."""
+        """Removes a question that has its answer or stops waiting."""
         if one not in self._asked:
             (self._slow if one.is_slow else self._fast).remove(one)
             return
@@ -102,7 +107,10 @@ class Slots:
         self._count(one, -1)
 
     def next(self) -> Asker | None:
-        """Who has a slot from now on; None: nobody, until one leaves or comes."""
+        """Gives a slot to the next question and returns it.
+
+        None: no question gets one until another one leaves or comes.
+        """
         lane = self._lane() if len(self._asked) < self._most else None
         if lane is None:
             return None
@@ -122,7 +130,7 @@ class Slots:
         return self._slow if slow_waits and self._slow_asked < self._slow_max else None
 
     def _count(self, one: Asker, by: int) -> None:
-        """Keeps no row of 0: there may be any number of policies in time."""
+        """Counts questions being asked. Rows of 0 are removed, because the number of policies has no bound."""
         place = one.namespace, one.name
         self._by_namespace[one.namespace] += by
         self._by_policy[place] += by

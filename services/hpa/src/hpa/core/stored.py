@@ -1,4 +1,4 @@
-"""What a decision leaves to the next one, as bytes of ScaleStateChanged.state, and back. Pure."""
+"""Converts the state that a decision leaves to the bytes of ScaleStateChanged.state, and back. Pure."""
 
 from typing import Final
 
@@ -19,13 +19,15 @@ STATE_TOO_LARGE: Final = "StateTooLarge"
 
 
 class Unreadable(ValueError):
-    """A state that was not written by stored_bytes; the text says why."""
+    """Raised for a state that stored_bytes did not write. The text says why."""
 
 
 class Stored(Struct, frozen=True):
-    """loads, backlogs: of topics that forget. changed_ms: when the size was last changed by us; 0: never.
+    """The state of one workload.
 
-    loads_from_ms, backlogs_from_ms, ahead_ms: as of Inputs.
+    loads, backlogs: inputs of topics that do not keep their records.
+    changed_ms: when we last changed the size; 0: never.
+    loads_from_ms, backlogs_from_ms, ahead_ms: as in Inputs.
     """
 
     remembered: Remembered = NOTHING_REMEMBERED
@@ -38,7 +40,7 @@ class Stored(Struct, frozen=True):
     ahead_ms: tuple[tuple[str, int], ...] = ()
 
     def restore(self, inputs: Inputs) -> None:
-        """What of the inputs only a state remembers."""
+        """Puts back the inputs that only a state remembers."""
         inputs.loads, inputs.backlogs = dict(self.loads), dict(self.backlogs)
         inputs.loads_from_ms, inputs.backlogs_from_ms = dict(self.loads_from_ms), dict(self.backlogs_from_ms)
         inputs.correct({**dict.fromkeys(inputs.ahead_ms, 0), **dict(self.ahead_ms)})
@@ -67,14 +69,16 @@ def stored_bytes(stored: Stored) -> bytes:
 
 
 def fitting(stored: Stored) -> tuple[Stored, bytes]:
-    """Returns the state to write, and its bytes. A state that no record can hold loses all reported values, which are
-    unknown then. So nothing that is reported can keep the step, and what follows it, from being written.
+    """Returns the state to write, and its bytes.
+
+    A state that no record can hold loses all reported values, which are unknown then. So no report can prevent the
+    step, or later ones, from being written.
     """
     data = _bytes_that_fit(stored)
     if data is None:
         stored = _without_heard(stored)
         data = _bytes_that_fit(stored)
-    if data is None:  # What it remembers of its sizes alone.
+    if data is None:  # Its history of sizes alone is too large.
         conditions = tuple(one for one in stored.remembered.scaling.conditions if one.reason == STATE_TOO_LARGE)
         remembered = replace(stored.remembered, scaling=replace(NOTHING_DECIDED, conditions=conditions))
         stored = replace(stored, remembered=remembered, loads_from_ms=(), backlogs_from_ms=())
@@ -100,7 +104,7 @@ def _without_heard(stored: Stored) -> Stored:
 
 
 def read_stored(data: bytes) -> Stored:
-    """Raises Unreadable."""
+    """Returns the state of these bytes. Raises Unreadable."""
     try:
         return _DECODER.decode(unpack(data)) if data else NOTHING_STORED
     except (NotPacked, msgspec.DecodeError, RecursionError) as error:

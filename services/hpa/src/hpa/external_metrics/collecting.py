@@ -1,6 +1,6 @@
-"""Asks queues and Prometheus what declared policies need to know, and publishes what they answer, or why they did not.
+"""Asks queues and Prometheus for the values that policies need, and publishes the answers or the reason without one.
 
-One task a question. Whoever has the turn runs it; what is asked is told by declare and withdraw.
+Each question is one task. The instance that has the turn runs it. Policies come by declare and withdraw.
 """
 
 import asyncio
@@ -32,7 +32,7 @@ SOURCE = "hpa"
 
 @dataclass(frozen=True, slots=True)
 class CollectingSettings:
-    """Variables SPILLWAY_COLLECTING_…"""
+    """The settings SPILLWAY_COLLECTING_… of the environment."""
 
     connections: str = setting("", "file (YAML) of the Kafka and Prometheus connections that policies may use")
     answer_seconds: float = setting(5.0, "seconds that one question may take")
@@ -62,15 +62,17 @@ class CollectingSettings:
 
 @dataclass(slots=True)
 class _Pace:
-    """Of a question: whether its last answer was slow; at first it is not known to be fast."""
+    """The pace of a question. is_slow: its last answer was slow; a question starts as slow."""
 
     is_slow: bool = True
 
 
 class Collecting:
-    """publish writes to the log, and raises BusUnavailable. wall_ms: Unix time, for the records.
+    """The questions of all declared policies.
 
-    random: by how much an interval is shortened.
+    publish: writes to the log; raises BusUnavailable.
+    wall_ms: returns Unix time, for the records.
+    random: shortens the intervals.
     """
 
     def __init__(
@@ -97,15 +99,15 @@ class Collecting:
         self._log: structlog.typing.FilteringBoundLogger = structlog.get_logger(service="hpa")
 
     def declare(self, policy: ScalePolicyDeclared) -> None:
-        """This is the workload's policy from now on. What it asks as before goes on as before."""
+        """Takes the workload's policy. Questions that it had before go on at their intervals."""
         self._put((policy.namespace, policy.name), questions_of(policy, round(self._settings.drain_seconds * 1000)))
 
     def withdraw(self, namespace: str, name: str) -> None:
-        """The workload has no policy any more."""
+        """Notes that the workload has no policy any more."""
         self._put((namespace, name), ())
 
     async def run(self) -> None:
-        """Asks, until it is cancelled."""
+        """Asks all questions until it is cancelled."""
         try:
             async with asyncio.TaskGroup() as tasks:
                 self._tasks = tasks
@@ -137,7 +139,10 @@ class Collecting:
                 self._asking[question] = self._tasks.create_task(self._ask_on(question))
 
     async def _ask_on(self, question: Question) -> None:
-        """At once, and then at its interval; a slow answer delays the next question, it never adds one."""
+        """Asks the question at once and then at its interval.
+
+        A slow answer delays the next question and never adds one.
+        """
         loop = asyncio.get_running_loop()
         pace = _Pace()
         while True:
@@ -149,7 +154,7 @@ class Collecting:
                     await self._tell(event)
                 except BusUnavailable as error:
                     self._log.warning("the log cannot be reached", error=str(error))
-                except Exception:  # One answer that cannot be told ends no other question.
+                except Exception:  # One unpublishable answer must not end other questions.
                     self._log.exception("an answer cannot be told", workload=f"{event.namespace}/{event.name}")
             seconds = question.every_ms / 1000 * (1 - self._settings.spread * self._random.random())
             await asyncio.sleep(max(0.0, started_at + seconds - loop.time()))
@@ -165,7 +170,7 @@ class Collecting:
         except ValueError as error:
             if not isinstance(event, BacklogObserved) or not event.partitions:
                 raise
-            # So many partitions are more than a record holds: what is not told is unknown.
+            # The partitions are more than a record holds. So they are left out, and the backlog is unknown.
             await self._publish(replace(event, partitions=(), trouble=_words("kafka", event.connection, error)))
 
     async def _lag(self, question: LagQuestion, pace: _Pace) -> BacklogObserved:
@@ -202,7 +207,7 @@ class Collecting:
         )
 
     def _trouble(self, kind: str, connection: str, error: Exception) -> str:
-        """Whatever happens to a question is its own trouble; what nobody foresaw is also told to the operator."""
+        """Returns the trouble of a question after any error. An unexpected error is also logged for the operator."""
         if isinstance(error, NoConnection | QueryRefused | LagUnknown | ValueUnknown):
             return _words(kind, connection, error)
         self._log.error("a question failed", kind=kind, connection=connection, exc_info=error)
@@ -222,7 +227,7 @@ class Collecting:
 
 
 def unasked(connections: Connections, policy: ScalePolicyDeclared) -> tuple[str, ...]:
-    """What the policy needs to know and nothing of ours asks for, so that others have to report it; for people."""
+    """Returns, for people, what the policy needs and nothing of ours asks for, so that others have to report it."""
     found = list(unreported(policy))
     for question in questions_of(policy, LEAST_MS):
         try:

@@ -1,7 +1,7 @@
-"""Which queues and which Prometheus servers may be asked: those that the operator named, and no others.
+"""Defines which Kafka and Prometheus connections may be asked: only those that the operator named.
 
-A file, YAML, says them by name, and the policies of which namespaces may ask each. What people's objects name (brokers,
-a server's address) must be of one of these.
+A YAML file names them, with the namespaces whose policies may use each. The brokers or the server address in people's
+objects must be those of a named connection.
 """
 
 import re
@@ -26,13 +26,14 @@ ADDRESS: Final = re.compile(r"https?://[^\s/?#@]+(/[^\s?#]*)?")
 
 
 class NoConnection(Exception):
-    """The operator named no connection of that address; says what was looked for."""
+    """Raised when the operator named no connection with that address. The text says what was looked for."""
 
 
 class KafkaConnection(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
-    """How a Kafka is reached. Secrets are files, read when it is connected to, so that they can change.
+    """The connection to a Kafka. Secrets are files, which are read at each connect, so that they can change.
 
-    namespaces: those whose policies may ask it: names, or patterns in which * stands for any text, ? for a character.
+    namespaces: the namespaces whose policies may use it, as names or patterns. * stands for any text, ? for a
+        character.
     """
 
     bootstrap_servers: tuple[str, ...]
@@ -46,7 +47,7 @@ class KafkaConnection(msgspec.Struct, frozen=True, rename="camel", forbid_unknow
     namespaces: tuple[str, ...] = (EVERY,)
 
     def access(self) -> KafkaAccess:
-        """Reads the files. Raises OperatorError that says which one is wrong."""
+        """Reads the files. Raises OperatorError with the file that is wrong."""
         security = KafkaSecurity(
             protocol=self.security_protocol,
             mechanism=self.sasl_mechanism,
@@ -60,9 +61,12 @@ class KafkaConnection(msgspec.Struct, frozen=True, rename="camel", forbid_unknow
 
 
 class PrometheusConnection(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
-    """How a Prometheus is reached. address: without /api/v1; the token's file is read for each question.
+    """The connection to a Prometheus.
 
-    namespaces: as of a Kafka. namespace_label: forced into every query, with the namespace of its policy; empty: none.
+    address: without /api/v1.
+    bearer_token_file: is read for each question.
+    namespaces: as for a Kafka.
+    namespace_label: is forced into every query, with the namespace of its policy; empty: none.
     """
 
     address: str
@@ -72,7 +76,7 @@ class PrometheusConnection(msgspec.Struct, frozen=True, rename="camel", forbid_u
     namespace_label: str = ""
 
     def query_of(self, namespace: str, query: str) -> str:
-        """What is asked for a policy of the namespace. Raises QueryRefused."""
+        """Returns the query to ask for a policy of the namespace. Raises QueryRefused."""
         return confined(query, self.namespace_label, namespace) if self.namespace_label else query
 
 
@@ -83,14 +87,16 @@ class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 @dataclass(frozen=True, slots=True)
 class Connections:
-    """By the operator's names."""
+    """The operator's connections by name."""
 
     kafka: Mapping[str, KafkaConnection] = field(default_factory=dict)
     prometheus: Mapping[str, PrometheusConnection] = field(default_factory=dict)
 
     def kafka_of(self, namespace: str, servers: Sequence[str]) -> str:
-        """The name of the first connection that has all these brokers, for policies of this namespace. Raises
-        NoConnection, which names no connection that they may not use."""
+        """Returns the name of the first connection with all these brokers, for policies of this namespace.
+
+        Raises NoConnection, whose text has no connection that they may not use.
+        """
         usable = {name: one for name, one in self.kafka.items() if _may_use(one.namespaces, namespace)}
         for name, connection in usable.items():
             if servers and set(servers) <= set(connection.bootstrap_servers):
@@ -100,7 +106,10 @@ class Connections:
         raise NoConnection(f"{what}: not among the connections that the operator named {named}")
 
     def prometheus_of(self, namespace: str, address: str) -> str:
-        """The name of the first connection of this address, for policies of this namespace. Raises NoConnection."""
+        """Returns the name of the first connection of this address, for policies of this namespace.
+
+        Raises NoConnection.
+        """
         usable = {name: one for name, one in self.prometheus.items() if _may_use(one.namespaces, namespace)}
         for name, connection in usable.items():
             if connection.address.rstrip("/") == address.rstrip("/"):
@@ -110,7 +119,7 @@ class Connections:
 
 
 def read_connections(path: str) -> Connections:
-    """The operator's file; an empty path: none. Raises OperatorError that says what is wrong."""
+    """Reads the operator's file; an empty path gives no connections. Raises OperatorError with what is wrong."""
     if not path:
         return Connections()
     try:
@@ -143,6 +152,6 @@ def _may_use(patterns: Sequence[str], namespace: str) -> bool:
 
 
 def _named(namespace: str, address_by_name: Mapping[str, str]) -> str:
-    """With the addresses: a trigger must write them, not the name."""
+    """Returns the connections with their addresses, because a trigger must contain the address and not the name."""
     named = ", ".join(f"{name} ({address})" for name, address in address_by_name.items())
     return f"for namespace {namespace!r}, {named or 'which are none'}"

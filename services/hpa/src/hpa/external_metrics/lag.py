@@ -1,7 +1,7 @@
-"""The door to other people's Kafka: what waits for a consumer group. Reads only, creates nothing, joins no group.
+"""Reads the backlog of a consumer group from other people's Kafka. Reads only, creates nothing, joins no group.
 
-Requests are made one by one and not through aiokafka's admin and consumer: these ask for metadata in a way that creates
-a missing topic, and pass over an error of a whole group's offsets, after which a group would seem to have none.
+Requests are sent one by one, not through aiokafka's admin and consumer. Those ask for metadata in a way that creates a
+missing topic. And they ignore an error of a whole group's offsets, so that the group would seem to have none.
 """
 
 import asyncio
@@ -34,35 +34,36 @@ NO_OFFSET: Final = -1
 UNCOMMITTED: Final = 0
 GROUP_COORDINATOR: Final = 0
 BATCH_HEAD: Final = struct.Struct(">qiibIhiqq")
-"""Of a batch of records: offset, length, epoch, format, checksum, attributes, last offset, first time, last time."""
+"""The head of a batch of records: offset, length, epoch, format, checksum, attributes, last offset, first time, last
+time."""
 STAMPED_BY_BROKER: Final = 0x08
 FORMAT: Final = 2
 
 
 class LagUnknown(Exception):
-    """Nobody knows what waits; says why."""
+    """Raised when the backlog is unknown. The text says why."""
 
 
 class NobodyAnswers(Exception):
-    """Of all brokers that are known; says what the last one did."""
+    """Raised when no known broker answered. The text has the error of the last one."""
 
 
 @dataclass(frozen=True, slots=True)
 class LagSettings:
     answer_seconds: float = 5.0
-    """For one whole question."""
+    """The time for one whole question."""
     request_part: float = 0.4
-    """Of answer_seconds, for one request or for closing: who is silent is given up while others can be asked."""
+    """The part of answer_seconds for one request, or for closing. So other brokers can be asked after a silent one."""
     oldest_partitions_max: int = 64
-    """Partitions of one question whose oldest record is looked at, those with most waiting first."""
+    """The most partitions of one question whose oldest record is read, those with most unread records first."""
     oldest_remembered_max: int = 100_000
-    """Partitions of all groups whose oldest record is remembered; above it all are looked at again."""
+    """The most partitions of all groups whose oldest record is remembered. Above it, all are forgotten."""
 
 
 class KafkaLag:
-    """One named connection: opened when it is first needed, and anew after no broker, or an odd one, answered.
+    """One named connection. It is opened when it is first needed, and again after no broker, or an odd one, answered.
 
-    A broker that is silent loses its own connection alone: other questions to other brokers go on.
+    A silent broker loses only its own connection. Questions to other brokers go on.
     """
 
     def __init__(self, connection: KafkaConnection, settings: LagSettings) -> None:
@@ -76,7 +77,7 @@ class KafkaLag:
         self._oldest: dict[tuple[str, Place], tuple[int, int]] = {}
 
     async def backlog(self, group: str, topic: str) -> tuple[PartitionBacklog, ...]:
-        """Every partition of the topic, or of all topics that the group has offsets of. Raises LagUnknown."""
+        """Returns every partition of the topic, or of all topics in which the group has offsets. Raises LagUnknown."""
         client: Any = None
         answers = self._answers
         try:
@@ -95,7 +96,7 @@ class KafkaLag:
             raise
         except OperatorError as error:
             raise LagUnknown(str(error)) from error
-        except Exception as error:  # Others' bytes are decoded below: they raise what they like.
+        except Exception as error:  # Decoding the bytes of other systems may raise anything.
             await self._drop(client)
             raise LagUnknown(f"{type(error).__name__}: {error}") from error
 
@@ -131,7 +132,7 @@ class KafkaLag:
         return committed
 
     async def _leaders(self, client: Any, topics: Sequence[str], asked_for: str) -> dict[Place, int]:
-        """The leader of every partition. A topic that is gone is trouble only when it was asked for by name."""
+        """Returns the leader of every partition. A missing topic is an error only when it was asked for by name."""
         if not topics:
             return {}
         metadata = await self._send(client, MetadataRequest(list(topics), allow_auto_topic_creation=False))
@@ -177,7 +178,7 @@ class KafkaLag:
         waiting: Mapping[Place, int],
         latest: Mapping[Place, int],
     ) -> dict[Place, int]:
-        """When the oldest unread record was written; only looked at again once the group has read on."""
+        """Returns when the oldest unread record was written. It is read again only after the group has read on."""
         known = {place: self._oldest.get((group, place)) for place in waiting}
         oldest = {place: row[1] for place, row in known.items() if row is not None and row[0] == waiting[place]}
         new = sorted(waiting.keys() - oldest.keys(), key=lambda place: (waiting[place] - latest[place], place))
@@ -193,7 +194,10 @@ class KafkaLag:
         return oldest
 
     async def _written_at(self, client: Any, leader: int, place: Place, offset: int) -> int:
-        """0 when it cannot be told: that one is gone already. A broker answers with one whole batch however large."""
+        """Returns when the record was written; 0 when it is gone already.
+
+        A broker answers with one whole batch of any size.
+        """
         topic, partition = place
         answer = await client.send(leader, FetchRequest(0, 1, 1, UNCOMMITTED, [(topic, [(partition, offset, 1)])]))
         for _, partitions in answer.topics:
@@ -202,7 +206,7 @@ class KafkaLag:
         return 0
 
     async def _send(self, client: Any, request: Any) -> Any:
-        """To the first broker that takes it, beginning with the one that took the last. Raises NobodyAnswers."""
+        """Sends to the first broker that answers, starting with the last one that did. Raises NobodyAnswers."""
         last: Exception | None = None
         nodes: list[int | str] = [broker.nodeId for broker in client.cluster.brokers()] or ["bootstrap"]
         for node in sorted(nodes, key=lambda one: one != self._answered):
@@ -237,16 +241,19 @@ class KafkaLag:
             await self._close(client)
 
     async def _close(self, client: Any) -> None:
-        """Its background task may have ended with what a broker said, and a silent broker takes no leave."""
+        """Closes the client.
+
+        Errors are ignored: its background task may have failed, and a silent broker does not answer.
+        """
         with suppress(Exception):
             async with asyncio.timeout(self._request_seconds):
                 await client.close()
 
 
 def first_written_ms(batches: bytes) -> int:
-    """When the first record of the first batch was written, which is at most a batch before the one looked for.
+    """Returns when the first record of the first batch was written: at most one batch before the wanted record.
 
-    0 for what is not a batch of today's format.
+    Returns 0 for bytes that are not a batch of today's format.
     """
     if len(batches) < BATCH_HEAD.size:
         return 0

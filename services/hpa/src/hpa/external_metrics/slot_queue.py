@@ -1,4 +1,4 @@
-"""The queue of one connection: questions wait in it for a slot (core/slots.py decides which one is next)."""
+"""Queues the questions to one connection until they get a slot. core/slots.py chooses the next one."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -8,7 +8,11 @@ from hpa.core.slots import Asker, Slots
 
 
 class SlotQueue:
-    """most: questions at one time. slow_part: of these the part that slow ones may take; one at the least."""
+    """The queue of one connection.
+
+    most: questions at the same time.
+    slow_part: the part for slow ones, at least one.
+    """
 
     def __init__(self, most: int, slow_part: float) -> None:
         self._slots = Slots(most, max(1, int(most * slow_part)))
@@ -16,7 +20,7 @@ class SlotQueue:
 
     @asynccontextmanager
     async def slot(self, one: Asker) -> AsyncIterator[None]:
-        """Waits for a slot; it is held inside the block."""
+        """Waits for a slot and holds it inside the block."""
         turn = self._waiting[one] = asyncio.get_running_loop().create_future()
         self._slots.wait(one)
         self._go_on()
@@ -31,5 +35,5 @@ class SlotQueue:
     def _go_on(self) -> None:
         while (one := self._slots.next()) is not None:
             turn = self._waiting.pop(one)
-            if not turn.done():  # Else its task is about to leave.
+            if not turn.done():  # A cancelled task is about to leave.
                 turn.set_result(None)

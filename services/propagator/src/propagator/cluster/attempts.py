@@ -1,4 +1,7 @@
-"""Attempts to reach one cluster. While it does not answer, one is made at a time, after pauses that double."""
+"""Paces the attempts at one cluster.
+
+While the cluster does not answer, one attempt is made at a time, after pauses that double.
+"""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -11,7 +14,7 @@ from spillway.waiting import is_set_within
 
 
 class Attempts:
-    """Of one cluster. slots: the places of all clusters' attempts."""
+    """The attempts at one cluster. slots: the places for attempts at all clusters together."""
 
     def __init__(self, settings: PropagatorSettings, slots: asyncio.Semaphore) -> None:
         self._slots = slots
@@ -21,13 +24,15 @@ class Attempts:
 
     @property
     def failing(self) -> bool:
+        """Returns whether the last attempts at the cluster failed."""
         return self._setbacks.count > 0
 
     @asynccontextmanager
     async def attempt(self) -> AsyncIterator[None]:
-        """One attempt. It notes when the cluster did not answer, and lets ClusterUnreachable through.
+        """Runs one attempt. Notes when the cluster does not answer, and lets ClusterUnreachable through.
 
-        A place among all clusters' attempts is taken only when it is due, so that silent clusters cost the others none.
+        A place among all clusters' attempts is taken only when the attempt is due, so a silent cluster does not block
+        others.
         """
         if not self.failing:
             async with self._noted():
@@ -41,7 +46,7 @@ class Attempts:
                 yield
 
     def answered(self) -> None:
-        """Something was heard from the cluster: whoever waits may try."""
+        """Notes that the cluster answered: waiting attempts may begin."""
         self._setbacks.end()
         self._answered.set()
 

@@ -1,4 +1,4 @@
-"""Answers what the planner asks of a cluster before it adopts: what runs there under a name, or of a former fleet."""
+"""Answers the planner's questions before an adoption: what runs in a cluster under a name, or of a former fleet."""
 
 import asyncio
 from collections.abc import Iterable
@@ -29,14 +29,17 @@ from spillway.running.isolation import ends_the_process, note_failed
 
 Manifest = dict[str, Any]
 TEXT_CHARACTERS_MAX = 500
-"""Characters of an error in an answer."""
+"""The most characters of an error in an answer."""
 DEPENDENCIES = {"ConfigMap": CONFIG_MAPS, "Service": SERVICES}
 
 log = structlog.get_logger()
 
 
 class Finder:
-    """One cluster's. Questions wait in a queue; one that finds it full is not answered, and is asked again."""
+    """The questions to one cluster.
+
+    They wait in a queue. A question that finds it full is dropped; the planner asks again.
+    """
 
     def __init__(
         self, cluster: str, fleet: str, api: ClusterApi, bus: Bus, desired: Desired, settings: PropagatorSettings
@@ -62,7 +65,10 @@ class Finder:
                 await self._publish(await self._answers_alone(asked))
 
     async def _answers_alone(self, asked: AdoptionAsked) -> list[WorkloadFound]:
-        """Answers as `_answers` does. An unexpected error is the answer to this question, and ends no other work."""
+        """Answers as `_answers` does.
+
+        An unexpected error becomes the answer to this question and stops nothing else.
+        """
         try:
             return await self._answers(asked)
         except Exception as error:
@@ -85,7 +91,7 @@ class Finder:
 
     async def _of_name(self, asked: AdoptionAsked, target: Target) -> WorkloadFound:
         found = await self._api.get(DEPLOYMENTS, target.namespace, target.name)
-        found = {**found, "kind": DEPLOYMENT} if found else None  # Whatever the answer says of itself.
+        found = {**found, "kind": DEPLOYMENT} if found else None  # The answer may name another kind.
         fleet = ownership_of(found)[LABEL_FLEET] if found else ""
         dependencies: list[tuple[str, Manifest]] = []
         if fleet:
@@ -127,7 +133,10 @@ class Finder:
         return [(kind, one) for kind, found in lists for one in found]
 
     async def _publish(self, found: Iterable[WorkloadFound]) -> None:
-        """In batches, in order: the nameless one comes last of its partition, and says how many there are in all."""
+        """Publishes the answers in batches and in order.
+
+        For a former fleet, the last answer has no name and says how many objects there are in all.
+        """
         waiting = list(found)
         attempts = 0
         while waiting and attempts < self._settings.answer_attempts_max:

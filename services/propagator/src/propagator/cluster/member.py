@@ -1,4 +1,4 @@
-"""Reads and writes for one workload in one cluster: carries out an Action and gives what is there afterwards."""
+"""Reads and writes for one workload in one cluster. Carries out an Action and returns the state after it."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Iterator
@@ -81,13 +81,13 @@ KIND_BY_NAME: Final = {
     "RuntimeClass": RUNTIME_CLASSES,
 }
 NEEDED_RIGHTS: Final = frozenset(("ConfigMap", "Namespace"))
-"""Kinds that the account must be allowed to read: without that nothing could be written either."""
+"""Kinds that the account must be allowed to read. Without these rights, nothing could be written either."""
 
 log = structlog.get_logger()
 
 
 class Member:
-    """One cluster's API, asked about one workload at a time. Lets Conflict, Refused and ClusterUnreachable through."""
+    """One cluster's API, used for one workload at a time. Conflict, Refused and ClusterUnreachable reach the caller."""
 
     def __init__(
         self,
@@ -107,7 +107,7 @@ class Member:
         self._not_looked_for: set[Target] = set()
 
     async def read(self, target: Target, references: Iterable[Reference], kind: str = DEPLOYMENT) -> Live:
-        """The workload's object and these dependencies, whoever's they are, from the store and not from a cache."""
+        """Reads the workload's object and these dependencies of any owner, from the store and not from a cache."""
         names = sorted(references)
         workload = self._get(KINDS[kind].served, target.namespace, target.name)
         dependencies = (self._get(KIND_BY_NAME[ref.kind], target.namespace, ref.name) for ref in names)
@@ -126,7 +126,10 @@ class Member:
         )
 
     async def carry_out(self, action: Write | Question, target: Target, live: Live) -> Live:
-        """What is there after it. live: with the object that a Delete or a patch is about."""
+        """Carries out the action and returns the state after it.
+
+        live: has the object that a Delete or a patch is about.
+        """
         kind_there = live.workload.kind if live.workload is not None else DEPLOYMENT
         there = KINDS[kind_there].served
         match action:
@@ -169,8 +172,11 @@ class Member:
                 return live.with_dependency(reference, dependency_from_manifest(found) if found else None)
 
     async def look(self, target: Target, references: frozenset[Reference]) -> dict[Reference, bool]:
-        """Whether each of these is there. What is beyond references_max is taken as there, and told once in a turn:
-        who names thousands of things gets pods that wait for them, and nobody else waits."""
+        """Returns for each reference whether the object exists.
+
+        References beyond references_max count as existing, which is logged once in a turn. Pods of such a template wait
+        for the missing objects themselves, and no other workload waits.
+        """
         names = sorted(references)
         asked, beyond = names[: self._settings.references_max], names[self._settings.references_max :]
         if beyond and target not in self._not_looked_for:
@@ -181,14 +187,14 @@ class Member:
         return {**dict(zip(asked, found, strict=True)), **dict.fromkeys(beyond, True)}
 
     async def _few_at_once(self, calls: Iterator[Awaitable[T]]) -> list[T]:
-        """Their answers, in order. What comes after one that fails is not asked at all."""
+        """Returns the answers in order. Calls after the first group with a failure are not made."""
         answers: list[T] = []
         while few := tuple(islice(calls, self._settings.references_at_once)):
             answers += await asyncio.gather(*few)
         return answers
 
     async def _rivals(self, target: Target, live: Live) -> tuple[str, ...]:
-        """For people: autoscalers of the object, and field managers of its replicas that are not we."""
+        """Returns, for people, the autoscalers of the object and the other field managers of its replicas."""
         kind = live.workload.kind if live.workload is not None else DEPLOYMENT
         managers = [name for name in live.replicas_managers if name != self._api.settings.field_manager]
         try:
@@ -197,7 +203,7 @@ class Member:
             if error.reason not in ("forbidden", "garbage"):
                 raise
             log.info("who else scales is told by field managers alone", cluster=self._api.name, error=str(error))
-            listed = []  # Not allowed, or not served.
+            listed = []  # The account may not list autoscalers, or the cluster does not serve them.
         scalers = [one["metadata"]["name"] for one in listed if scales(one, target.name, kind)]
         return (
             *(f"HorizontalPodAutoscaler {name}" for name in sorted(scalers)),
@@ -205,7 +211,7 @@ class Member:
         )
 
     async def _exists(self, namespace: str, reference: Reference) -> bool:
-        """Whether the cluster has an object that a template names.
+        """Returns whether the cluster has an object that a template names.
 
         A missing right concerns this workload only and does not make the cluster lost; the object then counts as there.
         A name that no object can have counts as missing without a request, because the request would go elsewhere. Old
@@ -239,7 +245,10 @@ class Member:
         return self.namespaces.has(name)
 
     async def _ensure_namespace(self, name: str) -> None:
-        """A new one enforces Pod Security; one that is there is somebody else's to label."""
+        """Creates a namespace that enforces Pod Security.
+
+        An existing one keeps its labels, because it belongs to somebody else.
+        """
         level = self._settings.namespace_pod_security
         enforced = {} if level == ANY else {ENFORCE_LABEL: level}
         manifest: Manifest = {
@@ -250,7 +259,7 @@ class Member:
         try:
             await self._create(NAMESPACES, manifest)
         except AlreadyExists:
-            return  # Somebody was faster; that it exists is all that was wanted.
+            return  # Somebody created it first, which is just as good.
         self.namespaces.note(name)
         log.info("namespace created", cluster=self._api.name, namespace=name)
 
@@ -261,7 +270,8 @@ class Member:
         return await self._counted("create", self._api.create(kind, manifest))
 
     async def _apply(self, kind: Kind, manifest: Manifest, resource_version: str) -> Manifest:
-        # Forced, since putting right what another manager changed is meant; who may not be overruled was compared.
+        # The apply is forced, because it shall overrule the changes of other managers. The rules before it have checked
+        # that the object is ours.
         call = self._api.apply(kind, manifest, resource_version=resource_version, force=True)
         namespace = manifest["metadata"]["namespace"]
         try:
@@ -306,7 +316,7 @@ class Member:
 
 
 def _with_workload(live: Live, manifest: Manifest | None, kind: str) -> Live:
-    """Puts what the answer says of the object into a Live. kind: the kind that was asked for."""
+    """Returns the Live with the object of this answer in it. kind: the kind that was asked for."""
     if manifest is None:
         return replace(live, workload=None, spec=None, managed=(), replicas_managers=())
     return replace(

@@ -1,4 +1,4 @@
-"""What is remembered of each workload of one cluster for as long as a placement lists it there."""
+"""Remembers the attempts at each workload of one cluster, for as long as a placement lists it there."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -24,18 +24,21 @@ from spillway.model import ObjectReference
 from spillway.pauses import doubled_seconds
 
 SETTLED = (STATE_ABSENT, STATE_DISOWNED, STATE_ENDED)
-"""States of which nothing is left to do: neither held back nor tried again."""
+"""States with nothing left to do. They are neither counted as held back nor tried again."""
 NOT_TRIED_AGAIN = (*SETTLED, STATE_CONTESTED)
 
 
 @dataclass(slots=True)
 class Memory:
-    """looked_at: whether it was worked on in this turn; before that nothing is said of it.
+    """The attempts at one workload in one cluster.
 
-    retries: in a row with the same outcome. due_since: when it was first known that something is to be done.
-    hold, held_since: for what it is on hold, and since when nothing else came of it; None when it is not.
-    kind: of its object, empty while that is not known. What is removed without its declaration keeps the one that was
-    chosen: once that object is gone, another kind of the same name is somebody else's.
+    looked_at: it was worked on in this turn; no status is published before.
+    retries: attempts in a row with the same outcome.
+    due_since: when it was first known that something has to be done.
+    hold: the reason for which nothing is done now; None when there is none.
+    held_since: since when holds have been the only result.
+    kind: the kind of its object; empty while it is unknown. A part that is removed without a declaration keeps the
+        chosen kind: once that object is gone, an object of another kind with the same name is not ours to delete.
     failed: unexpected errors in a row.
     """
 
@@ -51,14 +54,16 @@ class Memory:
 
     @property
     def lacks(self) -> tuple[ObjectReference, ...]:
-        """What was missing at the last try."""
+        """Returns the objects that were missing at the last try."""
         return self.outcome.missing if self.outcome is not None else ()
 
     def due(self, now: float) -> None:
+        """Notes that something has to be done, if that is not known yet."""
         if self.due_since is None:
             self.due_since = now
 
     def went_well(self, now: float) -> None:
+        """Notes that all is as it should be, and observes how long that took."""
         if self.due_since is not None:
             metrics.PLACEMENT_SECONDS.observe(now - self.due_since)
         self.due_since = None
@@ -67,7 +72,7 @@ class Memory:
         self._become(None)
 
     def ended_in(self, outcome: Outcome, settings: PropagatorSettings) -> float | None:
-        """How many seconds until it is tried again, None when trying again cannot help."""
+        """Notes the outcome. Returns the seconds until the next try; None when another try cannot help."""
         self.due_since = None
         self.failed = 0
         self.hold_over()
@@ -84,7 +89,7 @@ class Memory:
         return seconds
 
     def held(self, hold: Hold, now: float, settings: PropagatorSettings) -> float | None:
-        """How many seconds until it is looked at again."""
+        """Notes the hold. Returns the seconds until the next look; None when only a record or an event ends it."""
         self.hold, self.failed = hold, 0
         if self.held_since is None:
             self.held_since = now
@@ -92,7 +97,7 @@ class Memory:
         return min((pause for pause in (left, hold.seconds) if pause > 0), default=None)
 
     def met_a_bug(self, hold: Hold, now: float, settings: PropagatorSettings) -> float:
-        """How many seconds until it is tried again; until then the hold is said of it."""
+        """Notes an unexpected error. Returns the seconds until the next try; the hold is published until then."""
         self.looked_at, self.hold = True, hold
         self.held_since = now if self.held_since is None else self.held_since
         seconds = doubled_seconds(settings.failed_first_seconds, settings.failed_longest_seconds, self.failed)
@@ -100,16 +105,18 @@ class Memory:
         return seconds
 
     def hold_over(self) -> None:
+        """Notes that there is no hold any more."""
         self.hold = self.held_since = None
 
     def hold_to_say(self, now: float, settings: PropagatorSettings) -> str:
-        """For what it is on hold, once that is to be said; empty when for nothing."""
+        """Returns the reason of the hold once it shall be published, else an empty text."""
         if self.hold is None or self.held_since is None:
             return ""
         lasts = self.hold.lasting or now - self.held_since >= settings.hold_said_seconds
         return self.hold.reason if lasts else ""
 
     def close(self) -> None:
+        """Removes the outcome from the metrics, because the memory is dropped."""
         self._become(None)
 
     def _become(self, outcome: Outcome | None) -> None:
@@ -120,7 +127,7 @@ class Memory:
 
 
 class Memories:
-    """logged: what the log says of a target last; a new owner begins with that."""
+    """The memories of one cluster. logged: returns the last status in the log, with which a new owner begins."""
 
     def __init__(
         self, logged: Callable[[Target], WorkloadObserved | None], rules: Rules, clock: Callable[[], float]
@@ -138,6 +145,7 @@ class Memories:
         return self._memories.get(target)
 
     def ensure(self, target: Target) -> None:
+        """Begins a memory of the target, from the last status in the log, unless there is one."""
         if target not in self._memories:
             said = self._logged(target)
             kind = said.kind if said is not None and said.state != STATE_ORPHANED else ""

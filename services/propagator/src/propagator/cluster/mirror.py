@@ -1,4 +1,4 @@
-"""Our objects of one cluster as its watches tell them."""
+"""Keeps our objects of one cluster as its watches deliver them."""
 
 from collections.abc import Iterable
 from typing import NamedTuple, TypeVar
@@ -22,23 +22,24 @@ Found = TypeVar("Found", LiveWorkload, LiveDependency)
 
 
 class Place(NamedTuple):
-    """Where a dependency is."""
+    """The place of a dependency: its namespace, kind and name."""
 
     namespace: str
     reference: Reference
 
 
 class Owner(NamedTuple):
-    """Whose it says it is: a namespace, and the workload's label in it."""
+    """The owner that a dependency's marks name: a namespace, and the workload's label in it."""
 
     namespace: str
     label: str
 
 
 class Mirror:
-    """May be older than the cluster, never younger; answers to our own requests are put in as they come.
+    """Our objects of one cluster. It may be older than the cluster, never newer.
 
-    workloads: by kind, since objects of several kinds may have one name; none without an object.
+    Answers to our own requests are put in at once.
+    workloads: the objects of each target by kind, because objects of several kinds may have one name.
     """
 
     def __init__(self, cluster: str) -> None:
@@ -52,11 +53,11 @@ class Mirror:
         return self.workloads.get(target, {}).get(kind)
 
     def newest(self, target: Target) -> LiveWorkload | None:
-        """Of the objects of this name the one that the newest placement wrote."""
+        """Returns the object that the newest placement wrote, of all kinds with this name; None without an object."""
         return max(self.workloads.get(target, {}).values(), key=lambda one: (one.version, one.kind), default=None)
 
     def has(self, target: Target) -> bool:
-        """Whether anything of it is there."""
+        """Returns whether the cluster has an object or a dependency of this target."""
         return target in self.workloads or bool(self.references(target))
 
     def live(self, target: Target, kind: str) -> Live:
@@ -66,19 +67,19 @@ class Mirror:
         )
 
     def references(self, target: Target) -> frozenset[Reference]:
-        """The ConfigMaps and Services that say they are this workload's."""
+        """Returns the ConfigMaps and Services whose marks name this workload."""
         return frozenset(self._references_by_owner.get(_owner_of(target), ()))
 
     def unlisted(self, owners: Iterable[Owner]) -> frozenset[Target]:
-        """Whose they are, where no placement says it: by the object with that label, else by the label."""
+        """Returns the workloads of owners that no placement lists, by the object with that label, else by the label."""
         return frozenset(self._owned_by(owner) for owner in owners if owner.label)
 
     def targets(self) -> frozenset[Target]:
-        """All of which anything is there."""
+        """Returns all targets of which the cluster has an object or a dependency."""
         return frozenset(self.workloads) | self.unlisted(self._references_by_owner)
 
     def list_workloads(self, kind: str, objects: Iterable[Workload]) -> frozenset[Target]:
-        """Takes the whole list of one kind; returns all of it that were or are known."""
+        """Takes the whole list of one kind. Returns the targets that were known before or are known now."""
         before = frozenset(target for target, known in self.workloads.items() if kind in known)
         for target in before:
             self.put_workload(target, kind, None)
@@ -88,7 +89,7 @@ class Mirror:
         return before | {target for target, _ in listed}
 
     def upsert_workload(self, found: Workload) -> Target | None:
-        """None where it says nothing that an answer to one of our own requests has not said."""
+        """Takes a changed object. Returns None for a state that is known from an answer to one of our own requests."""
         target, shown = self._target(found), workload_from_struct(found)
         if self.workload(target, shown.kind) == shown:
             return None
@@ -115,7 +116,7 @@ class Mirror:
             self._drop_label(target)
 
     def list_dependencies(self, kind: str, objects: Iterable[AnyObject]) -> frozenset[Owner]:
-        """Takes the whole list of one kind; returns the owners of all that were or are known."""
+        """Takes the whole list of one kind. Returns the owners of the dependencies known before or now."""
         gone = [place for place in self._dependencies if place.reference.kind == kind]
         owners = {owner for place in gone for owner in self._put_dependency(place, None)}
         for found in objects:
@@ -167,8 +168,10 @@ class Mirror:
                 del self._long_by_owner[owner]
 
     def _owned_by(self, owner: Owner) -> Target:
-        """Finds the workload of a label. Tenants of a cluster write labels, so the look-up costs the same however many
-        workloads there are."""
+        """Returns the workload of a label.
+
+        Tenants of a cluster write labels, so the cost does not grow with the workloads.
+        """
         first = next(iter(self._long_by_owner.get(owner, ())), None)
         return first if first is not None else Target(self._cluster, owner.namespace, owner.label)
 
@@ -181,12 +184,12 @@ def _owner_of(target: Target) -> Owner:
 
 
 def _newer(found: Found, known: Found | None) -> Found:
-    """A watch may still tell what our own request has overtaken."""
+    """Returns the newer of two states of one object. A watch may still deliver a state from before our own request."""
     if known is None or known.marks.uid != found.marks.uid:
         return found
     return known if _order(known.marks) > _order(found.marks) else found
 
 
 def _order(marks: Marks) -> int:
-    """Resource versions of one resource are numbers that rise; what is none orders nothing."""
+    """Returns the resource version as a number that rises with each change; 0 for one that is no number."""
     return version_number(marks.resource_version) or 0

@@ -1,11 +1,13 @@
-"""Which namespaces one cluster has, as far as its answers told."""
+"""Remembers which namespaces one cluster has and which it lacks, from its answers."""
 
 from collections.abc import Callable
 
 
 class Namespaces:
-    """Those that were seen: nobody looks again before one turns out to be gone, when something is to be created there.
-    And those that the cluster said it has not: that is believed for missing_seconds, or until one is seen.
+    """The namespaces of one cluster.
+
+    A namespace that was seen counts as there until a creation in it shows that it is gone. One that the cluster lacked
+    counts as missing for missing_seconds, or until it is seen.
     """
 
     def __init__(self, clock: Callable[[], float], missing_seconds: float) -> None:
@@ -15,22 +17,24 @@ class Namespaces:
         self._missing_since: dict[str, float] = {}
 
     def has(self, name: str) -> bool:
+        """Returns whether the namespace was seen, and nothing has shown since that it is gone."""
         return name in self._seen
 
     def lacks(self, name: str) -> bool:
+        """Returns whether the cluster said within missing_seconds that it lacks the namespace."""
         since = self._missing_since.get(name)
         return since is not None and self._clock() - since < self._missing_seconds
 
     def note(self, name: str) -> None:
-        """It is there."""
+        """Notes that the namespace exists."""
         self._seen.add(name)
         self._missing_since.pop(name, None)
 
     def note_missing(self, name: str) -> None:
-        """The cluster said that it has none of this name."""
+        """Notes that the cluster lacks this namespace, from its answer."""
         self._missing_since = {known: since for known, since in self._missing_since.items() if self.lacks(known)}
         self._missing_since[name] = self._clock()
 
     def doubt(self, name: str) -> None:
-        """It may be gone."""
+        """Notes that the namespace may be gone."""
         self._seen.discard(name)

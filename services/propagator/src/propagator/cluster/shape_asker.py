@@ -1,4 +1,4 @@
-"""Asks a cluster, by dry runs, what it makes of the pods of a template, and says so; nothing is created by that."""
+"""Asks a cluster by dry runs which shape it gives the pods of a template, and publishes the answer. Creates nothing."""
 
 import asyncio
 from collections.abc import Callable
@@ -32,19 +32,19 @@ from spillway.running.isolation import ends_the_process, note_failed
 from spillway.waiting import is_set_within
 
 SWEEP_SECONDS = 60.0
-"""Between two looks for templates that nobody declares any more."""
+"""The pause between two searches for templates that nobody declares any more."""
 SHORTEST_SECONDS = 0.001
 Found = tuple[str, str, Shape | None]
 """State, message, shape, as in ShapeAdmitted."""
 Missing = tuple[ObjectReference, ...]
 Said = tuple[ShapeAdmitted | Tombstone, Headers]
-"""With the trace that it belongs to."""
+"""A record, and the trace that it belongs to."""
 
 log = structlog.get_logger()
 
 
 class ShapeAsker:
-    """One cluster's, in the turn of one claim; epoch: the claim's."""
+    """The questions to one cluster during one turn. epoch: the epoch of that turn."""
 
     def __init__(
         self,
@@ -82,17 +82,17 @@ class ShapeAsker:
             group.create_task(self._publish())
 
     def note(self, target: Target) -> None:
-        """Something else may be placed here."""
+        """Notes that the placement of the target may have another template now."""
         self._questions.note(target, self._desired.template(target), self._clock())
         self._woken.set()
 
     def knows(self, digest: str) -> bool:
-        """Whether the log has an answer that lets such pods in."""
+        """Returns whether the log has an answer that admits pods of this template."""
         known = self._desired.shapes.get(self._cluster, {}).get(digest)
         return known is not None and known.state == SHAPE_ADMITTED
 
     def ask(self, template: Template, trace: Headers) -> None:
-        """A planner waits for the answer."""
+        """Queues a question for a planner that waits for the answer."""
         if not self._questions.ask(template, self._clock()):
             log.warning("not asked: too many questions wait", cluster=self._cluster, template=template.digest)
             return
@@ -100,17 +100,20 @@ class ShapeAsker:
         self._woken.set()
 
     def contradict(self, digest: str) -> None:
-        """Somebody whose turn is over said something of it, behind what we said: that is written again."""
+        """Publishes our answer again, because an instance whose turn is over has published one after ours."""
         self._overruled[digest] = None
         self._woken.set()
 
     def ask_again(self, digest: str) -> None:
-        """The log has no answer any more: if a placement here bears it, it needs one."""
+        """Asks again, because the log's answer is gone or outdated.
+
+        Nothing happens when no placement has this template here.
+        """
         self._questions.lost(digest, self._clock())
         self._woken.set()
 
     def look_again(self, target: Target) -> None:
-        """What its template names is missing now, or is there."""
+        """Asks again about the target's template, because an object that it names went missing or appeared."""
         template = self._desired.template(target)
         if template is not None:
             self.ask_again(template.digest)
@@ -124,7 +127,7 @@ class ShapeAsker:
                 due = self._questions.next_due() - self._clock()
                 await is_set_within(self._woken, SWEEP_SECONDS if due == ASKED else max(SHORTEST_SECONDS, due))
                 continue
-            self._woken.set()  # Another one may be due, too.
+            self._woken.set()  # Another question may be due; this wakes the next worker.
             about, trace = {"k8s.cluster.name": self._cluster}, self._asked_by.take(template.digest)
             with tracing.process(SHAPES_ASKED.name, "propagator", about, trace):
                 found, missing = await self._found(template)
@@ -133,7 +136,10 @@ class ShapeAsker:
                 await self._say(template, found, missing)
 
     async def _found(self, template: Template) -> tuple[Found, Missing | None]:
-        """Limits an unexpected error to this template. It counts as unknown, and is asked about again."""
+        """Returns the answer of the cluster and the missing objects.
+
+        An unexpected error is limited to this template: its shape counts as unknown, and it is asked about again.
+        """
         try:
             async with asyncio.TaskGroup() as group:
                 asked = group.create_task(self._ask(template))
@@ -171,7 +177,7 @@ class ShapeAsker:
         return read_pod(made, template.pod, template.namespace)
 
     async def _missing(self, template: Template) -> Missing | None:
-        """What the template names and the cluster has not; None while that cannot be told."""
+        """Returns the objects that the template names and the cluster lacks; None while nobody can tell."""
         references = pod_references(template.pod)
         if not references:
             return ()
@@ -190,7 +196,10 @@ class ShapeAsker:
         return tuple(one.within(template.namespace) for one in sorted(looked) if not looked[one])
 
     async def _say(self, template: Template, found: Found, missing: Missing | None) -> None:
-        """What is news. What was admitted once is not unlearnt because it cannot be asked now."""
+        """Queues the answer for publishing when it is news.
+
+        A template that was admitted once stays admitted while the cluster cannot be asked.
+        """
         before = self._desired.shapes.get(self._cluster, {}).get(template.digest)
         if before is not None:
             missing = before.missing if missing is None else missing
@@ -218,8 +227,11 @@ class ShapeAsker:
                 await self._to_say.put((said, ()))
 
     async def _publish(self) -> None:
-        """All that is to be said, in order: what comes while some of it is written goes together after that, and what
-        comes shortly while more templates wait to be asked about. Who asked about many waits for the last of them."""
+        """Publishes the answers in order, in batches.
+
+        Answers that come while a batch is written go into the next one. While more questions are due, a batch is held
+        back for a moment to gather answers. So a planner with many questions waits until the last of them is answered.
+        """
         while True:
             group = [await self._to_say.get()]
             if self._questions.next_due() <= self._clock():
@@ -237,10 +249,10 @@ class ShapeAsker:
                     await asyncio.sleep(self._settings.bus_retry_seconds)
 
     async def _sweep(self) -> None:
-        """Forgets what is known of templates that have not been declared for long, and asks again what was refused,
-        and of what something was missing.
+        """Forgets the answers about templates that have not been declared for long, and asks again about hindered ones.
 
-        Of that nothing is placed here, and so nobody else would find out that it is let in now.
+        Hindered templates were refused, or named a missing object. The planner places none of them here, so only a new
+        question shows when the cluster admits them.
         """
         while True:
             await asyncio.sleep(SWEEP_SECONDS)
@@ -261,7 +273,8 @@ class ShapeAsker:
 
 
 def without_shape(event: ShapeAdmitted | Tombstone, why: str) -> ShapeAdmitted | Tombstone | None:
-    """Nothing is known of the template then: without its shape it would be let in as it is written."""
+    """Returns the answer as unknown, when a record cannot hold the shape. An admitted answer without a shape would be
+    wrong: it says that the cluster admits the pod as written."""
     if isinstance(event, Tombstone):
         return None
     return replace(event, state=SHAPE_UNASKED, message=f"too long to be said: {why}", shape=None, missing=())

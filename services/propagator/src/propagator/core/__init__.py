@@ -1,1 +1,1 @@
-"""What is wanted, what is there, and the one next step from the one to the other. Pure."""
+"""Chooses the next step from the objects that exist to the ones that are wanted. All functions are pure."""

@@ -1,4 +1,4 @@
-"""What can be done next about one workload in one cluster, and the rules that choose it."""
+"""Defines the actions that are possible for one workload in one cluster, and the rules that choose between them."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -17,9 +17,10 @@ FINALIZER_CHARACTERS = 100
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """What the owner of this fleet has chosen.
+    """The choices of the fleet's operator.
 
-    The maxima are of one part within the window, creations_max of one version.
+    corrections_max: the corrections of one object within the window.
+    creations_max: the creations of one version of an object within the window.
     """
 
     fleet: str
@@ -31,12 +32,14 @@ class Rules:
 
 @dataclass(frozen=True, slots=True)
 class Create:
+    """Creates the workload's object."""
+
     manifest: Manifest
 
 
 @dataclass(frozen=True, slots=True)
 class Apply:
-    """corrects: somebody else had changed it since it was right at this version."""
+    """Applies the manifest. corrects: the object was right at this version, and somebody else has changed it since."""
 
     manifest: Manifest
     resource_version: str
@@ -45,7 +48,10 @@ class Apply:
 
 @dataclass(frozen=True, slots=True)
 class PatchReplicas:
-    """As Apply, of an object that was written with this manifest already: its replicas and its version, alone."""
+    """Patches only the replicas and the version of an object that was written with this manifest already.
+
+    corrects: as for Apply.
+    """
 
     change: Manifest
     resource_version: str
@@ -54,8 +60,11 @@ class PatchReplicas:
 
 @dataclass(frozen=True, slots=True)
 class ScaleDown:
-    """Fewer replicas of the template that the object has, and nothing else: it stays at its version, for its part is
-    not carried out. corrects: somebody had changed its replicas since we wrote them."""
+    """Lowers the replicas of an object that keeps its template, and changes nothing else.
+
+    The object stays at its version, because its part is not carried out yet.
+    corrects: somebody has changed its replicas since we wrote them.
+    """
 
     change: Manifest
     resource_version: str
@@ -64,18 +73,22 @@ class ScaleDown:
 
 @dataclass(frozen=True, slots=True)
 class Delete:
+    """Deletes the workload's object, if it is still the one with this uid and resource version."""
+
     uid: str
     resource_version: str
 
 
 @dataclass(frozen=True, slots=True)
 class EnsureNamespace:
+    """Creates the namespace unless it exists."""
+
     name: str
 
 
 @dataclass(frozen=True, slots=True)
 class ApplyDependency:
-    """resource_version empty: it is to be created."""
+    """Applies a dependency. An empty resource_version means that it shall be created."""
 
     reference: Reference
     manifest: Manifest
@@ -84,6 +97,8 @@ class ApplyDependency:
 
 @dataclass(frozen=True, slots=True)
 class DeleteDependency:
+    """Deletes a dependency, if it is still the object with this uid and resource version."""
+
     reference: Reference
     uid: str
     resource_version: str
@@ -91,17 +106,18 @@ class DeleteDependency:
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """Find out which of these exist, then ask again."""
+    """Looks up which of these objects exist; the action is chosen again after that."""
 
     references: frozenset[Reference]
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """Nothing is done; the state and message are said, and what can pass by itself is tried again later.
+    """Does nothing but publish the state and the message. A state that can pass by itself is tried again later.
 
-    seconds: after which what is not tried again by its state is; 0: never. missing: what the cluster lacks.
-    job: of Ended, how the Job ended.
+    seconds: the time until the next try, for a state that has no retry of its own; 0: no try.
+    missing: the objects that the cluster lacks.
+    job: how the Job ended, for the state Ended.
     """
 
     state: str
@@ -112,16 +128,17 @@ class Report:
 
 
 def lacks(missing: Iterable[Reference], namespace: str, note: str = "") -> Report:
-    """What the template names, or its namespace, is not there. note: for people, why it does not come about."""
+    """Returns the report for missing objects. note: the reason, for people, why one of them cannot be created."""
     named = tuple(one.within(namespace) for one in sorted(missing))
     return Report(STATE_DEPENDENCY_MISSING, f"missing: {', '.join(map(object_name, named))}{note}", missing=named)
 
 
 @dataclass(frozen=True, slots=True)
 class Hold:
-    """Nothing is done until something is read, or for at most this long when seconds is not 0.
+    """Waits for a record or an event, or for `seconds` at most if that is not 0.
 
-    lasting: it does not pass by itself, so it is said at once; others are said once they last.
+    lasting: the reason does not pass by itself, so it is published at once; other reasons once they have lasted a
+        while.
     """
 
     reason: str
@@ -130,31 +147,31 @@ class Hold:
 
 
 def hold_while_deleted(marks: Marks, what: str) -> Hold:
-    """Until it is gone; for people with the first of the finalizers that keep it."""
+    """Returns a hold until the object is gone. For people, the text names the first finalizers that keep it."""
     kept_by = ", ".join(name[:FINALIZER_CHARACTERS] for name in marks.finalizers[:FINALIZERS_SHOWN])
     return Hold(f"{what} is being deleted" + (f", and kept by its finalizers: {kept_by}" if kept_by else ""))
 
 
 def above(found: LiveWorkload, part: Part) -> Hold:
-    """Of an object that bears a higher version than its part: a newer placement, of which the log does not tell."""
+    """Returns the hold for an object with a higher version than its part. The log lacks the newer placement."""
     differs = found.spec_replicas != part.replicas and not part.adopting and not part.disowning
     numbers = f": it has {counted(found.spec_replicas)}, {part.replicas} decided" if differs else ""
     return Hold(f"the object is at {found.version}, above {part.version}{numbers}", lasting=True)
 
 
 def bug_met(error: str) -> Hold:
-    """The action for an object at which an error of our own was met: leave it as it is and try again."""
+    """Returns the hold after an unexpected error of ours: the object stays as it is and is tried again."""
     return Hold(f"propagator met an error of its own at it: {error[:ERROR_CHARACTERS_MAX]}", lasting=True)
 
 
 @dataclass(frozen=True, slots=True)
 class Nothing:
-    """All is as it should be."""
+    """Does nothing, because the cluster is as it should be."""
 
 
 @dataclass(frozen=True, slots=True)
 class PatchMarks:
-    """Labels and annotation of the object, and nothing else of it; null removes one."""
+    """Patches labels and annotations of the object and nothing else. A null removes one."""
 
     change: Manifest
     resource_version: str
@@ -162,6 +179,8 @@ class PatchMarks:
 
 @dataclass(frozen=True, slots=True)
 class PatchDependencyMarks:
+    """Patches labels and annotations of a dependency and nothing else."""
+
     reference: Reference
     change: Manifest
     resource_version: str
@@ -169,14 +188,14 @@ class PatchDependencyMarks:
 
 @dataclass(frozen=True, slots=True)
 class ReadAfresh:
-    """What is known came from a watch of labelled objects, and that is not enough. kind: of the object to be read."""
+    """Reads the object from the cluster, because the watch of labelled objects does not tell enough. kind: its kind."""
 
     kind: str
 
 
 @dataclass(frozen=True, slots=True)
 class LookForRivals:
-    """Find out who else sets the replicas, then ask again."""
+    """Looks up who else sets the replicas; the action is chosen again after that."""
 
 
 ObjectWrite = Create | Apply | PatchReplicas | ScaleDown | PatchMarks | Delete
@@ -189,6 +208,7 @@ NOTHING = Nothing()
 
 
 def is_ours(marks: Marks, target: Target, fleet: str) -> bool:
+    """Returns whether the marks are this fleet's, and those of the target's workload."""
     return marks.fleet == fleet and marks.workload == workload_label(target.name)
 
 

@@ -1,6 +1,7 @@
-"""The pod that a dry run creates of a template, and how what came back differs from what the template says.
+"""Makes the pod that a dry run creates from a template, and compares the answer with the template.
 
-Source: what the ReplicaSet controller and the API server of Kubernetes v1.36 add to any pod. That is no difference.
+Additions that the ReplicaSet controller and the API server make to any pod are no difference. Source: both in
+Kubernetes v1.36.
 """
 
 import re
@@ -17,22 +18,23 @@ from spillway.texts import cut
 Manifest = dict[str, Any]
 
 NAME_LENGTH_MAX = 58
-"""Of a pod's generateName: the server adds five characters to it."""
+"""The most characters of a pod's generateName. The server adds five characters."""
 FORBIDDEN, NOT_FOUND = 403, 404
 NO_RIGHT = 'cannot create resource "pods"'
-"""In the words of the API server's authorizer; admission that refuses answers 403, too."""
+"""A part of the message of the API server's authorizer. Admission that refuses a pod answers 403, too."""
 QUOTA_USED_UP = "exceeded quota"
 NO_ACCOUNT_YET = "serviceaccount"
 ADMISSION_ASKS_FOR = frozenset(("ServiceAccount", "PriorityClass", "RuntimeClass"))
-"""Kinds without which the API server's own admission lets no pod in that names one."""
+"""Kinds that must exist when a pod names one. Otherwise the API server's own admission refuses the pod."""
 WORDS_MAX = 2_000
-"""Of why the answer to a dry run cannot be read: that quotes what a webhook put into the pod."""
+"""The most characters of the reason why a dry run cannot be read. It quotes what a webhook put into the pod."""
 DEFAULT_TOLERATIONS = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
-"""Of NoExecute, for some minutes, added to every pod: nodes with these taints have them as NoSchedule, too."""
+"""Keys of the NoExecute tolerations that every pod gets for some minutes. Nodes with these taints have them as
+NoSchedule, too."""
 
 
 def pod_to_try(template: Mapping[str, Any], namespace: str, name: str, digest: str) -> Manifest:
-    """As the ReplicaSet controller makes one, but without an owner: there is none that it could name."""
+    """Returns the pod as the ReplicaSet controller makes it, but without an owner, because no ReplicaSet exists."""
     metadata = template.get("metadata") or {}
     labels = {**(metadata.get("labels") or {}), TEMPLATE_HASH_LABELS[0]: digest[:10]}
     made = {"generateName": f"{name}-"[:NAME_LENGTH_MAX], "namespace": namespace, "labels": labels}
@@ -42,7 +44,7 @@ def pod_to_try(template: Mapping[str, Any], namespace: str, name: str, digest: s
 
 
 def admitted_shape(pod: Manifest, template: Mapping[str, Any], namespace: str) -> Shape | None:
-    """What the pod asks for; None when that is what its template says. RequestError when it cannot be read."""
+    """Returns the shape of the pod; None when it equals the template's. Raises RequestError when it cannot be read."""
     declared = bare(shape_of(template, namespace, "template"))
     found = bare(shape_of(_as_template(pod, template), namespace, "pod"))
     same = found == declared and found.traits == declared.traits
@@ -50,7 +52,7 @@ def admitted_shape(pod: Manifest, template: Mapping[str, Any], namespace: str) -
 
 
 def outcome_of_refusal(status: int, message: str) -> str:
-    """The state that a refusal means: of the template, of our rights, or of this moment alone."""
+    """Returns the state after a refusal. Its cause is the template, our missing right, or a passing condition."""
     if status == FORBIDDEN and NO_RIGHT in message:
         return SHAPE_FORBIDDEN
     passing = QUOTA_USED_UP in message or (status == FORBIDDEN and NO_ACCOUNT_YET in message)
@@ -58,27 +60,30 @@ def outcome_of_refusal(status: int, message: str) -> str:
 
 
 def state_without(state: str, missing: Iterable[ObjectReference] | None) -> str:
-    """A template that is refused where something is missing that admission asks for may be let in once that is there:
-    nothing is known of it yet. None: it could not be looked for."""
+    """Returns the state in view of the missing objects (None: nobody could look for them).
+
+    A refused template that lacks an object which admission requires counts as unknown. It may be admitted once the
+    object exists.
+    """
     lacks = any(one.kind in ADMISSION_ASKS_FOR for one in missing or ())
     return SHAPE_UNASKED if state == SHAPE_REFUSED and lacks else state
 
 
 def no_namespace(namespace: str) -> str:
-    """What a cluster says of anything that is to be created in a namespace that it has not."""
+    """Returns the message with which a cluster refuses to create anything in a namespace that it lacks."""
     return f'namespaces "{namespace}" not found'
 
 
 def words_of_refusal(message: str, name: str) -> str:
-    """What the cluster said, without the name that it gave the pod: every refusal would be news."""
+    """Returns the cluster's message without the generated pod name. With that name, every refusal would look new."""
     prefix = f"{name}-"[:NAME_LENGTH_MAX]
     if f'"{prefix}' not in message:
-        return message  # A pattern for each name is dear.
+        return message  # The search is cheaper than a pattern for each name.
     return re.sub(rf'"{re.escape(prefix)}[a-z0-9]+"', f'"{prefix}…"', message)
 
 
 def read_pod(pod: Manifest, template: Mapping[str, Any], namespace: str) -> tuple[str, str, Shape | None]:
-    """State, message and shape of a dry run that was answered with a pod."""
+    """Returns state, message and shape for the pod that a dry run returned."""
     try:
         return SHAPE_ADMITTED, "", admitted_shape(pod, template, namespace)
     except RequestError as error:
@@ -88,7 +93,7 @@ def read_pod(pod: Manifest, template: Mapping[str, Any], namespace: str) -> tupl
 
 
 def _as_template(pod: Manifest, template: Mapping[str, Any]) -> Manifest:
-    """The pod without what is added to any pod, in the form of a template."""
+    """Returns the pod in the form of a template, without the parts that are added to any pod."""
     own = (template.get("metadata") or {}).get("labels") or {}
     labels = pod["metadata"].get("labels") or {}
     kept = {key: value for key, value in labels.items() if key in own or key not in TEMPLATE_HASH_LABELS}
@@ -110,13 +115,16 @@ def _is_default(toleration: Mapping[str, Any]) -> bool:
 
 def _unmerged_terms(affinity: Mapping[str, Any]) -> dict[str, Any]:
     required = "requiredDuringSchedulingIgnoredDuringExecution"
-    if not isinstance(affinity.get(required), list):  # Of nodes: one selector, with nothing merged into it.
+    if not isinstance(affinity.get(required), list):  # Node affinity is one selector, with nothing merged into it.
         return dict(affinity)
     return {**affinity, required: [_unmerged(one) for one in affinity[required]]}
 
 
 def _unmerged(term: Mapping[str, Any]) -> dict[str, Any]:
-    """Without the requirements that the server made of (mis)matchLabelKeys: none of them may be selected by besides."""
+    """Returns the term without the requirements that the server made from (mis)matchLabelKeys.
+
+    A selector may not use these keys otherwise, so every requirement on them is the server's.
+    """
     merged = {*(term.get("matchLabelKeys") or ()), *(term.get("mismatchLabelKeys") or ())}
     selector = term.get("labelSelector") or {}
     if not merged or not selector.get("matchExpressions"):

@@ -1,6 +1,6 @@
-"""What the log wants of each cluster: clusters, workloads, dependencies, placements and statuses, newest of each.
+"""Keeps the newest state that the log has of clusters, workloads, dependencies, placements and statuses.
 
-Whatever is older than what is known is dropped, so that records may come twice and from owners that lost their turn.
+A record older than the known one is dropped. So records may come twice, and from owners that lost their turn.
 """
 
 from collections.abc import Iterable, Iterator
@@ -50,9 +50,10 @@ class Target(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What one cluster should hold of one workload.
+    """The state that the log wants for one workload in one cluster.
 
-    lacking: what must still be read before it may be acted on, empty when nothing. joined_at: of its cluster.
+    lacking: the record that must still be read before anybody may act, as text; empty when none is missing.
+    joined_at: the generation at which the cluster joined.
     """
 
     target: Target
@@ -65,9 +66,10 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True)
 class Touched:
-    """What a record changed.
+    """The effect of one record.
 
-    targets: those of which something else may be wanted now. clusters: whether clusters joined, left or moved.
+    targets: those for which the log may want something else now.
+    clusters: whether a cluster joined, left or has a new ClusterJoined.
     """
 
     targets: frozenset[Target] = frozenset()
@@ -78,7 +80,7 @@ UNTOUCHED = Touched()
 
 
 class Desired:
-    """The view. Its methods change it at once and do nothing else."""
+    """The view of the log. Its methods change the view at once and do nothing else."""
 
     def __init__(self) -> None:
         self.clusters: dict[str, ClusterJoined] = {}
@@ -89,10 +91,10 @@ class Desired:
         self._parts: dict[Target, Part] = {}
         self._targets_by_cluster: dict[str, set[Target]] = {}
         self.shapes: dict[str, dict[str, ShapeAdmitted]] = {}
-        """By cluster and digest of the template, what was said last."""
+        """The last shape in the log, by cluster and by digest of the template."""
 
     def apply(self, topic: str, key: str, event: Event | None) -> Touched:
-        """Takes one record; event None is a tombstone of that key."""
+        """Applies one record. An event of None is a tombstone of that key."""
         match event:
             case ClusterJoined():
                 return self._joined(event)
@@ -117,22 +119,26 @@ class Desired:
 
     @property
     def empty(self) -> bool:
-        """Whether the log places nothing at all."""
+        """Returns whether the log has no placement at all."""
         return not self._placements
 
     def targets(self, cluster: str) -> frozenset[Target]:
-        """Every workload that this cluster holds or may still hold."""
+        """Returns every workload that this cluster has or may still have."""
         return frozenset(self._targets_by_cluster.get(cluster, ()))
 
     def lists(self, target: Target) -> bool:
+        """Returns whether a placement lists the target."""
         return target in self._parts
 
     def status(self, target: Target) -> WorkloadObserved | None:
-        """What was said last of it."""
+        """Returns the last status that the log has of the target."""
         return self._statuses.get(target)
 
     def wanted(self, target: Target) -> Wanted | None:
-        """None when no placement lists it: then nothing is to be done, least of all deleted."""
+        """Returns what the log wants of the target; None when no placement lists it.
+
+        With None nothing may be done for it; above all, nothing may be deleted.
+        """
         part = self._parts.get(target)
         if part is None:
             return None
@@ -152,7 +158,10 @@ class Desired:
         return Wanted(target, part, declaration, found, lacking, joined_at)
 
     def template(self, target: Target) -> Template | None:
-        """The pod template of what is to run there; None when nothing is, or it cannot be told yet."""
+        """Returns the pod template that shall run at the target.
+
+        None when nothing shall run there, or when the template cannot be read yet.
+        """
         wanted = self.wanted(target)
         if wanted is None or wanted.declaration is None or wanted.part.removing or wanted.part.disowning:
             return None
@@ -165,12 +174,14 @@ class Desired:
             return None
 
     def digests(self) -> frozenset[str]:
-        """Of every pod template that is declared."""
+        """Returns the digests of every pod template that is declared."""
         return frozenset(digest for declared in self._workloads.values() for digest in digests_of(declared))
 
     def hindered(self, cluster: str) -> Iterator[Template]:
-        """Pod templates that are declared, and whose pods this cluster did not let in when it was asked last, or lacked
-        something that they name."""
+        """Yields the declared pod templates that are hindered in this cluster.
+
+        By its last answer, the cluster refuses their pods or lacks an object that they name.
+        """
         said = self.shapes.get(cluster, {}).values()
         wanted = {one.template for one in said if one.state == SHAPE_REFUSED or one.missing}
         for declared in self._workloads.values() if wanted else ():
@@ -181,9 +192,10 @@ class Desired:
                     yield template
 
     def superseded(self) -> frozenset[Target]:
-        """Those with a status whose workload the log does not place any more: nothing will be said of them again.
+        """Returns the targets whose status must be deleted, because nobody will write one for them again.
 
-        What was said of an orphan is taken back by who watches it, or here once its cluster left, placed or not.
+        These are targets without a placement. The status of an orphan is deleted by the worker of its cluster, and here
+        only once the cluster left.
         """
         return frozenset(
             target
@@ -196,7 +208,7 @@ class Desired:
         )
 
     def orphans_said(self, cluster: str) -> frozenset[Target]:
-        """Those that were said to be orphans of this cluster."""
+        """Returns the targets whose last status calls them orphans of this cluster."""
         return frozenset(
             target
             for target, status in self._statuses.items()
@@ -204,12 +216,16 @@ class Desired:
         )
 
     def _dependencies_of(self, declaration: WorkloadDeclared) -> tuple[tuple[DependencyDeclared, ...], str]:
-        """A dependency keeps the generation in which it changed last, so any that is this workload's will do."""
+        """Returns the dependencies of the declaration, or the text of the first record that is still missing.
+
+        A dependency keeps the generation in which it changed last, so an older generation than the declaration's is
+        fine.
+        """
         owner = workload_key(declaration.namespace, declaration.name)
         found = []
         for reference in declaration.dependencies:
             dependency = self._dependencies.get(f"{reference.kind}/{reference.namespace}/{reference.name}")
-            if dependency is None or dependency.workload != owner or not dependency.manifest:  # It was not listed once.
+            if dependency is None or dependency.workload != owner or not dependency.manifest:  # No longer listed.
                 return (), f"{reference.kind} {reference.namespace}/{reference.name}, which the declaration lists"
             if dependency.workload_generation > declaration.generation:
                 return (
@@ -241,7 +257,7 @@ class Desired:
         ):
             return UNTOUCHED
         if known is not None and known.workload != event.workload and not event.manifest:
-            return UNTOUCHED  # Who gave the name up takes nothing from who has it now; they are in two partitions.
+            return UNTOUCHED  # The two owners may be in different partitions.
         self._dependencies[key] = event
         if known == event:
             return UNTOUCHED
@@ -260,7 +276,7 @@ class Desired:
         for target, part in after.items():
             self._parts[target] = part
             self._targets_by_cluster.setdefault(target.cluster, set()).add(target)
-        # A newer generation of the workload may be what a part that did not change was held for.
+        # Parts that did not change are touched, too: they may have waited for this newer generation of the workload.
         return Touched(frozenset(before.keys() | after.keys()))
 
     def _observed(self, event: WorkloadObserved) -> None:
@@ -307,7 +323,7 @@ class Desired:
 
 
 def status_target(key: str) -> Target | None:
-    """Of whom a key of workload-status tells; None for a claim's, which is a cluster's name."""
+    """Returns the target of a workload-status key; None for the key of a claim, which is a cluster's name."""
     if key.count("/") != 2:
         return None
     namespace, name, cluster = key.split("/")

@@ -1,4 +1,4 @@
-"""What is said of an object that somebody wants to adopt: as it would be declared, or why it cannot be."""
+"""Answers for an object that somebody wants to adopt: its manifest as it would be declared, or a refusal."""
 
 import json
 from collections.abc import Iterable, Mapping
@@ -20,7 +20,7 @@ from spillway.model import NO_GENERATION
 Manifest = Mapping[str, Any]
 
 RECORD_BYTES_MAX = 900 * 1024
-"""Of an object and what goes along with it, so that a record stays under 1 MiB."""
+"""The most bytes of an object and its dependencies, so that a record stays under 1 MiB."""
 
 
 def answer(
@@ -59,7 +59,10 @@ def found_one(
     autoscalers: Iterable[Manifest],
     placed: bool,
 ) -> WorkloadFound:
-    """dependencies: (kind, object) of those that may go along; only those with the object's own labels do."""
+    """Returns the answer for one object.
+
+    dependencies: (kind, object) of candidates; only those with the object's own labels are in the answer.
+    """
     if found is None:
         return answer(asked, target, FOUND_NOTHING, f"no {DEPLOYMENT} of this name")
     refusal = _refusal(asked, target, fleet, found, autoscalers, placed)
@@ -88,7 +91,7 @@ def kind_of(found: Manifest) -> str:
 
 
 def scales(autoscaler: Manifest, name: str, kind: str = DEPLOYMENT) -> bool:
-    """Whether this HorizontalPodAutoscaler scales the object of that kind and name."""
+    """Returns whether this HorizontalPodAutoscaler scales the object of that kind and name."""
     reference = (autoscaler.get("spec") or {}).get("scaleTargetRef") or {}
     return (reference.get("kind"), reference.get("name")) == (kind, name)
 

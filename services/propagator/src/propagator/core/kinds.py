@@ -1,4 +1,4 @@
-"""The kinds of workloads that are carried out: which API serves each, and which field says how many pods."""
+"""Lists the kinds of workloads that can be placed, the API that serves each, and its field for the number of pods."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ JOB: Final = "Job"
 
 @dataclass(frozen=True, slots=True)
 class WorkloadKind:
-    """replicas: the field of the spec that a part's replicas go into."""
+    """One kind of workload. replicas: the field of its spec that gets a part's replicas."""
 
     served: Kind
     replicas: str
@@ -32,7 +32,7 @@ KIND_NAMES: Final = ", ".join(KINDS)
 
 
 def refused_text(kind: str, words: str) -> str:
-    """What a cluster said when it refused a write, and what helps when the object itself cannot be changed so."""
+    """Returns the cluster's message after a refused write, with advice when the object does not allow this change."""
     if kind == JOB and "immutable" in words:
         return f"a Job's template cannot be changed, delete the Job first: {words}"
     if kind == STATEFULSET and "updates to statefulset spec" in words:

@@ -1,4 +1,4 @@
-"""What a member shows of one workload: its object, its dependencies, and what has been looked up on the way."""
+"""Describes one workload as a cluster has it: its object, its dependencies, and which other objects were looked up."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -17,14 +17,14 @@ ANNOTATION_DECLARATION = "spillway.io/declaration"
 
 COUNTER_DIGITS_MAX: Final = 18
 COUNTER_MAX: Final = 10**COUNTER_DIGITS_MAX - 1
-"""Fits an int64 of the wire, and is above every epoch, sequence and generation that is ours."""
+"""Fits into an int64, and is above every epoch, sequence and generation of ours."""
 
 
 IN_NO_NAMESPACE: Final = frozenset(("Namespace", "PriorityClass", "RuntimeClass"))
 
 
 class Reference(NamedTuple):
-    """Something in the member by kind and name; in the workload's namespace, or in none."""
+    """The kind and name of an object in a cluster. It is in the workload's namespace or, for some kinds, in none."""
 
     kind: str
     name: str
@@ -33,15 +33,15 @@ class Reference(NamedTuple):
         return f"{self.kind} {self.name}"
 
     def within(self, namespace: str) -> ObjectReference:
-        """With the namespace that it is in, which is the workload's or none."""
+        """Returns the reference with its namespace: the workload's, or none for kinds without one."""
         return ObjectReference(self.kind, "" if self.kind in IN_NO_NAMESPACE else namespace, self.name)
 
 
 @dataclass(frozen=True, slots=True)
 class Marks:
-    """Whose object it is, and which one exactly. Empty fleet and workload: nobody's that we know.
+    """The owner and the identity of an object. Without fleet and workload, the object has no owner that we know.
 
-    finalizers: what must be taken off it before it goes, once it is being deleted.
+    finalizers: the finalizers that must be removed before a deleted object disappears.
     """
 
     uid: str
@@ -54,10 +54,13 @@ class Marks:
 
 @dataclass(frozen=True, slots=True)
 class LiveWorkload:
-    """A workload's object as the cluster has it. updated: 0 until its controller has observed the current generation.
+    """A workload's object as the cluster has it.
 
-    For a Job, spec_replicas is its parallelism, and all active pods count as updated. job: how the Job ended.
-    manifest: the digest of the manifest last written; empty when unknown. generation: metadata.generation.
+    spec_replicas: its replicas; the parallelism of a Job.
+    updated: 0 until the controller has observed the current generation; all active pods of a Job.
+    job: how the Job ended.
+    manifest: the digest of the manifest written last; empty when unknown.
+    generation: metadata.generation.
     """
 
     marks: Marks
@@ -75,9 +78,10 @@ class LiveWorkload:
 
 @dataclass(frozen=True, slots=True)
 class LiveDependency:
-    """declaration: what the annotation says was applied, (workload generation, digest); (-1, "") when unreadable.
+    """A workload's ConfigMap or Service as the cluster has it.
 
-    manifest: the object, where it was read and is no fleet's.
+    declaration: (workload generation, digest) that was applied, from the annotation; (-1, "") when unreadable.
+    manifest: the whole object, if it was read and belongs to no fleet.
     """
 
     marks: Marks
@@ -87,11 +91,14 @@ class LiveDependency:
 
 @dataclass(frozen=True, slots=True)
 class Live:
-    """looked: whether a thing exists, for each that has been looked up.
+    """The known state of one workload in one cluster.
 
-    read: from the cluster for this purpose, not from a watch of labelled objects; only then are known spec: the
-    object's without replicas; managed: its managedFields; and replicas_managers: the field managers of spec.replicas.
-    rivals: who else sets the replicas, None before a look.
+    looked: for each reference that was looked up, whether the object exists.
+    read: it was read from the cluster for this purpose, and not from a watch of labelled objects.
+    spec: the object's spec without replicas; known only when read.
+    managed: the object's managedFields; known only when read.
+    replicas_managers: the field managers of spec.replicas; known only when read.
+    rivals: the others that set the replicas, for people; None before they were looked for.
     """
 
     workload: LiveWorkload | None = None
@@ -112,17 +119,17 @@ class Live:
 
 
 def version_from(annotation: str) -> Generation:
-    """The version that an annotation says, NO_GENERATION when it says nothing that can be read.
+    """Returns the version that an annotation has, or NO_GENERATION when it is unreadable.
 
-    Anybody may write annotations: a number beyond what any placement has is COUNTER_MAX, so that such an object is
-    above what is wanted of it, and left alone as any other that is.
+    Anybody may write annotations. A number above every real one becomes COUNTER_MAX: the object is then above its part,
+    and is left alone like any other such object.
     """
     epoch, _, sequence = map(_counter_from, annotation.partition("."))
     return NO_GENERATION if epoch is None or sequence is None else Generation(epoch, sequence)
 
 
 def _counter_from(text: str) -> int | None:
-    """At most COUNTER_MAX; None for what is no number."""
+    """Returns the number, COUNTER_MAX at most; None for a text that is no number."""
     if not (text.isascii() and text.isdigit()):
         return None
     digits = text.lstrip("0") or "0"
@@ -130,7 +137,7 @@ def _counter_from(text: str) -> int | None:
 
 
 def workload_from_struct(found: Deployment | StatefulSet | Job) -> LiveWorkload:
-    """From what a watch says."""
+    """Reads an object that a watch delivered."""
     meta = found.metadata
     marks = Marks(
         uid=meta.uid,
@@ -163,7 +170,10 @@ def workload_from_struct(found: Deployment | StatefulSet | Job) -> LiveWorkload:
 
 
 def workload_from_manifest(manifest: Mapping[str, Any], kind: str) -> LiveWorkload:
-    """Reads an object from an answer. kind: the kind that was asked for; the answer may name another one."""
+    """Reads an object from the answer to a request.
+
+    kind: the kind that was asked for; the answer may name another one.
+    """
     status = manifest.get("status") or {}
     given = (manifest.get("spec") or {}).get(KINDS[kind].replicas)
     replicas = 1 if given is None else int(given)
@@ -198,7 +208,7 @@ def _live_job(
 
 
 def ownership_of(manifest: Mapping[str, Any]) -> dict[str, str]:
-    """Our two labels on an object, empty where it has none."""
+    """Returns our two labels of an object, with an empty value for one that is not there."""
     labels = manifest["metadata"].get("labels") or {}
     return {name: str(labels.get(name, "")) for name in (LABEL_FLEET, LABEL_WORKLOAD)}
 
@@ -210,7 +220,7 @@ def managed_fields(manifest: Mapping[str, Any]) -> tuple[Mapping[str, Any], ...]
 
 
 def replicas_managers(manifest: Mapping[str, Any], kind: str) -> tuple[str, ...]:
-    """Names the owners of the number of replicas by managedFields, as "manager" or "manager (subresource)"."""
+    """Returns who owns the number of replicas by managedFields, as "manager" or "manager (subresource)"."""
     found = set()
     field = f"f:{KINDS[kind].replicas}"
     for entry in managed_fields(manifest):

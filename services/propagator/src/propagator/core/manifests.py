@@ -1,4 +1,4 @@
-"""The objects that go into a member: the user's own manifests with our marks and that cluster's replicas."""
+"""Makes the objects that are written to a cluster: the user's manifests with our marks and that cluster's replicas."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -28,7 +28,7 @@ DEFAULT_ACCOUNT = "default"
 LABEL_VALUE_LENGTH_MAX = 63
 HASH_LENGTH = 10
 
-# What a server fills in, or what only means something in the cluster that a manifest was read from.
+# Fields that a server fills in, or that have a meaning only in the cluster from which the manifest was read.
 SERVER_METADATA = (
     "uid",
     "resourceVersion",
@@ -45,7 +45,7 @@ SERVER_METADATA = (
 
 @dataclass(frozen=True, slots=True)
 class Template:
-    """A pod template, named by its digest. name: of a workload that has it."""
+    """A pod template, named by its digest. name: a workload that has this template."""
 
     digest: str
     namespace: str
@@ -54,11 +54,14 @@ class Template:
 
 
 class BadManifest(Exception):
-    """A declaration whose manifest cannot be carried out; the text says what and why."""
+    """Raised for a declaration whose manifest cannot be carried out. The text says what is wrong, and why."""
 
 
 def workload_label(name: str) -> str:
-    """The workload's name as a label's value: as it is, or shortened by a hash of the whole."""
+    """Returns the workload's name as a label's value.
+
+    A name that is too long is cut, and a hash of the whole name follows.
+    """
     if len(name) <= LABEL_VALUE_LENGTH_MAX:
         return name
     digest = sha256(name.encode()).hexdigest()[:HASH_LENGTH]
@@ -66,12 +69,12 @@ def workload_label(name: str) -> str:
 
 
 def bears_earlier(declaration: WorkloadDeclared, part: Part) -> bool:
-    """Whether this cluster's turn at the newest template has not come."""
+    """Returns whether the part still has an earlier template, because the cluster's turn at the newest has not come."""
     return part.template_generation not in (0, declaration.template_generation)
 
 
 def earlier_manifest(declaration: WorkloadDeclared, part: Part) -> bytes | None:
-    """The manifest of the earlier template that a part bears; None when the declaration does not have it."""
+    """Returns the manifest of the earlier template that a part has; None when the declaration does not contain it."""
     known = {entry.template_generation: entry.manifest for entry in declaration.earlier_templates}
     return known.get(part.template_generation)
 
@@ -85,7 +88,7 @@ def _declared(declaration: WorkloadDeclared, part: Part) -> bytes:
 
 
 def workload_manifest(declaration: WorkloadDeclared, part: Part, fleet: str) -> Manifest:
-    """Raises BadManifest."""
+    """Returns the workload's object for this part, with our marks and the part's replicas. Raises BadManifest."""
     kind = declaration.kind
     manifest = _parsed(_declared(declaration, part), kind, declaration.namespace, declaration.name)
     spec = manifest.get("spec")
@@ -98,42 +101,45 @@ def workload_manifest(declaration: WorkloadDeclared, part: Part, fleet: str) -> 
 
 
 def manifest_digest(declaration: WorkloadDeclared, part: Part) -> str:
-    """Names the manifest that the part bears, whatever its replicas. Raises BadManifest."""
+    """Returns a digest of the part's manifest that does not depend on its replicas. Raises BadManifest."""
     data = _declared(declaration, part)
     return _digest_but_for_replicas(data, declaration.kind, declaration.namespace, declaration.name)
 
 
 def declared_spec(declaration: WorkloadDeclared, part: Part) -> Mapping[str, Any]:
-    """Of the manifest that the part bears, without replicas. Raises BadManifest."""
+    """Returns the spec of the part's manifest, without replicas. Raises BadManifest."""
     spec = _mapping(_loaded(_declared(declaration, part), declaration.kind, declaration.name).get("spec"))
     return {field: value for field, value in spec.items() if field != KINDS[declaration.kind].replicas}
 
 
 def replicas_alone(part: Part, kind: str) -> Manifest:
-    """A merge patch: this cluster's replicas and the version, and nothing else of the object."""
+    """Returns a merge patch with this cluster's replicas and the version, and no other field of the object."""
     marks = {"annotations": {ANNOTATION_PLACEMENT: str(part.version)}}
     return {"metadata": marks, "spec": {KINDS[kind].replicas: part.replicas}}
 
 
 def fewer_replicas(part: Part, kind: str) -> Manifest:
-    """As replicas_alone, without the version: of an object that keeps an earlier template for now."""
+    """Returns a merge patch with the replicas only, for an object that keeps an earlier template for now."""
     return {"spec": {KINDS[kind].replicas: part.replicas}}
 
 
 def template_of(declaration: WorkloadDeclared, part: Part) -> Template:
-    """The pod template that a part bears. Raises BadManifest."""
+    """Returns the pod template of a part. Raises BadManifest."""
     manifest = _loaded(_declared(declaration, part), declaration.kind, declaration.name)
     return _template_of(manifest, declaration.namespace, declaration.name)
 
 
 def digests_of(declaration: WorkloadDeclared) -> frozenset[str]:
-    """Of its newest pod template and of those that clusters still have, as far as they can be read."""
+    """Returns the digests of the newest pod template and of the earlier ones that clusters still have.
+
+    A template that cannot be read has an empty digest.
+    """
     manifests = (declaration.manifest, *(entry.manifest for entry in declaration.earlier_templates))
     return frozenset(_digest_of(one, declaration.kind, declaration.namespace, declaration.name) for one in manifests)
 
 
 def template_named(digest: str, declaration: WorkloadDeclared) -> Template | None:
-    """That of its pod templates; None when none of them is it. Those that cannot be read have none."""
+    """Returns the declaration's pod template that has this digest; None when none has it or it cannot be read."""
     for data in (declaration.manifest, *(entry.manifest for entry in declaration.earlier_templates)):
         if digest and _digest_of(data, declaration.kind, declaration.namespace, declaration.name) == digest:
             manifest = _loaded(data, declaration.kind, declaration.name)
@@ -157,11 +163,11 @@ def _template_of(manifest: Mapping[str, Any], namespace: str, name: str) -> Temp
 
 
 def dependency_manifest(dependency: DependencyDeclared, fleet: str) -> Manifest:
-    """Raises BadManifest."""
+    """Returns the dependency's object with our marks. Raises BadManifest."""
     manifest = _parsed(dependency.manifest, dependency.kind, dependency.namespace, dependency.name)
     if dependency.kind == "Service":
         spec = manifest.get("spec")
-        # An address of the cluster that the manifest came from means nothing here; "None" (headless) is the user's.
+        # A cluster IP has no meaning in another cluster. But "None" (headless) is the user's choice and stays.
         if isinstance(spec, dict) and spec.get("clusterIP") != "None":
             spec.pop("clusterIP", None)
             spec.pop("clusterIPs", None)
@@ -172,27 +178,30 @@ def dependency_manifest(dependency: DependencyDeclared, fleet: str) -> Manifest:
 
 
 def dependency_declaration(dependency: DependencyDeclared) -> tuple[int, str]:
-    """What is compared with the annotation on the live object: the generation orders, the digest tells apart."""
+    """Returns (generation, digest) to compare with the annotation of the live object.
+
+    The generation gives the order. The digest tells two texts of one generation apart.
+    """
     return dependency.workload_generation, _digest(dependency.manifest)
 
 
 def references(declaration: WorkloadDeclared, part: Part) -> frozenset[Reference]:
-    """What the part's template needs and is not given with the workload."""
+    """Returns the objects that the part's template needs and that the workload does not bring as dependencies."""
     manifest = _loaded(_declared(declaration, part), declaration.kind, declaration.name)
     given = {Reference(dependency.kind, dependency.name) for dependency in declaration.dependencies}
     return template_references(manifest) - given
 
 
 def template_references(manifest: Mapping[str, Any]) -> frozenset[Reference]:
-    """What the pod template names and its pods cannot do without."""
+    """Returns the objects that the pod template names and without which its pods do not start."""
     return pod_references(_mapping(_mapping(manifest.get("spec")).get("template")))
 
 
 def pod_references(template: Mapping[str, Any]) -> frozenset[Reference]:
-    """As template_references, of the pod template itself.
+    """Returns the same as template_references, for a pod template itself.
 
-    Not what is optional; nor imagePullSecrets, without which pods may well start; nor the service account `default`,
-    which every cluster makes in every namespace.
+    Three things are left out: optional references; imagePullSecrets, because pods may start without them; and the
+    service account `default`, which every cluster creates in every namespace.
     """
     return frozenset(_needed(_mapping(template.get("spec"))))
 
@@ -250,8 +259,9 @@ def _mark(manifest: Manifest, workload: str, fleet: str, annotations: Mapping[st
 
 
 def _parsed(data: bytes, kind: str, namespace: str, name: str) -> Manifest:
-    """Addressed as declared and without what a server fills in. Of it and its metadata and spec one has copies of
-    one's own; what is deeper in them is shared, and never changed.
+    """Returns the manifest with the declared name and namespace, and without the fields that a server fills in.
+
+    The manifest, its metadata and its spec are copies that the caller may change. Deeper values are shared.
     """
     manifest: Manifest = {**_loaded(data, kind, name)}
     metadata = _mapping(manifest.get("metadata")).items()

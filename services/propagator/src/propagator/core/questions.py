@@ -1,4 +1,7 @@
-"""Which templates a cluster is asked about, and when: at once when somebody waits, and again when answers grow old."""
+"""Chooses about which templates a cluster is asked, and when.
+
+A template is asked about at once if a planner waits, and again when its answer is old.
+"""
 
 from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush
@@ -12,12 +15,17 @@ from spillway.pauses import doubled_seconds
 
 ASKED: Final = float("inf")
 STALE_SHARE_MAX: Final = 4
-"""The heap of what is due is cleared of what is stale once it has so many entries a question."""
+"""The heap is cleared of stale entries once it has more than this many entries for each question."""
 
 
 @dataclass(frozen=True, slots=True)
 class AskRules:
-    """In seconds, but for waiting_max: questions that nobody asked for again are kept and asked at the most."""
+    """The limits of the questions, in seconds; waiting_max is a number of questions.
+
+    age_max: the age at which an answer for a placed template is asked for again.
+    retry_first, retry_longest: the first and the longest pause after an answer that does not admit the pod.
+    waiting_max: the questions without a placement that are kept and asked at most.
+    """
 
     age_max: float
     retry_first: float
@@ -27,7 +35,11 @@ class AskRules:
 
 @dataclass(slots=True)
 class Question:
-    """due_at: ASKED while it is asked. targets: who is placed here with this template; with none it is dropped."""
+    """A question about one template.
+
+    due_at: the time at which it is asked; ASKED while it is being asked.
+    targets: the placements here with this template; a question without any is dropped once it is answered.
+    """
 
     template: Template
     due_at: float
@@ -36,18 +48,19 @@ class Question:
 
 
 class Questions:
-    """Of one cluster. Nothing of it outlives a claim of the cluster: the next owner asks again."""
+    """The questions to one cluster. They end with the claim of the cluster: the next owner asks again."""
 
     def __init__(self, rules: AskRules) -> None:
         self._rules = rules
         self._questions: dict[str, Question] = {}
         self._digests: dict[Target, str] = {}
         self._due: list[tuple[float, int, str]] = []
-        """A heap of when, in which order that was set, and digest; stale where the question is due at another time."""
+        """A heap of (due time, order of its setting, digest). An entry is stale if its question is due at another
+        time."""
         self._set = count()
         self._admitted_at: dict[str, float] = {}
-        """Of questions that were dropped with an answer, the newest `waiting_max` of them: who is placed upon that
-        answer does not ask again at once."""
+        """The time of the answer of dropped questions, for the newest `waiting_max`. A placement that follows does not
+        ask again at once."""
 
     def __len__(self) -> int:
         return len(self._questions)
@@ -56,7 +69,7 @@ class Questions:
         return digest in self._questions
 
     def ask(self, template: Template, now: float) -> bool:
-        """Somebody waits for the answer. False when too many wait already."""
+        """Puts a question that a planner waits for. Returns False when too many wait already."""
         known = self._questions.get(template.digest)
         if known is None and len(self._questions) >= self._rules.waiting_max + len(self._digests):
             return False
@@ -67,7 +80,7 @@ class Questions:
         return True
 
     def note(self, target: Target, template: Template | None, now: float) -> None:
-        """What a placement has here now; None: nothing that is to run."""
+        """Notes the template that a target's placement has here now; None when nothing shall run."""
         before = self._digests.get(target)
         if template is not None and before == template.digest:
             return
@@ -83,7 +96,7 @@ class Questions:
             question.targets.add(target)
 
     def take(self, now: float) -> Template | None:
-        """The one that is due longest; it is not given again before it is answered."""
+        """Returns the template that has been due longest, or None. It is not returned again before it is answered."""
         if self.next_due() > now:
             return None
         question = self._questions[heappop(self._due)[2]]
@@ -91,11 +104,13 @@ class Questions:
         return question.template
 
     def next_due(self) -> float:
+        """Returns the time at which the next question is due; ASKED when none is."""
         while self._due and self._is_stale(self._due[0]):
             heappop(self._due)
         return self._due[0][0] if self._due else ASKED
 
     def answered(self, digest: str, state: str, now: float) -> None:
+        """Notes an answer. The question is dropped without a placement; else it is due again when the answer is old."""
         question = self._questions.get(digest)
         if question is None:
             return
@@ -111,7 +126,7 @@ class Questions:
             self._set_due(question, now + pause)
 
     def lost(self, digest: str, now: float) -> None:
-        """What was answered is not in the log any more: it is due where a placement has it."""
+        """Makes the template due, if a placement has it, because its answer is not in the log any more."""
         self._admitted_at.pop(digest, None)
         known = self._questions.get(digest)
         if known is not None and now < known.due_at < ASKED:

@@ -1,6 +1,6 @@
-"""The one next step that makes a part of a placement true in its cluster. The README has it as a table.
+"""Chooses the next step that makes a part of a placement true in its cluster. The README has the state table.
 
-Rows that forbid come before rows that act, so no order of events can lead to a write that a later row would refuse.
+Rows that forbid come before rows that act. So no order of events leads to a write that a later row would refuse.
 """
 
 from dataclasses import dataclass
@@ -79,13 +79,20 @@ NOT_RUN_AGAIN = "; somebody deleted the Job, and it is not run again: delete and
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """What was done at one version of a part, in seconds of one monotonic clock.
+    """The writes made for one part of a placement. All times are seconds of one monotonic clock.
 
-    written: the object was seen or made right at this version. creations: when it was created.
-    Whatever the version: corrections: when it was put right. right: the replicas that it had or was given when it was
-    right last, None before. highest, ended: the highest version known of the object from anywhere,
-    and how its Job ended, None when it did not. changed: the first field of its spec that somebody changed since it
-    was written; compared: the generation that this is known of.
+    These three are about one version:
+    version: the version that they are about.
+    written: the object was seen or made right at this version.
+    creations: the times at which the object was created.
+
+    The others are kept whatever the version:
+    corrections: the times at which the object was put right.
+    right: the replicas that the object had, or was given, when it was right last; None before.
+    highest: the highest version known of the object from any source.
+    ended: how the object's Job ended; None when it did not.
+    changed: the first field of the object's spec that somebody changed since it was written.
+    compared: the generation of the object for which `changed` is known.
     """
 
     version: Generation = NO_GENERATION
@@ -100,7 +107,7 @@ class History:
 
 
 def next_action(wanted: Wanted, live: Live, history: History, now: float, rules: Rules) -> Action:
-    """The first row of the state table that fits."""
+    """Returns the action of the first row of the state table that fits."""
     if wanted.part.removing:
         return _remove(wanted, live, rules)
     if wanted.part.disowning:
@@ -123,7 +130,7 @@ def next_action(wanted: Wanted, live: Live, history: History, now: float, rules:
 
 
 def after(history: History, wanted: Wanted, live: Live, action: Action, now: float, rules: Rules) -> History:
-    """The history once an action was chosen (Report, Nothing) or carried out (all others)."""
+    """Returns the history after an action was chosen (Report, Hold, Nothing) or carried out (all others)."""
     version = wanted.part.version
     found, highest = live.workload, history.highest
     ended = None if wanted.part.removing else history.ended
@@ -147,7 +154,10 @@ def after(history: History, wanted: Wanted, live: Live, action: Action, now: flo
 
 
 def seeded(status: WorkloadObserved | None, now: float, rules: Rules) -> History:
-    """What a new owner knows from what the one before said: of what is contested the window begins anew."""
+    """Returns the history that a new owner starts with, from the last status of the owner before.
+
+    For a contested part the window starts again.
+    """
     if status is None:
         return History()
     contested = status.state == STATE_CONTESTED
@@ -163,7 +173,7 @@ def seeded(status: WorkloadObserved | None, now: float, rules: Rules) -> History
 
 
 def _compared(history: History, wanted: Wanted, live: Live, rules: Rules) -> tuple[str, int]:
-    """Which field somebody changed since it was written, and at which generation of the object that was found."""
+    """Returns the first field that somebody changed since the last write, and the generation of the object compared."""
     found, declaration, part = live.workload, wanted.declaration, wanted.part
     gone = found is None or not is_ours(found.marks, wanted.target, rules.fleet)
     if found is None or gone or declaration is None or part.removing or wanted.lacking:
@@ -195,12 +205,12 @@ def _remove(wanted: Wanted, live: Live, rules: Rules) -> Action:
 
 
 def _left_behind(found: LiveWorkload, wanted: Wanted) -> bool:
-    """Whether a placement wrote it that is older than its cluster's time in the fleet: one that was given up."""
+    """Returns whether a placement wrote the object before the cluster joined. Such a placement was given up."""
     return NO_GENERATION < found.version < wanted.joined_at
 
 
 def _unsupported(wanted: Wanted) -> Report | None:
-    """What this version of the service cannot carry out at all."""
+    """Returns a refusal when this version of the service cannot carry out the declaration at all; None when it can."""
     declaration = wanted.declaration
     if declaration is not None and declaration.kind not in KINDS:
         return Report(STATE_REFUSED, f"kind {declaration.kind}: only {KIND_NAMES} can be placed")
@@ -214,7 +224,7 @@ def _unsupported(wanted: Wanted) -> Report | None:
 
 
 def _refrain(wanted: Wanted, live: Live, history: History, rules: Rules) -> Action | None:
-    """Whether the object itself forbids that anything is done for it."""
+    """Returns the action when the object itself forbids any write for it; None when it does not."""
     found, version = live.workload, wanted.part.version
     if found is None:
         if history.highest > version:
@@ -241,7 +251,7 @@ def _dependencies(wanted: Wanted, live: Live, rules: Rules) -> Action | None:
         if not is_ours(found.marks, wanted.target, rules.fleet):
             other = _unlike(dependency, found)
             if not other and not found.marks.deleting:
-                continue  # Whoever's it is: what is asked for is there.
+                continue  # The content that was asked for exists; the owner does not matter.
             text = f"{reference} exists and {owner_of(found.marks, rules)}"
             if found.manifest and other:
                 text += f"; declared otherwise: {other}; {_how_to_hand_over(reference, wanted, rules)}"
@@ -258,7 +268,7 @@ def _dependencies(wanted: Wanted, live: Live, rules: Rules) -> Action | None:
 
 
 def _how_to_hand_over(reference: Reference, wanted: Wanted, rules: Rules) -> str:
-    """What makes nobody's object ours, to be written over with what is declared: a person's own two labels on it."""
+    """Returns the command that hands an unowned object to us, so that we may overwrite it with the declared one."""
     target = wanted.target
     marks = f"{LABEL_FLEET}={rules.fleet} {LABEL_WORKLOAD}={workload_label(target.name)}"
     label = f"kubectl label {reference.kind.lower()} {reference.name} -n {target.namespace} {marks}"
@@ -266,9 +276,9 @@ def _how_to_hand_over(reference: Reference, wanted: Wanted, rules: Rules) -> str
 
 
 def _unlike(dependency: DependencyDeclared, found: LiveDependency) -> str:
-    """The first field, marks apart, that is declared otherwise than nobody's object has it; empty: as declared.
+    """Returns the first field, apart from metadata and status, that differs from the declared one, or an empty text.
 
-    Of a ConfigMap also what only the object has: a pod may take all its keys.
+    A ConfigMap also differs by fields that only the object has, because a pod may take all its keys.
     """
     if found.manifest is None:
         return "marks"
@@ -279,12 +289,15 @@ def _unlike(dependency: DependencyDeclared, found: LiveDependency) -> str:
 
 
 def _waits_its_turn(wanted: Wanted) -> bool:
-    """What goes along with a cluster's earlier template stays as it is, for it belongs to the newest already."""
+    """Returns whether the cluster still has an earlier template.
+
+    The dependencies already belong to the newest template, so they stay as they are there.
+    """
     return wanted.declaration is not None and bears_earlier(wanted.declaration, wanted.part)
 
 
 def _must_apply(found: LiveDependency, declared: tuple[int, str]) -> bool:
-    """Never over a newer declaration; at the same generation only when it is another text."""
+    """Returns whether the declaration is newer than the applied one, or another text at the same generation."""
     return found.declaration[0] < declared[0] or (
         found.declaration[0] == declared[0] and found.declaration[1] != declared[1]
     )
@@ -348,9 +361,10 @@ def _namespace(wanted: Wanted, live: Live, rules: Rules) -> Action | None:
 
 
 def _missing_references(wanted: Wanted, live: Live) -> Action | None:
-    """What the template needs, and is not there; without replicas nothing is needed.
+    """Returns a look-up or a report for the objects that the template needs; None when nothing is missing.
 
-    Of a part that has no replicas for want of something it is looked for all the same: they come once it is there.
+    Without replicas nothing is needed. But a part that has no replicas because something is missing still looks for it,
+    so that its replicas come once it exists.
     """
     assert wanted.declaration is not None
     if wanted.part.replicas == 0 and not wanted.part.missing:
@@ -364,10 +378,10 @@ def _missing_references(wanted: Wanted, live: Live) -> Action | None:
 
 
 def _fewer(part: Part, found: LiveWorkload, history: History, may_correct: bool) -> ScaleDown | None:
-    """While a new template waits for what is missing, the object keeps its own, with no more replicas than the part.
+    """Returns a scale-down to the part's replicas while a new template waits for missing objects.
 
-    Not where the part itself waits: its number is what was counted there (docs/adr/0026), nobody asked for fewer, and
-    pods may have come to run since.
+    The object keeps its own template. A part that waits itself is not scaled down: its number is the replicas that were
+    counted there (docs/adr/0026). Nobody asked for fewer, and more pods may run since.
     """
     if part.missing or found.spec_replicas <= part.replicas:
         return None
@@ -378,7 +392,10 @@ def _fewer(part: Part, found: LiveWorkload, history: History, may_correct: bool)
 
 
 def _delete_dependency(wanted: Wanted, live: Live, listed: frozenset[Reference], rules: Rules) -> Action | None:
-    """Dependencies of ours that are not listed: those deleted already are waited for only when nothing stays."""
+    """Returns the deletion of a dependency of ours that is not listed any more; None when there is none.
+
+    A dependency that is being deleted is waited for only when the whole part is removed.
+    """
     for reference, found in sorted(live.dependencies.items()):
         if reference in listed or not is_ours(found.marks, wanted.target, rules.fleet):
             continue
@@ -390,7 +407,7 @@ def _delete_dependency(wanted: Wanted, live: Live, listed: frozenset[Reference],
 
 
 def _preconditioned(manifest: Manifest, marks: Marks) -> Manifest:
-    """With the uid that was seen: an apply would otherwise make anew what somebody has deleted meanwhile."""
+    """Returns the manifest with the uid that was seen. Without it, an apply would create a deleted object again."""
     return {**manifest, "metadata": {**manifest["metadata"], "uid": marks.uid}}
 
 

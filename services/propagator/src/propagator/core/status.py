@@ -1,4 +1,4 @@
-"""What is said of a workload in a cluster, and whether it is worth saying."""
+"""Makes the status of a workload in a cluster, and decides whether it is news."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, fields, replace
@@ -30,7 +30,7 @@ from spillway.status_details import (
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How the last attempt at a version ended when it did not end well, or ended in absence.
+    """The end of the last attempt at a version that did not end well, or that ended in absence.
 
     missing, job: as in Report.
     """
@@ -45,17 +45,18 @@ class Outcome:
 _content = attrgetter(*(one.name for one in fields(WorkloadObserved) if one.name not in ("epoch", "sequence")))
 
 BESIDE_MAX: Final = 100
-"""So many objects are named beside one, at most."""
+"""The most objects that are named beside one."""
 
 
 def observed(
     target: Target, found: LiveWorkload | None, outcome: Outcome | None, kind: str = ""
 ) -> WorkloadObserved | None:
-    """What a cluster shows now, without epoch and sequence. found: our object, never somebody else's.
+    """Returns the status that a cluster shows now, without epoch and sequence.
 
-    kind: of the object where it is not there.
+    found: our object, never somebody else's.
+    kind: the kind to report when there is no object.
 
-    None while there is nothing to say: the object is not there yet, and no attempt has failed.
+    Returns None while the object is not there yet and no attempt has failed.
     """
     if outcome is None and found is None:
         return None
@@ -85,7 +86,10 @@ def observed(
 
 
 def with_change(shown: WorkloadObserved | None, field: str) -> WorkloadObserved | None:
-    """field: of its spec, that somebody changed in the cluster; empty when nobody did."""
+    """Returns the status with the field that somebody changed in the cluster.
+
+    field: a field of the spec; empty for none.
+    """
     if shown is None or shown.state != STATE_PRESENT or not field:
         return shown
     details = replace(shown.details or NOTHING_TOLD, changed_field=field)
@@ -95,10 +99,10 @@ def with_change(shown: WorkloadObserved | None, field: str) -> WorkloadObserved 
 def held_back(
     shown: WorkloadObserved | None, logged: WorkloadObserved | None, target: Target, reason: str
 ) -> WorkloadObserved:
-    """What is said of an object that has been on hold for long. shown: what would be said had it not.
+    """Returns the status of an object that has been on hold for long. shown: its status without the hold.
 
-    Only message and details tell of it, behind what they have to tell else: nothing is decided by a hold. So where
-    nothing is shown, because there is no object, it is what the log says of it last, and that nothing runs.
+    The hold is appended to message and details only, because nobody decides by it. If the object does not exist, the
+    status is the last one in the log, with no replicas.
     """
     if shown is None and logged is not None and logged.state != STATE_ORPHANED:
         nothing = replace(logged, spec_replicas=0, replicas=0, updated=0, ready=0, available=0, found_version=None)
@@ -112,7 +116,10 @@ def held_back(
 
 
 def with_beside(shown: WorkloadObserved | None, others: Iterable[Reference]) -> WorkloadObserved | None:
-    """others: objects of ours in the workload's namespace that no placement lists, and that are not the one shown."""
+    """Returns the status with the other objects of ours in the workload's namespace that no placement lists.
+
+    others: these objects, without the one that is shown.
+    """
     named = sorted(others)[:BESIDE_MAX]
     if shown is None or not (named or shown.beside):
         return shown
@@ -120,5 +127,5 @@ def with_beside(shown: WorkloadObserved | None, others: Iterable[Reference]) -> 
 
 
 def is_news(current: WorkloadObserved, said: WorkloadObserved | None) -> bool:
-    """Whether anything but the numbering differs from what was said last."""
+    """Returns whether anything but the numbering differs from the last status."""
     return said is None or _content(said) != _content(current)

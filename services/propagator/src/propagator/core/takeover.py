@@ -1,4 +1,4 @@
-"""Taking over what runs, and giving it back: only marks are written, on metadata, never on the pod template."""
+"""Adopts running objects and gives them back. Only marks in the metadata are written, never the pod template."""
 
 import json
 
@@ -33,11 +33,11 @@ from spillway.events import STATE_ABSENT, STATE_DISOWNED, STATE_NOT_OWNED
 from spillway.kubernetes.live_objects import first_difference, with_spec_taken_over, without_nulls
 
 FIELD_MANAGER = "spillway"
-"""As whom we apply (ClusterApiSettings.field_manager)."""
+"""The field manager of our applies (ClusterApiSettings.field_manager)."""
 
 
 def adopt(wanted: Wanted, live: Live, rules: Rules) -> Action:
-    """The first row of the state table of an adopting part that fits."""
+    """Returns the action of the first row that fits, of the state table for an adopting part."""
     found, part = live.workload, wanted.part
     assert wanted.declaration is not None, f"{wanted.target}: acted on without its declaration"
     kind = wanted.declaration.kind
@@ -63,7 +63,7 @@ def adopt(wanted: Wanted, live: Live, rules: Rules) -> Action:
 
 
 def disown(wanted: Wanted, live: Live, rules: Rules) -> Action:
-    """The first row of the state table of a disowning part that fits."""
+    """Returns the action of the first row that fits, of the state table for a disowning part."""
     found, version = live.workload, wanted.part.version
     ours = found is not None and is_ours(found.marks, wanted.target, rules.fleet)
     if found is not None and ours:
@@ -80,7 +80,7 @@ def disown(wanted: Wanted, live: Live, rules: Rules) -> Action:
 
 
 def _changed_since(wanted: Wanted, live: Live) -> str:
-    """The first field of the spec, replicas apart, that is not as it was when it was found; empty when none is."""
+    """Returns the first field of the spec, apart from replicas, that changed since the object was found, or ""."""
     assert wanted.declaration is not None, f"{wanted.target}: acted on without its declaration"
     counted = KINDS[wanted.declaration.kind].replicas
     declared = without_nulls(json.loads(wanted.declaration.manifest).get("spec") or {})
@@ -100,7 +100,10 @@ def _mark(wanted: Wanted, live: Live, found: LiveWorkload, rules: Rules) -> Patc
 
 
 def _mark_dependency(wanted: Wanted, live: Live, rules: Rules) -> PatchDependencyMarks | None:
-    """Those of the fleet that the workload was found in; what else is in the way is said once the part is ordinary."""
+    """Returns the patch that marks the next dependency of the workload's former fleet; None when all are marked.
+
+    Other dependencies that stand in the way are reported once the part is an ordinary one.
+    """
     for declared in wanted.dependencies:
         reference = Reference(declared.kind, declared.name)
         found = live.dependencies.get(reference)

@@ -1,14 +1,14 @@
-"""Whether what this process knows of the log is fresh enough to write to a cluster."""
+"""Decides whether this process has read the log recently enough to write to a cluster."""
 
 import asyncio
 
 
 class LogProof:
-    """Holds for so many seconds after a moment up to which everything in the log is known to be read.
+    """A proof that the whole log was read up to a moment. It holds for a number of seconds after that moment.
 
-    A process that is cut off from the log, or that was frozen, finds by it that others may have taken its turns: its
-    session ran out later than this. The clock is the loop's, which goes on while the process stands still, and in a
-    process of ours (steady_clock.SteadyLoop) while its host is suspended.
+    A process that was frozen, or that is cut off from the log, notices by it that another instance may have its turns.
+    Its session runs out later than this proof. The clock is the loop's. It goes on while the process stands still and,
+    with steady_clock.SteadyLoop as in our processes, while the host is suspended.
     """
 
     def __init__(self, seconds: float) -> None:
@@ -16,12 +16,13 @@ class LogProof:
         self._proven_at = -float("inf")
 
     def proven(self, at: float) -> None:
-        """Everything that was in the log at this moment has been read."""
+        """Notes that everything that was in the log at this moment has been read."""
         self._proven_at = max(self._proven_at, at)
 
     def covers(self, at: float) -> bool:
-        """Whether everything that was in the log at this moment has been read, and the proof holds."""
+        """Returns whether the proof holds and everything that was in the log at this moment has been read."""
         return self.holds() and self._proven_at >= at
 
     def holds(self) -> bool:
+        """Returns whether the last proof is recent enough."""
         return asyncio.get_running_loop().time() - self._proven_at <= self._seconds

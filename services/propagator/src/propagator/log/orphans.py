@@ -1,6 +1,6 @@
-"""Objects that bear our label and that no placement lists: counted and said, never touched.
+"""Counts and reports orphans, objects with our label that no placement lists. It never touches them.
 
-A workload's ConfigMaps and Services are its own: where no placement lists it, they are orphans with it, or without.
+ConfigMaps and Services of a workload that no placement lists are orphans, too, with or without its object.
 """
 
 import asyncio
@@ -17,10 +17,12 @@ log = structlog.get_logger()
 
 
 class Orphans:
-    """changed: told of each target that became an orphan, is one and changed, or is none any more.
+    """The orphans of one cluster.
 
-    An object may be seen before the placement that lists it is read, for a successor may have made it: so it is an
-    orphan only once everything has been read that was in the log when it was noticed, and as long as that proof holds.
+    changed: called for each target that became an orphan, changed as one, or is none any more.
+
+    An object may be seen before its placement is read, because another instance may have created it. So it is an orphan
+    only after all records are read that were in the log when it was noticed. And only while that proof holds.
     """
 
     def __init__(
@@ -32,13 +34,13 @@ class Orphans:
         self._proof = proof
         self._changed = changed
         self._noticed: dict[Target, float] = {}
-        """When they were noticed first, on the loop's clock."""
+        """When each target was first noticed, on the loop's clock."""
         self._unsure: dict[Target, None] = {}
         self._empty_log = False
         self._counted = ORPHANS.labels(cluster)
 
     def note(self, target: Target) -> None:
-        """The object, or what is wanted of it, may have changed."""
+        """Notes that the target's object, or what the log wants of it, may have changed."""
         orphan = self._mirror.has(target) and not self._desired.lists(target)
         if orphan and target not in self._noticed:
             self._noticed[target] = asyncio.get_running_loop().time()
@@ -51,7 +53,7 @@ class Orphans:
         self._count()
 
     def log_read(self) -> None:
-        """The proof was renewed: what is unsure may be said now, and what could not be said meanwhile again."""
+        """Reports the orphans that have become certain, because the whole log was proven read."""
         for target in [one for one in self._unsure if self.has(one)]:
             del self._unsure[target]
             log.warning(
@@ -63,11 +65,13 @@ class Orphans:
         self._count()
 
     def note_all(self) -> None:
-        """Everything has been listed: what was said of orphans before holds, or is to be taken back."""
+        """Notes all possible orphans after every kind was listed, so that their statuses are confirmed or taken
+        back."""
         for target in self._mirror.targets() | self._desired.orphans_said(self._cluster):
             self._changed(target)
 
     def has(self, target: Target) -> bool:
+        """Returns whether the target certainly is an orphan."""
         noticed_at = self._noticed.get(target)
         return noticed_at is not None and self._proof.covers(noticed_at)
 
@@ -75,7 +79,7 @@ class Orphans:
         self._counted.set(len(self._noticed) - len(self._unsure))
 
     def note_log(self) -> None:
-        """A log that places nothing where objects bear our label has lost something."""
+        """Warns when objects have our label and the log has no placement at all: the log has lost records."""
         empty = self._desired.empty and bool(self._mirror.workloads)
         if empty and not self._empty_log:
             log.critical(

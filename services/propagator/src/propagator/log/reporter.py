@@ -1,4 +1,4 @@
-"""Says what a cluster shows: gathers what may have changed and publishes what is news, numbered in this epoch."""
+"""Publishes the statuses of one cluster: gathers changes and publishes what is new, numbered within this epoch."""
 
 import asyncio
 from collections.abc import Callable
@@ -16,16 +16,18 @@ from spillway.events import STATE_ORPHANED, STATE_PRESENT, StatusDetails, Worklo
 from spillway.fitting import FittingWriter
 
 NOWHERE = -1
-"""Before any offset."""
+"""An offset before all others."""
 
 Said = WorkloadObserved | Tombstone
 log = structlog.get_logger()
 
 
 class Reporter:
-    """One cluster's statuses. current: what it shows of a target now; logged: what the log says of it last.
+    """The statuses of one cluster.
 
-    vanished: whether it is sure that there is neither an object nor a placement of it.
+    current: returns the status that the cluster shows for a target now.
+    logged: returns the last status in the log.
+    vanished: returns whether the target certainly has neither an object nor a placement.
     """
 
     def __init__(
@@ -46,23 +48,26 @@ class Reporter:
         self._sequence = 0
         self._said: dict[Target, WorkloadObserved] = {}
         self._places: dict[Target, int] = {}
-        """The offset of what was said last."""
+        """The offset of the last published status."""
         self._overruled: dict[Target, int] = {}
-        """Up to which offset somebody else, or nobody knows who, wrote: what is said has to stand from there on."""
+        """The offset up to which others, or unknown writers, have written. Our status must be after it."""
         self._changed: dict[Target, None] = {}
         self._traces = tracing.Origins[Target]()
         self._woken = asyncio.Event()
 
     def note(self, target: Target) -> None:
-        """It may show something else now. That belongs to the trace of what was done last, until all of it is there."""
+        """Notes that the status may have changed.
+
+        It joins the trace of the last action until all replicas are ready.
+        """
         self._changed[target] = None
         self._traces.note(target, tracing.headers())
         self._woken.set()
 
     def contradict(self, target: Target, offset: int) -> None:
-        """Somebody without the turn said something, or took it back: if behind what we said, that is said again.
+        """Publishes our status again if a writer without the turn replaced or deleted it at an offset after ours.
 
-        While something of ours is on its way, only its place will tell which of the two is the later word.
+        While a record of ours is on its way, only its offset will tell which of the two is later.
         """
         self._overruled[target] = max(offset, self._overruled.get(target, offset))
         self.note(target)
@@ -86,7 +91,7 @@ class Reporter:
             await self._publish(self._news())
 
     def _news(self) -> list[tuple[Target, Said]]:
-        """The next batch; what is in it is not in `_changed` any more."""
+        """Returns the next batch of new statuses and removes its targets from `_changed`."""
         news: list[tuple[Target, Said]] = []
         for target in list(self._changed)[: self._settings.status_batch]:
             del self._changed[target]
@@ -100,7 +105,11 @@ class Reporter:
         return news
 
     def _is_news(self, current: WorkloadObserved, said: WorkloadObserved | None) -> bool:
-        """Also what an owner before said in the same words: readers go by the words of the newest turn alone."""
+        """Returns whether the status must be published.
+
+        Readers use only the newest epoch's texts, so a status that an earlier owner published counts as new even when
+        it is the same.
+        """
         return is_news(current, said) or (said is not None and said.epoch < self._epoch)
 
     def _is_overruled(self, target: Target) -> bool:
@@ -119,7 +128,7 @@ class Reporter:
             log.warning("statuses not published yet", error=str(error), count=len(news))
             for target, _ in news:
                 self._changed[target] = None
-                self._places.pop(target, None)  # It may be there all the same, before or behind what is said next.
+                self._places.pop(target, None)  # The record may be in the log all the same.
                 self._overruled.setdefault(target, 0)
             await asyncio.sleep(self._settings.bus_retry_seconds)
             return
@@ -129,7 +138,7 @@ class Reporter:
                 self._places.pop(target, None)
                 continue
             self._said[target] = event
-            if position is None:  # No record can hold it: said again once it shows something else.
+            if position is None:  # No record can hold it. It is published again once it changes.
                 self._places.pop(target, None)
                 self._overruled.pop(target, None)
                 continue
@@ -152,7 +161,10 @@ class Reporter:
 
 
 def without_words(event: Said, why: str) -> Said | None:
-    """Readers go by all but the message and what is beside the object; of its details it keeps what has no text."""
+    """Returns the status without its texts when a record cannot hold it.
+
+    Readers decide by the other fields. Of the details, only the Job's end has no text and stays.
+    """
     if isinstance(event, Tombstone):
         return None
     job = event.details.job if event.details is not None else None

@@ -1,1 +1,1 @@
-"""Decides what a cluster's capacity is. Pure: changes and times in, values out; no IO, clock, chance, log, asyncio."""
+"""Decides what a cluster's capacity is. All modules are pure: no IO, clock, chance, log or asyncio."""

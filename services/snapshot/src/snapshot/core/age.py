@@ -1,4 +1,7 @@
-"""How old our knowledge of a cluster is: the watermark, and why it stands still (P3). README.md has the state table."""
+"""Computes how old our knowledge of a cluster is: the watermark, and why it stands still (P3).
+
+README.md has the state table.
+"""
 
 import math
 from collections.abc import Mapping
@@ -12,9 +15,12 @@ NEVER_MS = -1
 
 @dataclass(slots=True)
 class _Source:
-    """One stream of the cluster. low, high: of our own count since the last probe started.
+    """One stream of the cluster.
 
-    unread: why it is done without: our account has no right to it.
+    count: the number of objects that we know.
+    low, high: the lowest and highest count since the last probe started.
+    differs_since: since when our count has differed from the probes' count; None when it does not.
+    unread: the reason why the stream is done without, when our account has no right to it.
     """
 
     listed: bool = False
@@ -33,7 +39,10 @@ class _Answer:
 
 
 class Age:
-    """Told what is heard and when, on one monotonic clock; sources are named by their plural (nodes, pods, …)."""
+    """The age of one cluster's state. Callers report events with their time on one monotonic clock.
+
+    Sources are named by their plural (nodes, pods, …).
+    """
 
     def __init__(self, sources: tuple[str, ...], settings: SnapshotSettings) -> None:
         self._settings = settings
@@ -43,13 +52,13 @@ class Age:
         self._probe_failure = NO_TROUBLE
         self._answer: _Answer | None = None
         self._version: int | None = None
-        """resourceVersion of the last probe."""
+        """The resourceVersion of the last probe."""
         self._unwritable = NO_TROUBLE
 
     # ── What is heard ───────────────────────────────────────────────────────────────────────────────────────────
 
     def heard(self, source: str, count: int, now: float, *, listed: bool = False) -> None:
-        """An event, a bookmark or the end of a list; count: of objects that we know of this source after it."""
+        """Notes an event, a bookmark or the end of a list. count: the objects of this source that we know after it."""
         state = self._sources[source]
         state.listed = state.listed or listed
         state.heard_at, state.failure, state.unread, self._connection_failure = now, NO_TROUBLE, "", NO_TROUBLE
@@ -58,16 +67,16 @@ class Age:
             state.differs_since, self._answer = None, None
 
     def failed(self, source: str, why: Trouble) -> None:
-        """why: its text without the source."""
+        """Notes that a stream failed. why: its text does not name the source."""
         self._sources[source].failure = why
 
     def not_allowed(self, source: str, why: str) -> None:
-        """It is done without, until it is heard."""
+        """Notes that our account may not read the source. It is done without until something is heard from it."""
         state = self._sources[source]
         state.listed, state.failure, state.unread = False, NO_TROUBLE, why
 
     def connecting(self) -> None:
-        """Streams begin again with a list; until then nothing is current."""
+        """Starts again with lists. Nothing is current until they end."""
         self._answer, self._version = None, None
         for state in self._sources.values():
             state.listed, state.failure, state.unread, state.differs_since = False, NO_TROUBLE, "", None
@@ -76,11 +85,13 @@ class Age:
         self._connection_failure = why
 
     def relisting(self, source: str) -> None:
+        """Notes that the source is listed again."""
         self._sources[source].listed = False
         self._sources[source].differs_since = None
 
     def probe_started(self, now: float) -> None:
-        """Judges the answer before: our own count must have passed by what it said, since that probe began."""
+        """Judges the previous answer: our own count must have had the same value at some time since that probe
+        began."""
         if self._answer is not None:
             for name, theirs in self._answer.counts.items():
                 state = self._sources[name]
@@ -95,11 +106,11 @@ class Age:
     def probe_answered(
         self, started_at: float, counts: Mapping[str, int], doubtful: bool, now: float, version: int | None = None
     ) -> None:
-        """doubtful: what the cluster lists is not believed yet, so that no answer makes us more current.
+        """Takes the answer of a probe. doubtful: the node list is doubted, so the watermark stays.
 
-        version: resourceVersion of the counts, by a quorum read; None where it is no number. If it is lower than that
-        of the probe before, etcd was restored from a backup. Open watches tell nothing until the resourceVersions are
-        where they were, and never what happened until then. So all is listed again.
+        version: the resourceVersion of the counts, by a quorum read; None when it is no number. If it is lower than
+            that of the probe before, etcd was restored from a backup. Open watches then deliver nothing until the
+            resourceVersions are where they were, and never what happened before that. So all kinds are listed again.
         """
         self._probe_failure, self._connection_failure = NO_TROUBLE, NO_TROUBLE
         if version is not None:
@@ -118,17 +129,17 @@ class Age:
         self._probe_failure, self._answer = why, None
 
     def cannot_be_said(self, why: str) -> None:
-        """What is known is more than a record holds: readers know nothing newer."""
+        """Notes that the capacity is more than a record holds, so that readers get nothing newer."""
         self._unwritable = Trouble(TroubleCode.UNWRITABLE, why)
 
     def may_be_said(self) -> None:
-        """It is tried again."""
+        """Notes that the capacity is tried again."""
         self._unwritable = NO_TROUBLE
 
     # ── What follows from it ────────────────────────────────────────────────────────────────────────────────────
 
     def to_relist(self, now: float) -> list[str]:
-        """Sources whose count has differed from the cluster's for too long; all, where resourceVersions went back."""
+        """Returns the sources whose count has differed for too long; all of them when resourceVersions went back."""
         longest = self._settings.count_differs_seconds
         return [
             name
@@ -138,25 +149,28 @@ class Age:
 
     @property
     def all_listed(self) -> bool:
+        """Returns whether every source was listed, or may not be read."""
         return all(state.listed or state.unread for state in self._sources.values())
 
     def streams_current(self, now: float) -> bool:
+        """Returns whether all streams are listed and well, and records can hold the capacity."""
         return self.all_listed and not self._unwritable.text and not self._stream_trouble(now).text
 
     def trouble(self, now: float) -> Trouble:
-        """Why the cluster cannot be followed now; NO_TROUBLE when it can, or when it is only being listed.
+        """Returns why the cluster cannot be followed; NO_TROUBLE when it can, or while it is only being listed.
 
-        That it is not reached comes first: by that readers judge whether it is lost.
+        A connection failure comes first, because readers decide by it whether the cluster is lost.
         """
         found = (self._connection_failure, self._stream_trouble(now), self._probe_failure, self._unwritable)
         return next((one for one in found if one.text), NO_TROUBLE)
 
     @property
     def unread(self) -> str:
-        """What our account has no right to read; empty when it has."""
+        """Returns the kinds that our account may not read, with the reason; empty when there are none."""
         return "; ".join(f"{name}: {state.unread}" for name, state in self._sources.items() if state.unread)
 
     def age_ms(self, now: float) -> int:
+        """Returns the age of the watermark in milliseconds; NEVER_MS without a watermark."""
         return NEVER_MS if self._watermark is None else max(0, round((now - self._watermark) * 1000))
 
     def _stream_trouble(self, now: float) -> Trouble:

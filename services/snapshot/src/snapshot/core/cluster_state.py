@@ -1,6 +1,6 @@
-"""The state of one cluster: its streams joined to node rows, workload facts and groups of waiting pods.
+"""Joins the streams of one cluster into node rows, workload facts and groups of waiting pods.
 
-Each stream is in order, the streams are not in order with each other: a pod may be seen before its node, its
+Each stream is in order, but the streams are not in order with each other. A pod may be seen before its node, its
 ReplicaSet or its workload. So sums are kept by name or uid, and joined when they are read.
 """
 
@@ -35,17 +35,17 @@ from spillway.model import NODE_OWNED, LabelSet, NamespaceFacts, NodeRow, PodTab
 WORKLOAD_KINDS = (DEPLOYMENTS, STATEFULSETS, JOBS)
 KINDS = (NODES, PODS, REPLICASETS, *WORKLOAD_KINDS, NAMESPACES, RESOURCE_QUOTAS, VOLUMES, VOLUME_CLAIMS)
 NOT_VITAL = (VOLUMES, VOLUME_CLAIMS)
-"""Done without where our account has no right to them: then nothing is known of volumes, and that is said."""
+"""Kinds that are done without if our account has no right to them. Then volumes are unknown, which records say."""
 
 NO_LOAD = Load()
 ALWAYS_SAID = ("cpu", "memory", "ephemeral-storage", "pods")
-"""Resources that are said of a node even when it does not offer them. A pod may name any other resource, and each name
+"""Resources that are in a node's row even when it does not offer them. A pod may name any other resource, and each name
 would become a column of all readers."""
 
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """What is different since the last time, in no more detail than it is said; api_server is said in any case."""
+    """The differences since the last time, in the detail in which they are written. api_server is always filled."""
 
     rows: tuple[NodeRow, ...]
     removed: tuple[str, ...]
@@ -61,6 +61,8 @@ class Changes:
 
 
 class ClusterState:
+    """The state of one cluster, from the objects of its streams."""
+
     def __init__(self, fleet: str, settings: SnapshotSettings) -> None:
         self.nodes = NodeTable(settings.shrink_confirm_seconds, settings.shrink_confirm_probes)
         self.pods = Pods(settings.ignored_pod_labels, settings.reason_characters_max)
@@ -71,7 +73,7 @@ class ClusterState:
 
     @property
     def dirty(self) -> bool:
-        """Whether take_changes or the groups may say something new."""
+        """Returns whether take_changes or take_groups may have something new."""
         nodes, pods = self.nodes.dirty, self.pods
         return bool(
             nodes
@@ -85,7 +87,7 @@ class ClusterState:
     # ── What the cluster says ───────────────────────────────────────────────────────────────────────────────────
 
     def listed(self, kind: Kind, objects: Iterable[Any], now: float) -> None:
-        """Everything there is of a kind."""
+        """Takes the whole list of a kind."""
         found = tuple(objects)
         if kind is NODES:
             self.nodes.listed(found, now)
@@ -95,7 +97,10 @@ class ClusterState:
         self.retained(kind, frozenset(item.metadata.uid for item in found))
 
     def retained(self, kind: Kind, uids: frozenset[str]) -> None:
-        """The end of a list whose objects were upserted already: what it lacked is gone. Not for nodes."""
+        """Takes the end of a list whose objects were upserted already.
+
+        Objects missing in it are gone. Not for nodes.
+        """
         if kind is PODS:
             self.pods.retain(uids)
             self.details.retain(uids)
@@ -156,7 +161,7 @@ class ClusterState:
     # ── What is said of it ──────────────────────────────────────────────────────────────────────────────────────
 
     def take_changes(self) -> Changes:
-        """What is different since this was last asked."""
+        """Returns the differences since the last call."""
         self.pods.settle()
         names = self.nodes.dirty | self.pods.dirty_nodes
         owned = (self.workloads.workload_of(owner) for owner in self.pods.dirty_owners)
@@ -169,7 +174,7 @@ class ClusterState:
         self.namespaces.dirty.clear()
         return Changes(
             rows=tuple(self.row(name) for name in sorted(names) if name in self.nodes.nodes),
-            # A pod may be bound to a node that is not known: then there was no row either.
+            # A pod may be bound to an unknown node, which never had a row.
             removed=tuple(sorted(name for name in names if name not in self.nodes.nodes)),
             facts=tuple(entry for entry in facts.values() if entry is not None),
             facts_removed=tuple(key for key, entry in facts.items() if entry is None),
@@ -179,7 +184,7 @@ class ClusterState:
         )
 
     def whole(self) -> Changes:
-        """Everything, as changes from nothing."""
+        """Returns everything, as changes from an empty state."""
         self.pods.settle()
         facts = (self.workloads.facts(key, self.pods.counted) for key in sorted(self.workloads.keys()))
         namespaces = (self.namespaces.facts(name) for name in sorted(self.namespaces.names()))
@@ -193,12 +198,13 @@ class ClusterState:
         )
 
     def row(self, name: str) -> NodeRow:
-        """Returns the row of a node. The node is closed and offers nothing when its free resources or the terms of its
-        pods are unknown:
+        """Returns the row of a node.
 
-        a pod's requests cannot be read, its pods have more ports or terms than are said, or a namespace has so many
-        terms that none of them are said. The node then also offers nothing, since some pods tolerate a closed node. Of
-        a lent node the pods of pools do not count.
+        The row is closed, and offers nothing, when free resources or terms of pods are unknown.
+
+        That is so in three cases: a pod's requests cannot be read; its pods have too many ports or terms for a record;
+        or its pods are of a namespace with too many terms. It offers nothing, because some pods tolerate a closed node.
+        On a lent node, the pods of pools do not count.
         """
         node, found = self.nodes.nodes[name], self.pods.loads.get(name, NO_LOAD)
         load = NO_LOAD if found.too_long else found
@@ -220,7 +226,7 @@ class ClusterState:
         )
 
     def take_groups(self) -> dict[str, Group] | None:
-        """The groups of waiting pods; None when they are as they were when this was last asked."""
+        """Returns the groups of waiting pods; None when they have not changed since the last call."""
         self._groups.refresh(self.workloads.dirty)
         if not self._groups.changed:
             return None

@@ -1,4 +1,4 @@
-"""One cluster, from what is heard of it to the records that are due: joins state, age, stream and pending."""
+"""Turns the events of one cluster into the records that are due. Joins its state, age, stream and pending groups."""
 
 import math
 from collections.abc import Collection as Many
@@ -24,14 +24,17 @@ from spillway.troubles import NO_TROUBLE, Trouble
 Record = CapacityChanged | CapacityReported | PodsUnschedulable | PodsScheduled | PodsObserved | Tombstone
 
 TROUBLE_CHARACTERS_MAX = 500
-"""Of each reason why a cluster cannot be followed."""
+"""The most characters of a reason why a cluster cannot be followed."""
 COLUMNS_BYTES_LEAST = 64 * 1024
-"""Of a block's columns. No more blocks are made for the sake of less: what is beside them is too much then."""
+"""The least bytes of a block's columns after a split. If less would be needed, the other fields are too large."""
 KIND_BY_PLURAL = {kind.plural: kind for kind in KINDS}
 
 
 class Unwritten(NamedTuple):
-    """A record that the log does not take, and why. bytes_over: of its bytes; 0 where not their number is wrong."""
+    """A record that the log does not take, with the reason.
+
+    bytes_over: its bytes above the limit; 0 for any other reason.
+    """
 
     record: Record
     why: str
@@ -39,9 +42,9 @@ class Unwritten(NamedTuple):
 
 
 class Collection:
-    """Told what happens and at what time, on one monotonic clock; asked what to write, once its epoch is known.
+    """One cluster's core. The caller passes events with their time on one monotonic clock, then asks for records.
 
-    The caller writes what records() returned, then says acknowledged() or unacknowledged(), before asking again.
+    The caller writes what records() returned, then calls acknowledged() or unacknowledged() before it asks again.
     """
 
     def __init__(self, cluster: str, fleet: str, settings: SnapshotSettings, pack: Pack) -> None:
@@ -66,12 +69,15 @@ class Collection:
         self._heard(kind, now, listed=True)
 
     def paged(self, kind: Kind, items: Iterable[Any]) -> None:
-        """Some of a list that goes on: no sign yet that the stream is well, or that anything else is gone."""
+        """Takes a page of a list that goes on.
+
+        It does not show that the stream is well, or that another object is gone.
+        """
         for item in items:
             self.state.upserted(kind, item)
 
     def retained(self, kind: Kind, uids: frozenset[str], now: float) -> None:
-        """The end of a list whose objects were taken in page by page."""
+        """Takes the end of a list whose objects were taken page by page."""
         self.state.retained(kind, uids)
         self._heard(kind, now, listed=True)
 
@@ -88,7 +94,10 @@ class Collection:
         self._heard(kind, now)
 
     def failed(self, kind: Kind, why: Trouble, *, forbidden: bool = False) -> None:
-        """forbidden: our account has no right to it. What was known of it is not, then, where it is done without."""
+        """Notes that a stream failed. forbidden: our account has no right to read the kind.
+
+        A kind that is not vital is then done without, and its known objects are dropped.
+        """
         if forbidden and kind in NOT_VITAL:
             self.state.retained(kind, frozenset())
             self.age.not_allowed(kind.plural, why.text)
@@ -96,13 +105,13 @@ class Collection:
             self.age.failed(kind.plural, why)
 
     def probe_answered(self, started_at: float, nodes: int, pods: int, now: float, version: int | None = None) -> None:
-        """version: as in Age."""
+        """Takes the answer of a probe. version: as in Age.probe_answered."""
         self.state.nodes.probed(nodes, now)
         doubtful = self.state.nodes.doubt is not None
         self.age.probe_answered(started_at, {NODES.plural: nodes, PODS.plural: pods}, doubtful, now, version)
 
     def to_relist(self, now: float) -> list[Kind]:
-        """Streams to begin again: a count differs from ours, or resourceVersions went back."""
+        """Returns the kinds to list again: the count has differed for too long, or resourceVersions went back."""
         kinds = [KIND_BY_PLURAL[plural] for plural in self.age.to_relist(now)]
         for kind in kinds:
             self.age.relisting(kind.plural)
@@ -113,7 +122,7 @@ class Collection:
         self.age.heard(kind.plural, count, now, listed=listed)
 
     def follow(self, keys: Many[WorkloadKey]) -> None:
-        """The workloads that have a scaling policy, all of them."""
+        """Takes the complete set of workloads with a scale policy."""
         self.observed.follow(keys)
 
     def sampled(self, namespace: str, samples: Iterable[PodMetrics]) -> None:
@@ -130,11 +139,14 @@ class Collection:
 
     @property
     def needs_claim(self) -> bool:
-        """No epoch yet, or one whose number of blocks has become too small."""
+        """Returns whether a new epoch is needed: there is none yet, or a block has outgrown its record."""
         return self.stream is None or self.stream.outgrown
 
     def claimed(self, epoch: int, now: float) -> None:
-        """The claim's offset: everything is numbered anew and, once known, written whole."""
+        """Starts a new epoch at the claim's offset.
+
+        Sequences start again, and everything is written whole once it is known.
+        """
         assert epoch > self.epoch
         blocks_min = 1 if self.stream is None else self.stream.blocks_wanted
         self.stream = Stream(self.cluster, epoch, self._settings, self._pack, blocks_min)
@@ -143,15 +155,16 @@ class Collection:
         self._heartbeat_at = now
 
     def current(self, now: float) -> bool:
-        """Whether what we know is one state of the cluster; while it is not, what was said last stands."""
+        """Returns whether our state is one consistent state of the cluster. While it is not, the last records stand."""
         return self.age.streams_current(now) and self.state.nodes.doubt is None
 
     def sign(self, now: float) -> Sign:
+        """Returns the age, trouble and missing rights to write with each change record."""
         trouble = self.age.trouble(now)
         return Sign(self.age.age_ms(now), trouble if trouble.text else self.state.nodes.trouble, self.age.unread)
 
     def next_due_at(self, now: float) -> float:
-        """When records() may have something to say although nothing is heard until then."""
+        """Returns when records() may have something to write, even if no event comes before."""
         if self.stream is None:
             return now
         due = self._heartbeat_at
@@ -160,7 +173,7 @@ class Collection:
         return now if self._tombstones else due
 
     def wants_to_speak(self, now: float) -> bool:
-        """Something was heard that records() would say."""
+        """Returns whether an event came that records() would write."""
         stream = self.stream
         if stream is None:
             return False
@@ -169,18 +182,24 @@ class Collection:
         return self.current(now) and (self.state.dirty or not stream.begun)
 
     def _news_of(self, sign: Sign) -> bool:
-        """Other trouble or rights than were said last, or an age for the first time: readers wait for either."""
+        """Returns whether trouble or missing rights differ from the last record, or an age is known for the first time.
+
+        Readers wait for each of these.
+        """
         return (sign.trouble, sign.unread, sign.age_ms == NEVER_MS) != self._said_sign
 
     def say_age_again(self) -> None:
-        """The last records were written late, so the age in them is too small. A heartbeat is due at once."""
+        """Makes a heartbeat due at once, because the last records were written late and their age is too small."""
         self._heartbeat_at = -math.inf
 
     def records(self, now: float, wall_ms: int) -> list[Record]:
-        """What is due, in the order in which it is to be written. Changes before the whole block that has them.
+        """Returns the records that are due, in the order in which they must be written.
 
-        Pods of scaled workloads also while a stream is not well: what is known of them stands, and why there are no
-        samples must be heard. wall_ms: Unix time, for readers who compare it with the samples'.
+        Changes come before their whole block.
+
+        Pods of scaled workloads are included even while a stream is not well. Their known state stands, and readers
+        must learn why there are no samples.
+        wall_ms: Unix time, for readers that compare it with the time of samples.
         """
         stream = self.stream
         assert stream is not None
@@ -215,7 +234,7 @@ class Collection:
         return found
 
     def _withhold(self, why: str, now: float) -> None:
-        """Nothing newer is said of the capacity for a while, and it grows old."""
+        """Stops writing whole blocks for a while. The capacity that readers have grows old."""
         self._withheld_until = now + self._settings.unwritable_retry_seconds
         self.age.cannot_be_said(f"capacity: unwritable: {why}"[:TROUBLE_CHARACTERS_MAX])
 
@@ -233,6 +252,7 @@ class Collection:
         return records
 
     def acknowledged(self, records: Sequence[Record], offsets: Iterable[int]) -> None:
+        """Takes the offsets of the written records."""
         assert self.stream is not None
         for record, offset in zip(records, offsets, strict=True):
             address = record.address if isinstance(record, Tombstone) else address_of(record)
@@ -242,7 +262,10 @@ class Collection:
                 self._own[address.topic.name, address.key] = offset
 
     def unacknowledged(self, records: Sequence[Record]) -> None:
-        """Nobody knows what of it the log has: blocks are written whole, groups are said again."""
+        """Notes records that the log may or may not have.
+
+        Their blocks are written whole, their groups and pods again.
+        """
         assert self.stream is not None
         for record in records:
             match record:
@@ -256,11 +279,11 @@ class Collection:
                     self._contradict((record.address.topic.name, record.address.key), self.stream)
 
     def unwritable(self, wrong: Iterable[Unwritten], now: float) -> None:
-        """What no record can hold, and why, of what unacknowledged was told of. It costs what it is about alone.
+        """Notes which of the unacknowledged records no record can hold, and why. Each costs only its own subject.
 
-        A change is followed by its whole block. Of one that would fit with fewer nodes more blocks are made, as long
-        as there may be more. Else nothing newer is said of the capacity for a while: half of a cluster would be
-        promised as if it were whole.
+        A change is followed by its whole block. If fewer nodes would fit, more blocks are made, as long as the cluster
+        may have more. Otherwise no newer capacity is written for a while, because half a cluster would look like the
+        whole.
         """
         assert self.stream is not None
         may_split = self.stream.may_split
@@ -276,7 +299,7 @@ class Collection:
                     self.observed.shorten((record.namespace, record.name))
 
     def contradict(self, book: LogBook) -> None:
-        """Answers what others wrote behind our records: by our state of the same key, or that there is none."""
+        """Writes our state again for each key that somebody else wrote after us, or a tombstone when we have none."""
         if self.stream is None or not self.stream.begun:
             return
         for key in book.foreign(self.cluster, self.epoch, self._own):

@@ -1,4 +1,4 @@
-"""Equal values kept once, for as long as anybody uses them."""
+"""Keeps equal values once, for as long as they are in use."""
 
 from collections.abc import Hashable
 from typing import Generic, TypeVar
@@ -7,17 +7,19 @@ T = TypeVar("T", bound=Hashable)
 
 
 class Interned(Generic[T]):
-    """Counts its users, since values come and go with pods for as long as the process lives."""
+    """Values with the number of their uses. The count is needed because values come and go with pods."""
 
     def __init__(self) -> None:
         self._uses: dict[T, tuple[T, int]] = {}
 
     def take(self, value: T) -> T:
+        """Returns the kept value that equals this one, and counts one use more."""
         kept, uses = self._uses.get(value, (value, 0))
         self._uses[kept] = (kept, uses + 1)
         return kept
 
     def drop(self, value: T) -> None:
+        """Counts one use less, and forgets a value without uses."""
         kept, uses = self._uses[value]
         if uses == 1:
             del self._uses[value]

@@ -1,4 +1,4 @@
-"""What the log has last under each key of ours, and which of it somebody else wrote behind our back (P1)."""
+"""Keeps the last record that the log has for each of our keys, and finds those written by others after ours (P1)."""
 
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -12,7 +12,7 @@ Key = tuple[str, str]
 
 
 class Seen(NamedTuple):
-    """The last record of a key. epoch −1 is a tombstone, which says nothing of its writer."""
+    """The last record of a key. An epoch of −1 is a tombstone, whose writer is unknown."""
 
     offset: int
     epoch: int
@@ -21,17 +21,17 @@ class Seen(NamedTuple):
 TOMBSTONE = -1
 
 Kept = CapacityReported | PodsUnschedulable | PodsScheduled | PodsObserved
-"""What this service keeps in compacted topics."""
+"""The records that this service keeps in compacted topics."""
 
 
 class LogBook:
-    """The compacted topics that this service writes, for all clusters, since any of them may become ours."""
+    """The keys of the compacted topics that this service writes, for all clusters. Any cluster may become ours."""
 
     def __init__(self) -> None:
         self._seen: dict[str, dict[Key, Seen]] = {}
 
     def note(self, topic: str, key: str, offset: int, event: Kept | None) -> str:
-        """One record of capacity, pending or pods, in the order of its partition. Returns the cluster's name."""
+        """Notes a record of capacity, pending or pods, in the order of its partition. Returns the cluster's name."""
         cluster = event.cluster if event is not None else _cluster_of(topic, key)
         epoch = event.epoch if event is not None else TOMBSTONE
         seen = self._seen.setdefault(cluster, {})
@@ -40,9 +40,9 @@ class LogBook:
         return cluster
 
     def foreign(self, cluster: str, epoch: int, own: Mapping[Key, int]) -> list[Key]:
-        """Keys whose last record is of a lower epoch, or a tombstone, and stands behind our own.
+        """Returns the keys whose last record is after our own and has a lower epoch or is a tombstone.
 
-        own: where our last record of a key stands. To be asked while no write of ours is under way.
+        own: the offsets of our last records by key. Call it while no write of ours is on its way.
         """
         return [
             key
@@ -54,35 +54,35 @@ class LogBook:
         return self._seen[cluster][key].epoch == TOMBSTONE
 
     def settle(self, cluster: str, key: Key) -> None:
-        """A tombstone where nothing is known: as it should be, and not worth remembering."""
+        """Forgets a tombstone of a key for which we have no record: it is correct."""
         seen = self._seen.get(cluster, {})
         if key in seen and seen[key].epoch == TOMBSTONE:
             del seen[key]
 
     def left_over(self, cluster: str) -> list[Key]:
-        """Keys that still say something of this cluster."""
+        """Returns the keys for which the log still has a record of this cluster."""
         return [key for key, seen in self._seen.get(cluster, {}).items() if seen.epoch != TOMBSTONE]
 
     def forget(self, cluster: str) -> None:
-        """A cluster that is gone and of which nothing is left over."""
+        """Forgets a cluster that left and has no records in the log."""
         if not self.left_over(cluster):
             self._seen.pop(cluster, None)
 
 
 def block_index(key: Key) -> int | None:
-    """The block that a key stands for, if it does for one."""
+    """Returns the block of a key; None when the key is not of capacity."""
     topic, name = key
     return int(name.rpartition("/")[2]) if topic == CAPACITY.name else None
 
 
 def group_name(key: Key) -> str | None:
-    """The group of waiting pods that a key stands for, if it does for one."""
+    """Returns the group of waiting pods of a key; None when the key is not of pending."""
     topic, name = key
     return name.partition("/")[2] if topic == PENDING.name else None
 
 
 def workload_of(key: Key) -> tuple[str, str]:
-    """Namespace and name of the workload that a key of pods stands for."""
+    """Returns namespace and name of the workload of a key of pods."""
     namespace, name, _ = key[1].split("/")
     return namespace, name
 

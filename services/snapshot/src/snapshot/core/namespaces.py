@@ -1,4 +1,4 @@
-"""The namespaces of a cluster: their labels, which selectors of namespaces look at, their quotas and volume claims."""
+"""Keeps the namespaces of a cluster: their labels, for namespace selectors, their quotas and their volume claims."""
 
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -8,7 +8,7 @@ from spillway.kubernetes import objects
 from spillway.model import LabelSet, NamespaceFacts, Quota, Requirement
 
 NAME_LABEL = "kubernetes.io/metadata.name"
-"""The API server gives it to each namespace; it is implied and not said."""
+"""The label that the API server gives to each namespace. It is implied, so records do not contain it."""
 SYSTEM_NAMESPACE = "kube-system"
 INT64_MAX = 2**63 - 1
 
@@ -19,10 +19,11 @@ class _Placed(NamedTuple):
 
 
 class NamespaceTable:
-    """dirty: namespaces that may have changed since the reader cleared it.
+    """The namespaces of a cluster.
 
-    api_server: the uid of kube-system, by which API servers are told apart; empty while there is none. volumes: what
-    the claims are bound to.
+    dirty: namespaces that may have changed since the reader cleared it.
+    api_server: the uid of kube-system, which identifies the API server; empty while there is none.
+    volumes: the volume claims and the volumes that they are bound to.
     """
 
     def __init__(self, volume_claims_max: int) -> None:
@@ -85,7 +86,7 @@ class NamespaceTable:
         return self._labels.keys() | self._uids_by_namespace.keys() | self.volumes.namespaces()
 
     def facts(self, name: str) -> NamespaceFacts | None:
-        """None of a namespace of which there is nothing to say."""
+        """Returns the facts of a namespace; None when there are none."""
         quotas = (self._quotas[uid].quota for uid in self._uids_by_namespace.get(name, ()))
         found = NamespaceFacts(
             name,
@@ -98,7 +99,10 @@ class NamespaceTable:
 
 
 def read_quota(item: objects.ResourceQuota) -> Quota:
-    """What cannot be read is a limit of 0, or used up, so that nobody is promised it."""
+    """Reads a quota.
+
+    An unreadable limit counts as 0 and an unreadable use as all, so that nothing is promised of it.
+    """
     hard = {name: _amount(name, text, 0) for name, text in item.spec.hard.items()}
     used = {name: _amount(name, text, INT64_MAX) for name, text in item.status.used.items() if name in hard}
     selected = item.spec.scope_selector.match_expressions if item.spec.scope_selector is not None else ()

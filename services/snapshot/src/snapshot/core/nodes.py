@@ -1,4 +1,4 @@
-"""The nodes of a cluster, and the doubt about a list that has lost most of them."""
+"""Keeps the nodes of a cluster, and doubts a list that has lost most of them."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -11,12 +11,12 @@ from spillway.model import NODE_LENT, NODE_OWNED, LabelSet, Taint
 from spillway.troubles import NO_TROUBLE, Trouble, TroubleCode
 
 CHARACTERS_MAX = 128 * 1024
-"""Characters of all labels, taints and resource names of one node, of which a node has some hundred. A node with more
-is closed. Two such nodes in one block still fit into a record."""
+"""The most characters of all labels, taints and resource names of one node. Usual nodes have some hundred. A node with
+more is closed. Two such nodes in one block still fit into a record."""
 
 
 class NodeFacts(NamedTuple):
-    """What a node says of itself; amounts of zero are left out."""
+    """The facts of a node, from its object. Amounts of zero are left out."""
 
     allocatable: tuple[tuple[str, int], ...]
     labels: LabelSet
@@ -26,9 +26,10 @@ class NodeFacts(NamedTuple):
 
 @dataclass(slots=True)
 class Doubt:
-    """A list that lacked more than half of the nodes: kept apart until it is confirmed or takes itself back.
+    """A list that lacks more than half of the nodes. It is kept apart until it is confirmed, or most nodes come back.
 
-    lost: how many of the nodes that we hold true are not in it.
+    lost: the number of believed nodes that are not in it.
+    agreed: the probes in a row that agreed with it.
     """
 
     nodes: dict[str, NodeFacts]
@@ -38,7 +39,11 @@ class Doubt:
 
 
 class NodeTable:
-    """nodes: what we hold true. doubt: what the cluster says now, when that is not believed yet."""
+    """The nodes of a cluster.
+
+    nodes: the nodes that we believe.
+    doubt: the nodes that the cluster lists now, while we do not believe them yet.
+    """
 
     def __init__(self, confirm_seconds: float, confirm_probes: int) -> None:
         self.nodes: dict[str, NodeFacts] = {}
@@ -49,7 +54,7 @@ class NodeTable:
 
     @property
     def count(self) -> int:
-        """Nodes as the cluster's own stream has them, to compare with a probe."""
+        """Returns the number of nodes by the cluster's own stream, to compare with a probe."""
         return len(self.doubt.nodes if self.doubt else self.nodes)
 
     @property
@@ -87,7 +92,10 @@ class NodeTable:
             self.dirty.add(name)
 
     def probed(self, nodes: int, now: float) -> None:
-        """A probe was answered: enough of them that agree, for long enough, confirm the doubted list."""
+        """Takes the answer of a probe.
+
+        The doubted list is believed once enough probes in a row have agreed for long enough.
+        """
         doubt = self.doubt
         if doubt is None:
             return
@@ -139,13 +147,16 @@ def _characters(node: objects.Node) -> int:
 
 
 def _of_lending(taints: tuple[Taint, ...]) -> tuple[Taint, ...]:
-    """Whose the node is stays known."""
+    """Returns only the taint of lending, so that the node's owner stays known."""
     state = node_state(taints)
     return () if state == NODE_OWNED else (Taint(LENDING, LENT if state == NODE_LENT else RECALLED, "NoSchedule"),)
 
 
 def _amounts(quantities: dict[str, objects.Quantity]) -> tuple[tuple[str, int], ...]:
-    """What cannot be read offers nothing, so that nobody is promised it. What no node has is clamped (amounts.py)."""
+    """Returns the readable amounts.
+
+    An unreadable one offers nothing; an impossibly large one is clamped (amounts.py).
+    """
     amounts = []
     for name, quantity in sorted(quantities.items()):
         try:

@@ -1,4 +1,4 @@
-"""The pods of workloads that have a scaling policy, with their newest samples: what is due to be said of them."""
+"""Makes the records of the pods of workloads with a scale policy, with their newest samples."""
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -11,23 +11,24 @@ from spillway.kubernetes.pod_metrics import PodMetrics, duration_ms, unix_ms
 
 NOT_ASKED = "metrics: not asked for yet"
 POD_WEIGHT = 64
-"""Bytes of a pod's numbers in a record, roughly; each name and amount beside them costs as below."""
+"""The approximate bytes of a pod's numbers in a record. Each name and amount adds NAMED_WEIGHT and its length."""
 NAMED_WEIGHT = 16
 ENDED = ("Succeeded", "Failed")
 
 
 @dataclass(frozen=True, slots=True)
 class _Samples:
-    """Of one namespace, by pod. trouble: why there are none."""
+    """The samples of one namespace, by pod. trouble: the reason why there are none."""
 
     by_pod: Mapping[str, PodMetrics]
     trouble: str
 
 
 class ObservedPods:
-    """Of one cluster. A workload is said while it has a policy and is in the cluster; then its key gets a tombstone.
+    """The pods of one cluster's scaled workloads.
 
-    Told which workloads have a policy (before that nothing is due), what was sampled, and asked what is due.
+    A workload has a record while it has a scale policy and exists in the cluster. After that, its key gets a tombstone.
+    No record is due before the workloads with a policy are known.
     """
 
     def __init__(self, cluster: str, bytes_max: int, details: PodDetails, workloads: WorkloadTable) -> None:
@@ -49,16 +50,16 @@ class ObservedPods:
 
     @property
     def dirty(self) -> bool:
-        """Whether take may say something new."""
+        """Returns whether take may have something new."""
         self._join()
         return bool(self._dirty) and self.knows_policies
 
     def namespaces(self) -> list[str]:
-        """Where samples are needed: those that have a workload with a policy."""
+        """Returns the namespaces for which samples are needed: those that have a workload with a policy."""
         return [name for name, keys in self._by_namespace.items() if any(map(self._workloads.has, keys))]
 
     def follow(self, keys: Collection[WorkloadKey]) -> None:
-        """The workloads that have a policy, all of them."""
+        """Takes the complete set of workloads with a policy."""
         before, self._followed = self._followed or frozenset(), frozenset(keys)
         self._dirty |= before ^ self._followed
         self._by_namespace = {}
@@ -70,30 +71,31 @@ class ObservedPods:
         self._take_samples(namespace, _Samples({one.metadata.name: one for one in samples}, ""))
 
     def not_sampled(self, namespace: str, why: str) -> None:
-        """What was sampled before is not known to be so any more."""
+        """Notes that samples could not be read. The former samples are dropped."""
         self._take_samples(namespace, _Samples({}, why))
 
     def restate(self) -> None:
-        """A new epoch: all is said again under it."""
+        """Starts a new epoch: all records are written again under it."""
         self._sequence = 0
         self._dirty |= self._said.keys() | (self._followed or set())
         self._said = {key: replace(said, epoch=-1) for key, said in self._said.items()}
 
     def unsure(self, key: WorkloadKey) -> None:
-        """The log may not have what we said of this workload, or has what somebody else said behind it."""
+        """Makes the workload's record due again: the log may lack it, or has a record of somebody else after it."""
         self._said.setdefault(key, PodsObserved(*key, self._cluster, -1, 0, 0, "", (), ()))
         self._said[key] = replace(self._said[key], epoch=-1)
         self._dirty.add(key)
 
     def shorten(self, key: WorkloadKey) -> None:
-        """No record can hold its pods: only how many there are is said, as long as it is said."""
+        """Leaves the workload's pods out of its record, except for their number, because no record can hold them."""
         self._shortened.add(key)
 
     def says(self, key: WorkloadKey) -> bool:
+        """Returns whether the workload has a record: it has a policy and exists in the cluster."""
         return self._followed is not None and key in self._followed and self._workloads.has(key)
 
     def take(self, epoch: int, observed_ms: int) -> list[PodsObserved | Tombstone]:
-        """What is due. observed_ms: as of when the cluster is known."""
+        """Returns the records that are due. observed_ms: the time for which the cluster's state is known."""
         self._join()
         if not self.knows_policies:
             return []
@@ -116,7 +118,7 @@ class ObservedPods:
         yield replace(found, sequence=self._sequence, observed_ms=observed_ms)
 
     def _observed(self, key: WorkloadKey, epoch: int) -> PodsObserved:
-        """Without sequence and time, so that equal ones are equal."""
+        """Returns the record without sequence and time, so that equal ones are equal."""
         samples = self._samples.get(key[0], _Samples({}, NOT_ASKED))
         details = self._details.of_owners(self._workloads.owners(key))
         table: dict[PodRequests, int] = {}
@@ -136,12 +138,12 @@ class ObservedPods:
 
     def _take_samples(self, namespace: str, samples: _Samples) -> None:
         keys = self._by_namespace.get(namespace, ())
-        if keys:  # Else the last policy went while it was asked for.
+        if keys:  # Otherwise the last policy was removed while samples were read.
             self._samples[namespace] = samples
             self._dirty.update(keys)
 
     def _join(self) -> None:
-        """From owners of pods to their workloads, as far as these are known and have a policy."""
+        """Marks the workloads whose pods or owners changed, if they have a policy or a record."""
         changed = self._workloads.moved | {
             key for owner in self._details.dirty_owners if (key := self._workloads.workload_of(owner)) is not None
         }

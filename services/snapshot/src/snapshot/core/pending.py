@@ -1,4 +1,4 @@
-"""Which groups of pods cannot be scheduled, said when that changes."""
+"""Makes the records of groups of unschedulable pods when they change."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from spillway.addresses import Tombstone, pending_address
 from spillway.events import PodsScheduled, PodsUnschedulable
 
 SCHEDULED_KEPT_MAX = 5_000
-"""Groups that no longer wait and whose keys are still in the log. Beyond this number the first ones get their tombstone
+"""The most groups that wait no longer and still have a key in the log. Beyond it, the first ones get their tombstone
 early."""
 
 PendingEvent = PodsUnschedulable | PodsScheduled | Tombstone
@@ -17,7 +17,12 @@ PendingEvent = PodsUnschedulable | PodsScheduled | Tombstone
 
 @dataclass(slots=True)
 class _Said:
-    """What the log has of a group: None when none of its pods waits. unsure: the log may have something else."""
+    """The last record of a group.
+
+    group: its content; None when none of its pods waits.
+    at: the time at which it was made.
+    unsure: the log may have another record.
+    """
 
     group: Group | None
     at: float
@@ -25,7 +30,10 @@ class _Said:
 
 
 class Pending:
-    """Says a group at once when its number of pods changes, and rarely when only the scheduler's words do."""
+    """The pending groups of one cluster.
+
+    A change in the number of pods is due at once. A change of only the scheduler's message is due at long intervals.
+    """
 
     def __init__(self, cluster: str, settings: SnapshotSettings) -> None:
         self._cluster = cluster
@@ -49,7 +57,7 @@ class Pending:
         self._changed = True
 
     def restate(self) -> None:
-        """A new epoch: everything that waits is said again under it."""
+        """Starts a new epoch: all waiting groups are written again under it."""
         self._sequence = 0
         self._said = {name: said for name, said in self._said.items() if said.group is not None}
         self._scheduled.clear()
@@ -58,16 +66,16 @@ class Pending:
         self._changed = True
 
     def unsure(self, name: str) -> None:
-        """The log may not have what we said of this group, or has what somebody else said behind it."""
+        """Makes the group's record due again: the log may lack it, or has a record of somebody else after it."""
         self._said.setdefault(name, _Said(None, 0.0)).unsure = True
         self._changed = True
 
     def shorten(self, name: str) -> None:
-        """No record can hold what a pod of this group asks for: it is said without, until none of them waits."""
+        """Leaves the shape out of the group's records until none of its pods waits, because no record can hold it."""
         self._shortened.add(name)
 
     def next_due_at(self) -> float:
-        """When something may have to be said although nothing changes."""
+        """Returns when a record may be due even if nothing changes."""
         if self._changed:
             return 0.0
         return min((self._due_at(name, said) for name, said in self._said.items()), default=float("inf"))
@@ -105,7 +113,7 @@ class Pending:
         )  # fmt: skip
 
     def _due_at(self, name: str, said: _Said) -> float:
-        """When what was said must be followed by something else."""
+        """Returns when the group's last record must be followed by another one."""
         group = self._groups.get(name)
         if said.unsure:
             return 0.0

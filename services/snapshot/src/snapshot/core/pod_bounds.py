@@ -10,10 +10,10 @@ CONTAINERS_MAX = 1_000
 
 
 def has_too_many_containers(spec: objects.PodSpec) -> bool:
-    """Whether a pod has more containers than are read. What such a pod asks for counts as unknown."""
+    """Returns whether a pod has more containers than are read. The requests of such a pod count as unknown."""
     return len(spec.containers) + len(spec.init_containers) > CONTAINERS_MAX
 
 
 def asks_for_too_much(amounts: Sized) -> bool:
-    """Whether a waiting pod asks for too many resources. amounts: by name of resource."""
+    """Returns whether a waiting pod asks for too many resources. amounts: by name of resource."""
     return len(amounts) > RESOURCES_MAX

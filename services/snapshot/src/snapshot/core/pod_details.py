@@ -1,4 +1,4 @@
-"""Of each pod that a controller made: what decides whether and how it counts for scaling."""
+"""Keeps for each pod of a controller the facts that decide whether and how it counts for scaling."""
 
 from collections.abc import Iterable
 from typing import NamedTuple
@@ -15,7 +15,10 @@ _Asked = tuple[tuple[objects.Container, ...], tuple[objects.Container, ...], obj
 
 
 class PodDetail(NamedTuple):
-    """ready: true, false, unknown, or empty without such a condition. Times as in ObservedPod."""
+    """The facts of one pod.
+
+    ready: true, false, unknown, or empty without such a condition. Times: as in ObservedPod.
+    """
 
     name: str
     phase: str
@@ -27,7 +30,10 @@ class PodDetail(NamedTuple):
 
 
 class PodDetails:
-    """dirty_owners: ReplicaSets, StatefulSets and Jobs whose pods changed since the reader cleared it."""
+    """The pods of a cluster's controllers.
+
+    dirty_owners: ReplicaSets, StatefulSets and Jobs whose pods changed since the reader cleared it.
+    """
 
     def __init__(self) -> None:
         self.dirty_owners: set[OwnerKey] = set()
@@ -36,7 +42,7 @@ class PodDetails:
         self._requests_by_owner: dict[OwnerKey, tuple[_Asked, PodRequests]] = {}
 
     def of_owners(self, owners: Iterable[OwnerKey]) -> list[PodDetail]:
-        """Their pods, by name."""
+        """Returns the pods of these owners, by name."""
         return sorted(detail for owner in owners for detail in self._by_owner.get(owner, {}).values())
 
     def upsert(self, pod: objects.Pod) -> None:
@@ -64,12 +70,12 @@ class PodDetails:
         self.dirty_owners.add(owner)
 
     def retain(self, uids: frozenset[str]) -> None:
-        """Removes every pod that a whole list did not have."""
+        """Removes every pod that is missing in a whole list."""
         for uid in [uid for uid in self._owner_by_pod if uid not in uids]:
             self.remove(uid)
 
     def _requests(self, owner: OwnerKey, spec: objects.PodSpec) -> PodRequests:
-        """Read once for pods of one owner that ask alike, as nearly all do, and kept once."""
+        """Returns the requests. They are read and kept once for pods of one owner that ask alike, as nearly all do."""
         asked = spec.containers, spec.init_containers, spec.resources
         known = self._requests_by_owner.get(owner)
         if known is None or known[0] != asked:
@@ -97,7 +103,10 @@ def _read(pod: objects.Pod, requests: PodRequests) -> PodDetail:
 
 
 def _requests(spec: objects.PodSpec) -> PodRequests:
-    """As they are asked for, and not as a resize under way has them: so the autoscaler of Kubernetes reads them."""
+    """Returns the requests of the spec, and not those of a resize in progress.
+
+    Kubernetes' autoscaler reads the same ones.
+    """
     containers = [_of_container(one) for one in spec.containers]
     containers += [_of_container(one, init=True) for one in spec.init_containers]
     return PodRequests(tuple(containers), () if spec.resources is None else _amounts(spec.resources))
@@ -113,7 +122,10 @@ def _amounts(resources: objects.Resources) -> tuple[tuple[str, int], ...]:
 
 
 def milli_amounts(items: Iterable[tuple[str, objects.Quantity]]) -> tuple[tuple[str, int], ...]:
-    """Thousandths by resource; what cannot be read is left out, and whoever needs it says that it is missing."""
+    """Returns thousandths by resource.
+
+    An unreadable amount is left out; a reader that needs it reports it as missing.
+    """
     amounts: list[tuple[str, int]] = []
     for name, text in items:
         try:

@@ -1,4 +1,4 @@
-"""The pods of a cluster: what each holds on its node, whose it is, and why it waits. Sums, never the objects."""
+"""Sums up the pods of a cluster: their amounts by node, their owners, and why they wait. Keeps no pod objects."""
 
 import sys
 from collections.abc import Container, Iterable
@@ -18,14 +18,14 @@ from spillway.lending_marks import POD_NAMESPACE_PREFIX, digest
 from spillway.model import HOSTNAME_LABEL, HostPort, PodSelector, PodTable, PodTerm, Shape
 
 TEMPLATE_HASH_LABELS = ("pod-template-hash", "controller-revision-hash")
-"""Of a ReplicaSet's pods, and of a StatefulSet's; those of a Job have neither."""
+"""The labels of pods of a ReplicaSet and of a StatefulSet. Pods of a Job have neither."""
 
 Amounts = tuple[tuple[str, int], ...]
 
 NAME_CHARACTERS_MAX = 253
-"""Of an object. An API server bounds neither kind nor name of an owner, which are the key of a record."""
+"""The most characters of an owner's kind or name. They are the key of a record, and an API server bounds neither."""
 NODE_CHARACTERS_MAX = 512 * 1024
-"""Characters of all labels, terms and ports of one node's pods, roughly. A record takes 2 MiB."""
+"""The approximate limit on characters of all labels, terms and ports of one node's pods. A record takes 2 MiB."""
 _PORT_CHARACTERS = 24
 _ALL = PodSelector(())
 
@@ -44,12 +44,15 @@ class Owner(NamedTuple):
 
 
 class PodFacts(NamedTuple):
-    """What is kept of one pod.
+    """The facts that are kept of one pod.
 
-    requests: what it holds of its node; empty while it holds nothing. unreadable: its requests could not be read, or
-    its required anti-affinity says too much.
-    counts: bound, neither terminating nor finished. waiting: what the scheduler said when it could not place it.
-    shape: what one asks for that waits, where that can be read. characters: of its table.
+    requests: the amounts that it holds on its node; empty while it holds none.
+    holds: whether it is bound and not finished.
+    counts: whether it is bound, not finished and not terminating.
+    unreadable: its requests cannot be read, or its required anti-affinity is beyond the bounds.
+    waiting: the scheduler's message when it could not place the pod; else empty.
+    shape: the shape of a waiting pod; None when it cannot be read.
+    characters: the length of its table.
     """
 
     node: str
@@ -68,7 +71,11 @@ class PodFacts(NamedTuple):
 
 @dataclass(slots=True)
 class Load:
-    """What the pods of one node hold together, whether or not that node is known. by_pools: of it, pools' real pods."""
+    """The sums over the pods of one node.
+
+    The node itself may be unknown.
+    by_pools: the part that pools' real pods request.
+    """
 
     requested: dict[str, int] = field(default_factory=dict)
     by_pools: dict[str, int] = field(default_factory=dict)
@@ -81,8 +88,10 @@ class Load:
 
     @property
     def too_long(self) -> bool:
-        """Whether the node's pods have more ports than a record takes, or more terms than readers compare. Nothing of
-        them is said then."""
+        """Returns whether the node's pods have more ports than a record takes, or more terms than readers compare.
+
+        The node's row then has no pods at all.
+        """
         return self._room < 0 or self.terms > TERMS_OF_NODE_MAX
 
     @property
@@ -90,10 +99,11 @@ class Load:
         return NODE_CHARACTERS_MAX - _PORT_CHARACTERS * len(self.ports)
 
     def told(self, keys: Container[str]) -> dict[PodTable, int]:
-        """Returns the tables of the node's pods. When they are too long, each table beyond its share stands for pods
-        with unknown labels. Else one pod of any tenant would close the node.
+        """Returns the tables of the node's pods, shortened when they are too long.
 
-        keys: label keys of the node.
+        Then each table longer than its share stands for pods with unknown labels. Otherwise one pod of any tenant would
+        close the node.
+        keys: the label keys of the node.
         """
         if self.characters <= self._room or sum(self.sizes.values()) <= self._room:
             return self.tables
@@ -104,15 +114,16 @@ class Load:
         return told
 
     def held(self, names: Iterable[str], of_owner: bool) -> dict[str, int]:
-        """Returns what pods request of these resources. of_owner: without the pods of pools."""
+        """Returns the amounts that pods request of these resources. of_owner: leaves the pods of pools out."""
         held = ((name, self.requested.get(name, 0) - of_owner * self.by_pools.get(name, 0)) for name in names)
         return {name: amount for name, amount in held if amount}
 
 
 class Pods:
-    """Readers take what they need; only upsert, remove and retain change anything.
+    """All pods of a cluster. Only upsert, remove and retain change them.
 
-    dirty_nodes, dirty_owners: changed since the reader cleared them. dirty_waiting: the same for waiting.
+    dirty_nodes, dirty_owners: those that changed since the reader cleared them.
+    dirty_waiting: the owners whose waiting pods changed.
     """
 
     def __init__(self, ignored_labels: Iterable[str], reason_characters_max: int) -> None:
@@ -137,7 +148,7 @@ class Pods:
     def upsert(self, pod: objects.Pod) -> None:
         uid, found = pod.metadata.uid, self._read(pod)
         known = self._pods.get(uid)
-        if found.waiting:  # Its spec stays as it is while it waits.
+        if found.waiting:  # A pod's spec does not change while it waits.
             found = found._replace(shape=known.shape if known is not None and known.waiting else waiting_shape(pod))
         if known == found:
             return
@@ -153,13 +164,15 @@ class Pods:
             self._forget(known)
 
     def retain(self, uids: frozenset[str]) -> None:
-        """Removes every pod that a whole list did not have."""
+        """Removes every pod that is missing in a whole list."""
         for uid in [uid for uid in self._pods if uid not in uids]:
             self.remove(uid)
 
     def settle(self) -> None:
-        """Looks again at which namespaces are beyond the bounds of terms. To be called before nodes are said, because a
-        node's row may depend on pods of other nodes."""
+        """Updates which namespaces have too many terms.
+
+        Call it before reading rows, since a row depends on other nodes' pods.
+        """
         self.dirty_nodes.update(self.repelling.settle())
 
     def _keep(self, found: PodFacts) -> PodFacts:
@@ -253,7 +266,7 @@ class Pods:
 
 
 def requests_of(pod: objects.Pod) -> tuple[bool, Amounts]:
-    """Whether they could not be read, and what the pod holds of its node, its own place included."""
+    """Returns (unreadable, amounts): what the pod holds on its node, with one pod for its own place."""
     amounts = None if has_too_many_containers(pod.spec) else objects.known_requests(pod.spec, pod.status)
     if amounts is None:
         return True, (("pods", 1),)
@@ -287,8 +300,10 @@ def _characters(table: PodTable) -> int:
 
 
 def _unknown(table: PodTable, keys: Container[str]) -> PodTable:
-    """Returns a table for a pod with unknown labels. It keeps away every pod that the original terms may keep away,
-    over the topology keys that the node has a label of."""
+    """Returns a table for a pod with unknown labels.
+
+    It keeps away every pod that the original terms may keep away, over the topology keys of the node's labels.
+    """
     terms = ((term.key, bool(term.namespaces) or term.namespace_selector is not None) for term in table.apart)
     apart = (
         PodTerm(_ALL, topology_key=key, namespace_selector=_ALL if everywhere else None)
@@ -309,7 +324,7 @@ def _port_order(port: HostPort) -> tuple[int, str, str]:
 def _count(
     counts: dict[str, int] | dict[HostPort, int] | dict[PodTable, int] | dict[Shape | None, int], key: object, by: int
 ) -> None:
-    """Adds; what comes to zero is left out, so that equal states are equal values."""
+    """Adds to a count. A count of zero is removed, so that equal states are equal values."""
     amounts: dict[object, int] = counts  # type: ignore[assignment]
     amount = amounts.get(key, 0) + by
     if amount:

@@ -1,9 +1,9 @@
-"""Bounds the required anti-affinity of bound pods that is said of a cluster.
+"""Bounds the required anti-affinity of bound pods that the records of a cluster contain.
 
-The planner compares each term that may mean a pod with that pod, at each look. A term that means other namespaces costs
-all of them; a term that means its own namespace costs only that one. A term counts once, however many pods have it.
-Which namespaces are beyond a bound depends only on the present pods: namespaces with the fewest terms come first, so a
-tenant with many terms loses its own.
+The planner compares a pod with each term that may mean it, at each look. A term that means other namespaces is compared
+for all of them; a term that means its own namespace only for that one. A term counts once for any number of pods. Which
+namespaces are beyond a bound depends only on the present pods. Namespaces with the fewest terms come first, so a tenant
+with many terms loses its own.
 """
 
 from collections.abc import Iterable
@@ -16,20 +16,23 @@ from spillway.model import PodTable, PodTerm
 Key = TypeVar("Key")
 
 TERMS_OF_NODE_MAX: Final = 1_000
-"""Terms of all pods of one node."""
+"""The most terms of all pods of one node."""
 TERMS_OF_NAMESPACE_MAX: Final = 5_000
 TERMS_OF_CLUSTER_MAX: Final = 5_000
-"""Terms of a cluster that mean pods of other namespaces than their own."""
+"""The most terms of a cluster that mean pods of other namespaces than their own."""
 LONG: Final = 20
-"""A term counts once more for each so many requirements, values and namespaces."""
+"""A term counts once more for this many requirements, values and namespaces."""
 
 
 @dataclass(slots=True)
 class _Namespace:
-    """Terms of one namespace.
+    """The terms of one namespace.
 
-    uses: pods by their terms. terms: uses of each term. pods: pods with terms, by node. all: weight of all terms. wide:
-    weight of the terms that mean other namespaces too.
+    uses: the number of pods by their terms.
+    terms: the number of uses of each term.
+    pods: the number of pods with terms, by node.
+    all: the weight of all terms.
+    wide: the weight of the terms that mean other namespaces, too.
     """
 
     uses: dict[tuple[PodTerm, ...], int] = field(default_factory=dict)
@@ -40,7 +43,10 @@ class _Namespace:
 
 
 class Repelling:
-    """over: namespaces whose terms are not said. Nodes with pods of them that have terms are closed."""
+    """The terms of a cluster's pods.
+
+    over: namespaces whose terms are left out. Nodes with pods of them that have terms are closed.
+    """
 
     def __init__(self) -> None:
         self.over: frozenset[str] = frozenset()
@@ -62,7 +68,7 @@ class Repelling:
             del self._namespaces[table.namespace]
 
     def settle(self) -> Iterable[str]:
-        """Looks again at which namespaces are beyond a bound. Returns the nodes whose rows change."""
+        """Updates which namespaces are beyond a bound. Returns the nodes whose rows change."""
         if not self._changed:
             return ()
         self._changed = False
@@ -90,6 +96,7 @@ class Repelling:
 
 
 def weight_of(term: PodTerm) -> int:
+    """Returns the weight of a term: 1, and 1 more for each LONG requirements, values and namespaces."""
     entries = list(requirements_of((term,)))
     return 1 + (len(entries) + sum(len(entry.values) for entry in entries) + len(term.namespaces)) // LONG
 

@@ -1,4 +1,4 @@
-"""The records of one epoch of one cluster: blocks, their sequences, and when a whole block is due (P3)."""
+"""Makes the records of one epoch of one cluster: blocks, their sequences, and when a whole block is due (P3)."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -17,21 +17,21 @@ Pack = Callable[[NodeColumns], bytes]
 
 FACTS_BLOCK = 0
 RECORD_WEIGHT = 128
-"""Bytes of a record beside its columns and facts, roughly."""
+"""The approximate bytes of a record without its columns and facts."""
 FACTS_WEIGHT = 128
 NAME_WEIGHT = 32
 HASHES = 2**32
 
 
 BLOCKS_BESIDE_NODES_MAX = 64
-"""Blocks that a cluster may have because of the bytes of its nodes, beside twice as many as the number of nodes asks
-for."""
+"""Blocks that a cluster may have because of the bytes of its nodes, in addition to twice the number that its nodes
+need."""
 AMOUNTS_MAX = 1_000_000
-"""Amounts in one record, zeros too: nodes times names of resources among them. 5,000 nodes may have 200 names."""
+"""The most amounts in one record, zeros included: nodes times names of resources. 5,000 nodes may have 200 names."""
 
 
 class TooManyAmounts(Exception):
-    """A whole block has more than AMOUNTS_MAX, and the cluster has all the blocks that it may have."""
+    """Raised when a whole block has more than AMOUNTS_MAX, and the cluster may not have more blocks."""
 
 
 def hash_key(cluster: str, epoch: int) -> bytes:
@@ -39,19 +39,23 @@ def hash_key(cluster: str, epoch: int) -> bytes:
 
 
 def hash_of(name: str, key: bytes) -> int:
-    """The number by which a node is put into a block. Readers take a node's block from the record. The hash has a key,
-    so nobody can name nodes that share a block whatever the number of blocks is.
+    """Returns the number by which a node is put into a block. Readers take a node's block from the record.
+
+    The hash has a key. So nobody can choose node names that always share a block.
     """
     return int.from_bytes(blake2s(name.encode(), digest_size=8, key=key).digest())
 
 
 def blocks_max(nodes: int, nodes_max: int) -> int:
+    """Returns the most blocks that a cluster with so many nodes may have."""
     return 2 * -(-nodes // nodes_max) + BLOCKS_BESIDE_NODES_MAX
 
 
 def blocks_needed(hashes: Sequence[int], nodes_max: int) -> int:
-    """Returns the least number of blocks with at most nodes_max of these nodes each; blocks_max when there is no such
-    number below it."""
+    """Returns the least number of blocks with at most nodes_max of these nodes each.
+
+    Returns blocks_max when no smaller number is enough.
+    """
     most = blocks_max(len(hashes), nodes_max)
     for count in range(max(1, -(-len(hashes) // nodes_max)), most):
         sizes = [0] * count
@@ -64,7 +68,7 @@ def blocks_needed(hashes: Sequence[int], nodes_max: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Sign:
-    """What each record says of the cluster itself."""
+    """The facts about the cluster itself that each change record has: its age, its trouble, and the kinds not read."""
 
     age_ms: int
     trouble: Trouble
@@ -73,7 +77,13 @@ class Sign:
 
 @dataclass(slots=True)
 class _Block:
-    """rows: as they were last said. weight: of the changes since the last whole record, in bytes."""
+    """One block of the cluster's nodes.
+
+    rows: the rows as they were last written.
+    full_due_at: the time at which it is due as a whole again.
+    weight: the bytes of the changes since the last whole record; full_weight: the bytes of that record.
+    full_wanted: a whole record is due now.
+    """
 
     rows: dict[str, NodeRow] = field(default_factory=dict)
     full_due_at: float = float("inf")
@@ -84,9 +94,9 @@ class _Block:
 
 
 class Stream:
-    """Turns changes into records. What a whole record says is exactly what the changes up to its sequence add up to.
+    """Turns changes into records. A whole record always equals the sum of the changes up to its sequence.
 
-    Before begin() there are only heartbeats: an epoch takes effect when all its blocks are there.
+    Before begin() there are only heartbeats, because readers use an epoch only once they have all its blocks.
     """
 
     def __init__(self, cluster: str, epoch: int, settings: SnapshotSettings, pack: Pack, blocks_min: int = 1) -> None:
@@ -110,23 +120,28 @@ class Stream:
 
     @property
     def outgrown(self) -> bool:
-        """A block has more nodes or bytes than a record should: a new epoch with more blocks is needed."""
+        """Returns whether a block has more nodes or bytes than a record should.
+
+        A new epoch with more blocks is then needed.
+        """
         most = self._settings.block_nodes_max
         return self.may_split and (self._too_heavy or any(len(block.rows) > most for block in self._blocks))
 
     @property
     def may_split(self) -> bool:
-        """Whether the cluster may have more blocks. If not, what does not fit is handled like a row that no record can
-        hold."""
+        """Returns whether the cluster may have more blocks.
+
+        If not, a block that is too large is treated as unwritable.
+        """
         return self.count < self._blocks_max()
 
     @property
     def blocks_wanted(self) -> int:
-        """The least number of blocks of the next epoch."""
+        """Returns the least number of blocks for the next epoch."""
         return min(2 * self.count, self._blocks_max()) if self._too_heavy else 1
 
     def begin(self, whole: Changes) -> None:
-        """The state that the epoch starts with; whole records of it are due at once."""
+        """Takes the state that the epoch starts with. Whole records of all blocks are due at once."""
         assert not self.begun
         self.begun = True
         nodes_max = self._settings.block_nodes_max
@@ -142,8 +157,11 @@ class Stream:
         self._api_server = whole.api_server
 
     def changes(self, changes: Changes, sign: Sign) -> Iterator[CapacityChanged]:
-        """Block 0 last: what is counted of our workloads must not be known before the room that their pods take."""
-        if changes.api_server != self._api_server:  # Another credential, another cluster: only a whole block says it.
+        """Yields the change records, block 0 last.
+
+        Block 0 has the counts of our workloads. They must not be read before the room that these pods take.
+        """
+        if changes.api_server != self._api_server:  # Only a whole block has api_server.
             self._api_server = changes.api_server
             self.want_full(FACTS_BLOCK)
         rows: list[list[NodeRow]] = [[] for _ in self._blocks]
@@ -176,7 +194,10 @@ class Stream:
             yield self._record(FACTS_BLOCK, (), sign, (), facts[start : start + most], gone[start : start + most])
 
     def _namespace_changes(self, changes: Changes, sign: Sign) -> Iterator[CapacityChanged]:
-        """First: what a quota has left must not be more than before the pods that use it are known."""
+        """Yields the changes of namespaces.
+
+        They come first, so that no reader sees more left of a quota than there is.
+        """
         new = [entry for entry in changes.namespaces if self._namespaces.get(entry.name) != entry]
         self._namespaces.update((entry.name, entry) for entry in new)
         gone = [name for name in changes.namespaces_removed if self._namespaces.pop(name, None) is not None]
@@ -192,7 +213,7 @@ class Stream:
         return self._record(FACTS_BLOCK, (), sign, ())
 
     def fulls_due(self, now: float) -> list[int]:
-        """Blocks that must be written whole: asked for, heavy with changes, or last written an hour ago."""
+        """Returns the blocks that must be written whole: on request, after many changes, or after full_seconds."""
         if not self.begun:
             return []
         heavy_from = self._settings.full_bytes_min
@@ -203,9 +224,10 @@ class Stream:
         ]
 
     def full(self, index: int, now: float) -> CapacityReported | None:
-        """Returns the whole block, or None when it is too heavy for a record and the cluster may have more blocks.
-        Raises TooManyAmounts. A block that is too heavy when there may be no more blocks is left for the log to take or
-        refuse.
+        """Returns the whole block, or None when a record cannot hold it and the cluster may have more blocks.
+
+        Raises TooManyAmounts. When there may be no more blocks, a heavy block is returned all the same: the log takes
+        or refuses it.
         """
         block = self._blocks[index]
         rows = [block.rows[name] for name in sorted(block.rows)]
@@ -235,7 +257,7 @@ class Stream:
         )
 
     def split(self) -> None:
-        """A whole block was more than a record takes: the next epoch has more of them."""
+        """Asks for more blocks in the next epoch, because a whole block was too large for a record."""
         self._too_heavy = True
 
     def want_full(self, index: int) -> None:
@@ -243,7 +265,7 @@ class Stream:
             self._blocks[index].full_wanted = True
 
     def acknowledged(self, offset: int) -> None:
-        """A change of this cluster stands there: who reads a whole record from now on goes on behind it."""
+        """Notes the offset of a written change. Readers of a whole record continue after it."""
         self._as_of_offset = max(self._as_of_offset, offset + 1)
 
     def _blocks_max(self) -> int:
@@ -256,8 +278,10 @@ class Stream:
         return self._hash(name) % self.count
 
     def _packed(self, index: int, rows: Sequence[NodeRow]) -> bytes | None:
-        """Packs the rows of a whole block. Returns None when they have too many amounts and the cluster may have more
-        blocks."""
+        """Packs the rows of a whole block.
+
+        Returns None when they have too many amounts and the cluster may have more blocks.
+        """
         if len(_pieces(rows)) == 1:
             return self._pack(columns_of(rows))
         if self.may_split:
@@ -295,12 +319,16 @@ class Stream:
         return event
 
     def _first_period(self, index: int) -> float:
-        """Spread over the hour, so that clusters that were taken together are not written together for ever."""
+        """Returns the seconds until the first whole record after the one at the start.
+
+        They differ by block, so that clusters that were taken together are not always written together.
+        """
         share = crc32(f"{self.cluster}/{index}".encode()) / HASHES
         return self._settings.full_seconds * (0.5 + share / 2)
 
 
 def is_heartbeat(event: CapacityChanged) -> bool:
+    """Returns whether the record has nothing but the cluster's age and trouble."""
     said = event.columns or event.removed or event.facts or event.facts_removed
     return not (said or event.namespaces or event.namespaces_removed)
 

@@ -1,7 +1,7 @@
-"""Which nodes the volumes that claims are bound to let pods run on.
+"""Finds the nodes on which bound volumes let pods run.
 
-Source: the kube-scheduler's plugins VolumeBinding, for claims that are bound, and VolumeZone (v1.36). Claims and
-volumes are streams of their own, so each is kept by itself and they are joined when they are read.
+Source: the kube-scheduler's plugins VolumeBinding, for bound claims, and VolumeZone (v1.36). Claims and volumes come in
+streams of their own. So each is kept by itself, and they are joined when they are read.
 """
 
 from collections import Counter
@@ -24,13 +24,18 @@ LABEL_OF_TODAY = {
     REGION: REGION,
 }
 NOWHERE_LABELLED = NodeTerm(tuple(Requirement(key, "DoesNotExist", ()) for key in LABEL_OF_TODAY), ())
-"""A node without any of these labels is in all zones, as far as VolumeZone looks."""
+"""The term for a node without any of these labels, which VolumeZone takes to be in all zones."""
 IN_ALL = "__"
-"""Between the zones of a volume that is in several."""
+"""The separator between the zones of a volume that is in several."""
 
 
 class _Claim(NamedTuple):
-    """volume: empty until it is bound. refused: why no pod with it is scheduled; empty when some may be."""
+    """A volume claim.
+
+    volume: the name of its volume; empty until it is bound.
+    refused: the reason why no pod with it is scheduled; empty when pods may be.
+    once: ReadWriteOncePod or ReadWriteOnce, if it has no other access mode.
+    """
 
     namespace: str
     name: str
@@ -40,7 +45,7 @@ class _Claim(NamedTuple):
 
 
 class _Volume(NamedTuple):
-    """limits: the terms of each of them, without the claim that they are told of."""
+    """A volume. limits: its limits; each is a tuple of node terms, and a node must match one of them."""
 
     name: str
     limits: tuple[tuple[NodeTerm, ...], ...]
@@ -48,9 +53,9 @@ class _Volume(NamedTuple):
 
 
 class VolumeTable:
-    """dirty: namespaces whose claims may have changed, which the reader clears.
+    """The volume claims and volumes of a cluster. Of claims beyond claims_max, only the namespace is kept.
 
-    Of more than claims_max claims those that came last are not kept; which namespaces they are of is.
+    dirty: namespaces whose claims may have changed; the reader clears it.
     """
 
     def __init__(self, dirty: set[str], claims_max: int) -> None:
@@ -140,13 +145,14 @@ class VolumeTable:
         return tuple(sorted(found, key=lambda claim: claim.name))
 
     def leaves_out(self, namespace: str) -> bool:
+        """Returns whether claims of the namespace are not kept, because there are more than claims_max."""
         return self._left_out_in[namespace] > 0
 
     def _said(self, claim: _Claim) -> VolumeClaim:
         if claim.refused:
             return VolumeClaim(claim.name, True, (VolumeLimit(claim.refused),), claim.once)
         volume = self._volumes.get(self._uid_by_volume_name.get(claim.volume, ""))
-        if volume is None:  # Its stream may be behind the claims'; one that is gone makes the claim lost.
+        if volume is None:  # The volumes' stream may lag behind. If the volume is gone, its claim becomes Lost.
             return VolumeClaim(claim.name, False, (), claim.once)
         limits = tuple(VolumeLimit(f"volume of claim {claim.name}", terms) for terms in volume.limits)
         return VolumeClaim(claim.name, True, limits, claim.once, volume.attached)
@@ -173,7 +179,10 @@ def _read_volume(item: objects.PersistentVolume) -> _Volume:
 
 
 def _terms(terms: Iterable[NodeSelectorTerm]) -> Iterator[NodeTerm]:
-    """Those that a node may meet. VolumeBinding shows them a node's labels alone: fields say nothing then."""
+    """Yields the terms that a node can meet.
+
+    VolumeBinding sees only a node's labels, so match fields have no effect.
+    """
     for term in terms:
         if not (term.match_expressions or term.match_fields):
             continue
@@ -194,7 +203,10 @@ def _is_readable(requirement: Requirement) -> bool:
 
 
 def _zones(labels: dict[str, str]) -> Iterator[tuple[NodeTerm, ...]]:
-    """A volume's label of an older name also means a node's of today's, where the node has no older one."""
+    """Yields the zone and region limits of a volume's labels.
+
+    An older label of the volume also means the node's label of today, if the node does not have the older one.
+    """
     for key, newer in LABEL_OF_TODAY.items():
         values = tuple(value.strip() for value in labels.get(key, "").split(IN_ALL))
         if not all(values):

@@ -1,4 +1,4 @@
-"""Groups of pods that the scheduler could not place: brought up to date owner by owner, and bounded in number."""
+"""Groups the pods that the scheduler could not place. Groups are updated owner by owner, and bounded in number."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -11,18 +11,21 @@ from spillway.model import Shape
 T = TypeVar("T")
 
 OF_NAMESPACE_MAX = 200
-"""Groups of one namespace that are not workloads of ours. A bare pod is a group, and any tenant may create many."""
+"""The most groups of one namespace that are not workloads of ours. A bare pod is a group, and any tenant may create
+many."""
 OF_CLUSTER_MAX = 2_000
 OTHERS_REASON = "more controllers have pods that wait than are told apart"
 TIES_MAX = 16
-"""Entries up to which the smallest by text is chosen among equally frequent ones. Beyond it the first one is chosen."""
+"""The most equally frequent entries among which the smallest by text is chosen. Beyond it, the first one is chosen."""
 
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Pods of one controller that the scheduler could not place. workload: namespace/name when it is ours.
+    """Pods of one controller that the scheduler could not place.
 
-    shape: what most of them ask for, where that is known.
+    workload: namespace/name when it is ours, else empty.
+    reason: the most frequent message of the scheduler.
+    shape: the most frequent shape; None when it is unknown.
     """
 
     workload: str
@@ -33,8 +36,11 @@ class Group:
 
 @dataclass(slots=True)
 class _Members:
-    """namespace: the namespace whose bound the group counts for; empty for none. mixed: whether its pods have different
-    owners."""
+    """The members of a group.
+
+    namespace: the namespace for whose bound the group counts; empty for none.
+    mixed: whether its pods have different owners.
+    """
 
     workload: str
     namespace: str
@@ -66,8 +72,9 @@ class WaitingGroups:
         return dict(self._groups)
 
     def refresh(self, moved: Iterable[WorkloadKey]) -> None:
-        """Updates the groups of owners whose pods or workload may have changed. moved: workloads that may own other
-        pods than before.
+        """Updates the groups of owners whose pods or workload may have changed.
+
+        moved: workloads that may own other pods than before.
         """
         owners = set(self._pods.dirty_waiting)
         self._pods.dirty_waiting.clear()

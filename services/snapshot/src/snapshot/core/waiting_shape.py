@@ -1,4 +1,4 @@
-"""What a pod asks for that the scheduler could not place: read of the few that wait, not of all."""
+"""Reads the shape of a pod that the scheduler could not place. Only the few waiting pods are read, not all pods."""
 
 from dataclasses import replace
 from typing import Any
@@ -16,7 +16,7 @@ from spillway.model import Shape
 
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 Entries = tuple[Raw, ...] | None
-"""Entries that are not decoded yet. They are counted first, since decoding 10,000 takes half a second."""
+"""Entries that are not decoded yet. They are counted first, because decoding 10,000 takes half a second."""
 
 
 class _NodeSelector(Struct, rename="camel"):

@@ -1,4 +1,4 @@
-"""Our workloads in a cluster: what bears our fleet's label, and the ReplicaSets between Deployments and pods."""
+"""Keeps our workloads in a cluster, by the fleet's label, and the ReplicaSets between Deployments and pods."""
 
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
@@ -32,10 +32,13 @@ class ObjectFacts(NamedTuple):
 
 
 class WorkloadTable:
-    """dirty: keys of workloads that may have changed since the reader cleared it; moved: the same, for another reader.
+    """The workloads of our fleet in a cluster.
 
-    Objects of all kinds are kept by uid, and which has a name was said last. Two kinds with one name are not both ours:
-    a name is one workload, of one kind.
+    Objects of all kinds are kept by uid, and the last object with a name has that name. Two kinds with one name are not
+    both ours, because a name is one workload of one kind.
+
+    dirty: keys of workloads that may have changed since the reader cleared it.
+    moved: the same, for another reader.
     """
 
     def __init__(self, fleet: str) -> None:
@@ -49,7 +52,7 @@ class WorkloadTable:
         self._replicasets_by_deployment: dict[OwnerKey, set[str]] = {}
 
     def workload_of(self, owner: OwnerKey) -> WorkloadKey | None:
-        """The workload of ours that owns the pods of this ReplicaSet, StatefulSet or Job, as far as all are known."""
+        """Returns our workload that owns the pods of this ReplicaSet, StatefulSet or Job; None while it is unknown."""
         namespace, uid = self._deployment_by_replicaset.get(owner[1], owner)
         found = self._objects.get(uid)
         return (found.namespace, found.name) if found and owner[0] == namespace == found.namespace else None
@@ -61,12 +64,12 @@ class WorkloadTable:
         return key in self._uid_by_key
 
     def owners(self, key: WorkloadKey) -> tuple[OwnerKey, ...]:
-        """Yields the objects that may own the workload's pods: itself and its ReplicaSets."""
+        """Returns the objects that may own the workload's pods: its own object and its ReplicaSets."""
         namespace, uid = key[0], self._uid_by_key[key]
         return tuple((namespace, one) for one in (uid, *self._replicasets_by_deployment.get((namespace, uid), ())))
 
     def facts(self, key: WorkloadKey, counted: Mapping[OwnerKey, Mapping[str, int]]) -> WorkloadFacts | None:
-        """counted: pods by their owner and template hash."""
+        """Returns the facts of a workload, or None. counted: the number of pods by owner and template hash."""
         uid = self._uid_by_key.get(key)
         if uid is None:
             return None
@@ -161,7 +164,10 @@ def _read(item: Workload) -> ObjectFacts:
 
 
 def _read_job(job: objects.Job, version: Generation) -> ObjectFacts:
-    """A Job's status names no generation: it is taken as current wherever its annotation can be read."""
+    """Returns the facts of a Job.
+
+    Its status has no generation, so it counts as current if its annotation can be read.
+    """
     status = job.status
     return ObjectFacts(
         namespace=job.metadata.namespace,
@@ -178,7 +184,10 @@ def _read_job(job: objects.Job, version: Generation) -> ObjectFacts:
 
 
 def read_version(text: str) -> Generation:
-    """NO_GENERATION for what is not "epoch.sequence": anybody may write annotations."""
+    """Returns the version of an annotation; NO_GENERATION when it is not "epoch.sequence".
+
+    Anybody may write annotations.
+    """
     epoch, dot, sequence = text.partition(".")
     if not dot or not all(part.isascii() and part.isdigit() and len(part) <= 18 for part in (epoch, sequence)):
         return NO_GENERATION

@@ -1,1 +1,1 @@
-"""What is heard of a workload, and what of it can be believed at an instant."""
+"""Keeps the records about a workload, and decides which of them count at an instant."""

@@ -1,6 +1,6 @@
-"""The pods of a workload in one cluster, as that cluster told them, and what they add to a metric's totals. Pure.
+"""Keeps the pods of a workload in one cluster, and computes their share of a metric's totals. Pure.
 
-Time alone changes what they add when a sample is too old, a pod leaves its initialization, or the cluster is lost.
+Time alone changes the share when a sample is too old, a pod's initialization ends, or the cluster is lost.
 """
 
 from collections.abc import Mapping
@@ -31,9 +31,9 @@ from spillway.events_scaling import PodRequests, PodsObserved
 SUCCEEDED: Final = "Succeeded"
 ENDED: Final = (FAILED, SUCCEEDED)
 KINDS_KEPT: Final = 4_096
-"""Different containers' requests that all pods share; further ones are made for each record."""
+"""Different requests of containers that all pods share. Further ones are made for each record."""
 LEFT_OUT_MAX: Final = 100_000
-"""More are not believed: a workload has no more replicas."""
+"""The most pods without room that are believed. A workload has no more replicas."""
 LEFT_OUT: Final[Mapping[str, Any]] = {
     "phase": RUNNING,
     "deleting": False,
@@ -44,16 +44,16 @@ LEFT_OUT: Final[Mapping[str, Any]] = {
     "sampled_ms": 0,
     "window_ms": 0,
 }
-"""What a pod without room in its record is taken to be; it asks for what the last one asks for that has."""
+"""The assumed fields of a pod without room in its record. Its requests are those of the last pod with room."""
 NEVER: Final = 2**62
 """An instant after all others, in milliseconds."""
 
 
 class Share(Struct, frozen=True, gc=False):
-    """What one cluster adds to a metric, until time alone changes it at until_ms (NEVER: it does not).
+    """The share of one cluster in a metric, until time alone changes it at until_ms (NEVER: it does not).
 
-    samples, used_milli, oldest_ms: of all samples that are not too old, also of pods that do not count.
-    initialized_ms: when the next pod's cpu begins to be believed; NEVER: none does, or the metric is not cpu.
+    samples, used_milli, oldest_ms: over all samples that are not too old, also of pods that do not count.
+    initialized_ms: when the next pod's cpu begins to count; NEVER: none does, or the metric is not cpu.
     """
 
     counted: Counted
@@ -66,11 +66,15 @@ class Share(Struct, frozen=True, gc=False):
 
 
 class ClusterPods(Struct, frozen=True, gc=False):
-    """One cluster's pods, as of the record (epoch, sequence). sampled: whether any of them had a sample.
+    """The pods of one cluster, as of the record (epoch, sequence).
 
-    standing: pods that neither ended nor are being deleted. trouble: why there are no samples. ahead_ms: how far its
-    clock was ahead when the record was heard; observed_ms is without that. left_out: pods that the record had no room
-    for; they stand among the others, under a cluster's name of their own, and have no sample.
+    observed_ms: the time of the record, corrected by ahead_ms.
+    sampled: whether any pod had a sample.
+    standing: pods that have not ended and are not being deleted.
+    trouble: the reason why there are no samples.
+    ahead_ms: how far the cluster's clock was ahead when the record was heard.
+    left_out: pods that the record had no room for. They are among `pods`, under a cluster name of their own, without
+        samples.
     """
 
     cluster: str
@@ -86,7 +90,7 @@ class ClusterPods(Struct, frozen=True, gc=False):
 
     @property
     def troubles(self) -> str:
-        """What is wrong with the record, for people."""
+        """Returns the troubles of the record, for people."""
         clock = f"its clock is {self.ahead_ms / 1000:g} s ahead" if self.ahead_ms else ""
         missing = f"{self.left_out} pods more than a record takes: they count as missing" if self.left_out else ""
         return "; ".join(filter(None, (self.trouble, clock, missing)))
@@ -96,12 +100,15 @@ class ClusterPods(Struct, frozen=True, gc=False):
 
 
 def is_lost(cluster: ClusterPods, now_ms: int, rules: Rules) -> bool:
-    """Samples came, and then nothing: where there are no samples to begin with, silence says nothing."""
+    """Returns whether samples came and then no record for too long.
+
+    A cluster without samples is never lost by silence.
+    """
     return cluster.sampled and now_ms > cluster.observed_ms + rules.pods_age_max_ms
 
 
 def cluster_pods(event: PodsObserved) -> ClusterPods:
-    """What records say over and over, such as the names of containers, is there once."""
+    """Returns the pods of a record. Repeated values, such as names of containers, are shared."""
     kinds = [_kind(requests) for requests in event.requests]
     cluster, namespace = intern(event.cluster), intern(event.namespace)
     pods: dict[PodKey, Pod] = {}
@@ -109,7 +116,7 @@ def cluster_pods(event: PodsObserved) -> ClusterPods:
     for one in event.pods:
         known = 0 <= one.requests < len(kinds)
         containers, init_containers, pod_requests = kinds[one.requests] if known else NO_REQUESTS
-        pods[PodKey(cluster, namespace, one.name)] = Pod(  # In the order of its fields: by their names it takes longer.
+        pods[PodKey(cluster, namespace, one.name)] = Pod(  # Positional, because keywords are slower.
             intern(one.phase),
             one.deleting,
             one.started_ms or None,
@@ -143,7 +150,7 @@ def cluster_pods(event: PodsObserved) -> ClusterPods:
 
 
 def left_out_of(cluster: str) -> str:
-    """The name under which pods stand that a cluster's record had no room for."""
+    """Returns the name under which pods are kept that a cluster's record had no room for."""
     return f"{cluster}, left out"
 
 
@@ -170,7 +177,10 @@ def _amounts(amounts: Amounts) -> Amounts:
 
 
 def usage_of(pod: Pod, resource: str, container: str) -> Sample | None:
-    """What a pod used of a resource, in all or in one container; None where a container that counts has no sample."""
+    """Returns the usage of a resource by a pod, or by one container.
+
+    None when a container that counts has no sample.
+    """
     total, found = 0, False
     for name, amounts in pod.usage:
         if container and name != container:
@@ -185,7 +195,7 @@ def usage_of(pod: Pod, resource: str, container: str) -> Sample | None:
 
 
 def share_of(cluster: ClusterPods, rule: MetricRule, rules: Rules, now_ms: int) -> Share:
-    """At now_ms, and until until_ms."""
+    """Returns the share at now_ms. It stays the same until its until_ms."""
     samples: dict[PodKey, Sample] = {}
     used_milli, oldest_ms, since_ms = 0, NEVER, now_ms - rules.sample_age_max_ms
     for key, pod in cluster.pods.items():

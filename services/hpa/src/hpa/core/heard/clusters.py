@@ -1,4 +1,7 @@
-"""A workload's pods in all clusters, with kept totals: a record is worked out for its own cluster alone. Pure."""
+"""Keeps a workload's pods in all clusters, with running totals. Pure.
+
+A record changes only the share of its own cluster.
+"""
 
 from collections.abc import Iterable, Iterator, Mapping, ValuesView
 from dataclasses import dataclass, field
@@ -15,11 +18,13 @@ NOWHERE: Final[frozenset[str]] = frozenset()
 
 @dataclass(slots=True)
 class KeptTotals:
-    """One metric's. heard: clusters that said something new since the last reading.
+    """The running totals of one metric.
 
-    shares: of the others, as they are from since_ms on and before until_ms. What follows are their sums and their
-    firsts, from which one share is taken and to which another is added: looking at all of them is what costs. passed:
-    a share went that was first in something. said: those with a failure or troubles.
+    heard: clusters with new records since the last reading.
+    shares: the shares of the clusters, valid from since_ms on and before until_ms. The other fields are sums and minima
+        of the shares. They are updated by one share at a time, because a look at all shares is expensive.
+    passed: a share that had one of the minima was removed.
+    said: the clusters whose share has a failure or troubles.
     """
 
     heard: set[str] = field(default_factory=set)
@@ -36,7 +41,7 @@ class KeptTotals:
     said: set[str] = field(default_factory=set)
 
     def read(self, clusters: Mapping[str, ClusterPods], rule: MetricRule, rules: Rules, now_ms: int) -> Share:
-        """What all clusters together add at now_ms."""
+        """Returns the share of all clusters together at now_ms."""
         for name in self.heard if self.since_ms <= now_ms < self.until_ms else {*clusters, *self.shares}:
             cluster = clusters.get(name)
             self._put(name, None if cluster is None else share_of(cluster, rule, rules, now_ms))
@@ -47,7 +52,7 @@ class KeptTotals:
         return self._together(clusters)
 
     def _put(self, name: str, share: Share | None) -> None:
-        """In the place of its share so far; None: the cluster has no pods any more."""
+        """Replaces a cluster's share. None: the cluster has no pods any more."""
         old, new = self.shares.pop(name, NO_SHARE), NO_SHARE if share is None else share
         self.totals = self.totals.changed(new.counted.totals, old.counted.totals)
         self.pods += new.counted.pods - old.counted.pods
@@ -62,7 +67,7 @@ class KeptTotals:
                 self.said.add(name)
 
     def _is_first(self, share: Share) -> bool:
-        """In anything."""
+        """Returns whether the share has any of the minima."""
         return (
             NEVER > share.oldest_ms == self.oldest_ms
             or NEVER > share.initialized_ms == self.initialized_ms
@@ -82,7 +87,7 @@ class KeptTotals:
         self.passed = False
 
     def _together(self, clusters: Iterable[str]) -> Share:
-        """The first failure is that of the first cluster, in their order."""
+        """Returns the sum of the shares. The first failure is that of the first cluster in their order."""
         shares = [self.shares[name] for name in clusters if name in self.said] if self.said else []
         failures = [share.counted.failure for share in shares if share.counted.failure is not None]
         return Share(
@@ -98,10 +103,13 @@ class KeptTotals:
 
 @dataclass(slots=True)
 class Clusters:
-    """standing: pods that neither ended nor are being deleted. sampled_ms: when clusters with samples told their pods.
+    """The pods of a workload in all clusters.
 
-    first_ms: the first of these; NEVER: there is none. left_out: names under which pods stand that records had no room
-    for. kept: by what of a metric decides how a pod counts.
+    standing: pods that have not ended and are not being deleted.
+    sampled_ms: the time of the last record, for clusters with samples.
+    first_ms: the earliest of these; NEVER without any.
+    left_out: the names under which pods are kept that records had no room for.
+    kept: the running totals, by the parts of a metric that decide how a pod counts.
     """
 
     by_name: dict[str, ClusterPods] = field(default_factory=dict)
@@ -112,7 +120,7 @@ class Clusters:
     kept: dict[MetricRule, KeptTotals] = field(default_factory=dict)
 
     def put(self, name: str, cluster: ClusterPods | None) -> None:
-        """The cluster as it is now; None: it has none of the workload's pods any more."""
+        """Replaces a cluster's pods. None: it has no pods of the workload any more."""
         old = self.by_name.get(name)
         self.standing += (cluster.standing if cluster else 0) - (old.standing if old else 0)
         told_ms = self.sampled_ms.pop(name, None)
@@ -131,38 +139,38 @@ class Clusters:
             kept.heard.add(name)
 
     def together(self, rule: MetricRule, rules: Rules, now_ms: int) -> Share:
-        """What all of them add to a metric."""
+        """Returns the share of all clusters in a metric."""
         kept = self.kept.get(rule)
         if kept is None:
             kept = self.kept[rule] = KeptTotals()
         return kept.read(self.by_name, rule, rules, now_ms)
 
     def lost(self, now_ms: int, rules: Rules) -> frozenset[str]:
-        """Those that told samples, and then nothing for too long."""
+        """Returns the clusters that sent samples, and then no record for too long."""
         before = now_ms - rules.pods_age_max_ms
         if self.first_ms >= before:
             return NOWHERE
         return frozenset(name for name, at_ms in self.sampled_ms.items() if at_ms < before)
 
     def next_lost_ms(self, now_ms: int, rules: Rules) -> int | None:
-        """When the next one will be lost; None: none will."""
+        """Returns when the next cluster will be lost; None: no cluster will."""
         since, first_ms = now_ms - rules.pods_age_max_ms, self.first_ms
         if first_ms < since:
             first_ms = min([at_ms for at_ms in self.sampled_ms.values() if at_ms >= since], default=NEVER)
         return None if first_ms == NEVER else first_ms + rules.pods_age_max_ms + 1
 
     def lost_at(self, at_ms: int, rules: Rules) -> str:
-        """Which will be lost then."""
+        """Returns the cluster that will be lost at that instant."""
         told_ms = at_ms - rules.pods_age_max_ms - 1
         return min(name for name, sampled_ms in self.sampled_ms.items() if sampled_ms == told_ms)
 
     def seen(self, now_ms: int, rules: Rules) -> PodsSeen:
-        """Pods that records had no room for count as those of a lost cluster."""
+        """Returns all pods. Pods that records had no room for count as pods of a lost cluster."""
         return PodsSeen(AllPods(self.by_name), self.lost(now_ms, rules) | self.left_out)
 
 
 class AllPods(Mapping[PodKey, Pod]):
-    """The pods of several clusters, merged when they are first looked at, which few decisions do."""
+    """The pods of several clusters. They are merged only when they are looked at, which few decisions do."""
 
     __slots__ = ("_clusters", "_merged")
 

@@ -1,4 +1,4 @@
-"""A record of the log, of whatever topic, as hpa hears it. Pure."""
+"""Defines a record of the log as hpa reads it, for any topic. Pure."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -12,14 +12,14 @@ from spillway.events_scaling import BacklogObserved, LoadObserved, PodsObserved
 WorkloadKey = tuple[str, str]
 INPUTS: Final = (WORKLOADS.name, PODS.name, LOAD.name, BACKLOG.name)
 FORGETTING: Final = (LOAD.name, BACKLOG.name)
-"""Topics that keep a record for a time only: what was read of them stands in the state."""
+"""Topics that keep a record only for a time. Their read values are kept in the state."""
 
 
 _MEASURED: Final = (LoadObserved, BacklogObserved)
 
 
 class Heard(Struct, frozen=True):
-    """One record. event None: a tombstone. trace: the headers of the trace that it came with."""
+    """One record. event: None for a tombstone; trace: the headers of its trace."""
 
     topic: str
     partition: int
@@ -35,7 +35,7 @@ class Heard(Struct, frozen=True):
 
     @property
     def at_ms(self) -> int:
-        """Its own time; 0: it has none."""
+        """Returns the record's own time; 0 when it has none."""
         event = self.event
         if isinstance(event, PodsObserved):
             return event.observed_ms
@@ -43,7 +43,10 @@ class Heard(Struct, frozen=True):
 
 
 def in_order(heard: Sequence[Heard]) -> list[Heard]:
-    """By their times, but one cluster's pods as they were told: a tombstone has no time, and ends what was before."""
+    """Returns the records by their times, but the pods of one cluster in their order in the log.
+
+    A tombstone of pods has no time, and it must come after the records before it.
+    """
     times: list[int] = []
     last: dict[str, int] = {}
     for one in heard:

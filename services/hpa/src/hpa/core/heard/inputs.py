@@ -1,7 +1,7 @@
-"""What is known of one workload: its declared size, its pods in every cluster, values of metrics, backlogs. Pure.
+"""Keeps the inputs of one workload: its declared size, its pods, values of metrics, and backlogs. Pure.
 
-Each take_… applies one event, is idempotent, drops what is older than is known, and says whether anything changed. Of
-values and backlogs of one instant the one that stands later in the log counts; offset: where an event stands there.
+Each take_… applies one event, is idempotent, drops events older than the known ones, and returns whether anything
+changed. Of values and backlogs of one instant, the one later in the log counts. offset: the event's place in the log.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -26,24 +26,25 @@ TEXTS_MAX = 500_000
 """Bytes of the names, sources and troubles of one workload's series. All of them are written into one record with every
 state."""
 BACKLOGS_MAX = 700_000
-"""Bytes of all partitions of one workload's queues, likewise; some 13,000 of a topic with a short name."""
+"""Bytes of all partitions of one workload's queues, which are in the same record: some 13,000 partitions of a topic
+with a short name."""
 PARTITION_BYTES = 48
-"""Of the numbers of one partition, at the most, in a record."""
+"""The most bytes that the numbers of one partition take in a record."""
 SOURCE_MAX, TROUBLE_MAX = 253, 200
 """Bytes that are kept of a source and of a trouble."""
 FAILURES_APART: Final = 0.75
-"""Of a polling interval: so long after the failure that was counted last the next one counts."""
+"""The part of a polling interval that must pass after a counted failure before the next one counts."""
 
 LoadKey = tuple[str, str, str, str, str]
 """Metric, object, series, cluster, pod."""
 LoadName = tuple[str, str, bool]
-"""Metric, object, whether it is of pods: what a policy names."""
+"""Metric, object, and whether it is a metric of pods: the key that a policy names."""
 BacklogKey = tuple[str, str]
 """Group, topic."""
 
 
 class Declared(Struct, frozen=True, gc=False):
-    """A workload as the planner declared it. scaled: the last decision of ours that is in replicas."""
+    """A workload as the planner declared it. scaled: our last decision that is in its replicas."""
 
     kind: str
     replicas: int
@@ -56,10 +57,15 @@ def declared_of(event: WorkloadDeclared) -> Declared:
 
 
 class Load(Struct, frozen=True, gc=False):
-    """A series. value_milli: its newest value, of at_ms (0: never). failing_ms: the first report without one since.
+    """A series of a metric.
 
-    failures: reports without one in a row, one a polling interval; counted_ms: the last of them. Silence is none.
-    offset: of its record, -1: not known.
+    value_milli: its newest value.
+    at_ms: the time of that value; 0: never.
+    heard_ms: the time of the newest report, with or without a value.
+    failing_ms: the first report without a value since the last value; 0: none.
+    failures: reports without a value in a row, at most one for each polling interval. Silence is not a failure.
+    counted_ms: the last report that was counted as a failure.
+    offset: the offset of its record; -1: not known.
     """
 
     value_milli: int = 0
@@ -75,11 +81,14 @@ class Load(Struct, frozen=True, gc=False):
 
 
 class Backlog(Struct, frozen=True, gc=False):
-    """A group's newest backlog. rows: (topic, partition, latest, committed). committed: of the poll before.
+    """The newest backlog of a consumer group.
 
-    oldest_ms: for each row, when the oldest record that is not read was written; 0: not known, or none.
-    endless_ms: the first report since which the end of some partition is not known; 0: all are. failures, counted_ms:
-    as of Load, with those reports. offset: as of Load.
+    rows: (topic, partition, latest, committed).
+    committed: the committed offsets of the poll before.
+    oldest_ms: for each row, when its oldest unread record was written; 0: not known, or no such record.
+    endless_ms: the first report since which the end of some partition is unknown; 0: all are known.
+    failures, counted_ms: as for Load; reports without an end count, too.
+    offset: as for Load.
     """
 
     rows: tuple[tuple[str, int, int, int], ...] = ()
@@ -102,11 +111,12 @@ Key = TypeVar("Key", LoadKey, BacklogKey)
 
 @dataclass(slots=True)
 class Inputs:
-    """Of one workload. declared None: the planner knows none of that name.
+    """The inputs of one workload. A caller that removes series must replace or clear the dict `loads`.
 
-    loads_from_ms, backlogs_from_ms: of what the policy names, since when it stands for another question than before;
-    what was measured earlier answers that one. ahead_ms: clusters whose clock was ahead when they were heard last.
-    Who takes series away puts another dict in the place of loads, or clears it.
+    declared: None while the planner knows no workload of that name.
+    loads_from_ms, backlogs_from_ms: since when a name of the policy stands for its present question. Earlier
+        measurements answer another question and are dropped.
+    ahead_ms: how far the clock was ahead in each cluster when it was last heard.
     """
 
     declared: Declared | None = None
@@ -122,13 +132,13 @@ class Inputs:
 
     @property
     def texts_bytes(self) -> int:
-        """Bytes of the texts of all series: a running sum of texts_size."""
+        """Returns the bytes of the texts of all series, as a running sum of texts_size."""
         if self._summed is not self.loads or not self.loads:
             self._summed, self._texts_bytes = self.loads, texts_size(self.loads.items())
         return self._texts_bytes
 
     def take(self, heard: Heard, rules: Rules, polling_ms: int, ahead_ms: int | None) -> bool:
-        """Any input record. polling_ms: as of take_load; ahead_ms: as of take_pods."""
+        """Applies any input record. polling_ms: as for take_load; ahead_ms: as for take_pods."""
         event = heard.event
         if isinstance(event, PodsObserved):
             return self.take_pods(event, ahead_ms)
@@ -150,7 +160,7 @@ class Inputs:
         return changed
 
     def take_pods(self, event: PodsObserved, ahead_ms: int | None = None) -> bool:
-        """ahead_ms: how far the cluster's clock is; None: as far as is remembered."""
+        """Applies a record of pods. ahead_ms: how far the cluster's clock is ahead; None: as remembered."""
         known = self.clusters.by_name.get(event.cluster)
         if known is not None and (known.epoch, known.sequence) >= (event.epoch, event.sequence):
             return False
@@ -161,7 +171,7 @@ class Inputs:
         return True
 
     def correct(self, ahead_ms: Mapping[str, int]) -> None:
-        """Clusters whose clocks are so far ahead."""
+        """Notes how far the clocks of these clusters are ahead, and corrects the times of their pods."""
         for name, ahead in ahead_ms.items():
             self.ahead_ms.pop(name, None)
             if ahead:
@@ -171,7 +181,7 @@ class Inputs:
                 self.clusters.put(name, cluster.ahead(ahead))
 
     def ahead_of(self, at_ms: int, rules: Rules) -> dict[str, int]:
-        """Clusters that said something later than can be believed at that instant, and how far."""
+        """Returns how far clocks are ahead, for clusters whose time is too far after that instant to be believed."""
         told = ((name, one.observed_ms + one.ahead_ms - at_ms) for name, one in self.clusters.by_name.items())
         return {name: ahead for name, ahead in told if ahead > rules.future_max_ms}
 
@@ -182,9 +192,11 @@ class Inputs:
         return known
 
     def take_load(self, event: LoadObserved, offset: int, rules: Rules, polling_ms: int = 0) -> bool:
-        """What is negative is a report without a value. What is beyond what is kept of one workload is not taken.
+        """Applies a report of a value.
 
-        polling_ms: how often it is to be asked for, to count failures.
+        A negative value counts as none. A report beyond the bounds of one workload is dropped.
+
+        polling_ms: the polling interval, by which failures are counted.
         """
         key = (event.metric, event.object, event.series, event.cluster, event.pod)
         known = self.loads.get(key)
@@ -209,7 +221,7 @@ class Inputs:
         return _put(self.loads, key, known, replace(new, offset=offset))
 
     def take_backlog(self, event: BacklogObserved, offset: int, rules: Rules, polling_ms: int = 0) -> bool:
-        """polling_ms: as of take_load."""
+        """Applies a report of a backlog. polling_ms: as for take_load."""
         key = (event.group, event.topic)
         known = self.backlogs.get(key, Backlog())
         if event.at_ms < self.backlogs_from_ms.get(key, 0):
@@ -231,7 +243,10 @@ class Inputs:
         return f"{len(event.partitions)} partitions are more than is kept of one workload's queues"
 
     def forget_old(self, now_ms: int, rules: Rules) -> None:
-        """Pods' own metrics and series that stopped long ago; what is looked at is unknown by then, not gone."""
+        """Forgets series that stopped long ago, once half of series_max are kept.
+
+        A policy that needs one finds it unknown.
+        """
         if len(self.loads) < rules.series_max // 2:
             return
         since = now_ms - rules.forgotten_ms
@@ -242,18 +257,21 @@ class Inputs:
             del self.loads[key]
 
     def status_replicas(self, current: int) -> int:
-        """Pods that there are, without what a move or a rollout doubles; current where no cluster was heard of."""
+        """Returns the number of pods that exist, at most current, because a move or a rollout doubles some.
+
+        Returns current while no cluster was heard of.
+        """
         return min(self.clusters.standing, current) if self.clusters.by_name else current
 
 
 def is_known(
     known: Load | Backlog, event: LoadObserved | BacklogObserved, offset: int, trouble: str, rules: Rules
 ) -> bool:
-    """Whether an event is not newer, or somebody cannot see what another one has told, which takes nothing from it.
+    """Returns whether a report is not newer, or comes from a source that cannot see what another source reports.
 
-    If that one stops, what it told grows too old; from then on those are heard who cannot see. Of one instant a value
-    counts more than none, and of two values the later one in the log, also where records are read twice. trouble: why
-    the event has no value.
+    A failure of one source does not replace a fresh value of another. Once that value is too old, the failure counts.
+    At one instant, a value counts more than none. Of two values, the later one in the log counts, also when records are
+    read twice. trouble: the reason why the event has no value.
     """
     if event.at_ms < known.heard_ms:
         return True
@@ -264,27 +282,30 @@ def is_known(
 
 
 def _put(kept: dict[Key, Reported], key: Key, known: Reported, new: Reported) -> bool:
-    """Whether it says more than the same again."""
+    """Keeps the new report. Returns whether more than its offset has changed."""
     kept[key] = new
     return replace(new, offset=known.offset) != known
 
 
 def _failed(known: Reported, trouble: str, failing_ms: int, at_ms: int, polling_ms: int) -> Reported:
-    """With a report without a value. failing_ms: since when there is none."""
+    """Returns the known state with a report without a value. failing_ms: since when there is no value."""
     failures, counted_ms = failures_with(known, at_ms, polling_ms)
     told = replace(known, heard_ms=at_ms, failing_ms=failing_ms, trouble=cut_bytes(trouble, TROUBLE_MAX))
     return replace(told, failures=failures, counted_ms=counted_ms)
 
 
 def failures_with(known: Load | Backlog, at_ms: int, polling_ms: int) -> tuple[int, int]:
-    """(failures, the last that was counted) with a report without a value: as KEDA counts them, one at each poll."""
+    """Returns (failures, last counted report) after a report without a value. As in KEDA, each poll counts once."""
     if known.failures and (at_ms == known.counted_ms or at_ms < known.counted_ms + FAILURES_APART * polling_ms):
         return known.failures, known.counted_ms
     return known.failures + 1, at_ms
 
 
 def odd_partitions(event: BacklogObserved) -> str:
-    """Why a backlog cannot be believed; "" where it can. A topic that exists has a partition, and each of them once."""
+    """Returns why a backlog cannot be believed, or "".
+
+    A topic has at least one partition, and each must be there once.
+    """
     if event.topic and not any(one.topic == event.topic for one in event.partitions):
         return f"no partition of topic {event.topic} is told"
     places: set[tuple[str, int]] = set()
@@ -301,34 +322,37 @@ def name_of(key: LoadKey) -> LoadName:
 
 
 def backlog_size(event: BacklogObserved) -> int:
-    """Bytes of its partitions, at the most."""
+    """Returns the most bytes that its partitions take in a record."""
     return sum(row_size(one.topic) for one in event.partitions)
 
 
 def row_size(topic: str) -> int:
-    """Bytes of one partition, at the most."""
+    """Returns the most bytes that one partition takes in a record."""
     return PARTITION_BYTES + len(topic.encode())
 
 
 def texts_size(loads: Iterable[tuple[LoadKey, Load]]) -> int:
-    """Bytes of the names, sources and troubles of these loads."""
+    """Returns the bytes of the names, sources and troubles of these loads."""
     return sum(len(text.encode()) for key, load in loads for text in (*key, load.source, load.trouble))
 
 
 def _source(event: LoadObserved | BacklogObserved) -> str:
-    """Returns as much of a source as is kept."""
+    """Returns the source, cut to the length that is kept."""
     return cut_bytes(event.source, SOURCE_MAX)
 
 
 def pod_loads(inputs: Inputs, metric: str) -> Iterator[tuple[PodKey, Load, str]]:
-    """Values of a metric of pods; the namespace is the caller's to fill in."""
+    """Yields the values of a metric of pods. The caller fills in the namespace."""
     for (name, _, _, cluster, pod), load in inputs.loads.items():
         if name == metric and pod:
             yield PodKey(cluster, "", pod), load, load.trouble
 
 
 def _next_backlog(known: Backlog, event: BacklogObserved, polling_ms: int) -> Backlog:
-    """What is told of the same instant again is the same poll, whose offsets are no poll before."""
+    """Returns the backlog after a report.
+
+    A second report of the same instant is the same poll, so `committed` stays.
+    """
     again = event.at_ms == known.at_ms
     before = tuple((topic, partition, place) for topic, partition, _, place in known.rows if place >= 0)
     endless = any(one.latest < 0 for one in event.partitions)

@@ -1,4 +1,4 @@
-"""From what is known of a workload to one reading for each metric: what is too old is unknown, never zero. Pure."""
+"""Makes one reading for each metric from the inputs of a workload. An old value is unknown, never zero. Pure."""
 
 from collections.abc import Iterable, Sequence
 from typing import Final
@@ -21,11 +21,15 @@ KAFKA: Final = "kafka"
 CRON: Final = "cron"
 PROMETHEUS: Final = "prometheus"
 TROUBLES_TOLD: Final = 5
-"""Different troubles of a metric's pods that a message names. Each pod may have another one."""
+"""The most different troubles of a metric's pods in one message. Each pod may have another one."""
 
 
 class Moment(Struct, frozen=True):
-    """namespace: of the workload. since_ms: when its policy was declared, before which nobody had to report."""
+    """The time and place of a reading.
+
+    namespace: the workload's namespace.
+    since_ms: when the policy was declared. Before that, nobody had to report anything.
+    """
 
     namespace: str
     since_ms: int
@@ -34,11 +38,16 @@ class Moment(Struct, frozen=True):
 
 
 class Read(Struct, frozen=True, gc=False):
-    """What was found of a metric. value_milli: in all, None where that says nothing. oldest_ms: of its oldest sample.
+    """The reading of a metric, with its details.
 
-    failing_ms: since when it has no value, 0: it has one. failures: reports that say so, in a row; while nobody reports
-    there are none. due_ms: when time alone may change it; None: it does not. active: of a trigger, that there is work.
-    source: of the metric, or the kind of the trigger. detail: for people.
+    source: the source of the metric, or the kind of the trigger.
+    value_milli: its value in all; None if there is no such number.
+    oldest_ms: the time of its oldest sample.
+    failing_ms: since when it has no value; 0: it has one.
+    failures: reports without a value in a row; 0 while nobody reports.
+    due_ms: when time alone may change it; None: never.
+    active: for a trigger, whether there is work.
+    detail: a text for people.
     """
 
     reading: Reading
@@ -54,7 +63,7 @@ class Read(Struct, frozen=True, gc=False):
 
 
 def read_metric(metric: Metric, inputs: Inputs, moment: Moment) -> Read:
-    """Of an autoscaler's metric, as Kubernetes' APIs would answer for it."""
+    """Returns the reading of an autoscaler's metric, as Kubernetes' APIs would answer."""
     if metric.source == PODS:
         samples, old = {}, []
         for key, load, trouble in pod_loads(inputs, metric.name):
@@ -99,20 +108,23 @@ def _of_samples(source: str, samples: dict[PodKey, Sample], troubles: Sequence[s
 
 
 def read_series(metric: str, of_object: str, source: str, inputs: Inputs, moment: Moment) -> Read:
-    """All series of a metric together. One that stopped makes it unknown; long after that the others count alone."""
+    """Returns the reading of all series of a metric.
+
+    A stopped series makes it unknown; much later, the others count alone.
+    """
     found = [
         (series, load)
         for (name, described, series, _, pod), load in inputs.loads.items()
         if name == metric and described == of_object and not pod
     ]
-    if source == OBJECT and found:  # It has one value: the newest, whatever whoever measured called the series.
+    if source == OBJECT and found:  # An object has one value: the newest one of any series.
         found = [max(found, key=lambda one: (one[1].at_ms, one[1].heard_ms, one[1].offset))]
     going_on = [one for one in found if moment.now_ms <= one[1].heard_ms + moment.rules.forgotten_ms]
     return _of_loads(source, going_on or found, moment)
 
 
 def read_one(metric: str, series: str, source: str, inputs: Inputs, moment: Moment) -> Read:
-    """One series of a metric."""
+    """Returns the reading of one series of a metric."""
     load = inputs.loads.get((metric, "", series, "", ""))
     return _of_loads(source, [("", load)] if load is not None else [], moment)
 
@@ -140,20 +152,20 @@ def _failed(read: Read, failures: int) -> Read:
 
 
 def _never(source: str, moment: Moment) -> Read:
-    """Nobody has reported it yet, since the policy was declared."""
+    """Returns the reading of a metric that nobody has reported since the policy was declared."""
     why = "nobody has reported it"
     return Read(Unavailable(why), source, failing_ms=moment.since_ms, trouble=why)
 
 
 def _failing_ms(load: Load, age_max_ms: int, moment: Moment) -> int:
-    """Since when a series has no value; 0: it has one."""
+    """Returns since when a series has no value; 0 when it has one."""
     if load.failing_ms:
         return load.failing_ms
     return load.at_ms + age_max_ms if moment.now_ms > load.at_ms + age_max_ms else 0
 
 
 def read_trigger(named: NamedTrigger, inputs: Inputs, moment: Moment) -> Read:
-    """Of a ScaledObject's trigger, as its scaler would answer."""
+    """Returns the reading of a ScaledObject's trigger, as its scaler would answer."""
     trigger = named.source
     if isinstance(trigger, KafkaTrigger):
         return read_kafka(trigger, inputs, moment)
@@ -163,7 +175,10 @@ def read_trigger(named: NamedTrigger, inputs: Inputs, moment: Moment) -> Read:
 
 
 def read_kafka(trigger: KafkaTrigger, inputs: Inputs, moment: Moment) -> Read:
-    """Its lag. Where the end of a partition that it means is not known, the lag is not: KEDA would count it as none."""
+    """Returns the lag.
+
+    It is unknown while the end of one of its partitions is unknown; KEDA would count that lag as none.
+    """
     backlog = inputs.backlogs.get((trigger.group, trigger.topic))
     if backlog is None:
         return _never(KAFKA, moment)

@@ -1,4 +1,4 @@
-"""KEDA's cron trigger: a number of replicas while between a start and an end. Pure.
+"""Computes KEDA's cron trigger: a number of replicas between a start and an end. Pure.
 
 Source: pkg/scalers/cron_scaler.go. It is active while the next end comes no later than the next start.
 """
@@ -14,7 +14,7 @@ REPLACED: Final = ((" ", ""), ("*", "x"), ("/", "Sl"), ("?", "Qm"), (",", "Cm"))
 
 
 class CronTrigger(Struct, frozen=True):
-    """start, end: cron lines. zone: its name; whether there is such a zone is known when it is looked at."""
+    """A cron trigger. start, end: cron lines; zone: the name of a time zone, which is checked when it is used."""
 
     start: str
     end: str
@@ -27,7 +27,7 @@ class CronTrigger(Struct, frozen=True):
 
 
 class CronActivity(Struct, frozen=True):
-    """next_start_s, next_end_s: Unix time; one of them is when the activity changes next."""
+    """The state of a cron trigger. next_start_s, next_end_s: Unix time; the earlier one is the next change."""
 
     active: bool
     metric_milli: int
@@ -40,7 +40,7 @@ class CronActivity(Struct, frozen=True):
 
 
 def read_cron_trigger(metadata: Mapping[str, str]) -> CronTrigger:
-    """The trigger of a ScaledObject's metadata. Raises InvalidCron."""
+    """Returns the trigger of a ScaledObject's metadata. Raises InvalidCron."""
     for name in ("start", "end", "timezone", "desiredReplicas"):
         if not metadata.get(name):
             raise InvalidCron(f"{name}: missing; a cron trigger needs start, end, timezone and desiredReplicas")
@@ -58,7 +58,10 @@ def read_cron_trigger(metadata: Mapping[str, str]) -> CronTrigger:
 
 
 def activity(trigger: CronTrigger, now_s: int) -> CronActivity:
-    """Whether it is active at now_s. Raises InvalidCron for an unknown zone or a line that never comes."""
+    """Returns whether the trigger is active at now_s.
+
+    Raises InvalidCron for an unknown zone or a line that never comes.
+    """
     try:
         zone = parse_zone(trigger.zone)
     except InvalidCron as error:

@@ -1,6 +1,6 @@
-"""Between zero and one, and from idle: what KEDA does beside the autoscaler. Pure.
+"""Scales between zero and one, and from idle, as KEDA does in addition to its autoscaler. Pure.
 
-Source: pkg/scaling/executor/scale_scaledobjects.go (RequestScale). Above min the autoscaler alone decides.
+Source: pkg/scaling/executor/scale_scaledobjects.go (RequestScale). Above the minimum, only the autoscaler decides.
 """
 
 from collections.abc import Mapping
@@ -24,7 +24,11 @@ COOLDOWN_MS: Final = 300_000
 
 
 class Activation(Struct, frozen=True):
-    """What a ScaledObject says of zero and idle. cooldown_ms None: 300 s. fallback_replicas None: no fallback."""
+    """The settings of a ScaledObject for zero and idle.
+
+    cooldown_ms: None for 300 s.
+    fallback_replicas: None without one.
+    """
 
     min_replicas: int = 0
     idle_replicas: int | None = None
@@ -34,14 +38,17 @@ class Activation(Struct, frozen=True):
     annotations: Mapping[str, str] = field(default_factory=dict)
 
     def says(self, annotation: str) -> bool:
-        """Whether the annotation is there and not false; what is no boolean counts as true."""
+        """Returns whether the annotation exists and is not false. Text that is no boolean counts as true."""
         written = self.annotations.get(annotation)
         return written is not None and BOOLEANS.get(written, True)
 
 
 class Polled(Struct, frozen=True):
-    """What the triggers said: any active, any failed; when any was active last (None: never), and how it scales now.
+    """The result of polling the triggers.
 
+    active, failed: whether any trigger is active, or failed.
+    replicas: the present size.
+    last_active_ms: when any trigger was last active; None: never.
     autoscaler: (status, reason) of its condition scaling_active; None: not known.
     """
 
@@ -54,7 +61,13 @@ class Polled(Struct, frozen=True):
 
 
 class Outcome(Struct, frozen=True):
-    """replicas: to scale to; None: as it is. renewed: it was active now. conditions: (status, reason) by type."""
+    """The result of one poll.
+
+    replicas: the size to scale to; None: no change.
+    renewed: the workload was active now.
+    conditions: (status, reason) by type.
+    due_ms: when a cooldown that prevents scaling in will be over.
+    """
 
     replicas: int | None
     renewed: bool
@@ -67,7 +80,7 @@ AUTOSCALER_ACTIVE: Final = "autoscaler_active"
 
 
 def executed(wanted: Activation, polled: Polled, now_ms: int) -> Outcome:
-    """What follows from one poll. due_ms: when a cooldown that holds it back will be over."""
+    """Returns the outcome of one poll."""
     if PAUSED_REPLICAS in wanted.annotations or wanted.says(PAUSED):
         return Outcome(None, False, {"paused": (TRUE, "ScaledObjectPaused"), "ready": READY})
     if polled.active or wanted.says(FORCE_ACTIVATION):
@@ -119,7 +132,7 @@ def _to_idle(wanted: Activation, polled: Polled, now_ms: int, conditions: dict[s
 
 
 def autoscaler_active(active: bool, reason: str) -> tuple[str, str]:
-    """(status, reason) of KEDA's condition, from the autoscaler's own."""
+    """Returns (status, reason) of KEDA's condition, from the autoscaler's own condition."""
     if active:
         return TRUE, "HPAActive"
     if reason == "ScalingDisabled":

@@ -1,8 +1,8 @@
-"""The part of the expr language that formulas over triggers are written in: reads it, checks its types. Pure.
+"""Reads the part of the expr language in which formulas over triggers are written, and checks its types. Pure.
 
-Known: numbers, names, arrays, + - * / % ** ^, comparisons, and or not && || !, ?:, ??, nil, `let x = …; …`, and the
-functions of FUNCTIONS; `count` takes a predicate in braces, with # for the element. What else the language has
-is named as not supported. What is read can be computed soon and without deep recursion: there are at most TOKENS_MAX
+Supported: numbers, names, arrays, + - * / % ** ^, comparisons, and or not && || !, ?:, ??, nil, `let x = …; …`, and the
+functions of FUNCTIONS; `count` takes a predicate in braces, with # for the element. Other parts of the language are
+refused as not supported. An accepted formula is computed fast and without deep recursion: it has at most TOKENS_MAX
 words and signs, no array in an array and no predicate in a predicate. Source of the rules: expr-lang/expr v1, as KEDA
 8b4f083c uses it.
 """
@@ -48,7 +48,7 @@ COMPARED: Final[Mapping[str, Callable[[Any, Any], bool]]] = {
 
 
 class InvalidExpression(ValueError):
-    """Cannot be understood, or its types do not go together."""
+    """Raised when an expression cannot be understood, or its types do not fit together."""
 
 
 Value = float | int | bool | None | list[Any]
@@ -56,14 +56,14 @@ Environment = Mapping[str, Value]
 
 
 class Node(Struct, frozen=True):
-    """kind: the type that it is sure to have; ANY when that depends on values."""
+    """A part of an expression. kind: the type that its value certainly has; ANY when that depends on values."""
 
     kind: str
     value: Callable[[Environment], Value]
 
 
 def parse_expression(text: str, names: Sequence[str]) -> Node:
-    """The expression, over those names, which are doubles or nil. Raises InvalidExpression."""
+    """Returns the expression over these names, which are doubles or nil. Raises InvalidExpression."""
     if len(text) > LENGTH_MAX:
         raise InvalidExpression(f"expression of {len(text)} characters: expected at most {LENGTH_MAX}")
     tokens = _tokens(text)
@@ -86,7 +86,7 @@ def _tokens(text: str) -> list[str]:
 
 
 class _Parser:
-    """Reads tokens from the left; binary operators by precedence, as expr does."""
+    """Reads tokens from the left. Binary operators go by precedence, as in expr."""
 
     def __init__(self, tokens: list[str], kinds: dict[str, str]) -> None:
         self._tokens = tokens
@@ -218,7 +218,10 @@ def _number(token: str) -> Node:
 
 
 def _array(items: list[Node]) -> Node:
-    """Of numbers and what is no number, but no arrays: how much there is to compute can be seen in the text."""
+    """Returns an array of numbers or other values, but not of arrays.
+
+    So the amount of computing is visible in the text.
+    """
     if any(item.kind == ARRAY for item in items):
         raise InvalidExpression("an array in an array is not supported")
 
@@ -290,7 +293,7 @@ def _arithmetic(sign: str, left: Node, right: Node) -> Node:
 
 
 def _in_64_bits(apply: Callable[[Any, Any], float]) -> Callable[[float, float], float]:
-    """Of whole numbers as Go has them: what does not fit is wrapped round."""
+    """Returns the operation with whole numbers as in Go: a result that does not fit wraps round."""
 
     def applied(left: float, right: float) -> float:
         found = apply(left, right)

@@ -1,7 +1,7 @@
-"""What KEDA does while a trigger cannot be read: how often it failed, and what stands in for it. Pure.
+"""Decides what KEDA does while a trigger cannot be read: counts its failures, and puts a fallback in its place. Pure.
 
-Source: pkg/fallback/fallback.go. Applied when the failures in a row are more than the threshold; until then the failure
-is passed on, and nothing scales in.
+Source: pkg/fallback/fallback.go. The fallback applies once the failures in a row are above the threshold. Until then
+the failure is passed on, and nothing scales in.
 """
 
 import re
@@ -23,11 +23,11 @@ FALLBACK_EXISTS: Final = "FallbackExists"
 NO_FALLBACK_FOUND: Final = "NoFallbackFound"
 
 NOTHING_MILLI: Final = -1000
-"""Stands for a trigger's value that a formula is to see as nil."""
+"""The value of a trigger that a formula shall see as nil."""
 
 
 class Fallback(Struct, frozen=True):
-    """behavior "": the fixed number, as STATIC, but not before the current number could be read."""
+    """A fallback. An empty behavior is a fixed number as STATIC is, but only once the current number could be read."""
 
     replicas: int
     failure_threshold: int
@@ -35,21 +35,24 @@ class Fallback(Struct, frozen=True):
 
 
 class Composite(Struct, frozen=True):
-    """What of scalingModifiers a fallback looks at. target: as written; a fallback knows whole numbers only."""
+    """The parts of scalingModifiers that a fallback needs. target: as written; a fallback knows only whole numbers."""
 
     target: str
     by_value: bool
 
 
 class Health(Struct, frozen=True):
-    """failures: in a row."""
+    """A trigger's health. failures: the failures in a row."""
 
     failures: int = 0
     status: str = HAPPY
 
 
 class Trigger(Struct, frozen=True):
-    """The metric's target, in milli-units per replica, or in all (by_value). composite: of a formula over triggers."""
+    """The target of a trigger's metric, in milli-units per replica, or in all if by_value.
+
+    composite: the formula's metric, when there is a formula over the triggers.
+    """
 
     target_milli: int
     by_value: bool
@@ -57,16 +60,20 @@ class Trigger(Struct, frozen=True):
 
 
 class Now(Struct, frozen=True):
-    """Replicas as asked for, and ready; None: not known."""
+    """The replicas that are asked for, and those that are ready; None: not known."""
 
     replicas: int | None
     ready: int | None
 
 
 class Answer(Struct, frozen=True):
-    """values_milli None: the trigger failed. active: a fallback stands in. of_composite: for the formula's metric.
+    """The answer of a trigger.
 
-    reason: of the condition Fallback; "": there is none. failed: a fallback was due, and could not be computed.
+    values_milli: its values, or the fallback's; None: the trigger failed.
+    reason: the reason of the condition Fallback; "" without one.
+    active: a fallback is in its place.
+    of_composite: the values are for the formula's metric.
+    failed: a fallback was due and could not be computed.
     """
 
     values_milli: tuple[int, ...] | None
@@ -80,7 +87,7 @@ class Answer(Struct, frozen=True):
 def answer(
     trigger: Trigger, values_milli: Sequence[int] | None, fallback: Fallback | None, health: Health | None, now: Now
 ) -> Answer:
-    """What the trigger's metric is now. values_milli None: it could not be read."""
+    """Returns the trigger's answer now. values_milli: its own values; None: it could not be read."""
     values = None if values_milli is None else tuple(values_milli)
     if fallback is None or not _valid(trigger, fallback):
         return Answer(values, health)
@@ -105,7 +112,7 @@ def _valid(trigger: Trigger, fallback: Fallback) -> bool:
 
 
 def whole(text: str) -> int:
-    """The number that is written; 0 where that is none that is whole."""
+    """Returns the whole number of the text; 0 when it is no whole number."""
     return int(text) if re.fullmatch(r"[+-]?[0-9]+", text, re.ASCII) else 0
 
 
@@ -124,7 +131,7 @@ def _replicas(fallback: Fallback, now: Now) -> int | None:
 
 
 def _metric_milli(trigger: Trigger, replicas: int, now: Now) -> int | None:
-    """The value with which Kubernetes' arithmetic gives just these replicas."""
+    """Returns the value for which Kubernetes' arithmetic gives exactly these replicas."""
     composite = trigger.composite
     target_milli = trigger.target_milli if composite is None else whole(composite.target) * 1000
     by_value = trigger.by_value if composite is None else composite.by_value

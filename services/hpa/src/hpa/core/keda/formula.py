@@ -1,7 +1,7 @@
-"""One metric of several triggers, by a formula (scalingModifiers). Pure.
+"""Combines several triggers into one metric by a formula (scalingModifiers). Pure.
 
-Source: pkg/scaling/modifiers/formula.go and the admission of apis/keda/v1alpha1. A trigger past its failures is nil to
-the formula; a formula that is nil then gives the fallback's replicas.
+Source: pkg/scaling/modifiers/formula.go and the admission of apis/keda/v1alpha1. A trigger with too many failures is
+nil in the formula. A formula with the result nil gives the fallback's replicas.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,11 +15,11 @@ from hpa.core.keda.functions import ExpressionFailed
 from hpa.core.kubernetes.go_numbers import INT64_MAX, INT64_MIN, int64
 
 MILLI: Final = 1e-3
-"""Amounts become doubles by this product, as Kubernetes' quantities do; a division rounds otherwise."""
+"""The factor that makes doubles of amounts, as for Kubernetes' quantities. A division would round differently."""
 
 
 class Formula(Struct, frozen=True):
-    """text: as written, over the triggers' names."""
+    """A formula over the triggers' names. text: as written."""
 
     text: str
     triggers: tuple[str, ...]
@@ -27,7 +27,7 @@ class Formula(Struct, frozen=True):
 
 
 def compile_formula(text: str, triggers: Sequence[str]) -> Formula:
-    """Checked once. Raises InvalidExpression: what it is over, or that its result is no number."""
+    """Checks a formula once. Raises InvalidExpression when it cannot be read or its result is no number."""
     node = parse_expression(text, triggers)
     if node.kind not in (FLOAT, INT, ANY):
         raise InvalidExpression(f"formula {text!r}: expected a number as its result, not {node.kind}")
@@ -35,7 +35,7 @@ def compile_formula(text: str, triggers: Sequence[str]) -> Formula:
 
 
 def trigger_value(milli: int, failures: int | None, fallback: Fallback | None) -> int | None:
-    """What a formula sees of a trigger: nil when it failed more often than a fallback for formulas bears."""
+    """Returns a trigger's value for the formula; nil after more failures than a fallback for formulas allows."""
     if fallback is None or fallback.behavior != SCALING_MODIFIERS or failures is None:
         return milli
     return None if failures > fallback.failure_threshold else milli
@@ -48,8 +48,10 @@ def composite_milli(
     fallback: Fallback | None,
     target: float,
 ) -> int:
-    """The metric of the formula, cut to milli-units. Raises ExpressionFailed, also for what 64 bits do not hold, as an
-    infinity: KEDA would make the least of all numbers of it, and scale in.
+    """Returns the formula's metric, cut to milli-units.
+
+    Raises ExpressionFailed, also for infinities and results beyond 64 bits. KEDA would turn such a result into the
+    least number, and scale in.
     """
     seen = {name: trigger_value(milli, failures.get(name), fallback) for name, milli in values_milli.items()}
     found = formula.node.value({name: None if milli is None else milli * MILLI for name, milli in seen.items()})
@@ -65,7 +67,7 @@ def composite_milli(
 
 
 def named_triggers(metric: str, trigger: str, formula: str) -> dict[str, str]:
-    """The trigger's name of a metric, where there is a formula. Raises InvalidExpression for a trigger without one."""
+    """Returns {metric: trigger name} when there is a formula. Raises InvalidExpression for a trigger without a name."""
     if not formula:
         return {}
     if not trigger:
@@ -74,5 +76,5 @@ def named_triggers(metric: str, trigger: str, formula: str) -> dict[str, str]:
 
 
 def holds_name(names: Sequence[str], name: str) -> bool:
-    """Whether a name is taken: names of triggers differ in more than in case."""
+    """Returns whether the name is taken. Triggers' names must differ in more than case."""
     return name.lower() in (one.lower() for one in names)

@@ -1,6 +1,6 @@
-"""The functions that formulas may call. Pure.
+"""Implements the functions that formulas may call. Pure.
 
-Source: expr-lang/expr v1, builtin; rounding goes away from zero at one half.
+Source: expr-lang/expr v1, builtin. One half is rounded away from zero.
 """
 
 import math
@@ -15,11 +15,17 @@ MANY: Final = 64
 
 
 class ExpressionFailed(Exception):
-    """No value can be computed from these values."""
+    """Raised when no value can be computed from the given values."""
 
 
 class Function(Struct, frozen=True):
-    """apply: on the values of its arguments. kind: of its result; "": of its arguments. predicate: may have braces."""
+    """A function of the language.
+
+    apply: computes the result from the arguments' values.
+    least, most: the number of arguments.
+    kind: the type of its result; "" for the type of its arguments.
+    predicate: it may have a predicate in braces.
+    """
 
     apply: Callable[[list[Any]], Any]
     least: int = 1
@@ -29,7 +35,7 @@ class Function(Struct, frozen=True):
 
 
 def flattened(values: Sequence[Any]) -> list[float]:
-    """All numbers of arguments that may be arrays."""
+    """Returns all numbers of arguments that may be arrays. Raises ExpressionFailed for any other value."""
     found: list[float] = []
     for value in values:
         if isinstance(value, list):
@@ -69,7 +75,7 @@ def _mean(values: list[Any]) -> float:
 
 
 def _total(numbers: Sequence[float]) -> float:
-    """One after the other: the sum() of Python 3.12 rounds otherwise."""
+    """Returns the sum, added one after the other, because sum() of Python 3.12 rounds differently."""
     total: float = 0
     for number in numbers:
         total += number
@@ -91,7 +97,7 @@ def _whole(value: float) -> int:
 def _rounded(value: float) -> float:
     away = math.floor(abs(value) + 0.5) if math.isfinite(value) else abs(value)
     if math.isfinite(value) and abs(value) + 0.5 - away == 0 and abs(value) % 1 < 0.5:
-        away -= 1  # The sum above rounded up what is just under one half.
+        away -= 1  # The addition above may round up a value just under one half.
     return math.copysign(away, value)
 
 
@@ -106,6 +112,6 @@ FUNCTIONS: Final[Mapping[str, Function]] = {
     "min": Function(lambda values: min(_some(values)), most=MANY),
     "mean": Function(_mean, most=MANY, kind="float"),
     "median": Function(_median, most=MANY, kind="float"),
-    "sum": Function(lambda values: _total(flattened(values)[::-1])),  # From the right: expr rewrites it to a + (b + c).
+    "sum": Function(lambda values: _total(flattened(values)[::-1])),  # Expr adds a + (b + c).
     "count": Function(_count, most=2, kind="int", predicate=True),
 }

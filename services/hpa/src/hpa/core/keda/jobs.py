@@ -1,4 +1,4 @@
-"""How many jobs to start for a queue. Pure.
+"""Computes how many jobs to start for a queue. Pure.
 
 Source: pkg/scaling/executor/scale_jobs.go and pkg/scaling/scale_handler.go (the bounds).
 """
@@ -15,7 +15,11 @@ EAGER: Final = "eager"
 
 
 class JobStrategy(Struct, frozen=True):
-    """name: one of the four. deduction, running_percentage: of CUSTOM; without a number as percentage it is DEFAULT."""
+    """A scaling strategy for jobs.
+
+    name: one of the four strategies.
+    deduction, running_percentage: for CUSTOM, which is DEFAULT if the percentage is no number.
+    """
 
     name: str = DEFAULT
     deduction: int = 0
@@ -23,7 +27,11 @@ class JobStrategy(Struct, frozen=True):
 
 
 class Queue(Struct, frozen=True):
-    """max_scale: jobs that the queue asks for within the bounds. scale_to: jobs that it asks for in all."""
+    """A queue and its jobs.
+
+    max_scale: jobs that it asks for within the bounds.
+    scale_to: jobs that it asks for in all.
+    """
 
     max_scale: int
     scale_to: int
@@ -32,7 +40,12 @@ class Queue(Struct, frozen=True):
 
 
 class JobsWanted(Struct, frozen=True):
-    """effective_max: how many more there may be. scale_to: how many are asked for. create: how many to start."""
+    """The result.
+
+    effective_max: how many more jobs may run.
+    scale_to: how many are asked for.
+    create: how many to start.
+    """
 
     effective_max: int
     scale_to: int
@@ -43,7 +56,10 @@ class JobsWanted(Struct, frozen=True):
 
 
 def jobs_wanted(strategy: JobStrategy, queue: Queue, min_replicas: int, max_replicas: int) -> JobsWanted:
-    """By the strategy. min_replicas: jobs that run whatever is queued, beside those for the queue."""
+    """Returns the jobs to start by the strategy.
+
+    min_replicas: jobs that always run, in addition to those for the queue.
+    """
     kept = min(min_replicas, max_replicas)
     if queue.running < kept:
         return JobsWanted(kept - queue.running, kept - queue.running)

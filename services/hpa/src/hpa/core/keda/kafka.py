@@ -1,7 +1,7 @@
-"""KEDA's Kafka trigger: a consumer group's lag to a metric. Pure.
+"""Computes the metric of KEDA's Kafka trigger from a consumer group's lag. Pure.
 
 Source: pkg/scalers/kafka_scaler.go (getLagForPartition, getTotalLag, FindFactors, getNextFactorThatBalancesConsumers…).
-Lags are records. The true lag is always answered beside what KEDA publishes.
+Lags are numbers of records. The true lag is always returned together with KEDA's value.
 """
 
 from bisect import bisect_right
@@ -17,13 +17,16 @@ EARLIEST: Final = "earliest"
 
 
 class KafkaTrigger(Struct, frozen=True):
-    """A group's lag against a threshold per replica. topic "": all topics that the group has offsets of.
+    """A group's lag against a threshold per replica.
 
-    partitions: ranges (first, last), merged and rising; None: all. allow_idle: no cap at the number of partitions.
-    limit_to_lagging: the cap counts partitions with lag only. even: replicas are a divisor of the partitions.
-    exclude_persistent: partitions whose offset stands still count for activity only. zero_on_invalid: a partition
-    without an offset has no lag. exact: ours, not KEDA's: the cap is one threshold for each partition, and not up to
-    one record less than one more.
+    topic: the topic; "" for all topics in which the group has offsets.
+    partitions: ranges (first, last), merged and rising; None: all partitions.
+    allow_idle: the lag is not capped at the number of partitions.
+    limit_to_lagging: the cap counts only partitions with lag.
+    even: the number of replicas is a divisor of the number of partitions.
+    exclude_persistent: a partition whose offset stands still counts for activity only.
+    zero_on_invalid: a partition without an offset has no lag.
+    exact: ours, not KEDA's. The cap is exactly one threshold for each partition. KEDA's lets almost one more pass.
     """
 
     group: str
@@ -42,7 +45,7 @@ class KafkaTrigger(Struct, frozen=True):
     exact: bool = False
 
     def means(self, topic: str, partition: int) -> bool:
-        """Whether the trigger counts the lag of a partition."""
+        """Returns whether the trigger counts the lag of a partition."""
         if not self.topic or self.partitions is None:
             return not self.topic or topic == self.topic
         at = bisect_right(self.partitions, (partition, INT32_MAX)) - 1
@@ -50,7 +53,7 @@ class KafkaTrigger(Struct, frozen=True):
 
 
 class PartitionOffsets(Struct, frozen=True):
-    """committed None: the group has no offset. latest None: the broker did not answer for it."""
+    """The offsets of one partition. committed: None without one; latest: None when the broker did not answer for it."""
 
     topic: str
     partition: int
@@ -63,9 +66,11 @@ Committed = Mapping[tuple[str, int], int]
 
 
 class Lag(Struct, frozen=True):
-    """total: as KEDA publishes it, capped. true: with all partitions, whatever is excluded or capped.
+    """The lag of a group.
 
-    committed: to be remembered for the next poll.
+    total: the value that KEDA publishes, capped.
+    true: the lag of all partitions, with no exclusion or cap.
+    committed: the offsets to remember for the next poll.
     """
 
     total: int
@@ -79,12 +84,12 @@ class Lag(Struct, frozen=True):
 
 
 def group_lag(trigger: KafkaTrigger, rows: Sequence[PartitionOffsets], before: Committed) -> Lag:
-    """The lag of all partitions that the trigger means. before: what the last poll remembered."""
+    """Returns the lag of all partitions that the trigger means. before: the offsets remembered by the last poll."""
     return lag_of([row for row in rows if trigger.means(row.topic, row.partition)], trigger, before)
 
 
 def lag_of(chosen: Sequence[PartitionOffsets], trigger: KafkaTrigger, before: Committed) -> Lag:
-    """The lag of these partitions. chosen: all partitions that the trigger means, and no other."""
+    """Returns the lag of these partitions. chosen: exactly the partitions that the trigger means."""
     lags = [(row, *partition_lag(trigger, row, before)) for row in chosen]
     total = sum(lag for _, lag, _ in lags)
     true = sum(with_persistent for _, _, with_persistent in lags)
@@ -98,7 +103,7 @@ def lag_of(chosen: Sequence[PartitionOffsets], trigger: KafkaTrigger, before: Co
 
 
 def partition_lag(trigger: KafkaTrigger, row: PartitionOffsets, before: Committed) -> tuple[int, int]:
-    """(lag, lag with what stands still) of one partition."""
+    """Returns (lag, lag with offsets that stand still) of one partition."""
     if row.latest is None:
         return 0, 0
     if row.committed is None:
@@ -111,9 +116,9 @@ def partition_lag(trigger: KafkaTrigger, row: PartitionOffsets, before: Committe
 
 
 def capped(trigger: KafkaTrigger, total: int, partitions: int, lagging: int) -> int:
-    """What is published: no more than a threshold for each partition that a consumer could work on.
+    """Returns the lag to publish: at most one threshold for each partition on which a consumer could work.
 
-    KEDA's cap compares whole thresholds, so up to one record less than one more passes, unless the trigger is exact.
+    KEDA's cap compares whole thresholds, so almost one threshold more passes, unless the trigger is exact.
     """
     if trigger.allow_idle and not trigger.limit_to_lagging and not trigger.even:
         return total
@@ -126,10 +131,10 @@ def capped(trigger: KafkaTrigger, total: int, partitions: int, lagging: int) -> 
 
 
 def factors(number: int) -> list[int]:
-    """The divisors, ascending; none of 0."""
+    """Returns the divisors, ascending; none for 0."""
     return [candidate for candidate in range(1, number + 1) if number % candidate == 0]
 
 
 def balancing_factor(total: int, partitions: int, threshold: int) -> int:
-    """The least divisor of the partitions that so many consumers are enough; else one for each partition."""
+    """Returns the least divisor of the number of partitions that is enough consumers; else one for each partition."""
     return next((factor for factor in factors(partitions) if factor * threshold >= total), partitions)

@@ -14,29 +14,29 @@ BOOLEANS: Final = {
     **dict.fromkeys(("1", "t", "T", "true", "TRUE", "True"), True),
     **dict.fromkeys(("0", "f", "F", "false", "FALSE", "False"), False),
 }
-"""strconv.ParseBool of Go."""
+"""The texts that Go's strconv.ParseBool accepts."""
 NUMBER: Final = re.compile(r"[+-]?[0-9]+", re.ASCII)
 VERSION: Final = re.compile(r"[0-9]+\.[0-9]+\.[0-9]+", re.ASCII)
 PARTITIONS_MAX: Final = 100_000
-"""Of one range of a partitionLimitation."""
+"""The most partitions of one range of a partitionLimitation."""
 RANGES_MAX: Final = 1_000
 LIMITATION_MAX: Final = 20_000
-"""Characters."""
+"""The most characters of a partitionLimitation."""
 BROKERS_MAX: Final = 100
 NAME_MAX: Final = 253
 """Bytes of a group or topic. Both appear in reports and states. Kafka bounds a topic at 249 bytes."""
 
 
 Range = tuple[int, int]
-"""First and last."""
+"""The first and the last partition."""
 
 
 class InvalidTrigger(ValueError):
-    """A trigger that cannot be understood; says the field, its value, and what was expected."""
+    """Raised for a trigger that cannot be understood. The text has the field, its value and what was expected."""
 
 
 def read_kafka_trigger(metadata: Mapping[str, str]) -> KafkaTrigger:
-    """The trigger of a ScaledObject's metadata. Raises InvalidTrigger."""
+    """Returns the trigger of a ScaledObject's metadata. Raises InvalidTrigger."""
     topic = _short(metadata.get("topic", ""), "topic")
     limitation = metadata.get("partitionLimitation", "").strip()
     reset = metadata.get("offsetResetPolicy", LATEST)
@@ -87,10 +87,10 @@ def _brokers(text: str) -> tuple[str, ...]:
 
 
 def read_partitions(text: str) -> tuple[Range, ...]:
-    """Numbers and ranges, as 1,3,10-20, as they were written; a range that falls is empty, and left out.
+    """Returns the ranges of a text like 1,3,10-20, in the written order. A falling range is empty and is left out.
 
-    They are never expanded: a few characters would be as many numbers as a process has memory for.
-    Raises InvalidTrigger.
+    Ranges are never expanded, because a few characters could stand for more numbers than memory holds. Raises
+    InvalidTrigger.
     """
     if len(text) > LIMITATION_MAX or text.count(",") >= RANGES_MAX:
         what = f"{len(text)} characters, {text.count(',') + 1} ranges"
@@ -110,7 +110,7 @@ def read_partitions(text: str) -> tuple[Range, ...]:
 
 
 def merged(ranges: Iterable[Range]) -> tuple[Range, ...]:
-    """Rising, with a gap between any two."""
+    """Returns the ranges in rising order, merged so that there is a gap between any two."""
     found: list[Range] = []
     for first, last in sorted(ranges):
         if found and first <= found[-1][1] + 1:

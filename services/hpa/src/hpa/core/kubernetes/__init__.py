@@ -1,1 +1,1 @@
-"""Kubernetes' autoscaler: which pods count, what metrics ask for, windows, rates, bounds, conditions."""
+"""Implements Kubernetes' autoscaler: which pods count, what metrics ask for, windows, rates, bounds and conditions."""

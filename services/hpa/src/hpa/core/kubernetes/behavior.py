@@ -1,8 +1,8 @@
-"""From what the metrics ask for to what may be done now: windows, rates, bounds. Pure.
+"""Limits the number that the metrics ask for by windows, rates and bounds. Pure.
 
 Source: kubernetes v1.36.1, pkg/controller/podautoscaler/horizontal.go (normalizeDesiredReplicas,
-normalizeDesiredReplicasWithBehaviors and what they call). A window or a period is open at its old end, except the
-older rules' window, which is closed there.
+normalizeDesiredReplicasWithBehaviors and what they call). A window or a period is open at its old end, except the older
+rules' window, which is closed there.
 """
 
 from collections.abc import Callable
@@ -33,14 +33,18 @@ WITHIN_RANGE = "DesiredWithinRange"
 
 
 class Bounds(Struct, frozen=True):
-    """What a person set: at least, at most."""
+    """The least and the most replicas that a person has set."""
 
     least: int
     most: int
 
 
 class Allowed(Struct, frozen=True):
-    """replicas: what may be done now. stabilized: what the windows left. The reasons are Kubernetes' words."""
+    """The result of the limits. The reasons are in Kubernetes' words.
+
+    replicas: the number that is allowed now.
+    stabilized: the number that the windows left.
+    """
 
     replicas: int
     stabilized: int
@@ -54,7 +58,7 @@ class Allowed(Struct, frozen=True):
 
 
 def allowed(current: int, desired: int, bounds: Bounds, behavior: Behavior, history: History, now_ms: int) -> Allowed:
-    """What behaviour leaves of desired, which is recorded as it was asked for."""
+    """Returns the number that the behaviour allows. `desired` itself is recorded in the steps."""
     steps = history.steps or ()
     stabilized = stabilize(current, desired, steps, behavior, now_ms)
     direction = SCALE_UP_STABILIZED if desired >= current else SCALE_DOWN_STABILIZED
@@ -65,7 +69,7 @@ def allowed(current: int, desired: int, bounds: Bounds, behavior: Behavior, hist
 
 
 def stabilize(current: int, desired: int, steps: Steps, behavior: Behavior, now_ms: int) -> int:
-    """current, moved no further than every number of both windows agrees to."""
+    """Returns current, raised to the lowest number in the up window and lowered to the highest in the down window."""
     up = lowest_since(steps, now_ms - behavior.up.stabilization_ms, desired)
     down = highest_since(steps, now_ms - behavior.down.stabilization_ms, desired)
     return min(max(current, up), down)
@@ -74,7 +78,7 @@ def stabilize(current: int, desired: int, steps: Steps, behavior: Behavior, now_
 def limit_rate(
     current: int, desired: int, bounds: Bounds, behavior: Behavior, history: History, now_ms: int
 ) -> tuple[int, str]:
-    """(replicas, reason): desired within what the policies and the bounds allow from current."""
+    """Returns (replicas, reason): desired, limited by the policies and the bounds, from current."""
     if desired > current:
         limit = max(up_limit(current, behavior.up, history, now_ms), current)
         most, reason = (limit, SCALE_UP_LIMIT) if bounds.most > limit else (bounds.most, TOO_MANY_REPLICAS)
@@ -87,7 +91,7 @@ def limit_rate(
 
 
 def up_limit(current: int, rules: ScalingRules, history: History, now_ms: int) -> int:
-    """How many the policies allow at most, counted from how many there were when each period began."""
+    """Returns the most replicas that the policies allow, counted from the size at the start of each period."""
 
     def proposed(start: int, kind: str, amount: int) -> int:
         return start + amount if kind == BY_PODS else int32(ceiling(float(start) * (1 + amount / 100)))
@@ -97,7 +101,7 @@ def up_limit(current: int, rules: ScalingRules, history: History, now_ms: int) -
 
 
 def down_limit(current: int, rules: ScalingRules, history: History, now_ms: int) -> int:
-    """How few the policies allow at least, counted from how many there were when each period began."""
+    """Returns the fewest replicas that the policies allow, counted from the size at the start of each period."""
 
     def proposed(start: int, kind: str, amount: int) -> int:
         return start - amount if kind == BY_PODS else int32(float(start) * (1 - amount / 100))
@@ -128,7 +132,10 @@ def _limit(
 def with_scaled(
     history: History, behavior: Behavior | None, before: int, after: int, now_ms: int, doubling_period_ms: int = 0
 ) -> History:
-    """The history after a change of the size; without behaviour at most the cap looks at what was added."""
+    """Returns the history with a change of the size.
+
+    Without behaviour, only additions are kept, for the doubling cap.
+    """
     if before == after or (behavior is None and not doubling_period_ms):
         return history
     up_ms = behavior.up.longest_period_ms() if behavior else doubling_period_ms
@@ -143,7 +150,7 @@ def with_scaled(
 def allowed_without_behavior(
     current: int, desired: int, bounds: Bounds, history: History, settings: Settings, now_ms: int
 ) -> Allowed:
-    """What the older rules leave of desired: one window against scaling in, and a doubling cap."""
+    """Returns the number that the older rules allow: one window against scaling in, and a doubling cap."""
     steps = history.steps or ()
     stabilized = stabilize_down(desired, steps, settings.downscale_stabilization_ms, now_ms)
     reason = READY_FOR_NEW_SCALE if stabilized == desired else SCALE_DOWN_STABILIZED
@@ -154,14 +161,17 @@ def allowed_without_behavior(
 
 
 def stabilize_down(desired: int, steps: Steps, window_ms: int, now_ms: int) -> int:
-    """The most that was asked for within the window, both ends included."""
+    """Returns the highest number that was asked for within the window, both ends included."""
     return highest_since(steps, now_ms - window_ms - 1, desired)
 
 
 def limit_doubling(
     current: int, desired: int, bounds: Bounds, settings: Settings, start: int | None = None
 ) -> tuple[int, str]:
-    """(replicas, reason): desired within the bounds and the cap. start: the size from which the cap counts."""
+    """Returns (replicas, reason): desired, limited by the bounds and the cap.
+
+    start: the size from which the cap counts.
+    """
     begun = current if start is None else start
     limit = max(int32(max(settings.scale_up_limit_factor * begun, settings.scale_up_limit_minimum)), current)
     most, reason = (limit, SCALE_UP_LIMIT) if bounds.most > limit else (bounds.most, TOO_MANY_REPLICAS)

@@ -1,7 +1,7 @@
-"""One decision: how many replicas a workload gets now, with its conditions and reasons. Pure.
+"""Decides how many replicas a workload gets now, with conditions and reasons. Pure.
 
-Source: kubernetes v1.36.1, pkg/controller/podautoscaler/horizontal.go (reconcileAutoscaler), as one function that
-decides and two that say what came of it. Conditions keep their order: a new type stands last.
+Source: kubernetes v1.36.1, pkg/controller/podautoscaler/horizontal.go (reconcileAutoscaler). Here one function decides,
+and two others describe the outcome. Conditions keep their order, and a new type is appended.
 """
 
 from collections.abc import Sequence
@@ -52,7 +52,7 @@ DISABLED: Final = Condition(
 
 
 class Notice(Struct, frozen=True):
-    """What Kubernetes says as an event of the autoscaler."""
+    """A message that Kubernetes publishes as an event of the autoscaler."""
 
     kind: str
     reason: str
@@ -60,9 +60,12 @@ class Notice(Struct, frozen=True):
 
 
 class Scale(Struct, frozen=True):
-    """The target: replicas as asked for, and as they are. pods_unclear: why it is not known which pods are its own.
+    """The target's size.
 
-    One of SELECTOR_REQUIRED, INVALID_SELECTOR, AMBIGUOUS_SELECTOR; "" when it is known.
+    replicas: the replicas asked for.
+    status_replicas: the replicas that exist.
+    pods_unclear: the reason why the target's own pods are not known; "" when they are. One of SELECTOR_REQUIRED,
+        INVALID_SELECTOR, AMBIGUOUS_SELECTOR.
     """
 
     replicas: int
@@ -71,7 +74,7 @@ class Scale(Struct, frozen=True):
 
 
 class Known(Struct, frozen=True):
-    """What the decision before left: its history, conditions, and the desired number that it said."""
+    """The state that the previous decision left: its history, its conditions and its desired number."""
 
     history: History = NOTHING_KNOWN
     conditions: tuple[Condition, ...] = ()
@@ -79,12 +82,16 @@ class Known(Struct, frozen=True):
 
 
 class Decision(Struct, frozen=True):
-    """replicas: to scale to; None: nothing is to be written. desired: what is said to be desired.
+    """One decision.
 
-    failed: the decision could not be made, or not from all metrics. reason: why replicas, in Kubernetes' words.
-    asked: what the metrics asked for; None: they were not looked at, or nothing could be concluded. asked_by: the
-    metric that asked for the most. stabilized: what the windows left of it. limited_reason: what bound the number that
-    the windows left.
+    replicas: the size to scale to; None: nothing has to be written.
+    desired: the desired number in the status.
+    reason: the reason for `replicas`, in Kubernetes' words.
+    failed: the decision could not be made, or not from all metrics.
+    asked: the number that the metrics asked for; None: they were not read, or allow no conclusion.
+    asked_by: the metric that asked for the most.
+    stabilized: the number that the windows left.
+    limited_reason: the limit on the stabilized number.
     """
 
     current: int
@@ -103,7 +110,7 @@ class Decision(Struct, frozen=True):
 
 
 def with_conditions(conditions: tuple[Condition, ...], *new: Condition) -> tuple[Condition, ...]:
-    """The conditions with the new ones in the places of their kinds; a kind that was not there stands last."""
+    """Returns the conditions with the new ones in the places of their kinds. A new kind is appended."""
     by_kind = {condition.kind: condition for condition in conditions}
     for condition in new:
         message = cut_bytes(condition.message, MESSAGE_MAX)
@@ -116,7 +123,7 @@ GOT_SCALE: Final = Condition(ABLE_TO_SCALE, True, "SucceededGetScale", "the targ
 
 @lru_cache(maxsize=1024)
 def _condition(kind: str, status: bool, reason: str, message: str = "") -> Condition:
-    """What is said over and over is there once."""
+    """Returns a condition. Equal conditions are one cached object."""
     return Condition(kind, status, reason, message)
 
 
@@ -127,7 +134,7 @@ def _valid_metric(metric: str) -> Condition:
 
 
 def without_scale(known: Known, current: int, message: str) -> Decision:
-    """The target cannot be read: nothing is decided, and that is said."""
+    """Returns the decision when the target cannot be read: nothing is decided, and a condition says so."""
     condition = Condition(ABLE_TO_SCALE, False, FAILED_GET_SCALE, message)
     notices = (Notice(WARNING, FAILED_GET_SCALE, message),)
     conditions = with_conditions(known.conditions, condition)
@@ -143,9 +150,9 @@ def decide(
     settings: Settings,
     now_ms: int,
 ) -> Decision:
-    """How many replicas the workload gets at now_ms. readings: one for each metric, in their order.
+    """Returns the decision for the workload at now_ms. readings: one for each metric, in the same order.
 
-    What follows from it is known after accepted() or refused().
+    The outcome is complete only after accepted() or refused().
     """
     current = scale.replicas
     history = known.history
@@ -154,7 +161,7 @@ def decide(
     said = known.conditions
     if not settings.scale_to_zero:
         said = tuple(one for one in said if one.kind != SCALED_TO_ZERO)
-    first = bool(said) and said[0].kind == ABLE_TO_SCALE  # As it is after a first decision with a scale.
+    first = bool(said) and said[0].kind == ABLE_TO_SCALE  # This is the order after a first decision with a scale.
     said = (GOT_SCALE, *said[1:]) if first else with_conditions(said, GOT_SCALE)
     begun = Decision(current, current, None, "", history, said)
     if current == 0 and not _computes_at_zero(policy, known, settings):
@@ -172,7 +179,11 @@ def decide(
 
 
 def _computes_at_zero(policy: Autoscaler, known: Known, settings: Settings) -> bool:
-    """Only where something says when to return; and only what we scaled to zero, unless the policy says otherwise."""
+    """Returns whether metrics are read at zero replicas.
+
+    We must have scaled to zero ourselves, or from_zero is set. And there must be a minimum above zero, or a metric that
+    has a value without pods.
+    """
     if not settings.scale_to_zero:
         return False
     by_us = policy.from_zero or any(
@@ -216,7 +227,7 @@ def _normalized(begun: Decision, policy: Autoscaler, found: Asked, settings: Set
         _condition(SCALING_LIMITED, left.limited, left.limited_reason),
     )
     reason = f"{metric} above target" if wanted > current else "All metrics below target" if wanted < current else ""
-    replicas = max(left.replicas, policy.min_replicas)  # What left zero by its metrics may still be held under it.
+    replicas = max(left.replicas, policy.min_replicas)  # A size that left zero may still be limited below the minimum.
     if replicas != left.replicas and not reason:
         reason = BELOW_MIN
     return Decision(
@@ -241,7 +252,8 @@ def _warnings(found: Asked) -> tuple[Notice, ...]:
 
 
 def accepted(decision: Decision, policy: Autoscaler, settings: Settings, now_ms: int) -> Decision:
-    """After the new size was written: what is said of it, and what the rates remember."""
+    """Returns the decision after the new size was written: adds its conditions, and the change that the rates
+    remember."""
     if decision.replicas is None:
         return decision
     message = f"New size: {decision.replicas}; reason: {decision.reason}"
@@ -256,7 +268,7 @@ def accepted(decision: Decision, policy: Autoscaler, settings: Settings, now_ms:
 
 
 def refused(decision: Decision, known: Known, message: str) -> Decision:
-    """After the new size could not be written: nothing was scaled, and the earlier number stays the desired one."""
+    """Returns the decision after the new size could not be written: the earlier number stays desired."""
     condition = Condition(ABLE_TO_SCALE, False, "FailedUpdateScale", message)
     notices = (*decision.notices, Notice(WARNING, "FailedRescale", message))
     conditions = with_conditions(decision.conditions, condition)
@@ -270,7 +282,7 @@ def _with_zero(conditions: tuple[Condition, ...], replicas: int, least: int) -> 
 
 
 def scene_of(policy: Autoscaler, scale: Scale, seen: PodsSeen, settings: Settings, now_ms: int) -> Scene:
-    """What every metric of a policy is looked at with."""
+    """Returns the values that the calculation of every metric of a policy needs."""
     return Scene(
         current=scale.replicas,
         status=scale.status_replicas,

@@ -1,8 +1,8 @@
-"""Decisions one after the other: what each leaves to the next, and when time alone may change it. Pure.
+"""Makes decisions one after the other: the state that each leaves, and when time alone may change it. Pure.
 
-Two modes. CONTROLLER is asked at the instants of Kubernetes' controller, 15 s apart, and remembers the numbers of those
-instants. EVENT is asked when something changed, and when it said that it was due; a number that was asked for counts at
-every instant until another is. Asked at every instant, EVENT decides the same as when asked only then.
+There are two modes. CONTROLLER decides at the instants of Kubernetes' controller, 15 s apart, and remembers the numbers
+of those instants. EVENT decides when something changed and when a decision is due. There, a number that was asked for
+counts at every instant until another one is. EVENT decides the same whether it is called then or at every instant.
 """
 
 from collections.abc import Sequence
@@ -25,7 +25,10 @@ SYNC_PERIOD_MS: Final = 15_000
 
 
 class ScalingState(Struct, frozen=True, gc=False):
-    """All that later decisions depend on besides their inputs. asking: the newest step's number is still asked for."""
+    """The state on which later decisions depend in addition to their inputs.
+
+    asking: the number of the newest step is still asked for.
+    """
 
     history: History = NOTHING_KNOWN
     conditions: tuple[Condition, ...] = ()
@@ -37,7 +40,7 @@ NOTHING_DECIDED: Final = ScalingState()
 
 
 class Observed(Struct, frozen=True):
-    """What a decision looks at. readings: one for each metric of the policy, in their order."""
+    """The inputs of a decision. readings: one for each metric of the policy, in the same order."""
 
     scale: Scale
     seen: PodsSeen
@@ -45,7 +48,10 @@ class Observed(Struct, frozen=True):
 
 
 class Evaluation(Struct, frozen=True):
-    """due_ms: the first instant at which the same inputs may give another decision; None: there is none."""
+    """The result of an evaluation.
+
+    due_ms: the first instant at which the same inputs may give another decision; None: there is none.
+    """
 
     decision: Decision
     state: ScalingState
@@ -55,7 +61,8 @@ class Evaluation(Struct, frozen=True):
 def evaluate(
     policy: Autoscaler, observed: Observed, state: ScalingState, settings: Settings, now_ms: int, mode: str = EVENT
 ) -> Evaluation:
-    """The decision at now_ms, taken as written. now_ms is after every earlier one of this state."""
+    """Returns the decision at now_ms, as if it were written at once. now_ms must be after every earlier instant of this
+    state."""
     history, settings = state.history, settings_in(mode, settings)
     if mode == EVENT and history.steps and state.asking:
         history = History(held(history.steps, now_ms - 1), history.ups, history.downs)
@@ -70,11 +77,12 @@ def evaluate(
 
 @lru_cache(maxsize=64)
 def settings_in(mode: str, settings: Settings) -> Settings:
+    """Returns the settings for a mode. In EVENT mode, the doubling cap counts from the size one period ago."""
     return settings if mode == CONTROLLER else replace(settings, doubling_period_ms=SYNC_PERIOD_MS)
 
 
 def _due_ms(policy: Autoscaler, observed: Observed, decision: Decision, settings: Settings, now_ms: int) -> int | None:
-    """When a window lets go, a period ends, or a pod's cpu begins to be believed; at once where the size changed."""
+    """Returns when a window ends, a period ends, or a new pod's cpu begins to count; at once when the size changed."""
     if decision.replicas is not None:
         return now_ms + 1
     instants = []
@@ -99,7 +107,7 @@ def _initialized_ms(metric: Metric, reading: Reading, seen: PodsSeen, settings: 
 
 
 def _let_go(policy: Autoscaler, decision: Decision, asked: int, settings: Settings, now_ms: int) -> list[int]:
-    """When the number that binds a window leaves it; what is still asked for does not leave."""
+    """Returns when the number that binds a window leaves it. A number that is still asked for does not leave."""
     steps, behavior = decision.history.steps or (), policy.behavior
     down_ms = settings.downscale_stabilization_ms + 1 if behavior is None else behavior.down.stabilization_ms
     found = []

@@ -1,6 +1,6 @@
-"""Integers and doubles as Go has them, where an answer of Kubernetes or KEDA depends on it. Pure.
+"""Computes integers and doubles as Go does, where an answer of Kubernetes or KEDA depends on it. Pure.
 
-Source: the Go specification; conversions of doubles that do not fit as linux/amd64 does them.
+Source: the Go specification. A double that does not fit into an integer is converted as on linux/amd64.
 """
 
 import math
@@ -13,37 +13,37 @@ INT64_MIN: Final = -(2**63)
 
 
 def int32(value: float) -> int:
-    """int32(value) of a double: towards zero, and the least number for what does not fit."""
+    """Returns int32(value) of a double: rounded towards zero; the least number if it does not fit."""
     if not math.isfinite(value) or not INT32_MIN - 1 < value < INT32_MAX + 1:
         return INT32_MIN
     return int(value)
 
 
 def int64(value: float) -> int:
-    """int64(value) of a double: towards zero, and the least number for what does not fit."""
+    """Returns int64(value) of a double: rounded towards zero; the least number if it does not fit."""
     if not math.isfinite(value) or not INT64_MIN <= value < INT64_MAX:
         return INT64_MIN
     return int(value)
 
 
 def wrapped32(value: int) -> int:
-    """int32(value) of an integer: the lower 32 bits."""
+    """Returns int32(value) of an integer: the lower 32 bits."""
     return (value - INT32_MIN) % 2**32 + INT32_MIN
 
 
 def wrapped64(value: int) -> int:
-    """What 64-bit arithmetic leaves of an exact result."""
+    """Returns the 64-bit result of an exact integer result."""
     return (value - INT64_MIN) % 2**64 + INT64_MIN
 
 
 def quotient(dividend: int, divisor: int) -> int:
-    """Integer division towards zero; the divisor is not 0."""
+    """Returns the integer quotient, rounded towards zero. The divisor must not be 0."""
     magnitude = abs(dividend) // abs(divisor)
     return magnitude if (dividend < 0) == (divisor < 0) else -magnitude
 
 
 def divided(dividend: float, divisor: float) -> float:
-    """Division of doubles: by zero it gives an infinity, or NaN."""
+    """Returns the quotient of doubles. A division by zero gives an infinity or NaN."""
     if divisor:
         return dividend / divisor
     if dividend == 0 or math.isnan(dividend):
@@ -52,5 +52,5 @@ def divided(dividend: float, divisor: float) -> float:
 
 
 def ceiling(value: float) -> float:
-    """math.Ceil: also of infinities and NaN, which stay as they are."""
+    """Returns math.Ceil of a double. Infinities and NaN stay as they are."""
     return float(math.ceil(value)) if math.isfinite(value) else value

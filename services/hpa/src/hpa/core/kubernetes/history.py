@@ -1,9 +1,9 @@
-"""What a decision remembers: the numbers that were asked for, and by how much it scaled and when. Pure.
+"""Remembers which numbers were asked for, and when the size changed by how much. Pure.
 
-Recommendations are steps (replicas, from, to): replicas was asked for at `from`, at `to` and at no instant between
-them was another number. So a window's extreme over the steps is that over all its instants, whether they are 15 s apart
-or at every change, and nothing is written while nothing changes. A step goes once later ones are both at least and at
-most as high, since it can then bind no window. Instants are whole milliseconds.
+A step is (replicas, from, to): `replicas` was asked for at `from` and at `to`, and no other number was between them. So
+a window's extreme over the steps equals its extreme over all instants, whether they are 15 s apart or at every change.
+And nothing is written while nothing changes. A step is dropped once later ones are both at least and at most as high,
+because it can bind no window any more. Instants are whole milliseconds.
 """
 
 from collections.abc import Iterable
@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 
 class Step(Struct, frozen=True, gc=False):
-    """replicas: as the metrics asked for, before any window or bound. from_ms, to_ms: first and last instant of it."""
+    """A number that the metrics asked for, before any window or bound. from_ms, to_ms: its first and last instant."""
 
     replicas: int
     from_ms: int
@@ -22,9 +22,9 @@ class Step(Struct, frozen=True, gc=False):
 
 
 class ScaleChange(Struct, frozen=True, gc=False):
-    """By how many replicas a decision scaled in its direction, always above 0, and when.
+    """A change of the size: how many replicas in its direction (above 0), and when.
 
-    outdated: a later change found it older than its direction's longest period; the next one takes its place.
+    outdated: a later change found it older than its direction's longest period; the next change takes its place.
     """
 
     change: int
@@ -37,7 +37,11 @@ ScaleChanges = tuple[ScaleChange, ...]
 
 
 class History(Struct, frozen=True, gc=False):
-    """steps: oldest first. ups, downs: as with_change places them. steps None: this workload was never decided on."""
+    """The memory of one workload.
+
+    steps: oldest first; None: there was no decision yet.
+    ups, downs: in the order of with_change.
+    """
 
     steps: Steps | None = None
     ups: ScaleChanges = ()
@@ -48,7 +52,10 @@ NOTHING_KNOWN: Final = History()
 
 
 def recorded(steps: Steps, replicas: int, at_ms: int, window_ms: int) -> Steps:
-    """The steps with what was asked for at at_ms, which is not before any of them; what no window reaches is gone."""
+    """Returns the steps with the number asked for at at_ms, which is not before any of them.
+
+    Drops steps before the window.
+    """
     kept = [step for step in steps if step.to_ms >= at_ms - window_ms]
     if kept and kept[-1].replicas == replicas:
         kept[-1] = replace(kept[-1], to_ms=at_ms)
@@ -58,7 +65,7 @@ def recorded(steps: Steps, replicas: int, at_ms: int, window_ms: int) -> Steps:
 
 
 def held(steps: Steps, until_ms: int) -> Steps:
-    """The newest step goes on until then: between two events nothing else was asked for."""
+    """Extends the newest step until then, because no other number is asked for between two events."""
     if not steps or steps[-1].to_ms >= until_ms:
         return steps
     return (*steps[:-1], replace(steps[-1], to_ms=until_ms))
@@ -79,7 +86,7 @@ def _that_can_bind(steps: list[Step]) -> Steps:
 
 
 def highest_since(steps: Iterable[Step], after_ms: int, least: int) -> int:
-    """The most that was asked for at an instant after after_ms; at least least."""
+    """Returns the highest number asked for after after_ms, and `least` at least."""
     for step in steps:
         if step.to_ms > after_ms and step.replicas > least:
             least = step.replicas
@@ -87,7 +94,7 @@ def highest_since(steps: Iterable[Step], after_ms: int, least: int) -> int:
 
 
 def lowest_since(steps: Iterable[Step], after_ms: int, most: int) -> int:
-    """The least that was asked for at an instant after after_ms; at most most."""
+    """Returns the lowest number asked for after after_ms, and `most` at most."""
     for step in steps:
         if step.to_ms > after_ms and step.replicas < most:
             most = step.replicas
@@ -95,14 +102,16 @@ def lowest_since(steps: Iterable[Step], after_ms: int, most: int) -> int:
 
 
 def changed_since(changes: Iterable[ScaleChange], after_ms: int) -> int:
-    """Replicas that came (or went) after after_ms."""
+    """Returns the number of replicas added (or removed) after after_ms."""
     return sum(change.change for change in changes if change.at_ms > after_ms)
 
 
 def with_change(changes: ScaleChanges, change: int, at_ms: int, period_ms: int) -> ScaleChanges:
-    """The changes with a new one, in the place of the last that is older than period_ms, the direction's longest.
+    """Returns the changes with a new one, which replaces the last outdated one.
 
-    Others that are older stay, as in Kubernetes: the other direction's periods may be longer, and look at them.
+    period_ms: the direction's longest period.
+
+    Other outdated changes stay, as in Kubernetes, because the other direction may have longer periods that count them.
     """
     marked = [replace(one, outdated=one.outdated or one.at_ms < at_ms - period_ms) for one in changes]
     place = max((place for place, one in enumerate(marked) if one.outdated), default=len(marked))

@@ -1,8 +1,8 @@
-"""Which pods count: ready, unready, missing, ignored, over the pods of all clusters; and what each requests. Pure.
+"""Decides how each pod of all clusters counts (ready, unready, missing or ignored), and what it requests. Pure.
 
 Source of the rules: kubernetes v1.36.1, pkg/controller/podautoscaler/replica_calculator.go (groupPods,
-calculatePodRequests). What is added: pods are keyed by (cluster, namespace, name), and a cluster that is lost keeps the
-pods that it was last seen with, but no samples: they are missing, never gone.
+calculatePodRequests). Two things are added. Pods are keyed by (cluster, namespace, name). And a lost cluster keeps the
+pods that it was last seen with, without samples: they count as missing, not as gone.
 """
 
 from collections.abc import Mapping
@@ -12,7 +12,7 @@ from msgspec import Struct, field
 
 CPU: Final = "cpu"
 NEVER_MS: Final = -(10**15)
-"""A time that was not set: before everything."""
+"""The value of a time that was not set. It is before all others."""
 
 PENDING: Final = "Pending"
 FAILED: Final = "Failed"
@@ -23,7 +23,7 @@ NOT_READY: Final = "false"
 
 
 class PodKey(NamedTuple):
-    """A pod's name is unique in its namespace of its cluster only."""
+    """The key of a pod. Its name is unique only in its namespace of its cluster."""
 
     cluster: str
     namespace: str
@@ -31,7 +31,7 @@ class PodKey(NamedTuple):
 
 
 class Container(Struct, frozen=True, gc=False):
-    """requests: milli-units by resource. restartable: of init containers, those that go on running."""
+    """A container. requests: milli-units by resource; restartable: an init container that goes on running."""
 
     name: str
     requests: Mapping[str, int] = field(default_factory=dict)
@@ -43,11 +43,12 @@ Amounts = tuple[tuple[str, int], ...]
 
 
 class Pod(Struct, frozen=True, gc=False):
-    """What of a pod decides whether and how it counts. Times in milliseconds; None: has none.
+    """The fields of a pod that decide whether and how it counts. Times are milliseconds; None: the pod has none.
 
-    ready: "true", "false", "unknown", or None without such a condition; ready_changed_ms: its last transition.
-    pod_requests: milli-units of the pod as a whole, which then take the place of the containers' sum.
-    usage: of each container, as of sampled_ms, over window_ms before; empty without a sample.
+    ready: "true", "false", "unknown", or None without such a condition.
+    ready_changed_ms: the last transition of that condition.
+    pod_requests: milli-units of the pod as a whole, which replace the containers' sum.
+    usage: the usage of each container at sampled_ms, over the window_ms before; empty without a sample.
     """
 
     phase: str = RUNNING
@@ -64,7 +65,7 @@ class Pod(Struct, frozen=True, gc=False):
 
 
 class Sample(Struct, frozen=True, gc=False):
-    """One pod's use: milli-units, the end of the sample, and over how long it was taken."""
+    """The usage of one pod in milli-units, the end of the sample, and the time over which it was taken."""
 
     value_milli: int
     at_ms: int = 0
@@ -76,7 +77,7 @@ Samples = Mapping[PodKey, Sample]
 
 
 class Readiness(Struct, frozen=True):
-    """How long a starting pod's cpu is not believed, in milliseconds."""
+    """The times for which a starting pod's cpu usage does not count, in milliseconds."""
 
     cpu_initialization_ms: int = 300_000
     initial_delay_ms: int = 30_000
@@ -93,15 +94,15 @@ IGNORED: Final = "ignored"
 
 
 class MissingRequest(Exception):
-    """A container that counts has no request: the whole metric fails."""
+    """Raised when a container that counts has no request. The whole metric fails."""
 
 
 class ContainerNotFound(Exception):
-    """A pod has no container of the metric's name: the whole metric fails."""
+    """Raised when a pod has no container of the metric's name. The whole metric fails."""
 
 
 def group_of(pod: Pod, sample: Sample | None, resource: str, readiness: Readiness, now_ms: int) -> str:
-    """One of the four groups, in Kubernetes' order of the rules. resource: "" for what is not a resource."""
+    """Returns one of the four groups, by Kubernetes' rules in their order. resource: "" for other metrics."""
     if pod.deleting or pod.phase == FAILED:
         return IGNORED
     if pod.phase == PENDING:
@@ -123,7 +124,7 @@ def _cpu_not_believed(pod: Pod, sample: Sample, readiness: Readiness, now_ms: in
 
 
 def readiness_due_ms(pods: Pods, readiness: Readiness, now_ms: int) -> int | None:
-    """When the next pod leaves its initialization: the only instant at which its group changes by time alone."""
+    """Returns when the next pod's initialization ends. Only then does a pod's group change by time alone."""
     since_ms, first_ms = now_ms - readiness.cpu_initialization_ms, None
     for pod in pods.values():
         started_ms = pod.started_ms
@@ -135,7 +136,7 @@ def readiness_due_ms(pods: Pods, readiness: Readiness, now_ms: int) -> int | Non
 def request_milli(
     key: PodKey, pod: Pod, resource: str, container: str = "", *, pod_level_resources: bool = True
 ) -> int:
-    """What a pod requests: of one container, or in all. Raises MissingRequest, ContainerNotFound."""
+    """Returns the requests of a pod, or of one container. Raises MissingRequest, ContainerNotFound."""
     if not container and pod_level_resources and pod.pod_requests is not None and resource in pod.pod_requests:
         return pod.pod_requests[resource]
     total_milli, found, running = 0, not container, pod.containers
@@ -158,21 +159,25 @@ def _named(key: PodKey) -> str:
 
 
 def ready_running(pods: Pods) -> int:
-    """Pods that run and are ready: what a metric that is not per pod is multiplied with."""
+    """Returns the number of running and ready pods. Metrics that are not per pod are multiplied by it."""
     return sum(1 for pod in pods.values() if pod.phase == RUNNING and pod.ready == READY)
 
 
 class PodsSeen(Struct, frozen=True):
-    """The pods of all clusters. lost: clusters whose pods stand here as they were last seen."""
+    """The pods of all clusters. lost: clusters whose pods are those that were last seen."""
 
     pods: Pods
     lost: frozenset[str] = frozenset()
 
     def samples(self, samples: Samples) -> Samples:
-        """The samples without those of lost clusters: what is not known is missing, however fresh it looks."""
+        """Returns the samples without those of lost clusters.
+
+        Such samples count as missing, even if they look fresh.
+        """
         if not self.lost:
             return samples
         return {key: sample for key, sample in samples.items() if key.cluster not in self.lost}
 
     def reachable(self) -> Pods:
+        """Returns the pods of clusters that are not lost."""
         return {key: pod for key, pod in self.pods.items() if key.cluster not in self.lost}

@@ -1,6 +1,6 @@
-"""What a person asks of the autoscaler of one workload: metrics with targets, bounds, behaviour. Values only.
+"""Defines an autoscaler of one workload as values: metrics with targets, bounds and behaviour.
 
-The words are those of autoscaling/v2; amounts are milli-units, times milliseconds.
+The words are those of autoscaling/v2. Amounts are milli-units, times milliseconds.
 """
 
 from typing import Final
@@ -28,9 +28,10 @@ DOWNSCALE_STABILIZATION_MS: Final = 300_000
 
 
 class Target(Struct, frozen=True, gc=False):
-    """kind: UTILIZATION (amount: percent of requests), AVERAGE_VALUE (milli per pod) or VALUE (milli in all).
+    """The target of a metric.
 
-    amount None: the manifest left out what its kind needs.
+    kind: UTILIZATION (amount: percent of requests), AVERAGE_VALUE (milli-units per pod) or VALUE (milli-units in all).
+    amount: None when the manifest left out the field that its kind needs.
     """
 
     kind: str
@@ -38,10 +39,13 @@ class Target(Struct, frozen=True, gc=False):
 
 
 class Metric(Struct, frozen=True, gc=False):
-    """One metric. name: of the resource or the metric. container: of CONTAINER_RESOURCE. object_kind: of OBJECT.
+    """One metric of a policy.
 
-    source: one of the five, or the manifest's own word, which then makes the metric invalid. tolerant: a ratio near 1
-    changes nothing; False is ours, for what is counted and not measured.
+    source: one of the five sources; any other word of the manifest makes the metric invalid.
+    name: the name of the resource or the metric.
+    container: for CONTAINER_RESOURCE.
+    object_kind, object_name: for OBJECT.
+    tolerant: a ratio near 1 changes nothing. False is an addition of ours, for values that are counted, not measured.
     """
 
     source: str
@@ -55,7 +59,7 @@ class Metric(Struct, frozen=True, gc=False):
 
 
 class ScalingPolicy(Struct, frozen=True, gc=False):
-    """At most amount pods or percent within any period_ms."""
+    """A limit on changes: at most `amount` pods or percent within any period_ms."""
 
     kind: str
     amount: int
@@ -63,7 +67,10 @@ class ScalingPolicy(Struct, frozen=True, gc=False):
 
 
 class ScalingRules(Struct, frozen=True, gc=False):
-    """One direction. stabilization_ms: how long the most careful earlier number binds. tolerance None: the default."""
+    """The rules of one direction. tolerance: None for the default.
+
+    stabilization_ms: how long the most careful earlier number binds.
+    """
 
     policies: tuple[ScalingPolicy, ...]
     select: str = SELECT_MAX
@@ -75,7 +82,7 @@ class ScalingRules(Struct, frozen=True, gc=False):
 
 
 class GivenRules(Struct, frozen=True):
-    """One direction as a manifest has it; None: not given."""
+    """The rules of one direction as the manifest has them; None: not given."""
 
     policies: tuple[ScalingPolicy, ...] | None = None
     select: str | None = None
@@ -88,14 +95,16 @@ DOWN_DEFAULT: Final = ScalingRules((ScalingPolicy(BY_PERCENT, 100, 15_000),))
 
 
 class Behavior(Struct, frozen=True, gc=False):
-    """Both directions, with defaults filled in."""
+    """The rules of both directions, with defaults filled in."""
 
     up: ScalingRules = UP_DEFAULT
     down: ScalingRules = DOWN_DEFAULT
 
 
 def completed(up: GivenRules | None, down: GivenRules | None, downscale_stabilization_ms: int) -> Behavior:
-    """Behaviour with Kubernetes' defaults; a list of policies is replaced as a whole, an empty one by the default.
+    """Returns the behaviour with Kubernetes' defaults.
+
+    A list of policies replaces the default list; an empty one does not.
 
     Source: kubernetes v1.36.1, pkg/apis/autoscaling/v2/defaults.go.
     """
@@ -113,9 +122,10 @@ def _completed(given: GivenRules | None, default: ScalingRules, stabilization_ms
 
 
 class Autoscaler(Struct, frozen=True, gc=False):
-    """One policy of one workload. behavior None: the older rules, with one downscale window and a doubling cap.
+    """The autoscaler of one workload.
 
-    from_zero: it decides at zero replicas whoever scaled to zero.
+    behavior: None for the older rules, with one window against scaling in and a doubling cap.
+    from_zero: it also decides at zero replicas when somebody else scaled to zero.
     """
 
     max_replicas: int
@@ -125,15 +135,15 @@ class Autoscaler(Struct, frozen=True, gc=False):
     from_zero: bool = False
 
     def reaches_zero(self) -> bool:
-        """Whether some metric has a value while there is no pod."""
+        """Returns whether some metric has a value without any pod."""
         return any(metric.source in (OBJECT, EXTERNAL) for metric in self.metrics)
 
 
 class Settings(Struct, frozen=True):
-    """The controller's own numbers, as kube-controller-manager's flags have them by default.
+    """The controller's own numbers, with the defaults of kube-controller-manager's flags.
 
-    doubling_period_ms: the cap of the older rules counts from the size that was so long ago; 0: from the size now,
-    since the controller's instants are far apart.
+    doubling_period_ms: how long ago the size was from which the older rules' cap counts. 0: the present size, because
+        the controller's instants are far apart.
     """
 
     tolerance: float = 0.1

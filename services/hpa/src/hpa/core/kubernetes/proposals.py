@@ -1,4 +1,4 @@
-"""What all metrics of a policy ask for together, and what is said of each. Pure.
+"""Combines all metrics of a policy into one number, with a status for each metric. Pure.
 
 Source: kubernetes v1.36.1, pkg/controller/podautoscaler/horizontal.go (computeReplicasForMetrics and what it calls).
 """
@@ -37,29 +37,29 @@ FAILED_REASONS: Final = {
 
 
 class InvalidTarget(Exception):
-    """A metric's target is of a kind that its source does not have."""
+    """Raised when a metric's target is of a kind that its source does not have."""
 
 
 class PodReading(Struct, frozen=True, gc=False):
-    """A metric's samples by pod; at least one."""
+    """A metric's samples by pod. There is at least one."""
 
     samples: Samples
 
 
 class SeriesReading(Struct, frozen=True, gc=False):
-    """A metric's values that belong to no pod: one of an object, one of each series of an external metric."""
+    """A metric's values that belong to no pod: one value of an object, or one of each series of an external metric."""
 
     values_milli: tuple[int, ...]
 
 
 class Unavailable(Struct, frozen=True, gc=False):
-    """The metric cannot be read now."""
+    """The result for a metric that cannot be read now."""
 
     message: str
 
 
 class TotalsReading(Struct, frozen=True, gc=False):
-    """A metric's sums over all pods, with rule_of(metric) as their rule. due_ms: when a pod's initialization ends."""
+    """A metric's sums over all pods, by rule_of(metric). due_ms: when a pod's initialization ends."""
 
     counted: Counted
     due_ms: int | None = None
@@ -70,7 +70,7 @@ FAILURES: Final = (NoPods, NoUsableMetrics, NoMatchingMetrics, MissingRequest, C
 
 
 class MetricStatus(Struct, frozen=True):
-    """What a metric was found to be; source "" when that is not known. Amounts as in its target."""
+    """The value that was found for a metric, in the unit of its target. An empty source means that it is unknown."""
 
     source: str = ""
     name: str = ""
@@ -81,14 +81,18 @@ class MetricStatus(Struct, frozen=True):
 
 
 class Failure(Struct, frozen=True):
-    """Why a metric asks for nothing. reason: Kubernetes' word."""
+    """The reason why a metric asks for nothing. reason: Kubernetes' word."""
 
     reason: str
     message: str
 
 
 class Asked(Struct, frozen=True):
-    """What all metrics together ask for. replicas None: nothing may be concluded. metric: who asked for the most."""
+    """The number that all metrics together ask for.
+
+    replicas: the number; None: no conclusion is allowed.
+    metric: the metric that asked for the most.
+    """
 
     replicas: int | None
     metric: str
@@ -97,9 +101,9 @@ class Asked(Struct, frozen=True):
 
 
 def asked(metrics: Sequence[Metric], readings: Sequence[Reading], scene: Scene) -> Asked:
-    """The largest proposal. With failures among them nothing that is less than current follows.
+    """Returns the largest proposal. If some metrics failed, a number below current counts as no conclusion.
 
-    readings: one for each metric, in their order.
+    readings: one for each metric, in the same order.
     """
     most, name = 0, ""
     statuses: list[MetricStatus] = []
@@ -120,7 +124,7 @@ def asked(metrics: Sequence[Metric], readings: Sequence[Reading], scene: Scene) 
 
 
 def propose(metric: Metric, reading: Reading, scene: Scene) -> Proposal:
-    """What one metric asks for. Raises one of FAILURES."""
+    """Returns the number that one metric asks for. Raises one of FAILURES."""
     if metric.source not in FAILED_REASONS:
         raise InvalidTarget(f"unknown metric source type {metric.source!r}")
     if metric.target.amount is None or metric.target.kind not in _TARGETS[metric.source]:
@@ -155,7 +159,7 @@ def _of_pods(metric: Metric, reading: PodReading | TotalsReading, scene: Scene, 
 
 
 def rule_of(metric: Metric, *, pod_level_resources: bool = True) -> MetricRule:
-    """How a metric of pods counts them; of a valid metric."""
+    """Returns the rule by which a valid metric of pods counts them."""
     if metric.source == PODS:
         return MetricRule()
     percent = metric.target.amount if metric.target.kind == UTILIZATION else None
@@ -178,7 +182,7 @@ def status_of(metric: Metric, found: Proposal) -> MetricStatus:
 
 
 def described(metric: Metric) -> str:
-    """The metric in the words of Kubernetes' events."""
+    """Returns the metric in the words of Kubernetes' events."""
     if metric.source in (RESOURCE, CONTAINER_RESOURCE):
         if metric.target.kind != UTILIZATION:
             return f"{metric.name} resource"

@@ -1,4 +1,4 @@
-"""One metric to a number of replicas, as Kubernetes' replica calculator. Pure.
+"""Computes the number of replicas from one metric, as Kubernetes' replica calculator does. Pure.
 
 Source: kubernetes v1.36.1, pkg/controller/podautoscaler/replica_calculator.go. Where a double or an integer overflows,
 the answer is that of linux/amd64.
@@ -16,7 +16,10 @@ from hpa.core.kubernetes.usage import DEFAULT_TOLERANCE, Tolerance, average_use,
 
 
 class Proposal(Struct, frozen=True):
-    """replicas: as one metric asks for. percent, milli: what the metric was found to be, where it has such a value."""
+    """The number of replicas that one metric asks for.
+
+    percent, milli: the metric's value, if it has one of that unit.
+    """
 
     replicas: int
     percent: int | None = None
@@ -24,7 +27,7 @@ class Proposal(Struct, frozen=True):
 
 
 class Scene(Struct, frozen=True):
-    """What every calculation looks at. current: the target's replicas as asked for; status: as they are."""
+    """The values that every calculation needs. current: the replicas asked for; status: the replicas that exist."""
 
     current: int
     status: int
@@ -36,7 +39,7 @@ class Scene(Struct, frozen=True):
 
 
 def by_utilization(scene: Scene, totals: Totals, target_percent: int) -> Proposal:
-    """Of a resource, in percent of what is requested. Raises NoMatchingMetrics."""
+    """Computes from a resource's usage in percent of its requests. Raises NoMatchingMetrics."""
     found = utilization(totals.matched_milli, totals.requested_milli, totals.matched, target_percent)
     with_unready = totals.unready > 0 and found.ratio > 1.0
     if not with_unready and not totals.missing:
@@ -53,7 +56,7 @@ def by_utilization(scene: Scene, totals: Totals, target_percent: int) -> Proposa
 
 
 def by_average(scene: Scene, totals: Totals, target_milli: int) -> Proposal:
-    """Of a resource, or of a metric of pods, in milli-units per pod."""
+    """Computes from a resource, or a metric of pods, in milli-units per pod."""
     ratio, average_milli = average_use(totals.used_milli, totals.samples, target_milli)
     with_unready = totals.unready > 0 and ratio > 1.0
     if not with_unready and not totals.missing:
@@ -74,7 +77,7 @@ def _scaled(scene: Scene, ratio: float, pods: int) -> int:
 
 
 def _with_care(scene: Scene, ratio: float, again: float, pods: int) -> int:
-    """What is asked for once missing and unready pods are counted in; never in the direction opposite to before."""
+    """Returns the number with missing and unready pods counted in. It never goes in the opposite direction."""
     turned = (ratio < 1.0 < again) or (again < 1.0 < ratio)
     if scene.tolerance.holds(again) or turned:
         return scene.current
@@ -85,27 +88,27 @@ def _with_care(scene: Scene, ratio: float, again: float, pods: int) -> int:
 
 
 def object_value(scene: Scene, value_milli: int, target_milli: int) -> Proposal:
-    """Of one object, against a value for all pods together. Raises NoPods."""
+    """Computes from one object's value, against a target for all pods together. Raises NoPods."""
     return Proposal(_by_value(scene, value_milli, target_milli), milli=value_milli)
 
 
 def object_average(scene: Scene, value_milli: int, target_milli: int) -> Proposal:
-    """Of one object, against a value per replica; pods are not looked at."""
+    """Computes from one object's value, against a target per replica. Pods are not looked at."""
     return _by_average_value(scene, value_milli, target_milli, capped=False)
 
 
 def external_value(scene: Scene, values_milli: Sequence[int], target_milli: int) -> Proposal:
-    """Of all series together, against a value for all pods together. Raises NoPods."""
+    """Computes from all series together, against a target for all pods together. Raises NoPods."""
     return object_value(scene, summed(values_milli), target_milli)
 
 
 def external_average(scene: Scene, values_milli: Sequence[int], target_milli: int) -> Proposal:
-    """Of all series together, against a value per replica; pods are not looked at."""
+    """Computes from all series together, against a target per replica. Pods are not looked at."""
     return _by_average_value(scene, summed(values_milli), target_milli, capped=True)
 
 
 def summed(values_milli: Sequence[int]) -> int:
-    """The sum of a metric's series, at most what 64 bits hold."""
+    """Returns the sum of a metric's series, at most the largest 64-bit number."""
     return min(sum(values_milli), INT64_MAX)
 
 

@@ -1,7 +1,7 @@
-"""The sums over pods that one metric is decided from: of all pods, or of some in the place of others. Pure.
+"""Sums up the pods from which one metric is decided. Sums of some pods can replace earlier sums of them. Pure.
 
-Source of the rules: kubernetes v1.36.1, pkg/controller/podautoscaler/replica_calculator.go. A sample of a pod that is
-not known counts as a sample, as there, and matches no request.
+Source of the rules: kubernetes v1.36.1, pkg/controller/podautoscaler/replica_calculator.go. As there, a sample of an
+unknown pod counts as a sample and matches no request.
 """
 
 from typing import Final, NamedTuple
@@ -25,17 +25,18 @@ from hpa.core.kubernetes.pods import (
 
 
 class NoPods(Exception):
-    """There is no pod at all."""
+    """Raised when there is no pod at all."""
 
 
 class NoUsableMetrics(Exception):
-    """All samples belong to pods that are not ready, or are ignored."""
+    """Raised when all samples belong to pods that are ignored or not ready."""
 
 
 class MetricRule(NamedTuple):
-    """What of a metric decides how a pod counts. resource: "" for what is none.
+    """The parts of a metric that decide how a pod counts.
 
-    target_percent: of a utilization, which alone needs requests; None: an average.
+    resource: the resource; "" for other metrics.
+    target_percent: the target of a utilization, which alone needs requests; None: an average.
     """
 
     resource: str = ""
@@ -45,9 +46,12 @@ class MetricRule(NamedTuple):
 
 
 class Totals(Struct, frozen=True, gc=False):
-    """ready, missing, unready: pods. samples, used_milli: those that count, and their sum; matched: with requests.
+    """The sums over pods.
 
-    assumed: what missing pods are taken to use where fewer replicas would follow.
+    ready, missing, unready: the numbers of pods in these groups.
+    samples, used_milli: the number of samples that count, and their sum.
+    matched, matched_milli: the same for pods with requests.
+    missing_assumed_milli: the assumed usage of missing pods when fewer replicas would follow.
     """
 
     ready: int = 0
@@ -63,7 +67,7 @@ class Totals(Struct, frozen=True, gc=False):
     unready_requested_milli: int = 0
 
     def changed(self, new: "Totals", old: "Totals") -> "Totals":
-        """With what some pods add now in the place of what they added before."""
+        """Returns the sums with the new share of some pods in the place of their old share."""
         return Totals(
             self.ready + new.ready - old.ready,
             self.samples + new.samples - old.samples,
@@ -83,14 +87,14 @@ NO_TOTALS: Final = Totals()
 
 
 class Counted(Struct, frozen=True, gc=False):
-    """Totals over pods, of which there are so many. failure: of the first whose request is needed and not known."""
+    """The sums over a number of pods. failure: the error of the first pod whose request is needed and not known."""
 
     totals: Totals
     pods: int
     failure: Exception | None = None
 
     def usable(self) -> Totals:
-        """Raises NoPods, NoUsableMetrics, MissingRequest, ContainerNotFound, in this order."""
+        """Returns the sums. Raises NoPods, NoUsableMetrics, MissingRequest or ContainerNotFound, in this order."""
         if not self.pods:
             raise NoPods("no pods returned by selector while calculating replica count")
         if not self.totals.samples:
@@ -101,7 +105,7 @@ class Counted(Struct, frozen=True, gc=False):
 
 
 def counted(pods: Pods, samples: Samples, rule: MetricRule, readiness: Readiness, now_ms: int) -> Counted:
-    """Over these pods; what is a sample of none of them is not looked at."""
+    """Returns the sums over these pods. Samples of other pods are not counted."""
     ready = used = matched = matched_used = requested = 0
     missing = missing_requested = missing_assumed = unready = unready_requested = 0
     failure: Exception | None = None
@@ -145,7 +149,7 @@ def counted(pods: Pods, samples: Samples, rule: MetricRule, readiness: Readiness
 
 
 def totals_of(seen: PodsSeen, samples: Samples, rule: MetricRule, readiness: Readiness, now_ms: int) -> Totals:
-    """Over all pods. Raises as Counted.usable."""
+    """Returns the sums over all pods, and over samples of unknown pods. Raises as Counted.usable."""
     known = seen.samples(samples)
     found = counted(seen.pods, known, rule, readiness, now_ms)
     strays = [sample.value_milli for key, sample in known.items() if key not in seen.pods]

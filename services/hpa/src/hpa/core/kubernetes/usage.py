@@ -1,4 +1,4 @@
-"""How much is used against how much is meant to be: ratios, and the tolerance around 1. Pure.
+"""Compares usage with its target: ratios, and the tolerance around 1. Pure.
 
 Source: kubernetes v1.36.1, pkg/controller/podautoscaler/metrics/utilization.go and replica_calculator.go (Tolerances).
 """
@@ -11,11 +11,11 @@ from hpa.core.kubernetes.go_numbers import divided, quotient, wrapped32, wrapped
 
 
 class NoMatchingMetrics(Exception):
-    """No sample belongs to a pod that requests anything."""
+    """Raised when no sample belongs to a pod that requests anything."""
 
 
 class Utilization(Struct, frozen=True):
-    """ratio: of use to target. percent: of what is requested, whole. average_milli: per pod."""
+    """The utilization of pods. ratio: usage to target; percent: whole percent of requests; average_milli: per pod."""
 
     ratio: float
     percent: int
@@ -23,12 +23,13 @@ class Utilization(Struct, frozen=True):
 
 
 class Tolerance(Struct, frozen=True):
-    """How far the ratio may be from 1 before anything changes."""
+    """The distance of a ratio from 1 up to which nothing changes."""
 
     down: float = 0.1
     up: float = 0.1
 
     def holds(self, ratio: float) -> bool:
+        """Returns whether the ratio is so near to 1 that nothing changes."""
         return 1.0 - self.down <= ratio <= 1.0 + self.up
 
 
@@ -37,7 +38,10 @@ NO_TOLERANCE: Final = Tolerance(0.0, 0.0)
 
 
 def utilization(used_milli: int, requested_milli: int, pods: int, target_percent: int) -> Utilization:
-    """Of pods with both a value and a request, by their sums. Raises NoMatchingMetrics where nothing is requested."""
+    """Computes from the sums over pods with both a value and a request.
+
+    Raises NoMatchingMetrics if nothing is requested.
+    """
     used, requested = wrapped64(used_milli), wrapped64(requested_milli)
     if not requested:
         raise NoMatchingMetrics("no metrics returned matched known pods")
@@ -47,6 +51,6 @@ def utilization(used_milli: int, requested_milli: int, pods: int, target_percent
 
 
 def average_use(used_milli: int, pods: int, target_milli: int) -> tuple[float, int]:
-    """(ratio, average in milli-units) of at least one value."""
+    """Returns (ratio, average in milli-units). There must be at least one pod."""
     average_milli = quotient(wrapped64(used_milli), pods)
     return divided(float(average_milli), float(target_milli)), average_milli

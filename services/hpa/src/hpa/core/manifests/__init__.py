@@ -1,1 +1,1 @@
-"""What people's manifests ask for, or what is wrong with them."""
+"""Reads people's manifests of scale policies, or refuses them with the reason."""

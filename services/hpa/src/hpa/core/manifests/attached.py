@@ -1,4 +1,4 @@
-"""A policy of whichever kind, as read from its manifest: what of it is the same for all of them. Pure."""
+"""Reads a scale policy of any kind from its manifest, into the form that is the same for all kinds. Pure."""
 
 from typing import Any, Final
 
@@ -14,11 +14,16 @@ from spillway.api import RequestError, invalid
 
 KINDS: Final = (manifests.KIND, scaled_object.KIND, scale_policy.KIND)
 WORKLOAD_KINDS: Final = ("Deployment", "StatefulSet")
-"""A Job's parallelism is its manifest's."""
+"""The kinds that can be scaled. A Job's parallelism stays as in its manifest."""
 
 
 class Attached(Struct, frozen=True, gc=False):
-    """wanted: the policy itself. name: its own. least, most: bounds; least is the idle size where there is one."""
+    """A scale policy of any kind.
+
+    name: the policy's own name.
+    wanted: the policy itself.
+    least, most: its bounds; least is the idle size if there is one.
+    """
 
     kind: str
     name: str
@@ -30,12 +35,12 @@ class Attached(Struct, frozen=True, gc=False):
 
     @property
     def polling_ms(self) -> int:
-        """How often its triggers are to be asked; 0: it has none."""
+        """Returns how often its triggers are asked; 0 when it has none."""
         return self.wanted.polling_ms if isinstance(self.wanted, ScaledObject) else 0
 
     @property
     def autoscaler(self) -> Autoscaler | None:
-        """The part that metrics drive; None where there is none."""
+        """Returns the part that metrics drive; None without metrics."""
         return self.wanted if isinstance(self.wanted, Autoscaler) else self.wanted.autoscaler
 
 
@@ -46,7 +51,7 @@ def read_attached(manifest: dict[str, Any], window_ms: int = DOWNSCALE_STABILIZA
     """
     try:
         return _read(manifest, window_ms)
-    except (ValueError, OverflowError, RecursionError) as error:  # Thousands of digits or brackets, a date before all.
+    except (ValueError, OverflowError, RecursionError) as error:  # Thousands of digits or brackets, for example.
         raise RequestError("INVALID_ARGUMENT", f"{manifest.get('kind')}: out of range: {error}") from error
 
 
@@ -74,7 +79,7 @@ def _read(manifest: dict[str, Any], window_ms: int) -> Attached:
 
 
 def _without_nulls(value: Any) -> Any:
-    """A field that is null is one that is left out, as to the API server; templates write many."""
+    """Returns the value without null fields, which the API server treats as absent. Templates write many of them."""
     if isinstance(value, dict):
         return {name: _without_nulls(inner) for name, inner in value.items() if inner is not None}
     return [_without_nulls(inner) for inner in value] if isinstance(value, list) else value
@@ -86,7 +91,7 @@ def _own_warnings(own: ScalePolicy) -> tuple[str, ...]:
 
 
 def _alike(metrics: tuple[Metric, ...]) -> list[str]:
-    """Metrics that cannot be told apart by what is reported of them."""
+    """Returns warnings for metrics that have the same key in reports."""
     names = [(one.source, one.name, one.container, one.object_kind, one.object_name) for one in metrics]
     return [
         f"metrics: {name}: named twice, with other selectors: both get the same values"

@@ -1,7 +1,7 @@
-"""Reads an autoscaling/v2 HorizontalPodAutoscaler, as people have it, into an autoscaler. Pure.
+"""Reads an autoscaling/v2 HorizontalPodAutoscaler as people write it into an autoscaler. Pure.
 
-Bounds are those of the API server's validation (kubernetes v1.36.1, pkg/apis/autoscaling/validation); what it would
-refuse is refused with the field, the value and what was expected.
+Bounds are those of the API server's validation (kubernetes v1.36.1, pkg/apis/autoscaling/validation). What the API
+server would refuse is refused with the field, the value and what was expected.
 """
 
 import json
@@ -49,7 +49,7 @@ REPLICAS_MAX: Final = 100_000
 NAME_MAX: Final = 253
 """Bytes of the name of a metric, an object or a container. It appears in reports, states and decisions."""
 PERCENT_MAX: Final = 2**31 - 1
-"""Of a target, as Kubernetes' API bounds it."""
+"""The highest percentage of a target, as in Kubernetes' API."""
 
 TARGET_KINDS: Final = {"Utilization": UTILIZATION, "AverageValue": AVERAGE_VALUE, "Value": VALUE}
 SELECTS: Final = {"Max": SELECT_MAX, "Min": SELECT_MIN, "Disabled": SELECT_DISABLED}
@@ -151,7 +151,7 @@ class ScaleTarget(Struct, frozen=True):
 
 
 class Attached(Struct, frozen=True):
-    """An autoscaler and its workload. name: the manifest's own."""
+    """An autoscaler and its workload. name: the manifest's own name."""
 
     name: str
     target: ScaleTarget
@@ -159,8 +159,11 @@ class Attached(Struct, frozen=True):
 
 
 def read_autoscaler(manifest: dict[str, Any], window_ms: int = DOWNSCALE_STABILIZATION_MS) -> Attached:
-    """The manifest, unchanged. window_ms: against scaling in, where its behavior gives none. Raises RequestError that
-    names the field, the value and what was expected.
+    """Returns the autoscaler of a manifest, which is not changed.
+
+    Raises RequestError with the field, the value and what was expected.
+
+    window_ms: the stabilization window for scaling in, if the behavior sets none.
     """
     check_kind(manifest, API_VERSION, KIND)
     read: AutoscalerManifest = convert(manifest, AutoscalerManifest, KIND)
@@ -185,7 +188,7 @@ def read_metrics(specs: tuple[MetricSpec, ...], where: str) -> tuple[Metric, ...
 
 
 def target_of(metadata: Metadata, reference: CrossReference) -> ScaleTarget:
-    """Raises RequestError when the policy or its workload has a name that no object has."""
+    """Returns the target. Raises RequestError when the policy or its workload has a name that no object can have."""
     check_name(metadata.name, "metadata.name")
     namespace = check_name(metadata.namespace or "default", "metadata.namespace", LABEL_NAME, 63)
     return ScaleTarget(reference.kind, namespace, check_name(reference.name, "spec.scaleTargetRef.name"))
@@ -210,7 +213,7 @@ def within(value: int, least: int, most: int, where: str) -> int:
 
 
 def read_behavior(spec: BehaviorSpec | None, window_ms: int, where: str) -> Behavior | None:
-    """With defaults; None stays None, which are the older rules. window_ms: against scaling in, where it gives none."""
+    """Returns the behavior with defaults; None stays None, for the older rules. window_ms: as for read_autoscaler."""
     if spec is None:
         return None
     up, down = _rules(spec.scale_up, f"{where}.scaleUp"), _rules(spec.scale_down, f"{where}.scaleDown")

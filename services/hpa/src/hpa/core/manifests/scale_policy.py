@@ -1,4 +1,4 @@
-"""Reads our own kind ScalePolicy: calendar, time to drain, headroom; what the others' kinds cannot say. Pure."""
+"""Reads our own kind ScalePolicy: calendar, time to drain and headroom, which the other kinds do not have. Pure."""
 
 import re
 from collections.abc import Sequence
@@ -51,7 +51,7 @@ HONOURED: Final = frozenset(
         "scaleToZeroOnInvalidOffset",
     }
 )
-"""What of a kafka trigger's metadata a time to drain looks at: which records wait, and not how many are too many."""
+"""The fields of a kafka trigger that a time to drain uses. They say which records wait, not how many are too many."""
 
 
 class WindowSpec(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
@@ -106,7 +106,11 @@ class PolicyManifest(msgspec.Struct, frozen=True, rename="camel", forbid_unknown
 
 
 class Drain(Struct, frozen=True):
-    """service.rate: what a replica is assumed to do until its rate is learned. ignored: metadata without effect."""
+    """The drain of a policy.
+
+    service.rate: the assumed rate of a replica until it is learned.
+    ignored: fields without effect.
+    """
 
     queue: KafkaTrigger
     target: DrainTarget
@@ -115,10 +119,10 @@ class Drain(Struct, frozen=True):
 
 
 class ScalePolicy(Struct, frozen=True):
-    """What asks (metrics, drain, headroom, the largest counts), and what then bounds it (calendar, min, max).
+    """A ScalePolicy. The largest of metrics, drain and headroom counts, within the calendar and min and max.
 
-    autoscaler: of the metrics, with this policy's bounds, but 1 at the least where none of them can be read without
-    pods: only a window, or a queue, takes such a workload to none. None without metrics.
+    autoscaler: decides from the metrics, within this policy's bounds; None without metrics. Its minimum is at least 1
+        if no metric can be read without pods. Then only a window or a queue scales the workload to zero.
     """
 
     name: str
@@ -132,7 +136,7 @@ class ScalePolicy(Struct, frozen=True):
 
 
 def read_scale_policy(manifest: dict[str, Any], window_ms: int = DOWNSCALE_STABILIZATION_MS) -> ScalePolicy:
-    """The manifest; window_ms and errors as of read_autoscaler."""
+    """Returns the ScalePolicy of a manifest. window_ms and errors: as for read_autoscaler."""
     check_kind(manifest, API_VERSION, KIND)
     read: PolicyManifest = convert(manifest, PolicyManifest, KIND)
     spec, where = read.spec, f"{KIND}.spec"

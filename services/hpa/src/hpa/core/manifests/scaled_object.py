@@ -1,7 +1,7 @@
-"""Reads a KEDA ScaledObject, as people have it: triggers, the autoscaler over them, zero and idle. Pure.
+"""Reads a KEDA ScaledObject as people write it: triggers, the autoscaler over them, zero and idle. Pure.
 
-Source of defaults and checks: kedacore/keda 8b4f083c, apis/keda/v1alpha1 and pkg/scalers. What is not supported is
-named: a trigger that is not known is refused, what has no effect here is a warning.
+Source of defaults and checks: kedacore/keda 8b4f083c, apis/keda/v1alpha1 and pkg/scalers. An unknown trigger is
+refused. A field without effect here gives a warning.
 """
 
 import re
@@ -71,7 +71,8 @@ FALLBACK_BEHAVIORS: Final = {
 METRIC_TYPES: Final = {"AverageValue": AVERAGE_VALUE, "Value": VALUE}
 RESOURCE_TYPES: Final = {"Utilization": UTILIZATION, "AverageValue": AVERAGE_VALUE}
 EXACT_LAG: Final = "spillway.io/exact-lag"
-"""An annotation: kafka triggers are capped exactly, and no tolerance keeps the last consumers from starting."""
+"""An annotation. With it, kafka triggers are capped exactly, and no tolerance keeps the last consumers from
+starting."""
 CONFIG: Final = "horizontalPodAutoscalerConfig"
 COMPOSITE: Final = "composite-metric"
 HONOURED: Final[Mapping[str, frozenset[str]]] = {
@@ -94,9 +95,9 @@ HONOURED: Final[Mapping[str, frozenset[str]]] = {
     "cron": frozenset({"timezone", "start", "end", "desiredReplicas"}),
     "prometheus": frozenset({"serverAddress", "query", "threshold", "activationThreshold", "ignoreNullValues"}),
 }
-"""What of a trigger's metadata is looked at, where KEDA passes over what it does not know."""
+"""The fields of a trigger's metadata that are used, by type. KEDA ignores unknown ones."""
 OTHER_ANSWERS: Final = frozenset({"namespace", "queryParameters", "customHeaders", "cortexOrgID"})
-"""Of a prometheus trigger: with them the query would have another answer. How it is asked is the operator's to say."""
+"""Fields of a prometheus trigger that would change the answer. The operator alone says how Prometheus is asked."""
 
 
 class TriggerSpec(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
@@ -161,7 +162,7 @@ class ScaledObjectManifest(msgspec.Struct, frozen=True, rename="camel", forbid_u
 
 
 class PrometheusTrigger(Struct, frozen=True):
-    """A query's value against a threshold. empty_is_zero: an answer without a value is 0, and no failure."""
+    """The value of a query against a threshold. empty_is_zero: an answer without a value is 0, and not a failure."""
 
     address: str
     query: str
@@ -171,7 +172,7 @@ class PrometheusTrigger(Struct, frozen=True):
 
 
 class NamedTrigger(Struct, frozen=True):
-    """metric: what its value is called among the autoscaler's metrics. name: what a formula calls it; "" without."""
+    """A trigger with its names. metric: its name among the autoscaler's metrics; name: its name in a formula, or ""."""
 
     name: str
     metric: str
@@ -179,7 +180,11 @@ class NamedTrigger(Struct, frozen=True):
 
 
 class Composed(Struct, frozen=True):
-    """One metric in the place of all triggers'. target: as written. activation_milli: it is active above that."""
+    """The one metric that replaces the metrics of all triggers.
+
+    target: as written.
+    activation_milli: the metric is active above this value.
+    """
 
     formula: Formula
     target: str
@@ -189,7 +194,7 @@ class Composed(Struct, frozen=True):
 
 
 class ScaledObject(Struct, frozen=True):
-    """autoscaler: decides from max(1, min) up; activation: between zero, idle and min."""
+    """A ScaledObject. autoscaler: decides from max(1, min) up; activation: decides between zero, idle and min."""
 
     name: str
     target: ScaleTarget
@@ -203,12 +208,12 @@ class ScaledObject(Struct, frozen=True):
 
     @property
     def always_active(self) -> bool:
-        """Only cpu and memory: there is nothing that could be inactive."""
+        """Returns whether it has only cpu and memory triggers, which are never inactive."""
         return not self.triggers
 
 
 def read_scaled_object(manifest: dict[str, Any], window_ms: int = DOWNSCALE_STABILIZATION_MS) -> ScaledObject:
-    """The manifest, unchanged; window_ms and errors as of read_autoscaler."""
+    """Returns the ScaledObject of a manifest, which is not changed. window_ms and errors: as for read_autoscaler."""
     check_kind(manifest, API_VERSION, KIND)
     read: ScaledObjectManifest = convert(manifest, ScaledObjectManifest, KIND)
     spec, where = read.spec, f"{KIND}.spec"
@@ -289,7 +294,10 @@ def _triggers(spec: ScaledObjectSpec, where: str) -> tuple[list[NamedTrigger], l
 
 
 def _check_queue(source: KafkaTrigger | CronTrigger | PrometheusTrigger, named: list[NamedTrigger], where: str) -> None:
-    """Backlogs are told apart by group and topic alone, and each trigger looks at all partitions of its own."""
+    """Refuses too many triggers for one queue, and other brokers for the same group and topic.
+
+    Backlogs have only group and topic as a key, and each trigger looks at all partitions of its own.
+    """
     if not isinstance(source, KafkaTrigger):
         return
     kafka = [one.source for one in named if isinstance(one.source, KafkaTrigger)]
@@ -408,7 +416,7 @@ def _fallback(spec: FallbackSpec | None, external: bool, where: str) -> Fallback
 
 
 def _warnings(spec: ScaledObjectSpec) -> list[str]:
-    """What has no effect here, and what there is in its place."""
+    """Returns the fields that have no effect here, with what applies in their place."""
     found = [
         f"triggers[{index}].metadata.{name}: no effect on this {trigger.type} trigger here"
         for index, trigger in enumerate(spec.triggers)

@@ -1,1 +1,1 @@
-"""What neither Kubernetes nor KEDA can say: windows in time, time to drain, what is idle."""
+"""Implements rules that Kubernetes and KEDA do not have: calendar windows, time to drain, and headroom."""

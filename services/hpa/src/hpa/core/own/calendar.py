@@ -1,9 +1,9 @@
-"""Windows of a calendar: at least, at most, exactly so many replicas, or no change at all, at stated times. Pure.
+"""Applies the windows of a calendar: floor, ceiling, exact number or no change of the size at stated times. Pure.
 
-A window is open when its next end comes no later than its next start: so whoever was away finds what is open now, and
-nothing that was missed is done late. Local times that a change of the clocks skips are those of the change itself, so
-that no window that lasts beyond it is left out; which of two such times comes first their local times say. Those that
-come twice are the first.
+A window is open when its next end comes no later than its next start. So after an absence the present windows are found
+open, and nothing that was missed is done late. A local time that a change of the clocks skips means the change itself,
+so that a window that lasts beyond it is kept. Two such times keep the order of their local times. A local time that
+comes twice means the first.
 """
 
 from bisect import bisect_right
@@ -22,26 +22,33 @@ CEILING: Final = "ceiling"
 EXACT: Final = "exact"
 BLACKOUT: Final = "blackout"
 RANKS: Final = {FLOOR: 0, CEILING: 1, EXACT: 2, BLACKOUT: 3}
-"""Of windows of one precedence, the later one has the last word."""
+"""Among windows of one precedence, the one with the higher rank has the last word."""
 DAY: Final = timedelta(days=1)
 DAYS_LOOKED_AHEAD: Final = 366 * YEARS_LOOKED_AHEAD * DAY
 
 
 class Recurring(Struct, frozen=True):
+    """Times that recur: from each time of `start` to the next time of `end`, in the zone."""
+
     start: Cron
     end: Cron
     zone: ZoneInfo
 
 
 class Once(Struct, frozen=True):
-    """Unix time; from_s is in it, until_s is not."""
+    """A single period in Unix time. from_s is in it, until_s is not."""
 
     from_s: int
     until_s: int
 
 
 class Window(Struct, frozen=True):
-    """effect: of the four. replicas: of all but BLACKOUT. precedence: the higher has the last word."""
+    """A window of a calendar.
+
+    effect: one of the four effects.
+    replicas: for all effects but BLACKOUT.
+    precedence: the window with the higher one has the last word.
+    """
 
     name: str
     times: Recurring | Once
@@ -51,14 +58,19 @@ class Window(Struct, frozen=True):
 
 
 class Opening(Struct, frozen=True):
-    """due_s: when it opens or closes next; None: never again."""
+    """The state of a window. due_s: when it opens or closes next; None: never again."""
 
     is_open: bool
     due_s: int | None
 
 
 class Bound(Struct, frozen=True):
-    """replicas: what the open windows leave of what was asked for. by: those that changed it, in their order."""
+    """The effect of the open windows.
+
+    replicas: the number that they leave of the number asked for.
+    by: the names of the windows that changed it, in their order.
+    due_s: when time alone may change it; None: never.
+    """
 
     replicas: int
     by: tuple[str, ...]
@@ -66,7 +78,7 @@ class Bound(Struct, frozen=True):
 
 
 def opening(times: Recurring | Once, now_s: int) -> Opening:
-    """Whether a window is open at now_s."""
+    """Returns whether a window is open at now_s, and when that changes."""
     if isinstance(times, Once):
         is_open = times.from_s <= now_s < times.until_s
         return Opening(is_open, next((at for at in (times.from_s, times.until_s) if at > now_s), None))
@@ -76,7 +88,10 @@ def opening(times: Recurring | Once, now_s: int) -> Opening:
 
 
 def bound_by(windows: Sequence[Window], asked: int, current: int, now_s: int) -> Bound:
-    """What all open windows make of asked, the lowest precedence first. due_s: when that may change by time alone."""
+    """Applies all open windows to `asked`, the lowest precedence first.
+
+    due_s: when time alone may change the result.
+    """
     openings = [(window, opening(window.times, now_s)) for window in windows]
     replicas, by = asked, []
     for window in sorted((one for one, found in openings if found.is_open), key=_last_word):
@@ -101,21 +116,21 @@ def _applied(window: Window, replicas: int, current: int) -> int:
 
 
 class Coming(NamedTuple):
-    """at_s: Unix time. local: what the line means, also where clocks that change skip it."""
+    """The next time of a line. at_s: Unix time; local: the local time of the line, even if the clocks skip it."""
 
     at_s: int
     local: datetime
 
 
 def next_local(cron: Cron, zone: ZoneInfo, now_s: int) -> int | None:
-    """The first instant after now_s (Unix time) that the line means; None: not within five years."""
+    """Returns the first instant after now_s (Unix time) that matches the line; None: not within five years."""
     coming = _next(cron, zone, now_s)
     return coming.at_s if coming is not None else None
 
 
 def _next(cron: Cron, zone: ZoneInfo, now_s: int) -> Coming | None:
     today = datetime.fromtimestamp(now_s, zone).replace(hour=0, minute=0, second=0, tzinfo=None, fold=0)
-    for day in (today, today + DAY):  # Of tomorrow too some may be over, where the clocks go back over midnight.
+    for day in (today, today + DAY):  # Where the clocks go back over midnight, times of tomorrow may be over, too.
         coming = _first_from(cron, zone, day)
         if coming is not None and coming.at_s <= now_s:
             coming = _next_on(coming.local, cron, zone, now_s)
@@ -127,7 +142,7 @@ def _next(cron: Cron, zone: ZoneInfo, now_s: int) -> Coming | None:
 
 @lru_cache(maxsize=NEXTS_KEPT)
 def _first_from(cron: Cron, zone: ZoneInfo, day: datetime) -> Coming | None:
-    """Of that day or a later one: the same at every instant before it, so that years are looked through once a day."""
+    """Returns the first time on that day or later. It is cached, so that years are searched only once a day."""
     end = day + DAYS_LOOKED_AHEAD
     while day < end:
         if day.month not in cron.months.values:
@@ -141,7 +156,10 @@ def _first_from(cron: Cron, zone: ZoneInfo, day: datetime) -> Coming | None:
 
 
 def _next_on(day: datetime, cron: Cron, zone: ZoneInfo, now_s: int) -> Coming | None:
-    """Of a day that the line means. Later local times are never earlier instants."""
+    """Returns the first time after now_s on a day that matches the line.
+
+    A later local time is never an earlier instant.
+    """
     hours, minutes = sorted(cron.hours.values), sorted(cron.minutes.values)
     past = bisect_right(hours, now_s, key=lambda hour: instant(day.replace(hour=hour, minute=minutes[-1]), zone))
     if past == len(hours):
@@ -153,7 +171,8 @@ def _next_on(day: datetime, cron: Cron, zone: ZoneInfo, now_s: int) -> Coming | 
 
 
 def instant(local: datetime, zone: ZoneInfo) -> int:
-    """Unix time of a local time without zone: the first of two, and of one that is skipped the change of the clocks."""
+    """Returns the Unix time of a local time without zone: the first of two; the change of the clocks for a skipped
+    one."""
     first = int(local.replace(tzinfo=zone, fold=0).timestamp())
     if datetime.fromtimestamp(first, zone).replace(tzinfo=None, fold=0) == local:
         return first
@@ -162,7 +181,7 @@ def instant(local: datetime, zone: ZoneInfo) -> int:
 
 
 def _change(low: int, high: int, zone: ZoneInfo) -> int:
-    """The first second in (low, high] with another offset than low's."""
+    """Returns the first second in (low, high] that has another offset than low."""
     offset = datetime.fromtimestamp(low, zone).utcoffset()
     while high - low > 1:
         middle = (low + high) // 2
@@ -174,7 +193,7 @@ def _change(low: int, high: int, zone: ZoneInfo) -> int:
 
 
 def unix_of(text: str, zone: ZoneInfo) -> int:
-    """Of a date, or a date and time, as 2026-11-27 or 2026-11-27T08:00, in the zone; one with Z is in UTC.
+    """Returns the Unix time of a date or time in the zone, as 2026-11-27 or 2026-11-27T08:00. One with Z is in UTC.
 
     Raises ValueError.
     """

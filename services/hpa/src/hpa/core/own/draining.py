@@ -1,8 +1,9 @@
-"""How many consumers drain a queue in time: one jump, from arrivals, rate, partitions, start-up and rebalances. Pure.
+"""Computes how many consumers drain a queue in time, in one step. Pure.
 
-A queue is a fluid in partitions. A partition is read by one replica; partitions are dealt to replicas in turn, as
-Kafka's round-robin assignor does, so with twenty partitions eleven replicas drain an even queue no sooner than ten. A
-replica reads `rate` records a second; whenever the number of replicas changes nobody reads for `rebalance_s`.
+It uses arrivals, rates, partitions, start-up and rebalances. A queue is a fluid in partitions. A partition is read by
+one replica. Partitions are dealt to replicas in turn, as Kafka's round-robin assignor does. So with twenty partitions,
+eleven replicas drain an even queue no sooner than ten. A replica reads `rate` records a second. Whenever the number of
+replicas changes, nobody reads for `rebalance_s`.
 """
 
 import math
@@ -22,24 +23,30 @@ FOR_A_WHILE: Final = "EnoughForAWhile"
 NOT_WORTH_IT: Final = "RebalanceCostsMore"
 
 LEAST_SHARE_TO_WORK: Final = 0.25
-"""However late it is: so much of the target time is counted for working, lest the size grow without bound."""
+"""The least part of the target time that counts for working, however late it is. Without it, the size could grow
+without bound."""
 FLOODED_SHARE: Final = 0.75
-"""Of a replica, kept for a partition into which more comes than one replica reads: no size drains it."""
+"""The part of a replica that is kept for a partition with more arrivals than one replica reads. No size drains it."""
 HOT_SHARE: Final = 0.9
-"""Likewise for one that one replica alone does not drain in time: what hardly anything comes to may be beside it."""
+"""The same for a partition that one replica cannot drain in time. A partition with few arrivals may be beside it."""
 WORTH_LEAVING: Final = 2.0
-"""Who leaves for a while is to save so many times what coming back costs."""
+"""Replicas that leave for a while must save this many times the cost of their return."""
 ROUNDING: Final = 1e-9
 MANY_SIZES: Final = 100
 HEAVIEST: Final = 8
-"""Among many sizes, so many partitions say first which cannot be; what is found is the same."""
+"""With many sizes, this many of the heaviest partitions first exclude impossible sizes. The result is the same."""
 
 Column = NDArray[np.float64]
 """One number for each partition in their order, or for each replica."""
 
 
 class Partition(Struct, frozen=True):
-    """lag: records to be read. arrivals: records a second that come. waited_s: how long the oldest has waited."""
+    """One partition.
+
+    lag: unread records.
+    arrivals: new records a second.
+    waited_s: how long its oldest record has waited.
+    """
 
     lag: float
     arrivals: float
@@ -48,7 +55,10 @@ class Partition(Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Partitions:
-    """All of a queue, in their order: the fields of Partition as columns. They are not changed in place."""
+    """All partitions of a queue, in their order: the fields of Partition as columns.
+
+    They are never changed in place.
+    """
 
     lag: Column
     arrivals: Column
@@ -64,7 +74,7 @@ class Partitions:
 
 
 class Service(Struct, frozen=True):
-    """rate: records a second of one replica that never waits, above 0."""
+    """The speed of replicas. rate: records a second of one replica that never waits for records, above 0."""
 
     rate: float
     start_s: float = 0.0
@@ -72,9 +82,11 @@ class Service(Struct, frozen=True):
 
 
 class DrainTarget(Struct, frozen=True):
-    """within_s: no record is to wait longer. margin: of each replica's rate, kept free in every size asked for.
+    """The target of a drain.
 
-    alternates: fewer than keep up may be asked for while those keep every record's time, and more again after it.
+    within_s: the longest time that a record may wait.
+    margin: the part of each replica's rate that is kept free in every size.
+    alternates: fewer replicas than keep up may be asked for, as long as every record is in time, and more again later.
     """
 
     within_s: float
@@ -83,7 +95,11 @@ class DrainTarget(Struct, frozen=True):
 
 
 class Group(Struct, frozen=True):
-    """wanted: replicas asked for. reading: of them those that read already; the others join in ready_in_s."""
+    """The consumer group.
+
+    wanted: replicas asked for.
+    reading: those that read already; the others join in ready_in_s.
+    """
 
     wanted: int
     reading: int
@@ -91,9 +107,10 @@ class Group(Struct, frozen=True):
 
 
 class DrainWish(Struct, frozen=True):
-    """replicas: asked for. drained_s: how long it takes with them; infinity where arrivals are too many.
+    """The size that a drain asks for.
 
-    hot: partitions that one replica alone cannot drain in time; more replicas do not help them.
+    drained_s: the time until the queue is drained with it; infinity if too many records arrive.
+    hot: partitions that one replica alone cannot drain in time. More replicas do not help them.
     """
 
     replicas: int
@@ -105,11 +122,12 @@ class DrainWish(Struct, frozen=True):
 def replicas_to_drain(
     group: Group, partitions: Partitions, service: Service, target: DrainTarget, max_replicas: int
 ) -> DrainWish:
-    """The size that drains in time, at most one replica for each partition.
+    """Returns the size that drains in time, at most one replica for each partition.
 
-    More are asked for once those there are would keep some record waiting too long; fewer once so many would idle that
-    handing over partitions costs less, and those that stay drain it all in time, with a margin. While some partition is
-    late whatever the size, half of them at the least: each pause makes it later.
+    More replicas are asked for once the present ones would keep some record waiting too long. Fewer are asked for once
+    the idle time saved is worth a rebalance, and the remaining replicas drain everything in time, with a margin. While
+    some partition is late with any size, only half of the replicas or fewer may stay, because each pause makes it
+    later.
     """
     if not (partitions.lag.any() or partitions.arrivals.any()):
         return DrainWish(0, NOTHING_TO_DO, 0.0)
@@ -136,9 +154,9 @@ def replicas_to_drain(
 
 
 def _pays(kept: int, partitions: Partitions, service: Service, target: DrainTarget) -> bool:
-    """Whether more time would be idle, until others could start in their place, than the pause takes from all.
+    """Returns whether the idle time until others could start in their place is above the cost of a pause.
 
-    Where the last of them will be done before that, only until then: they leave together, and one pause is enough.
+    If the last replica is done before that, only the time until then counts: all leave together with one pause.
     """
     until_s = max(service.start_s + service.rebalance_s, target.within_s * LEAST_SHARE_TO_WORK)
     alone_s = _alone_s(kept, partitions, service)
@@ -150,7 +168,10 @@ def _pays(kept: int, partitions: Partitions, service: Service, target: DrainTarg
 
 
 def _harmless(kept: int, fewer: int, partitions: Partitions, service: Service, target: DrainTarget) -> bool:
-    """Whether those that stay read all in time or, what is late already, hardly later than with the others."""
+    """Returns whether the remaining replicas read everything in time.
+
+    Late records may take hardly longer than with all.
+    """
     paused = _aged(partitions, 0.0, service.rebalance_s)
     oldest_s = float(np.where(partitions.lag > 0, paused.waited_s, 0.0).max())
     then_s, now_s = drained_s(fewer, paused, service), drained_s(kept, partitions, service)
@@ -158,13 +179,16 @@ def _harmless(kept: int, fewer: int, partitions: Partitions, service: Service, t
 
 
 def _grows_late(now: Partitions, later: Partitions, target: DrainTarget) -> bool:
-    """Whether some partition falls behind until the record that has waited longest, if all came evenly, is late."""
+    """Returns whether the lag of some partition grows and is already more than arrives there within the target time."""
     evenly = later.arrivals * target.within_s
     return bool(((later.lag > now.lag) & (later.lag > evenly) & (evenly > 0)).any())
 
 
 def _for_a_while(kept: int, partitions: Partitions, service: Service, target: DrainTarget) -> int:
-    """The size that saves most until all are needed again; kept where none saves enough. One for each even deal."""
+    """Returns the size that saves most until all replicas are needed again; kept when no size saves enough.
+
+    One size is tried for each even deal of partitions.
+    """
     count, rate = len(partitions), service.rate * (1 - target.margin)
     back_s = service.start_s + service.rebalance_s
     needs = _to_keep_up(partitions, target)
@@ -183,7 +207,7 @@ def _for_a_while(kept: int, partitions: Partitions, service: Service, target: Dr
 
 
 def _keep_up_s(replicas: int, partitions: Partitions, rate: float, target: DrainTarget) -> float:
-    """For how long none of so many replicas, at this rate, falls so far behind that what comes is late."""
+    """Returns how long so many replicas keep up at this rate before new records are late."""
     grows = dealt(partitions.arrivals, replicas) - rate
     room = rate * target.within_s - dealt(partitions.lag, replicas)
     return float((room[grows > 0] / grows[grows > 0]).min(initial=math.inf))
@@ -206,7 +230,7 @@ def _more(group: Group, partitions: Partitions, service: Service, target: DrainT
 
 
 def _joined(group: Group, partitions: Partitions, service: Service) -> tuple[Partitions, float]:
-    """What is left once all that were asked for read, and in how many seconds that is."""
+    """Returns the queue once all wanted replicas read, and the seconds until then."""
     if group.reading >= group.wanted:
         return partitions, 0.0
     left = after(partitions, group.reading, service, group.ready_in_s, service.rebalance_s)
@@ -214,7 +238,7 @@ def _joined(group: Group, partitions: Partitions, service: Service) -> tuple[Par
 
 
 def after(partitions: Partitions, replicas: int, service: Service, seconds: float, pause_s: float = 0.0) -> Partitions:
-    """What is left when so many replicas have read for so long, and then nobody for a while."""
+    """Returns the queue after so many replicas have read for `seconds`, and nobody for `pause_s` after that."""
     come = partitions.lag + partitions.arrivals * seconds
     if replicas:
         records, read = dealt(come, replicas), service.rate * seconds
@@ -224,15 +248,18 @@ def after(partitions: Partitions, replicas: int, service: Service, seconds: floa
 
 
 def _aged(queue: Partitions, seconds: float, pause_s: float) -> Partitions:
-    """After seconds in which its lag already was counted, and a pause in which more comes."""
+    """Returns the queue after `seconds`, which its lag already includes, and after a pause.
+
+    More records arrive in the pause.
+    """
     waited_s = np.where(queue.lag > 0, queue.waited_s + seconds, 0.0) + pause_s
     return Partitions(queue.lag + queue.arrivals * pause_s, queue.arrivals, waited_s)
 
 
 def _to_keep_up(queue: Partitions, target: DrainTarget) -> Column:
-    """Records a second of each that must be read lest any that waits now wait too long.
+    """Returns the records a second of each partition that must be read so that no present record waits too long.
 
-    What did not come evenly while the oldest waited is taken to be as old as that.
+    Records beyond even arrivals are assumed to be as old as the oldest one.
     """
     backlog = np.maximum(0.0, queue.lag - queue.arrivals * queue.waited_s)
     left_s = np.maximum(target.within_s - queue.waited_s, target.within_s * LEAST_SHARE_TO_WORK)
@@ -241,7 +268,10 @@ def _to_keep_up(queue: Partitions, target: DrainTarget) -> Column:
 
 
 def _least(partitions: Partitions, service: Service, target: DrainTarget, most: int) -> tuple[int, int]:
-    """(replicas, hot): the fewest that drain in time with the margin, and whatever comes meanwhile; most if none do."""
+    """Returns (replicas, hot): the fewest replicas that drain in time with the margin, arrivals included.
+
+    Returns `most` when no size does.
+    """
     rate = service.rate * (1 - target.margin)
     needs = partitions.arrivals + _to_keep_up(partitions, target)
     hot = int((needs > rate).sum())
@@ -253,7 +283,8 @@ def _least(partitions: Partitions, service: Service, target: DrainTarget, most: 
 
 
 def _sizes(first: int, most: int, loads: Column, rate: float) -> list[int]:
-    """Those of first to most in which none of the heaviest partitions is dealt to one replica with too heavy a next."""
+    """Returns the sizes in which no replica gets one of the heaviest partitions and a neighbour that is too heavy
+    beside it."""
     sizes = np.arange(first, most)
     fit = np.ones(len(sizes), dtype=bool)
     for heavy in np.argsort(loads)[-HEAVIEST:]:
@@ -264,7 +295,7 @@ def _sizes(first: int, most: int, loads: Column, rate: float) -> list[int]:
 
 
 def steady_size(partitions: Partitions, service: Service, target: DrainTarget, most: int) -> int:
-    """What the same arrivals ask for once nothing waits; 0 without any."""
+    """Returns the size for the same arrivals once nothing waits; 0 without arrivals."""
     if not partitions.arrivals.any():
         return 0
     nothing = np.zeros(len(partitions))
@@ -272,7 +303,7 @@ def steady_size(partitions: Partitions, service: Service, target: DrainTarget, m
 
 
 def dealt(values: Column, replicas: int) -> Column:
-    """The sum of each replica's partitions; one replica at the least."""
+    """Returns for each replica the sum over its partitions. There must be at least one replica."""
     rows = -(-len(values) // replicas)
     padded = np.zeros(rows * replicas)
     padded[: len(values)] = values
@@ -281,17 +312,17 @@ def dealt(values: Column, replicas: int) -> Column:
 
 
 def _fits(size: int, loads: Column, rate: float) -> bool:
-    """Whether no replica is asked for more than its rate when partitions are dealt in turn."""
+    """Returns whether no replica needs more than its rate when partitions are dealt in turn."""
     return bool(dealt(loads, size).max() <= rate * (1 + ROUNDING))
 
 
 def drained_s(replicas: int, partitions: Partitions, service: Service) -> float:
-    """Until the last record that waits now, or comes meanwhile, is read by the busiest replica."""
+    """Returns the seconds until the busiest replica has read all present records and those that arrive meanwhile."""
     return float(_alone_s(replicas, partitions, service).max()) if replicas else math.inf
 
 
 def _alone_s(replicas: int, partitions: Partitions, service: Service) -> Column:
-    """The same for each replica, of its own partitions."""
+    """Returns the same for each replica and its own partitions."""
     lag, spare = dealt(partitions.lag, replicas), service.rate - dealt(partitions.arrivals, replicas)
     took_s = np.where((lag <= 0) & (spare >= 0), 0.0, math.inf)
     np.divide(lag, spare, out=took_s, where=(lag > 0) & (spare > 0))

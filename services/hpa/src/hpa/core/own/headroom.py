@@ -1,4 +1,7 @@
-"""How much near-line and offline work follows what is idle: a share of each supply class, at stated times. Pure."""
+"""Computes the size of near-line and offline work from headroom: a share of each supply class, at stated times.
+
+Pure.
+"""
 
 from collections.abc import Mapping, Sequence
 
@@ -8,7 +11,7 @@ from hpa.core.own.calendar import Recurring, opening
 
 
 class HeadroomShare(Struct, frozen=True):
-    """percent of what a supply class has for this work. times None: always."""
+    """A share of the room that a supply class has for this work. times: None for always."""
 
     supply_class: str
     percent: int
@@ -16,7 +19,7 @@ class HeadroomShare(Struct, frozen=True):
 
 
 def open_percents(shares: Sequence[HeadroomShare], now_s: int) -> dict[str, int]:
-    """By supply class. Of several open shares of one class the largest counts."""
+    """Returns the open shares by supply class. Of several open shares of one class, the largest counts."""
     percents: dict[str, int] = {}
     for share in shares:
         if share.times is None or opening(share.times, now_s).is_open:
@@ -25,9 +28,9 @@ def open_percents(shares: Sequence[HeadroomShare], now_s: int) -> dict[str, int]
 
 
 def headroom_replicas(shares: Sequence[HeadroomShare], idle: Mapping[str, int], now_s: int) -> int:
-    """The size that uses those shares; a class that is not there has nothing.
+    """Returns the size that uses the open shares. A class that is not there has no room.
 
-    idle: by class, how many replicas it has room for, with those that run: so it is the same once more of them do.
+    idle: by class, the replicas that it has room for, including those that run. So it stays the same when more run.
     """
     percents = open_percents(shares, now_s)
     rooms = ((percent, idle[name]) for name, percent in percents.items() if name in idle)
@@ -35,6 +38,6 @@ def headroom_replicas(shares: Sequence[HeadroomShare], idle: Mapping[str, int], 
 
 
 def headroom_due_s(shares: Sequence[HeadroomShare], now_s: int) -> int | None:
-    """When a share opens or closes next."""
+    """Returns when a share opens or closes next."""
     found = (opening(share.times, now_s).due_s for share in shares if share.times is not None)
     return min((at for at in found if at is not None), default=None)

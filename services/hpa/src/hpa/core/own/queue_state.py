@@ -1,9 +1,9 @@
-"""What is learned of a queue and its group from offsets alone, and its size from one decision to the next. Pure.
+"""Learns arrivals and rates of a queue from offsets alone, and keeps its size from one decision to the next. Pure.
 
-Arrivals and the rate of a replica are means over recent observations, newer ones counting more. What arrivals alone ask
-for stays until nothing near it was asked for during as long as it takes to start a replica and to hand partitions over:
-who leaves sooner costs more in coming back than in waiting. Who came for a backlog leaves with it, unless the last that
-did were called back so soon.
+Arrivals and the rate of a replica are means over recent observations; newer ones count more. The size for arrivals
+alone stays until no size near it was asked for during a start-up and a rebalance, because replicas that leave sooner
+cost more when they come back. Replicas that came for a backlog leave with it. But they stay for a while if the last
+ones that left were called back that soon.
 """
 
 import math
@@ -18,24 +18,26 @@ from hpa.core.kubernetes.history import Steps, highest_since, recorded
 from hpa.core.own.draining import DrainTarget, DrainWish, Group, Partitions, Service, replicas_to_drain, steady_size
 
 ARRIVALS_S: Final = 120.0
-"""How far back arrivals are looked at."""
+"""The seconds for which arrivals are kept."""
 BURSTS_SHARE: Final = 1 / 3
-"""So much of that time, the busiest, counts as the busiest of the rest: a burst is a backlog, not a rate to come."""
+"""The busiest part of that time, whose arrivals count only as the busiest of the rest. A burst is a backlog, not a
+rate."""
 SHARES_MEAN_S: Final = 1800.0
 RATE_MEAN_S: Final = 60.0
 WAITING_MOST: Final = 0.1
-"""Of the replicas, that may have waited where their rate is learned from what they read."""
+"""The most replicas, as a share, that may have waited for records when their rate is learned."""
 ASSUMED_RECORDS: Final = 10.0
 RUED_MS: Final = 600_000
-"""So long after some left too soon, also those stay for a while who came for a backlog alone."""
+"""For this time after replicas left too soon, those that came only for a backlog stay for a while, too."""
 APART_MS: Final = 500
-"""Observations that come sooner after the last are passed over: what is remembered of them stays small."""
+"""Observations that come sooner after the last one are skipped. So the memory of them stays small."""
 
 
 class Offsets(Struct, frozen=True):
-    """Of one partition: records written, records read (as committed), and how long the oldest unread one has waited.
+    """The offsets of one partition: records written, records read (as committed), and how long the oldest unread one
+    waits.
 
-    never: the group has no offset; committed then stands where what waits begins, and says nothing of what was read.
+    never: the group has no offset. Then `committed` is where the unread records begin, and nothing is known of reading.
     """
 
     latest: int
@@ -45,7 +47,7 @@ class Offsets(Struct, frozen=True):
 
 
 class Run(Struct, frozen=True):
-    """So many partitions of a topic, one number after the other."""
+    """A run of consecutive partitions of a topic."""
 
     topic: str
     first: int
@@ -53,9 +55,9 @@ class Run(Struct, frozen=True):
 
 
 class Seen(Struct, frozen=True):
-    """One observation: all partitions in their order; reading: replicas that read, of as many as are asked for.
+    """One observation of all partitions in their order. reading: the replicas that read, out of the wanted ones.
 
-    runs: which partitions those are; where nobody says it, each is known by its place alone.
+    runs: the partitions in that order. Without them, each partition is known only by its place.
     """
 
     at_ms: int
@@ -66,7 +68,7 @@ class Seen(Struct, frozen=True):
 
 
 class Came(Struct, frozen=True):
-    """So many records a second came to all partitions until at_ms, for seconds."""
+    """The records a second that came to all partitions during `seconds` until at_ms."""
 
     at_ms: int
     seconds: float
@@ -74,18 +76,21 @@ class Came(Struct, frozen=True):
 
 
 class Work(Struct, frozen=True, gc=False):
-    """Records that were read in so many seconds of replicas that never waited; what is older counts less."""
+    """The records read, and the seconds of replicas that never waited. Older work counts less."""
 
     records: float = 0.0
     seconds: float = 0.0
 
 
 class QueueState(Struct, frozen=True, gc=False):
-    """All that later decisions depend on besides what is seen. seen None: the queue was never seen.
+    """The state on which later decisions depend in addition to the observation.
 
-    came: oldest first. counts: records that came to each partition, older ones count less. steps: sizes that stay for
-    a while. grown_ms, left_ms: when more, and fewer, were asked for last. rued_ms: when those who had left were called
-    back last, sooner than they could have started.
+    seen: the last observation; None: the queue was never seen.
+    came: oldest first.
+    counts: the records that came to each partition; older ones count less.
+    steps: sizes that stay for a while.
+    grown_ms, left_ms: when more, and fewer, replicas were last asked for.
+    rued_ms: when replicas that had left were last called back sooner than they could have started.
     """
 
     seen: Seen | None = None
@@ -102,9 +107,9 @@ NOTHING_SEEN: Final = QueueState()
 
 
 def learned(state: QueueState, seen: Seen) -> QueueState:
-    """The state with one observation more; one that is hardly newer than the last changes nothing.
+    """Returns the state with one more observation. One that is hardly newer than the last changes nothing.
 
-    One of the same instant that says otherwise stands in its place.
+    A different observation of the same instant replaces the last one.
     """
     last = state.seen
     if last is None:
@@ -125,9 +130,9 @@ def learned(state: QueueState, seen: Seen) -> QueueState:
 
 
 def _aligned(last: Seen, counts: Sequence[float], seen: Seen) -> tuple[Sequence[Offsets | None], Sequence[float]]:
-    """What was seen before of each partition that is seen now, and its count; (None, 0) of those that are new.
+    """Returns the earlier offsets and count of each partition that is seen now; (None, 0) for new partitions.
 
-    What stands in a topic that is new to the group did not come just now.
+    Records in a topic that is new to the group did not come just now.
     """
     size = len(seen.offsets)
     if last.runs == seen.runs or not last.runs:
@@ -140,7 +145,7 @@ def _aligned(last: Seen, counts: Sequence[float], seen: Seen) -> tuple[Sequence[
 
 
 def runs_of(places: Iterable[tuple[str, int]]) -> tuple[Run, ...]:
-    """Of (topic, partition) in their order."""
+    """Returns the runs of these (topic, partition), which keep their order."""
     runs: list[Run] = []
     for topic, partition in places:
         last = runs[-1] if runs else None
@@ -156,13 +161,13 @@ def _places(seen: Seen) -> Iterator[tuple[str, int]]:
 
 
 def shares_of(counts: Sequence[float], partitions: int) -> list[float]:
-    """Of what comes, by partition; even until more than a few records of each were seen."""
+    """Returns each partition's share of arrivals. Shares are even until more than a few records of each were seen."""
     total = sum(counts) + partitions * ASSUMED_RECORDS
     return [(count + ASSUMED_RECORDS) / total for count in (*counts, *[0.0] * (partitions - len(counts)))]
 
 
 def arrivals_of(came: Sequence[Came]) -> float:
-    """Records a second that are taken to go on coming to all partitions."""
+    """Returns the records a second that are expected to come to all partitions."""
     left_s = BURSTS_SHARE * sum(one.seconds for one in came)
     slowest_first = sorted(came, key=lambda one: one.rate)
     while slowest_first and slowest_first[-1].seconds <= left_s + 1e-9:
@@ -174,10 +179,10 @@ def arrivals_of(came: Sequence[Came]) -> float:
 
 
 def _worked(work: Work, last: Seen, seen: Seen, seconds: float) -> Work:
-    """With what was read by replicas that never waited for records; those that may have say nothing.
+    """Returns the work with the records that replicas read without waiting. Replicas that may have waited are left out.
 
-    Which partitions a replica has is not known. Where a share of them was empty, so many replicas had nothing to read
-    as chance gives them only such.
+    The partitions of each replica are not known. So the share of empty partitions gives the share of replicas that, by
+    chance, had only empty ones.
     """
     partitions = len(seen.offsets)
     readers = min(seen.reading, partitions)
@@ -200,7 +205,7 @@ def _empty(offsets: Offsets) -> bool:
 
 
 def rate_of(work: Work, assumed: float) -> float:
-    """Records a second of one replica. What was assumed counts as much as a few records that were seen."""
+    """Returns the records a second of one replica. The assumed rate counts as much as a few seen records."""
     seconds = ASSUMED_RECORDS / assumed
     return (work.records + ASSUMED_RECORDS) / (work.seconds + seconds)
 
@@ -208,7 +213,11 @@ def rate_of(work: Work, assumed: float) -> float:
 def decided(
     state: QueueState, service: Service, target: DrainTarget, bounds: tuple[int, int]
 ) -> tuple[DrainWish, QueueState]:
-    """What is asked for at the last observation. service.rate: assumed until it is learned. bounds: least, most."""
+    """Returns the size that is asked for at the last observation. Raises ValueError when there is none.
+
+    service.rate: the assumed rate until it is learned.
+    bounds: least and most.
+    """
     seen = state.seen
     if seen is None:
         raise ValueError("a queue that was never seen: expected an observation first")
@@ -233,7 +242,7 @@ def decided(
 
 
 def partitions_of(state: QueueState, offsets: Sequence[Offsets]) -> Partitions:
-    """The queue as a fluid."""
+    """Returns the queue as a fluid."""
     lag = [max(0, one.latest - one.committed) for one in offsets]
     waited_s = [one.waited_s for one in offsets]
     shares = np.array(shares_of(state.counts, len(offsets)))

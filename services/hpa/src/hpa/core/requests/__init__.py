@@ -1,1 +1,1 @@
-"""What each request decides, and what it is answered."""
+"""Decides the outcome of each request, and makes its answer."""

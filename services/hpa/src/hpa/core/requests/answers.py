@@ -1,4 +1,4 @@
-"""What is answered about policies: one, all of them, and why a workload has the size that it has. Pure."""
+"""Answers requests about policies: one, all of them, and why a workload has its present size. Pure."""
 
 from collections.abc import Iterator
 from typing import Final
@@ -52,7 +52,10 @@ Named = GetPolicyRequest | DeletePolicyRequest | ExplainPolicyRequest
 
 
 def find(state: HpaState, request: Named) -> Scaled | Refused:
-    """The policy of a workload, or of that name. Raises RequestError NOT_FOUND, or which of two is meant."""
+    """Returns the policy of a workload, or of that name.
+
+    Raises RequestError NOT_FOUND when there is none, and INVALID_ARGUMENT when several have the name or none is given.
+    """
     namespace = request.namespace or "default"
     if request.name:
         one = state.policies.get((namespace, request.name))
@@ -111,8 +114,9 @@ def _targets(state: HpaState, scaled: Scaled) -> str:
 
 
 class Page:
-    """A page of policies, in the order of their workloads. The caller adds one policy at a time, so that other requests
-    are answered in between.
+    """A page of policies, in the order of their workloads.
+
+    The caller adds one policy at a time, so that other requests are answered in between.
 
     The page ends at the number of policies that was asked for, or at the bound of its texts. It has at least one policy
     if there is any. Declaring or deleting a policy meanwhile changes no policy that is on the page.
@@ -138,7 +142,7 @@ class Page:
         reply = policy_reply(self._state, one, manifest=False)
         size = sum(len(text.encode()) for text in (*one.key, reply.policy, reply.targets, *reply.warnings))
         if self._policies and self._bytes + size > PAGE_BYTES_MAX:
-            self._bytes = PAGE_BYTES_MAX  # What comes behind it does not come before it.
+            self._bytes = PAGE_BYTES_MAX  # A later policy must not be added before this one.
             return False
         self._policies.append(reply)
         self._bytes += size
@@ -162,6 +166,7 @@ def list_policies(state: HpaState, request: ListPoliciesRequest) -> ListPolicies
 
 
 def explain(state: HpaState, scaled: Scaled | Refused) -> ExplainPolicyReply:
+    """Returns why a workload has its present size: metrics, rules, conditions and pods."""
     if isinstance(scaled, Refused):
         return _refused(state, scaled)
     sized = state.explained(scaled)
@@ -183,7 +188,7 @@ def explain(state: HpaState, scaled: Scaled | Refused) -> ExplainPolicyReply:
 
 
 def _reason(sized: Sized, of_last_change: str) -> str:
-    """Kubernetes' word on a change says nothing of a size that rules keep as it is: they say it."""
+    """Returns the reason of the last change, or "" when rules keep the size: then the rules give the reason."""
     kept = sized.replicas is None and sized.rules
     return "" if kept else sized.reason or of_last_change
 
@@ -235,7 +240,7 @@ def _pods(state: HpaState, scaled: Scaled) -> Iterator[PodsInCluster]:
 
 
 def metrics(state: HpaState, scaled: Scaled) -> Iterator[ExplainedMetric]:
-    """Each metric against its target, and what it alone asks for."""
+    """Yields each metric with its target, and the number that it alone asks for."""
     case = state.case(scaled, max(scaled.remembered.at_ms, scaled.declared.declared_ms))
     for said in state.explained(scaled).reads:
         read = said.read
@@ -257,7 +262,7 @@ def metrics(state: HpaState, scaled: Scaled) -> Iterator[ExplainedMetric]:
 
 
 def _unit(metric: Metric | None) -> int:
-    """Of a target's amount in thousandths: percents are whole."""
+    """Returns the thousandths in one unit of a target's amount. Percents are whole numbers."""
     return 1000 if metric is not None and metric.target.kind == UTILIZATION else 1
 
 
@@ -293,11 +298,11 @@ def _value(said: MetricRead, proposal: Proposal | None) -> str:
         return ""
     if said.metric.target.kind == UTILIZATION:
         return f"{proposal.percent}%" if proposal.percent is not None else ""
-    if proposal.milli == INT64_MIN:  # What Kubernetes' average over no replicas is; all of it is for the first then.
+    if proposal.milli == INT64_MIN:  # This is Kubernetes' average over no replicas.
         return "" if said.read.value_milli is None else quantity(said.read.value_milli)
     return "" if proposal.milli is None else quantity(proposal.milli)
 
 
 def quantity(milli: int) -> str:
-    """As Kubernetes writes amounts: whole, or in thousandths."""
+    """Returns an amount as Kubernetes writes it: whole, or in thousandths."""
     return str(milli // 1000) if milli % 1000 == 0 else f"{milli}m"

@@ -1,4 +1,4 @@
-"""Policies as people declare and delete them: what becomes of a request, decided once. Pure."""
+"""Declares and deletes scale policies: decides the outcome of each request once. Pure."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import replace
@@ -21,7 +21,7 @@ from spillway.model import NO_GENERATION, Generation
 
 Written = Event | Tombstone
 Unasked = Callable[[ScalePolicyDeclared], tuple[str, ...]]
-"""What a policy needs to know and hpa does not ask for, for people."""
+"""Returns, for people, what a policy needs and hpa does not ask for."""
 
 
 class LeftBefore(Exception):
@@ -38,10 +38,12 @@ NOT_DECLARED: Final = "scaleTargetRef: no workload of that name is declared: it 
 def declare(
     state: HpaState, request: DeclarePolicyRequest, generation: Generation, now_ms: int, unasked: Unasked
 ) -> tuple[list[Written], PolicyReply]:
-    """Returns the events and the answer; no events when the same policy was declared before. Raises RequestError or
-    LeftBefore and changes nothing then."""
+    """Returns the events and the answer; no events when the same policy was declared before.
+
+    Raises RequestError or LeftBefore, and changes nothing then.
+    """
     text = canonical(read_object(request.manifest, "manifest"))
-    as_followed = read_object(text.decode(), "manifest, as JSON")  # As whoever follows will read it.
+    as_followed = read_object(text.decode(), "manifest, as JSON")  # Reads the text as followers will.
     policy = read_attached(as_followed, state.rules.settings.downscale_stabilization_ms)
     key = (policy.target.namespace, policy.target.name)
     known = state.policies.get(key)
@@ -61,7 +63,7 @@ def declare(
     if not state.is_whole(key):
         raise LeftBefore(key)
     events: list[Written] = []
-    same = state.policies.named(policy.target.namespace, policy.name, policy.kind)  # Whatever workload each names.
+    same = state.policies.named(policy.target.namespace, policy.name, policy.kind)  # For any workload.
     for left in [one.key for one in same if one.key != key]:
         state.delete(left)
         events.extend(_tombstones(*left))
@@ -71,7 +73,7 @@ def declare(
 
 
 def _over(policy: Attached, now_ms: int) -> Iterable[str]:
-    """Dated windows that are in the past."""
+    """Yields warnings for dated windows that are in the past."""
     windows = policy.wanted.calendar if isinstance(policy.wanted, ScalePolicy) else ()
     for index, window in enumerate(windows):
         if isinstance(window.times, Once) and 1000 * window.times.until_s <= now_ms:
@@ -79,7 +81,10 @@ def _over(policy: Attached, now_ms: int) -> Iterable[str]:
 
 
 def _cut(policy: Attached, replicas: int) -> Iterable[str]:
-    """What it takes from a workload at once, as every HorizontalPodAutoscaler does. replicas: before it."""
+    """Yields a warning when the policy removes replicas at once, as every HorizontalPodAutoscaler does.
+
+    replicas: before it.
+    """
     if replicas > policy.most:
         now = f"{policy.target.namespace}/{policy.target.name}: {replicas} replicas now"
         yield f"{now}, above the maximum of {policy.most}: they are cut to {policy.most}"
@@ -91,7 +96,7 @@ def _warned(reply: PolicyReply, warnings: tuple[str, ...]) -> PolicyReply:
 
 
 def delete(state: HpaState, request: DeletePolicyRequest) -> tuple[list[Written], PolicyReply]:
-    """The workload keeps its size; nothing is remembered. Raises RequestError NOT_FOUND."""
+    """Deletes the policy and its state; the workload keeps its size. Raises RequestError NOT_FOUND."""
     scaled = find(state, request)
     reply = policy_reply(state, scaled, changed=True)
     state.delete(scaled.key)

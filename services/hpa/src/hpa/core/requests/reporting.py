@@ -1,4 +1,7 @@
-"""Values and backlogs that somebody reports over gRPC: which of them are taken, and what is wrong with others. Pure."""
+"""Checks values and backlogs that are reported over gRPC. Pure.
+
+Decides which of them are accepted, and says what is wrong with the others.
+"""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -18,7 +21,7 @@ TEXT_MAX: Final = 1_000
 NAME_MAX: Final = 253
 """Bytes. Kubernetes bounds an object's name at as many, Kafka a topic at 249."""
 OBJECT_MAX: Final = 63 + 1 + NAME_MAX
-"""Kind/name."""
+"""The most bytes of kind/name."""
 
 Reported = LoadObserved | BacklogObserved
 
@@ -26,7 +29,7 @@ Reported = LoadObserved | BacklogObserved
 def accepted(
     state: HpaState, reports: Sequence[Reported], now_ms: int
 ) -> tuple[list[Reported], tuple[ReportAnswer, ...]]:
-    """(what is to be published, an answer for each). at_ms 0 is now."""
+    """Returns (reports to publish, an answer for each report). An at_ms of 0 means now."""
     taken: list[Reported] = []
     answers = []
     for report in reports:
@@ -77,7 +80,10 @@ def _check_time(at_ms: int, now_ms: int, rules: Rules) -> None:
 
 
 def _named(policy: Attached, report: Reported) -> Reported:
-    """Raises RequestError NOT_FOUND where the policy does not look at it, with what it looks at."""
+    """Returns the report.
+
+    Raises RequestError NOT_FOUND, with the metrics of the policy, when the policy does not use it.
+    """
     if is_named(policy, report):
         return report
     if isinstance(report, BacklogObserved):

@@ -1,1 +1,1 @@
-"""From a policy and what is heard to a size, whichever kind the policy is of."""
+"""Computes the size of a workload from a policy of any kind and the workload's inputs."""

@@ -1,8 +1,8 @@
-"""One decision on one workload, of whichever policy: what is known, what was decided before, an instant → a size. Pure.
+"""Makes one decision for one workload from its inputs, the state before, and an instant. Pure.
 
-A HorizontalPodAutoscaler is evaluating.evaluate. A ScaledObject is that with its triggers as external metrics, and
-keda/executor between zero, idle and one. A ScalePolicy is that with bounds which its calendar, its queue and what is
-idle move. No clock is read: an instant is an event's, or one that was said to be due.
+A HorizontalPodAutoscaler is evaluating.evaluate. A ScaledObject is the same with its triggers as external metrics, and
+keda/executor between zero, idle and one. A ScalePolicy is the same within bounds that its calendar, queue and headroom
+move. No clock is read: an instant is the time of an event, or one that was said to be due.
 """
 
 from collections.abc import Iterable
@@ -36,10 +36,13 @@ from spillway.api_scaling import ExplainedRule
 
 
 class Remembered(Struct, frozen=True, gc=False):
-    """All that later decisions depend on besides inputs. at_ms: the last instant that was decided for, 0: none.
+    """The state on which later decisions depend in addition to inputs.
 
-    active: the triggers were, at at_ms. last_active_ms: when they last were; None: never. queue: of a time to drain.
-    created_ms: when the policy was declared first; 0: as it is declared now.
+    at_ms: the last instant that was decided for; 0: none.
+    active: the triggers were active at at_ms.
+    last_active_ms: when the triggers were last active; None: never.
+    queue: the state of a queue with a time to drain.
+    created_ms: when the policy was first declared; 0: at its present declaration.
     """
 
     scaling: ScalingState = NOTHING_DECIDED
@@ -60,7 +63,7 @@ MEASURED: Final = {
     KAFKA: "its queue",
     PROMETHEUS: "what Prometheus knows",
 }
-"""For people, by the source of a metric or the kind of a trigger."""
+"""Words for people, by the source of a metric or the kind of a trigger."""
 
 
 class NextEvaluation(Struct, frozen=True, gc=False):
@@ -69,7 +72,12 @@ class NextEvaluation(Struct, frozen=True, gc=False):
 
 
 class MetricRead(Struct, frozen=True, gc=False):
-    """metric: of the autoscaler; None for a queue to drain and for headroom, named by name. replicas: asked for."""
+    """A metric with its reading.
+
+    name: its name; "drain" or "headroom" without a metric of the autoscaler.
+    metric: the autoscaler's metric; None for drain and headroom.
+    replicas: the number that drain or headroom asks for.
+    """
 
     name: str
     read: Read
@@ -78,9 +86,13 @@ class MetricRead(Struct, frozen=True, gc=False):
 
 
 class Sized(Struct, frozen=True, gc=False):
-    """replicas: to scale to; None: as it is. asked: the most that was asked for. rules: what made another number of it.
+    """The result of a decision.
 
-    extra: conditions of a ScaledObject, (type, status, reason). failed: where an error stopped the decision, its trace.
+    replicas: the size to scale to; None: no change.
+    asked: the highest number that was asked for; asked_by: by whom.
+    rules: the rules that changed that number.
+    extra: conditions of a ScaledObject, (type, status, reason).
+    failed: the trace of an error that stopped the decision; else "".
     """
 
     current: int
@@ -97,7 +109,7 @@ class Sized(Struct, frozen=True, gc=False):
 
 
 class Case(Struct, frozen=True):
-    """What one decision looks at. current: the size that was declared, or decided and not declared yet."""
+    """The inputs of one decision. current: the declared size, or a decided one that is not declared yet."""
 
     policy: Attached
     inputs: Inputs
@@ -115,13 +127,13 @@ class Case(Struct, frozen=True):
 
 
 def compose_autoscaler(case: Case, autoscaler: Autoscaler) -> Sized:
-    """As Kubernetes' controller."""
+    """Returns the decision of Kubernetes' controller."""
     reads = tuple([read_metric(metric, case.inputs, case.moment) for metric in autoscaler.metrics])
     return sized_by(case, autoscaler, reads)
 
 
 def sized_by(case: Case, autoscaler: Autoscaler, reads: tuple[Read, ...]) -> Sized:
-    """An autoscaler's decision over readings, one for each metric."""
+    """Returns an autoscaler's decision from readings, one for each metric."""
     found = evaluation(case, autoscaler, tuple([read.reading for read in reads]))
     decision = found.decision
     return Sized(
@@ -147,6 +159,7 @@ def evaluation(case: Case, autoscaler: Autoscaler, readings: tuple[Reading, ...]
 
 
 def first_due(dues: Iterable[NextEvaluation], now_ms: int) -> NextEvaluation | None:
+    """Returns the earliest instant after now_ms; None without one."""
     first = None
     for due in dues:
         if due.at_ms > now_ms and (first is None or due.at_ms < first.at_ms):
@@ -155,7 +168,10 @@ def first_due(dues: Iterable[NextEvaluation], now_ms: int) -> NextEvaluation | N
 
 
 def _first_due(case: Case, found: Evaluation, reads: tuple[Read, ...]) -> NextEvaluation | None:
-    """As first_due; only of the first it is said why, for every decision asks."""
+    """Returns the first due instant, as first_due does.
+
+    Only for that one the reason is built, because every decision asks.
+    """
     now_ms, clusters = case.now_ms, case.inputs.clusters
     lost_ms = clusters.next_lost_ms(now_ms, case.rules)
     instants = [
@@ -173,6 +189,7 @@ def _first_due(case: Case, found: Evaluation, reads: tuple[Read, ...]) -> NextEv
 
 
 def reads_due(reads: Iterable[Read]) -> Iterable[NextEvaluation]:
+    """Yields the instants at which time alone may change these readings."""
     for read in reads:
         if read.due_ms is not None:
             said = MEASURED.get(read.source, read.source)
@@ -181,7 +198,7 @@ def reads_due(reads: Iterable[Read]) -> Iterable[NextEvaluation]:
 
 
 def bound_rules(decision: Decision) -> tuple[ExplainedRule, ...]:
-    """Which of an autoscaler's rules made another number of what was asked for, one after the other."""
+    """Returns the autoscaler's rules that changed the number asked for, in their order."""
     asked, left, desired = decision.asked, decision.stabilized, decision.desired
     if asked is None or left is None or asked == desired:
         return ()
@@ -191,7 +208,7 @@ def bound_rules(decision: Decision) -> tuple[ExplainedRule, ...]:
             ExplainedRule("window", asked, left, SCALE_DOWN_STABILIZED if left > asked else SCALE_UP_STABILIZED)
         )
     if left != desired:
-        few = left < desired and decision.limited_reason == WITHIN_RANGE  # A size that left zero, below its minimum.
+        few = left < desired and decision.limited_reason == WITHIN_RANGE  # The size left zero and is below its minimum.
         why = TOO_FEW_REPLICAS if few else decision.limited_reason
         found.append(
             ExplainedRule("bounds" if why in (TOO_MANY_REPLICAS, TOO_FEW_REPLICAS) else "rate", left, desired, why)
@@ -200,7 +217,7 @@ def bound_rules(decision: Decision) -> tuple[ExplainedRule, ...]:
 
 
 def why_not_there(case: Case) -> str:
-    """Why the workload cannot be scaled now; empty when it can."""
+    """Returns the reason why the workload cannot be scaled now; empty when it can."""
     declared, target = case.inputs.declared, case.policy.target
     if declared is None:
         return "no workload of that name is declared"
@@ -210,7 +227,7 @@ def why_not_there(case: Case) -> str:
 
 
 def not_there(case: Case, why: str) -> Sized:
-    """Nothing is decided, and that is said."""
+    """Returns a decision that changes nothing and gives the reason in a condition."""
     known = case.before.scaling
     decided = without_scale(Known(known.history, known.conditions, known.desired), case.current, why)
     state = replace(known, conditions=decided.conditions, asking=False)

@@ -1,4 +1,4 @@
-"""A ScalePolicy's decision: metrics between bounds that its calendar, its queue and what is idle move. Pure."""
+"""Decides the size of a workload with a ScalePolicy: metrics, within bounds of calendar, queue and headroom. Pure."""
 
 from collections.abc import Iterator
 from typing import Final
@@ -25,7 +25,11 @@ BOUNDS: Final = "bounds"
 
 
 class Wish(Struct, frozen=True):
-    """What a queue or what is idle asks for. Where that is not known, the size that there is. queue: as it is now."""
+    """The size that a queue or headroom asks for.
+
+    replicas: the present size while the wish is unknown.
+    queue: the state of the queue now.
+    """
 
     replicas: int
     said: MetricRead
@@ -34,7 +38,7 @@ class Wish(Struct, frozen=True):
 
 
 def compose_own(case: Case, policy: ScalePolicy) -> Sized:
-    """The largest of what is asked for, within what the calendar leaves."""
+    """Returns the largest size that is asked for, within the bounds of the calendar."""
     wishes = list(_wishes(case, policy))
     alone = policy.min_replicas if policy.autoscaler is None else policy.autoscaler.min_replicas
     asked = max((wish.replicas for wish in wishes), default=alone)
@@ -58,7 +62,10 @@ def compose_own(case: Case, policy: ScalePolicy) -> Sized:
 
 
 def _said(found: Sized, wishes: list[Wish], policy: ScalePolicy, bounds: tuple[Bound, Bound]) -> Sized:
-    """With who asked for the most, and what made another number of it. bounds: the least and most of the calendar."""
+    """Returns the decision with the reason for its size: who asked for the most, and which rules changed that number.
+
+    bounds: the least and the most that the calendar allows.
+    """
     asked, asked_by = _most_asked(found, wishes, policy)
     size = found.current if found.replicas is None else found.replicas
     least, most = bounds
@@ -87,7 +94,7 @@ def _said(found: Sized, wishes: list[Wish], policy: ScalePolicy, bounds: tuple[B
 
 
 def _most_asked(found: Sized, wishes: list[Wish], policy: ScalePolicy) -> tuple[int | None, str]:
-    """(replicas, who): of the metrics, the queue and what is idle; None where none of them is known."""
+    """Returns (replicas, who) of the metrics, the queue and headroom; None when none of them is known."""
     known = [(wish.said.replicas, wish.said.name) for wish in wishes if wish.said.replicas is not None]
     if found.asked is not None:
         known.append((found.asked, found.asked_by))
@@ -133,9 +140,9 @@ def _drain_wish(case: Case, policy: ScalePolicy, drain: Drain) -> Wish:
 
 
 def _seen(case: Case, drain: Drain) -> Seen:
-    """Partitions in the order of their numbers, of a backlog that could be read: the end of each is known.
+    """Returns the observation of a readable backlog, with its partitions in the order of their numbers.
 
-    Where the group has no offset, so many records wait as KEDA counts.
+    A partition without a committed offset has the lag that KEDA counts for it.
     """
     backlog = case.inputs.backlogs[drain.queue.group, drain.queue.topic]
     since = {row[:2]: oldest_ms for row, oldest_ms in zip(backlog.rows, backlog.oldest_ms, strict=True)}
@@ -162,7 +169,8 @@ def _drained(wish: DrainWish, rate: float) -> str:
 
 
 def _headroom_wish(case: Case, policy: ScalePolicy) -> Wish:
-    """From what is reported of each supply class with an open share, in replicas; unknown where any of it is."""
+    """Returns the size from the headroom of the supply classes with an open share; unknown when one of them is
+    unknown."""
     now_s = case.now_ms // 1000
     due_s = headroom_due_s(policy.headroom, now_s)
     classes = sorted(open_percents(policy.headroom, now_s))

@@ -1,4 +1,4 @@
-"""A ScaledObject's decision: triggers to metrics with their fallback, and between zero, idle and one. Pure."""
+"""Decides the size of a workload with a ScaledObject: triggers as metrics with fallbacks; zero, idle and one. Pure."""
 
 from typing import Final
 
@@ -46,10 +46,12 @@ FORMULA: Final = "formula"
 
 
 class Polls(Struct, frozen=True):
-    """What all triggers said. reads: one for each metric of the autoscaler. fallback: its reason, "": there is none.
+    """The results of all triggers.
 
-    seen: of all that failed somebody reported it. Where nobody did, as while hpa was away, or where a formula over good
-    values failed, no fallback's rule applies.
+    reads: one reading for each metric of the autoscaler.
+    fallback: the reason of the condition Fallback; "" without a fallback.
+    seen: for each failed trigger, somebody reported the failure. If nobody did, for example while hpa was away, or if a
+        formula over good values failed, no rule of a fallback applies.
     """
 
     reads: tuple[Read, ...]
@@ -61,7 +63,7 @@ class Polls(Struct, frozen=True):
 
 
 def compose_scaled(case: Case, scaled: ScaledObject) -> Sized:
-    """What KEDA does every polling interval, whenever something changed or is due."""
+    """Returns the decision that KEDA makes at every polling interval, whenever something changed or is due."""
     polls = _poll(case, scaled)
     before = _before(case, scaled)
     wanted = scaled.activation
@@ -87,7 +89,10 @@ def compose_scaled(case: Case, scaled: ScaledObject) -> Sized:
 
 
 def _resting(case: Case) -> Sized:
-    """Neither the triggers nor the autoscaler want anything of it; of none at all the autoscaler says that it rests."""
+    """Returns a decision that changes nothing, because neither the triggers nor the autoscaler ask for anything.
+
+    At zero replicas, the autoscaler's condition says that scaling is disabled.
+    """
     scaling = case.before.scaling
     if case.current == 0:
         scaling = replace(scaling, conditions=with_conditions(scaling.conditions, DISABLED))
@@ -95,7 +100,7 @@ def _resting(case: Case) -> Sized:
 
 
 def _before(case: Case, scaled: ScaledObject) -> Remembered:
-    """Between two instants nothing changed: what was active at the last one was so until just now."""
+    """Returns the state before. Nothing changed between two instants, so active triggers were active until just now."""
     before = case.before
     return replace(before, last_active_ms=case.now_ms - 1) if before.active else before
 
@@ -161,7 +166,7 @@ def _answered(case: Case, scaled: ScaledObject, index: int, read: Read) -> Answe
 
 
 def _as_read(read: Read, found: Answer) -> Read:
-    """The trigger's metric: its own value, or the fallback's."""
+    """Returns the reading of the trigger's metric, with its own value or the fallback's."""
     if not read.failing_ms or found.values_milli is None:
         return read
     return replace(read, reading=SeriesReading(found.values_milli), detail=f"fallback: {read.trouble}")
@@ -197,7 +202,7 @@ def _composed(scaled: ScaledObject, composed: Composed, reads: list[Read], answe
 
 
 def _to(case: Case, before: Remembered, replicas: int, reason: str) -> Sized:
-    """Straight to a size; rates remember it."""
+    """Returns a decision straight to a size. The rates remember the change."""
     at_ms, scaling = case.now_ms, before.scaling
     behavior = case.policy.autoscaler.behavior if case.policy.autoscaler is not None else None
     history = with_scaled(scaling.history, behavior, case.current, replicas, at_ms, SYNC_PERIOD_MS)
@@ -209,7 +214,7 @@ def _to(case: Case, before: Remembered, replicas: int, reason: str) -> Sized:
 
 
 def _from_zero(case: Case, autoscaler: Autoscaler, reads: tuple[Read, ...], least: int) -> Sized:
-    """From none to what the triggers ask for in one step, within the rates that a person gave."""
+    """Returns a decision from zero to the size that the triggers ask for, in one step within the policy's rates."""
     before, now_ms = case.before, case.now_ms
     scene = Scene(0, 0, case.inputs.clusters.seen(now_ms, case.rules), now_ms=now_ms)
     found = asked(autoscaler.metrics, [read.reading for read in reads], scene)
@@ -239,7 +244,7 @@ def _from_zero(case: Case, autoscaler: Autoscaler, reads: tuple[Read, ...], leas
 
 
 def _asking(scaling: ScalingState, autoscaler: Autoscaler, wanted: int, found: Asked, case: Case) -> ScalingState:
-    """What was asked for is remembered as any number is, so that a window against scaling in begins with it."""
+    """Returns the state with the number that was asked for, so that a window against scaling in starts with it."""
     window_ms = case.rules.settings.downscale_stabilization_ms
     if autoscaler.behavior is not None:
         window_ms = max(autoscaler.behavior.up.stabilization_ms, autoscaler.behavior.down.stabilization_ms)
@@ -253,7 +258,7 @@ def _asking(scaling: ScalingState, autoscaler: Autoscaler, wanted: int, found: A
 
 
 def _as_paused(case: Case, scaled: ScaledObject) -> Autoscaler:
-    """The autoscaler with the directions disabled that annotations pause; the other one keeps its window and rates."""
+    """Returns the autoscaler with the paused directions disabled. The other direction keeps its window and rates."""
     autoscaler = scaled.autoscaler
     no_in, no_out = scaled.activation.says(PAUSED_SCALE_IN), scaled.activation.says(PAUSED_SCALE_OUT)
     if not no_in and not no_out:

@@ -1,4 +1,4 @@
-"""A decision on one workload, whichever policy it has. Pure."""
+"""Decides the size of a workload with a policy of any kind. Pure."""
 
 import traceback
 from typing import Final
@@ -16,16 +16,16 @@ from hpa.core.sizing.composing_scaled import compose_scaled
 EVALUATION_FAILED: Final = "EvaluationFailed"
 FAILURES: Final = (EVALUATION_FAILED, FAILED_GET_SCALE)
 FAILED_AGAIN_MS: Final = 60_000
-"""A decision that failed is tried again after that, where no record comes before."""
+"""The time after which a failed decision is tried again, if no record comes before."""
 WORDS_MAX: Final = 300
 TRACE_MAX: Final = 8_000
 
 
 def size(case: Case) -> Sized:
-    """What follows at case.now_ms, which is after every instant that was decided for before.
+    """Returns the decision at case.now_ms, which is after every earlier instant of this workload.
 
-    In CONTROLLER mode the next instant is always the controller's: whatever else would be due waits for it. An error
-    that nobody foresaw stays with the workload that shows it: its size stays, and why is said.
+    In CONTROLLER mode, the next instant is always the controller's, even if something else is due earlier. An
+    unexpected error is limited to its workload: the size stays, and a condition says why.
     """
     try:
         found = _sized(_without_failure(case))
@@ -68,7 +68,7 @@ def trace_of(error: Exception) -> str:
 
 
 def _without_failure(case: Case) -> Case:
-    """A failure is said no more once a decision succeeds, and that there is no workload no more once there is one."""
+    """Returns the case without conditions of a failure that is over, or of a missing workload that exists now."""
     before = case.before.scaling
     for one in before.conditions:
         if one.reason in FAILURES:
