@@ -1,4 +1,4 @@
-"""What moves.py asks before it moves replicas that nobody asked to move by name; brakes.py answers."""
+"""Names the causes of moves, and the questions to the brakes before replicas move without a request by name."""
 
 from collections.abc import Iterable
 from typing import Final, Protocol
@@ -26,27 +26,27 @@ CAUSE_WAITING: Final = "Waiting"
 
 
 class Allowance(Protocol):
-    """How many replicas may move now. Asked often, so it is cheap; asking spends nothing."""
+    """Tells how many replicas may move now. It is called often, so it is cheap. A question spends nothing."""
 
     @property
     def revision(self) -> int:
-        """Another one once a brake or a confirmation may be another one; the budget does not count."""
+        """Returns a number that changes when a brake or a confirmation may have changed; the budget does not count."""
 
     def allow(self, cause: str, cluster: str, key: WorkloadKey, replicas: int) -> int:
-        """How many of so many replicas may leave this cluster now: 0 when frozen, unconfirmed or out of budget."""
+        """Returns how many of `replicas` may leave this cluster now: 0 when frozen, unconfirmed or out of budget."""
 
     def spend(self, cause: str, cluster: str, key: WorkloadKey, replicas: int) -> None:
-        """So many do move: they are taken from the budget."""
+        """Takes replicas that do move from the budget."""
 
     def frozen(self, cluster: str, key: WorkloadKey) -> bool:
-        """Whether nothing is moved or taken back there: the fleet, the cluster or the workload is frozen."""
+        """Returns whether nothing may move or be taken back there: the fleet, the cluster or the workload is frozen."""
 
     def frozen_among(self, clusters: Iterable[str], key: WorkloadKey) -> frozenset[str]:
-        """Those of the clusters for which frozen says so."""
+        """Returns the clusters that are frozen for this workload."""
 
 
 class Everything:
-    """No brake at all."""
+    """An allowance without any brake."""
 
     @property
     def revision(self) -> int:

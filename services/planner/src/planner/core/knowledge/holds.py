@@ -18,9 +18,10 @@ NOWHERE: Set[str] = frozenset()
 
 
 class Holds(MutableMapping[HoldKey, Hold]):
-    """The holds, by cluster and by the shape or workload that is held. A hold runs until its pause is over. After that
-    it bars nothing, and it is remembered for a while so that the next pause is longer. Only time, a bind, or the
-    cluster's leaving ends it.
+    """The holds, by cluster and by the shape or workload that is held.
+
+    A hold runs until its pause is over. After that it bars nothing, and it is remembered for a while so that the next
+    pause is longer. Only time, a bind, or the cluster's leaving ends it.
     """
 
     def __init__(self) -> None:
@@ -84,7 +85,7 @@ class Holds(MutableMapping[HoldKey, Hold]):
         return len(self._holds)
 
     def _look_again(self, at: float, key: HoldKey, hold: Hold) -> None:
-        self._count += 1  # Two of one moment are not compared any further.
+        self._count += 1  # The count keeps heapq from comparing the holds of two entries with the same time.
         heappush(self._due, (at, self._count, key, hold))
 
     def _runs_no_more(self, key: HoldKey) -> None:

@@ -1,4 +1,4 @@
-"""Which statuses of a cluster the planner may decide on: those of its propagator's newest turn, once that is proven."""
+"""Tells which statuses of a cluster the planner may decide on: those proven to be of its propagator's newest turn."""
 
 from spillway.events import WorkloadObserved
 
@@ -22,7 +22,7 @@ class Owners:
         self._proven: Words = {}
 
     def heard(self, cluster: str, epoch: int) -> bool:
-        """A claim of this epoch was read, or a record that bears it. Whether another turn is over by that."""
+        """Notes a read epoch, of a claim or another record. Returns whether it ends another turn."""
         before = self._epochs.get(cluster, epoch)
         self._epochs[cluster] = max(epoch, before)
         return epoch > before
@@ -32,8 +32,10 @@ class Owners:
         return said.epoch >= self._epochs.get(said.cluster, said.epoch)
 
     def settles(self, said: WorkloadObserved) -> bool:
-        """Whether a decision that cannot be taken back may follow from this status. If only the proof is missing, this
-        asks for it."""
+        """Returns whether a decision that cannot be taken back may follow from this status.
+
+        If only the proof is missing, it asks for the proof.
+        """
         if not self.is_present(said):
             return False
         place = (said.namespace, said.name, said.cluster)
@@ -43,11 +45,14 @@ class Owners:
         return False
 
     def take_asked(self) -> Words:
-        """The statuses to prove next: those that were asked about since the last call."""
+        """Returns the statuses to prove next: those asked about since the last call."""
         asked, self.asked = self.asked, {}
         return asked
 
     def prove(self, words: Words) -> None:
-        """The planner has read all that stood in workload-status when these statuses were taken. Earlier proofs are
-        forgotten: a status that still matters is asked about again."""
+        """Marks these statuses as proven. Call it once all records that stood in workload-status when they were taken
+        are read.
+
+        Earlier proofs are forgotten: a status that still matters is asked about again.
+        """
         self._proven = words
