@@ -165,7 +165,7 @@ def _tried_again(
 
 
 def _moves(state: PlannerState, memory: Memory, moments: Moments, guard: Guard) -> Iterator[RoundStep]:
-    """Moves that nobody asked for by name, as far as the brakes allow them."""
+    """Yields moves that nobody asked for by name, as far as the brakes allow them."""
     moment = moments.next()
     for workload, duplicate in guard("duplicates", partial(duplicates.due, state)) or ():
         over = partial(duplicates.next_step, state, workload, duplicate, moments.next())

@@ -1,4 +1,4 @@
-"""How much room there has been all the time for a while: what hysteresis asks."""
+"""Computes how much room there has been without a break for a while. Homing uses it as hysteresis."""
 
 LEVELS_MAX = 64
 """Rooms of which it is remembered since when there has been so much; a rise beyond them counts from later."""
@@ -22,9 +22,9 @@ class SteadyRoom:
             self._levels.append((room, since))
 
     def held(self, seconds: float, now: float) -> int:
-        """The most room that there has been at every moment of the last seconds."""
+        """Returns the most room that there has been at every moment of the last seconds."""
         long_enough = [index for index, (_, since) in enumerate(self._levels) if now - since >= seconds]
         if not long_enough:
             return 0
-        del self._levels[: long_enough[-1]]  # Smaller ones have held as well, and are not asked for any more.
+        del self._levels[: long_enough[-1]]  # Smaller rooms have held as well, and are no longer needed.
         return self._levels[0][0]
