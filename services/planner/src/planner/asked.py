@@ -1,4 +1,4 @@
-"""How the planner's parts have something decided, and written, in its turn."""
+"""Defines how parts of the planner get something decided and written in its turn."""
 
 from collections.abc import Callable, Sequence
 from typing import Protocol, TypeVar
@@ -14,6 +14,7 @@ Decide = Callable[[PlannerState, Moment], tuple[Sequence[Written], T]]
 
 
 class Ask(Protocol):
-    """The answer, once what was decided is in the log. Raises RequestError; UNAVAILABLE: this planner is a standby."""
+    """Returns the answer once the decision is in the log. Raises RequestError; UNAVAILABLE if this planner is a
+    standby."""
 
     async def __call__(self, verb: str, decide: Decide[T], place: Place = ANY) -> T: ...

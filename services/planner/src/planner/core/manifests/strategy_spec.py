@@ -1,4 +1,5 @@
-"""Reads what a PlacementPolicy says of strategies: a tier's split and weights, and a strategy for the whole policy."""
+"""Reads what a PlacementPolicy says about strategies: a tier's split and weights, or a strategy for the whole policy.
+"""
 
 import msgspec
 
@@ -54,7 +55,7 @@ class SelectorSpec(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_f
 
     @property
     def entries(self) -> int:
-        """In all its lists."""
+        """Returns the number of entries of all its lists."""
         lists = (self.names, self.tiers, self.regions, self.zones, self.excluded, self.supply_classes)
         labels = self.label_selector
         values = sum(1 + len(expression.values) for expression in labels.match_expressions)
@@ -113,7 +114,8 @@ def check_split(split: str, tier_weights: tuple[ClusterWeight, ...], node_groups
 
 
 def strategy(spec: StrategySpec | None, tiers: tuple[Tier, ...], limits: tuple[ClusterLimit, ...]) -> Strategy | None:
-    """The strategy of a policy, with only what it knows. tiers: those that the policy names."""
+    """Returns the strategy of a policy. Raises RequestError for fields that it does not use. tiers: the policy's own.
+    """
     if spec is None:
         return None
     where = "PlacementPolicy.spec"
