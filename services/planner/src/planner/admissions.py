@@ -67,8 +67,7 @@ class Admissions:
                 self._open[event.template].take(event.cluster)
 
     async def learn(self, requests: Sequence[ApplyRequest]) -> None:
-        """Returns once the clusters that these requests would use have answered about new templates, or the time is
-        over.
+        """Returns once the clusters that these requests would use have answered about new templates, or time is over.
 
         That includes clusters that the requests would use only because of other clusters' answers. No request waits
         again for a template that was answered. Raises RequestError (UNAVAILABLE, RESOURCE_EXHAUSTED) when the question

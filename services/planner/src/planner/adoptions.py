@@ -68,8 +68,10 @@ class Adoptions:
         return await self._ask("recover_fleet", decide)
 
     async def _following(self) -> None:
-        """Waits until the answers are followed: an answer before that would be missed. Raises RequestError
-        (UNAVAILABLE)."""
+        """Waits until the answers are followed: an answer before that would be missed.
+
+        Raises RequestError (UNAVAILABLE).
+        """
         try:
             async with asyncio.timeout(self._find_seconds):
                 await self._questions.following.wait()

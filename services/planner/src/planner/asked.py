@@ -14,7 +14,9 @@ Decide = Callable[[PlannerState, Moment], tuple[Sequence[Written], T]]
 
 
 class Ask(Protocol):
-    """Returns the answer once the decision is in the log. Raises RequestError; UNAVAILABLE if this planner is a
-    standby."""
+    """Returns the answer once the decision is in the log.
+
+    Raises RequestError; UNAVAILABLE if this planner is a standby.
+    """
 
     async def __call__(self, verb: str, decide: Decide[T], place: Place = ANY) -> T: ...

@@ -11,7 +11,9 @@ OTHERS: Final = "another namespace"
 
 
 def clusters_seen_by(caller: Caller, reply: ListClustersReply) -> ListClustersReply:
-    """Returns the clusters with their size and state. A restricted caller does not see endpoints or others' workloads.
+    """Returns the clusters with their size and state.
+
+    A restricted caller does not see endpoints or others' workloads.
     """
     if not caller.is_restricted:
         return reply

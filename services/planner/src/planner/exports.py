@@ -107,7 +107,9 @@ def _apply(state: PlannerState, entry: ExportedEvent) -> None:
 
 
 def save(replies: Sequence[ExportReply], path: Path) -> None:
-    """Writes the replies as lines of JSON, gzipped. The counts are also in the first line, for files that are cut off.
+    """Writes the replies as lines of JSON, gzipped.
+
+    The counts are also in the first line, for files that are cut off.
     """
     with gzip.open(path, "wb") as file:
         for reply in [replace(replies[0], counts=replies[-1].counts), *replies[1:]]:
@@ -115,7 +117,9 @@ def save(replies: Sequence[ExportReply], path: Path) -> None:
 
 
 def load(path: Path) -> list[ExportReply]:
-    """Reads what save wrote. Raises NotAnExport with the number of readable records when a file is cut off or damaged.
+    """Reads what save wrote.
+
+    Raises NotAnExport with the number of readable records when a file is cut off or damaged.
     """
     replies: list[ExportReply] = []
     line = b"\n"

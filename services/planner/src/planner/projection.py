@@ -1,4 +1,6 @@
-"""Writes into the store what people and tools query. The log is the truth: after a flush everything is written again.
+"""Writes into the store what people and tools query.
+
+The log is the truth: after a flush everything is written again.
 """
 
 import asyncio

@@ -147,7 +147,7 @@ class Planner:
         log.info("turn taken", epoch=turn.epoch, workloads=len(self.state.workloads))
 
     async def _prove_words(self) -> None:
-        """Before a step that cannot be undone, reads workload-status to its end, so that the newest status is known."""
+        """Reads workload-status to its end when statuses need proof, before a decision that cannot be undone."""
         while True:
             await asyncio.sleep(self._settings.tick_seconds)
             asked = self.state.owners.take_asked()
@@ -166,8 +166,7 @@ class Planner:
             await asyncio.sleep(self._settings.turn_asked_seconds)
 
     async def _hear_clusters(self) -> None:
-        """Waits, at most hear_seconds_max, for a heartbeat of each cluster: before it, its capacity's age is unknown.
-        """
+        """Waits, at most hear_seconds_max, for a heartbeat of each cluster: before it, its age is unknown."""
         until = self._clocks.steady() + self._settings.hear_seconds_max
         while self._clocks.steady() < until and any(
             view.joined is not None and view.heard_at == NEVER for view in self.state.clusters.values()
@@ -223,8 +222,10 @@ class Planner:
         hide()
 
     def _autoscale(self, turn: Turn, decided: Decisions) -> None:
-        """Declares sizes that scale policies decided, in the same transaction. Their number is bounded for waiting
-        requests."""
+        """Declares sizes that scale policies decided, in the same transaction.
+
+        Their number is bounded for waiting requests.
+        """
         for key in self.state.scalings.next_due(self._settings.scales_in_group_max):
             started, started_ns = self._clocks.steady(), tracing.clock_ns()
             declare = partial(autoscaling.declare, self.state, self.state.workloads[key], self._moment(turn))
@@ -381,7 +382,9 @@ class Planner:
         return replace(reply, placement=replace(reply.placement, stale=not self.is_active))
 
     async def _history(self, request: api.GetRequest) -> tuple[DecisionRecorded, ...]:
-        """Returns the past decisions that the reply needs. Raises StoreUnavailable only if the caller asked for some.
+        """Returns the past decisions that the reply needs.
+
+        Raises StoreUnavailable only if the caller asked for some.
         """
         count = answers.history_count(self.state, request, self._settings.history_kept_max)
         if not count:

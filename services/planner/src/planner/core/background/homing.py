@@ -187,10 +187,10 @@ class Homing:
     def _wanting(
         self, state: PlannerState, overflowed: Mapping[WorkloadKey, tuple[Overflow, ...]], now: float
     ) -> list[Workload]:
-        """Returns workloads with a journey that no brake or confirmation holds. Counts the replicas of all, held ones
-        too.
+        """Returns workloads with a journey that no brake or confirmation holds.
 
-        Several workloads may hope for the same room. Each gets what earlier ones leave, and held workloads come last.
+        Counts the replicas of all, held ones too. Several workloads may hope for the same room. Each gets what earlier
+        ones leave, and held workloads come last.
         """
         self.wanted = {}
         left: defaultdict[str, float] = defaultdict(lambda: 1.0)

@@ -1,5 +1,4 @@
-"""Finds overflow that needs nodes which its homes have lent: own machines come before the cloud (README,
-docs/adr/0017).
+"""Finds overflow that needs nodes which its homes have lent: own machines before the cloud (README, docs/adr/0017).
 
 A need is the room that lets more replicas go home than the free room there does, with the margin that homing leaves
 free. A reader that looks for nodes to recall subtracts the free room first. So the number includes it.
@@ -142,7 +141,7 @@ def _going(state: PlannerState, workload: Workload, entries: Iterable[Overflow])
 
 
 def _free(state: PlannerState, workload: Workload, going: Iterable[Overflow], now: float) -> Mapping[str, int]:
-    """How many replicas could go now to each home cluster that no brake holds, in the order of the tiers."""
+    """Returns how many replicas could go now to each home cluster that no brake holds, in the order of the tiers."""
     homes = (home for home in _homes(state, going) if not state.brakes.frozen(home, workload.key))
     return {home: room_now(state, workload, home, now) for home in homes}
 

@@ -101,8 +101,7 @@ def _room(situation: Situation, cluster: str, held: Held, limits: Mapping[str, C
 
 
 def _to_go(situation: Situation, outside: Mapping[str, int]) -> dict[str, int]:
-    """Returns the replicas that leave clusters which may have none: those that may move now, or all if a person asks.
-    """
+    """Returns the replicas that leave clusters which may have none: what may move now, or all if a person asks."""
     may = {name: min(count, situation.moving.get(name, 0)) for name, count in outside.items()}
     return {
         name: count if situation.by_name and name not in situation.reasons else may[name]
@@ -114,10 +113,10 @@ def _to_go(situation: Situation, outside: Mapping[str, int]) -> dict[str, int]:
 def _as_far_as_it_goes(
     situation: Situation, strategy: Strategy, members: Mapping[str, Member], stays: int, to_go: Mapping[str, int]
 ) -> tuple[dict[str, int], _Target]:
-    """Returns how many leave their clusters, and the target. All or nothing applies to the replicas asked for, not to
-    these.
+    """Returns how many leave their clusters, and the target.
 
-    As many leave as have a place elsewhere. Missing replicas without a place keep none from leaving.
+    All or nothing applies to the replicas asked for, not to these. As many leave as have a place elsewhere. Missing
+    replicas without a place keep none from leaving.
     """
     there = stays + sum(member.held for member in members.values())
     best: tuple[dict[str, int], _Target] | None = None
@@ -169,8 +168,10 @@ def _karmada(situation: Situation, strategy: Strategy, members: Mapping[str, Mem
 
 
 def _assigned(situation: Situation, strategy: Strategy, members: Sequence[Member], wanted: int) -> dict[str, int]:
-    """Assigns by Karmada's rules. Karmada orders earlier assignments as in its last answer; here they are sorted by
-    name."""
+    """Assigns by Karmada's rules.
+
+    Karmada orders earlier assignments as in its last answer; here they are sorted by name.
+    """
     task = karmada.Task(KARMADA[strategy.name], wanted, situation.identity)
     if strategy.weights:
         weights = {member.name: weight_of(strategy.weights, member.joined) for member in members}
@@ -206,7 +207,9 @@ def _selected(strategy: Strategy, kind: str, members: Sequence[Member], wanted: 
 def _kubeadmiral(
     situation: Situation, strategy: Strategy, members: Mapping[str, Member], wanted: int
 ) -> Mapping[str, int]:
-    """Plans by KubeAdmiral's rules. Certain room is a hard bound, so there is no overflow: the rest waits in Spillway.
+    """Plans by KubeAdmiral's rules.
+
+    Certain room is a hard bound, so there is no overflow: the rest waits in Spillway.
     """
     limits = {limit.cluster: limit for limit in situation.policy.limits}
     preferences = {}

@@ -1,5 +1,4 @@
-"""Reproduces Karmada's assignment of replicas to selected clusters: duplicated, static and dynamic weight, aggregated,
-tiers.
+"""Reproduces Karmada's assignment to selected clusters: duplicated, static and dynamic weight, aggregated, tiers.
 
 Compatible to the replica, its oddities included (docs/strategies.md): all or nothing, capacity ignored when replicas
 become fewer, sums that wrap at 32 bits. Source of the rules: Karmada v1.19, read in November 2026.
@@ -103,10 +102,10 @@ def duplicated(clusters: Sequence[str], replicas: int) -> dict[str, int]:
 def static_weight(
     clusters: Sequence[str], rules: Sequence[WeightRule] | None, replicas: int, uid: str
 ) -> dict[str, int]:
-    """Divides by fixed weights: a cluster has the largest weight of its rules. Existing replicas and room do not
-    matter.
+    """Divides by fixed weights: a cluster has the largest weight of its rules.
 
-    Clusters without a weight get nothing. If none has a weight, all weigh the same.
+    Existing replicas and room do not matter. Clusters without a weight get nothing. If none has a weight, all weigh the
+    same.
     """
     weights = {cluster: _weight(cluster, rules or ()) for cluster in clusters}
     weights = {cluster: weight for cluster, weight in weights.items() if weight > 0} or dict.fromkeys(clusters, 1)

@@ -66,7 +66,7 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What selection depends on besides the clusters."""
+    """The input of a selection besides the clusters."""
 
     strategy: str
     replicas: int
@@ -257,8 +257,10 @@ class _Search:
         return tuple(path)
 
     def _worths(self) -> list[dict[State, Worth | None]]:
-        """Returns, by index in the order and by what a set has before it, the most that it can add from there. None: no
-        set."""
+        """Returns, by index in the order and by what a set has before it, the most that it can add from there.
+
+        None: no set.
+        """
         reached: list[set[State]] = [{(0, 0)}]
         for group in self.groups_in_order:
             more = (self._with(group, state) for state in reached[-1])

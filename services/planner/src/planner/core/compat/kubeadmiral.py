@@ -45,8 +45,7 @@ class Wish:
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """The plan by cluster: replicas that shall run, and further replicas that stay there in case they fit (overflow).
-    """
+    """The plan by cluster: replicas that shall run. overflow: further replicas that stay there in case they fit."""
 
     plan: Mapping[str, int]
     overflow: Mapping[str, int]

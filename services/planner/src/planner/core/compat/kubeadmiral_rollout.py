@@ -178,8 +178,10 @@ class _Spender:
         self._steps[target.cluster] = replace(before, replicas=target.replicas + count)
 
     def _update_shrunk(self, target: Target) -> None:
-        """Updates a cluster that shrinks. The removed pods were the unavailable ones first. Its surge alone does not
-        begin it."""
+        """Updates a cluster that shrinks.
+
+        The removed pods were the unavailable ones first. Its surge alone does not begin it.
+        """
         step = self._steps.get(target.cluster)
         to = target.replicas if step is None or step.replicas is None else step.replicas
         removed = 0 if target.updating else target.replicas - to

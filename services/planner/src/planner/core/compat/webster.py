@@ -72,8 +72,7 @@ def seats(new: int, votes: Mapping[str, int], initial: Mapping[str, int], ties: 
 
 
 def _sure_seats(new: int, votes: Mapping[str, int], held: Mapping[str, int]) -> dict[str, int]:
-    """Returns seats that go out whatever the ties are: those whose quotient is above a bound that all seats cannot
-    reach.
+    """Returns seats that go out whatever the ties are: their quotient is above a bound that all seats cannot reach.
 
     The loop then has only about as many seats left as there are parties.
     """

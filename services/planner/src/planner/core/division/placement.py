@@ -1,4 +1,6 @@
-"""Divides replicas over tiers and clusters. It fills tiers in order, empties them in reverse, and moves few replicas.
+"""Divides replicas over tiers and clusters.
+
+It fills tiers in order, empties them in reverse, and moves few replicas.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -126,7 +128,9 @@ def _by_what(situation: Situation, counts: Mapping[str, int]) -> dict[str, int]:
 
 
 def lacking_last(situation: Situation, tiers: TierClusters) -> TierClusters:
-    """Returns the tiers in the order of use. In each, clusters that lack an object that the template names come last.
+    """Returns the tiers in the order of use.
+
+    In each, clusters that lack an object that the template names come last.
     """
     lacking = situation.missing
     if not lacking:
@@ -205,7 +209,9 @@ def _grow(
 def _await_lent(
     situation: Situation, limits: Mapping[str, ClusterLimit], growth: _Growth, names: Sequence[str], wanted: int
 ) -> int:
-    """Returns how many replicas without a place wait for lent nodes of these clusters. Replicas that move do not wait.
+    """Returns how many replicas without a place wait for lent nodes of these clusters.
+
+    Replicas that move do not wait.
     """
     rooms = {
         name: max(0, min(situation.lent[name], most_of(limits, name) - _before(situation, name) - growth.of(name)))
@@ -305,8 +311,10 @@ def _shrink(
     over: Mapping[str, int],
     surplus: int,
 ) -> dict[str, int]:
-    """Returns the replicas to take away: ruled-out ones, then tier by tier from the last. Minima stay as long as
-    possible."""
+    """Returns the replicas to take away: ruled-out ones, then tier by tier from the last.
+
+    Minima stay as long as possible.
+    """
     taken = first_of(over, surplus)
     least = {name: _least(limits, name) for name in situation.held}
     for keep in (least, dict.fromkeys(least, 0)):
@@ -318,8 +326,10 @@ def _shrink(
 def _take(
     situation: Situation, tiers: TierClusters, spare: Mapping[str, int], gone: Mapping[str, int], surplus: int
 ) -> dict[str, int]:
-    """Returns the replicas to take from what clusters can spare, tier by tier from the last. gone: taken before, by
-    cluster."""
+    """Returns the replicas to take from what clusters can spare, tier by tier from the last.
+
+    gone: taken before, by cluster.
+    """
     left, taken = dict(spare), dict[str, int]()
     for tier, names in reversed(lacking_last(situation, tiers)):
         here = {name: left[name] for name in names if name in left}
@@ -405,7 +415,9 @@ def _spare(situation: Situation, limits: Mapping[str, ClusterLimit], taken: Mapp
 
 
 def _may_leave(situation: Situation, cluster: str, count: int, gone: int) -> int:
-    """Returns how many of the replicas for minima, beyond those gone, the brakes allow. All may leave if a person asks.
+    """Returns how many of the replicas for minima, beyond those gone, the brakes allow.
+
+    All may leave if a person asks.
     """
     most = count if situation.by_name else situation.moving.get(cluster, gone + count) - gone
     return max(0, min(count, most))

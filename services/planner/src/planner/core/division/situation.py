@@ -17,7 +17,7 @@ LOST = (CAUSE_FAILOVER, CAUSE_LOST)
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """What a workload has in one cluster, in replicas.
+    """The replicas that a workload has in one cluster.
 
     replicas: kept ones; they count towards what was asked for.
     new: those of the kept ones that wait for new nodes.

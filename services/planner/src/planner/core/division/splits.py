@@ -81,7 +81,9 @@ class _Spread:
 
 
 class _Pack:
-    """Fills one cluster after the other: those with replicas first, then the largest room. Empties the smallest first.
+    """Fills one cluster after the other: those with replicas first, then the largest room.
+
+    Empties the smallest first.
     """
 
     def more(self, replicas: int, standing: Standing) -> dict[str, int]:
@@ -160,8 +162,10 @@ class _Even:
 
 @dataclass(frozen=True, slots=True)
 class _MostRemaining:
-    """Serves the cluster with the most room left first. Its claim is minus the room left, as the smallest is served
-    first."""
+    """Serves the cluster with the most room left first.
+
+    Its claim is minus the room left, as the smallest is served first.
+    """
 
     standing: Standing
 
@@ -177,8 +181,10 @@ class _MostRemaining:
 
 @dataclass(frozen=True, slots=True)
 class _Weighted:
-    """Serves in proportion to weights (Webster). A claim is (2·held + 1) / weight, in units of 1 / the sum of the
-    weights."""
+    """Serves in proportion to weights (Webster).
+
+    A claim is (2·held + 1) / weight, in units of 1 / the sum of the weights.
+    """
 
     standing: Standing
 

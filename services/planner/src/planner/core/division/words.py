@@ -165,7 +165,9 @@ def missing(counts: Mapping[str, int]) -> list[tuple[int, str]]:
 
 
 def staying(stays: Mapping[str, int], lost: Collection[str], bound: str) -> Iterator[Wait]:
-    """Yields waits of replicas that must leave their cluster. stays: by cluster. bound: what limits the other clusters.
+    """Yields waits of replicas that must leave their cluster.
+
+    stays: by cluster. bound: what limits the other clusters.
     """
     named, more, rest = _some(stays)
     for cluster, count in named:

@@ -115,8 +115,7 @@ class Changes:
             self.notes.append(f"the search for changes ended after {PLANS_MAX} plans")
 
     def _waiting_ahead(self) -> dict[WorkloadKey, int]:
-        """Returns unplaced replicas of workloads served first: of higher priority, or of equal priority and waiting
-        longer."""
+        """Returns unplaced replicas of workloads served first: of higher priority, or equal and waiting longer."""
         priority = self._subject.declared.policy.priority
         since = self._known.waiting_since if self._known is not None else None
         ahead: dict[WorkloadKey, int] = {}
@@ -143,8 +142,7 @@ class Changes:
             return None
 
         def is_enough(outcome: Outcome) -> bool:
-            """Returns whether the outcome is as good as the most: all placed or all in the first tier; else better at
-            all."""
+            """Returns whether the outcome is as good as the most: all placed or in the first tier; else just better."""
             if best.unplaced == 0 and self._base.unplaced:
                 return outcome.unplaced == 0
             return outcome == best if best == Outcome(0, 0) else outcome.is_better(self._base)

@@ -191,7 +191,9 @@ def _now(state: PlannerState, request: ExplainRequest, moment: Moment) -> Case:
 
 
 def _asked(state: PlannerState, request: ExplainRequest) -> Subject:
-    """Returns the subject of the request's manifests. With a workload's name, they are a policy for its own manifest.
+    """Returns the subject of the request's manifests.
+
+    With a workload's name, they are a policy for its own manifest.
     """
     own = _declared(state, request).declared.manifest.decode() if request.name else ""
     declaration = read_manifests((own, *request.manifests) if own else request.manifests)

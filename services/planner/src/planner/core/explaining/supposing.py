@@ -33,7 +33,9 @@ class Supposition:
         self._emptied: dict[str, tuple[tuple[object, ...], ClusterNodes]] = {}
 
     def now(self) -> "SupposedState":
-        """Returns the supposed state of now. Raises Indistinguishable when the workload's own pods cannot be removed.
+        """Returns the supposed state of now.
+
+        Raises Indistinguishable when the workload's own pods cannot be removed.
         """
         workload = self._workload
         state = SupposedState(self._state, self._promises, workload.key if workload is not None else None)

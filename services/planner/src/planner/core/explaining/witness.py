@@ -112,8 +112,10 @@ def _example(nodes: ClusterNodes, met: Bools) -> str:
 
 
 def explain_node(shape: Shape, nodes: ClusterNodes, cluster: str, node: str) -> ExplainedNode:
-    """Returns each filter's answer for the next replica on one node. Raises RequestError (NOT_FOUND) for an unknown
-    node."""
+    """Returns each filter's answer for the next replica on one node.
+
+    Raises RequestError (NOT_FOUND) for an unknown node.
+    """
     row = nodes.row_of(node)
     if row is None:
         raise RequestError("NOT_FOUND", f"node {node!r}: cluster {cluster} has none of this name")

@@ -1,4 +1,6 @@
-"""Keeps what clusters make of a template's pods, as they reported. Only here does a shape become a cluster's own shape.
+"""Keeps what clusters make of a template's pods, as they reported.
+
+Only here does a shape become a cluster's own shape.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence, Set
@@ -42,8 +44,7 @@ class AdmittedShapes:
         return shape if differing is None else differing.get(cluster, shape)
 
     def differing(self, shape: Shape) -> Iterable[str]:
-        """Returns the clusters in which replicas of the shape's template ask for something else than the template says.
-        """
+        """Returns the clusters where replicas of the shape's template ask for something else than it says."""
         return self._differing.get(shape.template, ())
 
     def differ_in(self, cluster: str) -> bool:
@@ -65,8 +66,7 @@ class AdmittedShapes:
         return self._lacking.get(digest, ())
 
     def missing(self, digest: str, cluster: str) -> tuple[ObjectReference, ...]:
-        """Returns the objects that a template names and a cluster reported missing, also those that go along with a
-        workload."""
+        """Returns the objects that a template names and a cluster reported missing, also the workload's own."""
         return self._lacking.get(digest, {}).get(cluster, ())
 
     def altered(self, digest: str) -> frozenset[tuple[str, Shape | None]]:
@@ -75,7 +75,9 @@ class AdmittedShapes:
         return frozenset((*self._differing.get(digest, {}).items(), *refusing.items()))
 
     def is_known(self, digest: str) -> bool:
-        """Returns whether a template was declared or asked about before. Such a template never waits for answers again.
+        """Returns whether a template was declared or asked about before.
+
+        Such a template never waits for answers again.
         """
         return digest in self._seen or digest in self._said
 
@@ -93,10 +95,10 @@ class AdmittedShapes:
     # ── What is learnt ──────────────────────────────────────────────────────────────────────────────────────────
 
     def apply(self, event: ShapeAdmitted) -> bool:
-        """Takes in a record; an older one is dropped. Returns whether it changes anything for replicas of the template
-        there.
+        """Takes in a record; an older one is dropped.
 
-        That is what they ask for, whether they are refused, or which objects they lack.
+        Returns whether it changes anything for replicas of the template there. That is what they ask for, whether they
+        are refused, or which objects they lack.
         """
         self.claimed(event.cluster)
         before = self.said(event.template, event.cluster)
@@ -135,13 +137,14 @@ class AdmittedShapes:
         self.silent.pop(cluster, None)
 
     def went_unanswered(self, clusters: Iterable[str]) -> None:
-        """Notes clusters that did not answer. No request waits for them until they report something or are claimed
-        again."""
+        """Notes clusters that did not answer.
+
+        No request waits for them until they report something or are claimed again.
+        """
         self.silent.update(dict.fromkeys(clusters))
 
     def varied(self, base: Shape, variant: Shape) -> "AdmittedShapes":
-        """Returns the records as if the template's shape were the variant: what clusters add to it is added to the
-        variant."""
+        """Returns the records as if the template's shape were the variant, to which clusters add the same."""
         found = AdmittedShapes()
         for name in ("held", "silent", "_said", "_seen", "_refusing", "_lacking"):
             setattr(found, name, getattr(self, name))

@@ -15,7 +15,7 @@ Place = tuple[str, bool]
 
 
 class Places:
-    """An ordered list of places, which rooms found one after the other share."""
+    """An ordered list of places that several FleetRooms share."""
 
     def __init__(self, places: Sequence[Place]) -> None:
         self.index: Mapping[Place, int] = {place: index for index, place in enumerate(places)}
@@ -38,7 +38,9 @@ class Rooms(Protocol):
 
 
 class FleetRooms(Mapping[Place, Room]):
-    """The rooms of all clusters by place. certain: by index of a place, changed by put(). found: the rooms when found.
+    """The rooms of all clusters by place.
+
+    certain: by index of a place, changed by put(). found: the rooms when found.
     """
 
     def __init__(self, places: Places, certain: list[int], found: Rooms) -> None:
@@ -87,8 +89,7 @@ class FleetRooms(Mapping[Place, Room]):
 
 
 class Found(NamedTuple):
-    """The values found for a shape, by index of a place. unbound, when_empty and changes have entries for clusters
-    only.
+    """The values found for a shape, by index of a place; unbound, when_empty and changes by index of a cluster.
 
     counts: by slot. slots: by index of a cluster.
     first: the index of the first place on node groups.

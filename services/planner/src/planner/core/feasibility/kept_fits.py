@@ -134,7 +134,9 @@ class FitTable:
         self.together[:kinds, slot] = ~np.bitwise_or.reduce(np.where(apart[:, : len(known)], known, 0), axis=1)
 
     def _known(self) -> int:
-        """Returns the index after the last kept shape. No more is copied: zeros that were never written take no memory.
+        """Returns the index after the last kept shape.
+
+        No more is copied: zeros that were never written take no memory.
         """
         return int(np.flatnonzero(self.kept.any(axis=1)).max(initial=-1)) + 1
 
@@ -222,8 +224,10 @@ class KeptFits:
         return known
 
     def fit(self, number: int) -> Fit:
-        """Returns a fit for computations of reservations: per_node holds 1 for a node that takes any, and there are no
-        reasons."""
+        """Returns a fit for computations of reservations.
+
+        Its per_node holds 1 where a node takes any; it has no reasons.
+        """
         takes = np.unpackbits(self.bits[number], count=len(self._live)).astype(np.int64)
         total = int(self.total[number])
         return Fit(takes, total, total, int(self.largest[number]), self.when_empty(number), ())
@@ -428,8 +432,10 @@ class KeptFits:
         self.kept[number] = True
 
     def _takes(self, name: str, amount: int) -> npt.NDArray[np.int32] | Int64s:
-        """Returns [rows]: replicas by one resource. Whole units of the free amount suffice for whole numbers of
-        replicas."""
+        """Returns [rows]: replicas by one resource.
+
+        Whole units of the free amount suffice for whole numbers of replicas.
+        """
         assert self._nodes is not None
         row = self._nodes.resources.get(name)
         if row is None:
@@ -441,8 +447,10 @@ class KeptFits:
         return free if amount == 1 else free // amount
 
     def _count_reasons(self, number: int, demand: _Demand, smaller: list[Bools]) -> None:
-        """Counts the nodes by reason. smaller: for each request after the first, where it allows fewer than all before
-        it."""
+        """Counts the nodes by reason.
+
+        smaller: for each request after the first, where it allows fewer than all before it.
+        """
         reasons, nodes = demand.closed
         self.counts[number, reasons] = nodes
         names = [name for name, _ in self._shapes.shapes[number].requests]
@@ -462,8 +470,7 @@ class KeptFits:
 
 
 def _in_units(free: Int64s) -> tuple[int, npt.NDArray[np.int32]]:
-    """Returns the unit and the amounts in it, rounded down: the smallest unit in which they fit 32 bits. 0: none does.
-    """
+    """Returns the smallest unit in which the amounts fit 32 bits (0: none), and the amounts in it, rounded down."""
     most = int(abs(free).max(initial=0))
     unit = next((unit for unit in (1, _MEBI) if most // unit < _NARROW - 1), 0)
     return unit, (free // (unit or _NOTHING_ASKED)).astype(np.int32)

@@ -1,5 +1,4 @@
-"""Keeps the reservations of all clusters as matrices: what they cost more of a shape there, and what it would cost
-them.
+"""Keeps the reservations of all clusters as matrices: what they cost a shape there, and what it would cost them.
 
 The conditions are those of room.py; tests compare with its functions. One shape in many clusters and many shapes in one
 cluster are the same arithmetic over a matrix of reserved shapes by asking shapes. Numbers of replicas are floats, which
@@ -130,8 +129,10 @@ class KeptPromises:
             self.reserved = np.pad(self.reserved, ((0, 0), (0, more)))
 
     def _fit_in(self, places: int, rows: int) -> None:
-        """Makes room for so many places and rows. Spare rows are few, so that little is computed for rows without a
-        cluster."""
+        """Makes room for so many places and rows.
+
+        Spare rows are few, so that little is computed for rows without a cluster.
+        """
         deep, wide = self._others.shape
         if places <= deep and rows <= wide:
             return
@@ -190,8 +191,10 @@ class KeptPromises:
         return row
 
     def _shift(self, layer: int, number: int, rows: Int64s, places: Int64s, more: Int64s, is_new: Bools) -> None:
-        """Subtracts what more replicas of a shape take from the slack of others and from its own. All but number: by
-        row."""
+        """Subtracts what more replicas of a shape take from the slack of others and from its own.
+
+        All but number: by row.
+        """
         asked = self._last if layer == NODES else None
         if asked is None or asked.numbers != number:
             asked = self._ask(layer, None, number)
@@ -256,7 +259,9 @@ class KeptPromises:
         return at, (certain.take(some), possible.take(some), promised.take(some))
 
     def _asked_about(self, layer: int, positions: Int64s) -> tuple[Int64s, Int64s]:
-        """Returns the rows with a position, and these positions. Kept until the positions or the number of rows change.
+        """Returns the rows with a position, and these positions.
+
+        Kept until the positions or the number of rows change.
         """
         known = self._positions.get(layer)
         if known is None or known[0] is not positions or known[1] != len(self.places):
@@ -291,8 +296,10 @@ class KeptPromises:
         return certain.astype(np.int64), possible, promised
 
     def _ask(self, layer: int, row: Row, numbers: Numbers) -> _Asked:
-        """Computes what shapes and reservations cost each other. The result is in the layer's scratch until the next
-        call."""
+        """Computes what shapes and reservations cost each other.
+
+        The result is in the layer's scratch until the next call.
+        """
         table, shapes, work = self._table, self._shapes, self._scratch[layer]
         table.grow(0, len(shapes.kinds))  # Kinds may have been added since the last call.
         slots = self._slots if row is None else np.full(np.size(numbers), self._slots[row])

@@ -134,8 +134,7 @@ class KeptRooms:
         waiting[cluster] = waiting.get(cluster, 0) + more
 
     def reserve_odd(self, cluster: str, more: int) -> None:
-        """Adds reservations that arrays cannot hold (negative: removes them), such as replicas that wait for new nodes.
-        """
+        """Adds reservations that arrays cannot hold, such as replicas for new nodes (negative: removes them)."""
         self._slot(cluster).odd += more
         self._odd += more
 

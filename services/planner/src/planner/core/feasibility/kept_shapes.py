@@ -77,8 +77,10 @@ class KeptShapes:
         self._kind_ids: dict[tuple[int, tuple[str, ...]], int] = {}
 
     def number(self, shape: Shape) -> int | None:
-        """Returns the shape's number; None for a shape that is not kept. May make all earlier numbers void: see
-        forgotten."""
+        """Returns the shape's number; None for a shape that is not kept.
+
+        May make all earlier numbers void: see forgotten.
+        """
         if shape is self._last[0]:  # The same caller often asks about one shape again.
             return self._last[1]
         known = self._ids.get(shape, NEW)
@@ -202,8 +204,10 @@ def _texts(shape: Shape) -> Iterator[str]:
 
 @lru_cache(maxsize=SHAPES_MAX)
 def blind(shape: Shape) -> Shape:
-    """Returns the shape without the parts that look at pods, ports or names. A node that refuses it refuses the shape,
-    too."""
+    """Returns the shape without the parts that look at pods, ports or names.
+
+    A node that refuses it refuses the shape, too.
+    """
     return replace(shape, host_ports=(), apart=(), near=(), spread=(), node_name="", unmodelled=())
 
 

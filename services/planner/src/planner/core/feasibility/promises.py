@@ -23,8 +23,7 @@ FitOf = Callable[[Shape], Fit]
 
 
 class _Sides:
-    """The reservations of one cluster, prepared for questions about its existing nodes and about all with its node
-    groups.
+    """The reservations of one cluster, prepared for questions about its existing nodes and about its node groups.
 
     free: shapes and replicas that are promised existing nodes. new: those that are promised new nodes.
     """
@@ -145,8 +144,7 @@ class Promises:
         return self._revisions.get(cluster, 0)
 
     def rooms(self, views: Mapping[str, ClusterView], shape: Shape, seen: int | None = None) -> FleetRooms:
-        """Returns the room by cluster, on existing nodes (False) and on new nodes of its node groups (True), if it has
-        any.
+        """Returns the room by cluster, on existing nodes (False) and, if any, on new nodes of node groups (True).
 
         seen: another number whenever the clusters or their nodes have changed; None: changes are not counted.
         """
@@ -160,8 +158,10 @@ class Promises:
         return rooms
 
     def _keep(self, shape: Shape) -> tuple[KeptRooms | None, int | None]:
-        """Returns the kept rooms and the shape's number. None for rooms: too many shapes are reserved. None for number:
-        not kept."""
+        """Returns the kept rooms and the shape's number.
+
+        None for rooms: too many shapes are reserved. None for number: not kept.
+        """
         if len(self._shapes_reserved) > RESERVED_MAX:
             self._kept = None
             return None, None
@@ -340,8 +340,10 @@ def _all_of(reservation: Reservation) -> Iterator[tuple[Shape, int]]:
 def _summed(
     groups: Iterable[tuple[tuple[Shape, int], ...]], by_label: Callable[[Shape], bool]
 ) -> list[tuple[Shape, int]]:
-    """Sums equal shapes into one entry, in the order of first occurrence. by_label: shapes that must have equal labels,
-    too."""
+    """Sums equal shapes into one entry, in the order of first occurrence.
+
+    by_label: shapes that must have equal labels, too.
+    """
     shapes: dict[tuple[Shape, LabelSet], Shape] = {}
     counts: Counter[tuple[Shape, LabelSet]] = Counter()
     for entries in groups:

@@ -18,8 +18,10 @@ COMPUTE = ("cpu", "memory")
 
 @dataclass(frozen=True, slots=True)
 class Allowed:
-    """The replicas that quotas admit, and the limit. certain: after the share of everything reserved. possible: without
-    it."""
+    """The replicas that quotas admit, and the limit.
+
+    certain: after the share of everything reserved. possible: without it.
+    """
 
     certain: int = UNLIMITED
     possible: int = UNLIMITED

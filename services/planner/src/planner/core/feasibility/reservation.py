@@ -100,8 +100,7 @@ def _of_one_shape(part: Part, missing: int, counted: int, shape: Shape) -> Reser
 
 
 def _still_to_run(replicas: int, facts: WorkloadFacts, completions: int | None) -> int:
-    """Returns the replicas of a carried-out part that must still run: 0 for an ended Job, else at most the pods that
-    must still succeed."""
+    """Returns how many replicas of a carried-out part must still run: 0 of an ended Job, else the open completions."""
     if facts.ended:
         return 0
     return replicas if completions is None else min(replicas, max(0, completions - facts.succeeded))
@@ -123,8 +122,7 @@ def is_rolling(part: Part, facts: WorkloadFacts | None, rolling_from: Sequence[S
 
 
 def is_settled(facts: WorkloadFacts, surge: int) -> bool:
-    """Returns whether the controller has seen the object as it is, and no pods of an earlier, larger number are left.
-    """
+    """Returns whether the controller has seen the object as it is, and no pods of a larger earlier number are left."""
     return facts.observed_current and facts.status_replicas <= facts.spec_replicas + surge
 
 

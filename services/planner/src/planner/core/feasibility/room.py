@@ -134,8 +134,7 @@ def room_on_nodes(shape: Shape, fit: Fit, reserved: Fits | Reserved) -> Room:
 
 
 def _is_same(shape: Shape, fit: Fit, there: Reserved, index: int) -> bool:
-    """Returns whether an equal shape counts as the shape's own replicas: running pods may treat them apart by labels.
-    """
+    """Returns whether an equal shape counts as the shape's own replicas: running pods may bar one of them by labels."""
     labels = there.shapes[index].traits.labels == shape.traits.labels
     return labels or np.array_equal(there.per_node(index), fit.per_node)
 
@@ -187,8 +186,7 @@ def _losses_of(taken: Int64s, shapes: Int64s) -> Int64s:
 
 
 def with_groups(fit: Fit, shape: Shape, groups: Sequence[tuple[NodeGroup, int]]) -> Fit:
-    """Returns the fit on existing nodes and all that the groups could still make, with one column more for each group.
-    """
+    """Returns the fit on existing nodes and all that the groups could still make, with a column for each group."""
     takes = [(fit_of_group(shape, group), max(0, group.nodes_max - existing)) for group, existing in groups]
     total = sum(per_node * nodes for per_node, nodes in takes)
     more = np.array([per_node if nodes else 0 for per_node, nodes in takes], np.int64)

@@ -1,5 +1,4 @@
-"""Decides which virtual nodes of pools count: those whose row in the owner's record says lent (docs/lending.md, promise
-3).
+"""Decides which virtual nodes of pools count: those whose owner's row says lent (docs/lending.md, promise 3).
 
 The owner's row decides both sides. The owner counts the node while it says owned, the pool while it says lent, and
 neither while it says recalled. The row also names the pool that the node is lent to. A virtual node in any other
@@ -88,8 +87,10 @@ class _Pool:
 
 
 class VirtualNodes:
-    """The virtual nodes of all clusters. It marks those that do not count in the clusters' arrays
-    (ClusterNodes.unlent)."""
+    """The virtual nodes of all clusters.
+
+    It marks those that do not count in the clusters' arrays (ClusterNodes.unlent).
+    """
 
     def __init__(self) -> None:
         self._pools: dict[str, _Pool] = {}
@@ -105,8 +106,10 @@ class VirtualNodes:
         return self._look(views, None)
 
     def follow_all(self, views: Views) -> list[str]:
-        """Takes in all nodes after clusters came, left or turned out to be twins. Returns clusters where other nodes
-        count."""
+        """Takes in all nodes after clusters came, left or turned out to be twins.
+
+        Returns clusters where other nodes count.
+        """
         self._pools = {}
         for name in views:
             self._index(views, name)

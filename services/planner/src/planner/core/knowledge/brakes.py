@@ -179,8 +179,7 @@ class Brakes:
         return f"{scope} is frozen by {brake.by}: {brake.reason or 'no reason given'}"
 
     def why_held(self, cause: str, cluster: str, key: WorkloadKey) -> str:
-        """Returns a text for people: the brake, confirmation or budget that a cause waits for in a cluster; empty
-        without one.
+        """Returns a text for people: the brake, confirmation or budget that a cause waits for in a cluster, or "".
 
         A budget that only has to fill is not named. It is named when it never reaches a whole replica.
         """

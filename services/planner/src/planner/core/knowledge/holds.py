@@ -32,11 +32,11 @@ class Holds(MutableMapping[HoldKey, Hold]):
         self._count = 0
 
     def running(self) -> ItemsView[HoldKey, Hold]:
-        """The holds whose pause was not over at the last look()."""
+        """Returns the holds whose pause was not over at the last look()."""
         return self._running.items()
 
     def clusters_of(self, whom: Shape | WorkloadKey) -> KeysView[str] | Set[str]:
-        """The clusters in which a hold against this shape or workload runs."""
+        """Returns the clusters in which a hold against this shape or workload runs."""
         found = self._clusters_of.get(whom)
         return found.keys() if found is not None else NOWHERE
 

@@ -28,7 +28,7 @@ class Owners:
         return epoch > before
 
     def is_present(self, said: WorkloadObserved) -> bool:
-        """Whether the planner knows of no later turn at the status's cluster."""
+        """Returns whether the planner knows of no later turn at the status's cluster."""
         return said.epoch >= self._epochs.get(said.cluster, said.epoch)
 
     def settles(self, said: WorkloadObserved) -> bool:
@@ -50,9 +50,9 @@ class Owners:
         return asked
 
     def prove(self, words: Words) -> None:
-        """Marks these statuses as proven. Call it once all records that stood in workload-status when they were taken
-        are read.
+        """Marks these statuses as proven.
 
-        Earlier proofs are forgotten: a status that still matters is asked about again.
+        Call it once all records that stood in workload-status when they were taken are read. Earlier proofs are
+        forgotten: a status that still matters is asked about again.
         """
         self._proven = words

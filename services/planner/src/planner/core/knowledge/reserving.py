@@ -55,8 +55,7 @@ def held_again(state: Known, cluster: str) -> list[WorkloadKey]:
 
 
 def as_answered(state: Known, workload: Workload, part: Part) -> Part:
-    """Returns the part with a lower ceiling once its cluster reported, at this version, why the object is not as
-    decided.
+    """Returns the part with a lower ceiling once its cluster reported, at this version, why it is not as decided.
 
     The propagator that reports this has read the object after it knew the version, and writes no earlier version. So
     what earlier decisions have left there is what that object has (docs/adr/0027). The ceiling stays while more pods

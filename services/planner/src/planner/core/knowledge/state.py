@@ -327,8 +327,7 @@ class PlannerState:
         return self.clusters[cluster].revision, self._promises.revision(cluster)
 
     def refit(self, workload: Workload, part: Part, shape: Shape) -> int | None:
-        """Returns how many replicas of a new shape a cluster certainly takes once the part's pods (of one size) are
-        gone.
+        """Returns how many replicas of a new shape a cluster certainly takes without the part's pods (of one size).
 
         None: not known, as no running replica may be lost to a guess. Without facts no replica runs there.
         """

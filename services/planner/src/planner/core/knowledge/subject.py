@@ -44,7 +44,7 @@ class Subject:
         return (self.declared.namespace, self.declared.name)
 
     def template_of(self, part: Part) -> Template:
-        """The template that a part of a known workload bears."""
+        """Returns the template that a part of a known workload bears."""
         return self.template if self.known is None else self.known.template_of(part)
 
 

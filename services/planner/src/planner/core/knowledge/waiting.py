@@ -18,9 +18,9 @@ Rooms = tuple[Room, ...]
 
 
 class WaitingList:
-    """Workloads that wait for room, by priority. Namespaces of one priority take turns; in each, the longest due is
-    first.
+    """Workloads that wait for room, by priority.
 
+    Namespaces of one priority take turns; in each, the longest due is first.
     unsettled: workloads that still wait for binds, so they do not use places that are only possible yet.
     for_lent: workloads that wait for lent nodes, so they do not use later tiers yet. By cluster: the loans when the
     wait began.

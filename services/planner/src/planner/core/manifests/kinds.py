@@ -80,7 +80,9 @@ WHOLE = frozenset(name for name, kind in KINDS.items() if kind.whole)
 
 
 def rolls_with(manifest: Mapping[str, Any]) -> Any:
-    """Returns the part of a manifest whose change makes a new template. For a whole kind that is all but the replicas.
+    """Returns the part of a manifest whose change makes a new template.
+
+    For a whole kind that is all but the replicas.
     """
     kind, spec = KINDS[manifest["kind"]], manifest["spec"]
     if not kind.whole:
@@ -89,8 +91,7 @@ def rolls_with(manifest: Mapping[str, Any]) -> Any:
 
 
 def first_unchangeable(before: Mapping[str, Any], after: Mapping[str, Any]) -> str:
-    """Returns the first field, by name, that differs between two manifests of a kind and that a member does not change.
-    """
+    """Returns the first field, by name, that differs between two manifests and that a member lets nobody change."""
     one, other = before["spec"], after["spec"]
     fields = sorted((one.keys() | other.keys()) - KINDS[after["kind"]].changeable)
     return next((field for field in fields if _as_compared(field, one) != _as_compared(field, other)), "")

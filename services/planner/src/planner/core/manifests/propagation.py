@@ -67,7 +67,9 @@ class Read:
 
 
 def read(manifest: Mapping[str, Any], workload: Mapping[str, Any]) -> Read:
-    """Reads a PropagationPolicy for this workload. Raises RequestError with the field, the value and what was expected.
+    """Reads a PropagationPolicy for this workload.
+
+    Raises RequestError with the field, the value and what was expected.
     """
     if manifest.get("apiVersion") != API_VERSION:
         raise invalid(f"{KIND}.apiVersion", manifest.get("apiVersion"), API_VERSION)
@@ -118,8 +120,10 @@ def _known(value: object, fields: Sequence[str], where: str) -> dict[str, Any]:
 
 
 def _check_namespace(manifest: Mapping[str, Any], workload: Mapping[str, Any]) -> None:
-    """Raises RequestError if the policy is in another namespace than the workload. Without a namespace it is the
-    workload's."""
+    """Raises RequestError if the policy is in another namespace than the workload.
+
+    Without a namespace it is the workload's.
+    """
     metadata = _object(manifest.get("metadata", {}), f"{KIND}.metadata")
     own = _object(workload.get("metadata"), "metadata").get("namespace") or "default"
     if (metadata.get("namespace") or own) != own:
@@ -332,8 +336,7 @@ class _Reader:
             yield {"by": by, "min": constraint.get("minGroups") or 1} | most
 
     def _after(self, tolerations: object) -> str:
-        """Returns how long a lost cluster is tolerated: the shortest time of its tolerations; empty when there is none.
-        """
+        """Returns how long a lost cluster is tolerated: the shortest time of its tolerations; empty without one."""
         seconds: list[int] = []
         never = False
         where = f"{KIND}.spec.placement.clusterTolerations"
@@ -367,7 +370,9 @@ def _tiers_used(alternatives: bool) -> dict[str, Any]:
 
 
 def _tolerates_loss(toleration: Mapping[str, Any]) -> bool:
-    """Returns whether the toleration matches a taint of a lost cluster, as in the Kubernetes API. These have no value.
+    """Returns whether the toleration matches a taint of a lost cluster, as in the Kubernetes API.
+
+    These have no value.
     """
     if toleration.get("effect") not in (None, "", "NoExecute"):
         return False

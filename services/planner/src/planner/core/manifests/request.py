@@ -119,7 +119,9 @@ def read_texts(texts: tuple[str, ...]) -> ReadTexts:
 
 
 def read_manifests(texts: Sequence[str]) -> Declaration:
-    """Returns the declaration in an Apply's manifests. Raises RequestError (INVALID_ARGUMENT) that names what is wrong.
+    """Returns the declaration in an Apply's manifests.
+
+    Raises RequestError (INVALID_ARGUMENT) that names what is wrong.
     """
     if isinstance(texts, ReadTexts):
         if texts.declaration is None:

@@ -169,8 +169,7 @@ def _check_references(pod: Mapping[str, Any], where: str) -> None:
 
 
 def _references(pod: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Yields (kind, name) of objects that the propagator asks clusters for (its core/manifests), and of optional ones.
-    """
+    """Yields (kind, name) of objects that the propagator asks clusters for (its core/manifests), and optional ones."""
     for container in _containers(pod):
         for source in _objects(container, "envFrom"):
             yield from _named("ConfigMap", source.get("configMapRef"))

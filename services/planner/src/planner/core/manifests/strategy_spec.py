@@ -1,5 +1,4 @@
-"""Reads what a PlacementPolicy says about strategies: a tier's split and weights, or a strategy for the whole policy.
-"""
+"""Reads what a PlacementPolicy says about strategies: a tier's split and weights, or one for the whole policy."""
 
 import msgspec
 
@@ -102,7 +101,7 @@ def weights(specs: tuple[WeightSpec, ...], where: str) -> tuple[ClusterWeight, .
 
 
 def check_split(split: str, tier_weights: tuple[ClusterWeight, ...], node_groups: bool, where: str) -> None:
-    """A known split, with weights where it is by weights and nowhere else, of node groups where it is by theirs."""
+    """Raises RequestError for an unknown split, or for weights or node groups that do not match it."""
     if split not in SPLITS:
         raise invalid(f"{where}.split", split, f"one of {', '.join(SPLITS)}")
     if split == SPLIT_WEIGHTED and not tier_weights:
@@ -114,7 +113,9 @@ def check_split(split: str, tier_weights: tuple[ClusterWeight, ...], node_groups
 
 
 def strategy(spec: StrategySpec | None, tiers: tuple[Tier, ...], limits: tuple[ClusterLimit, ...]) -> Strategy | None:
-    """Returns the strategy of a policy. Raises RequestError for fields that it does not use. tiers: the policy's own.
+    """Returns the strategy of a policy.
+
+    Raises RequestError for fields that it does not use. tiers: the policy's own.
     """
     if spec is None:
         return None

@@ -59,7 +59,9 @@ class Template:
         return pods_of_surge(self.surge, replicas)
 
     def may_go_without_surge(self, replicas: int) -> bool:
-        """Returns whether the controller may remove old pods before it has room for new ones. It always makes progress.
+        """Returns whether the controller may remove old pods before it has room for new ones.
+
+        It always makes progress.
         """
         return _pods_of_unavailable(self.unavailable, replicas) > 0 or self.surge_of(replicas) == 0
 
@@ -110,8 +112,7 @@ def _surge_of(manifest: Mapping[str, Any]) -> int | str:
 
 
 def _unavailable_of(manifest: Mapping[str, Any]) -> int | str:
-    """Returns maxUnavailable of a manifest; 100% with strategy Recreate, and for kinds whose pods go before new ones
-    come."""
+    """Returns maxUnavailable of a manifest; 100% with Recreate, and for kinds whose pods go before new ones come."""
     if KINDS[manifest["kind"]].whole:
         return "100%"
     strategy = _strategy(manifest)

@@ -12,8 +12,10 @@ from spillway.model import Shape
 def growth_room(
     state: PlannerState, cluster: str, shapes: Sequence[Shape], node_groups: bool, now: float, key: WorkloadKey
 ) -> Room:
-    """Returns the room for replicas of any of these shapes. The first shape decides whether a replica fits an empty
-    cluster."""
+    """Returns the room for replicas of any of these shapes.
+
+    The first shape decides whether a replica fits an empty cluster.
+    """
     shapes = [state.shape_in(cluster, shape) for shape in shapes]
     first = state.room(cluster, shapes[0], node_groups, now, key)
     others = [wider(shape, shapes) for shape in shapes] if len(set(shapes)) > 1 else []

@@ -14,16 +14,17 @@ SELECTIONS_KEPT_MAX = 4096
 
 
 def most_in(policy: Policy, cluster: str, clusters: Clusters) -> int:
-    """Returns the most replicas that a policy allows in a cluster. A strategy limits the clusters of its tiers by
-    itself."""
+    """Returns the most replicas that a policy allows in a cluster.
+
+    A strategy limits the clusters of its tiers by itself.
+    """
     if cluster not in _selected(policy.tiers, clusters):
         return 0
     return most_of({limit.cluster: limit for limit in policy.limits}, cluster)
 
 
 def ruled_out(state: PlannerState, workload: Workload) -> dict[str, int]:
-    """Returns, by cluster, the kept replicas that the policy wants elsewhere, without those a person sent there by
-    name.
+    """Returns, by cluster, kept replicas that the policy wants elsewhere, except those a person sent there by name.
 
     The result is computed again only when the placement, the policy or the fleet's clusters have changed. Callers must
     not change it.
@@ -37,8 +38,7 @@ def ruled_out(state: PlannerState, workload: Workload) -> dict[str, int]:
 
 
 def for_minima(state: PlannerState, workload: Workload) -> Mapping[str, int]:
-    """Returns, by cluster, replicas that must leave for other clusters' minima and wait for brakes, by the last
-    division."""
+    """Returns, by cluster, replicas that must leave for other clusters' minima and wait for brakes (last division)."""
     as_of, found = workload.for_minima
     return found if _same(as_of, (workload.declared, state.joined())) else {}
 

@@ -62,8 +62,7 @@ def has_waited(workload: Workload) -> bool:
 
 
 def template_that_waited(subject: Subject, decided: Mapping[str, Missing]) -> str:
-    """Returns PlacementDecided.missing_template: the newest template's digest once its first wait is over, else empty.
-    """
+    """Returns PlacementDecided.missing_template: the newest template's digest once its first wait is over, or ""."""
     known = subject.known
     if known is None or known.shape.template != subject.shape.template:
         return ""
@@ -125,8 +124,10 @@ def _missing_in(lacking: Mapping[str, Missing]) -> list[str]:
 
 
 def _told(workload: Workload, part: Part) -> Missing | None:
-    """Returns the missing objects by the status of a listed part at this version. None when the cluster said nothing
-    yet."""
+    """Returns the missing objects by the status of a listed part at this version.
+
+    None when the cluster said nothing yet.
+    """
     said = workload.statuses.get(part.cluster)
     if part.removing or said is None or said.version != part.version or said.state == STATE_ABSENT:
         return part.missing or None

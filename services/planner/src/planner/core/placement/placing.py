@@ -344,7 +344,7 @@ def let_leave(state: PlannerState, workload: Workload, counts: Mapping[str, int]
 
 
 def _input_of(state: PlannerState, part: Part, after: int, now: float) -> Entry:
-    """The record's entry of a cluster that replicas left once their replacements were available."""
+    """Returns the record's entry of a cluster that replicas left once their replacements were available."""
     view = state.clusters[part.cluster]
     tier = view.joined.tier if view.joined is not None else ""
     why = Limit(LimitCode.AVAILABLE)

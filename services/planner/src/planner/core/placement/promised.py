@@ -14,8 +14,7 @@ NAMES_MAX = 2
 
 
 def with_promised(state: PlannerState, subject: Subject, division: Division) -> Division:
-    """Returns the division with that explanation in place of the nodes' limit, which would read as if nodes were too
-    small."""
+    """Returns the division with that explanation in place of the nodes' limit, which suggests too small nodes."""
     if not division.unplaced:
         return division
     said = [(index, _promised_in(state, subject, one)) for index, one in enumerate(division.inputs[:LOOKED_AT_MAX])]

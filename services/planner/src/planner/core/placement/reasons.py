@@ -1,5 +1,4 @@
-"""Finds why running replicas must go elsewhere without a request by name: the state of their clusters, or the policy.
-"""
+"""Finds why running replicas must move without a request by name: the state of their clusters, or the policy."""
 
 from collections.abc import Iterable, Mapping
 
@@ -42,7 +41,9 @@ def reasons(state: PlannerState, workload: Workload, now: float) -> dict[str, st
 
 
 def counts_to_move(state: PlannerState, workload: Workload, why: Mapping[str, str]) -> dict[str, int]:
-    """Returns, for each cluster with a cause, how many of its kept replicas the cause applies to. why: from reasons().
+    """Returns, for each cluster with a cause, how many of its kept replicas the cause applies to.
+
+    why: from reasons().
     """
     over, parts = ruled_out(state, workload), workload.parts
     return {name: over[name] if cause == CAUSE_POLICY else parts[name].replicas_kept for name, cause in why.items()}
@@ -137,8 +138,7 @@ def barred_by(division: Division) -> dict[tuple[str, str], int]:
 
 
 def is_empty(part: Part) -> bool:
-    """Returns whether a part's object stays with 0 replicas: a StatefulSet's object, or one that was adopted with 0
-    replicas."""
+    """Returns whether a part's object stays with 0 replicas: a StatefulSet's, or one adopted with 0 replicas."""
     return not part.replicas and not part.removing and not part.adopting and not part.disowning
 
 

@@ -87,7 +87,9 @@ def _bare(clusters: Clusters) -> msgspec.Raw:
 
 
 def read_division(record: DecisionRecorded) -> tuple[Situation, bytes]:
-    """Returns the situation of a recorded division, and the division as JSON. Raises NotReplayable when there is none.
+    """Returns the situation of a recorded division, and the division as JSON.
+
+    Raises NotReplayable when there is none.
     """
     if not record.division:
         raise NotReplayable("no division was made, or the record is of a version that did not keep it")
@@ -140,8 +142,7 @@ def _differences(recorded: bytes, recomputed: bytes) -> tuple[str, ...]:
 
 
 def _aside(record: DecisionRecorded, division: Division) -> tuple[str, ...]:
-    """Returns texts where the decision differs from its division: replicas that stayed though the division moved them.
-    """
+    """Returns texts where the decision differs from its division: replicas that stayed though divided elsewhere."""
     decided = {entry.cluster: entry.after for entry in record.inputs if entry.cluster}
     divided = {entry.cluster: entry.after for entry in division.inputs if entry.cluster}
     texts = [

@@ -128,8 +128,7 @@ def with_missing(
 
 
 def ceiling_before(state: PlannerState, key: WorkloadKey, before: Part | None, cluster: str) -> int:
-    """Returns the most replicas decided since the version that was last seen on the object, before a change of the
-    part.
+    """Returns the most replicas decided since the version last seen on the object, before a change of the part.
 
     A version counts as seen once the object's controller has followed it. Until then pods of an earlier, larger number
     may still bind.
@@ -145,8 +144,10 @@ def ceiling_before(state: PlannerState, key: WorkloadKey, before: Part | None, c
 
 
 def first_part(cluster: str, version: Generation, division: Division, template: int, sent: Mapping[str, int]) -> Part:
-    """Returns a part for a cluster where the workload has nothing. sent: by cluster, replicas a person sent there by
-    name."""
+    """Returns a part for a cluster where the workload has nothing.
+
+    sent: by cluster, replicas a person sent there by name.
+    """
     kept, new = division.replicas.get(cluster, 0), division.new.get(cluster, 0)
     by_name = min(sent.get(cluster, 0), kept)
     return Part(cluster, version, kept, new, kept, False, template, replicas_by_name=by_name)
@@ -175,8 +176,10 @@ def _api_server(state: PlannerState, cluster: str) -> str:
 
 
 def cut(held: Held, count: int) -> Held:
-    """Returns the cluster's replicas with `count` fewer kept. They leave, unbound ones first, and must not stay after
-    all."""
+    """Returns the cluster's replicas with `count` fewer kept.
+
+    They leave, unbound ones first, and must not stay after all.
+    """
     if count <= 0:
         return held
     kept = held.replicas - count
@@ -208,10 +211,10 @@ def without(held: Held, count: int) -> Held:
 
 
 def kept_part(before: Part | None, share: Share, template: int) -> Part | None:
-    """Returns the part unchanged in version when a member sees no change. Returns None when the part needs a new
-    version.
+    """Returns the part unchanged in version when a member sees no change.
 
-    An object that was adopted with 0 replicas stays: nobody asked to remove it.
+    Returns None when the part needs a new version. An object that was adopted with 0 replicas stays: nobody asked to
+    remove it.
     """
     if before is None:
         return None

@@ -25,10 +25,10 @@ def is_whole(kind: str) -> bool:
 
 
 def may_be_taken_back(kind: str, facts: WorkloadFacts | None) -> bool:
-    """Returns whether unbound replicas may be taken back. A whole workload: only while no pod was bound and no work was
-    done.
+    """Returns whether unbound replicas may be taken back.
 
-    Scaling in a StatefulSet removes the highest ordinals, bound or not. A Job that began would begin again.
+    A whole workload: only while no pod was bound and no work was done. Scaling in a StatefulSet removes the highest
+    ordinals, bound or not. A Job that began would begin again.
     """
     if not is_whole(kind) or facts is None:
         return True
@@ -39,8 +39,10 @@ def may_be_taken_back(kind: str, facts: WorkloadFacts | None) -> bool:
 
 
 def divide_whole(situation: Situation) -> Division:
-    """Divides a whole workload: all replicas go to one cluster, or none. They never move; those that do not fit are
-    unplaced."""
+    """Divides a whole workload: all replicas go to one cluster, or none.
+
+    They never move; those that do not fit are unplaced.
+    """
     tiers, limits = clusters_by_tier(situation), {limit.cluster: limit for limit in situation.policy.limits}
     kept = {name: held.replicas for name, held in situation.held.items()}
     new = {name: held.new for name, held in situation.held.items()}
@@ -73,8 +75,7 @@ def divide_whole(situation: Situation) -> Division:
 
 
 def _waits_in(situation: Situation, unplaced: int) -> dict[str, int]:
-    """Returns the workload's only cluster with the unplaced replicas, if they wait for an object that the cluster
-    lacks."""
+    """Returns the workload's only cluster with the unplaced replicas, if they wait for an object missing there."""
     homes = situation.listed if unplaced and situation.await_missing and len(situation.listed) == 1 else ()
     return {home: unplaced for home in homes if home in situation.missing and home not in situation.reasons}
 
@@ -84,7 +85,9 @@ Grown = list[tuple[str, bool, int]]
 
 
 def _in_its_cluster(situation: Situation, tiers: TierClusters, limits: Limits, missing: int) -> Grown:
-    """Returns as many replicas as fit beside those that are there. If none are left there, all fit or none is placed.
+    """Returns as many replicas as fit beside those that are there.
+
+    If none are left there, all fit or none is placed.
     """
     if len(situation.listed) > 1:
         return []
@@ -103,8 +106,7 @@ def _in_its_cluster(situation: Situation, tiers: TierClusters, limits: Limits, m
 
 
 def _anywhere(situation: Situation, tiers: TierClusters, limits: Limits, missing: int) -> tuple[Grown, int]:
-    """Returns the replicas for the first tier's cluster that certainly takes all, and how many wait to see if one does.
-    """
+    """Returns the first tier's cluster that certainly takes all, and how many replicas wait to see if one does."""
     bound_to = [name for name, limit in limits.items() if limit.replicas_min > 0]
     for tier, names in lacking_last(situation, tiers):
         candidates = [name for name in names if not bound_to or name in bound_to]

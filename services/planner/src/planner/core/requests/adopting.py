@@ -49,8 +49,10 @@ CLUSTERS_MAX = 1000
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """The replicas and the UID of the object in each named cluster. fleet: the former fleet's id when recovering, else
-    empty."""
+    """The replicas and the UID of the object in each named cluster.
+
+    fleet: the former fleet's id when recovering, else empty.
+    """
 
     replicas: Mapping[str, int]
     uids: Mapping[str, str]
@@ -58,8 +60,10 @@ class Running:
 
 
 def ask(state: PlannerState, request: AdoptRequest, moment: Moment) -> AdoptionAsked | PlacementReply:
-    """Returns the question to the clusters, or the remembered answer of this request. Raises RequestError if it is
-    wrong."""
+    """Returns the question to the clusters, or the remembered answer of this request.
+
+    Raises RequestError if it is wrong.
+    """
     key = _checked_key(request)
     known = state.workloads.get(key)
     remembered = remembered_answer(state.rules, known, request.idempotency_key, _digest(request), moment)
@@ -166,8 +170,7 @@ def _in_its_stead(waits: Workload) -> str:
 
 
 def _ruled_out(state: PlannerState, policy: Policy, running: Running) -> Iterator[str]:
-    """Yields warnings for people about replicas that run where the policy does not allow them: adopting moves nothing.
-    """
+    """Yields warnings about replicas that run where the policy does not allow them: adopting moves nothing."""
     allowed = {name for _, names in clusters_of_tiers(policy.tiers, state.joined()) for name in names}
     most = {limit.cluster: limit.replicas_max for limit in policy.limits if limit.replicas_max >= 0}
     for name, count in sorted(running.replicas.items()):
@@ -185,16 +188,17 @@ def _to_be_scaled(state: PlannerState, declared: WorkloadDeclared) -> Iterator[s
 
 
 def _refuse_other_kinds(policy: str) -> None:
-    """Raises RequestError for any manifest but a policy. ConfigMaps and Services of the workload are found in its
-    cluster."""
+    """Raises RequestError for any manifest but a policy.
+
+    ConfigMaps and Services of the workload are found in its cluster.
+    """
     kind = read_object(policy, "policy")["kind"] if policy else POLICY_KINDS[0]
     if kind not in POLICY_KINDS:
         raise invalid("policy.kind", kind, " or ".join(POLICY_KINDS))
 
 
 def _refuse_copies(policy: Policy) -> None:
-    """Raises RequestError for Duplicated: the running replicas add up, but with this strategy each cluster has them
-    all."""
+    """Raises RequestError for Duplicated: running replicas add up, but with copies each cluster has them all."""
     if policy.strategy is not None and policy.strategy.name == STRATEGY_DUPLICATED:
         raise invalid("PlacementPolicy.spec.strategy.name", STRATEGY_DUPLICATED, "another: apply it once it is adopted")
 
@@ -292,8 +296,10 @@ def _checked_clusters(state: PlannerState, names: Sequence[str], moment: Moment)
 
 
 def _refuse_known(known: Workload | None, clusters: Collection[str]) -> None:
-    """Raises RequestError if the workload is declared, unless it has no part yet. Then what runs replaces the
-    declaration."""
+    """Raises RequestError if the workload is declared, unless it has no part yet.
+
+    Then what runs replaces the declaration.
+    """
     if known is None or is_gone(known):
         return
     name = "/".join(known.key)

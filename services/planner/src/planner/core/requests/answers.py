@@ -193,8 +193,10 @@ def workload_reply(
 
 
 def list_workloads(state: PlannerState, request: ListRequest) -> ListReply:
-    """Returns a page of workloads in the order of their namespaces and names. page_token: the last key of the page
-    before."""
+    """Returns a page of workloads in the order of their namespaces and names.
+
+    page_token: the last key of the page before.
+    """
     size = request.page_size or PAGE_SIZE_DEFAULT
     if not 1 <= size <= PAGE_SIZE_MAX:
         raise invalid("page_size", request.page_size, f"1 to {PAGE_SIZE_MAX}")
@@ -225,7 +227,9 @@ def list_orphans(state: PlannerState, request: ListOrphansRequest) -> ListOrphan
 
 
 def _orphans_of(state: PlannerState, said: WorkloadObserved) -> Iterable[Orphan]:
-    """Yields the workload's object if no placement lists it, and orphans beside it. An outdated status yields nothing.
+    """Yields the workload's object if no placement lists it, and orphans beside it.
+
+    An outdated status yields nothing.
     """
     workload = state.workloads.get((said.namespace, said.name))
     if is_orphan(said) == (workload is not None and said.cluster in workload.parts):
@@ -238,8 +242,7 @@ def _orphans_of(state: PlannerState, said: WorkloadObserved) -> Iterable[Orphan]
 
 
 def capacity(state: PlannerState, request: CapacityRequest, now: float) -> CapacityReply:
-    """Returns how many more replicas of a shape each cluster takes, on existing nodes and on new nodes of its node
-    groups."""
+    """Returns how many more replicas of a shape each cluster takes, on existing nodes and on those of node groups."""
     declaration = read_manifests(request.manifests)
     shape = bare(declaration.shape)
     rooms, inputs = state.all_rooms(shape, now), []
@@ -275,7 +278,7 @@ def reserved_by_workload(state: PlannerState, cluster: str, node_groups: bool) -
 
 @dataclass(slots=True)
 class PlacedThere:
-    """What placements have in one cluster: their kept replicas, and the number of workloads that list the cluster."""
+    """The placements in one cluster: their kept replicas, and the number of workloads that list the cluster."""
 
     replicas: int = 0
     workloads: int = 0
@@ -297,8 +300,10 @@ def list_clusters(state: PlannerState, now: float) -> ListClustersReply:
 
 
 def listed_view(state: PlannerState, name: str, field: str) -> ClusterView:
-    """Returns a cluster of the fleet. Raises RequestError (NOT_FOUND) with the field of the request and the known
-    clusters."""
+    """Returns a cluster of the fleet.
+
+    Raises RequestError (NOT_FOUND) with the field of the request and the known clusters.
+    """
     view = state.clusters.get(name)
     if view is None or view.joined is None:
         names = listed(joined.cluster for joined in state.joined()) or "none has joined"
@@ -348,7 +353,9 @@ def cluster_reply(
 
 
 def _trouble_code(view: ClusterView) -> int:
-    """Returns the code of the trouble in an answer. A followed cluster may be a twin, or deny reading of some objects.
+    """Returns the code of the trouble in an answer.
+
+    A followed cluster may be a twin, or deny reading of some objects.
     """
     if view.trouble:
         return view.trouble_code

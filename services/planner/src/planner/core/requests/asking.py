@@ -72,8 +72,7 @@ def question(
 def unheard(
     state: PlannerState, requests: Iterable[ApplyRequest], moment: Moment
 ) -> Iterator[tuple[str, frozenset[str]]]:
-    """Yields, by template, the clusters that replicas would go to after the answers so far and that said nothing yet.
-    """
+    """Yields, by template, the clusters that replicas would go to by the answers so far and that are silent yet."""
     planned: Planned = {}
     for request in requests:
         declaration = read_manifests(request.manifests)
@@ -84,8 +83,7 @@ def unheard(
 def _awaited(
     state: PlannerState, declaration: Declaration, clusters: tuple[str, ...], moment: Moment, planned: Planned
 ) -> frozenset[str] | None:
-    """Returns the clusters that replicas would go to now and whose answer is missing; None where the request is
-    refused.
+    """Returns the clusters that replicas would go to and whose answer is missing; None if the request is refused.
 
     planned: as in question.
     """
@@ -103,8 +101,10 @@ def _awaited(
 
 
 def _alike(state: PlannerState, declaration: Declaration) -> object:
-    """Returns a value that is equal for new workloads that go to the same clusters now, labels aside. Others get their
-    own."""
+    """Returns a value that is equal for new workloads that go to the same clusters now, labels aside.
+
+    Others get their own.
+    """
     if declaration.dependencies or (declaration.namespace, declaration.name) in state.workloads:
         return object()
     altered = state.admitted.altered(declaration.shape.template)

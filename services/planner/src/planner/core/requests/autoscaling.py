@@ -13,11 +13,10 @@ from spillway.events import Event
 
 
 def declare(state: PlannerState, workload: Workload, moment: Moment) -> tuple[Event, ...]:
-    """Returns the events of a workload's newest decision; none when it is declared already. Replicas that do not fit
-    wait.
+    """Returns the events of a workload's newest decision; none when it is declared already.
 
-    A rollout goes on even if all replicas with the newest template are scaled away: no person is there to apply it
-    again.
+    Replicas that do not fit wait. A rollout goes on even if all replicas with the newest template are scaled away: no
+    person is there to apply it again.
     """
     decided = state.scalings.newer_of(workload)
     if decided is None:

@@ -25,8 +25,10 @@ BrakeEvents = tuple[BrakeSet | BrakeReleased | ConfirmationGiven, ...]
 
 
 def freeze(state: PlannerState, request: FreezeRequest, by: str, moment: Moment) -> tuple[BrakeEvents, Brake]:
-    """Sets a brake, or changes the reason of one that is set. Raises RequestError (NOT_FOUND) when its target is
-    unknown."""
+    """Sets a brake, or changes the reason of one that is set.
+
+    Raises RequestError (NOT_FOUND) when its target is unknown.
+    """
     scope = read_scope(request.scope)
     check_text(request.reason, "reason", REASON_LENGTH_MAX)
     _check_is_there(state, scope)

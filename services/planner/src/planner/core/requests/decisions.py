@@ -1,4 +1,6 @@
-"""Turns a request into events: the declaration, the placement, and the record of the decision. Changes no state itself.
+"""Turns a request into events: the declaration, the placement, and the record of the decision.
+
+Changes no state itself.
 """
 
 from collections.abc import Callable, Mapping
@@ -100,8 +102,10 @@ def apply(state: PlannerState, request: ApplyRequest, moment: Moment) -> Decided
 
 
 def would_use(state: PlannerState, declaration: Declaration, moment: Moment) -> frozenset[str]:
-    """Returns the clusters that the replicas would go to now. Raises what apply raises if it refuses or cannot decide
-    yet."""
+    """Returns the clusters that the replicas would go to now.
+
+    Raises what apply raises if it refuses or cannot decide yet.
+    """
     _, placed, _ = _placed(state, declaration, moment)
     return frozenset(part.cluster for part in placed.placement.parts if part.replicas and not part.removing)
 
@@ -185,8 +189,7 @@ def migrate(state: PlannerState, request: MigrateRequest, moment: Moment) -> Dec
 
 
 def delete(state: PlannerState, request: DeleteRequest, moment: Moment) -> Decided:
-    """Marks a workload as deleting: every part is removed, and is listed until its cluster reports the object absent.
-    """
+    """Marks a workload as deleting: every part is removed, and stays listed until its cluster reports it absent."""
     known = existing(state, request.namespace, request.name)
     digest = digest_of("delete")
     answer = remembered_answer(state.rules, known, request.idempotency_key, digest, moment)
@@ -265,8 +268,7 @@ def existing(state: PlannerState, namespace: str, name: str) -> Workload:
 
 
 def refuse_gone(workload: Workload) -> None:
-    """Raises RequestError for a workload that is deleted and has left every cluster; only its answers are still kept.
-    """
+    """Raises RequestError for a workload that was deleted and has left every cluster. Its answers are still kept."""
     if is_gone(workload):
         raise RequestError("NOT_FOUND", f"workload {'/'.join(workload.key)}: not declared")
 

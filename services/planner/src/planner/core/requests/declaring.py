@@ -180,8 +180,7 @@ def check_kind(known: Workload | None, declaration: Declaration) -> None:
 
 
 def check_unchangeable(known: Workload | None, declaration: Declaration) -> None:
-    """Raises RequestError for a change of a field that clusters let nobody change, once a cluster may have the object.
-    """
+    """Raises RequestError for changes of fields that a member forbids, once a cluster may have the object."""
     if known is None or is_gone(known) or not known.parts:
         return
     name = f"workload {declaration.namespace}/{declaration.name}"

@@ -40,8 +40,7 @@ def disown(state: PlannerState, request: DisownRequest, moment: Moment) -> Decid
 
 
 def _refuse_moving(known: Workload) -> None:
-    """Raises RequestError during a move: more replicas run than asked for, and nothing would remove them without the
-    marks."""
+    """Raises RequestError during a move: more replicas run than asked for, and without marks nothing removes them."""
     moving = [f"{part.replicas_leaving} leave {part.cluster}" for part in known.parts.values() if part.replicas_leaving]
     moving += [
         f"{part.replicas_lost} are lost in {part.cluster}" for part in known.parts.values() if part.replicas_lost

@@ -108,7 +108,9 @@ def tier_warnings(state: PlannerState, joined: ClusterJoined) -> tuple[str, ...]
 
 
 def policy_tier_warnings(state: PlannerState, policy: Policy) -> tuple[str, ...]:
-    """Returns warnings about tiers that a declared policy names and no cluster has. Tiers of every fleet are left out.
+    """Returns warnings about tiers that a declared policy names and no cluster has.
+
+    Tiers of every fleet are left out.
     """
     had = {TIER_OWN, TIER_CLOUD, *(joined.tier for joined in state.joined())}
     named = dict.fromkeys(name for tier in policy.tiers for name in tier.clusters.tiers)
@@ -163,11 +165,11 @@ def set_phase(state: PlannerState, request: SetClusterPhaseRequest, moment: Mome
 
 
 def leave(state: PlannerState, request: LeaveClusterRequest, moment: Moment) -> PhaseSet:
-    """Sets the phase Leaving, or Lost. Raises RequestError (FAILED_PRECONDITION) when a cluster said to be lost is
-    fresh.
+    """Sets the phase Leaving, or Lost.
 
-    The replicas of a fresh cluster would run twice. Of one that is not fresh it is unknown whether its replicas run on:
-    perhaps only its collector is silent.
+    Raises RequestError (FAILED_PRECONDITION) when a cluster said to be lost is fresh. The replicas of a fresh cluster
+    would run twice. Of one that is not fresh it is unknown whether its replicas run on: perhaps only its collector is
+    silent.
     """
     view = answers.listed_view(state, request.name, "name")
     age_max = state.rules.capacity_age_max

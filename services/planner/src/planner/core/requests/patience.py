@@ -1,5 +1,4 @@
-"""Decides how long a request with Refuse waits for binds, over several calls, and keeps the order of requests
-meanwhile."""
+"""Decides how long a request with Refuse waits for binds, over several calls, and keeps the order of requests."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -98,7 +97,9 @@ class Patience:
             del self._sent_back[next(iter(self._sent_back))]
 
     def ran_out(self, asked: Asked, now: float) -> None:
-        """Notes that the call ended before the request was decided. The caller asks again, and the wait goes on then.
+        """Notes that the call ended before the request was decided.
+
+        The caller asks again, and the wait goes on then.
         """
         self._note_undecided(asked)
         self.sent_back(asked, now)

@@ -33,8 +33,10 @@ class Recovered:
 
 
 def ask(state: PlannerState, request: RecoverFleetRequest, fleet: str, moment: Moment) -> AdoptionAsked:
-    """Returns the question to every cluster: any may have a part of a workload. Raises RequestError if one is not
-    fresh."""
+    """Returns the question to every cluster: any may have a part of a workload.
+
+    Raises RequestError if one is not fresh.
+    """
     if not FLEET_ID.fullmatch(request.fleet_before):
         raise invalid("fleet_before", request.fleet_before, "the id of a fleet, as its label spillway.io/fleet says it")
     if request.fleet_before == fleet:
