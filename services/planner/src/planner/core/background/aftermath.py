@@ -127,7 +127,7 @@ def take_backs(
     for (key, cluster), timer in state.timers.items():
         workload = state.workloads[key]
         part = workload.parts.get(cluster)
-        if part is None or not state.is_fresh(cluster, moment.now):  # None: given up since the timer was looked at.
+        if part is None or not state.is_fresh(cluster, moment.now):  # None: the part was given up since watch().
             continue
         if timer.missing_since is not None or not is_done_there(state, workload, part) or brakes.frozen(cluster, key):
             continue

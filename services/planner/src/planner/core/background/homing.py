@@ -63,7 +63,7 @@ class _Known:
 class _Watched:
     """The room of one shape in one home. as_of: the figures of the cluster that it was computed from.
 
-    One workload stands for all with an equal shape. Effects of a workload's labels are checked when its replicas shall
+    One workload stands for all with an equal shape. Effects of a workload's labels are checked when its replicas are to
     go.
     """
 
@@ -177,7 +177,7 @@ class Homing:
         held = _held(state, now) if self._to_watch else {}
         homes_by_shape: dict[Shape, list[str]] = {}
         for home, shape in [self._to_watch.pop() for _ in range(min(self._new_places_max, len(self._to_watch)))]:
-            if home in state.clusters:  # Else it has left since the look.
+            if home in state.clusters:  # The cluster may have left since the look.
                 homes_by_shape.setdefault(shape, []).append(home)
         for shape, homes in homes_by_shape.items():
             for home, room in state.all_rooms(shape, now).certain_in(tuple(homes), False).items():

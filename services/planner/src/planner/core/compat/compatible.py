@@ -1,6 +1,6 @@
 """Divides a workload by a strategy for its whole policy: Karmada's, KubeAdmiral's, or all replicas in every cluster.
 
-The strategy says what each cluster shall have. This module turns that into a safe step: nothing is placed beyond
+The strategy says what each cluster is to have. This module turns that into a safe step: nothing is placed beyond
 certain room, and running replicas leave only for replacements. Replicas without room are unplaced.
 """
 
@@ -52,7 +52,7 @@ class Member:
 
 @dataclass(frozen=True, slots=True)
 class _Target:
-    """The replicas that each member shall have. why: for people, what kept the strategy from placing more."""
+    """The replicas that each member is to have. why: for people, what kept the strategy from placing more."""
 
     replicas: Mapping[str, int]
     why: str = ""

@@ -45,7 +45,7 @@ class Wish:
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """The plan by cluster: replicas that shall run. overflow: further replicas that stay there in case they fit."""
+    """The plan by cluster: replicas that are to run. overflow: further replicas that stay there in case they fit."""
 
     plan: Mapping[str, int]
     overflow: Mapping[str, int]
@@ -130,7 +130,7 @@ def _by_weight(
 
 
 def _least_disturbed(wish: Wish, current: Mapping[str, int], desired: Mapping[str, int]) -> dict[str, int]:
-    """Changes only clusters that shall shrink, or only those that shall grow, by the difference of the sums."""
+    """Changes only clusters that must shrink, or only those that must grow, by the difference of the sums."""
     surplus = sum(current.values()) - sum(desired.values())
     if not surplus:
         return dict(current)

@@ -16,7 +16,7 @@ OUT_OF_BOUNDS = "planned_total_out_of_bounds"
 class Target:
     """A cluster in a rollout. All counts are pods.
 
-    desired, replicas: the replicas that it shall have, and those in its object now.
+    desired, replicas: the replicas that it is to have, and those in its object now.
     actual, available: pods that exist, and those that are available.
     updated, updated_available: of the newest version, once the cluster has the new template.
     current_new, current_new_available: of the newest version of the template that it has.

@@ -83,7 +83,7 @@ def divide_workload(situation: Situation) -> Division:
     if not growth.missing:
         unplaced = max(0, missing - growth.total())
     replicas = {name: held.replicas - taken.get(name, 0) for name, held in situation.held.items()}
-    new = {name: max(0, held.new - taken.get(name, 0)) for name, held in situation.held.items()}  # They are not bound.
+    new = {name: max(0, held.new - taken.get(name, 0)) for name, held in situation.held.items()}  # Unbound.
     for target in (growth.free, growth.new):
         _add(replicas, target)
     _add(new, dict.fromkeys(growth.free, 0) | growth.new)

@@ -163,7 +163,7 @@ def _scale_notes(state: PlannerState, case: Case) -> list[str]:
         return []
     if decided is None or decided.generation != declared.scale_generation:
         return [f"scaled by {scaled_by}, which has decided nothing that is declared yet"]
-    if decided.replicas != declared.replicas:  # It was decided before this was adopted, or is only supposed.
+    if decided.replicas != declared.replicas:  # The decision is older than the adoption, or the number is supposed.
         return [f"scaled by {scaled_by}, which has not decided on {declared.replicas}"]
     return [f"scaled by {scaled_by}: {decided.replicas}: {decided.reason}"]
 

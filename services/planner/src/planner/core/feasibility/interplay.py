@@ -15,9 +15,10 @@ NOTHING, NODE, ALL = 0, 1, 2
 
 @dataclass(slots=True)
 class Effect:
-    """The most that one replica of one shape costs another shape.
+    """The most that one replica of a shape costs another shape.
 
-    bars: what it bars: NOTHING, NODE or ALL. marks: the limits per node or domain under which it counts, too.
+    bars: what it bars for the other shape: NOTHING, NODE or ALL.
+    marks: how many of the other shape's spread constraints count the replica, too.
     """
 
     bars: int = NOTHING

@@ -76,7 +76,7 @@ class FitTable:
     """The kept fits of all clusters: [shapes, slots], with one slot for each cluster.
 
     total, largest: as in Fit.
-    sample: a bit for each of 64 nodes.
+    sample: a bit for each of 64 sample nodes, set if the node takes one.
     counts: [shapes, slots, reasons], nodes.
     kept: whether the entry is known.
     more, more_largest: total and largest of nodes that node groups could still make.

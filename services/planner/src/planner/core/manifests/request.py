@@ -114,7 +114,7 @@ def read_texts(texts: tuple[str, ...]) -> ReadTexts:
     try:
         read.declaration = read_manifests(texts)
     except RequestError as error:
-        read.refusal = error.in_words(error.text)  # Without the frames in which it was raised, and what they hold.
+        read.refusal = error.in_words(error.text)  # Without its traceback, whose frames hold large values.
     return read
 
 
@@ -130,11 +130,11 @@ def read_manifests(texts: Sequence[str]) -> Declaration:
         return texts.declaration
     if sum(map(len, texts)) > KEPT_CHARACTERS_MAX:
         return _read(_objects(texts))
-    kept = _kept(tuple(map(str, texts)))  # Not as ReadManifest, which bears its JSON.
+    kept = _kept(tuple(map(str, texts)))  # Plain strings: a ReadManifest also holds its JSON.
     if kept.declaration is not None:
         return kept.declaration
     objects = _objects(texts)
-    small = sum(map(said_bytes, objects)) <= KEPT_CHARACTERS_MAX  # Aliases of YAML say a long text many times.
+    small = sum(map(said_bytes, objects)) <= KEPT_CHARACTERS_MAX  # A YAML alias can repeat a long text many times.
     declaration = _read(objects)
     if small:
         kept.declaration = declaration

@@ -98,7 +98,7 @@ def texts(missing: Mapping[str, Missing]) -> dict[str, str]:
 
 
 def warnings(lacking: Mapping[str, Missing], parts: Iterable[Part]) -> tuple[str, ...]:
-    """Texts for people: what the clusters that got replicas lack, and which clusters lack it.
+    """Returns texts for people: what the clusters that got replicas lack, and which clusters lack it.
 
     lacking: by cluster, what it lacks. parts: the placement's.
     """
@@ -109,14 +109,14 @@ def warnings(lacking: Mapping[str, Missing], parts: Iterable[Part]) -> tuple[str
 
 
 def after_room(state: PlannerState, subject: Subject, parts: Iterable[Part]) -> list[str]:
-    """Texts for people: the replicas that wait for room will then wait for these objects, which clusters lack."""
+    """Returns texts: the replicas that wait for room will then wait for these objects, which clusters lack."""
     if not any(part.missing for part in parts):
         return []
     return [f"and then {text}" for text in _missing_in(lacking_in(state, subject))]
 
 
 def _missing_in(lacking: Mapping[str, Missing]) -> list[str]:
-    """Texts for people: one for clusters that lack the same objects, in the order of the objects' names."""
+    """Returns texts, one for clusters that lack the same objects, in the order of the objects' names."""
     clusters: dict[str, list[str]] = {}
     for cluster, what in sorted(texts(lacking).items()):
         clusters.setdefault(what, []).append(cluster)

@@ -345,7 +345,7 @@ def _surge_lacked(state: PlannerState, workload: Workload, part: Part, newest: N
             for shape in (new, old)
         )
         return 0 if min(rooms) >= unbound + surge else surge
-    beside = state.room_without(part.cluster, new, now, workload.key).certain  # All of the surge are new.
+    beside = state.room_without(part.cluster, new, now, workload.key).certain  # All surge pods are new ones.
     if beside < surge:
         return surge
     if beside >= replicas or not _asks_for_more(state, workload, part, template):

@@ -1,4 +1,4 @@
-"""Computes what a workload has in each cluster, what it shall have there, and the part that states it."""
+"""Computes what a workload has in each cluster, what it is to have there, and the part that states it."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -14,7 +14,7 @@ from spillway.model import Generation, ObjectReference, Part, WorkloadFacts
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """The replicas that a part shall list. new: those of the kept replicas that need new nodes."""
+    """The replicas that a part will list. new: those of the kept replicas that need new nodes."""
 
     kept: int
     new: int

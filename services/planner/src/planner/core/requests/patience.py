@@ -90,7 +90,7 @@ class Patience:
         about = asked.place.about
         if about is None:
             return
-        expected = self._sent_back.pop(about, {})  # The newest last.
+        expected = self._sent_back.pop(about, {})  # The newest stays last.
         self._sent_back[about] = {key: one for key, one in expected.items() if one.until > now}
         self._sent_back[about][asked.place.key] = _SentBack(asked.turn, now + self._again_seconds)
         if len(self._sent_back) > self._kept_max:
