@@ -240,8 +240,7 @@ def _may_go(state: PlannerState, workload: Workload, now: float, brakes: Allowan
 
     When scaled in, a ReplicaSet removes pods that are not ready first. So those may go at once. During a rollout only
     replicas count that have been unbound for take_back_after. A status may be a moment old, and more pods may be ready
-    by
-    now: so unready ones wait as well while fewer are available than kept.
+    since. So unready ones wait as well while fewer are available than kept.
     """
     parts = workload.parts.values()
     if not any(part.replicas_leaving for part in parts):

@@ -5,9 +5,9 @@ LEVELS_MAX = 64
 
 
 class SteadyRoom:
-    """Since when a room has been at least so large, for each size that it had.
+    """The times since when a room has been at least so large, for each size that it had.
 
-    Sizes and the times since when they held both rise, strictly: a smaller room has held for longer.
+    Sizes and times both rise strictly: a smaller room has held for longer.
     """
 
     def __init__(self) -> None:

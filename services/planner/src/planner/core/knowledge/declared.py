@@ -1,4 +1,4 @@
-"""Workloads and bytes that each namespace has declared, and the objects that go along with workloads."""
+"""Keeps the workloads and bytes that each namespace has declared, and the objects that go along with workloads."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -100,8 +100,10 @@ class Declared:
                 self._put((before.kind, before.namespace, before.name), kept)
 
     def depend(self, event: DependencyDeclared, owner: WorkloadDeclared | None) -> None:
-        """Takes in an object that goes along with a workload; an older record is dropped. owner: the workload's
-        declaration, if known."""
+        """Takes in an object that goes along with a workload; an older record is dropped.
+
+        owner: the workload's declaration, if known.
+        """
         key = (event.kind, event.namespace, event.name)
         known = self._dependencies.get(key)
         if known is not None and known.workload == event.workload:

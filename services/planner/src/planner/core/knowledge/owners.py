@@ -8,12 +8,12 @@ Words = dict[Place, WorkloadObserved]
 
 
 class Owners:
-    """The newest known epoch of the propagator at each cluster, and which statuses are proven to be of it. Only a
-    proven status may lead to a decision that cannot be taken back (the state table: docs/turns.md).
+    """The newest known epoch of the propagator at each cluster, and the statuses that are proven to be of it.
 
-    A claim and a status lie in different partitions, so the planner may read a status of a turn that is over before it
-    reads the claim that ended the turn. A status is proven once the planner has read all of the log that stood there
-    when it knew the status, and found no later claim. asked: the statuses that wait to be proven.
+    Only a proven status may lead to a decision that cannot be taken back (the state table: docs/turns.md). A claim and
+    a status lie in different partitions, so the planner may read a status of an ended turn before it reads the claim
+    that ended the turn. A status is proven once the planner has read all of the log that stood there when it knew the
+    status, and found no later claim. asked: the statuses that wait to be proven.
     """
 
     def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""Workloads whose newest template has not reached every cluster, and which of them have a reason to be looked at."""
+"""Lists workloads whose newest template has not reached every cluster, and which of them need a look."""
 
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -13,8 +13,9 @@ class Figures(NamedTuple):
 
     counted: bound pods by template hash.
     pods, updated: from the object's status.
-    terminating: the number of terminating pods. Ready pods do not count as progress: a pod that crashes again and again
-    is ready from time to time.
+    terminating: the number of terminating pods.
+
+    Ready pods do not count as progress: a pod that crashes again and again is ready from time to time.
     """
 
     cluster: str

@@ -51,8 +51,7 @@ def question(
     """Returns the question about a request's template, or None when no cluster needs to be asked.
 
     That is so when the template is known, the request will be refused, no cluster can be asked, or the template is too
-    large to share a transaction. All clusters that the policy may use are asked: one without room now may have room
-    later.
+    large to share a transaction. All clusters that the policy may use are asked: room may appear later.
     planned: results of other questions at this moment.
     """
     declaration = read_manifests(request.manifests)
