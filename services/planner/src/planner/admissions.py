@@ -57,7 +57,7 @@ class Admissions:
         self._wait_seconds = wait_seconds
         self._open: dict[str, Inquiry] = {}
         self._asking: set[asyncio.Task[None]] = set()
-        """Each goes on when the caller that began it goes away: others may wait for the same answers."""
+        """The running inquiries. Each continues when its caller goes away: others may wait for the same answers."""
 
     def hear(self, records: Iterable[Record]) -> None:
         """Takes in records that were applied to the state."""

@@ -10,7 +10,7 @@ from spillway.running.request_queue import Written
 
 T = TypeVar("T")
 Decide = Callable[[PlannerState, Moment], tuple[Sequence[Written], T]]
-"""Of a request: events and the answer. Raises RequestError, which is the answer then."""
+"""The decision on a request. It returns events and the answer, or raises RequestError, which is then the answer."""
 
 
 class Ask(Protocol):

@@ -24,7 +24,7 @@ from spillway.wire import TYPE_PREFIX, Unreadable, decode, encode, event_type, p
 EVENTS_AT_ONCE_MAX = 200
 BYTES_AT_ONCE_MAX = 1024 * 1024
 NOW = 1000.0
-"""The moment of a state that was read, in seconds of a clock of its own."""
+"""The time of a state that was read, in seconds of its own clock."""
 
 _TOPIC_BY_TYPE = {TYPE_PREFIX + event.__name__: topic for topic, events in EVENTS_BY_TOPIC.items() for event in events}
 

@@ -11,7 +11,7 @@ from spillway.events import FOUND, AdoptionAsked, WorkloadFound
 from spillway.model import Generation
 
 ObjectKey = tuple[str, str, str]
-"""Cluster, namespace, name."""
+"""(cluster, namespace, name)."""
 
 
 @dataclass(slots=True)

@@ -19,7 +19,7 @@ Keys = set[tuple[str, str]]
 
 PARTITION_MAX: Final = 2**31 - 1
 OFFSET_MAX: Final = 2**63 - 1
-"""Offsets and partitions that Kafka can have."""
+"""The largest partition and offset that Kafka can have."""
 
 
 class Watches:

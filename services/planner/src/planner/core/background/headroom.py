@@ -25,7 +25,7 @@ from spillway.model import PodTraits, Shape
 METRIC = "headroom"
 SOURCE = "planner"
 GRACE_SECONDS = 30
-"""terminationGracePeriodSeconds where a template has none: Kubernetes' default."""
+"""The terminationGracePeriodSeconds of a template that sets none: Kubernetes' default."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,10 +28,10 @@ from spillway.feasibility.cluster_view import WorkloadKey
 from spillway.model import Policy, Shape
 
 LOOK_SECONDS = 1.0
-"""How often rooms are looked at: one that went and came back in between counts as having been there."""
+"""How often rooms are looked at. Room that went and came back in between counts as having been there."""
 NEW_PLACES_MAX = 100
-"""Places that are watched from one step on. Their rooms are counted in full: a turn that begins on a big fleet has so
-many of them that all at once would hold up who asks for seconds."""
+"""Places that one step begins to watch. Their rooms are counted in full. On a large fleet a new turn has so many of
+them that counting all at once would delay requests for seconds."""
 
 Place = tuple[str, Shape]
 
@@ -89,7 +89,8 @@ class Homing:
         self._to_watch: list[Place] = []
         self._expected: frozenset[str] = frozenset()
         self._kept_out: dict[HoldKey, float] = {}
-        """Homes that a hold keeps from one workload alone, and since when not any more, for as long as that counts."""
+        """Homes that a hold keeps from one workload alone, with the end of the hold, for as long as that end matters.
+        """
         self._looked_at: float | None = None
         self._passed = 0
 

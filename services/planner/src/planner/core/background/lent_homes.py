@@ -20,14 +20,12 @@ from spillway.feasibility.cluster_view import WorkloadKey
 from spillway.model import NO_GENERATION
 
 LOOKED_AT_MAX = 50
-"""Workloads whose need is found anew at one look; of more it is as it was, until it is their turn: of n that may need
-something each is looked at once in n / 50 looks, rounded up, however often others change.
-"""
+"""Workloads whose need one look computes again. The others keep theirs until it is their turn. So each of n workloads
+is looked at once in n / 50 looks, rounded up, however often others change."""
 
 UNUSED_SECONDS = 10.0
-"""A need is kept for twice `home_after` and so many seconds after its nodes came back. Without that the nodes would be
-lent again before any replica went home: capacity is heard late, and moves have a budget.
-"""
+"""A need is kept for twice `home_after` plus these seconds after its nodes came back. Otherwise the nodes would be lent
+again before any replica went home: capacity is heard late, and moves have a budget."""
 
 Overflowed = Mapping[WorkloadKey, tuple[Overflow, ...]]
 
@@ -39,7 +37,7 @@ class LentHomes:
         self._looked_at_max = looked_at_max
         self._found_of: dict[WorkloadKey, object] = {}
         self._waiting: dict[WorkloadKey, None] = {}
-        """Whose need may be another one, the longest first."""
+        """Workloads whose need may have changed, the longest waiting first."""
         self._room_since: dict[WorkloadKey, dict[str, float]] = {}
         """By home cluster: the time at which nodes were back for a need that is in the log."""
         self._looked_at: float | None = None

@@ -1,7 +1,7 @@
 """Computes how much room there has been without a break for a while. Homing uses it as hysteresis."""
 
 LEVELS_MAX = 64
-"""Rooms of which it is remembered since when there has been so much; a rise beyond them counts from later."""
+"""Sizes of a room whose start time is remembered. A rise beyond them counts from a later time."""
 
 
 class SteadyRoom:

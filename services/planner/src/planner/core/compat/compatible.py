@@ -31,7 +31,7 @@ KARMADA = {
     STRATEGY_DUPLICATED: karmada.DUPLICATED,
 }
 IN_USE = 100
-"""What a cluster scores that has some of the workload already."""
+"""The score of a cluster that already has some replicas of the workload."""
 
 NOTHING = Held(0, 0, 0)
 

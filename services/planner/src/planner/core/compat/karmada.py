@@ -16,7 +16,7 @@ DYNAMIC_WEIGHT = "dynamic_weight"
 AGGREGATED = "aggregated"
 
 Counts = Sequence[tuple[str, int]]
-"""(cluster, replicas) in an order that matters."""
+"""(cluster, replicas), in an order that matters."""
 
 
 class Unschedulable(Exception):

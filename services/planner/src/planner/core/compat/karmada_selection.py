@@ -14,7 +14,7 @@ BY_REGION = "region"
 BY_ZONE = "zone"
 BY_PROVIDER = "provider"
 SCORE_WEIGHT = 1000
-"""What one replica counts in the score of a region, against the score of its clusters."""
+"""The weight of one replica in the score of a region, against the score of its clusters."""
 
 
 class NotSelectable(Exception):
@@ -200,9 +200,9 @@ class Size:
 
 Path = tuple[Size, ...]
 Worth = tuple[int, int]
-"""Score and clusters of a set: what makes one better than another."""
+"""The score and the clusters of a set, by which sets are compared."""
 State = tuple[int, int]
-"""Groups that are in a set so far, and their clusters: those alone that it still needs to know of."""
+"""The groups that a set has so far, and their clusters: all that the search needs to know of the set."""
 
 
 def select_groups(groups: Sequence[Size], min_groups: int, max_groups: int, min_clusters: int) -> list[str]:

@@ -18,7 +18,7 @@ from planner.core.manifests.policy import Clusters, TierClusters, clusters_of_ti
 from spillway.model import ClusterInput, ClusterLimit, Tier
 
 FROZEN = Limit(LimitCode.FROZEN)
-"""What limits a cluster that has room, and takes nothing for a brake."""
+"""The limit of a cluster that has room and takes no replica because of a brake."""
 
 
 @dataclass(slots=True)

@@ -158,4 +158,4 @@ class Basis:
 
 
 Divide = Callable[[Situation], Division]
-"""What every way to divide a workload is: all that it depends on in, where the replicas go out."""
+"""The interface of every way to divide a workload: a situation in, a division out."""

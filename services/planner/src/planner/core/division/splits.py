@@ -201,7 +201,7 @@ class _Weighted:
 
 
 BY_ROOM = (SPLIT_MOST_REMAINING,)
-"""Splits that look at the room that is left when replicas are taken away."""
+"""Splits that use the room that is left when replicas are taken away."""
 
 _SPLITS: dict[str, Split] = {
     SPLIT_SPREAD: _Spread(),

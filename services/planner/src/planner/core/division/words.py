@@ -16,7 +16,7 @@ from spillway.texts import counted, cut, waiting
 NAMED_MAX = 8
 """Clusters that a text names."""
 WORDS_MAX = 300
-"""Characters of what a cluster itself said: every decision's record has them, of all clusters."""
+"""Characters kept of a text that a cluster itself sent: every decision's record has such a text for each cluster."""
 
 
 class Entry(NamedTuple):
@@ -100,7 +100,7 @@ _LIMIT_TEXTS: Final[Mapping[LimitCode, Callable[..., str]]] = {
     LimitCode.FOUND: lambda _: "as it runs",
     LimitCode.RECORDED: lambda _: "",
 }
-"""Of a limit's number and names. Those that are not here always come with the text itself."""
+"""By code, the text from a limit's number and names. Codes that are not listed always come with their text."""
 _RECORDED_AS: Final = (
     ("held for ", LimitCode.HELD),
     ("the cluster is ", LimitCode.PHASE),
@@ -111,7 +111,7 @@ _RECORDED_AS: Final = (
     ("no capacity heard", LimitCode.AGE),
     ("a change of its capacity", LimitCode.AGE),
 )
-"""How the text of a cluster that took nothing at all begins, by versions that wrote no codes."""
+"""The beginnings of texts about a cluster that took nothing at all, from versions that wrote no codes."""
 _CODES: Final = frozenset(code.value for code in LimitCode)
 
 

@@ -30,9 +30,9 @@ CLUSTERS_TRIED_MAX = 4
 TAINTS_TRIED_MAX = 8
 CHANGES_OF_A_KIND_MAX = 2
 BRING_ROOM = ("Nodes", "NodeGroup")
-"""Changes of the fleet, which are not this workload's alone."""
+"""Changes of the fleet, from which other workloads gain, too."""
 STEP_BY_RESOURCE = {"cpu": 1, "memory": 2**20, "ephemeral-storage": 2**20}
-"""A request is lowered by whole ones of these; of any other resource by ones."""
+"""The step by which a request is lowered; 1 for any other resource."""
 
 Steps = Generator[None, None, None]
 

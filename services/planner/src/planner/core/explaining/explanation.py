@@ -46,7 +46,7 @@ BOUND_BY_LIMIT = {
     LimitCode.ORPHAN: ORPHAN,
     LimitCode.AGE: AGE,
 }
-"""Of a cluster that takes nothing at all now."""
+"""The reason, by limit, why a cluster takes nothing at all now."""
 RESERVERS_SHOWN = 3
 CLUSTERS_IN_VERDICT = 4
 NO_HELD = Held(0, 0, 0)

@@ -31,15 +31,16 @@ from spillway.troubles import TroubleCode
 
 ROUNDS_MAX = 1000
 STEP_SECONDS = 0.001
-"""By which time passes between rounds: enough to fill the budget of moves, not to make anything old."""
+"""The time between two rounds: enough to fill the budget of moves, and too short to make anything old."""
 QUIET_ROUNDS = 2
-"""So many rounds in a row that change nothing are the end: who may go home is found in one, and goes in the next."""
+"""The simulation ends after so many rounds in a row without a change. One is not enough: overflow that may go home is
+found in one round, and goes in the next."""
 NODES_MAX = 10_000
 ALL_MOVES = 1e12
-"""Moves a minute: as many as there are."""
+"""A budget of moves a minute that never limits."""
 PLACES_MAX = 2**31
 TELLS_NOBODY = Pace(look=0.0, repeat=0.0, settle=0.0, looks_max=0)
-"""Of what is idle: nobody listens to it here."""
+"""A pace without headroom reports: nobody reads them here."""
 
 
 def rules_without_bounds(rules: Rules) -> Rules:

@@ -14,7 +14,7 @@ from spillway.feasibility.nodes import ClusterNodes
 from spillway.model import NodeRow, Part, Shape
 
 SUPPOSED_BLOCK = 1_000_000
-"""A block index that no collector has: the nodes that are only supposed."""
+"""A block index that no collector uses, for supposed nodes."""
 
 
 class Indistinguishable(Exception):

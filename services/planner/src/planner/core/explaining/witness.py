@@ -37,10 +37,11 @@ OF_OTHERS: tuple[tuple[str, Filter], ...] = (
     ("PodTopologySpread", filter_by_spread),
     ("InterPodAffinity", filter_by_other_pods),
 )
-"""With RESOURCES between these two, in the order of the kube-scheduler: a node is out for the first that bars it."""
+"""Filters that look at other pods or volumes. With RESOURCES between these two lists, the order is that of the
+kube-scheduler: the first filter that bars a node is its reason."""
 ONE_A_NODE = "NodePorts, InterPodAffinity"
 AMOUNTS_APART_MAX = 3
-"""Groups of nodes that lack of a resource; where the amounts are more, they are one group with a range."""
+"""Groups of nodes by the amount that they lack of a resource. With more amounts they form one group with a range."""
 REASONS_MAX = 12
 OTHERS = "other reasons"
 TAKES_MORE = "takes more by itself: "

@@ -11,7 +11,7 @@ from spillway.feasibility.node_match import Bools
 from spillway.model import Int64s
 
 Place = tuple[str, bool]
-"""A cluster; on the nodes that exist, or with True on those that its node groups could still make."""
+"""A cluster's existing nodes, or with True the new nodes that its node groups could still make."""
 
 
 class Places:

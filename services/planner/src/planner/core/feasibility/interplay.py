@@ -10,7 +10,7 @@ from spillway.kubernetes.pod_shape import is_of_own_template, matches_labels
 from spillway.model import HOSTNAME_LABEL, PodTerm, Requirement, Shape, Spread
 
 NOTHING, NODE, ALL = 0, 1, 2
-"""What one replica may take from all of another shape: no more than its own room, a whole node, or any of it."""
+"""The most that one replica may bar another shape from: no more than its own room, a whole node, or all nodes."""
 
 
 @dataclass(slots=True)
@@ -30,7 +30,7 @@ def looks_at_pods(shape: Shape) -> bool:
 
 
 Effects = dict[tuple[int, int], Effect]
-"""By whom it costs, and whose replica it is, both as indices: of every pair in which there is any effect."""
+"""By (shape that pays, shape of the replica), both as indices: every pair with any effect."""
 
 
 def effects_of(shapes: Sequence[Shape]) -> Effects:

@@ -24,7 +24,7 @@ from spillway.feasibility.nodes import ClusterNodes
 from spillway.model import Int64s, Shape
 
 CHANGED_MAX = 256
-"""Nodes that may change at once before all that is kept is counted anew."""
+"""Nodes that may change at once before all kept fits are counted again."""
 _NOTHING_ASKED = 2**62
 _NARROW = 2**31
 _MEBI = 2**20

@@ -17,15 +17,15 @@ from spillway.feasibility.node_match import Bools
 from spillway.model import Int64s
 
 NODES, EVERYWHERE = 0, 1
-"""Layers: the nodes that exist, and those together with all that node groups could still make."""
+"""Layers: the existing nodes, and those together with all that node groups could still make."""
 
 Floats = npt.NDArray[np.float64]
 Array = npt.NDArray[Any]
 Row = int | None
-"""One row, or all: with those of no cluster yet, of which nothing is reserved, so that arrays are used whole."""
+"""One row, or all rows (None). All includes unused rows, which have no reservations, so that arrays are used whole."""
 Numbers = int | Int64s
 Found = tuple[Int64s, Int64s, Int64s]
-"""Certain, possible, and the promised replicas that bound certain, −1 where none do; of several the most."""
+"""Certain and possible room, and the unbound replicas that limit certain: −1 where none do, the most of several."""
 
 
 class _Layer:

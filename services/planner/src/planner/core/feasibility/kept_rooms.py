@@ -24,11 +24,11 @@ from spillway.feasibility.node_match import Bools
 from spillway.model import Int64s, Shape
 
 ONE_BY_ONE = 2
-"""Shapes that are worked out when they are asked for in a cluster; after so many, all that are kept are, in one go."""
+"""Shapes of a cluster that are computed one by one. After so many, all kept shapes are computed at once."""
 PAIRS_MAX = 50_000
-"""Of shapes and reservations that are worked out in one go."""
+"""Pairs of shapes and reservations that are computed at once."""
 GROUPS_MAX = 62
-"""Of one cluster: as many as there are bits."""
+"""Node groups of one cluster: the number of bits."""
 _quotas = attrgetter("quotas")
 
 

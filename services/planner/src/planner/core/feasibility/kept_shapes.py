@@ -14,9 +14,9 @@ import numpy.typing as npt
 from spillway.model import HOSTNAME_LABEL, Int64s, Shape
 
 SHAPES_MAX = 4096
-"""Of more, all are forgotten, and those that are asked about come back."""
+"""Kept shapes. If there are more, all are forgotten, and those that are asked about come back."""
 RESERVED_MAX = 3 * SHAPES_MAX // 4
-"""Of those that are reserved: the rest is for others that are asked about, until all are forgotten again."""
+"""Reserved shapes that are kept. The rest of SHAPES_MAX is for other shapes, until all are forgotten again."""
 RESOURCES_MAX = 256
 """Names of resources. Each name is a column in an array of all shapes. A shape that asks for one more name is not kept.
 If all shapes were forgotten instead, one caller's new names would have every caller's shapes counted again.
@@ -28,13 +28,13 @@ so many, a shape with a new node selector, node affinity or toleration is not ke
 CHARACTERS_MAX = 32_768
 """Characters of a shape's selectors, tolerations, terms and names. 4,096 shapes are kept, so a longer one is not."""
 KINDS_WITH_BITS = 63
-"""Of more, all others share the last bit, which is never taken away."""
+"""Kinds with a bit of their own. All further kinds share the last bit, which is never cleared."""
 _TEXT_ITSELF = 50
 """Characters that each text counts for, beside its own: about what the object takes in memory."""
 NEW = -1
 OPEN = -1
 ABSENT = -2
-"""Codes of a row beside reasons: it is open to the shape, as far as labels, taints and states go; there is no node."""
+"""Codes of a row beside reasons. OPEN: labels, taints and states admit the shape. ABSENT: the row has no node."""
 
 
 class KeptShapes:

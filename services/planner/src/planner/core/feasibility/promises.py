@@ -19,7 +19,7 @@ from spillway.model import LabelSet, PodTraits, Shape
 
 ROOMS_KEPT_MAX = 65_536
 FitOf = Callable[[Shape], Fit]
-"""Of a reserved shape in one cluster."""
+"""Returns the fit of a reserved shape in one cluster."""
 
 
 class _Sides:

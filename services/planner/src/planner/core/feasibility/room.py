@@ -33,7 +33,7 @@ class Room(NamedTuple):
 
 
 NO_ROOM = Room(0, 0, NO_LIMIT, when_empty=False)
-"""Where nobody asks for more than how many."""
+"""A room without replicas, for callers that read only the numbers."""
 
 
 def loss(taken: Mapping[str, int], shape: Mapping[str, int], largest: int) -> int:
@@ -46,7 +46,7 @@ def loss(taken: Mapping[str, int], shape: Mapping[str, int], largest: int) -> in
 
 
 Fits = Sequence[tuple[Shape, int, Fit]]
-"""(shape, replicas not bound yet, its fit on the same nodes); equal shapes are one entry."""
+"""(shape, unbound replicas, its fit on the same nodes). Equal shapes are one entry."""
 
 
 class Limits(NamedTuple):

@@ -20,10 +20,10 @@ from spillway.model import NODE_LENT, Int64s
 
 Views = Mapping[str, ClusterView]
 Real = tuple[str, str]
-"""The owner, by the name under which its API server counts, and the node as the label names it."""
+"""The owner, by the first name of its API server, and the node as the label names it."""
 NO_ROW = -1
 NO_POOL, THIS_POOL, OTHER_POOL = 0, 1, 2
-"""Which pool an owner's row names."""
+"""The pool that an owner's row names."""
 NOTHING: Bools = np.zeros(0, np.bool_)
 
 

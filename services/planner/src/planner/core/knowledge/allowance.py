@@ -16,13 +16,13 @@ CAUSE_DUPLICATE: Final = "Duplicate"
 """Not a cause to move: the same objects are counted under another name of their API server."""
 CAUSE_TAKE_BACK: Final = "TakeBack"
 CAUSE_MISSING: Final = "DependencyMissing"
-"""Not a cause to move: replicas wait for what a cluster lacks, and are not counted there any more."""
+"""Not a cause to move: replicas wait for an object that a cluster lacks, and no longer count there."""
 CAUSE_AUTOSCALE: Final = "Autoscale"
-"""How many, asked for by a policy that names the workload: no brake holds it. It moves nothing."""
+"""A scale policy that names the workload asks for a number of replicas. It moves nothing, so no brake holds it."""
 CAUSE_SETTLED: Final = "Settled"
-"""Not a cause to move: what left is gone."""
+"""Not a cause to move: replicas that left are gone."""
 CAUSE_WAITING: Final = "Waiting"
-"""Not a cause to move: what waited was tried again."""
+"""Not a cause to move: waiting replicas were tried again."""
 
 
 class Allowance(Protocol):

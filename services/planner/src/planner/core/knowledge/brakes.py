@@ -25,15 +25,16 @@ from spillway.feasibility.cluster_view import WorkloadKey
 from spillway.scopes import FLEET_SCOPE, cluster_scope, workload_scope
 
 CAUSES_CONFIRMED: Final = frozenset((CAUSE_FAILOVER, CAUSE_RETURN, CAUSE_DRAIN, CAUSE_HOME, CAUSE_POLICY))
-"""Above a bound they wait for a confirmation. Lost was said by a person, of this cluster. What moves in the step of the
-Apply or Scale that asks for it is not asked about here; Policy is what a join, or room, makes of it later."""
+"""Above a bound these causes wait for a confirmation. Lost is not listed: a person declared it for this cluster. Moves
+in the step of an Apply or Scale are not asked about here. Policy is for later moves, after a join or when room
+appears."""
 CAUSES_IN_BUDGET: Final = CAUSES_CONFIRMED | {CAUSE_LOST}
-"""All others were asked for by name, or only put back what never ran."""
+"""Causes that spend the budget. All others were asked for by name, or only take back replicas that never ran."""
 
 MINUTE: Final = 60.0
 
 ASKED_AGAIN_GROWTH: Final = 1.5
-"""How many times as many replicas as were asked for are asked for anew."""
+"""A confirmation is asked for again when its replicas have grown by this factor."""
 
 BrakeEvent = BrakeSet | BrakeReleased | ConfirmationAsked | ConfirmationGiven
 Cause = tuple[str, str]

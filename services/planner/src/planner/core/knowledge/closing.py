@@ -13,11 +13,11 @@ from spillway.feasibility.cluster_view import ClusterView, WorkloadKey
 from spillway.model import Shape
 
 ORPHAN_THERE = "an orphan of this name is there and is left as it is"
-"""Until it is gone, or taken over, nothing is written over it (docs/adr/0019)."""
+"""Until the orphan is gone or taken over, nothing is written over it (docs/adr/0019)."""
 DEPLOYMENT = "Deployment"
-"""The one kind that can be adopted."""
+"""The only kind that can be adopted."""
 CLUSTERS_NAMED_MAX = 20
-"""Of a command for people; whoever has more copies it and adds the rest."""
+"""Clusters that a command for people names. A user with more clusters copies it and adds the others."""
 
 
 class Known(Protocol):

@@ -11,9 +11,10 @@ from spillway.model import Shape
 GONE: Final = "gone"
 DECLARED: Final = "declared"
 TRIED: Final = "tried"
-"""Of the workload that a hold is about: it is wanted no more; it is; replicas of it wait for nodes in that cluster."""
+"""The states of the workload of a hold. GONE: it is no longer wanted. DECLARED: it is. TRIED: its replicas wait for
+nodes in that cluster."""
 Needs = Callable[[str, Hold], str]
-"""One of these words, of a cluster and a hold there."""
+"""Returns one of these states for a cluster and a hold there."""
 NOWHERE: Set[str] = frozenset()
 
 

@@ -34,8 +34,7 @@ class RolloutList:
         self._keys_by_cluster: dict[str, dict[WorkloadKey, None]] = {}
         self._due: dict[WorkloadKey, None] = {}
         self._under_way: dict[WorkloadKey, tuple[Figures, float, bool]] = {}
-        """Of those that wait for the end of an earlier change: how far it is, since when, and whether it was seen to
-        stand."""
+        """For workloads that wait for an earlier change: its progress, since when, and whether it was seen to stand."""
 
     def __iter__(self) -> Iterator[WorkloadKey]:
         return iter(self._waits_on)

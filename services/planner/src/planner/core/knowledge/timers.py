@@ -6,7 +6,7 @@ from spillway.feasibility.cluster_view import WorkloadKey
 from spillway.model import Generation, Shape
 
 HoldKey = tuple[str, Shape | WorkloadKey]
-"""A cluster, and whom it is held against: a shape that its scheduler cannot place, or one workload."""
+"""A cluster, and what is held there: a shape that its scheduler cannot place, or one workload."""
 
 
 @dataclass(slots=True)

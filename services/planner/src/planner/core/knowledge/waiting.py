@@ -12,9 +12,9 @@ from spillway.model import Shape
 
 WorkloadKey = tuple[str, str]
 Loans = frozenset[tuple[str, int]]
-"""Of one cluster: nodes that are lent or on their way back, with their states."""
+"""The nodes of one cluster that are lent or on their way back, with their states."""
 Rooms = tuple[Room, ...]
-"""Of one shape in one cluster: on nodes that exist and, where it has node groups, on those that they would make."""
+"""The rooms of one shape in one cluster: on existing nodes and, if it has node groups, on their new nodes."""
 
 
 class WaitingList:

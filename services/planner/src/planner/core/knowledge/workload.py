@@ -22,9 +22,9 @@ from spillway.model import SPLITS, STRATEGIES, ObjectReference, Part, Policy, Sh
 
 COUNT_MAX: Final = 10**9
 NOT_CREATED: Final = (STATE_REFUSED, STATE_NOT_OWNED, STATE_DEPENDENCY_MISSING, STATE_CONTESTED)
-"""What a cluster says of a part that it does not make true: its object is not there, or is not as decided."""
+"""States of a part that its cluster did not carry out: its object does not exist, or is not as decided."""
 UNNAMED: Final = (ObjectReference("something", "", "that its template names"),)
-"""What a propagator says is missing that does not say by a list of what."""
+"""Stands for the missing objects of a propagator that sends no list of them."""
 
 
 @dataclass(slots=True)

@@ -73,10 +73,10 @@ NOT_OURS_TO_SAY = {
     "selector": "the cluster makes it",
     "ttlSecondsAfterFinished": "the cluster would delete the finished Job, and it would be made and run again",
 }
-"""Fields of a Job that are refused, and why."""
+"""Fields of a Job that are refused, and the reasons."""
 
 WHOLE = frozenset(name for name, kind in KINDS.items() if kind.whole)
-"""Kinds whose identity, or whose work, would be doubled by a second cluster."""
+"""Kinds that go whole to one cluster: a second cluster would double their identity or their work."""
 
 
 def rolls_with(manifest: Mapping[str, Any]) -> Any:

@@ -56,7 +56,8 @@ IN_SUPPLY_ORDER = tuple(
 NEW_IN_THE_CLOUD = Tier("node-groups", ClusterSelector(supply_classes=(SUPPLY_CLOUD,)), SPLIT_PACK, node_groups=True)
 WORK_ONLINE = "Online"
 TIERS_BY_WORK = {"NearLine": (*IN_SUPPLY_ORDER, NEW_IN_THE_CLOUD), "Offline": IN_SUPPLY_ORDER[:-1]}
-"""Work that runs on what others leave: near-line work may wait minutes, offline work long, and costs no cloud."""
+"""Work that runs on capacity that others leave. Near-line work may wait minutes, offline work long, without cloud
+costs."""
 DEFAULT_POLICY = Policy(OWN_FIRST, (), UNPLACEABLE_WAIT)
 
 TIERS_KEPT_MAX = 256
@@ -69,7 +70,7 @@ OVERFLOW_STAYS = "Stay"
 TIERS_MAX = 16
 LIMITS_MAX = 1000
 SELECTOR_ENTRIES_MAX = 2000
-"""Of all selectors of a policy together: each cluster is looked for in their lists."""
+"""Entries of all selectors of a policy together: each cluster is looked up in their lists."""
 REPLICAS_MAX = 100_000
 PRIORITY_MAX = 1_000_000_000
 LOSS_SECONDS_MIN = 30

@@ -44,7 +44,7 @@ SELECTOR_FIELDS = {
     "regions": "fieldSelector.matchExpressions",
     "zones": "fieldSelector.matchExpressions",
 }
-"""Of ours, by what of its they are made."""
+"""By field of our selector, the field of the affinity that it comes from."""
 RESOURCE_SELECTOR = ("apiVersion", "kind", "namespace", "name", "labelSelector")
 SCHEDULING = ("replicaSchedulingType", "replicaDivisionPreference", "weightPreference")
 WEIGHTS = ("staticWeightList", "dynamicWeight")

@@ -51,7 +51,7 @@ SOURCES_MAX: Final = 1_000
 """Sources of all projected volumes together."""
 CLAIM_TEMPLATES_MAX: Final = 500
 REFERENCES_MAX: Final = 200
-"""Objects that a template names, also where it can do without them."""
+"""Objects that a template refers to, optional ones included."""
 NAME_LENGTH_MAX: Final = 253
 NAMES: Final = ("nodeName", "priorityClassName", "runtimeClassName", "schedulerName", "serviceAccountName")
 

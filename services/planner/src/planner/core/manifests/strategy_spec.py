@@ -32,7 +32,8 @@ WEIGHT_MAX = 1_000_000
 GROUPS_MAX = 1000
 WEIGHTS_MAX = 1000
 SUPPLY_ORDER = (SUPPLY_DEDICATED, SUPPLY_IDLE, SUPPLY_COLOCATED, SUPPLY_CLOUD)
-"""In which near-line and offline work uses it; the last, which costs most, near-line work alone."""
+"""The order in which near-line and offline work uses supply classes. Only near-line work uses the last, most costly
+one."""
 OVERFLOW = "Overflow"
 ALTERNATIVES = "Alternatives"
 BY_CLUSTER, BY_REGION = "cluster", "region"

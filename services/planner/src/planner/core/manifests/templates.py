@@ -16,10 +16,9 @@ from spillway.model import Part, Shape
 
 READ_KEPT_MAX = 512
 KEPT_CHARACTERS_MAX = 16_384
-"""Of so many requests and manifests that were read last, and of none that is larger or says more by aliases, what they
-say is kept. A batch is read whole to find templates never seen; then clusters are asked about each, and at last it is
-decided on, and declared.
-"""
+"""The results of the last READ_KEPT_MAX requests and manifests are kept, but not of larger ones, nor of ones that YAML
+aliases make larger. A request is used several times: to find new templates in a batch, to ask clusters, and to
+decide."""
 
 
 def pods_of_surge(surge: int | str, replicas: int) -> int:

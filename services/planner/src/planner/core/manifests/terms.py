@@ -26,7 +26,7 @@ REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
 
 
 Text = tuple[str, str, int]
-"""A field, what it says, and how many characters that may have."""
+"""A field, its text, and the most characters that the text may have."""
 
 
 def check_terms(spec: Mapping[str, Any], where: str) -> None:

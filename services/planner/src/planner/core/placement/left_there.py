@@ -16,7 +16,7 @@ from spillway.events import PHASE_ACTIVE, PHASE_CORDONED, PHASE_LOST
 from spillway.feasibility.cluster_view import ClusterView, WorkloadKey
 
 LEFT_SHOWN: Final = 10
-"""Of a cluster with thousands of workloads: what hangs there is among the first, since the rest moves on."""
+"""Workloads that are shown. Of thousands in a cluster, the stuck ones come first, since the others move on."""
 
 
 def left_in(state: PlannerState, view: ClusterView, phase: str) -> tuple[WorkloadLeft, ...]:

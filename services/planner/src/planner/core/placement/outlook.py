@@ -68,7 +68,7 @@ class _Lack:
 
 NOTHING_ROLLS = Outlook("", (), NO_ROLLOUT_WAIT)
 NAMED_MAX = 5
-"""Clusters without room that a wait names."""
+"""Clusters without room that a text names."""
 
 
 def outlook(

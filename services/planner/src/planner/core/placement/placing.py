@@ -60,7 +60,7 @@ from spillway.feasibility.cluster_view import WorkloadKey
 from spillway.model import Part
 
 BY_NAME = ("Apply", "Scale")
-"""A person's requests for this workload: they move what its policy rules out. A scale policy says how many alone."""
+"""Requests of a person for this workload. They move replicas that the policy rules out; a scale policy does not."""
 
 
 @dataclass(frozen=True, slots=True)

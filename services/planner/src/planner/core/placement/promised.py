@@ -9,7 +9,7 @@ from planner.core.knowledge.state import PlannerState
 from planner.core.knowledge.subject import Subject
 
 LOOKED_AT_MAX = 8
-"""Clusters: as many as a text says of what a workload waits for."""
+"""Clusters that are looked at: as many as a text about a waiting workload names."""
 NAMES_MAX = 2
 
 

@@ -22,10 +22,10 @@ from spillway.packed import NotPacked, pack, unpack
 
 FLEETS_KEPT_MAX = 16
 SINCE_DEFAULTED = frozenset(("missing", "await_missing", "waits_in"))
-"""Of Situation and Division: what records of before do not have, and whose default is what that means."""
+"""Fields of Situation and Division that older records lack. Their default is what that means."""
 
 _PLAIN = frozenset((bool, dict, int, str))
-"""Types whose values JSON has as they are."""
+"""Types whose values JSON has unchanged."""
 
 
 class RoomEntry(msgspec.Struct, array_like=True, frozen=True):

@@ -49,7 +49,7 @@ from spillway.troubles import TroubleCode
 PAGE_SIZE_DEFAULT = 100
 PAGE_SIZE_MAX = 1000
 NOWHERE = PlacementReply("", "", 0, 0, 0, 0, "", (), (), (), deleting=False, stale=False)
-"""Of what is not declared."""
+"""The placement of a workload that is not declared."""
 
 
 def placement_reply(

@@ -24,7 +24,7 @@ class Asked:
 
 
 Planned = dict[object, frozenset[str]]
-"""Clusters that replicas would go to, by what is alike."""
+"""The clusters that replicas would go to, by the value of _alike."""
 
 
 def digest_of(request: ApplyRequest) -> str:

@@ -22,7 +22,7 @@ from spillway.texts import listed
 
 ROLLING_SHAPES_MAX = 8
 TEMPLATES_MAX = 8
-"""Of one workload that clusters may have at once."""
+"""Templates of one workload that clusters may have at once."""
 
 
 def declared(state: PlannerState, declaration: Declaration, known: Workload | None) -> WorkloadDeclared:

@@ -31,7 +31,7 @@ from spillway.model import TIER_CLOUD, TIER_OWN, Generation, NodeGroup, Policy
 PHASES_TO_SET = (PHASE_ACTIVE, PHASE_CORDONED, PHASE_DRAINING, PHASE_LEAVING)
 PHASES_HANDING_OVER = (PHASE_DRAINING, PHASE_LEAVING)
 PLACE_LENGTH_MAX = 100
-"""Of a region's or a zone's name."""
+"""Characters of the name of a region or zone."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from planner.core.requests.queueing import Place
 from spillway.feasibility.cluster_view import ClusterView, WorkloadKey
 
 ONWARD, ANSWERED = 0.8, 0.95
-"""Of the time that one call has: after how much it goes on to later tiers, and it is answered in any case."""
+"""Fractions of a call's time: then a request goes on to later tiers, and then it is answered in any case."""
 
 
 @dataclass(frozen=True, slots=True)

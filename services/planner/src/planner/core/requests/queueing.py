@@ -24,7 +24,7 @@ class Place:
 
 ANY = Place()
 FIRST = Place(PRIORITY_MAX + 1)
-"""Of who sets a brake: that waits for nobody's replicas."""
+"""The place of a request that sets a brake: it must not wait for other requests."""
 
 
 def place_of(

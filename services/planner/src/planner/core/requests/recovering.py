@@ -19,7 +19,7 @@ FLEET_ID = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
 FOUND_NOW = "Found"
 RECOVERING = "Recovering"
 REFUSED = "Refused"
-"""What is said of a workload: it may be recovered; it is declared and being taken over; it is left as it is."""
+"""The states of a workload: it may be recovered; it is declared and being taken over; it is left as it is."""
 
 FoundByCluster = dict[str, WorkloadFound]
 

@@ -19,7 +19,7 @@ from spillway.packed import pack, unpack
 
 KEY_LENGTH_MAX = 128
 PLAIN_BYTES_MAX: Final = 2048
-"""Of an answer that is kept as JSON, which versions before this one read, too; a longer one is compressed."""
+"""Bytes of an answer that is kept as JSON, which earlier versions read, too. A longer one is compressed."""
 
 
 def digest_of(verb: str, *texts: str) -> str:
@@ -91,7 +91,7 @@ def _read(answer: bytes) -> PlacementReply:
 
 
 _DIGEST_BY_FORMER_DIGEST: Final = {digest_of(former): digest_of(verb) for former, verb in VERB_BY_FORMER_VERB.items()}
-"""Of requests that are their verb alone."""
+"""The digests of requests that consist of their verb alone, by their former digest."""
 
 
 def _digest_of_today(digest: str) -> str:
