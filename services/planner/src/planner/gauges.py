@@ -1,4 +1,4 @@
-"""What metrics show of the state: after each step of the turn, nothing after it; or when they are asked for."""
+"""Sets the gauges of the state after each step of the turn, and hides them at its end. Ages are computed when read."""
 
 from math import inf
 
@@ -9,7 +9,7 @@ from spillway.scopes import SCOPE_KINDS
 
 
 def show_state(state: PlannerState) -> None:
-    """How much the planner has to do with, and what of it waits. Only those that wait are walked."""
+    """Sets the gauges of workloads, clusters, unplaced replicas and rollouts. Only waiting workloads are walked."""
     metrics.WORKLOADS.set(len(state.workloads))
     clusters = [view.name for view in state.clusters.values() if view.joined is not None]
     fresh = sum(name in state.fresh for name in clusters)
@@ -20,7 +20,7 @@ def show_state(state: PlannerState) -> None:
 
 
 def hide() -> None:
-    """The turn is over: whoever has it next says all of this, and a sum would count what two say twice."""
+    """Hides the gauges at the end of a turn: the next leader shows them, and a sum over both would count them twice."""
     for gauge in (
         metrics.WORKLOADS,
         metrics.REPLICAS_UNPLACED,
@@ -33,7 +33,7 @@ def hide() -> None:
 
 
 def capacity_ages(state: PlannerState, now: float) -> dict[str, float]:
-    """By cluster of the fleet, seconds; infinite before anything was heard."""
+    """Returns the age in seconds by cluster of the fleet; infinite before anything was heard."""
     views = (view for view in state.clusters.values() if view.joined is not None)
     return {view.name: inf if (age := view.age_seconds(now)) is None else age for view in views}
 

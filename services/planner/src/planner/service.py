@@ -1,4 +1,4 @@
-"""The planner's shell: follows the log into one state, decides in its turn, answers once events are in the log."""
+"""Runs the planner: follows the log into one state, decides in its turn, and answers once events are in the log."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -62,7 +62,10 @@ RETRY = "retry with the same idempotency key"
 
 @dataclass(frozen=True, slots=True)
 class Clocks:
-    """steady: seconds that only grow, for ages and timers. wall_ms: for records and forgetting, never for order."""
+    """The clocks of the planner.
+
+    steady: seconds that only grow, for ages and timers. wall_ms: for records and forgetting, never for order.
+    """
 
     steady: Callable[[], float]
     wall_ms: Callable[[], int]
@@ -100,7 +103,7 @@ class Planner:
 
     @property
     def state(self) -> PlannerState:
-        """What this instance knows now; read only."""
+        """Returns what this instance knows now. Read only."""
         return self._current.state
 
     @property
@@ -111,7 +114,7 @@ class Planner:
         return self.standby.leader()
 
     async def run(self, stopping: asyncio.Event) -> None:
-        """Follows and, in its turn, decides, until stopping; then finishes the write under way."""
+        """Follows the log and, in its turn, decides, until stopping. Then finishes the write in progress."""
         with metrics.CAPACITY_AGE.told_by(lambda: capacity_ages(self.state, self._clocks.steady())):
             await self.standby.run(stopping, lambda: self._projection.run(lambda: self.is_active))
 
@@ -144,26 +147,26 @@ class Planner:
         log.info("turn taken", epoch=turn.epoch, workloads=len(self.state.workloads))
 
     async def _prove_words(self) -> None:
-        """Before a step that cannot be undone, reads workload-status to its end, so that the newest status is known."""
+        """Reads workload-status to its end when statuses need proof, before a decision that cannot be undone."""
         while True:
             await asyncio.sleep(self._settings.tick_seconds)
             asked = self.state.owners.take_asked()
             if asked:
-                with suppress(BusUnavailable):  # Then nothing is proven, and they are asked about again.
+                with suppress(BusUnavailable):  # Without the bus nothing is proven; the statuses are asked about again.
                     await self._follower.caught_up(WORKLOAD_STATUS)
                     self.state.owners.prove(asked)
 
     async def _note_caught_up(self) -> None:
-        """Proves again and again that all changes of capacity have been read, and notes the time of each proof."""
+        """Proves periodically that all changes of capacity have been read, and notes the time of each proof."""
         while True:
             asked_at = self._clocks.steady()
-            with suppress(BusUnavailable):  # Then what is read next may have been in the log since the last proof.
+            with suppress(BusUnavailable):  # Records read next may then be as old as the last proof.
                 await self._follower.caught_up(CAPACITY_CHANGES)
                 self._intake.caught_up_at = asked_at
             await asyncio.sleep(self._settings.turn_asked_seconds)
 
     async def _hear_clusters(self) -> None:
-        """Waits, for a bounded time, for a heartbeat of each cluster: before it the age of its capacity is unknown."""
+        """Waits, at most hear_seconds_max, for a heartbeat of each cluster: before it, its age is unknown."""
         until = self._clocks.steady() + self._settings.hear_seconds_max
         while self._clocks.steady() < until and any(
             view.joined is not None and view.heard_at == NEVER for view in self.state.clusters.values()
@@ -174,7 +177,7 @@ class Planner:
         return self._settings.tick_seconds
 
     def step(self, turn: Turn) -> Decisions:
-        """Decides what was asked, declares what policies decided, looks after what was placed."""
+        """Decides queued requests, declares decisions of scale policies, and takes the steps of a round."""
         decided = Decisions()
         self._serve_before_requests(turn, decided)
         self.standby.requests.decide(turn.next_generation, decided, self._apply)
@@ -197,8 +200,11 @@ class Planner:
             _tell_of_step(step)
 
     def _take(self, events: Sequence[Written], subject: Subject, decided: Decisions, trace: Headers = ()) -> bool:
-        """Applies what was decided without a request. Returns False if no record can hold one of the events: then
-        nothing changes, and the subject alone is left as it is for a while."""
+        """Applies a decision made without a request.
+
+        Returns False if no record can hold one of the events. Then nothing changes, and only the subject is left alone
+        for a while.
+        """
         try:
             decided.add(events, trace)
         except Unwritable as error:
@@ -208,7 +214,7 @@ class Planner:
         return True
 
     def written(self, events: Sequence[Written]) -> None:
-        """Tells the projection of the store. The state has these events since the decision."""
+        """Tells the store's projection about written events. The state has had these events since the decision."""
         self._projection.wrote(events)
 
     def step_down(self) -> None:
@@ -216,7 +222,10 @@ class Planner:
         hide()
 
     def _autoscale(self, turn: Turn, decided: Decisions) -> None:
-        """Declares sizes that scale policies decided, in the same transaction; so many that no request waits long."""
+        """Declares sizes that scale policies decided, in the same transaction.
+
+        Their number is bounded for waiting requests.
+        """
         for key in self.state.scalings.next_due(self._settings.scales_in_group_max):
             started, started_ns = self._clocks.steady(), tracing.clock_ns()
             declare = partial(autoscaling.declare, self.state, self.state.workloads[key], self._moment(turn))
@@ -233,13 +242,13 @@ class Planner:
         metrics.DECISION_SECONDS.observe(self._clocks.steady() - started)
 
     def _is_listening(self, since: float) -> bool:
-        """Whether a request that came at `since` may wait for news of clusters before a refusal for lack of room."""
+        """Returns whether a request that came at `since` may wait for messages of clusters before it is refused."""
         now, oldest = self._clocks.steady(), self.state.rules.capacity_age_max
         longest = min(self._settings.refuse_after_seconds, self._patience.onward_seconds)
         return now - since < longest and not heard_since(self.state.clusters, since, now, oldest)
 
     def _look_after(self, turn: Turn, decided: Decisions) -> None:
-        """Takes the steps of a round: what the fleet or the time brings about, without a request."""
+        """Takes the steps of a round: what follows from the fleet or from time, without a request."""
         before, started_ns = len(decided.events), tracing.clock_ns()
         undecided = self.standby.requests.ask_again() > 0
         retry_workloads(self.state, self._failed.ended())
@@ -313,7 +322,7 @@ class Planner:
 
         name, warnings = await self._ask("join_cluster", decide)
         view = self.state.clusters.get(name)
-        if view is None:  # The turn was over meanwhile, and the log is read again from its beginning.
+        if view is None:  # The turn ended meanwhile, and the log is read again from its beginning.
             raise RequestError("UNAVAILABLE", f"{name} has joined, and the log is read again: ask again")
         return replace(answers.cluster_reply(self.state, view, self._clocks.steady()), warnings=warnings)
 
@@ -373,7 +382,10 @@ class Planner:
         return replace(reply, placement=replace(reply.placement, stale=not self.is_active))
 
     async def _history(self, request: api.GetRequest) -> tuple[DecisionRecorded, ...]:
-        """The past decisions that the reply needs. Raises StoreUnavailable only if the caller asked for some."""
+        """Returns the past decisions that the reply needs.
+
+        Raises StoreUnavailable only if the caller asked for some.
+        """
         count = answers.history_count(self.state, request, self._settings.history_kept_max)
         if not count:
             return ()
@@ -436,7 +448,7 @@ class Planner:
             try:
                 events, reply = decide(self.state, moment)
             except Unheard:
-                listening = False  # It is looked at once more.
+                listening = False  # The request is decided once more, without waiting.
                 raise NotYet(lambda: not self._is_listening(asked.since)) from None
             except Undecided as undecided:
                 if self._patience.put_off(asked, now):

@@ -224,17 +224,17 @@ class PlannerSettings(StandbySettings):
     )
 
     def history_bounds(self) -> HistoryBounds:
-        """What of decisions is kept for people."""
+        """Returns the limits of kept decisions."""
         return HistoryBounds(self.history_kept_max, self.history_gone_seconds, self.history_waiting_max)
 
     def pace(self) -> Pace:
-        """How often what is idle is said."""
+        """Returns how often headroom is reported."""
         return Pace(
             self.headroom_seconds, self.headroom_repeat_seconds, self.headroom_settle_seconds, self.headroom_looks_max
         )
 
     def rules(self) -> Rules:
-        """The numbers that decisions depend on."""
+        """Returns the numbers that decisions depend on."""
         return Rules(
             capacity_age_max=self.capacity_age_max_seconds,
             bind_quiet=self.bind_quiet_seconds,

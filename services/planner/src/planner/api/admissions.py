@@ -1,4 +1,4 @@
-"""Before a template is placed that was never seen: clusters are asked what they make of its pods, for a moment."""
+"""Asks clusters, for a short time, what they make of a new template's pods before it is placed."""
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -21,7 +21,12 @@ log = structlog.get_logger()
 
 @dataclass(slots=True)
 class Inquiry:
-    """About one template. missing: clusters that are waited for. heard: there are none. settled: there will be none."""
+    """The question about one template.
+
+    missing: clusters whose answers are awaited.
+    heard: set while there are none.
+    settled: set once there will be none any more.
+    """
 
     missing: set[str] = field(default_factory=set)
     heard: asyncio.Event = field(default_factory=asyncio.Event)
@@ -41,7 +46,10 @@ class Inquiry:
 
 
 class Admissions:
-    """state: the newest one. wait_seconds: from a request's arrival to its being planned all the same."""
+    """Asks about new templates.
+
+    state: returns the newest state. wait_seconds: from a request's arrival until it is planned without the answers.
+    """
 
     def __init__(self, state: Callable[[], PlannerState], ask: Ask, wait_seconds: float) -> None:
         self._state = state
@@ -49,21 +57,21 @@ class Admissions:
         self._wait_seconds = wait_seconds
         self._open: dict[str, Inquiry] = {}
         self._asking: set[asyncio.Task[None]] = set()
-        """Each goes on when the caller that began it goes away: others may wait for the same answers."""
+        """The running inquiries. Each continues when its caller goes away: others may wait for the same answers."""
 
     def hear(self, records: Iterable[Record]) -> None:
-        """What was applied to the state."""
+        """Takes in records that were applied to the state."""
         for record in records:
             event = record.event
             if isinstance(event, ShapeAdmitted) and event.template in self._open:
                 self._open[event.template].take(event.cluster)
 
     async def learn(self, requests: Sequence[ApplyRequest]) -> None:
-        """Returns once the clusters that these would use have said what they make of templates never seen before, also
-        those that they would use only by what others said.
+        """Returns once the clusters that these requests would use have answered about new templates, or time is over.
 
-        Or when the moment is over: nobody waits longer, and nobody who was answered about a template waits again.
-        Raises RequestError UNAVAILABLE or RESOURCE_EXHAUSTED when the question cannot be written.
+        That includes clusters that the requests would use only because of other clusters' answers. No request waits
+        again for a template that was answered. Raises RequestError (UNAVAILABLE, RESOURCE_EXHAUSTED) when the question
+        cannot be written.
         """
         if not self._state().admitted.held:
             return
@@ -77,7 +85,7 @@ class Admissions:
         await asyncio.shield(inquiring)
 
     async def _inquire(self, new: Mapping[str, ApplyRequest]) -> None:
-        """Until these are answered, also those that others asked about, or the moment is over."""
+        """Waits until these templates are answered, also those that other calls asked about, or the time is over."""
         mine: dict[str, Inquiry] = {}
         try:
             async with asyncio.timeout(self._wait_seconds):
@@ -95,8 +103,9 @@ class Admissions:
         return digest not in self._open and self._state().admitted.is_known(digest)
 
     async def _settle(self, requests: Mapping[str, ApplyRequest], mine: dict[str, Inquiry]) -> None:
-        """Asks, and hears all that replicas would go to by what is answered. mine: of those that nobody asked about
-        meanwhile; others may wait for them, so none of them stays open.
+        """Asks, and waits for all clusters that the replicas would go to by the answers so far.
+
+        mine: receives the inquiries that this call opened. Other calls may wait for them, so none of them stays open.
         """
         if not requests:
             return
@@ -130,7 +139,7 @@ class Admissions:
         return decide
 
     def _planned_again(self, requests: Mapping[str, ApplyRequest], digests: Iterable[str]) -> Decide[None]:
-        """By what was answered about these, which altered where their replicas go."""
+        """Returns a decision that plans again after answers that changed where these templates' replicas go."""
 
         def decide(state: PlannerState, moment: Moment) -> tuple[tuple[Event, ...], None]:
             for digest, clusters in asking.unheard(state, [requests[digest] for digest in digests], moment):

@@ -1,4 +1,4 @@
-"""The verbs that ask clusters first: adopt, and recover of a fleet. Ask, wait for the answers, decide."""
+"""Serves the verbs that ask clusters first: adopt and recover. Each asks, waits for the answers, and decides."""
 
 import asyncio
 from collections.abc import Callable
@@ -15,7 +15,11 @@ from spillway.texts import listed
 
 
 class Adoptions:
-    """fleet: this one's id. find_seconds: clusters answer within. events_max: of a recovery, in one transaction."""
+    """Serves adopt and recover.
+
+    fleet: returns this fleet's id. find_seconds: the time in which clusters must answer.
+    events_max: events of a recovery in one transaction.
+    """
 
     def __init__(
         self, questions: Questions, ask: Ask, fleet: Callable[[], str], find_seconds: float, events_max: int
@@ -64,7 +68,10 @@ class Adoptions:
         return await self._ask("recover_fleet", decide)
 
     async def _following(self) -> None:
-        """A planner that has just begun to live opens its feed first: an answer before that would be missed."""
+        """Waits until the answers are followed: an answer before that would be missed.
+
+        Raises RequestError (UNAVAILABLE).
+        """
         try:
             async with asyncio.timeout(self._find_seconds):
                 await self._questions.following.wait()

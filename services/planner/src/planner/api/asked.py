@@ -1,4 +1,4 @@
-"""How the planner's parts have something decided, and written, in its turn."""
+"""Defines how parts of the planner get something decided and written in its turn."""
 
 from collections.abc import Callable, Sequence
 from typing import Protocol, TypeVar
@@ -10,10 +10,13 @@ from spillway.running.request_queue import Written
 
 T = TypeVar("T")
 Decide = Callable[[PlannerState, Moment], tuple[Sequence[Written], T]]
-"""Of a request: events and the answer. Raises RequestError, which is the answer then."""
+"""The decision on a request. It returns events and the answer, or raises RequestError, which is then the answer."""
 
 
 class Ask(Protocol):
-    """The answer, once what was decided is in the log. Raises RequestError; UNAVAILABLE: this planner is a standby."""
+    """Returns the answer once the decision is in the log.
+
+    Raises RequestError; UNAVAILABLE if this planner is a standby.
+    """
 
     async def __call__(self, verb: str, decide: Decide[T], place: Place = ANY) -> T: ...

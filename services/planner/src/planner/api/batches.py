@@ -1,4 +1,4 @@
-"""Many requests in one call: what each item asks for, and one answer for each, in their order."""
+"""Handles many requests in one call: what each item asks for, and one answer for each, in their order."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ from spillway.api import (
 
 @dataclass(frozen=True, slots=True)
 class BatchedRequest:
-    """One item: the verb that it would be alone, what is asked, and how it is decided."""
+    """One item: the verb that it would have alone, the request, and the function that decides it."""
 
     verb: str
     asked: ApplyRequest | ScaleRequest
@@ -27,7 +27,11 @@ class BatchedRequest:
 
 
 def read_batch(request: PlanBatchRequest, items_max: int) -> list[BatchedRequest]:
-    """What the items ask for. INVALID_ARGUMENT for too many, for none, and for an item that is not exactly one."""
+    """Returns what the items ask for.
+
+    Raises RequestError (INVALID_ARGUMENT) for too many items, for none, and for an item that is not exactly one
+    request.
+    """
     if not 1 <= len(request.items) <= items_max:
         raise invalid("items", len(request.items), f"1 to {items_max}")
     found = []
@@ -48,7 +52,7 @@ def _scaled(request: ScaleRequest | None) -> BatchedRequest:
 
 
 def reply_of(found: Sequence[PlacementReply | BaseException]) -> PlanBatchReply:
-    """An answer for each item. UNAVAILABLE of one is the call's: all are asked again, with their keys."""
+    """Returns an answer for each item. If one is UNAVAILABLE, the call is: all are asked again, with their keys."""
     answers = []
     for entry in found:
         if isinstance(entry, PlacementReply):

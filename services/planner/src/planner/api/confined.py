@@ -1,4 +1,4 @@
-"""Answers as callers see them who may use some namespaces alone: without what is others'."""
+"""Removes from answers what callers restricted to some namespaces must not see."""
 
 from dataclasses import replace
 from typing import Final
@@ -7,11 +7,14 @@ from spillway.api import ExplainReply, ListClustersReply
 from spillway.rpc.callers import Caller
 
 OTHERS: Final = "another namespace"
-"""In place of workloads that the caller may not see."""
+"""Stands in place of workloads that the caller may not see."""
 
 
 def clusters_seen_by(caller: Caller, reply: ListClustersReply) -> ListClustersReply:
-    """Which clusters there are, how large, in which state: not how they are reached, nor what others run there."""
+    """Returns the clusters with their size and state.
+
+    A restricted caller does not see endpoints or others' workloads.
+    """
     if not caller.is_restricted:
         return reply
     clusters = tuple(
@@ -33,7 +36,7 @@ def clusters_seen_by(caller: Caller, reply: ListClustersReply) -> ListClustersRe
 
 
 def explanation_seen_by(caller: Caller, reply: ExplainReply) -> ExplainReply:
-    """Without the names of workloads in namespaces that the caller may not ask about."""
+    """Returns the explanation without names of workloads in namespaces that the caller must not see."""
     if not caller.is_restricted:
         return reply
     clusters = tuple(

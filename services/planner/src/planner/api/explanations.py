@@ -1,4 +1,4 @@
-"""Explains in steps, so that nobody waits for an explanation but the one who asked; finds past decisions."""
+"""Explains in steps, so that other requests do not wait for an explanation, and finds past decisions."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -16,14 +16,14 @@ History = Callable[[str, str, int], Awaitable[tuple[DecisionRecorded, ...]]]
 
 
 class Explanations:
-    """history: the last decisions on a workload, newest first."""
+    """Explains placements. history: returns the last decisions on a workload, newest first."""
 
     def __init__(self, history: History, history_max: int) -> None:
         self._history = history
         self._history_max = history_max
 
     async def recorded(self, request: ExplainRequest) -> DecisionRecorded:
-        """The decision that a request names. RequestError when it is not kept any more, or cannot be looked up."""
+        """Returns the decision that a request names. Raises RequestError when it is no longer kept."""
         if request.manifests or request.node or request.replicas >= 0:
             raise invalid("decision", request.decision, "no manifests, replicas or node beside a past decision")
         namespace = request.namespace or "default"

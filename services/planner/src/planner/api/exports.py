@@ -1,4 +1,4 @@
-"""The state as bytes, and a state again from those: what is exported over gRPC, kept in files, and asked elsewhere."""
+"""Writes the state as bytes and reads it back: for export over gRPC, for files, and for simulations elsewhere."""
 
 import gzip
 import zlib
@@ -24,17 +24,17 @@ from spillway.wire import TYPE_PREFIX, Unreadable, decode, encode, event_type, p
 EVENTS_AT_ONCE_MAX = 200
 BYTES_AT_ONCE_MAX = 1024 * 1024
 NOW = 1000.0
-"""The moment of a state that was read, in seconds of a clock of its own."""
+"""The time of a state that was read, in seconds of its own clock."""
 
 _TOPIC_BY_TYPE = {TYPE_PREFIX + event.__name__: topic for topic, events in EVENTS_BY_TOPIC.items() for event in events}
 
 
 class NotAnExport(Exception):
-    """What was read is not one of this version; the text says why."""
+    """The data is no export that this version can read. The text says why."""
 
 
 def export(state: PlannerState, now: float, at_ms: int, fleet: str) -> Iterator[ExportReply]:
-    """In replies of bounded size. The state may change between them (exporting.py says what that means)."""
+    """Yields the state in replies of bounded size. It may change between them (exporting.py says what that means)."""
     yield ExportReply(fleet, at_ms, CODE_VERSION, state.rules.text(), held_back(state, now), counted=True)
     counts = Counter[str]()
     events: list[ExportedEvent] = []
@@ -58,7 +58,7 @@ def _packed(exported: Exported) -> ExportedEvent:
 
 
 def read_state(replies: Sequence[ExportReply]) -> PlannerState:
-    """The state of an export as of its moment, with bounds on moves lifted; its time is NOW. NotAnExport."""
+    """Returns the state of an export at its moment, without bounds on moves. Its time is NOW. Raises NotAnExport."""
     if not replies or not replies[0].settings:
         raise NotAnExport("it does not say with which settings")
     _check_whole(replies)
@@ -75,12 +75,12 @@ def read_state(replies: Sequence[ExportReply]) -> PlannerState:
 
 
 def is_counted(replies: Sequence[ExportReply]) -> bool:
-    """Whether it says how many events there are; else nobody knows whether any is missing."""
+    """Returns whether the export has the number of events. Without it, missing events cannot be found."""
     return bool(replies) and replies[0].counted
 
 
 def _check_whole(replies: Sequence[ExportReply]) -> None:
-    """NotAnExport where there are not as many events of each type as it says."""
+    """Raises NotAnExport when the numbers of events by type differ from those in the export."""
     if not is_counted(replies):
         return
     told = {count.type: count.events for count in replies[-1].counts}
@@ -107,14 +107,20 @@ def _apply(state: PlannerState, entry: ExportedEvent) -> None:
 
 
 def save(replies: Sequence[ExportReply], path: Path) -> None:
-    """As lines of JSON, gzipped. The first says the counts, too: so how much is missing is known of what is cut off."""
+    """Writes the replies as lines of JSON, gzipped.
+
+    The counts are also in the first line, for files that are cut off.
+    """
     with gzip.open(path, "wb") as file:
         for reply in [replace(replies[0], counts=replies[-1].counts), *replies[1:]]:
             file.write(msgspec.json.encode(reply) + b"\n")
 
 
 def load(path: Path) -> list[ExportReply]:
-    """What save wrote. NotAnExport: with after how many records a file ends too early, or is damaged."""
+    """Reads what save wrote.
+
+    Raises NotAnExport with the number of readable records when a file is cut off or damaged.
+    """
     replies: list[ExportReply] = []
     line = b"\n"
     try:
@@ -140,7 +146,7 @@ def _words(error: Exception) -> str:
 
 
 def _read_of(replies: Sequence[ExportReply]) -> str:
-    """How many records were read, and of how many where the file says it."""
+    """Returns a text with the number of records that were read, and the total if the file has it."""
     read = sum(len(reply.events) for reply in replies)
     told = sum(count.events for count in replies[0].counts)
     return f"{read} of {told} records" if told else f"{read} records"

@@ -1,4 +1,4 @@
-"""Reads the manifests of a request once, for all that is asked about it until it is answered."""
+"""Reads the manifests of a request once, for all uses until it is answered."""
 
 from dataclasses import replace
 from typing import Any
@@ -8,8 +8,10 @@ from spillway.api import ApplyRequest, CapacityRequest, ExplainRequest, PlanBatc
 
 
 def prepared(request: Any, batch_items_max: int) -> Any:
-    """Returns the request with what its manifests declare. Returns it as it is when it has no manifests, when they
-    belong to a declared workload, or when a batch has too many items and will be refused.
+    """Returns the request with what its manifests declare.
+
+    Returns it unchanged when it has no manifests, when they belong to a declared workload, or when a batch has too many
+    items and will be refused.
     """
     if isinstance(request, PlanBatchRequest):
         if len(request.items) > batch_items_max:

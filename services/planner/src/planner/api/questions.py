@@ -1,4 +1,4 @@
-"""What clusters answer to AdoptionAsked, gathered until all of those asked have answered or the time is over."""
+"""Gathers the clusters' answers to AdoptionAsked until all clusters have answered or the time is over."""
 
 import asyncio
 from collections.abc import Iterator
@@ -11,12 +11,12 @@ from spillway.events import FOUND, AdoptionAsked, WorkloadFound
 from spillway.model import Generation
 
 ObjectKey = tuple[str, str, str]
-"""Cluster, namespace, name."""
+"""(cluster, namespace, name)."""
 
 
 @dataclass(slots=True)
 class Inquiry:
-    """One question. Answers may come twice, and in any order; those of a fleet end with one that has no name."""
+    """One question. Answers may come twice and in any order. Those about a fleet end with an answer without a name."""
 
     asked: AdoptionAsked
     found: dict[ObjectKey, WorkloadFound] = field(default_factory=dict)
@@ -34,11 +34,11 @@ class Inquiry:
             self.complete.set()
 
     def missing(self) -> list[str]:
-        """The clusters that have not answered in full."""
+        """Returns the clusters that have not answered in full."""
         return [cluster for cluster in self.asked.clusters if not self._has_answered(cluster)]
 
     def by_cluster(self) -> dict[str, WorkloadFound]:
-        """Of a question about one name."""
+        """Returns the answers by cluster, for a question about one name."""
         return {cluster: found for (cluster, _, _), found in self.found.items()}
 
     def _has_answered(self, cluster: str) -> bool:
@@ -51,7 +51,7 @@ class Inquiry:
 
 
 class Questions:
-    """Follows the answers from now on; what was answered before is of no use to anybody."""
+    """Follows new answers. Earlier ones are of no use."""
 
     def __init__(self, bus: Bus) -> None:
         self._bus = bus
@@ -59,7 +59,7 @@ class Questions:
         self.following = asyncio.Event()
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Follows the answers until cancelled."""
         async with self._bus.follow((FOUND_WORKLOADS,), {}) as feed:
             self.following.set()
             try:
@@ -81,14 +81,14 @@ class Questions:
 
 
 class Asking:
-    """The questions of one call; they are forgotten with it."""
+    """The questions of one call. They are forgotten at its end."""
 
     def __init__(self, known: dict[Generation, Inquiry]) -> None:
         self._known = known
         self._mine: list[Generation] = []
 
     def open(self, asked: AdoptionAsked) -> Inquiry:
-        """Before the question is in the log, so that no answer is missed."""
+        """Opens an inquiry. Call it before the question is in the log, so that no answer is missed."""
         inquiry = self._known[asked.generation] = Inquiry(asked)
         self._mine.append(asked.generation)
         return inquiry

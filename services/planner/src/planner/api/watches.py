@@ -1,4 +1,4 @@
-"""Watchers of workloads: what changed since a position of the log, and then everything that changes."""
+"""Serves watchers of workloads: first the changes since a position of the log, then all further changes."""
 
 import asyncio
 import base64
@@ -19,11 +19,11 @@ Keys = set[tuple[str, str]]
 
 PARTITION_MAX: Final = 2**31 - 1
 OFFSET_MAX: Final = 2**63 - 1
-"""Offsets and partitions that Kafka can have."""
+"""The largest partition and offset that Kafka can have."""
 
 
 class Watches:
-    """Hands each batch's changed workloads to every open watch; one that lags too far is ended."""
+    """Hands the changed workloads of each batch to every open watch. A watch that lags too far is ended."""
 
     def __init__(self, bus: Bus, watches_max: int, waiting_max: int) -> None:
         self._bus = bus
@@ -45,7 +45,10 @@ class Watches:
     async def watch(
         self, request: WatchRequest, current: "CurrentState", positions: Offsets
     ) -> AsyncIterator[WatchReply]:
-        """Replies from request.position on. ABORTED when the watcher is too slow: it resumes from its last position."""
+        """Yields replies from request.position on.
+
+        Raises RequestError (ABORTED) when the watcher is too slow: it can resume from its last position.
+        """
         if len(self._queues) >= self._watches_max:
             text = f"{self._watches_max} watches are open, which is the most"
             raise RequestError("RESOURCE_EXHAUSTED", text, TOO_MANY_WATCHES)
@@ -66,7 +69,7 @@ class Watches:
             self._queues.discard(queue)
 
     async def _since(self, since: Offsets) -> Keys:
-        """The workloads that changed between a position and now."""
+        """Returns the workloads that changed between a position and now."""
         keys: Keys = set()
         try:
             async with self._bus.follow(WATCHED, since) as feed:
@@ -81,7 +84,7 @@ class Watches:
 
 
 class CurrentState:
-    """Where the state is now: rebuilding replaces it under the watches."""
+    """A reference to the present state. A rebuild replaces the state while watches are open."""
 
     def __init__(self, state: PlannerState) -> None:
         self.state = state
@@ -102,14 +105,14 @@ def _replies(
 
 
 def position_token(positions: Offsets) -> str:
-    """The positions in the watched topics as an opaque text."""
+    """Returns the positions in the watched topics as an opaque text."""
     names = {topic.name for topic in WATCHED}
     kept = [[topic, partition, offset] for (topic, partition), offset in sorted(positions.items()) if topic in names]
     return base64.urlsafe_b64encode(zlib.compress(json.dumps(kept, separators=(",", ":")).encode())).decode()
 
 
 def read_position(token: str) -> Offsets:
-    """Reads the positions in a text that position_token made. Raises INVALID_ARGUMENT for any other text."""
+    """Returns the positions in a text of position_token. Raises RequestError (INVALID_ARGUMENT) for any other text."""
     names = {topic.name for topic in WATCHED}
     try:
         if len(token) > 16_384:

@@ -1,1 +1,1 @@
-"""Where replicas go: pure decisions over values. No IO, clock, randomness, logging or protobuf in here."""
+"""Decides where replicas go: pure functions over values. No IO, clock, randomness, logging or protobuf in here."""

@@ -1,4 +1,4 @@
-"""The log into the planner's state: whole topics, then each capacity stream from where its blocks stand."""
+"""Reads the log into the planner's state: whole topics, then each capacity stream from the offset of its blocks."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import replace
@@ -50,7 +50,7 @@ WATCHED = (WORKLOADS, PLACEMENTS, WORKLOAD_STATUS)
 
 
 class Intake:
-    """The log's records into one state. While this planner writes, its own are not read back into it.
+    """Applies the log's records to one state. While this planner writes, it does not read its own records back.
 
     caught_up_at: the clock's time at the last proof that capacity-changes had been read to its end.
     """
@@ -72,7 +72,7 @@ class Intake:
         return self._blocks.take(lambda cluster: self.state.view(cluster).epoch)
 
     def take(self, record: Record, live: bool) -> None:
-        """Raises BadDeclaration, Unreadable."""
+        """Applies a record. Raises BadDeclaration or Unreadable."""
         if self.writing and record.topic in OWN:
             return
         trace = tracing.carried(record.headers) if self.writing else ()
@@ -96,10 +96,10 @@ class Intake:
             self.state.apply(event, now, record.offset)
 
     def _with_time_in_log(self, event: CapacityChanged, now: float, live: bool) -> tuple[CapacityChanged, float]:
-        """The change with its age as of now, and the time to take it in at; NEVER: it makes no cluster fresh.
+        """Returns the change with its age as of now, and the time to apply it at. NEVER: it makes no cluster fresh.
 
         A planner that was frozen or cut off reads late. So the time for which the change may have been in the log
-        counts, too: the time since the planner had last caught up. Of what is read at a start that time is not known.
+        counts, too: the time since the planner had last caught up. For records read at a start that time is not known.
         """
         if not live or self.caught_up_at == NEVER:
             return event, NEVER
@@ -117,11 +117,11 @@ def follower_into(intake: Intake, bus: Bus) -> Follower:
 
 
 def changed_keys(records: Iterable[Record]) -> set[tuple[str, str]]:
-    """The workloads that records of the watched topics are about."""
+    """Returns the workloads that records of the watched topics are about."""
     names = {topic.name for topic in WATCHED}
     keys = set()
     for record in records:
         namespace, slash, rest = record.key.partition("/")
-        if record.topic in names and slash:  # Claims, and tombstones of them, have their cluster's name alone.
+        if record.topic in names and slash:  # Claims and their tombstones have only a cluster's name as key.
             keys.add((namespace, rest.partition("/")[0]))
     return keys

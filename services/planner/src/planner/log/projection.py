@@ -1,4 +1,7 @@
-"""Writes what people and tools query into the store. Never the truth: a flush brings everything back from the log."""
+"""Writes into the store what people and tools query.
+
+The log is the truth: after a flush everything is written again.
+"""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
@@ -23,9 +26,11 @@ log = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True)
 class HistoryBounds:
-    """kept_max: decisions on a workload. gone_seconds: how long those on one that is declared no more are kept.
+    """The limits of kept decisions.
 
-    waiting_max: decisions that wait for the store; of one that is slower all are read from the log again.
+    kept_max: decisions on a workload.
+    gone_seconds: how long decisions on a workload that is no longer declared are kept.
+    waiting_max: decisions that wait for the store. If there are more, all are read from the log again.
     """
 
     kept_max: int
@@ -34,11 +39,11 @@ class HistoryBounds:
 
 
 class Projection:
-    """Keeps the store like the log: capacity blobs, placements with statuses, and an index of decisions.
+    """Keeps the store up to date with the log: capacity blobs, placements with statuses, and an index of decisions.
 
-    Only the active planner writes. What the store missed is written again when it is back, and when the turn is taken:
-    nobody knows what the one before did not come to write. Decisions come as they were
-    written; they are not read back.
+    Only the active planner writes. When the store is back, and at the start of a turn, everything is written again:
+    nobody knows what the planner before did not write. Decisions come from this planner as it writes them; they are not
+    read back.
     """
 
     def __init__(self, bus: Bus, store: Store, state: Callable[[], PlannerState], bounds: HistoryBounds) -> None:
@@ -56,7 +61,7 @@ class Projection:
         self._read: dict[str, Generation] = {}
 
     def observe(self, records: tuple[Record, ...], positions: Offsets) -> None:
-        """Notes what changed; nothing waits for the store."""
+        """Notes what changed. It does not wait for the store."""
         self._dirty |= changed_keys(records)
         for record in records:
             if isinstance(record.event, CapacityReported):
@@ -64,11 +69,14 @@ class Projection:
                 self._dirty_capacity.add(record.key)
 
     def begin(self) -> None:
-        """A turn: all is written again."""
+        """Begins a turn: everything is written again."""
         self._complete = False
 
     def wrote(self, events: Iterable[object]) -> None:
-        """These are in the log now; nothing waits for the store. What it does not take in time is read from there."""
+        """Notes events that are now in the log. It does not wait for the store.
+
+        If too many decisions wait for the store, they are read from the log again.
+        """
         if not self._gathering:
             return
         self._decided += [event for event in events if isinstance(event, DecisionRecorded)]
@@ -77,13 +85,13 @@ class Projection:
         self._told.set()
 
     async def run(self, is_active: Callable[[], bool], pause_seconds: float = 0.5) -> None:
-        """Writes what is dirty, and each decision once it is in the log, until cancelled."""
+        """Writes changed values, and each decision once it is in the log, until cancelled."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._write_dirty(is_active, pause_seconds))
             tasks.create_task(self._append_decided())
 
     async def history(self, namespace: str, name: str, limit: int) -> tuple[DecisionRecorded, ...]:
-        """The last decisions on a workload, newest first. StoreUnavailable when the store is."""
+        """Returns the last decisions on a workload, newest first. Raises StoreUnavailable."""
         blobs = await self._store.history(f"decisions/{namespace}/{name}", limit)
         kind = TYPE_PREFIX + DecisionRecorded.__name__
         found = (decode(DECISIONS.name, kind, blob) for blob in blobs)
@@ -104,7 +112,7 @@ class Projection:
                 log.warning("the store or the log cannot be reached", error=str(error))
 
     async def _write_again(self) -> None:
-        """The store was flushed, is new, or may have missed something."""
+        """Writes everything again: the store was flushed, is new, or may have missed something."""
         log.info("projecting everything again")
         self._complete = True
         self._dirty = set(self._state().workloads)
@@ -114,7 +122,7 @@ class Projection:
             self._gathering, self._decided, self._read = False, [], {}
             batches = aiter(feed)
             await self._append_to(await feed.ends(), batches)
-            self._gathering = True  # Of what was written while that was read nothing had to wait.
+            self._gathering = True  # From here on new decisions are gathered; the next read fetches those before.
             await self._append_to(await feed.ends(), batches)
         self._told.set()
         await self._store.set_marker("projected")
@@ -146,7 +154,7 @@ class Projection:
             async with self._appending:
                 self._told.clear()
                 decided, self._decided = self._decided, []
-                if not self._complete:  # It is read from the log.
+                if not self._complete:  # The decisions will be read from the log.
                     continue
                 try:
                     await self._append_new(decided)
@@ -155,7 +163,7 @@ class Projection:
                     log.warning("decisions are missing in the store's index", error=str(error))
 
     async def _append_new(self, decided: Sequence[DecisionRecorded]) -> None:
-        """All but what was read already."""
+        """Appends the decisions that were not read from the log already."""
         read = self._read
         new = [event for event in decided if event.generation > read.get(_history_of(event), NO_GENERATION)]
         await self._append([(_history_of(event), encode(event)) for event in new])
@@ -168,7 +176,7 @@ class Projection:
                 return
 
     async def _append_read(self, records: tuple[Record, ...]) -> None:
-        """In the log's order. A history that none was read of before is emptied first."""
+        """Appends decisions in the log's order. A history of which none was read before is emptied first."""
         events = [(record.event, record.value) for record in records if isinstance(record.event, DecisionRecorded)]
         entries = [(_history_of(event), value) for event, value in events]
         await self._begin([entry for entry in entries if entry[0] not in self._read])
@@ -180,14 +188,14 @@ class Projection:
         await self._store.append_histories(entries, self._bounds.kept_max)
 
     async def _end(self, keys: set[tuple[str, str]]) -> None:
-        """The histories of those that are declared no more are not for ever."""
+        """Sets the expiry of histories of workloads that are no longer declared."""
         known = self._state().workloads
         gone = [f"decisions/{key[0]}/{key[1]}" for key in sorted(keys) if key not in known]
         if gone:
             await self._store.end_histories(gone, self._bounds.gone_seconds)
 
     async def _begin(self, entries: Sequence[tuple[str, bytes]]) -> None:
-        """One history after the other, so that each is away for a moment only."""
+        """Replaces one history after the other, so that each is absent only for a moment."""
         found: dict[str, list[tuple[str, bytes]]] = {}
         for entry in entries:
             found.setdefault(entry[0], []).append(entry)

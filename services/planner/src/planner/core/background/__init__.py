@@ -1,1 +1,1 @@
-"""What the planner does without a request: takes back, tries again, moves, rolls out, tells headroom."""
+"""Acts without a request: takes replicas back, tries again, moves, rolls out, and reports headroom."""

@@ -1,4 +1,4 @@
-"""After the placement (P6): what does not bind is taken back, what waits is tried again, removals are settled."""
+"""Acts after the placement (P6): takes back unbound replicas, tries waiting workloads again, settles removals."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -44,7 +44,7 @@ NO_BRAKES = Everything()
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One workload's events, to be written together; taken_back: replicas by cluster, for the metric."""
+    """One workload's events, to be written together. cause: why replicas moved."""
 
     key: WorkloadKey
     events: tuple[Event | Tombstone, ...]
@@ -58,7 +58,7 @@ def watch(state: PlannerState, now: float) -> None:
         key, cluster = place
         version, _ = state.timers.pop(place).version
         part = state.workloads[key].parts.get(cluster) if key in state.workloads else None
-        if part is not None and part.version == version:  # None has gone: all of them are bound.
+        if part is not None and part.version == version:  # The part is unchanged, so all its replicas are bound.
             workload = state.workloads[key]
             shape = workload.template_of(part).shape
             state.holds.pop((cluster, state.shape_in(cluster, shape)), None)
@@ -86,7 +86,7 @@ def _watch_part(state: PlannerState, workload: Workload, part: Part, now: float)
 
 
 def _missing_since(workload: Workload, part: Part, timer: Timer | None, now: float) -> float | None:
-    """Since when its cluster lacks something that it needs; a change of the part begins no new wait for that."""
+    """Returns since when the cluster lacks an object that the part needs. A change of the part does not reset it."""
     said, before = workload.statuses.get(part.cluster), timer.missing_since if timer is not None else None
     if said_missing(part, said):
         return now if before is None else before
@@ -94,7 +94,7 @@ def _missing_since(workload: Workload, part: Part, timer: Timer | None, now: flo
 
 
 def _note_time(state: PlannerState, now: float) -> None:
-    """Room may come up with no event: a hold is over, a cluster is fresh again."""
+    """Notes changes that come without an event: a hold ends, or a cluster becomes fresh, stale or lost."""
     for cluster, whom in state.holds.look(now, state.rules.hold_max, lambda name, hold: _need(state, name, hold)):
         state.room_changed(cluster)
         if not isinstance(whom, Shape):
@@ -112,7 +112,7 @@ def _note_time(state: PlannerState, now: float) -> None:
 
 
 def _need(state: PlannerState, cluster: str, hold: Hold) -> str:
-    """What a hold is still remembered for."""
+    """Returns why a hold is still remembered (see holds.py)."""
     workload = state.workloads.get(hold.workload) if hold.workload is not None else None
     if workload is None or workload.declared.deleting or workload.declared.disowning:
         return GONE
@@ -122,12 +122,12 @@ def _need(state: PlannerState, cluster: str, hold: Hold) -> str:
 def take_backs(
     state: PlannerState, moment: Moment, brakes: Allowance = NO_BRAKES
 ) -> Iterable[tuple[Workload, dict[str, int]]]:
-    """Workloads with replicas that waited too long for a node, and how many by cluster."""
+    """Yields workloads with replicas that waited too long for a node, with their number by cluster."""
     due: dict[WorkloadKey, dict[str, int]] = {}
     for (key, cluster), timer in state.timers.items():
         workload = state.workloads[key]
         part = workload.parts.get(cluster)
-        if part is None or not state.is_fresh(cluster, moment.now):  # None: given up since the timer was looked at.
+        if part is None or not state.is_fresh(cluster, moment.now):  # None: the part was given up since watch().
             continue
         if timer.missing_since is not None or not is_done_there(state, workload, part) or brakes.frozen(cluster, key):
             continue
@@ -143,7 +143,7 @@ def take_backs(
 def lack_what_they_need(
     state: PlannerState, moment: Moment, brakes: Allowance = NO_BRAKES
 ) -> Iterable[tuple[Workload, dict[str, int], dict[str, Missing]]]:
-    """Workloads with replicas that waited too long for what a cluster lacks: how many by cluster, and for what."""
+    """Yields workloads with replicas that waited too long for a missing object: counts and objects, by cluster."""
     due: dict[WorkloadKey, dict[str, int]] = {}
     for (key, cluster), timer in state.timers.items():
         if timer.missing_since is None:
@@ -163,15 +163,17 @@ def lack_what_they_need(
 
 
 def _waits_for_missing(state: PlannerState, workload: Workload, part: Part) -> float:
-    """For how many seconds replicas are reserved for in a cluster that lacks something. A template that waited once
-    reserves no more: its next cluster may lack it, too, and the one after."""
+    """Returns for how many seconds replicas stay reserved in a cluster that lacks an object.
+
+    A template that has waited once reserves nothing more: its next clusters may lack the object, too.
+    """
     if has_waited(workload) and is_newest(part, workload.declared):
         return 0.0
     return state.rules.missing_after + _lead_time(state, part)
 
 
 def _lead_time(state: PlannerState, part: Part) -> float:
-    """Replicas that were promised new nodes are due once the slowest of the node groups could have made them."""
+    """Returns the lead time in seconds of the slowest node group for parts that were promised new nodes; else 0."""
     view = state.clusters.get(part.cluster)
     if not part.replicas_new or view is None or view.joined is None:
         return 0.0
@@ -179,10 +181,11 @@ def _lead_time(state: PlannerState, part: Part) -> float:
 
 
 def hold(state: PlannerState, workload: Workload, clusters: Iterable[str], now: float) -> None:
-    """No more of this in these clusters for a while, each time for twice as long.
+    """Keeps these clusters from getting more of the shape or workload for a while, each time for twice as long.
 
-    Of the shape where the scheduler found no node; else of the workload alone: what a quota, a foreign object or a
-    missing Secret keeps out says nothing about others. A foreign object is seldom gone soon: it is held for longer.
+    If the scheduler found no node, the hold is against the shape. Otherwise it is against the workload alone: a quota,
+    another owner's object or a missing Secret says nothing about other workloads. Another owner's object seldom goes
+    soon, so it is held for longer.
     """
     for cluster in clusters:
         part = workload.parts[cluster]
@@ -201,10 +204,11 @@ def hold(state: PlannerState, workload: Workload, clusters: Iterable[str], now: 
 
 
 def next_waiting(state: PlannerState, now: float, undecided: bool = False, above: int | None = None) -> list[Workload]:
-    """Waiting workloads with a reason to be planned again, a bounded number of them: the longest due first.
+    """Returns a bounded number of waiting workloads with a reason to be planned again, the longest due first.
 
-    undecided: requests wait for binds. Then these wait on, bind_wait_max at the most: they would take what binds make
-    certain place by place, and the requests would be refused. above: only of priorities higher than this.
+    undecided: requests wait for binds. Then the workloads wait, too, for at most bind_wait_max. Otherwise they would
+    take each place as binds make it certain, and the requests would be refused.
+    above: only workloads with a higher priority.
     """
     if undecided and now - state.waiting.served_at < state.rules.bind_wait_max:
         return []
@@ -233,14 +237,14 @@ def _loans(state: PlannerState, cluster: str) -> Loans:
 
 
 def _is_settled(state: PlannerState, workload: Workload, bound_at: float, now: float) -> bool:
-    """Whether its wait for binds is over."""
+    """Returns whether the workload's wait for binds is over."""
     assert workload.waiting_since is not None
     quiet = now - max(bound_at, workload.waiting_since) >= state.rules.bind_quiet
     return quiet or now - workload.waiting_since >= state.rules.bind_wait_max
 
 
 def try_again(state: PlannerState, workload: Workload, moment: Moment, brakes: Allowance = NO_BRAKES) -> Step:
-    """Places what it can of a waiting workload; no events when nothing changed."""
+    """Places what it can of a waiting workload; returns no events when nothing changed."""
     if workload.waiting_since is None:
         workload.waiting_since = moment.now
     if not workload.settled:
@@ -254,7 +258,7 @@ def try_again(state: PlannerState, workload: Workload, moment: Moment, brakes: A
 
 
 def roll_on(state: PlannerState, workload: Workload, moment: Moment) -> Step:
-    """The next cluster's turn at the newest template, or why there is none; no events when nothing changed."""
+    """Gives the newest template to the next cluster, or states why none gets it; no events when nothing changed."""
     placed = placing.roll(state, subject_of(workload), moment, "Rollout", settled=workload.settled)
     waits = outlook(state, workload, workload, moment.now)
     state.rollouts.wait_for(workload.key, waits.waits_on)
@@ -267,7 +271,7 @@ def roll_on(state: PlannerState, workload: Workload, moment: Moment) -> Step:
 
 
 def needs_met(state: PlannerState, moment: Moment) -> tuple[CapacityNeeded, ...]:
-    """CapacityNeeded of replicas that have bound since it was said: it is state, and says what is still needed."""
+    """Returns CapacityNeeded for replicas that have bound since the last one: the record holds the present need."""
     fewer = []
     places = ((key, cluster, said) for key, needs in state.needed.items() for cluster, said in needs.items())
     for key, cluster, said in places:
@@ -279,7 +283,7 @@ def needs_met(state: PlannerState, moment: Moment) -> tuple[CapacityNeeded, ...]
 
 
 def settle(state: PlannerState, key: WorkloadKey, moment: Moment) -> Step:
-    """Follows what is adopted, drops parts that are absent or disowned; long after the last one, tombstones."""
+    """Follows an adoption, and drops absent or disowned parts. Writes tombstones forget_after after the last one."""
     workload = state.workloads[key]
     followed = adopting.follow(state, workload, moment)
     if followed:
@@ -298,9 +302,9 @@ def settle(state: PlannerState, key: WorkloadKey, moment: Moment) -> Step:
 
 
 def _without_settled(state: PlannerState, workload: Workload, moment: Moment) -> PlacementDecided | None:
-    """The placement without the parts that their clusters say are absent, disowned or orphans; None without any such.
+    """Returns the placement without parts that are absent, disowned or blocked by an orphan; None if there are none.
 
-    The replicas of those that an orphan is in the way of are to be placed elsewhere.
+    The kept replicas of parts that an orphan blocks become unplaced, to be placed elsewhere.
     """
     assert workload.placement is not None
     kept = tuple(part for part in workload.placement.parts if not _is_absent(state, workload, part, moment.now))
@@ -312,9 +316,9 @@ def _without_settled(state: PlannerState, workload: Workload, moment: Moment) ->
 
 
 def _is_absent(state: PlannerState, workload: Workload, part: Part, now: float) -> bool:
-    """Whether its cluster says so of this version: that the object is gone, or that it is not ours any more.
+    """Returns whether the cluster reported, at this version, that the object is gone or is no longer Spillway's.
 
-    A cluster that will not return says nothing: what is found there later is an orphan.
+    A cluster that will not return reports nothing. An object found there later is an orphan.
     """
     if _gives_way(state, workload, part):
         return True
@@ -341,6 +345,6 @@ def _tombstones(state: PlannerState, workload: Workload) -> Iterable[Tombstone]:
     for cluster in state.needed.get(workload.key, {}):
         yield Tombstone(needed_address(namespace, name, cluster))
     for cluster, status in workload.statuses.items():
-        if status.state == STATE_ORPHANED:  # It is there, and its propagator takes that back.
+        if status.state == STATE_ORPHANED:  # The object is there, and its propagator ends this status.
             continue
         yield Tombstone(status_address(namespace, name, cluster))

@@ -1,6 +1,6 @@
-"""What is placed under a second name of an API server goes over to the first when the second is emptied, or leaves.
+"""Moves placements from a second name of an API server to its first name when the second is drained or leaves.
 
-Both names mean the same objects, so nothing is to move and nothing to be removed.
+Both names mean the same objects, so no replica moves and no object is removed.
 """
 
 from dataclasses import replace
@@ -30,10 +30,10 @@ def due(state: PlannerState) -> list[tuple[Workload, str]]:
 
 
 def next_step(state: PlannerState, workload: Workload, duplicate: str, moment: Moment) -> Step:
-    """The placement in which the first name has what the duplicate had.
+    """Returns the placement in which the first name has the duplicate's part.
 
-    Where both had a part, one object bore the number of one of them: the larger one is kept, so that none that runs is
-    ended, and as many as the other one said are placed anew.
+    Where both names had a part, the one object had the replicas of one of them. The larger part is kept, so that no
+    running replica is ended, and the replicas of the other part are placed again.
     """
     to = state.clusters[duplicate].hands_to
     held = held_by_cluster(state, workload, moment.now)
@@ -46,7 +46,7 @@ def next_step(state: PlannerState, workload: Workload, duplicate: str, moment: M
 
 
 def _may_go(workload: Workload, duplicate: str, to: str, brakes: Allowance) -> bool:
-    """Not what is only being deleted there, nor what changes hands, nor what is frozen."""
+    """Returns whether the workload may be handed over: not being removed there, not in transfer, not frozen."""
     if is_in_transfer(workload) or not _live(workload, duplicate, to):
         return False
     return not any(brakes.frozen(cluster, workload.key) for cluster in (duplicate, to))
@@ -57,6 +57,6 @@ def _larger(workload: Workload, duplicate: str, to: str) -> Part:
 
 
 def _live(workload: Workload, duplicate: str, to: str) -> list[Part]:
-    """The parts under both names that are not being removed, the first name's first."""
+    """Returns the parts under both names that are not being removed, the first name's part first."""
     parts = (workload.parts.get(name) for name in (to, duplicate))
     return [part for part in parts if part is not None and not part.removing]

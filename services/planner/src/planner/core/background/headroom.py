@@ -1,8 +1,9 @@
-"""What is idle for work that follows it: in replicas of each such workload, by supply class of the clusters. Pure.
+"""Computes the headroom of workloads that follow it: in replicas, by supply class of the clusters. Pure functions.
 
-Of a cluster: its certain room and what the workload itself has there, bound or reserved. So its own scaling alters
-nothing of it, and a replica that a move doubles is room and no use. What gives way, or is to be given way to, by
-priority (protocols: Headroom) counts where both may run on the same nodes.
+A cluster's headroom is its certain room plus what the workload itself has there, bound or reserved. So the workload's
+own scaling does not change it, and a replica that a move doubles counts as room, not as use. Workloads of lower
+priority that give way, and those of higher priority that must be given way to, count if both may run on the same nodes
+(protocols: Headroom).
 """
 
 import json
@@ -24,13 +25,18 @@ from spillway.model import PodTraits, Shape
 METRIC = "headroom"
 SOURCE = "planner"
 GRACE_SECONDS = 30
-"""terminationGracePeriodSeconds where a template has none: Kubernetes' default."""
+"""The terminationGracePeriodSeconds of a template that sets none: Kubernetes' default."""
 
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """In seconds. look: between two looks at a workload. repeat: until the same is said again. settle: until what a
-    cluster shows has come here. looks_max: workloads that are looked at in one step."""
+    """The pace of headroom reports, in seconds.
+
+    look: between two looks at a workload.
+    repeat: after that time the same number is reported again.
+    settle: until a change in a cluster is known here.
+    looks_max: workloads that one step looks at.
+    """
 
     look: float
     repeat: float
@@ -40,14 +46,14 @@ class Pace:
 
 @dataclass(frozen=True, slots=True)
 class Idle:
-    """Replicas that a supply class has for a workload in all; trouble: why that is not known."""
+    """The replicas that a supply class can have of a workload in all. trouble: why the number is not known."""
 
     replicas: int
     trouble: str = ""
 
 
 def idle_for(state: PlannerState, workload: Workload, now: float) -> dict[str, Idle]:
-    """By supply class of the clusters where its policy lets it run on nodes that exist."""
+    """Returns the headroom by supply class of the clusters whose existing nodes its policy allows."""
     found: dict[str, Idle] = {}
     clusters = _allowed(state, workload)
     for joined in clusters:
@@ -73,7 +79,7 @@ def _classes_of(state: PlannerState, workload: Workload) -> Iterable[str]:
 
 
 def _idle_in(state: PlannerState, workload: Workload, cluster: str, now: float) -> Idle:
-    """Where none are to run any more there is nothing; in a cordoned cluster what runs."""
+    """Returns the headroom in one cluster: 0 where nothing may run; in a cordoned cluster the kept replicas."""
     view, part = state.clusters[cluster], workload.parts.get(cluster)
     if view.phase == PHASE_CORDONED and part is not None and not part.removing:
         return Idle(part.replicas_kept)
@@ -93,7 +99,7 @@ def _idle_in(state: PlannerState, workload: Workload, cluster: str, now: float) 
 
 
 def _following_below(state: PlannerState, workload: Workload) -> Iterator[Workload]:
-    """Those of a lower priority that follow what is idle too, and so give way, replica for replica at the least."""
+    """Yields workloads of lower priority that also follow headroom, and so give way, at least one replica for one."""
     for key in state.scalings.following:
         other = state.workloads.get(key)
         if other is not None and other.declared.policy.priority < workload.declared.policy.priority:
@@ -108,7 +114,7 @@ def _bound(state: PlannerState, workload: Workload, cluster: str) -> int:
 
 
 def _replicas_for(waiting: Workload, workload: Workload) -> int:
-    """How many replicas of workload take as much as those that wait; 0 where they would not run on the same nodes."""
+    """Returns how many replicas of workload use as much as the waiting ones; 0 if they cannot run on the same nodes."""
     mine, theirs = dict(workload.shape.requests), dict(waiting.shape.requests)
     if not _same_nodes(workload.shape, waiting.shape) or any(not mine.get(name) for name in theirs):
         return 0
@@ -125,7 +131,7 @@ def _give_way(found: dict[str, Idle], replicas: int, classes: Iterable[str]) -> 
 
 
 def _same_nodes(one: Shape, other: Shape) -> bool:
-    """Whether two shapes differ in nothing that says on which nodes they may run, and look at no other pods."""
+    """Returns whether two shapes may run on the same nodes, and neither depends on other pods."""
     bare = [replace(shape, namespace="", requests=(), traits=PodTraits(), template="") for shape in (one, other)]
     return bare[0] == bare[1] == replace(bare[0], host_ports=(), apart=(), spread=(), near=())
 
@@ -135,7 +141,10 @@ def _same_nodes(one: Shape, other: Shape) -> bool:
 
 @dataclass(slots=True)
 class Said:
-    """Of one workload. replicas: by cluster, as last looked at; shrunk_at: when any of them last fell."""
+    """The last report of one workload.
+
+    replicas: by cluster, at the last look. shrunk_at: when any of them last fell. idle: by supply class, with its time.
+    """
 
     looked_at: float
     shrunk_at: float
@@ -144,7 +153,7 @@ class Said:
 
 
 class Headrooms:
-    """What was said in this turn, and so what is to be said next. A restart says all of it again."""
+    """Remembers what was reported in this turn, and finds what to report next. A restart reports everything again."""
 
     def __init__(self, pace: Pace) -> None:
         self._pace = pace
@@ -152,7 +161,7 @@ class Headrooms:
         self._begun_at: float | None = None
 
     def step(self, state: PlannerState, moment: Moment) -> list[LoadObserved]:
-        """Of workloads whose policy asks for it: what is another number now, or was said too long ago."""
+        """Returns LoadObserved for workloads whose headroom changed or was reported too long ago."""
         now = moment.now
         if self._begun_at is None:
             self._begun_at = now
@@ -186,7 +195,7 @@ class Headrooms:
             here = idle.get(name, Idle(0))
             before, at = said.idle.get(name, (Idle(0), None))
             if on_its_way and (at is None or here.replicas < before.replicas):
-                here = before  # What it gave up may still run, and is neither its own nor free.
+                here = before  # Replicas that it gave up may still run: they are neither its own nor free.
             if (on_its_way and at is None) or (at is not None and here == before and now - at < self._pace.repeat):
                 continue
             said.idle[name] = (here, now)

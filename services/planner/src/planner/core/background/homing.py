@@ -1,4 +1,4 @@
-"""Overflow goes home (README, "Overflow goes home"): who does, how many, and what holds the rest."""
+"""Decides which overflow goes home, how many replicas, and what holds the rest (README, "Overflow goes home")."""
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -28,17 +28,22 @@ from spillway.feasibility.cluster_view import WorkloadKey
 from spillway.model import Policy, Shape
 
 LOOK_SECONDS = 1.0
-"""How often rooms are looked at: one that went and came back in between counts as having been there."""
+"""How often rooms are looked at. Room that went and came back in between counts as having been there."""
 NEW_PLACES_MAX = 100
-"""Places that are watched from one step on. Their rooms are counted in full: a turn that begins on a big fleet has so
-many of them that all at once would hold up who asks for seconds."""
+"""Places that one step begins to watch. Their rooms are counted in full. On a large fleet a new turn has so many of
+them that counting all at once would delay requests for seconds."""
 
 Place = tuple[str, Shape]
 
 
 @dataclass(frozen=True, slots=True)
 class Journey:
-    """So many replicas may go from a cluster to homes, each of which takes at most its room."""
+    """A move of overflow from a cluster to its homes.
+
+    cluster: the cluster where the overflow is.
+    replicas: how many replicas may go.
+    rooms: by home, the most replicas that it takes.
+    """
 
     cluster: str
     replicas: int
@@ -47,7 +52,7 @@ class Journey:
 
 @dataclass(frozen=True, slots=True)
 class _Known:
-    """The overflow of one workload, by the placement and the policy that it was found in."""
+    """The overflow of one workload, with the placement and the policy that it was computed from."""
 
     placement: PlacementDecided | None
     policy: Policy
@@ -58,7 +63,8 @@ class _Known:
 class _Watched:
     """The room of one shape in one home. as_of: the figures of the cluster that it was computed from.
 
-    Of workloads with equal shapes one stands for all: what labels make of it is looked at when replicas are to go.
+    One workload stands for all with an equal shape. Effects of a workload's labels are checked when its replicas are to
+    go.
     """
 
     as_of: object
@@ -66,14 +72,14 @@ class _Watched:
 
 
 class Homing:
-    """What is remembered of overflow and of room at home; forgotten with the turn.
+    """Remembers overflow and room at home; forgotten with the turn.
 
-    overflowed: who has overflow, and wanted: by cause and cluster, how many would go home now if nothing held them, as
-    the last look found.
+    overflowed: the workloads with overflow, by the last look.
+    wanted: by cause and cluster, replicas that would go home now if nothing held them, by the last look.
     """
 
     def __init__(self, look_seconds: float = LOOK_SECONDS, new_places_max: int = NEW_PLACES_MAX) -> None:
-        """look_seconds: between two looks. new_places_max: places that are watched from one step on."""
+        """Sets the pace. look_seconds: between two looks. new_places_max: places that each step begins to watch."""
         self._look_seconds, self._new_places_max = look_seconds, new_places_max
         self.overflowed: Mapping[WorkloadKey, tuple[Overflow, ...]] = {}
         self.wanted: dict[tuple[str, str], int] = {}
@@ -83,14 +89,15 @@ class Homing:
         self._to_watch: list[Place] = []
         self._expected: frozenset[str] = frozenset()
         self._kept_out: dict[HoldKey, float] = {}
-        """Homes that a hold keeps from one workload alone, and since when not any more, for as long as that counts."""
+        """Homes that a hold keeps from one workload alone, with the end of the hold, for as long as that end matters.
+        """
         self._looked_at: float | None = None
         self._passed = 0
 
     def due(self, state: PlannerState, now: float) -> list[Workload]:
-        """Workloads that may send replicas home, a bounded number of them; none between two looks.
+        """Returns a bounded number of workloads that may send replicas home; none between two looks.
 
-        To be asked in a step after what waits was tried.
+        Call it in a step after the waiting workloads were tried.
         """
         if self._looked_at is not None and now - self._looked_at < self._look_seconds:
             self._watch_more(state, now)
@@ -103,7 +110,7 @@ class Homing:
         return self._next_ones(self._wanting(state, overflowed, now), state.rules.replans_max)
 
     def next_step(self, state: PlannerState, workload: Workload, moment: Moment, brakes: Allowance) -> Step:
-        """What one workload sends home now; no events when nothing."""
+        """Returns the step that sends replicas of one workload home now; without events when none go."""
         known = self._known.get(workload.key)
         current = known is not None and known.placement is workload.placement and _stands(state, workload, moment.now)
         for entry in known.overflow if known is not None and current else ():
@@ -120,7 +127,7 @@ class Homing:
     # ── What there is ───────────────────────────────────────────────────────────────────────────────────────────
 
     def _overflowed(self, state: PlannerState) -> dict[WorkloadKey, tuple[Overflow, ...]]:
-        """Who has overflow, by the newest placements; computed anew only where one is another than before."""
+        """Returns the workloads with overflow by the newest placements. Only what changed is computed again."""
         joined = state.joined()
         if joined != self._joined:
             self._joined, self._known = joined, {}
@@ -133,7 +140,7 @@ class Homing:
         return {key: known.overflow for key, known in self._known.items() if known.overflow}
 
     def _look(self, state: PlannerState, overflowed: Mapping[WorkloadKey, tuple[Overflow, ...]], now: float) -> None:
-        """Notes the room of every shape that overflows in each of its homes; what nobody watches is forgotten."""
+        """Notes the room of every overflowed shape in each of its homes, and forgets places no longer needed."""
         places: dict[Shape, dict[str, None]] = {}
         for key, entries in overflowed.items():
             for shape, homes in _homes_by_shape(state, state.workloads[key].shape, entries).items():
@@ -158,7 +165,10 @@ class Homing:
         self._watch_more(state, now)
 
     def _note_kept_out(self, held: Mapping[str, frozenset[Shape | WorkloadKey]], home_after: float, now: float) -> None:
-        """Room of which a hold let one workload have nothing is watched anew for it, from the first look without."""
+        """Restarts the watch for a workload after a hold kept it alone from a home.
+
+        Room that the hold kept from the workload did not count. Its time begins at the first look without the hold.
+        """
         since = {place: min(before, now) for place, before in self._kept_out.items()}
         self._kept_out = {place: at for place, at in since.items() if now - at < home_after}
         alone = ((home, whom) for home in held for whom in held[home] if not isinstance(whom, Shape))
@@ -168,7 +178,7 @@ class Homing:
         held = _held(state, now) if self._to_watch else {}
         homes_by_shape: dict[Shape, list[str]] = {}
         for home, shape in [self._to_watch.pop() for _ in range(min(self._new_places_max, len(self._to_watch)))]:
-            if home in state.clusters:  # Else it has left since the look.
+            if home in state.clusters:  # The cluster may have left since the look.
                 homes_by_shape.setdefault(shape, []).append(home)
         for shape, homes in homes_by_shape.items():
             for home, room in state.all_rooms(shape, now).certain_in(tuple(homes), False).items():
@@ -178,9 +188,10 @@ class Homing:
     def _wanting(
         self, state: PlannerState, overflowed: Mapping[WorkloadKey, tuple[Overflow, ...]], now: float
     ) -> list[Workload]:
-        """Who has a journey that no brake or confirmation holds; and how many replicas all have, those held too.
+        """Returns workloads with a journey that no brake or confirmation holds.
 
-        Several may hope for the same room: each is counted on what those before it leave, and who is held comes last.
+        Counts the replicas of all, held ones too. Several workloads may hope for the same room. Each gets what earlier
+        ones leave, and held workloads come last.
         """
         self.wanted = {}
         left: defaultdict[str, float] = defaultdict(lambda: 1.0)
@@ -202,7 +213,7 @@ class Homing:
         return list(found.values())
 
     def _next_ones(self, wanting: list[Workload], most: int) -> list[Workload]:
-        """At most so many, others each time where there are more: the first ones may have reasons that last."""
+        """Returns at most `most` workloads, other ones each time: the first ones may be stuck for a lasting reason."""
         if len(wanting) <= most:
             return wanting
         first = self._passed % len(wanting)
@@ -218,9 +229,10 @@ class Homing:
         brakes: Allowance,
         left: Mapping[str, float] | None = None,
     ) -> Journey:
-        """What may go: no more than has fitted for long enough and does now, less the margin.
+        """Returns the replicas that may go: at most what has fitted for long enough and fits now, less the margin.
 
-        left: of each room. Then homes behind those that have room for all are left out: they would get none.
+        left: the fraction of each home's room that is still free. With it, homes beyond those that have room for all
+        replicas are left out: they would get none.
         """
         margin = margin_of(state, workload)
         if not state.is_fresh(overflow.cluster, now):
@@ -241,7 +253,7 @@ class Homing:
 
 
 def _homes_by_shape(state: PlannerState, shape: Shape, entries: Sequence[Overflow]) -> dict[Shape, dict[str, None]]:
-    """The homes of one workload's overflow, by what its shape is there."""
+    """Returns the homes of one workload's overflow, by the shape that it has there."""
     homes = dict.fromkeys(home for entry in entries for home in entry.homes)
     if not shape.volume_claims and not state.admitted.differing(shape):
         return {shape: homes}
@@ -252,7 +264,7 @@ def _homes_by_shape(state: PlannerState, shape: Shape, entries: Sequence[Overflo
 
 
 def _stands(state: PlannerState, workload: Workload, now: float) -> bool:
-    """Whether nothing else of the workload is under way: all are placed, none leave, roll or are to move."""
+    """Returns whether the workload is at rest: all replicas are placed, and none leave, roll or have to move."""
     key = workload.key
     if workload.unplaced or key in state.waiting or key in state.misplaced or key in state.rollouts:
         return False
@@ -266,12 +278,12 @@ def _stands(state: PlannerState, workload: Workload, now: float) -> bool:
 
 
 def margin_of(state: PlannerState, workload: Workload) -> int:
-    """That many replicas more must fit at home than go there."""
+    """Returns how many more replicas must fit at home than go there."""
     return max(1, ceil(state.rules.home_margin * workload.declared.replicas))
 
 
 def room_now(state: PlannerState, workload: Workload, home: str, now: float) -> int:
-    """How many more of it a home takes now: by its room, and by the policy's bound."""
+    """Returns how many more replicas of the workload a home takes now, by its room and the policy's limits."""
     part = workload.parts.get(home)
     if (part is not None and part.replicas_lost) or lacks(state, workload, home):
         return 0
@@ -282,7 +294,7 @@ def room_now(state: PlannerState, workload: Workload, home: str, now: float) -> 
 
 
 def _is_expected(state: PlannerState, home: str, now: float) -> bool:
-    """Whether somebody who waits may be placed there: what goes home leaves the room to those that run nowhere."""
+    """Returns whether a waiting workload may be placed in the home: replicas that run nowhere have priority."""
     for key in state.waiting.hopeful_in(home):
         workload = state.workloads[key]
         joined, policy = state.clusters[home].joined, workload.declared.policy
@@ -304,7 +316,7 @@ def _is_expected(state: PlannerState, home: str, now: float) -> bool:
 
 
 def _waits_for_minima_alone(state: PlannerState, workload: Workload, now: float) -> bool:
-    """Whether all of it is placed where it may stay, and it only waits for clusters that lack of their minimum."""
+    """Returns whether all replicas are placed where they may stay, and only clusters below their minimum wait."""
     policy = workload.declared.policy
     limits = {limit.cluster: limit for limit in policy.limits}
     may_stay = all(
@@ -318,13 +330,13 @@ def _waits_for_minima_alone(state: PlannerState, workload: Workload, now: float)
 
 
 def _figures(state: PlannerState, home: str, held: Mapping[str, object], now: float) -> tuple[object, ...]:
-    """Others whenever a room there may be another one. held: by cluster, as _held has it."""
+    """Returns a value that changes whenever a room in the home may have changed. held: by cluster, from _held."""
     view = state.clusters[home]
     return state.room_revision(home), state.is_fresh(home, now), view.phase, held.get(home)
 
 
 def _held(state: PlannerState, now: float) -> dict[str, frozenset[Shape | WorkloadKey]]:
-    """By cluster, whom a hold is against now."""
+    """Returns, by cluster, the shapes and workloads that a hold is against now."""
     found: dict[str, set[Shape | WorkloadKey]] = {}
     for (cluster, whom), hold in state.holds.running():
         if hold.until > now:
@@ -333,7 +345,7 @@ def _held(state: PlannerState, now: float) -> dict[str, frozenset[Shape | Worklo
 
 
 def _use(left: dict[str, float], journey: Journey) -> None:
-    """Of each room is left what a journey does not take, the first homes first."""
+    """Reduces the free fraction of each room by what a journey takes, the first homes first."""
     rest = journey.replicas
     for home, room in journey.rooms.items():
         taken = min(rest, room)

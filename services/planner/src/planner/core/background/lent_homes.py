@@ -1,7 +1,7 @@
-"""Overflow needs what its homes have lent: the cloud is for what own machines do not take (README, docs/adr/0017).
+"""Finds overflow that needs nodes which its homes have lent: own machines before the cloud (README, docs/adr/0017).
 
-Needed is what lets more of it go home than the homes' free room does, with the margin that homing leaves free. Who
-looks for nodes to recall counts what is free there first, so that is in the number.
+A need is the room that lets more replicas go home than the free room there does, with the margin that homing leaves
+free. A reader that looks for nodes to recall subtracts the free room first. So the number includes it.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -20,32 +20,30 @@ from spillway.feasibility.cluster_view import WorkloadKey
 from spillway.model import NO_GENERATION
 
 LOOKED_AT_MAX = 50
-"""Workloads whose need is found anew at one look; of more it is as it was, until it is their turn: of n that may need
-something each is looked at once in n / 50 looks, rounded up, however often others change.
-"""
+"""Workloads whose need one look computes again. The others keep theirs until it is their turn. So each of n workloads
+is looked at once in n / 50 looks, rounded up, however often others change."""
 
 UNUSED_SECONDS = 10.0
-"""A need is kept for twice `home_after` and so many seconds after its nodes came back. Without that the nodes would be
-lent again before any replica went home: capacity is heard late, and moves have a budget.
-"""
+"""A need is kept for twice `home_after` plus these seconds after its nodes came back. Otherwise the nodes would be lent
+again before any replica went home: capacity is heard late, and moves have a budget."""
 
 Overflowed = Mapping[WorkloadKey, tuple[Overflow, ...]]
 
 
 class LentHomes:
-    """What the needs were found of, and who waits to be looked at; forgotten with the turn."""
+    """Remembers what needs were found from, and which workloads wait to be looked at; forgotten with the turn."""
 
     def __init__(self, looked_at_max: int = LOOKED_AT_MAX) -> None:
         self._looked_at_max = looked_at_max
         self._found_of: dict[WorkloadKey, object] = {}
         self._waiting: dict[WorkloadKey, None] = {}
-        """Whose need may be another one, the longest first."""
+        """Workloads whose need may have changed, the longest waiting first."""
         self._room_since: dict[WorkloadKey, dict[str, float]] = {}
         """By home cluster: the time at which nodes were back for a need that is in the log."""
         self._looked_at: float | None = None
 
     def step(self, state: PlannerState, overflowed: Overflowed, moment: Moment) -> list[CapacityNeeded]:
-        """What is needed and not said, or said and needed no more; nothing between two looks."""
+        """Returns CapacityNeeded for needs that are new, changed or over; nothing between two looks."""
         if self._looked_at is not None and moment.now - self._looked_at < LOOK_SECONDS:
             return []
         self._looked_at = moment.now
@@ -63,8 +61,9 @@ class LentHomes:
     def _kept(
         self, state: PlannerState, key: WorkloadKey, free: Mapping[str, int], needs: Mapping[str, int], now: float
     ) -> Mapping[str, int]:
-        """By home cluster: needs that are in the log and whose nodes are back. They stay until the replicas went home,
-        or until their time is over.
+        """Returns, by home cluster, needs in the log whose nodes are back.
+
+        They stay until the replicas went home, or until their time is over.
         """
         said = {home: one.replicas_lent for home, one in state.needed.get(key, {}).items() if one.replicas_lent}
         kept = {home: min(most, free[home]) for home, most in said.items() if home not in needs and free.get(home)}
@@ -74,12 +73,12 @@ class LentHomes:
         return {home: room for home, room in kept.items() if home not in unused}
 
     def _unused(self, state: PlannerState, key: WorkloadKey, now: float) -> frozenset[str]:
-        """Home clusters whose nodes are back for so long that the need ends, though replicas did not go there."""
+        """Returns home clusters whose nodes have been back so long without replicas going there that the need ends."""
         most = 2 * state.rules.home_after + UNUSED_SECONDS
         return frozenset(home for home, at in self._room_since.get(key, {}).items() if now - at >= most)
 
     def _next(self, state: PlannerState, concerned: Overflowed, moment: Moment) -> list[WorkloadKey]:
-        """Whose turn it is. Who changes again is looked at after all that wait by then."""
+        """Returns the workloads to look at now. One that changes again queues behind all that wait by then."""
         begins = not (self._found_of or self._waiting)
         figures = {
             key: (_figures(state, state.workloads[key], of, moment.now), self._unused(state, key, moment.now))
@@ -98,7 +97,7 @@ class LentHomes:
         return chosen
 
     def _from_where_a_turn_begins(self, keys: Iterable[WorkloadKey], moment: Moment) -> list[WorkloadKey]:
-        """Each turn behind those of the one before, or who is last would wait for a turn that is long enough."""
+        """Returns the keys, started further on in each turn: else the last ones would wait for a long turn."""
         ordered = sorted(keys)
         first = moment.generation.epoch * self._looked_at_max % max(1, len(ordered))
         return ordered[first:] + ordered[:first]
@@ -107,7 +106,7 @@ class LentHomes:
 def _concerned(
     state: PlannerState, overflowed: Overflowed, lending: frozenset[str]
 ) -> Iterator[tuple[WorkloadKey, tuple[Overflow, ...]]]:
-    """Whose homes have lent nodes, and who said or knows that it needs some."""
+    """Yields workloads whose homes have lent nodes, and those that have a need in the log."""
     for key, entries in overflowed.items():
         if key in state.workloads and any(not lending.isdisjoint(entry.homes) for entry in entries):
             yield key, entries
@@ -119,19 +118,19 @@ def _concerned(
 
 
 def _homes(state: PlannerState, entries: Iterable[Overflow]) -> list[str]:
-    """In the order of their tiers, without those that have left since the last look."""
+    """Returns the homes in the order of their tiers, without clusters that left since the last look."""
     return [home for home in dict.fromkeys(home for entry in entries for home in entry.homes) if home in state.clusters]
 
 
 def _figures(state: PlannerState, workload: Workload, entries: tuple[Overflow, ...], now: float) -> object:
-    """Others whenever the need may be another one."""
+    """Returns a value that changes whenever the need may have changed."""
     homes = _homes(state, entries)
     rooms = tuple((home, state.room_revision(home), state.is_fresh(home, now)) for home in homes)
     return workload.placement, workload.declared.policy, state.brakes.revision, rooms
 
 
 def _going(state: PlannerState, workload: Workload, entries: Iterable[Overflow]) -> list[Overflow]:
-    """The overflow that may go home: none of a workload that never does, and none that a brake holds."""
+    """Returns the overflow that may go home; none of a workload that never goes home, and none that a brake holds."""
     rules, policy = state.rules, workload.declared.policy
     never_go = not (rules.moves_per_minute and rules.home_moves_per_minute)
     if workload.unplaced or never_go or policy.work in TIERS_BY_WORK:
@@ -140,7 +139,7 @@ def _going(state: PlannerState, workload: Workload, entries: Iterable[Overflow])
 
 
 def _free(state: PlannerState, workload: Workload, going: Iterable[Overflow], now: float) -> Mapping[str, int]:
-    """How many replicas could go now to each home cluster that no brake holds, in the order of the tiers."""
+    """Returns how many replicas could go now to each home cluster that no brake holds, in the order of the tiers."""
     homes = (home for home in _homes(state, going) if not state.brakes.frozen(home, workload.key))
     return {home: room_now(state, workload, home, now) for home in homes}
 
@@ -153,9 +152,9 @@ def _needs(
     lending: frozenset[str],
     now: float,
 ) -> Mapping[str, int]:
-    """By home cluster: how many replicas need room there, where lent nodes would give some of it once they are back.
+    """Returns, by home cluster, how many replicas need room there that lent nodes could partly give.
 
-    going: as of _going. free: as of _free.
+    going: from _going. free: from _free.
     """
     key, margin = workload.key, margin_of(state, workload)
     count = sum(entry.replicas for entry in going)
@@ -177,7 +176,7 @@ def _needs(
 
 
 def _unsaid(state: PlannerState, workload: Workload, moment: Moment) -> Iterator[CapacityNeeded]:
-    """Of a workload of which some have no place, their need is said where they are placed."""
+    """Yields the changed needs. A workload with unplaced replicas states its need where it is placed."""
     if workload.unplaced:
         return
     needs, said = workload.home_needs, state.needed.get(workload.key, {})

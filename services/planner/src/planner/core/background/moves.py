@@ -1,4 +1,7 @@
-"""Moves what runs (README, "Moving what runs"): away from lost and draining clusters, back, and out at the end."""
+"""Moves running replicas (README, "Moving what runs"): out of lost and draining clusters, and back again.
+
+Also removes leaving replicas once their replacements are available.
+"""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -29,7 +32,7 @@ from spillway.model import Part
 
 
 def due(state: PlannerState, now: float, brakes: Allowance) -> list[Workload]:
-    """Workloads with a next step to take. Those for which room is all that lacks are due when room comes up."""
+    """Returns workloads with a next step to take. Those that only lack room are due when a cluster gets more room."""
     moved = [state.workloads[key] for key in state.to_look_at]
     found = {workload.key: None for workload in moved if _may_settle(state, workload, now, brakes)}
     divisions = 0
@@ -46,7 +49,7 @@ def due(state: PlannerState, now: float, brakes: Allowance) -> list[Workload]:
 
 
 def next_step(state: PlannerState, workload: Workload, moment: Moment, brakes: Allowance) -> Step:
-    """The next step of one workload; no events when there is none."""
+    """Returns the next step of one workload; without events when there is none."""
     step = _next_step(state, workload, moment, brakes)
     placement = next((event for event in step.events if isinstance(event, PlacementDecided)), None)
     if placement is None:
@@ -79,7 +82,7 @@ def _next_step(state: PlannerState, workload: Workload, moment: Moment, brakes: 
 
 
 def wanted(state: PlannerState, now: float) -> Mapping[tuple[str, str], int]:
-    """By cause and cluster, how many replicas would move if nothing held them back, whether or not there is room.
+    """Returns, by cause and cluster, how many replicas would move if nothing held them back, with or without room.
 
     A cause that goes on and has moved all that it could is listed with 0.
     """
@@ -116,7 +119,10 @@ def _cause_of(view: ClusterView) -> str:
 
 
 def left(state: PlannerState) -> tuple[ClusterLeft, ...]:
-    """Clusters that were to leave, and that no placement lists any more; unless lost, nor any loan."""
+    """Returns ClusterLeft for leaving or lost clusters that no placement lists any more.
+
+    A leaving cluster stays until its loans are over; a lost one does not.
+    """
     return tuple(
         ClusterLeft(view.name)
         for view in state.clusters.values()
@@ -126,7 +132,7 @@ def left(state: PlannerState) -> tuple[ClusterLeft, ...]:
 
 
 def _is_in_a_loan(view: ClusterView) -> bool:
-    """Whether it has lent nodes, or virtual ones stand in it. One API server is asked under one of its names."""
+    """Returns whether the cluster has lent or virtual nodes. An API server is asked under its first name only."""
     return not view.twin_of and (view.nodes.lends or view.nodes.has_virtual)
 
 
@@ -134,7 +140,7 @@ def _is_in_a_loan(view: ClusterView) -> bool:
 
 
 def _to_leave(state: PlannerState, now: float) -> list[str]:
-    """Clusters that replicas may have to leave now."""
+    """Returns the clusters that replicas may have to leave now."""
     age_max = state.rules.capacity_age_max
     return [
         view.name
@@ -153,7 +159,7 @@ def _perhaps_misplaced(state: PlannerState, now: float) -> dict[WorkloadKey, Non
 
 
 def _may_move(state: PlannerState, workload: Workload, now: float, brakes: Allowance) -> bool:
-    """Whether there is a reason to divide again: one that was not looked at yet, and that no brake stops."""
+    """Returns whether the workload has a reason to be divided again that is new and that no brake stops."""
     if is_in_transfer(workload):
         return False
     if any(state.is_lost_for_good(cluster, now) for cluster in workload.parts):
@@ -170,14 +176,17 @@ def _may_move(state: PlannerState, workload: Workload, now: float, brakes: Allow
 
 
 def _is_held_otherwise(state: PlannerState, workload: Workload, now: float) -> bool:
-    """Whether what moves wait for is another brake or confirmation than was said last."""
+    """Returns whether the workload's moves now wait for another brake or confirmation than was last reported."""
     if is_in_transfer(workload) or workload.declared.deleting:
         return False
     return workload.held_by != held_by(state, workload, reasons(state, workload, now), now)
 
 
 def _may_settle(state: PlannerState, workload: Workload, now: float, brakes: Allowance) -> bool:
-    """Whether something that moved before may return or go. Looked at again when a status or the freshness changes."""
+    """Returns whether replicas that moved before may return or be removed.
+
+    If nothing can change without a status or a change of freshness, the workload is not looked at again before that.
+    """
     if is_in_transfer(workload):
         return False
     if any(_returned(state, workload, now, brakes).values()) or _may_go(state, workload, now, brakes):
@@ -199,14 +208,14 @@ def _may_settle(state: PlannerState, workload: Workload, now: float, brakes: All
 
 
 def _given_up(state: PlannerState, workload: Workload, now: float, brakes: Allowance) -> dict[str, int]:
-    """By cluster, how many kept replicas are given up now; 0 where none is kept and the part itself goes."""
+    """Returns, by cluster, how many kept replicas are given up now. 0: none is kept, and the part itself is dropped."""
     found = {}
     for part in workload.parts.values():
         view = state.clusters.get(part.cluster)
         if view is None or view.hands_to or not state.is_lost_for_good(part.cluster, now):
             continue
         count = brakes.allow(CAUSE_LOST, part.cluster, workload.key, part.replicas_kept) if part.replicas_kept else 0
-        if count or not part.replicas_kept:  # That nothing is kept there moves nothing: no brake holds it.
+        if count or not part.replicas_kept:  # A part without kept replicas moves none, so no brake holds it.
             found[part.cluster] = count
     return found
 
@@ -215,7 +224,7 @@ def _given_up(state: PlannerState, workload: Workload, now: float, brakes: Allow
 
 
 def _returned(state: PlannerState, workload: Workload, now: float, brakes: Allowance) -> dict[str, int]:
-    """By cluster that is back, how many of the replicas lost there may be counted on again."""
+    """Returns, by cluster that is back, how many of the replicas lost there may count again."""
     return {
         part.cluster: brakes.allow(CAUSE_RETURN, part.cluster, workload.key, part.replicas_lost)
         for part in workload.parts.values()
@@ -227,11 +236,11 @@ def _returned(state: PlannerState, workload: Workload, now: float, brakes: Allow
 
 
 def _may_go(state: PlannerState, workload: Workload, now: float, brakes: Allowance) -> dict[str, int]:
-    """By cluster, how many of those that leave may go: none before as many are available as are kept.
+    """Returns, by cluster, how many leaving replicas may be removed: none until as many are available as are kept.
 
-    Of too many, a ReplicaSet removes those that are not ready first, unless templates roll: then only those count that
-    have not bound for so long that they would be taken back. What was said last may be a moment old, and more may be
-    ready by now: so those that are not ready wait as well, while fewer are available.
+    When scaled in, a ReplicaSet removes pods that are not ready first. So those may go at once. During a rollout only
+    replicas count that have been unbound for take_back_after. A status may be a moment old, and more pods may be ready
+    since. So unready ones wait as well while fewer are available than kept.
     """
     parts = workload.parts.values()
     if not any(part.replicas_leaving for part in parts):
@@ -258,8 +267,10 @@ def _may_go(state: PlannerState, workload: Workload, now: float, brakes: Allowan
 
 
 def _unbound_for_long(state: PlannerState, workload: Workload, part: Part, now: float) -> int:
-    """How many replicas of the part have not bound for take_back_after. 0 while no record shows the part as decided: it
-    is not known then which of them have bound."""
+    """Returns how many replicas of the part have not bound for take_back_after.
+
+    Returns 0 while no record shows the part as decided: then it is not known which of them have bound.
+    """
     timer = state.timers.get((workload.key, part.cluster))
     if timer is None or not is_done_there(state, workload, part) or now - timer.since < state.rules.take_back_after:
         return 0
@@ -267,11 +278,11 @@ def _unbound_for_long(state: PlannerState, workload: Workload, part: Part, now: 
 
 
 def _status(state: PlannerState, workload: Workload, part: Part, now: float) -> WorkloadObserved | None:
-    """What a fresh cluster says of its part as it was decided; None when nothing sure is known."""
+    """Returns a fresh cluster's status of its part at the current version; None when nothing certain is known."""
     status = workload.statuses.get(part.cluster)
     if status is None or status.version != part.version or not state.is_fresh(part.cluster, now):
         return None
-    if not state.owners.is_present(status):  # What is let go for it is gone: the owner of now says it again.
+    if not state.owners.is_present(status):  # A removal is final, so the new owner must report first.
         return None
     return status
 

@@ -1,4 +1,4 @@
-"""Overflow: what a workload keeps in a later tier than one that might take it, and the clusters that are its home."""
+"""Finds overflow: replicas in a later tier than one that might take them, and their home clusters."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -12,7 +12,10 @@ from spillway.model import Policy
 
 @dataclass(frozen=True, slots=True)
 class Overflow:
-    """So many replicas in a cluster may go to its homes: clusters by which earlier tiers place on nodes that exist."""
+    """Replicas in a cluster that may go home.
+
+    homes: the clusters of earlier tiers that are placed on with existing nodes.
+    """
 
     cluster: str
     replicas: int
@@ -20,7 +23,10 @@ class Overflow:
 
 
 def overflow_of(workload: Workload, clusters: Sequence[ClusterJoined]) -> tuple[Overflow, ...]:
-    """By cluster, the last tier first, whether or not there is room at home. clusters: of the fleet."""
+    """Returns a workload's overflow by cluster, the last tier first, with or without room at home.
+
+    clusters: all clusters of the fleet.
+    """
     declared = workload.declared
     policy = declared.policy
     if policy.overflow_stays or policy.strategy is not None or len(policy.tiers) < 2:
@@ -42,7 +48,7 @@ def overflow_of(workload: Workload, clusters: Sequence[ClusterJoined]) -> tuple[
 
 
 def first_tier(policy: Policy, cluster: ClusterJoined) -> int:
-    """The first tier that places on a cluster's nodes that exist, else on those it would make; past the last: none."""
+    """Returns the first tier that places on the cluster's existing nodes, else on new ones. Past the last: none."""
     tiers = [(index, tier) for index, tier in enumerate(policy.tiers) if in_tier(tier, cluster)]
     return min(tiers, key=lambda entry: (entry[1].node_groups, entry[0]), default=(len(policy.tiers), None))[0]
 
@@ -50,7 +56,7 @@ def first_tier(policy: Policy, cluster: ClusterJoined) -> int:
 def _homes_by_tier(
     policy: Policy, clusters: Sequence[ClusterJoined], tier_by_cluster: Mapping[str, int]
 ) -> dict[int, list[str]]:
-    """Only up to the first tier of node groups: nobody goes home to a node that is still to be made."""
+    """Returns home clusters by tier, before the first tier of node groups: no replica goes home to a new node."""
     found: dict[int, list[str]] = {}
     last = next((index for index, tier in enumerate(policy.tiers) if tier.node_groups), len(policy.tiers))
     for cluster in clusters:

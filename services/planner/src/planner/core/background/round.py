@@ -1,4 +1,4 @@
-"""What the planner does without a request, and in which order.
+"""Runs the planner's work that no request asks for, in a fixed order.
 
 The leader and the test worlds ask for the steps of a round. A step is decided on the state that the steps before have
 left. So the caller applies the events of a step before it asks for the next step.
@@ -25,7 +25,7 @@ from spillway.feasibility.cluster_view import WorkloadKey
 
 
 class StepKind(Enum):
-    """What a step is, as far as logs and counters tell steps apart."""
+    """The kind of a step, as far as logs and counters tell steps apart."""
 
     MOVED = auto()
     TAKEN_BACK = auto()
@@ -71,17 +71,17 @@ class Moments:
 
 
 class Memory:
-    """What a round remembers of earlier rounds. A new leader begins with a new memory."""
+    """The memory of earlier rounds. A new leader begins with a new one."""
 
     def __init__(self, pace: Pace) -> None:
-        """pace: how often headroom is told."""
+        """Begins without memory. pace: how often headroom is reported."""
         self.homing = Homing()
         self.lent_homes = LentHomes()
         self.headrooms = Headrooms(pace)
 
 
 def unguarded(_: Subject, decide: Callable[[], T]) -> T:
-    """The guard of tests and of `simulate`: an error raises."""
+    """Runs the decision without a guard: an error raises. For tests and `simulate`."""
     return decide()
 
 
@@ -146,13 +146,13 @@ def steps_before_requests(
 
 
 def _step(guard: Guard, key: WorkloadKey, decide: Callable[[], Step], kind: StepKind = StepKind.OTHER) -> RoundStep:
-    """The step of one workload; without events when its decision failed."""
+    """Returns the step of one workload; without events when its decision failed."""
     step = guard(key, decide)
     return RoundStep(kind, (), key) if step is None else RoundStep(kind, step.events, key, step.cause)
 
 
 def _fleet_step(guard: Guard, name: str, decide: Callable[[], Sequence[Event | Tombstone]]) -> RoundStep:
-    """A step that is not about one workload."""
+    """Returns a step that is not about one workload."""
     return RoundStep(StepKind.OTHER, guard(name, decide) or (), name)
 
 
@@ -165,7 +165,7 @@ def _tried_again(
 
 
 def _moves(state: PlannerState, memory: Memory, moments: Moments, guard: Guard) -> Iterator[RoundStep]:
-    """Moves that nobody asked for by name, as far as the brakes allow them."""
+    """Yields moves that nobody asked for by name, as far as the brakes allow them."""
     moment = moments.next()
     for workload, duplicate in guard("duplicates", partial(duplicates.due, state)) or ():
         over = partial(duplicates.next_step, state, workload, duplicate, moments.next())

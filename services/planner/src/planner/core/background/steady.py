@@ -1,13 +1,13 @@
-"""How much room there has been all the time for a while: what hysteresis asks."""
+"""Computes how much room there has been without a break for a while. Homing uses it as hysteresis."""
 
 LEVELS_MAX = 64
-"""Rooms of which it is remembered since when there has been so much; a rise beyond them counts from later."""
+"""Sizes of a room whose start time is remembered. A rise beyond them counts from a later time."""
 
 
 class SteadyRoom:
-    """Since when a room has been at least so large, for each size that it had.
+    """The times since when a room has been at least so large, for each size that it had.
 
-    Sizes and the times since when they held both rise, strictly: a smaller room has held for longer.
+    Sizes and times both rise strictly: a smaller room has held for longer.
     """
 
     def __init__(self) -> None:
@@ -22,9 +22,9 @@ class SteadyRoom:
             self._levels.append((room, since))
 
     def held(self, seconds: float, now: float) -> int:
-        """The most room that there has been at every moment of the last seconds."""
+        """Returns the most room that there has been at every moment of the last seconds."""
         long_enough = [index for index, (_, since) in enumerate(self._levels) if now - since >= seconds]
         if not long_enough:
             return 0
-        del self._levels[: long_enough[-1]]  # Smaller ones have held as well, and are not asked for any more.
+        del self._levels[: long_enough[-1]]  # Smaller rooms have held as well, and are no longer needed.
         return self._levels[0][0]

@@ -1,5 +1,5 @@
-"""Strategies that reproduce other schedulers exactly: Karmada's and KubeAdmiral's arithmetic, to the replica.
+"""Reproduces other schedulers' strategies exactly: Karmada's and KubeAdmiral's arithmetic, to the replica.
 
-Pure: names and whole replicas in, replicas by cluster out. docs/strategies.md says which there are, how they differ and
+Pure functions: names and whole replicas in, replicas by cluster out. docs/strategies.md lists them, how they differ and
 where their figures come from.
 """

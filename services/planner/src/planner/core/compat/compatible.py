@@ -1,7 +1,7 @@
-"""A workload divided by a strategy for its whole policy: Karmada's, KubeAdmiral's, or all replicas in every cluster.
+"""Divides a workload by a strategy for its whole policy: Karmada's, KubeAdmiral's, or all replicas in every cluster.
 
-The strategy says what each cluster is to have; here that becomes a step that the platform can stand behind: nothing is
-placed beyond certain room, and what runs leaves only for what replaces it. What has no room is unplaced.
+The strategy says what each cluster is to have. This module turns that into a safe step: nothing is placed beyond
+certain room, and running replicas leave only for replacements. Replicas without room are unplaced.
 """
 
 from collections.abc import Mapping, Sequence
@@ -31,14 +31,14 @@ KARMADA = {
     STRATEGY_DUPLICATED: karmada.DUPLICATED,
 }
 IN_USE = 100
-"""What a cluster scores that has some of the workload already."""
+"""The score of a cluster that already has some replicas of the workload."""
 
 NOTHING = Held(0, 0, 0)
 
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """A cluster that may take replicas: those that it has, how many more it certainly takes, the tier it is in."""
+    """A cluster that may take replicas: those that it holds, how many more it certainly takes, and its tier."""
 
     joined: ClusterJoined
     held: int
@@ -52,14 +52,14 @@ class Member:
 
 @dataclass(frozen=True, slots=True)
 class _Target:
-    """What each member is to have. why: what kept the strategy from placing any more, for people."""
+    """The replicas that each member is to have. why: for people, what kept the strategy from placing more."""
 
     replicas: Mapping[str, int]
     why: str = ""
 
 
 def divide_by_strategy(situation: Situation) -> Division:
-    """Where the replicas go. A strategy that has no answer leaves what is there, or shrinks it in proportion."""
+    """Divides a workload. If the strategy has no answer, replicas stay where they are, or shrink in proportion."""
     strategy = situation.policy.strategy
     assert strategy is not None, "the policy has no strategy"
     tiers = clusters_by_tier(situation)
@@ -101,7 +101,7 @@ def _room(situation: Situation, cluster: str, held: Held, limits: Mapping[str, C
 
 
 def _to_go(situation: Situation, outside: Mapping[str, int]) -> dict[str, int]:
-    """Of what is in clusters that may have none: what may move now, or all when a person asks."""
+    """Returns the replicas that leave clusters which may have none: what may move now, or all if a person asks."""
     may = {name: min(count, situation.moving.get(name, 0)) for name, count in outside.items()}
     return {
         name: count if situation.by_name and name not in situation.reasons else may[name]
@@ -113,9 +113,10 @@ def _to_go(situation: Situation, outside: Mapping[str, int]) -> dict[str, int]:
 def _as_far_as_it_goes(
     situation: Situation, strategy: Strategy, members: Mapping[str, Member], stays: int, to_go: Mapping[str, int]
 ) -> tuple[dict[str, int], _Target]:
-    """All or nothing holds for what is asked for, not for what is to leave its cluster: as many go as have a place.
+    """Returns how many leave their clusters, and the target.
 
-    Where those that are missing have none either, they keep nobody from leaving.
+    All or nothing applies to the replicas asked for, not to these. As many leave as have a place elsewhere. Missing
+    replicas without a place keep none from leaving.
     """
     there = stays + sum(member.held for member in members.values())
     best: tuple[dict[str, int], _Target] | None = None
@@ -167,7 +168,10 @@ def _karmada(situation: Situation, strategy: Strategy, members: Mapping[str, Mem
 
 
 def _assigned(situation: Situation, strategy: Strategy, members: Sequence[Member], wanted: int) -> dict[str, int]:
-    """Karmada's order of what was assigned before is that of its last answer; ours is by name."""
+    """Assigns by Karmada's rules.
+
+    Karmada orders earlier assignments as in its last answer; here they are sorted by name.
+    """
     task = karmada.Task(KARMADA[strategy.name], wanted, situation.identity)
     if strategy.weights:
         weights = {member.name: weight_of(strategy.weights, member.joined) for member in members}
@@ -203,7 +207,10 @@ def _selected(strategy: Strategy, kind: str, members: Sequence[Member], wanted: 
 def _kubeadmiral(
     situation: Situation, strategy: Strategy, members: Mapping[str, Member], wanted: int
 ) -> Mapping[str, int]:
-    """What certainly fits is a hard bound, so that there is no overflow: what has no room waits with us."""
+    """Plans by KubeAdmiral's rules.
+
+    Certain room is a hard bound, so there is no overflow: the rest waits in Spillway.
+    """
     limits = {limit.cluster: limit for limit in situation.policy.limits}
     preferences = {}
     for name, member in members.items():
@@ -225,7 +232,7 @@ def _kubeadmiral(
 
 
 def _duplicated(situation: Situation, strategy: Strategy, members: Mapping[str, Member]) -> _Target:
-    """As many as are asked for in every selected cluster; nothing that has replicas is left out by the selection."""
+    """Sets all replicas for every selected cluster. Within a tier, clusters with replicas are selected first."""
     try:
         chosen = _selected(strategy, karmada.DUPLICATED, list(members.values()), situation.replicas)
         if not chosen:
@@ -241,7 +248,11 @@ def _duplicated(situation: Situation, strategy: Strategy, members: Mapping[str, 
 
 @dataclass(frozen=True, slots=True)
 class _Change:
-    """By cluster: more, taken away at once, and leaving once others are available. unplaced: what has no room."""
+    """A change by cluster.
+
+    more: added. taken: removed at once. moved: leaves once others are available.
+    unplaced: replicas without room.
+    """
 
     more: Mapping[str, int]
     taken: Mapping[str, int]
@@ -256,9 +267,9 @@ def _in_all(
     to_go: Mapping[str, int],
     target: _Target,
 ) -> _Change:
-    """A strategy whose replicas add up: what it takes from one cluster leaves as far as others take it.
+    """Returns the change for a strategy whose replicas add up: replicas leave a cluster as far as others take them.
 
-    What runs moves between clusters that may have it only when a person asked, and no brake holds any of them.
+    Running replicas move between clusters that may have them only when a person asked and no brake holds any of them.
     """
     held = sum(entry.replicas for entry in situation.held.values()) - sum(at_once.values())
     missing = situation.replicas - held
@@ -290,7 +301,7 @@ def _in_all(
 def _everywhere(
     situation: Situation, members: Mapping[str, Member], to_go: Mapping[str, int], target: _Target
 ) -> _Change:
-    """Every cluster for itself: no cluster's replicas replace another's. A lost cluster keeps its own."""
+    """Returns the change for copies: no cluster's replicas replace another's. A lost cluster keeps its own."""
     more, taken = dict[str, int](), dict[str, int]()
     unplaced = 0 if target.replicas else situation.replicas
     for name, count in target.replicas.items():
@@ -342,7 +353,7 @@ def _division(
 
 
 def _uncertain(situation: Situation, tiers: TierClusters, unplaced: int) -> int:
-    """Of what has no certain room, what may wait for binds to see whether it has any after all."""
+    """Returns how many replicas without certain room may wait for binds that could give them some."""
     if situation.settled or not unplaced:
         return 0
     names = {name for _, those in tiers for name in those if name not in situation.reasons}

@@ -1,7 +1,7 @@
-"""Karmada's assignment of replicas to selected clusters: duplicated, static weight, dynamic weight, aggregated, tiers.
+"""Reproduces Karmada's assignment to selected clusters: duplicated, static and dynamic weight, aggregated, tiers.
 
-Compatible to the replica, its oddities included (docs/strategies.md): all or nothing, capacity not looked at when
-replicas become fewer, sums that wrap at 32 bits. Source of the rules: Karmada v1.19, read in November 2026.
+Compatible to the replica, its oddities included (docs/strategies.md): all or nothing, capacity ignored when replicas
+become fewer, sums that wrap at 32 bits. Source of the rules: Karmada v1.19, read in November 2026.
 """
 
 from collections.abc import Mapping, Sequence
@@ -16,16 +16,16 @@ DYNAMIC_WEIGHT = "dynamic_weight"
 AGGREGATED = "aggregated"
 
 Counts = Sequence[tuple[str, int]]
-"""(cluster, replicas) in an order that matters."""
+"""(cluster, replicas), in an order that matters."""
 
 
 class Unschedulable(Exception):
-    """Not enough room: nothing changes at all."""
+    """There is not enough room, so nothing changes at all."""
 
 
 @dataclass(frozen=True, slots=True)
 class WeightRule:
-    """A weight for the clusters named, or for every one."""
+    """A weight for the named clusters, or for every cluster (None)."""
 
     clusters: tuple[str, ...] | None
     weight: int
@@ -33,9 +33,9 @@ class WeightRule:
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """What is asked for: replicas in all, a strategy, the uid that decides ties.
+    """The input of an assignment: a strategy, the replicas in all, and the uid that decides ties.
 
-    fresh: start again, whatever is there. rules: of STATIC_WEIGHT.
+    fresh: ignore what is there. rules: for STATIC_WEIGHT.
     """
 
     strategy: str
@@ -47,7 +47,11 @@ class Task:
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A selected cluster: capacity more replicas fit, with_existing of this workload in all. tier 0 is filled first."""
+    """A selected cluster.
+
+    capacity: replicas that still fit. with_existing: replicas of this workload that fit in all.
+    tier: 0 is filled first.
+    """
 
     cluster: str
     capacity: int
@@ -56,9 +60,10 @@ class Candidate:
 
 
 def assign(task: Task, candidates: Sequence[Candidate], existing: Counts, *, overflow: bool = False) -> dict[str, int]:
-    """Replicas by cluster, of those that get some. Raises Unschedulable, or ValueError without clusters or a strategy.
+    """Returns the replicas by cluster, of clusters that get some.
 
-    existing: the result before, in its order. overflow: the tiers in order, each as far as it has room.
+    Raises Unschedulable, or ValueError without clusters or a known strategy. existing: the result before, in its order.
+    overflow: use the tiers in order, each as far as it has room.
     """
     names = [candidate.cluster for candidate in candidates]
     if not names:
@@ -90,16 +95,17 @@ def _assign_tiers(task: Task, candidates: Sequence[Candidate], existing: Counts)
 
 
 def duplicated(clusters: Sequence[str], replicas: int) -> dict[str, int]:
-    """All of them in every cluster."""
+    """Returns all replicas for every cluster."""
     return dict.fromkeys(clusters, replicas)
 
 
 def static_weight(
     clusters: Sequence[str], rules: Sequence[WeightRule] | None, replicas: int, uid: str
 ) -> dict[str, int]:
-    """By fixed weights, the largest of the rules that mean a cluster; what is there and what fits play no part.
+    """Divides by fixed weights: a cluster has the largest weight of its rules.
 
-    Clusters without a weight get nothing; when none has one, all weigh the same.
+    Existing replicas and room do not matter. Clusters without a weight get nothing. If none has a weight, all weigh the
+    same.
     """
     weights = {cluster: _weight(cluster, rules or ()) for cluster in clusters}
     weights = {cluster: weight for cluster, weight in weights.items() if weight > 0} or dict.fromkeys(clusters, 1)
@@ -112,7 +118,7 @@ def _weight(cluster: str, rules: Sequence[WeightRule]) -> int:
 
 
 def by_capacity(task: Task, candidates: Sequence[Candidate], existing: Counts) -> dict[str, int]:
-    """Dynamic weight or aggregated: more are added by room, fewer are kept in proportion to what is there."""
+    """Divides by dynamic weight or aggregated: adds by room, removes in proportion to what is there."""
     names = {candidate.cluster for candidate in candidates}
     kept = {cluster: count for cluster, count in existing if cluster in names}
     total = sum(kept.values())
@@ -135,9 +141,9 @@ def _largest_first(weights: Counts) -> Counts:
 def division_step(
     strategy: str, replicas: int, weights: Counts, existing: Mapping[str, int], uid: str
 ) -> dict[str, int]:
-    """New replicas over weights in their order. Raises Unschedulable when the weights, summed in 32 bits, are fewer.
+    """Divides new replicas by weights in their order. Raises Unschedulable if the 32-bit sum of weights is too small.
 
-    Aggregated: of those that hold some first, then of the others, only as many clusters as have room for all.
+    Aggregated uses only as many clusters as have room for all: first those that hold some, then the others.
     """
     total = _int32(sum(weight for _, weight in weights))
     if total < replicas:
@@ -151,7 +157,7 @@ def division_step(
 
 
 def divide_weighted(replicas: int, weights: Mapping[str, int], existing: Mapping[str, int], uid: str) -> dict[str, int]:
-    """New replicas added to existing ones by weight. Without any weight nothing is added."""
+    """Adds new replicas to existing ones by weight. Without any weight nothing is added."""
     if (not replicas and existing) or not sum(weights.values()):
         return dict(existing)
     return seats(replicas, weights, existing, ties_of(uid))

@@ -1,6 +1,6 @@
-"""Karmada's selection: which of the feasible clusters take part, by their order and the spread constraints.
+"""Reproduces Karmada's selection: the feasible clusters that take part, by their order and the spread constraints.
 
-Compatible, its oddities included (docs/strategies.md): the set of regions is chosen without a look at what is needed.
+Compatible, its oddities included (docs/strategies.md): the set of regions is chosen without regard to what is needed.
 Source of the rules: Karmada v1.19, read in November 2026; its search for that set looks at every one, ours does not.
 """
 
@@ -14,7 +14,7 @@ BY_REGION = "region"
 BY_ZONE = "zone"
 BY_PROVIDER = "provider"
 SCORE_WEIGHT = 1000
-"""What one replica counts in the score of a region, against the score of its clusters."""
+"""The weight of one replica in the score of a region, against the score of its clusters."""
 
 
 class NotSelectable(Exception):
@@ -23,7 +23,7 @@ class NotSelectable(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """Of so many groups at least and at most. Selection looks at by BY_CLUSTER and BY_REGION only."""
+    """A spread constraint: at least and at most so many groups. Selection uses BY_CLUSTER and BY_REGION only."""
 
     by: str
     min_groups: int
@@ -32,7 +32,10 @@ class Spread:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A feasible cluster. available: replicas of this workload that it takes in all; score: 100 where it has some."""
+    """A feasible cluster.
+
+    available: replicas of this workload that it takes in all. score: 100 where it has some.
+    """
 
     cluster: str
     available: int
@@ -43,7 +46,7 @@ class Place:
     provider: str = ""
 
     def groups(self, by: str) -> tuple[str, ...]:
-        """The names of the groups that it is in: a cluster can be in several zones."""
+        """Returns the names of the groups that it is in. A cluster can be in several zones."""
         names = {BY_REGION: (self.region,), BY_ZONE: self.zones, BY_PROVIDER: (self.provider,)}[by]
         return tuple(name for name in names if name)
 
@@ -63,7 +66,7 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What selection depends on besides the clusters."""
+    """The input of a selection besides the clusters."""
 
     strategy: str
     replicas: int
@@ -74,9 +77,9 @@ class Request:
 
 
 def select(request: Request, places: Sequence[Place]) -> list[Place]:
-    """The clusters that take part, in the order in which they are used. Raises NotSelectable.
+    """Returns the clusters that take part, in the order of use. Raises NotSelectable.
 
-    With static weights the constraints are not looked at.
+    With static weights the constraints are ignored.
     """
     ordered = in_order(places)
     if not request.spreads or request.strategy == STATIC_WEIGHT:
@@ -89,7 +92,7 @@ def select(request: Request, places: Sequence[Place]) -> list[Place]:
 
 
 def in_order(places: Sequence[Place], *, by_available: bool = True) -> list[Place]:
-    """Tier ascending, score descending, room descending, name ascending."""
+    """Sorts by tier ascending, score descending, room descending, name ascending."""
     return sorted(
         places, key=lambda place: (place.tier, -place.score, -place.available if by_available else 0, place.cluster)
     )
@@ -99,7 +102,7 @@ def in_order(places: Sequence[Place], *, by_available: bool = True) -> list[Plac
 
 
 def select_best(request: Request, ordered: Sequence[Place]) -> list[Place]:
-    """The first max_groups, some of them exchanged for larger ones where their room is not enough."""
+    """Returns the first max_groups clusters, some exchanged for larger ones if their room is not enough."""
     spread = request.spread(BY_CLUSTER)
     if spread is None or request.strategy == STATIC_WEIGHT:
         return list(ordered)
@@ -129,7 +132,7 @@ def _available(places: Sequence[Place]) -> int:
 
 
 def group(request: Request, ordered: Sequence[Place], by: str) -> list[Group]:
-    """Groups by name; none without a spread constraint by that field."""
+    """Returns the groups by name; none without a spread constraint by that field."""
     spread = request.spread(by)
     if spread is None:
         return []
@@ -144,7 +147,7 @@ def group(request: Request, ordered: Sequence[Place], by: str) -> list[Group]:
 
 
 def score_of(request: Request, places: Sequence[Place], min_groups: int) -> int:
-    """Of a group: the replicas that it can take of its share, before what its clusters score."""
+    """Returns a group's score: the replicas that it can take of its share, weighted far above its clusters' scores."""
     if request.strategy == DUPLICATED:
         fitting = [place for place in places if place.available >= request.replicas]
         return len(fitting) * SCORE_WEIGHT + _mean(fitting, len(fitting)) if fitting else 0
@@ -166,7 +169,7 @@ def _mean(places: Sequence[Place], count: int) -> int:
 
 
 def select_by_region(request: Request, regions: Sequence[Group]) -> list[Place]:
-    """The first cluster of every chosen region, then the best of the others. Raises NotSelectable."""
+    """Returns the first cluster of every chosen region, then the best of the others. Raises NotSelectable."""
     by_region, by_cluster = request.spread(BY_REGION), request.spread(BY_CLUSTER)
     assert by_region is not None
     if len(regions) < by_region.min_groups:
@@ -188,7 +191,7 @@ def select_by_region(request: Request, regions: Sequence[Group]) -> list[Place]:
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """A region as the search for a set of them sees it."""
+    """A region as the search for a set of regions needs it."""
 
     name: str
     clusters: int
@@ -197,17 +200,17 @@ class Size:
 
 Path = tuple[Size, ...]
 Worth = tuple[int, int]
-"""Score and clusters of a set: what makes one better than another."""
+"""The score and the clusters of a set, by which sets are compared."""
 State = tuple[int, int]
-"""Groups that are in a set so far, and their clusters: those alone that it still needs to know of."""
+"""The groups that a set has so far, and their clusters: all that the search needs to know of the set."""
 
 
 def select_groups(groups: Sequence[Size], min_groups: int, max_groups: int, min_clusters: int) -> list[str]:
-    """Names of the best set of groups, best first; empty when there is none.
+    """Returns the names of the best set of groups, best first; empty when there is none.
 
-    Best is the largest score, then the most clusters, then what Karmada's search finds first; of that, the shortest
-    beginning that is a set of its own. Its search looks at every set there is, in the order of `groups_in_order`, depth
-    first, and takes no group more into one that has enough; here the best of them is found without looking at each.
+    Best is the largest score, then the most clusters, then the set that Karmada's search finds first. Of that set, the
+    shortest beginning that is itself a set is taken. Karmada's search looks at every set, depth first in the order of
+    `groups_in_order`, and adds no group to a set that has enough. Here the best one is found without looking at each.
     """
     if len(groups) < min_groups:
         return []
@@ -227,7 +230,7 @@ def _by_score(path: Sequence[Size]) -> Path:
 
 @dataclass(frozen=True, slots=True)
 class _Search:
-    """Sets of groups, each in their order: large enough, and not so without its last one."""
+    """Searches sets of groups, each in the groups' order, that are large enough and not so without their last group."""
 
     groups_in_order: Sequence[Size]
     min_groups: int
@@ -240,7 +243,7 @@ class _Search:
         return len(inner) <= self.max_groups and self._enough(states[-1]) and not self._enough(states[-2])
 
     def best(self) -> Path:
-        """Of the best sets the first one, depth first; empty when there is none. Sums over groups and clusters."""
+        """Returns the first of the best sets, depth first; empty when there is none. Sums over groups and clusters."""
         worths = self._worths()
         path, state = list[Size](), (0, 0)
         for index, group in enumerate(self.groups_in_order):
@@ -254,7 +257,10 @@ class _Search:
         return tuple(path)
 
     def _worths(self) -> list[dict[State, Worth | None]]:
-        """By index in the order and what a set has before it: what the best one adds from there on; None: no set."""
+        """Returns, by index in the order and by what a set has before it, the most that it can add from there.
+
+        None: no set.
+        """
         reached: list[set[State]] = [{(0, 0)}]
         for group in self.groups_in_order:
             more = (self._with(group, state) for state in reached[-1])
@@ -266,7 +272,7 @@ class _Search:
         return worths[::-1]
 
     def _taking(self, group: Size, state: State, after: dict[State, Worth | None]) -> Worth | None:
-        """What a set adds at the most that takes this group."""
+        """Returns the most that a set adds which takes this group."""
         then = self._with(group, state)
         rest = (0, 0) if self._enough(then) and then[0] <= self.max_groups else after.get(then)
         return None if rest is None else (group.score + rest[0], group.clusters + rest[1])

@@ -1,7 +1,7 @@
-"""KubeAdmiral's replica planner: weights with minima, maxima, capacities, and clusters disturbed as little as it can.
+"""Reproduces KubeAdmiral's replica planner: weights, minima, maxima, capacities, and as little disruption as it makes.
 
-Compatible to the replica, its oddities included (docs/strategies.md): overflow is counted twice, and may exceed what
-has no place. Source of the rules: KubeAdmiral's planner, read in November 2026.
+Compatible to the replica, its oddities included (docs/strategies.md): overflow is counted twice, and may exceed the
+replicas without a place. Source of the rules: KubeAdmiral's planner, read in November 2026.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -15,7 +15,7 @@ UNBOUNDED = 2**63 - 1
 
 @dataclass(frozen=True, slots=True)
 class Preference:
-    """For one cluster; at least min replicas, at most max, beyond min in proportion to weight."""
+    """The preference for one cluster: at least min replicas, at most max, beyond min in proportion to weight."""
 
     weight: int
     min: int = 0
@@ -24,10 +24,12 @@ class Preference:
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """What is asked for. preferences: by cluster, EVERY_CLUSTER for those without one; who has neither gets nothing.
+    """The input of a plan.
 
-    key: mixed into the order of clusters of equal weight. estimated: replicas in all that are believed to run in a
-    cluster, what is cut there becomes overflow; limited: a hard bound.
+    preferences: by cluster; EVERY_CLUSTER for those without one. A cluster with neither gets nothing.
+    key: mixed into the order of clusters of equal weight.
+    estimated: replicas that are believed to run in a cluster in all; what it cuts becomes overflow.
+    limited: a hard bound by cluster.
     """
 
     replicas: int
@@ -43,7 +45,7 @@ class Wish:
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """By cluster: replicas that are to run, and more of them that stay there in case they fit."""
+    """The plan by cluster: replicas that are to run. overflow: further replicas that stay there in case they fit."""
 
     plan: Mapping[str, int]
     overflow: Mapping[str, int]
@@ -56,7 +58,7 @@ class _Entry:
 
 
 def plan(wish: Wish) -> Planned:
-    """The replicas by cluster, all that have a preference included."""
+    """Returns the replicas by cluster, for all clusters with a preference."""
     entries = _ordered(wish.key, _preferences(wish))
     desired, overflow, left = _distribute(wish, entries)
     if not wish.keep_unschedulable and wish.avoid_disruption:
@@ -85,7 +87,7 @@ def _current(wish: Wish, cluster: str) -> int:
 
 
 def _distribute(wish: Wish, entries: Sequence[_Entry]) -> tuple[dict[str, int], dict[str, int], int]:
-    """Minima first, then by weight. By cluster what it gets and what its estimated capacity cut, and what is left."""
+    """Gives minima first, then by weight. Returns each cluster's replicas, what its estimate cut, and what is left."""
     given, overflow, left = dict[str, int](), dict[str, int](), wish.replicas
     for entry in entries:
         count = min(entry.preference.min, left)
@@ -102,7 +104,7 @@ def _distribute(wish: Wish, entries: Sequence[_Entry]) -> tuple[dict[str, int], 
 def _by_weight(
     wish: Wish, entries: Sequence[_Entry], given: dict[str, int], overflow: dict[str, int], left: int
 ) -> int:
-    """Adds what is left, loop by loop, each cluster's share rounded up in their order. Returns what has no place."""
+    """Adds the rest in loops, each cluster's share rounded up, in their order. Returns the replicas without a place."""
     open_entries = list(entries)
     placed = True
     while placed and left > 0:
@@ -128,7 +130,7 @@ def _by_weight(
 
 
 def _least_disturbed(wish: Wish, current: Mapping[str, int], desired: Mapping[str, int]) -> dict[str, int]:
-    """Only clusters that are to shrink do, or only those that are to grow, by as much as the sums differ."""
+    """Changes only clusters that must shrink, or only those that must grow, by the difference of the sums."""
     surplus = sum(current.values()) - sum(desired.values())
     if not surplus:
         return dict(current)
@@ -149,7 +151,7 @@ def _least_disturbed(wish: Wish, current: Mapping[str, int], desired: Mapping[st
 
 
 def _most_more(wish: Wish, cluster: str, current: Mapping[str, int]) -> int:
-    """The maximum of every cluster's preference is not looked at here: only one of its own is."""
+    """Returns how many more the cluster's own maximum allows. The maximum of EVERY_CLUSTER is not used here."""
     own = wish.preferences.get(cluster)
     return UNBOUNDED if own is None or own.max == UNBOUNDED else own.max - current[cluster]
 

@@ -1,4 +1,4 @@
-"""KubeAdmiral's rollout planner: one maxSurge and one maxUnavailable spent over clusters, as one call of it.
+"""Reproduces one call of KubeAdmiral's rollout planner: one maxSurge and one maxUnavailable, spent over all clusters.
 
 Compatible, its oddities included (docs/strategies.md): a cluster left with neither gets one pod of budget all the same.
 Our own rollouts (knowledge/turns.py, placement/outlook.py) never exceed the budget. Source of the rules: KubeAdmiral's
@@ -14,11 +14,14 @@ OUT_OF_BOUNDS = "planned_total_out_of_bounds"
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A cluster in a rollout; all counts in pods.
+    """A cluster in a rollout. All counts are pods.
 
-    desired, replicas: what it is to have, and what its object says now. actual, available: pods that exist, that serve.
-    updated, updated_available: of the newest version, once it has the new template. current_new…: of the newest version
-    of whichever template it has. max_surge, max_unavailable: what its object carries now.
+    desired, replicas: the replicas that it is to have, and those in its object now.
+    actual, available: pods that exist, and those that are available.
+    updated, updated_available: of the newest version, once the cluster has the new template.
+    current_new, current_new_available: of the newest version of the template that it has.
+    template_updated: whether it has the new template.
+    max_surge, max_unavailable: the values in its object now.
     """
 
     cluster: str
@@ -40,7 +43,7 @@ class Target:
 
     @property
     def least_surge(self) -> int:
-        """Pods above its replicas that it may be using already."""
+        """Returns the pods above its replicas that it may be using already."""
         there = max(0, self.actual - self.replicas)
         if not self.updating:
             return there
@@ -48,7 +51,7 @@ class Target:
 
     @property
     def least_unavailable(self) -> int:
-        """Pods short of its replicas that it may be using already."""
+        """Returns the pods below its replicas that it may be using already."""
         there = max(0, self.replicas - self.available)
         if not self.updating:
             return there
@@ -67,7 +70,10 @@ class Fleet:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What a cluster is told now. None: the template's own value, and all that it is to have."""
+    """The instructions for a cluster now.
+
+    None: the template's own value for the budgets, and all desired replicas.
+    """
 
     replicas: int | None = None
     max_surge: int | None = None
@@ -83,14 +89,14 @@ class Budgets:
 
 @dataclass(frozen=True, slots=True)
 class Rollout:
-    """steps by cluster, a cluster without one waits; rejected: why there are none at all."""
+    """The steps by cluster; a cluster without one waits. rejected: why there are none at all."""
 
     steps: Mapping[str, Step]
     rejected: str | None = None
 
 
 def plan_rollout(fleet: Fleet) -> Rollout:
-    """One round: what each cluster does now."""
+    """Plans one round: the step of each cluster now."""
     if is_scaling(fleet):
         return Rollout({target.cluster: Step() for target in fleet.targets})
     steps = _Spender(fleet).steps()
@@ -99,7 +105,7 @@ def plan_rollout(fleet: Fleet) -> Rollout:
 
 
 def is_scaling(fleet: Fleet) -> bool:
-    """Whether replicas only grow, or only shrink, and every pod is of the newest version."""
+    """Returns whether replicas only grow or only shrink, and every pod is of the newest version."""
     grows = any(target.desired > target.replicas for target in fleet.targets)
     shrinks = any(target.desired < target.replicas for target in fleet.targets)
     return grows != shrinks and all(
@@ -108,14 +114,14 @@ def is_scaling(fleet: Fleet) -> bool:
 
 
 def _flips(fleet: Fleet, target: Target) -> bool:
-    """Whether it still rolls by surge alone where the fleet does not."""
+    """Returns whether the cluster still rolls by surge alone although the fleet does not."""
     by_surge = target.max_surge > 0 and target.max_unavailable == 0
     fleet_by_surge = fleet.max_surge > 0 and fleet.max_unavailable == 0
     return by_surge and not fleet_by_surge and target.updated_available < target.replicas
 
 
 def budgets(fleet: Fleet) -> Budgets:
-    """What is left to spend, below zero when more is in use than may be."""
+    """Returns the budgets left to spend; negative when more is in use than allowed."""
     ahead = sum(target.replicas for target in fleet.targets) - fleet.replicas
     surge = fleet.max_surge - ahead - sum(target.least_surge for target in fleet.targets)
     unavailable = fleet.max_unavailable + ahead - sum(target.least_unavailable for target in fleet.targets)
@@ -172,7 +178,10 @@ class _Spender:
         self._steps[target.cluster] = replace(before, replicas=target.replicas + count)
 
     def _update_shrunk(self, target: Target) -> None:
-        """What was taken away was the unavailable first. Its surge alone is no reason to begin."""
+        """Updates a cluster that shrinks.
+
+        The removed pods were the unavailable ones first. Its surge alone does not begin it.
+        """
         step = self._steps.get(target.cluster)
         to = target.replicas if step is None or step.replicas is None else step.replicas
         removed = 0 if target.updating else target.replicas - to

@@ -1,4 +1,4 @@
-"""Karmada's seat division: Webster's method with doubles and ties by a hash of the workload's uid.
+"""Reproduces Karmada's seat division: Webster's method with doubles, and ties by a hash of the workload's uid.
 
 Source of the rules: Karmada v1.19, read in November 2026 (docs/strategies.md).
 """
@@ -13,7 +13,7 @@ UINT32 = 0xFFFFFFFF
 
 
 class Ties(Enum):
-    """Who comes first of parties with equal quotients: those with fewer seats, then by name."""
+    """The order of parties with equal quotients: by fewer seats, then by name."""
 
     ASCENDING = "fewer seats, then name ascending"
     DESCENDING = "fewer seats, then name descending"
@@ -22,12 +22,12 @@ class Ties(Enum):
 
 
 def ties_of(uid: str) -> Ties:
-    """Workloads break ties from either end of the alphabet, half of them each: FNV-1a-32 of the uid, odd or even."""
+    """Returns the order of ties by the parity of FNV-1a-32 of the uid: half of the workloads go from Z to A."""
     return Ties.DESCENDING if uid and fnv_1a(uid) % 2 else Ties.ASCENDING
 
 
 def fnv_1a(text: str) -> int:
-    """FNV-1a, 32 bits, of the UTF-8 bytes."""
+    """Returns the 32-bit FNV-1a hash of the UTF-8 bytes."""
     value = FNV_OFFSET
     for byte in text.encode():
         value = (value ^ byte) * FNV_PRIME & UINT32
@@ -35,7 +35,7 @@ def fnv_1a(text: str) -> int:
 
 
 def fnv_1(text: str) -> int:
-    """FNV-1, 32 bits, of the UTF-8 bytes."""
+    """Returns the 32-bit FNV-1 hash of the UTF-8 bytes."""
     value = FNV_OFFSET
     for byte in text.encode():
         value = (value * FNV_PRIME & UINT32) ^ byte
@@ -43,9 +43,10 @@ def fnv_1(text: str) -> int:
 
 
 def seats(new: int, votes: Mapping[str, int], initial: Mapping[str, int], ties: Ties) -> dict[str, int]:
-    """Seats by party, those held before included: each new one to the largest votes / (2 x seats + 1) as doubles.
+    """Returns the seats by party, those held before included, in the order of names.
 
-    Parties only in initial have no votes. With no votes at all the seats still go out, by fewest seats. By name.
+    Each new seat goes to the largest votes / (2 x seats + 1) as doubles. Parties only in initial have no votes. With no
+    votes at all the seats still go out, by fewest seats.
     """
     parties = sorted(votes.keys() | initial.keys())
     held = {party: initial.get(party, 0) for party in parties}
@@ -71,9 +72,9 @@ def seats(new: int, votes: Mapping[str, int], initial: Mapping[str, int], ties: 
 
 
 def _sure_seats(new: int, votes: Mapping[str, int], held: Mapping[str, int]) -> dict[str, int]:
-    """Seats that go out whatever the ties are: all whose quotient is above a bound that so many seats cannot reach.
+    """Returns seats that go out whatever the ties are: their quotient is above a bound that all seats cannot reach.
 
-    It spares the loop all but about as many seats as there are parties.
+    The loop then has only about as many seats left as there are parties.
     """
     total = sum(votes.values())
     if total <= 0 or new <= len(votes):

@@ -1,1 +1,1 @@
-"""How replicas are divided over clusters."""
+"""Divides replicas over tiers and clusters."""

@@ -1,4 +1,7 @@
-"""Divides replicas over tiers and clusters: the tiers in order up, in reverse down, moving as few as it can."""
+"""Divides replicas over tiers and clusters.
+
+It fills tiers in order, empties them in reverse, and moves few replicas.
+"""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,14 +18,18 @@ from planner.core.manifests.policy import Clusters, TierClusters, clusters_of_ti
 from spillway.model import ClusterInput, ClusterLimit, Tier
 
 FROZEN = Limit(LimitCode.FROZEN)
-"""What limits a cluster that has room, and takes nothing for a brake."""
+"""The limit of a cluster that has room and takes no replica because of a brake."""
 
 
 @dataclass(slots=True)
 class _Growth:
-    """Replicas handed out so far, by cluster: on nodes that exist, and on nodes that do not yet.
+    """The replicas handed out so far, by cluster.
 
-    closed: clusters that get none. missing: by cluster, so many wait for what it lacks.
+    closed: clusters that get none.
+    free: on existing nodes. new: on nodes that do not exist yet.
+    uncertain: replicas that wait for binds.
+    lent: replicas that wait for nodes which the cluster has lent.
+    missing: replicas that wait for an object which the cluster lacks.
     """
 
     closed: frozenset[str] = frozenset()
@@ -40,16 +47,17 @@ class _Growth:
         return sum(self.free.values()) + sum(self.new.values())
 
     def waiting(self) -> int:
-        """Those that wait for something else than room that is there."""
+        """Returns the replicas that wait for lent nodes or for a missing object."""
         return sum(self.lent.values()) + sum(self.missing.values())
 
 
 def divide_workload(situation: Situation) -> Division:
-    """Where the replicas go.
+    """Divides a workload's replicas over the clusters of its policy's tiers.
 
-    More replicas: those that are there stay, the rest go to the first tier that certainly takes them. Fewer: the last
-    tier is emptied first, in a cluster those that are not bound yet. Replicas in clusters that the policy rules out, or
-    above a maximum, leave as far as others take them, and so do those that a minimum lacks elsewhere.
+    Growing: replicas that are there stay, and the others go to the first tier that certainly takes them. Shrinking: the
+    last tier is emptied first, and in a cluster the unbound replicas go first. Replicas in clusters that the policy
+    rules out, or above a maximum, leave as far as others take them. The same holds for replicas that another cluster's
+    minimum lacks.
     """
     tiers = clusters_by_tier(situation)
     limits = {limit.cluster: limit for limit in situation.policy.limits}
@@ -75,7 +83,7 @@ def divide_workload(situation: Situation) -> Division:
     if not growth.missing:
         unplaced = max(0, missing - growth.total())
     replicas = {name: held.replicas - taken.get(name, 0) for name, held in situation.held.items()}
-    new = {name: max(0, held.new - taken.get(name, 0)) for name, held in situation.held.items()}  # They are not bound.
+    new = {name: max(0, held.new - taken.get(name, 0)) for name, held in situation.held.items()}  # Unbound.
     for target in (growth.free, growth.new):
         _add(replicas, target)
     _add(new, dict.fromkeys(growth.free, 0) | growth.new)
@@ -108,7 +116,7 @@ def _before(situation: Situation, cluster: str) -> int:
 
 
 def _by_what(situation: Situation, counts: Mapping[str, int]) -> dict[str, int]:
-    """So many wait for what clusters lack, by that and where it is missing, for people."""
+    """Returns the waiting replicas by text: the missing objects and the clusters that lack them."""
     places: dict[str, list[str]] = {}
     for cluster in sorted(counts):
         places.setdefault(situation.missing[cluster], []).append(cluster)
@@ -120,7 +128,10 @@ def _by_what(situation: Situation, counts: Mapping[str, int]) -> dict[str, int]:
 
 
 def lacking_last(situation: Situation, tiers: TierClusters) -> TierClusters:
-    """The tiers in the order of use: in each, clusters that lack something that the template names come last."""
+    """Returns the tiers in the order of use.
+
+    In each, clusters that lack an object that the template names come last.
+    """
     lacking = situation.missing
     if not lacking:
         return tiers
@@ -150,7 +161,7 @@ def _ruled_out(situation: Situation, tiers: TierClusters, limits: Mapping[str, C
 
 
 def _to_go(situation: Situation, over: dict[str, int]) -> dict[str, int]:
-    """By cluster, what goes as far as others take it."""
+    """Returns, by cluster, the replicas that leave as far as other clusters take them."""
     moving = {name: count for name, count in situation.moving.items() if name in situation.reasons}
     to_go = over | {name: min(count, _before(situation, name)) for name, count in moving.items()}
     return {name: count for name, count in to_go.items() if name not in situation.fixed}
@@ -165,7 +176,7 @@ def _grow(
     situation: Situation, tiers: TierClusters, limits: Mapping[str, ClusterLimit], wanted: int, closed: frozenset[str]
 ) -> _Growth:
     growth = _Growth(closed)
-    for tier, names in tiers:  # Minima first, whatever their tier: they are what the policy insists on.
+    for tier, names in tiers:  # Minima come first, whatever their tier: the policy demands them.
         for name in _bounded_below(tier, names, limits):
             lacks = _least(limits, name) - _before(situation, name)
             more = min(lacks, _open(situation, tier, limits, growth, name), wanted)
@@ -198,7 +209,10 @@ def _grow(
 def _await_lent(
     situation: Situation, limits: Mapping[str, ClusterLimit], growth: _Growth, names: Sequence[str], wanted: int
 ) -> int:
-    """How many of those that have no place yet wait for lent nodes of these clusters; what moves does not."""
+    """Returns how many replicas without a place wait for lent nodes of these clusters.
+
+    Replicas that move do not wait.
+    """
     rooms = {
         name: max(0, min(situation.lent[name], most_of(limits, name) - _before(situation, name) - growth.of(name)))
         for name in names
@@ -217,9 +231,9 @@ def _await_missing(
     names: Sequence[str],
     wanted: int,
 ) -> int:
-    """How many of those that have no place yet wait for what these clusters lack: as many as they have room for.
+    """Returns how many replicas without a place wait for objects that these clusters lack, up to the room there.
 
-    What moves does not.
+    Replicas that move do not wait.
     """
     if not situation.await_missing or wanted <= 0:
         return 0
@@ -235,7 +249,7 @@ def _await_missing(
 
 
 def _not_there_yet(situation: Situation, growth: _Growth) -> int:
-    """Of what is asked for, as many as are nowhere, and wait for nothing else than room yet."""
+    """Returns how many of the wanted replicas run nowhere and wait for room alone."""
     there = sum(held.replicas for held in situation.held.values())
     return situation.replicas - there - growth.total() - growth.waiting()
 
@@ -243,7 +257,7 @@ def _not_there_yet(situation: Situation, growth: _Growth) -> int:
 def _open_in_tier(
     situation: Situation, tier: Tier, limits: Mapping[str, ClusterLimit], growth: _Growth, names: tuple[str, ...]
 ) -> dict[str, int]:
-    """As _open, of the clusters of a tier: nothing but the room says anything of most of them."""
+    """Returns what _open returns, for all clusters of a tier. For most of them the room alone decides."""
     room, node_groups = situation.room, tier.node_groups
     if isinstance(room, FleetRooms):
         rooms = room.certain_in(names, node_groups)
@@ -258,7 +272,7 @@ def _open_in_tier(
 
 
 def _open(situation: Situation, tier: Tier, limits: Mapping[str, ClusterLimit], growth: _Growth, cluster: str) -> int:
-    """Replicas that a cluster certainly takes beyond what this division gave it already."""
+    """Returns how many replicas a cluster certainly takes beyond what this division has given it."""
     given = growth.new if tier.node_groups else growth.free
     if cluster in growth.closed:
         return 0
@@ -282,7 +296,7 @@ def _uncertain(
 
 
 def first_of(amounts: Mapping[str, int], total: int) -> dict[str, int]:
-    """So many of these amounts, by name."""
+    """Returns amounts that add up to at most `total`, taken in the order of the names."""
     taken = {}
     for name in sorted(amounts):
         taken[name] = min(amounts[name], total)
@@ -297,7 +311,10 @@ def _shrink(
     over: Mapping[str, int],
     surplus: int,
 ) -> dict[str, int]:
-    """What to take away: ruled-out replicas, then tier by tier from the last, keeping minima while that suffices."""
+    """Returns the replicas to take away: ruled-out ones, then tier by tier from the last.
+
+    Minima stay as long as possible.
+    """
     taken = first_of(over, surplus)
     least = {name: _least(limits, name) for name in situation.held}
     for keep in (least, dict.fromkeys(least, 0)):
@@ -309,7 +326,10 @@ def _shrink(
 def _take(
     situation: Situation, tiers: TierClusters, spare: Mapping[str, int], gone: Mapping[str, int], surplus: int
 ) -> dict[str, int]:
-    """So many of what clusters can spare, tier by tier from the last. gone: what was taken before, by cluster."""
+    """Returns the replicas to take from what clusters can spare, tier by tier from the last.
+
+    gone: taken before, by cluster.
+    """
     left, taken = dict(spare), dict[str, int]()
     for tier, names in reversed(lacking_last(situation, tiers)):
         here = {name: left[name] for name in names if name in left}
@@ -326,7 +346,7 @@ def _add(counts: dict[str, int], more: Mapping[str, int]) -> None:
 
 
 def _bounded_below(tier: Tier, names: Sequence[str], limits: Mapping[str, ClusterLimit]) -> list[str]:
-    """The clusters of a tier that have a minimum."""
+    """Returns the clusters of a tier that have a minimum."""
     if tier.node_groups or not limits:
         return []
     return [name for name in names if _least(limits, name) > 0]
@@ -343,7 +363,7 @@ def _fill_minima(
     growth: _Growth,
     taken: dict[str, int],
 ) -> dict[str, int]:
-    """Takes from clusters above their minima what others lack of theirs. Returns what they still lack and could get."""
+    """Moves replicas from clusters above their minima to those below. Returns what they still lack and could get."""
     lacking = {}
     for tier, names in tiers:
         for name in _bounded_below(tier, names, limits):
@@ -367,9 +387,9 @@ def _fill_minima(
 
 
 def _minima_that_wait(situation: Situation, growth: _Growth, lacking: Mapping[str, int]) -> dict[str, int]:
-    """By cluster, how many replicas its minimum lacks because an object is missing there, and not for want of room.
+    """Returns, by cluster, how many replicas its minimum lacks because of a missing object, and not for want of room.
 
-    These replicas run in other clusters meanwhile, as those of a minimum without room do.
+    These replicas run in other clusters meanwhile, like those of a minimum without room.
     """
     if not situation.await_missing:
         return {}
@@ -379,13 +399,13 @@ def _minima_that_wait(situation: Situation, growth: _Growth, lacking: Mapping[st
 
 
 def _grown_above(situation: Situation, limits: Mapping[str, ClusterLimit], growth: _Growth, cluster: str) -> int:
-    """Of what this division gives a cluster, how much is above its minimum: it may go where one lacks, another time."""
+    """Returns how many of a cluster's new replicas are above its minimum: they may fill another minimum later."""
     above = _before(situation, cluster) + growth.of(cluster) - _least(limits, cluster)
     return max(0, min(growth.of(cluster), above))
 
 
 def _spare(situation: Situation, limits: Mapping[str, ClusterLimit], taken: Mapping[str, int]) -> dict[str, int]:
-    """What clusters keep above their minima, where what is kept may move."""
+    """Returns what clusters keep above their minima, where kept replicas may move."""
     left = {
         name: held.replicas - taken.get(name, 0) - max(_least(limits, name), 0 if situation.by_name else held.by_name)
         for name, held in situation.held.items()
@@ -395,7 +415,10 @@ def _spare(situation: Situation, limits: Mapping[str, ClusterLimit], taken: Mapp
 
 
 def _may_leave(situation: Situation, cluster: str, count: int, gone: int) -> int:
-    """Of so many for minima, beyond those that are gone, what the brakes let; all when a person asks."""
+    """Returns how many of the replicas for minima, beyond those gone, the brakes allow.
+
+    All may leave if a person asks.
+    """
     most = count if situation.by_name else situation.moving.get(cluster, gone + count) - gone
     return max(0, min(count, most))
 
@@ -403,14 +426,14 @@ def _may_leave(situation: Situation, cluster: str, count: int, gone: int) -> int
 def _shrink_tier(
     situation: Situation, tier: Tier, spare: Mapping[str, int], there: Mapping[str, int], surplus: int
 ) -> dict[str, int]:
-    """Of what clusters can spare of what is there: what is not bound first, then what is not ready."""
+    """Returns the replicas to take from what a tier's clusters can spare: unbound ones first, then unready ones."""
     held, taken = situation.held, dict[str, int]()
     steps = [
         {name: held[name].unbound for name in spare},
         {name: held[name].unbound + held[name].unready for name in spare},
         spare,
     ]
-    if tier.node_groups:  # Only what waits for new nodes belongs to this tier; what is bound is on nodes that exist.
+    if tier.node_groups:  # Only replicas that wait for new nodes belong to this tier: bound ones have existing nodes.
         steps = [{name: held[name].new for name in spare}]
     weights = weights_of(tier, list(spare), situation.clusters)
     room = {name: situation.room(name, tier.node_groups).certain for name in spare} if tier.split in BY_ROOM else {}
@@ -423,7 +446,7 @@ def _shrink_tier(
 
 
 class Inputs(Sequence[Entry]):
-    """What a division had of each cluster of each tier: put together when it is first asked for."""
+    """The entries of a division, one for each cluster of each tier. They are made when first asked for."""
 
     def __init__(
         self,
@@ -432,7 +455,7 @@ class Inputs(Sequence[Entry]):
         replicas: Mapping[str, int],
         frozen: frozenset[str] = frozenset(),
     ) -> None:
-        """frozen: clusters that took nothing for a brake."""
+        """Keeps what the entries are made from. frozen: clusters that take nothing because of a brake."""
         self._of = situation, tiers, replicas, frozen
         self._found: tuple[Entry, ...] | None = None
         self._in_words: tuple[ClusterInput, ...] | None = None

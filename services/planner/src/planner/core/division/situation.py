@@ -1,4 +1,4 @@
-"""What a division depends on, and what comes out of it: values, and what they say to people."""
+"""Defines what a division depends on and what it returns, with texts for people."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,13 +17,16 @@ LOST = (CAUSE_FAILOVER, CAUSE_LOST)
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """What a workload has in one cluster.
+    """The replicas that a workload has in one cluster.
 
-    replicas: those kept, which count towards what was asked for; new of them wait for new nodes, unbound are not bound.
-    lost, leaving: as in Part. may_keep: of leaving, those that the cluster may keep after all; they need no room.
-    idle: of leaving, those that are not bound.
-    unready: of those that are bound, so many are not ready, as far as is known. by_name: of replicas, those that a
-    person sent there.
+    replicas: kept ones; they count towards what was asked for.
+    new: those of the kept ones that wait for new nodes.
+    unbound: those of the kept ones that are not bound.
+    lost, leaving: as in Part.
+    may_keep: those of the leaving ones that the cluster may keep after all; they need no room.
+    idle: those of the leaving ones that are not bound.
+    unready: bound ones that are not ready, as far as is known.
+    by_name: those of the kept ones that a person sent there.
     """
 
     replicas: int
@@ -41,16 +44,21 @@ class Held:
 class Situation:
     """All that a division depends on.
 
-    room: (cluster, on node groups) → how many more the cluster takes. settled: do not wait for binds any more, what is
-    only possible counts as not there. age_ms: by cluster, for the record. reasons: why what is kept in a cluster is to
-    go elsewhere; such clusters take nothing. whole: the kind, when all replicas go to one cluster (whole.py); listed:
-    the clusters that may hold it. identity: the workload's, by which strategies break ties. by_name: a person asked for
-    this now; then what the policy rules out goes, too, without being named in reasons. lent: by cluster, how many more
-    it would take with all back that it has lent; lent_waited: that long enough. moving: how many of those may go now,
-    and how many of other clusters for minima elsewhere: of those that it does not name all. fixed: from and to these
-    clusters nothing moves. gently: of too many, running ones leave only once the others are available.
-    missing: what clusters lack of what the template names, for people: they come last in their tier. await_missing:
-    they take nothing, and what is to run there at last waits for that; what moves goes elsewhere.
+    room: (cluster, on node groups) → the room for more replicas.
+    held: by cluster, what the workload has there.
+    settled: the wait for binds is over; possible room counts as no room.
+    age_ms: by cluster, for the record.
+    reasons: by cluster, the cause for which its kept replicas must leave; such a cluster takes none.
+    moving: by cluster, how many of those may leave now, or leave for another cluster's minimum. Not listed: all.
+    fixed: clusters that no replica moves from or to.
+    gently: surplus running replicas leave only once the others are available.
+    whole: the kind, when all replicas go to one cluster (whole.py). listed: the clusters that may hold it.
+    identity: the workload's name, by which strategies break ties.
+    by_name: a person asked now; then ruled-out replicas leave, too, although reasons does not list them.
+    lent: by cluster, how many more replicas it would take with all lent nodes back.
+    lent_waited: the wait for lent nodes was long enough.
+    missing: by cluster, a text with the objects that it lacks; it comes last in its tier.
+    await_missing: clusters in `missing` take none; replicas for them wait for the object, and moved ones go elsewhere.
     """
 
     replicas: int
@@ -76,15 +84,21 @@ class Situation:
 
 @dataclass(frozen=True, slots=True)
 class Division:
-    """Kept replicas, and new of them, by cluster, clusters that end with none included.
+    """The result of a division, in replicas.
 
-    uncertain of unplaced wait for binds; lent: by cluster, so many for nodes that it has lent; missing: by what it
-    lacks, so many for that; waits_in: the same by cluster, with the replicas that a minimum lacks for that and that run
-    elsewhere.
-    moved: by cluster, what others took from it, which is not cut before they run.
-    kept_again: by cluster, of what was leaving there. to_leave: what the policy rules out and nobody took; stays: the
-    same of what is to go for another reason; lacking: what a minimum lacks. held_back: what might move and may not yet.
-    whole: why replicas may not go just anywhere, for people. basis: of the division that was made last, for the record.
+    replicas: kept ones by cluster, clusters that end with none included. new: those of them that need new nodes.
+    unplaced: those without a place. uncertain: those of the unplaced that wait for binds.
+    to_leave: those that the policy rules out and no other cluster takes.
+    moved: by cluster, those that others took over; they are not removed before the others run.
+    kept_again: by cluster, leaving ones that stay.
+    stays: by cluster, those that must leave for a cause and that no other cluster takes.
+    lacking: by cluster, what its minimum lacks.
+    held_back: those that could move and that the brakes do not let move yet.
+    whole: for people, why replicas may not go to any cluster.
+    basis: the last division made, for the record.
+    lent: by cluster, those that wait for nodes which it has lent.
+    missing: by a text of the missing objects, those that wait for them.
+    waits_in: the same by cluster, with those that a minimum lacks for that and that run elsewhere.
     """
 
     replicas: Mapping[str, int]
@@ -107,11 +121,11 @@ class Division:
     waits_in: Mapping[str, int] = field(default_factory=dict)
 
     def waiting_for(self) -> str:
-        """What unplaced or misplaced replicas wait for, for people."""
+        """Returns a text for people: what unplaced or misplaced replicas wait for."""
         return waits_text(self.waits())
 
     def waits(self) -> list[Wait]:
-        """What unplaced or misplaced replicas wait for."""
+        """Returns what unplaced or misplaced replicas wait for."""
         if not (self.unplaced or self.to_leave or self.stays or self.lacking):
             return []
         rest = self.unplaced - self.uncertain - sum(self.lent.values()) - sum(self.missing.values())
@@ -136,7 +150,7 @@ class Division:
 
 @dataclass(frozen=True, slots=True)
 class Basis:
-    """A situation, its division before anything was said of what stays, and what minima would take by cluster."""
+    """The situation, its division, and the replicas that minima would take by cluster, for the record."""
 
     situation: Situation
     division: Division
@@ -144,4 +158,4 @@ class Basis:
 
 
 Divide = Callable[[Situation], Division]
-"""What every way to divide a workload is: all that it depends on in, where the replicas go out."""
+"""The interface of every way to divide a workload: a situation in, a division out."""

@@ -1,6 +1,6 @@
-"""How replicas are split among the clusters of one tier: our own ways, each a sequence of single replicas.
+"""Splits replicas among the clusters of one tier. Each way is a sequence of single replicas.
 
-So with one replica more no cluster has fewer, whatever the order in which clusters are listed; ties go by name.
+So with one replica more no cluster has fewer, whatever the order of the clusters. Ties go by name.
 """
 
 import heapq
@@ -25,10 +25,11 @@ Counts = Mapping[str, int]
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """The clusters of a tier, by name: what each holds now, how many more it takes, its weight above 0.
+    """The clusters of a tier, by name.
 
-    held: where replicas are added, only of those that hold any. room: where replicas are taken away, only of BY_ROOM.
-    weights: only of SPLIT_WEIGHTED, and of SPLITS_OF_NODE_GROUPS, where they are places in an order.
+    held: what each holds now. When replicas are added, only clusters that hold any are listed.
+    room: how many more each takes. When replicas are taken away, it is given only for splits BY_ROOM.
+    weights: above 0, only for SPLIT_WEIGHTED and SPLITS_OF_NODE_GROUPS; for the latter they are places in an order.
     """
 
     held: Counts
@@ -37,17 +38,17 @@ class Standing:
 
 
 class Split(Protocol):
-    """One way. Sums are never above what there is."""
+    """One way to split. The numbers asked for never exceed what is there."""
 
     def more(self, replicas: int, standing: Standing) -> dict[str, int]:
-        """More replicas by cluster; at most as many as there is room for."""
+        """Returns the replicas to add by cluster, at most the room of each."""
 
     def fewer(self, surplus: int, spare: Counts, standing: Standing) -> dict[str, int]:
-        """Replicas to take away by cluster; never more than what it can spare of what it holds."""
+        """Returns the replicas to take away by cluster, at most what each can spare."""
 
 
 def divide(split: str, replicas: int, standing: Standing) -> dict[str, int]:
-    """More replicas by cluster, none of them 0. What is above the sum of rooms is not given out."""
+    """Returns the replicas to add by cluster, without zeros. Replicas beyond the sum of rooms are not given out."""
     if min(standing.room.values(), default=1) <= 0:
         room = {name: count for name, count in standing.room.items() if count > 0}
         standing = Standing(standing.held, room, standing.weights)
@@ -56,7 +57,7 @@ def divide(split: str, replicas: int, standing: Standing) -> dict[str, int]:
 
 
 def shrink(split: str, surplus: int, spare: Counts, standing: Standing) -> dict[str, int]:
-    """Replicas to take away by cluster, none of them 0."""
+    """Returns the replicas to take away by cluster, without zeros."""
     spare = {name: count for name, count in spare.items() if count > 0}
     found = split_named(split).fewer(min(surplus, sum(spare.values())), spare, standing)
     return {name: count for name, count in found.items() if count}
@@ -69,7 +70,7 @@ def split_named(name: str) -> Split:
 
 
 class _Spread:
-    """In proportion: more by room, fewer by what is there."""
+    """Splits in proportion: adds by room, takes away by what is there."""
 
     def more(self, replicas: int, standing: Standing) -> dict[str, int]:
         return apportion(replicas, standing.room)
@@ -80,7 +81,10 @@ class _Spread:
 
 
 class _Pack:
-    """One after the other: clusters that hold some first, then the largest room; emptied from the smallest."""
+    """Fills one cluster after the other: those with replicas first, then the largest room.
+
+    Empties the smallest first.
+    """
 
     def more(self, replicas: int, standing: Standing) -> dict[str, int]:
         room, held = standing.room, standing.held
@@ -92,7 +96,7 @@ class _Pack:
 
 
 class _ByPlace:
-    """One after the other, the first place first, equal ones by name; emptied in reverse."""
+    """Fills clusters by their place, ties by name; empties them in reverse."""
 
     def more(self, replicas: int, standing: Standing) -> dict[str, int]:
         return _in_order(self._order(standing.room, standing), standing.room, replicas)
@@ -113,10 +117,10 @@ def _in_order(names: list[str], most: Counts, replicas: int) -> dict[str, int]:
 
 
 class Claims(Protocol):
-    """The order in which the clusters of a tier get replicas, each cluster one by one.
+    """The order in which the clusters of a tier get replicas, one by one.
 
-    claim: of a cluster's next replica when it holds so many; the smallest is served first, ties by name.
-    held_at: how many a cluster holds once every claim below a level is served; grows with the level.
+    claim: a cluster's claim to its next replica when it holds so many. The smallest is served first, ties by name.
+    held_at: how many replicas a cluster holds once every claim below a level is served. It grows with the level.
     """
 
     def claim(self, cluster: str, held: int) -> int | Fraction: ...
@@ -126,7 +130,7 @@ class Claims(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class _ByClaim:
-    """Whoever has the smallest claim is next, as far as it has room; taken away in reverse."""
+    """Gives each next replica to the cluster with the smallest claim that has room; takes away in reverse."""
 
     claims_of: Callable[[Standing], Claims]
 
@@ -145,7 +149,7 @@ class _ByClaim:
 
 @dataclass(frozen=True, slots=True)
 class _Even:
-    """The fewest replicas first."""
+    """Serves the cluster with the fewest replicas first."""
 
     standing: Standing
 
@@ -158,7 +162,10 @@ class _Even:
 
 @dataclass(frozen=True, slots=True)
 class _MostRemaining:
-    """The most room left first: a claim is the room left, below zero so that the largest is the smallest."""
+    """Serves the cluster with the most room left first.
+
+    Its claim is minus the room left, as the smallest is served first.
+    """
 
     standing: Standing
 
@@ -174,7 +181,10 @@ class _MostRemaining:
 
 @dataclass(frozen=True, slots=True)
 class _Weighted:
-    """In proportion to weights (Webster): a claim is (2·held + 1) / weight, a level so many of the weights' sum."""
+    """Serves in proportion to weights (Webster).
+
+    A claim is (2·held + 1) / weight, in units of 1 / the sum of the weights.
+    """
 
     standing: Standing
 
@@ -182,7 +192,7 @@ class _Weighted:
         return Fraction((2 * held + 1) * self._sum(), self.standing.weights[cluster])
 
     def held_at(self, cluster: str, level: int) -> int:
-        """The number of h ≥ 0 with (2h + 1) · sum < weight · level."""
+        """Returns the number of h ≥ 0 with (2h + 1) · sum < weight · level."""
         reached = (self.standing.weights[cluster] * level - 1) // self._sum()
         return max(0, (reached - 1) // 2 + 1)
 
@@ -191,7 +201,7 @@ class _Weighted:
 
 
 BY_ROOM = (SPLIT_MOST_REMAINING,)
-"""Splits that look at the room that is left when replicas are taken away."""
+"""Splits that use the room that is left when replicas are taken away."""
 
 _SPLITS: dict[str, Split] = {
     SPLIT_SPREAD: _Spread(),
@@ -205,10 +215,10 @@ _SPLITS: dict[str, Split] = {
 
 
 def serve(claims: Claims, least: Counts, most: Counts, replicas: int) -> dict[str, int]:
-    """What each cluster holds after so many replicas more, from least up to most of each.
+    """Returns what each cluster holds after `replicas` more, between its least and its most.
 
-    Finds the highest level that they suffice for, then serves what is left one by one: fewer than there are clusters,
-    or about so many.
+    Finds the highest level that the replicas suffice for. Then serves the rest one by one: about as many as there are
+    clusters, at most.
     """
     names = sorted(most)
     wanted = sum(least[name] for name in names) + replicas
@@ -234,7 +244,7 @@ def serve(claims: Claims, least: Counts, most: Counts, replicas: int) -> dict[st
 
 
 def _beyond(claims: Claims, most: Counts) -> int:
-    """A level past every claim there can be."""
+    """Returns a level past every possible claim."""
     largest = max((claims.claim(name, count) for name, count in most.items()), default=0)
     smallest = min((claims.claim(name, 0) for name in most), default=0)
     return int(max(largest, -smallest)) + 2

@@ -1,4 +1,4 @@
-"""What replicas wait for, in words that do not grow with the fleet: some clusters by name, of the others how many."""
+"""Describes what replicas wait for, in texts that do not grow with the fleet: they name only the first clusters."""
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import lru_cache
@@ -16,7 +16,7 @@ from spillway.texts import counted, cut, waiting
 NAMED_MAX = 8
 """Clusters that a text names."""
 WORDS_MAX = 300
-"""Characters of what a cluster itself said: every decision's record has them, of all clusters."""
+"""Characters kept of a text that a cluster itself sent: every decision's record has such a text for each cluster."""
 
 
 class Entry(NamedTuple):
@@ -100,7 +100,7 @@ _LIMIT_TEXTS: Final[Mapping[LimitCode, Callable[..., str]]] = {
     LimitCode.FOUND: lambda _: "as it runs",
     LimitCode.RECORDED: lambda _: "",
 }
-"""Of a limit's number and names. Those that are not here always come with the text itself."""
+"""By code, the text from a limit's number and names. Codes that are not listed always come with their text."""
 _RECORDED_AS: Final = (
     ("held for ", LimitCode.HELD),
     ("the cluster is ", LimitCode.PHASE),
@@ -111,7 +111,7 @@ _RECORDED_AS: Final = (
     ("no capacity heard", LimitCode.AGE),
     ("a change of its capacity", LimitCode.AGE),
 )
-"""How the text of a cluster that took nothing at all begins, by versions that wrote no codes."""
+"""The beginnings of texts about a cluster that took nothing at all, from versions that wrote no codes."""
 _CODES: Final = frozenset(code.value for code in LimitCode)
 
 
@@ -132,19 +132,19 @@ def _limit_of_older(text: str) -> Limit:
 
 
 def limits(inputs: Sequence[Entry]) -> str:
-    """What bound the first clusters that were looked at."""
+    """Returns a text of what limits the first clusters that were looked at."""
     named = ((entry.cluster or f"tier {entry.tier}", limit_text(entry.limited_by)) for entry in inputs[:NAMED_MAX])
     return "; ".join(f"{name}: {limit}" for name, limit in named) or "no cluster"
 
 
 def limits_of(inputs: Sequence[Entry]) -> str:
-    """The same of a refusal, which says how many clusters there are beside."""
+    """Returns the text of limits() for a refusal, which also counts the other clusters."""
     more = len(inputs) - NAMED_MAX
     return limits(inputs) + (f"; and {counted(more, 'cluster')} more" if more > 0 else "")
 
 
 def lent_nodes(lent: Mapping[str, int]) -> list[tuple[int, str]]:
-    """How many replicas wait for whose nodes. lent: replicas by cluster."""
+    """Returns how many replicas wait for the nodes that each cluster has lent. lent: replicas by cluster."""
     named, more, rest = _some(lent)
     return [
         *((count, f"nodes that {cluster} has lent") for cluster, count in named),
@@ -153,19 +153,22 @@ def lent_nodes(lent: Mapping[str, int]) -> list[tuple[int, str]]:
 
 
 def missing_in(what: str, clusters: Sequence[str]) -> str:
-    """What these clusters lack, and which they are."""
+    """Returns a text with the missing objects and the clusters that lack them."""
     more = len(clusters) - NAMED_MAX
     return f"{what}, missing in {', '.join(clusters[:NAMED_MAX])}" + (f" and {more} more" if more > 0 else "")
 
 
 def missing(counts: Mapping[str, int]) -> list[tuple[int, str]]:
-    """How many replicas wait for what. counts: replicas by what is missing in which clusters."""
+    """Returns how many replicas wait for each missing object. counts: by the texts of missing_in."""
     named, more, rest = _some(counts)
     return [*((count, what) for what, count in named), (rest, f"{counted(more, 'other thing')} that clusters lack")]
 
 
 def staying(stays: Mapping[str, int], lost: Collection[str], bound: str) -> Iterator[Wait]:
-    """stays: replicas by cluster that they are to leave. bound: what bound the other clusters."""
+    """Yields waits of replicas that must leave their cluster.
+
+    stays: by cluster. bound: what limits the other clusters.
+    """
     named, more, rest = _some(stays)
     for cluster, count in named:
         whose = f"of {'lost' if cluster in lost else 'draining'} cluster {cluster}"
@@ -176,7 +179,7 @@ def staying(stays: Mapping[str, int], lost: Collection[str], bound: str) -> Iter
 
 
 def lacking(lacks: Mapping[str, int], inputs: Sequence[Entry]) -> Iterator[Wait]:
-    """lacks: replicas by cluster that its minimum lacks."""
+    """Yields waits of clusters that lack replicas of their minimum. lacks: by cluster."""
     named, more, rest = _some(lacks)
     limit_of = {entry.cluster: entry.limited_by for entry in reversed(inputs)}
     for cluster, count in named:
@@ -187,7 +190,7 @@ def lacking(lacks: Mapping[str, int], inputs: Sequence[Entry]) -> Iterator[Wait]
 
 
 def _some(counts: Mapping[str, int]) -> tuple[list[tuple[str, int]], int, int]:
-    """The first of them; how many clusters, and how many replicas, there are beside."""
+    """Returns the first entries, and how many entries and replicas there are beside them."""
     entries = sorted((name, count) for name, count in counts.items() if count)
     beside = entries[NAMED_MAX:]
     return entries[:NAMED_MAX], len(beside), sum(count for _, count in beside)

@@ -1,1 +1,1 @@
-"""Why things are where they are, and what would be otherwise."""
+"""Explains why replicas are where they are, and what would be otherwise."""

@@ -1,7 +1,7 @@
-"""The smallest changes that would alter an answer: a request lowered, a toleration, more nodes, a larger maximum.
+"""Finds the smallest changes that would alter an answer: a lower request, a toleration, more nodes, a larger maximum.
 
-Each is found and shown by planning it: the workload is divided as if it were placed anew on the fleet as it is now but
-for that change. Found by halving: with a little less of the change the answer is not that one.
+Each is found by planning: the workload is divided as if placed anew on the present fleet with that change. Bisection
+finds the amount: a little less of the change does not give the same answer.
 """
 
 from collections.abc import Callable, Generator, Iterator, Sequence
@@ -30,18 +30,18 @@ CLUSTERS_TRIED_MAX = 4
 TAINTS_TRIED_MAX = 8
 CHANGES_OF_A_KIND_MAX = 2
 BRING_ROOM = ("Nodes", "NodeGroup")
-"""Changes of the fleet, which are not this workload's alone."""
+"""Changes of the fleet, from which other workloads gain, too."""
 STEP_BY_RESOURCE = {"cpu": 1, "memory": 2**20, "ephemeral-storage": 2**20}
-"""A request is lowered by whole ones of these; of any other resource by ones."""
+"""The step by which a request is lowered; 1 for any other resource."""
 
 Steps = Generator[None, None, None]
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """unplaced replicas, and those that are placed outside the first tier; fewer is better, the first comes first.
+    """The replicas without a place, and those placed outside the first tier. Fewer is better; `unplaced` counts first.
 
-    placed: all that have a place; with copies in every cluster they are more than were asked for.
+    placed: all that have a place. With copies in every cluster there are more than were asked for.
     """
 
     unplaced: int
@@ -54,7 +54,7 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """A change of a kind by an amount. plan: what comes out of so much of it."""
+    """A kind of change by an amount. plan: the outcome of such an amount."""
 
     kind: str
     cluster: str
@@ -67,10 +67,10 @@ class Trial:
 
 
 class Changes:
-    """Searches in steps. found: what was found so far; notes: for people.
+    """Searches for changes in steps. found: the changes so far. notes: for people.
 
-    clusters: as they are explained; empty searches nothing. Raises Indistinguishable for a workload whose own pods
-    cannot be thought away.
+    clusters: as they are explained; without any, nothing is searched. Raises Indistinguishable for a workload whose own
+    pods cannot be told from others.
     """
 
     def __init__(
@@ -115,7 +115,7 @@ class Changes:
             self.notes.append(f"the search for changes ended after {PLANS_MAX} plans")
 
     def _waiting_ahead(self) -> dict[WorkloadKey, int]:
-        """Replicas with no place of those served before it: of a higher priority, or as high and waiting longer."""
+        """Returns unplaced replicas of workloads served first: of higher priority, or equal and waiting longer."""
         priority = self._subject.declared.policy.priority
         since = self._known.waiting_since if self._known is not None else None
         ahead: dict[WorkloadKey, int] = {}
@@ -134,7 +134,7 @@ class Changes:
         return outcome_of(divide(state, subject, {}, self._moment, How(settled=True)))
 
     def _least(self, trial: Trial) -> Generator[None, None, ExplainedChange | None]:
-        """The least amount that gives all that is wanted; where none does, the least that is better at all."""
+        """Returns the least amount that gives all that is wanted; if none does, the least that is better at all."""
         if trial.most < 1 or self._plans >= PLANS_MAX:
             return None
         best = trial.plan(trial.most)
@@ -142,7 +142,7 @@ class Changes:
             return None
 
         def is_enough(outcome: Outcome) -> bool:
-            """As good as the most of it: all placed, or all in the first tier; else better at all."""
+            """Returns whether the outcome is as good as the most: all placed or in the first tier; else just better."""
             if best.unplaced == 0 and self._base.unplaced:
                 return outcome.unplaced == 0
             return outcome == best if best == Outcome(0, 0) else outcome.is_better(self._base)
@@ -172,7 +172,7 @@ class Changes:
     # ── What is tried ───────────────────────────────────────────────────────────────────────────────────────────
 
     def _requests(self) -> Iterator[Trial]:
-        """Lower requests, also of what no node lacks: a quota or a promise may."""
+        """Yields lower requests, also of resources that no node lacks: a quota or a promise may lack them."""
         for name, amount in self._subject.shape.requests:
             if name != "pods":
                 yield self._request(name, amount)
@@ -222,7 +222,7 @@ class Changes:
         )
 
     def _nodes(self) -> Iterator[Trial]:
-        """More nodes of the class that takes most, in the clusters that the policy has first."""
+        """Yields more nodes of the class that takes most, in the first clusters of the policy."""
         for view in list(self._views())[:CLUSTERS_TRIED_MAX]:
             row, takes = self._best_class(view)
             if takes:
@@ -301,14 +301,14 @@ class Changes:
         return self._planned(self._supposition.now().with_shape(self._subject.shape, shape), subject)
 
     def _views(self) -> Iterator[ClusterView]:
-        """The clusters of the policy's tiers in the order of use, those on whose nodes replicas may go."""
+        """Yields the clusters of the policy's tiers in the order of use on whose existing nodes replicas may go."""
         for name in dict.fromkeys(entry.cluster for entry in self._clusters if entry.tier and not entry.node_groups):
             view = self._state.clusters.get(name)
             if view is not None and view.joined is not None:
                 yield view
 
     def _best_class(self, view: ClusterView) -> tuple[int, int]:
-        """(row, replicas) of the class of which an empty node takes most; 0 replicas when none takes one."""
+        """Returns (row, replicas) of the class whose empty node takes most; 0 replicas when none takes one."""
         shape = self._state.shape_in(view.name, self._subject.shape)
         rows = [row for row, _ in view.nodes.classes()]
         most, row = max(zip(takes_empty(shape, view.nodes, rows), [-row for row in rows], strict=True), default=(0, 0))
@@ -335,7 +335,7 @@ def with_request(shape: Shape, resource: str, amount: int) -> Shape:
 
 
 def takes_empty(shape: Shape, nodes: ClusterNodes, rows: Sequence[int]) -> list[int]:
-    """Replicas that an empty node of each row's class takes."""
+    """Returns the replicas that an empty node of each row's class takes."""
     if not is_local(shape):
         return [fit(shape, _emptied(nodes, (row,))).largest for row in rows]
     takes: list[int] = fit(shape, _emptied(nodes, rows)).per_node[: len(rows)].tolist()
@@ -343,7 +343,7 @@ def takes_empty(shape: Shape, nodes: ClusterNodes, rows: Sequence[int]) -> list[
 
 
 def _emptied(nodes: ClusterNodes, rows: Sequence[int]) -> ClusterNodes:
-    """Nodes like these, alone."""
+    """Returns nodes like these, empty and alone."""
     alone = ClusterNodes()
     alone.upsert(columns_of([nodes.empty_like(row, nodes.names[row]) for row in rows]), 0)
     return alone

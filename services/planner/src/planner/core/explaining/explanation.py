@@ -1,6 +1,6 @@
-"""Why replicas are where they are: what each cluster takes, what binds it, what it got and why not more.
+"""Explains a placement: what each cluster takes, what limits it, what it got, and why it got no more.
 
-What takes long is done in steps, between which others may be served: generators that yield nothing.
+Long work is split into steps, between which other requests are served: generators that yield None.
 """
 
 from collections.abc import Generator, Iterator, Sequence
@@ -46,7 +46,7 @@ BOUND_BY_LIMIT = {
     LimitCode.ORPHAN: ORPHAN,
     LimitCode.AGE: AGE,
 }
-"""Of a cluster that takes nothing at all now."""
+"""The reason, by limit, why a cluster takes nothing at all now."""
 RESERVERS_SHOWN = 3
 CLUSTERS_IN_VERDICT = 4
 NO_HELD = Held(0, 0, 0)
@@ -55,9 +55,9 @@ NO_ROOM = Room(0, 0, NO_LIMIT, when_empty=False)
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """What is explained: the division of a subject, with its situation. record: of a past decision.
+    """The case to explain: the division of a subject, with its situation.
 
-    subject: None of a past decision on what is not declared any more.
+    subject: None for a past decision on a workload that is no longer declared. record: of a past decision.
     """
 
     subject: Subject | None
@@ -90,14 +90,17 @@ class Case:
 
 
 class _Explained(NamedTuple):
-    """together: what takes of the room that the nodes of a cluster have, where its first reason is that; for people."""
+    """One explained cluster. together: for people, what limits its nodes as a whole, if that is its first reason."""
 
     entry: ExplainedCluster
     together: str
 
 
 def explain(state: PlannerState, request: ExplainRequest, moment: Moment, record: DecisionRecorded | None) -> Steps:
-    """record: of the decision that the request names. RequestError for what cannot be explained."""
+    """Explains a placement as it would be decided now, or as the record shows it. Raises RequestError when it cannot.
+
+    record: of the past decision that the request names; None: now.
+    """
     case = _now(state, request, moment) if record is None else _past(state, record)
     notes = _scale_notes(state, case)
     notes.extend(_rollout_notes(state, request, case))
@@ -148,7 +151,7 @@ def explain(state: PlannerState, request: ExplainRequest, moment: Moment, record
 
 
 def _scale_notes(state: PlannerState, case: Case) -> list[str]:
-    """Who said how many, where a policy did."""
+    """Returns notes about the scale policy that set the number of replicas, if one did."""
     record = case.record
     if record is not None or case.subject is None:
         by = record.scaled_by if record is not None else ""
@@ -160,13 +163,13 @@ def _scale_notes(state: PlannerState, case: Case) -> list[str]:
         return []
     if decided is None or decided.generation != declared.scale_generation:
         return [f"scaled by {scaled_by}, which has decided nothing that is declared yet"]
-    if decided.replicas != declared.replicas:  # It was decided before this was adopted, or is only supposed.
+    if decided.replicas != declared.replicas:  # The decision is older than the adoption, or the number is supposed.
         return [f"scaled by {scaled_by}, which has not decided on {declared.replicas}"]
     return [f"scaled by {scaled_by}: {decided.replicas}: {decided.reason}"]
 
 
 def _rollout_notes(state: PlannerState, request: ExplainRequest, case: Case) -> list[str]:
-    """Of a workload as it is: that its newest template is not everywhere yet, and what that waits for."""
+    """Returns a note when the newest template of a declared workload is not everywhere, with what that waits for."""
     known = case.subject.known if case.subject is not None else None
     if known is None or case.record is not None or request.manifests or request.replicas >= 0:
         return []
@@ -175,20 +178,23 @@ def _rollout_notes(state: PlannerState, request: ExplainRequest, case: Case) -> 
 
 
 def _now(state: PlannerState, request: ExplainRequest, moment: Moment) -> Case:
-    """The division that would be made now. Nothing is refused for want of room: that is what is asked about."""
+    """Returns the case of a division made now. A lack of room is not refused: the request asks about it."""
     subject = _asked(state, request) if request.manifests else _declared(state, request)
     if request.replicas >= 0:
         replicas = check_replicas(request.replicas, "replicas")
         subject = replace(subject, declared=replace(subject.declared, replicas=replicas))
     settled = subject.known is not None and subject.known.settled
-    cause = "Apply" if request.manifests or request.replicas >= 0 else "Explain"  # What is supposed is asked by name.
+    cause = "Apply" if request.manifests or request.replicas >= 0 else "Explain"  # A supposed request is by name.
     division = placing.place(state, subject, moment, cause, settled=settled).division
     assert division.basis is not None, "what is placed is divided"
     return Case(subject, division.basis.situation, division)
 
 
 def _asked(state: PlannerState, request: ExplainRequest) -> Subject:
-    """With the name of a workload the manifests are what is to be beside its own: a policy."""
+    """Returns the subject of the request's manifests.
+
+    With a workload's name, they are a policy for its own manifest.
+    """
     own = _declared(state, request).declared.manifest.decode() if request.name else ""
     declaration = read_manifests((own, *request.manifests) if own else request.manifests)
     known = state.workloads.get((declaration.namespace, declaration.name))
@@ -201,7 +207,7 @@ def _asked(state: PlannerState, request: ExplainRequest) -> Subject:
 
 
 def _past(state: PlannerState, record: DecisionRecorded) -> Case:
-    """A past decision, as its record has it, also on what was deleted since."""
+    """Returns the case of a past decision from its record, also for a workload deleted since."""
     found = replay(record)
     known = state.workloads.get((record.namespace, record.name))
     subject = subject_of(known) if known is not None else None
@@ -220,7 +226,7 @@ def _declared(state: PlannerState, request: ExplainRequest) -> Subject:
 
 
 def _clusters(state: PlannerState, case: Case) -> Iterator[_Explained]:
-    """Each cluster of each tier in the order of use, then those that no tier has."""
+    """Yields each cluster of each tier in the order of use, then those that no tier selects."""
     tiers = clusters_by_tier(case.situation)
     for tier, names in tiers:
         for name in names:
@@ -268,7 +274,7 @@ def _entry(state: PlannerState, case: Case, name: str, tier: Tier | None) -> _Ex
 def _reasons(
     state: PlannerState, case: Case, view: ClusterView, room: Room, reserved: int
 ) -> tuple[tuple[NodeReason, ...], str]:
-    """Node by node, and what takes of the room that the nodes have together: quotas, promises, the cluster's state."""
+    """Returns the reasons node by node, and what limits the nodes as a whole: quotas, promises, the cluster's state."""
     shape, together = state.shape_in(view.name, case.shape), ""
     found = fit(shape, view.nodes)
     if room.certain < found.total:
@@ -282,7 +288,7 @@ def _not_bound(reserved: int) -> str:
 
 
 def _bound(case: Case, name: str, tier: Tier | None, room: Room, more: int) -> tuple[str, str]:
-    """Why a cluster has not more than it got; more: what it got beyond what it had."""
+    """Returns why a cluster has no more than it got, as code and text. more: what it got beyond what it had."""
     situation, division = case.situation, case.division
     if tier is None:
         return POLICY, "no tier of the policy selects it"
@@ -341,7 +347,7 @@ def _verdict(case: Case, found: Sequence[_Explained]) -> str:
 
 
 def _short(entry: ExplainedCluster, together: str) -> str:
-    """What binds most nodes, unless it is something that binds them together, which is no filter."""
+    """Returns what limits most nodes; the cluster's own reason if its nodes are limited as a whole."""
     if entry.bound != ROOM or not entry.reasons or entry.node_groups:
         return entry.why
     first = entry.reasons[0]

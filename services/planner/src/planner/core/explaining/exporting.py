@@ -1,7 +1,7 @@
-"""The state as events that make it again, elsewhere and later: for questions about what is not so.
+"""Exports the state as events that recreate it elsewhere and later, for simulations.
 
-Left out is what no placement depends on: answers to idempotency keys, contents of dependencies, timers of replicas that
-are on their way.
+Left out is what no placement depends on: answers to idempotency keys, contents of dependencies, timers of unbound
+replicas.
 """
 
 from collections.abc import Iterator
@@ -22,9 +22,9 @@ Exported = tuple[Event, NodeColumns | None]
 
 
 def events_of(state: PlannerState, now: float) -> Iterator[Exported]:
-    """Cluster by cluster, each as it is when it is asked for; then all else, as it is at one moment.
+    """Yields the events of one cluster after the other, each as it is then, and then all else as of one moment.
 
-    So a placement is at least as new as the capacity that it is counted against, as it is for a planner that follows.
+    So a placement is at least as new as the capacity that it is counted against, as for a planner that follows the log.
     """
     for name in [joined.cluster for joined in state.joined()]:
         view = state.clusters.get(name)
@@ -45,7 +45,7 @@ def held_back(state: PlannerState, now: float) -> tuple[HeldBack, ...]:
 
 
 def hold_back(state: PlannerState, entry: HeldBack, now: float) -> None:
-    """Makes a hold again."""
+    """Recreates a hold."""
     whom = entry.shape if entry.shape is not None else (entry.namespace, entry.name)
     state.holds[entry.cluster, whom] = Hold(now + entry.left_ms / 1000, entry.seconds, why=entry.why)
 
@@ -65,7 +65,7 @@ def _cluster(view: ClusterView, now: float) -> Iterator[Exported]:
     facts = tuple(view.facts.values())
     report = CapacityReported(view.name, view.epoch, 0, 1, 0, 0, b"", facts, namespaces, view.api_server)
     yield report, view.nodes.columns()
-    if not view.is_incomplete:  # Else nothing is placed there: as in a cluster that was never heard.
+    if not view.is_incomplete:  # An incomplete cluster gets nothing, like one that was never heard of.
         told = CapacityChanged(view.name, view.epoch, 0, 1, age_ms(view, now), b"", (), (), (), view.trouble)
         beat = replace(told, unread=view.unread, trouble_code=view.trouble_code)
         yield beat, NO_NODES

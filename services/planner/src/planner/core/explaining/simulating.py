@@ -1,8 +1,8 @@
-"""What would happen: a state is changed, requests are decided on it, and what follows is followed, all in thought.
+"""Simulates what would happen: changes a state, decides requests on it, and follows the planner's own steps.
 
-The decisions are the planner's own, and so are the steps of what follows (background/round.py). No cluster carries
-anything out and no time passes: nothing binds, so what is only possible is not used, and what is to leave has not left
-yet. README, "Simulations", says what that means for each step.
+The decisions are the planner's own, and so are the steps that follow (background/round.py). No cluster carries anything
+out and no time passes. Nothing binds, so possible room is not used, and leaving replicas have not left yet. README,
+"Simulations", says what that means for each step.
 """
 
 import itertools
@@ -31,22 +31,22 @@ from spillway.troubles import TroubleCode
 
 ROUNDS_MAX = 1000
 STEP_SECONDS = 0.001
-"""By which time passes between rounds: enough to fill the budget of moves, not to make anything old."""
+"""The time between two rounds: enough to fill the budget of moves, and too short to make anything old."""
 QUIET_ROUNDS = 2
-"""So many rounds in a row that change nothing are the end: who may go home is found in one, and goes in the next."""
+"""The simulation ends after so many rounds in a row without a change. One is not enough: overflow that may go home is
+found in one round, and goes in the next."""
 NODES_MAX = 10_000
 ALL_MOVES = 1e12
-"""Moves a minute: as many as there are."""
+"""A budget of moves a minute that never limits."""
 PLACES_MAX = 2**31
 TELLS_NOBODY = Pace(look=0.0, repeat=0.0, settle=0.0, looks_max=0)
-"""Of what is idle: nobody listens to it here."""
+"""A pace without headroom reports: nobody reads them here."""
 
 
 def rules_without_bounds(rules: Rules) -> Rules:
-    """As many moves at once as there are, without confirmations: what is asked is where everything ends.
+    """Returns rules that allow any number of moves at once without confirmations, as the final state is asked for.
 
-    Overflow goes home once there is room. A planner that never moves anything by itself, or sends none home, does not
-    do so here either.
+    Overflow goes home as soon as there is room. Moves that the rules switch off (0 a minute) stay off.
     """
     return replace(
         rules,
@@ -61,7 +61,7 @@ def rules_without_bounds(rules: Rules) -> Rules:
 
 @dataclass(slots=True)
 class Answer:
-    """What became of one request: its placement, or why it is refused."""
+    """The answer to one request: its placement, or why it is refused."""
 
     workload: str
     placement: PlacementReply | None
@@ -70,8 +70,9 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """One workload whose placement is another than before, or that waits. before, after: replicas kept by cluster.
+    """One workload whose placement changed, or that waits.
 
+    before, after: kept replicas by cluster.
     new_before, new_after: those of them on nodes that do not exist yet.
     """
 
@@ -86,7 +87,7 @@ class Outcome:
 
 
 class Simulation:
-    """Owns its state: whoever gives it must not use it any more. now: in the state's own time."""
+    """A simulation that owns its state: the caller must not use the state any more. now: in the state's own time."""
 
     def __init__(self, state: PlannerState, now: float, wall_ms: int) -> None:
         self.state = state
@@ -104,7 +105,7 @@ class Simulation:
     # ── What is supposed ────────────────────────────────────────────────────────────────────────────────────────
 
     def lose(self, cluster: str) -> None:
-        """The cluster is gone and does not return."""
+        """Removes the cluster for good."""
         view = self._view(cluster)
         assert view.joined is not None
         view.age_ms = view.heard_at = NEVER
@@ -113,7 +114,7 @@ class Simulation:
         self.state.apply(replace(view.joined, phase=PHASE_LOST), self._now)
 
     def add_nodes(self, cluster: str, like: str, count: int) -> None:
-        """So many empty nodes more, of a node group of the cluster or like a node that is there."""
+        """Adds empty nodes of a node group of the cluster, or like an existing node."""
         view = self._view(cluster)
         if not 1 <= count <= NODES_MAX:
             raise invalid("nodes", count, f"1 to {NODES_MAX}")
@@ -133,7 +134,7 @@ class Simulation:
     # ── What is decided ─────────────────────────────────────────────────────────────────────────────────────────
 
     def apply(self, name: str, request: ApplyRequest) -> Answer:
-        """As the planner would answer it now. name: of the workload, for people."""
+        """Answers a request as the planner would now. name: of the workload, for people."""
         try:
             decided = decisions.apply(self.state, replace(request, idempotency_key=""), self._moment())
         except RequestError as error:
@@ -147,7 +148,7 @@ class Simulation:
         return answer
 
     def settle(self) -> bool:
-        """Follows what follows until nothing more does; False when that takes more than ROUNDS_MAX rounds."""
+        """Runs rounds until nothing more happens. Returns False when that takes more than ROUNDS_MAX rounds."""
         quiet = 0
         for _ in range(ROUNDS_MAX):
             self._now += STEP_SECONDS
@@ -157,7 +158,7 @@ class Simulation:
         return False
 
     def _round(self) -> int:
-        """One round of the planner. Returns how many events it has."""
+        """Runs one round of the planner. Returns how many events it has."""
         state, count = self.state, 0
         self._end_waits()
         for key in list(state.scalings.due):
@@ -167,7 +168,7 @@ class Simulation:
         return count
 
     def _end_waits(self) -> None:
-        """Nothing binds here, and no lent node comes back: who waits for that waits no longer."""
+        """Ends all waits for binds and lent nodes: nothing binds here, and no lent node comes back."""
         state = self.state
         for key in list(state.waiting):
             workload = state.workloads[key]
@@ -187,7 +188,7 @@ class Simulation:
     # ── What came of it ─────────────────────────────────────────────────────────────────────────────────────────
 
     def outcomes(self) -> list[Outcome]:
-        """By namespace and name."""
+        """Returns the outcomes in the order of namespace and name."""
         found = []
         for key in sorted(self.state.workloads):
             workload = self.state.workloads[key]
@@ -200,12 +201,12 @@ class Simulation:
 
 
 def kept(workload: Workload) -> dict[str, int]:
-    """Replicas that count, by cluster."""
+    """Returns the kept replicas by cluster."""
     return {part.cluster: part.replicas_kept for part in workload.parts.values() if part.replicas_kept}
 
 
 def new(workload: Workload) -> dict[str, int]:
-    """Those on nodes that do not exist yet, by cluster."""
+    """Returns the kept replicas on nodes that do not exist yet, by cluster."""
     return {part.cluster: part.replicas_new for part in workload.parts.values() if part.replicas_new}
 
 

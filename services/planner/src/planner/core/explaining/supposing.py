@@ -1,4 +1,4 @@
-"""The fleet as it would be with something changed: more nodes, a workload gone. Nothing real changes."""
+"""Supposes a changed fleet: more nodes, or a workload gone. Nothing real changes."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
@@ -14,17 +14,17 @@ from spillway.feasibility.nodes import ClusterNodes
 from spillway.model import NodeRow, Part, Shape
 
 SUPPOSED_BLOCK = 1_000_000
-"""A block index that no collector has: the nodes that are only supposed."""
+"""A block index that no collector uses, for supposed nodes."""
 
 
 class Indistinguishable(Exception):
-    """The pods of a workload cannot be told from others in a cluster, so nobody knows what is there without them."""
+    """The pods of a workload cannot be told from others in a cluster, so it is unknown what is there without them."""
 
 
 class Supposition:
-    """A fleet as if one workload had never been placed, or just as it is, brought up to date whenever it is asked for.
+    """A fleet as if one workload had never been placed, or as it is. It is brought up to date at each use.
 
-    What was worked out for one question serves the next one, which differs in a shape, or in one cluster.
+    Computed values are kept for the next question, which differs in a shape or in one cluster.
     """
 
     def __init__(self, state: PlannerState, workload: Workload | None) -> None:
@@ -33,7 +33,10 @@ class Supposition:
         self._emptied: dict[str, tuple[tuple[object, ...], ClusterNodes]] = {}
 
     def now(self) -> "SupposedState":
-        """Indistinguishable when the workload's own pods cannot be thought away."""
+        """Returns the supposed state of now.
+
+        Raises Indistinguishable when the workload's own pods cannot be removed.
+        """
         workload = self._workload
         state = SupposedState(self._state, self._promises, workload.key if workload is not None else None)
         if workload is not None:
@@ -43,7 +46,7 @@ class Supposition:
         return state
 
     def look(self, shape: Shape, now: float) -> Iterator[None]:
-        """At one cluster after the other, so that no question has to look at all of them at once."""
+        """Computes the room of one cluster after the other, so that no later question computes all at once."""
         for cluster in list(self._state.clusters):
             state = self.now()
             if cluster in state.clusters:
@@ -51,7 +54,7 @@ class Supposition:
             yield
 
     def _empty(self, state: "SupposedState", workload: Workload, part: Part, cluster: str) -> None:
-        """The workload's pods are gone there."""
+        """Removes the workload's pods from the cluster."""
         facts = facts_of(self._state, workload.key, cluster)
         counted = sum(count for _, count in facts.counted) if facts is not None else 0
         if facts is None or not counted:
@@ -70,9 +73,9 @@ class Supposition:
 
 
 class SupposedState(PlannerState):
-    """Shares with a state what is not changed in it. To be asked at once: the state goes on changing.
+    """A state that shares with another one what is not changed in it. Use it at once: the other state goes on changing.
 
-    promises: become its own but for those to one workload, and take their place.
+    promises: updated to the other state's promises without those of one workload, and used in their place.
     """
 
     def __init__(self, state: PlannerState, promises: Promises, apart_from: WorkloadKey | None) -> None:
@@ -85,18 +88,18 @@ class SupposedState(PlannerState):
         self._seen.stop()
 
     def set_aside(self, workload: Workload) -> None:
-        """It was never declared, but for objects of its name that no placement lists."""
+        """Removes the workload as if never declared. Orphans of its name stay."""
         self.workloads.pop(workload.key, None)
         orphans = {name: said for name, said in workload.statuses.items() if is_orphan(said)}
         self._early_statuses = {**self._early_statuses, workload.key: orphans}
 
     def with_shape(self, base: Shape, variant: Shape) -> "SupposedState":
-        """As if a template's shape were a variant of what it is."""
+        """Changes a template's shape to a variant."""
         self.admitted = self.admitted.varied(base, variant)
         return self
 
     def with_nodes(self, cluster: str, rows: Iterable[NodeRow]) -> "SupposedState":
-        """With these nodes more in a cluster."""
+        """Adds nodes to a cluster."""
         view = self.clusters[cluster]
         nodes = view.nodes.copied()
         nodes.upsert(columns_of(list(rows)), SUPPOSED_BLOCK)
@@ -104,7 +107,7 @@ class SupposedState(PlannerState):
         return self
 
     def with_wider_group(self, cluster: str, group: str, nodes: int) -> "SupposedState":
-        """With so many nodes more that a node group may have."""
+        """Raises the maximum of a node group by so many nodes."""
         view = self.clusters[cluster].with_nodes(self.clusters[cluster].nodes)
         assert view.joined is not None
         groups = (
@@ -117,5 +120,5 @@ class SupposedState(PlannerState):
 
 
 def copies_of(view: ClusterView, row: int, count: int) -> list[NodeRow]:
-    """So many empty nodes of the class of one that is there."""
+    """Returns empty nodes of the class of an existing node."""
     return [view.nodes.empty_like(row, f"supposed-{number}") for number in range(count)]

@@ -1,4 +1,4 @@
-"""Why nodes take no replica: the filters that decide it, asked node by node, by the kube-scheduler's names for them."""
+"""Explains why nodes take no replica: runs the filters node by node and names them as the kube-scheduler does."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -37,17 +37,18 @@ OF_OTHERS: tuple[tuple[str, Filter], ...] = (
     ("PodTopologySpread", filter_by_spread),
     ("InterPodAffinity", filter_by_other_pods),
 )
-"""With RESOURCES between these two, in the order of the kube-scheduler: a node is out for the first that bars it."""
+"""Filters that look at other pods or volumes. With RESOURCES between these two lists, the order is that of the
+kube-scheduler: the first filter that bars a node is its reason."""
 ONE_A_NODE = "NodePorts, InterPodAffinity"
 AMOUNTS_APART_MAX = 3
-"""Groups of nodes that lack of a resource; where the amounts are more, they are one group with a range."""
+"""Groups of nodes by the amount that they lack of a resource. With more amounts they form one group with a range."""
 REASONS_MAX = 12
 OTHERS = "other reasons"
 TAKES_MORE = "takes more by itself: "
 
 
 class Witness(Verdict):
-    """A verdict that remembers for each node what met it first."""
+    """A verdict that remembers for each node which filter met it first."""
 
     def __init__(self, live: Bools) -> None:
         super().__init__(live)
@@ -62,10 +63,10 @@ class Witness(Verdict):
 
 
 def node_reasons(shape: Shape, nodes: ClusterNodes, beyond: str = "") -> tuple[NodeReason, ...]:
-    """Why each node takes none, or not one more than it does; each node is in one group.
+    """Returns why each node takes none, or no more than it does. Each node is in one group.
 
-    First those that would take more by themselves and are barred by what holds of all together, then the others, most
-    nodes first. beyond: what lets the cluster take fewer than its nodes would, for people.
+    First come nodes that would take more by themselves and are limited as a whole, then the others, most nodes first.
+    beyond: for people, what lets the cluster take fewer than its nodes would.
     """
     witness = Witness(nodes.live)
     for name, apply in OF_NODES:
@@ -100,7 +101,7 @@ def _most_first(reasons: Iterable[NodeReason]) -> list[NodeReason]:
 
 
 def _few(reasons: Sequence[NodeReason], most: int) -> Sequence[NodeReason]:
-    """The nodes of those that are too many to be told apart are counted together."""
+    """Returns at most `most` reasons. The nodes of the last ones are counted together."""
     if len(reasons) <= most:
         return reasons
     rest = reasons[most - 1 :]
@@ -112,7 +113,10 @@ def _example(nodes: ClusterNodes, met: Bools) -> str:
 
 
 def explain_node(shape: Shape, nodes: ClusterNodes, cluster: str, node: str) -> ExplainedNode:
-    """Each filter's answer for the next replica on one node. NOT_FOUND when there is no such node."""
+    """Returns each filter's answer for the next replica on one node.
+
+    Raises RequestError (NOT_FOUND) for an unknown node.
+    """
     row = nodes.row_of(node)
     if row is None:
         raise RequestError("NOT_FOUND", f"node {node!r}: cluster {cluster} has none of this name")
@@ -131,7 +135,7 @@ def explain_node(shape: Shape, nodes: ClusterNodes, cluster: str, node: str) -> 
 
 
 def _bars(apply: Filter, shape: Shape, nodes: ClusterNodes, row: int) -> str:
-    """Why a filter keeps the next replica from a node, by the first of its reasons; empty when it does not."""
+    """Returns the first reason why a filter keeps the next replica from a node; empty when it does not."""
     witness = Witness(nodes.live)
 
     def met_so_far() -> str:
@@ -148,7 +152,7 @@ def _bars(apply: Filter, shape: Shape, nodes: ClusterNodes, row: int) -> str:
 
 
 def _takes(shape: Shape, nodes: ClusterNodes, row: int) -> int:
-    """Replicas that one node takes, at the most, when its domain is under ceilings."""
+    """Returns the most replicas that one node takes, with its domain's ceilings."""
     per_node = fit(shape, nodes).per_node
     takes = int(per_node[row])
     for _, ceiling in (*_ceilings(filter_by_spread(shape, nodes, Witness(nodes.live))), *own_ceilings(shape, nodes)):
@@ -159,13 +163,13 @@ def _takes(shape: Shape, nodes: ClusterNodes, row: int) -> int:
 
 
 def _ceilings(found: object) -> list[tuple[str, Ceiling]]:
-    """Some filters go on only while they are asked for more: what they leave to replicas themselves to fill."""
+    """Returns the ceilings of a filter. Some filters only run as their ceilings are read."""
     return list(found) if isinstance(found, Iterator) else []
 
 
 @dataclass(frozen=True, slots=True)
 class _Lack:
-    """The resources of which nodes lack, the rows, and how much of the first of them each lacks."""
+    """Nodes that lack the same resources: the rows, and how much of the first resource each lacks."""
 
     resources: tuple[str, ...]
     rows: Int64s
@@ -173,7 +177,7 @@ class _Lack:
 
 
 def _shortages(shape: Shape, nodes: ClusterNodes, open_: Bools) -> Iterator[NodeReason]:
-    """Of the nodes that nothing else bars, by which resource lacks for one more than they take, and how much of it."""
+    """Yields, for nodes that no filter bars, which resource one more replica lacks there, and how much of it."""
     per_node = fit(shape, nodes).per_node
     free = {name: _free(nodes, name) for name, _ in shape.requests}
     most = np.maximum(0, _takes_by_size(shape, nodes))
@@ -208,7 +212,7 @@ def _grouped(nodes: ClusterNodes, lack: _Lack) -> Iterator[NodeReason]:
 
 
 def _takes_by_size(shape: Shape, nodes: ClusterNodes) -> Int64s:
-    """[rows]: replicas that what is free on each node is enough for; negative where less than none is."""
+    """Returns [rows]: replicas that the free amounts of each node suffice for; negative where they are below zero."""
     takes: Int64s = np.stack([_free(nodes, name) // amount for name, amount in shape.requests]).min(axis=0)
     return takes
 

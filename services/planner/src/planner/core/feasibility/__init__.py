@@ -1,1 +1,1 @@
-"""How many more replicas clusters take beside what is reserved. What their nodes take: spillway.feasibility."""
+"""Computes how many more replicas clusters take beside reserved ones. What nodes take: spillway.feasibility."""

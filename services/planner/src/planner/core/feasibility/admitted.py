@@ -1,4 +1,7 @@
-"""What clusters make of a template's pods, as far as they said: the one place where a shape becomes a cluster's own."""
+"""Keeps what clusters make of a template's pods, as they reported.
+
+Only here does a shape become a cluster's own shape.
+"""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from dataclasses import replace
@@ -9,14 +12,15 @@ from spillway.events import SHAPE_ADMITTED, SHAPE_FORBIDDEN, SHAPE_REFUSED, Shap
 from spillway.model import ObjectReference, PodTraits, Shape
 
 SEEN_MAX = 100_000
-"""Digests of templates that were declared in this process; of more, those longest ago are forgotten."""
+"""Digests of templates that are remembered as declared in this process. Beyond that the oldest are forgotten."""
 REFUSED = "pods of this template are refused there"
 
 
 class AdmittedShapes:
-    """Records by digest of the template and cluster, the newest of each. A shape that bears no digest is no template's.
+    """The newest records by digest of the template and cluster. A shape without a digest belongs to no template.
 
-    held: clusters that a propagator has claimed; silent: those of them that let the last question pass unanswered.
+    held: clusters that a propagator has claimed.
+    silent: those of them that did not answer the last question.
     """
 
     def __init__(self) -> None:
@@ -32,23 +36,23 @@ class AdmittedShapes:
     # ── What is known ───────────────────────────────────────────────────────────────────────────────────────────
 
     def shape_in(self, cluster: str, shape: Shape) -> Shape:
-        """What a replica of this shape's template asks for there; the shape itself where that is not known.
+        """Returns what a replica of this shape's template asks for there; the shape itself where that is not known.
 
-        Asked with what it gave, it gives the same.
+        It is idempotent: applied to its result, it returns the same shape.
         """
         differing = self._differing.get(shape.template)
         return shape if differing is None else differing.get(cluster, shape)
 
     def differing(self, shape: Shape) -> Iterable[str]:
-        """Clusters in which replicas of the shape's template do not ask for what that says."""
+        """Returns the clusters where replicas of the shape's template ask for something else than it says."""
         return self._differing.get(shape.template, ())
 
     def differ_in(self, cluster: str) -> bool:
-        """Whether any template's pods are not there what the template says, or not let in."""
+        """Returns whether the cluster changes or refuses the pods of any template."""
         return self._differs_in.get(cluster, 0) > 0
 
     def refusing(self, shape: Shape) -> Iterable[str]:
-        """Clusters that do not let pods of the shape's template in."""
+        """Returns the clusters that refuse pods of the shape's template."""
         return self._refusing.get(shape.template, ())
 
     def refusal(self, cluster: str, shape: Shape) -> str | None:
@@ -58,27 +62,30 @@ class AdmittedShapes:
         return self._said[shape.template][cluster].message
 
     def lacking(self, digest: str) -> Iterable[str]:
-        """Clusters that lack something that a template names."""
+        """Returns the clusters that lack an object that a template names."""
         return self._lacking.get(digest, ())
 
     def missing(self, digest: str, cluster: str) -> tuple[ObjectReference, ...]:
-        """What a template names and a cluster lacks, as far as it said; what goes along with a workload included."""
+        """Returns the objects that a template names and a cluster reported missing, also the workload's own."""
         return self._lacking.get(digest, {}).get(cluster, ())
 
     def altered(self, digest: str) -> frozenset[tuple[str, Shape | None]]:
-        """Clusters in which a template's pods are not what it says, with what they are; None: refused."""
+        """Returns the clusters that change or refuse a template's pods, with the changed shape; None: refused."""
         refusing = dict.fromkeys(self._refusing.get(digest, ()))
         return frozenset((*self._differing.get(digest, {}).items(), *refusing.items()))
 
     def is_known(self, digest: str) -> bool:
-        """Whether a template was declared or asked about before: it never waits again."""
+        """Returns whether a template was declared or asked about before.
+
+        Such a template never waits for answers again.
+        """
         return digest in self._seen or digest in self._said
 
     def said(self, digest: str, cluster: str) -> ShapeAdmitted | None:
         return self._said.get(digest, {}).get(cluster)
 
     def said_by(self, digest: str) -> Set[str]:
-        """The clusters that said anything of a template."""
+        """Returns the clusters that reported anything about a template."""
         return self._said.get(digest, {}).keys()
 
     def records(self) -> Iterator[ShapeAdmitted]:
@@ -88,10 +95,10 @@ class AdmittedShapes:
     # ── What is learnt ──────────────────────────────────────────────────────────────────────────────────────────
 
     def apply(self, event: ShapeAdmitted) -> bool:
-        """Whether replicas of the template ask for something else there now, are let in no more or again, or lack other
-        things than before.
+        """Takes in a record; an older one is dropped.
 
-        Drops what is older than known.
+        Returns whether it changes anything for replicas of the template there. That is what they ask for, whether they
+        are refused, or which objects they lack.
         """
         self.claimed(event.cluster)
         before = self.said(event.template, event.cluster)
@@ -103,7 +110,7 @@ class AdmittedShapes:
         return self._put(event.template, event.cluster, event.shape) or refused or lacks
 
     def forget(self, digest: str, cluster: str) -> bool:
-        """A tombstone. As apply."""
+        """Forgets a record after its tombstone. Returns what apply returns."""
         by_cluster = self._said.get(digest, {})
         by_cluster.pop(cluster, None)
         if not by_cluster:
@@ -112,29 +119,32 @@ class AdmittedShapes:
         return self._put(digest, cluster, None) or refused or lacks
 
     def forget_cluster(self, cluster: str) -> None:
-        """It has left the fleet."""
+        """Forgets a cluster that has left the fleet."""
         self.held.pop(cluster, None)
         self.silent.pop(cluster, None)
         for digest in [digest for digest, by_cluster in self._said.items() if cluster in by_cluster]:
             self.forget(digest, cluster)
 
     def saw(self, digest: str) -> None:
-        """A workload with this template is declared, or is about to be."""
+        """Notes that a workload with this template is declared, or is about to be."""
         self._seen[digest] = None
         if len(self._seen) > SEEN_MAX:
             del self._seen[next(iter(self._seen))]
 
     def claimed(self, cluster: str) -> None:
-        """A propagator holds it."""
+        """Notes that a propagator has claimed the cluster."""
         self.held[cluster] = None
         self.silent.pop(cluster, None)
 
     def went_unanswered(self, clusters: Iterable[str]) -> None:
-        """Nobody waits for them until they say something, or are claimed anew."""
+        """Notes clusters that did not answer.
+
+        No request waits for them until they report something or are claimed again.
+        """
         self.silent.update(dict.fromkeys(clusters))
 
     def varied(self, base: Shape, variant: Shape) -> "AdmittedShapes":
-        """As if the template's shape were a variant of what it is: what clusters add to it is added to that."""
+        """Returns the records as if the template's shape were the variant, to which clusters add the same."""
         found = AdmittedShapes()
         for name in ("held", "silent", "_said", "_seen", "_refusing", "_lacking"):
             setattr(found, name, getattr(self, name))
@@ -147,7 +157,7 @@ class AdmittedShapes:
         return found
 
     def _refuse(self, digest: str, cluster: str, refused: bool) -> bool:
-        """Whether that is news."""
+        """Notes whether the cluster refuses the template. Returns whether that is new."""
         refusing = self._refusing.setdefault(digest, {})
         changed = refused != (cluster in refusing)
         if changed and refused:
@@ -160,7 +170,7 @@ class AdmittedShapes:
         return changed
 
     def _lack(self, digest: str, cluster: str, missing: tuple[ObjectReference, ...]) -> bool:
-        """Whether that is news."""
+        """Notes the objects that the cluster lacks. Returns whether that is new."""
         lacking = self._lacking.setdefault(digest, {})
         before = lacking.pop(cluster, ())
         if missing:
@@ -194,7 +204,7 @@ def _varied(base: Shape, variant: Shape, admitted: Shape) -> Shape:
 def elsewhere(
     shape: Shape, clusters: Iterable[str], shape_in: Callable[[str, Shape], Shape]
 ) -> Iterator[tuple[Shape, frozenset[str]]]:
-    """What a shape is in these clusters where it is not itself, and in which of them. shape_in: the state's."""
+    """Yields the other shapes that a shape has in these clusters, each with its clusters. shape_in: the state's."""
     found: dict[tuple[Shape, PodTraits], list[str]] = {}
     for cluster in clusters:
         one = shape_in(cluster, shape)
@@ -214,7 +224,7 @@ NOT_ASKED_YET: Final = (
 
 
 def planned_without(shapes: AdmittedShapes, digest: str, clusters: Iterable[str]) -> tuple[str, ...]:
-    """Why replicas were planned as their template says where nobody knows what pods of it become."""
+    """Returns texts: why replicas were planned as their template says where the admitted shape is not known."""
     silent, found = [], dict[str, list[str]]()
     for cluster in sorted(clusters):
         said = shapes.said(digest, cluster)
@@ -233,7 +243,7 @@ def planned_without(shapes: AdmittedShapes, digest: str, clusters: Iterable[str]
 
 
 def known_of(shapes: AdmittedShapes, shape: Shape, clusters: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """What stays unmodelled of a shape in these clusters, and where it was planned as its template says, and why."""
+    """Returns what stays unmodelled of a shape in these clusters, and the texts of planned_without."""
     said = [shapes.said(shape.template, cluster) for cluster in clusters]
     admitted = bool(said) and all(one is not None and one.state == SHAPE_ADMITTED for one in said)
     unmodelled = shape.unmodelled if admitted else with_overhead(shape.unmodelled, shape)
@@ -246,7 +256,7 @@ def with_overhead(unmodelled: tuple[str, ...], shape: Shape) -> tuple[str, ...]:
 
 
 def differences(shapes: AdmittedShapes, shape: Shape, clusters: Iterable[str]) -> tuple[str, ...]:
-    """What clusters make of a shape, where it is not what its template says."""
+    """Returns texts: what clusters change in a shape compared with its template."""
     found: dict[str, list[str]] = {}
     for cluster in clusters:
         admitted = shapes.shape_in(cluster, shape)

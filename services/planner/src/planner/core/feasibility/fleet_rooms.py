@@ -1,4 +1,4 @@
-"""The rooms of all clusters at one moment: what is certain in each as numbers, the rest put together when looked at."""
+"""Holds the rooms of all clusters at one moment. Certain rooms are numbers; the rest is made when it is read."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple, Protocol
@@ -11,18 +11,18 @@ from spillway.feasibility.node_match import Bools
 from spillway.model import Int64s
 
 Place = tuple[str, bool]
-"""A cluster; on the nodes that exist, or with True on those that its node groups could still make."""
+"""A cluster's existing nodes, or with True the new nodes that its node groups could still make."""
 
 
 class Places:
-    """So many places in an order, which rooms found one after the other share."""
+    """An ordered list of places that several FleetRooms share."""
 
     def __init__(self, places: Sequence[Place]) -> None:
         self.index: Mapping[Place, int] = {place: index for index, place in enumerate(places)}
         self._indices: dict[tuple[tuple[str, ...], bool], list[int]] = {}
 
     def indices(self, clusters: tuple[str, ...], node_groups: bool) -> list[int]:
-        """Where these clusters are. KeyError for one that is none of the places."""
+        """Returns the indices of these clusters. Raises KeyError for a cluster that is not listed."""
         known = self._indices.get((clusters, node_groups))
         if known is None:
             known = self._indices[clusters, node_groups] = [self.index[name, node_groups] for name in clusters]
@@ -30,7 +30,7 @@ class Places:
 
 
 class Rooms(Protocol):
-    """What was found once, by index of a place."""
+    """Rooms that were found once, by index of a place."""
 
     def room(self, index: int) -> Room: ...
 
@@ -38,7 +38,10 @@ class Rooms(Protocol):
 
 
 class FleetRooms(Mapping[Place, Room]):
-    """certain: by index of a place, and changed by put(). found: the rooms as of when all were found."""
+    """The rooms of all clusters by place.
+
+    certain: by index of a place, changed by put(). found: the rooms when found.
+    """
 
     def __init__(self, places: Places, certain: list[int], found: Rooms) -> None:
         self._places, self._certain, self._found = places, certain, found
@@ -63,22 +66,22 @@ class FleetRooms(Mapping[Place, Room]):
         return len(self._places.index)
 
     def fits_when_empty(self, place: Place) -> bool:
-        """As its room says."""
+        """Returns when_empty of the room at this place."""
         known = self._known.get(place)
         return self._found.fits_when_empty(self._places.index[place]) if known is None else known.when_empty
 
     def put(self, place: Place, room: Room) -> None:
-        """In place of what was found there."""
+        """Replaces the room that was found at this place."""
         self._known[place] = room
         self._certain[self._places.index[place]] = room.certain
 
     def take(self, other: "FleetRooms", clusters: frozenset[str]) -> None:
-        """Of these clusters what was found for another shape."""
+        """Replaces the rooms of these clusters with those found for another shape."""
         for place in [place for place in self if place[0] in clusters]:
             self.put(place, other[place])
 
     def certain_in(self, clusters: tuple[str, ...], node_groups: bool) -> dict[str, int]:
-        """By cluster, in this order."""
+        """Returns the certain room of each cluster, in this order."""
         certain = self._certain
         return dict(
             zip(clusters, [certain[index] for index in self._places.indices(clusters, node_groups)], strict=True)
@@ -86,11 +89,12 @@ class FleetRooms(Mapping[Place, Room]):
 
 
 class Found(NamedTuple):
-    """What was found for a shape, by index of a place; of clusters alone: unbound, when_empty and changes.
+    """The values found for a shape, by index of a place; unbound, when_empty and changes by index of a cluster.
 
-    counts: by slot; slots: by index of a cluster.
-    alone: what node groups make beside nothing that is reserved, from index first on, with the index of their cluster.
-    limits: of this shape by cluster, what its nodes say beside nothing, with the changes that each is of.
+    counts: by slot. slots: by index of a cluster.
+    first: the index of the first place on node groups.
+    alone: from `first` on, the index of the cluster and what its groups make if nothing is reserved.
+    limits: by cluster, what its nodes limit if nothing is reserved, with the number of changes that it is of.
     """
 
     certain: list[int]
@@ -134,7 +138,7 @@ class Found(NamedTuple):
 
 
 class _Listed(list[Room]):
-    """Rooms that were worked out one by one."""
+    """Rooms that were computed one by one."""
 
     def room(self, index: int) -> Room:
         return self[index]
@@ -144,5 +148,5 @@ class _Listed(list[Room]):
 
 
 def rooms_of(rooms: Mapping[Place, Room]) -> FleetRooms:
-    """Of rooms that were worked out one by one."""
+    """Returns the FleetRooms of rooms that were computed one by one."""
     return FleetRooms(Places(list(rooms)), [room.certain for room in rooms.values()], _Listed(rooms.values()))

@@ -1,6 +1,6 @@
-"""What replicas that are not bound yet may do to each other beside taking room: by their labels, wherever they land.
+"""Computes what unbound replicas may do to each other by their labels, beside taking room.
 
-Each is taken at the worst that it can do; which node it gets is not known. Where labels are not known, they may be any.
+The node of an unbound replica is not known, so each counts at the worst that it can do. Unknown labels may be any.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -10,12 +10,16 @@ from spillway.kubernetes.pod_shape import is_of_own_template, matches_labels
 from spillway.model import HOSTNAME_LABEL, PodTerm, Requirement, Shape, Spread
 
 NOTHING, NODE, ALL = 0, 1, 2
-"""What one replica may take from all of another shape: no more than its own room, a whole node, or any of it."""
+"""The most that one replica may bar another shape from: no more than its own room, a whole node, or all nodes."""
 
 
 @dataclass(slots=True)
 class Effect:
-    """What one replica of one shape costs another one at the most. marks: ceilings under which it counts too."""
+    """The most that one replica of a shape costs another shape.
+
+    bars: what it bars for the other shape: NOTHING, NODE or ALL.
+    marks: how many of the other shape's spread constraints count the replica, too.
+    """
 
     bars: int = NOTHING
     marks: int = 0
@@ -26,11 +30,11 @@ def looks_at_pods(shape: Shape) -> bool:
 
 
 Effects = dict[tuple[int, int], Effect]
-"""By whom it costs, and whose replica it is, both as indices: of every pair in which there is any effect."""
+"""By (shape that pays, shape of the replica), both as indices: every pair with any effect."""
 
 
 def effects_of(shapes: Sequence[Shape]) -> Effects:
-    """What replicas of some shapes may do to each other."""
+    """Returns what replicas of these shapes may do to each other."""
     effects: Effects = {}
     lookers = [index for index, shape in enumerate(shapes) if looks_at_pods(shape)]
     others = ByLabel(shapes) if lookers else None
@@ -41,7 +45,7 @@ def effects_of(shapes: Sequence[Shape]) -> Effects:
 
 
 def effects_with(shape: Shape, others: "ByLabel") -> Effects:
-    """What one more shape may do to others, and they to it; its index is the one after theirs."""
+    """Returns what one more shape may do to others, and they to it. Its index is the one after theirs."""
     effects: Effects = {}
     more, shapes = len(others.shapes), (*others.shapes, shape)
     if looks_at_pods(shape):
@@ -54,7 +58,7 @@ def effects_with(shape: Shape, others: "ByLabel") -> Effects:
 
 
 def _add(effects: Effects, looker: tuple[int, Shape], others: "ByLabel", first: int) -> None:
-    """What follows from what one shape looks at in others, whose indices begin with first."""
+    """Adds the effects of what one shape looks at in others, whose indices begin with `first`."""
     index, shape = looker
     for term in shape.apart:
         bars = NODE if term.key == HOSTNAME_LABEL else ALL
@@ -77,7 +81,7 @@ def _alike(one: Shape, other: Shape) -> bool:
 
 
 class ByLabel:
-    """Finds shapes by namespace and label. lookers: those that look at pods."""
+    """Finds shapes by namespace and label. lookers: the shapes that look at other pods."""
 
     def __init__(self, shapes: Sequence[Shape]) -> None:
         self.shapes = shapes
@@ -93,7 +97,7 @@ class ByLabel:
                 self._by_label.setdefault((shape.namespace, key, value), []).append(index)
 
     def meant_by(self, term: PodTerm, bearer: Shape) -> Iterator[int]:
-        """A selector of namespaces may mean any of them."""
+        """Yields the shapes that a term may mean. A selector of namespaces may mean any namespace."""
         named = term.namespaces or (bearer.namespace,)
         namespaces: Iterable[str] = self._by_namespace if term.namespace_selector is not None else named
         for namespace in namespaces:

@@ -1,7 +1,7 @@
-"""What fits in one cluster, kept for many shapes at once: a node that changes changes only its own share of each.
+"""Keeps the fits of many shapes in one cluster. When a node changes, only its own share of each fit is computed again.
 
-Everything is what feasibility.fit says, whose filters decide here too; only sums are carried over. A shape is counted
-in full when it is first asked about, and again when more than a few nodes have changed.
+The numbers are those of feasibility.fit, whose filters are used here, too. Only sums are carried over. A shape is
+counted in full when it is first asked about, and again when more than CHANGED_MAX nodes have changed.
 """
 
 from copy import copy
@@ -24,7 +24,7 @@ from spillway.feasibility.nodes import ClusterNodes
 from spillway.model import Int64s, Shape
 
 CHANGED_MAX = 256
-"""Nodes that may change at once before all that is kept is counted anew."""
+"""Nodes that may change at once before all kept fits are counted again."""
 _NOTHING_ASKED = 2**62
 _NARROW = 2**31
 _MEBI = 2**20
@@ -37,7 +37,7 @@ Codes = npt.NDArray[np.int32]
 
 
 class _Codes(Verdict):
-    """[rows]: OPEN, ABSENT, or the reason for which the filters leave a node out."""
+    """A verdict per row: OPEN, ABSENT, or the reason for which the filters leave a node out. codes: [rows]."""
 
     def __init__(self, live: Bools, shapes: KeptShapes) -> None:
         super().__init__(live)
@@ -61,7 +61,7 @@ def _codes(shape: Shape, nodes: ClusterNodes, shapes: KeptShapes) -> Codes:
 
 
 class _Demand:
-    """Of one set of selectors and tolerations. closed: (reasons, nodes that each leaves out)."""
+    """The filter result of one set of selectors and tolerations. closed: (reasons, nodes that each leaves out)."""
 
     def __init__(self, codes: Codes) -> None:
         self.codes = codes
@@ -73,13 +73,17 @@ class _Demand:
 
 
 class FitTable:
-    """What is kept of the fits of all clusters: [shapes, slots], a slot for each cluster.
+    """The kept fits of all clusters: [shapes, slots], with one slot for each cluster.
 
-    total, largest as in Fit. sample: the bits of 64 nodes. counts: [shapes, slots, reasons], nodes, of what is kept.
-    kept: what is known. more, more_largest: as the first two, of nodes that node groups could still make; groups: bits
-    of the groups that take one. apart: [slots, kinds, kinds], of what kinds of shapes is known that no node may take
-    both; apart_of: how many kinds were looked at for that; together: [kinds, slots], bits of the kinds that are not
-    known to be apart from one.
+    total, largest: as in Fit.
+    sample: a bit for each of 64 sample nodes, set if the node takes one.
+    counts: [shapes, slots, reasons], nodes.
+    kept: whether the entry is known.
+    more, more_largest: total and largest of nodes that node groups could still make.
+    groups: a bit for each group that takes one.
+    apart: [slots, kinds, kinds], whether no node may take shapes of both kinds.
+    apart_of: [slots], how many kinds were compared for that.
+    together: [kinds, slots], a bit for each kind that is not known to be apart from this one.
     """
 
     def __init__(self, slots: int = 1) -> None:
@@ -97,7 +101,7 @@ class FitTable:
         self.together: npt.NDArray[np.uint64] = np.full((8, slots), ALL_BITS)
 
     def grow(self, slots: int, kinds: int) -> None:
-        """Room for so many of each."""
+        """Makes room for so many slots and kinds."""
         there, wide = self.apart.shape[:2]
         if slots <= there and kinds <= wide:
             return
@@ -113,16 +117,16 @@ class FitTable:
         self._grow_counts(known, wide, self.counts.shape[2])
 
     def widen(self, reasons: int) -> None:
-        """Room for the counts of so many reasons."""
+        """Makes room for the counts of so many reasons."""
         if reasons > self.counts.shape[2]:
             self._grow_counts(self._known(), self.counts.shape[1], 2 * reasons)
 
     def forget_apart(self, slot: int) -> None:
-        """Of no kinds of shapes is anything known there."""
+        """Forgets which kinds of shapes are apart in a slot."""
         self.apart_of[slot], self.apart[slot], self.together[:, slot] = 0, False, ALL_BITS
 
     def keep_apart(self, slot: int, apart: Bools) -> None:
-        """apart: [kinds, kinds]."""
+        """Stores which kinds of shapes are apart in a slot. apart: [kinds, kinds]."""
         kinds = len(apart)
         self.grow(0, kinds)
         self.apart[slot, :kinds, :kinds], self.apart_of[slot] = apart, kinds
@@ -130,7 +134,10 @@ class FitTable:
         self.together[:kinds, slot] = ~np.bitwise_or.reduce(np.where(apart[:, : len(known)], known, 0), axis=1)
 
     def _known(self) -> int:
-        """Behind the last shape of which anything is kept. No more is copied: untouched zeros take no memory."""
+        """Returns the index after the last kept shape.
+
+        No more is copied: zeros that were never written take no memory.
+        """
         return int(np.flatnonzero(self.kept.any(axis=1)).max(initial=-1)) + 1
 
     def _grow_counts(self, known: int, slots: int, reasons: int) -> None:
@@ -140,11 +147,15 @@ class FitTable:
 
 
 class KeptFits:
-    """By the number of a shape: total, largest as in Fit; bits, packed over rows: whether the node takes one.
+    """The fits of one cluster, by the number of a shape.
 
-    at_largest: nodes that take as many as the largest. revision: of the nodes that all this is about. changes: how
-    often any of it became another. slot: where total, largest, counts and kept are in a table of many clusters.
-    is_sane: whether no node has less requested of it than nothing.
+    total, largest: as in Fit.
+    bits: whether the node takes one, packed over rows.
+    at_largest: how many nodes take as many as the largest.
+    revision: the revision of the nodes that these numbers are of.
+    changes: how often any of the numbers changed.
+    slot: the place of total, largest, counts and kept in a table of many clusters.
+    is_sane: whether no node has a negative requested amount.
     """
 
     def __init__(self, shapes: KeptShapes, table: FitTable | None = None, slot: int = 0) -> None:
@@ -190,13 +201,13 @@ class KeptFits:
     # ── What is asked ───────────────────────────────────────────────────────────────────────────────────────────
 
     def keep(self, number: int, nodes: ClusterNodes) -> None:
-        """Brings all that is kept up to these nodes, and this shape too."""
+        """Updates all kept fits to these nodes, and adds this shape."""
         self.follow(nodes)
         if not self._table.kept[number, self._slot]:
             self._count(number)
 
     def when_empty(self, number: int) -> bool:
-        """As in Fit: a node that takes one now would when nothing ran there."""
+        """Returns what Fit.when_empty says. A node that takes a replica now also takes one when it is empty."""
         if self.total[number] > 0 and self.is_sane:
             return True
         known = self._when_empty.get(number)
@@ -206,30 +217,36 @@ class KeptFits:
         return known
 
     def limit(self, number: int) -> NodeLimit:
-        """As Fit says it."""
+        """Returns what Fit.limit says."""
         known = self._limits.get(number)
         if known is None:
             known = self._limits[number] = NodeLimit(self.reasons(number))
         return known
 
     def fit(self, number: int) -> Fit:
-        """For others that look at what is reserved: whether a node takes one, in place of how many, and no reasons."""
+        """Returns a fit for computations of reservations.
+
+        Its per_node holds 1 where a node takes any; it has no reasons.
+        """
         takes = np.unpackbits(self.bits[number], count=len(self._live)).astype(np.int64)
         total = int(self.total[number])
         return Fit(takes, total, total, int(self.largest[number]), self.when_empty(number), ())
 
     def reasons(self, number: int) -> tuple[tuple[str, int], ...]:
-        """As in Fit."""
+        """Returns what Fit.reasons says."""
         return self._shapes.told(self.counts[number])
 
     def take_both(self, ones: Int64s, others: Int64s) -> Bools:
-        """[pairs], by numbers that are kept: whether some node takes either."""
+        """Returns [pairs]: whether some node takes a replica of either. Both numbers must be kept."""
         words = self.bits.view(np.uint64)
         meets: Bools = np.logical_or.reduce(words[ones] & words[others], axis=1)
         return meets
 
     def find_apart(self) -> None:
-        """A node that gives none of a resource takes nothing that asks for it, while no more is free than it gives."""
+        """Finds kinds of shapes that no node may take both of.
+
+        A node without a resource takes no shape that asks for it, as long as no node has more free than it gives.
+        """
         kinds = self._shapes.kinds
         assert self._nodes is not None
         gives = (
@@ -248,12 +265,12 @@ class KeptFits:
     # ── Following the nodes ─────────────────────────────────────────────────────────────────────────────────────
 
     def is_of(self, nodes: ClusterNodes) -> bool:
-        """Whether all that is kept is of these nodes as they are."""
+        """Returns whether the kept fits are of these nodes as they are."""
         same = nodes is self._nodes and nodes.revision == self.revision
         return same and self._forgotten == self._shapes.forgotten
 
     def follow(self, nodes: ClusterNodes) -> None:
-        """Takes in what has changed of the nodes since the last time."""
+        """Takes in what has changed of the nodes since the last call."""
         if self.is_of(nodes):
             return
         changed = None
@@ -279,7 +296,7 @@ class KeptFits:
         self.is_sane = bool((nodes.requested >= 0).all())
 
     def _changed(self, nodes: ClusterNodes) -> Int64s | None:
-        """The rows that are not what they were; None when the arrays have another form."""
+        """Returns the rows that have changed; None when the arrays have another shape."""
         if self._allocatable.shape != nodes.allocatable.shape:
             return None
         differs = (self._free != nodes.allocatable - nodes.requested).any(axis=0)
@@ -288,7 +305,7 @@ class KeptFits:
         return np.flatnonzero(differs)
 
     def _filtered(self, nodes: ClusterNodes) -> Bools:
-        """[rows]: whether the filters may say otherwise of a node than they did."""
+        """Returns [rows]: whether the filters may decide differently about a node than before."""
         differs: Bools = (
             (self._live != nodes.live)
             | (self._label_set != nodes.label_set)
@@ -331,7 +348,7 @@ class KeptFits:
             self._demands[index] = _Demand(demand.codes)
 
     def _shares(self, numbers: Int64s, rows: Int64s) -> tuple[Int64s, Int64s]:
-        """[shapes, rows]: replicas that each node takes, and what binds it: a reason, or ABSENT."""
+        """Returns [shapes, rows]: the replicas that each node takes, and what limits it: a reason, or ABSENT."""
         asked, free = self._shapes.requests[numbers], self._free[:, rows]
         assert self._nodes is not None
         least = np.full((len(numbers), len(rows)), _NOTHING_ASKED, np.int64)
@@ -365,7 +382,7 @@ class KeptFits:
         left = np.where(most > largest, 0, left) + np.count_nonzero(new == np.maximum(most, largest)[:, None], axis=1)
         takes = self.total[numbers] > 0
         self.largest[numbers], self.at_largest[numbers] = np.where(takes, np.maximum(most, largest), 0), left
-        self.kept[numbers[takes & (left <= 0)]] = False  # Which is the largest now is not known.
+        self.kept[numbers[takes & (left <= 0)]] = False  # The largest is no longer known, so these are counted again.
         for index, row in enumerate(rows.tolist()):
             byte, bit = row >> 3, np.uint8(128 >> (row & 7))
             held = self.bits[numbers, byte]
@@ -415,7 +432,10 @@ class KeptFits:
         self.kept[number] = True
 
     def _takes(self, name: str, amount: int) -> npt.NDArray[np.int32] | Int64s:
-        """[rows]: replicas by one resource. Whole units of what is free suffice for a whole number of them."""
+        """Returns [rows]: replicas by one resource.
+
+        Whole units of the free amount suffice for whole numbers of replicas.
+        """
         assert self._nodes is not None
         row = self._nodes.resources.get(name)
         if row is None:
@@ -427,7 +447,10 @@ class KeptFits:
         return free if amount == 1 else free // amount
 
     def _count_reasons(self, number: int, demand: _Demand, smaller: list[Bools]) -> None:
-        """smaller: for each request but the first, where it allows fewer than all before it."""
+        """Counts the nodes by reason.
+
+        smaller: for each request after the first, where it allows fewer than all before it.
+        """
         reasons, nodes = demand.closed
         self.counts[number, reasons] = nodes
         names = [name for name, _ in self._shapes.shapes[number].requests]
@@ -447,14 +470,14 @@ class KeptFits:
 
 
 def _in_units(free: Int64s) -> tuple[int, npt.NDArray[np.int32]]:
-    """Amounts in the smallest unit in which they are narrow, rounded down, and that unit; 0: they are in none."""
+    """Returns the smallest unit in which the amounts fit 32 bits (0: none), and the amounts in it, rounded down."""
     most = int(abs(free).max(initial=0))
     unit = next((unit for unit in (1, _MEBI) if most // unit < _NARROW - 1), 0)
     return unit, (free // (unit or _NOTHING_ASKED)).astype(np.int32)
 
 
 def _only(nodes: ClusterNodes, rows: Int64s) -> ClusterNodes:
-    """Some rows as the filters of a kept shape see them, with the label sets that are among them."""
+    """Returns some rows as the filters of a kept shape see them, with the label sets that they use."""
     part = copy(nodes)
     used, part.label_set = np.unique(nodes.label_set[rows], return_inverse=True)
     part.label_sets = [nodes.label_sets[index] for index in used.tolist()] if nodes.label_sets else []

@@ -1,4 +1,4 @@
-"""What the node groups of one cluster could still make for many shapes, kept beside what its nodes take."""
+"""Keeps what the node groups of one cluster could still make for many shapes."""
 
 from planner.core.feasibility.kept_fits import FitTable
 from planner.core.feasibility.kept_shapes import KeptShapes
@@ -9,7 +9,10 @@ from spillway.model import NodeGroup
 
 
 class KeptGroups:
-    """remaining: (node group, its nodes that exist), of the last that was followed. Its numbers are in the table."""
+    """The node groups of one cluster. Its numbers are in the table.
+
+    remaining: (node group, its existing nodes), of the view that was followed last.
+    """
 
     def __init__(self, shapes: KeptShapes, table: FitTable, slot: int) -> None:
         self._shapes, self._table, self._slot = shapes, table, slot
@@ -18,7 +21,7 @@ class KeptGroups:
         self._rooms: dict[int, Room] = {}
 
     def follow(self, view: ClusterView) -> bool:
-        """Whether this changed what the groups could make."""
+        """Takes in the cluster's node groups. Returns whether what they could make has changed."""
         of = (view.nodes, view.nodes.revision, view.joined)
         if of == self._of:
             return False
@@ -30,7 +33,7 @@ class KeptGroups:
         return True
 
     def keep(self, number: int) -> None:
-        """Of a shape, as room.with_groups and room.room_in_groups say it."""
+        """Computes the numbers of a shape, like room.with_groups and room.room_in_groups."""
         if not self.remaining or number in self._rooms:
             return
         shape, table, slot = self._shapes.shapes[number], self._table, self._slot
@@ -41,5 +44,5 @@ class KeptGroups:
         table.groups[number, slot] = sum(1 << index for index, count in enumerate(takes) if count)
 
     def room(self, number: int) -> Room:
-        """Beside nothing that is reserved, of a shape that is kept."""
+        """Returns the room of a kept shape when nothing is reserved."""
         return self._rooms[number]

@@ -1,8 +1,8 @@
-"""What is reserved in all clusters, as matrices: what it costs more of a shape there, and what those would cost it.
+"""Keeps the reservations of all clusters as matrices: what they cost a shape there, and what it would cost them.
 
-The conditions are those of room.py, whose functions are what tests compare this with. One shape is asked about in many
-clusters, or many shapes in one: both are the same arithmetic over a matrix of those that are there by those that ask.
-Numbers of replicas are floats, which are exact below 2⁵⁰.
+The conditions are those of room.py; tests compare with its functions. One shape in many clusters and many shapes in one
+cluster are the same arithmetic over a matrix of reserved shapes by asking shapes. Numbers of replicas are floats, which
+are exact below 2⁵⁰.
 """
 
 from collections.abc import Mapping, Sequence
@@ -17,21 +17,24 @@ from spillway.feasibility.node_match import Bools
 from spillway.model import Int64s
 
 NODES, EVERYWHERE = 0, 1
-"""Layers: the nodes that exist, and those together with all that node groups could still make."""
+"""Layers: the existing nodes, and those together with all that node groups could still make."""
 
 Floats = npt.NDArray[np.float64]
 Array = npt.NDArray[Any]
 Row = int | None
-"""One row, or all: with those of no cluster yet, of which nothing is reserved, so that arrays are used whole."""
+"""One row, or all rows (None). All includes unused rows, which have no reservations, so that arrays are used whole."""
 Numbers = int | Int64s
 Found = tuple[Int64s, Int64s, Int64s]
-"""Certain, possible, and the promised replicas that bound certain, −1 where none do; of several the most."""
+"""Certain and possible room, and the unbound replicas that limit certain: −1 where none do, the most of several."""
 
 
 class _Layer:
-    """[places, rows], of each that is reserved. most: replicas on one node at the most. slack: room that it can lose
-    and still bind all of its own; negative: it cannot even now. spare: a little more, so that no quotient is rounded
-    down too far; infinite where slack is negative, since that binds nobody.
+    """Numbers of each reserved shape, [places, rows].
+
+    most: the most replicas on one node.
+    slack: room that it can lose and still bind all its replicas; negative: it cannot even now.
+    spare: slack plus 0.25, so that no quotient is rounded down too far; infinite where slack is negative, as that
+    limits nothing.
     """
 
     def __init__(self, places: int, rows: int) -> None:
@@ -40,20 +43,20 @@ class _Layer:
         self.spare: Floats = np.full((places, rows), np.inf)
 
     def put(self, rows: int | Int64s, slack: Floats) -> None:
-        """slack: [places, rows] or, of one row, [places]."""
+        """Sets the slack of rows. slack: [places, rows] or, for one row, [places]."""
         self.slack[: len(slack), rows] = slack
         self.spare[: len(slack), rows] = np.where(slack < 0, np.inf, slack + 0.25)
 
 
 class _Scratch:
-    """Arrays to compute in, [places, pairs]: kept, since memory that comes anew costs more than what is done in it."""
+    """Arrays to compute in, [places, pairs]. They are kept, as new memory costs more than the computation."""
 
     def __init__(self) -> None:
         self._flat: tuple[Array, ...] = ()
         self._of = (0, 0)
 
     def fit(self, places: int, pairs: int) -> None:
-        """From now on they are of this size, and hold anything."""
+        """Makes the arrays this size. Their content is undefined afterwards."""
         if (places, pairs) == self._of:
             return
         size, self._of = places * pairs, (places, pairs)
@@ -67,9 +70,10 @@ class _Scratch:
 class _Asked:
     """One shape in all rows, or some shapes in one row: pairs of a row and a shape.
 
-    slots, total, largest: [pairs], of the table, on the layer. together: [pairs], bits of the kinds of which one may be
-    where one of the shape is. lost: [pairs], what all that are reserved cost the shape at the most. onto: [places,
-    pairs], what one of the shape costs each of those at the most.
+    slots, total, largest: [pairs], from the table, for the layer.
+    together: [pairs], a bit for each kind that may be on a node with the shape.
+    lost: [pairs], the most that all reserved replicas cost the shape.
+    onto: [places, pairs], the most that one replica of the shape costs each reserved shape.
     """
 
     lost: Floats
@@ -84,19 +88,20 @@ class _Asked:
             self.largest = np.maximum(self.largest, self.of(table.more_largest))
 
     def of(self, array: Array) -> Array:
-        """[pairs], of an array over shapes and clusters."""
+        """Returns [pairs] from an array over shapes and clusters."""
         return _found(array, self.numbers, self.slots)
 
 
 class KeptPromises:
-    """places: by row, where each shape that is reserved there is. A row is of a cluster in which anything ever was.
+    """All reservations, with a row for each cluster that ever had any.
 
-    [places, rows]: others, counts: the shapes that are reserved and the unbound replicas of each; samples: of the
-    table; kinds: the bit of its kind, where any node takes one. All are 0 where there is none. Rows are last, so that
-    what is said by row is beside the same of the next one. unbound: [slots], all of them; reserved: [shapes, slots], as
-    counts. fits: by slot.
-    last: of one shape in all rows on the nodes that exist, until anything is other than it was then: who asked for its
-    room mostly reserves some of it next.
+    places: by row, the place of each shape that is reserved there. [places, rows] hold others and counts (the reserved
+    shapes and their unbound replicas), samples (of the table) and kinds (the bit of its kind, where any node takes
+    one). All are 0 where there is none. Rows are the last axis, so that values of neighbouring rows are neighbours in
+    memory.
+    unbound: [slots], all unbound replicas. reserved: [shapes, slots], like counts. fits: by slot.
+    last: the answer for one shape in all rows on existing nodes, until anything changes. A workload that asks for room
+    mostly reserves some of it next.
     """
 
     def __init__(self, shapes: KeptShapes, table: FitTable, fits: Sequence[KeptFits]) -> None:
@@ -117,14 +122,17 @@ class KeptPromises:
         self._last: _Asked | None = None
 
     def grow(self, slots: int) -> None:
-        """Room for so many clusters."""
+        """Makes room for so many clusters."""
         more = 2 * slots - len(self.unbound)
         if slots > len(self.unbound):
             self.unbound = np.pad(self.unbound, (0, more))
             self.reserved = np.pad(self.reserved, ((0, 0), (0, more)))
 
     def _fit_in(self, places: int, rows: int) -> None:
-        """Room for so many of each. Rows are few and stay: little is computed of such as are of no cluster."""
+        """Makes room for so many places and rows.
+
+        Spare rows are few, so that little is computed for rows without a cluster.
+        """
         deep, wide = self._others.shape
         if places <= deep and rows <= wide:
             return
@@ -141,14 +149,14 @@ class KeptPromises:
     # ── What is reserved ────────────────────────────────────────────────────────────────────────────────────────
 
     def reserved_in(self, slot: int) -> Mapping[int, int]:
-        """Where each shape that is reserved in a cluster is."""
+        """Returns the place of each shape that is reserved in a cluster."""
         row = self._rows.get(slot)
         return {} if row is None else self.places[row]
 
     def take(self, number: int, slots: Sequence[int], more: Sequence[int], layers: Sequence[int]) -> None:
-        """So many more unbound replicas of a shape in each of some clusters.
+        """Adds unbound replicas of a shape in several clusters (negative: removes them).
 
-        layers: on how many of them what is kept is to follow; where any is, the shape is kept there.
+        layers: how many layers each cluster keeps up to date; where it is above 0, the shape must be kept there.
         """
         rows = [self._rows[slot] if slot in self._rows else self._add_row(slot) for slot in slots]
         there = [self.places[row] for row in rows]
@@ -183,13 +191,16 @@ class KeptPromises:
         return row
 
     def _shift(self, layer: int, number: int, rows: Int64s, places: Int64s, more: Int64s, is_new: Bools) -> None:
-        """What more of a shape takes from the slack of the others, and from its own. All but number: by row."""
+        """Subtracts what more replicas of a shape take from the slack of others and from its own.
+
+        All but number: by row.
+        """
         asked = self._last if layer == NODES else None
         if asked is None or asked.numbers != number:
             asked = self._ask(layer, None, number)
         kept, each = self._layers[layer], np.arange(len(rows))
         slack = kept.slack[: self._most_places].take(rows, axis=1)
-        slack[: len(asked.onto)] -= asked.onto.take(rows, axis=1) * more  # What came since costs itself nothing.
+        slack[: len(asked.onto)] -= asked.onto.take(rows, axis=1) * more  # Shapes added since cost themselves nothing.
         own = slack[places, each] - more
         if is_new.any():
             left = asked.total - asked.lost - asked.of(self.reserved)
@@ -200,7 +211,7 @@ class KeptPromises:
         kept.put(rows, slack)
 
     def _note(self, layer: int, where: Int64s, numbers: Numbers, slots: Array) -> None:
-        """What the table has of some that are reserved. where: flat indices into [places, rows]."""
+        """Copies the table's values of some reserved shapes. where: flat indices into [places, rows]."""
         table, largest = self._table, _found(self._table.largest, numbers, slots)
         self._samples.ravel()[where] = _found(table.sample, numbers, slots)
         self._kinds.ravel()[where] = self._shapes.bit[numbers] * (largest > 0)
@@ -209,7 +220,7 @@ class KeptPromises:
         self._layers[layer].most.ravel()[where] = largest
 
     def begin(self, slot: int, layers: int) -> None:
-        """The slack of all that is reserved in a cluster, in full, on so many layers. All of it is kept there."""
+        """Computes the slack of all that is reserved in a cluster, on so many layers. All of it must be kept there."""
         self._last, row = None, self._rows.get(slot, 0)
         there = len(self.reserved_in(slot))
         for layer, kept in enumerate(self._layers if there else ()):
@@ -222,7 +233,7 @@ class KeptPromises:
                 kept.put(row, asked.total - asked.lost - self.reserved[numbers, slot])
 
     def _drop(self, row: int, number: int, place: int) -> None:
-        """The last one takes its place."""
+        """Removes a shape from a row. The last shape of the row takes its place."""
         places, last = self.places[row], len(self.places[row]) - 1
         moved = int(self._others[last, row])
         for array in (self._others, self._counts, self._samples, self._kinds):
@@ -237,7 +248,10 @@ class KeptPromises:
     # ── The room beside it ──────────────────────────────────────────────────────────────────────────────────────
 
     def in_all(self, layer: int, number: int, positions: Int64s) -> tuple[Int64s, Found]:
-        """positions: [slots], negative where one is not asked about. Those of clusters in which anything ever was."""
+        """Returns the room of a shape in all asked clusters that ever had a reservation, with their positions.
+
+        positions: [slots], negative where the cluster is not asked about.
+        """
         some, at = self._asked_about(layer, positions)
         if not len(some):
             return some, (some, some, some)
@@ -245,7 +259,10 @@ class KeptPromises:
         return at, (certain.take(some), possible.take(some), promised.take(some))
 
     def _asked_about(self, layer: int, positions: Int64s) -> tuple[Int64s, Int64s]:
-        """Rows with a position, and that; the same until there are other positions or more rows."""
+        """Returns the rows with a position, and these positions.
+
+        Kept until the positions or the number of rows change.
+        """
         known = self._positions.get(layer)
         if known is None or known[0] is not positions or known[1] != len(self.places):
             at = positions.take(self._slots[: len(self.places)])
@@ -254,7 +271,7 @@ class KeptPromises:
         return known[2:]
 
     def in_one(self, slot: int, numbers: Int64s) -> Found:
-        """[numbers]: on the nodes of a cluster that exist."""
+        """Returns [numbers]: the rooms of several shapes on the existing nodes of one cluster."""
         if self.reserved_in(slot):
             return self._beside(NODES, self._rows[slot], numbers)
         total = self._table.total[numbers, slot]
@@ -279,9 +296,12 @@ class KeptPromises:
         return certain.astype(np.int64), possible, promised
 
     def _ask(self, layer: int, row: Row, numbers: Numbers) -> _Asked:
-        """What it says is in the scratch of the layer, until the next one is asked there."""
+        """Computes what shapes and reservations cost each other.
+
+        The result is in the layer's scratch until the next call.
+        """
         table, shapes, work = self._table, self._shapes, self._scratch[layer]
-        table.grow(0, len(shapes.kinds))  # Some may have come since the last look.
+        table.grow(0, len(shapes.kinds))  # Kinds may have been added since the last call.
         slots = self._slots if row is None else np.full(np.size(numbers), self._slots[row])
         asked = _Asked(table, shapes.kind[numbers], layer, row, numbers, slots)
         others = self._at(self._others, row)
@@ -305,7 +325,7 @@ class KeptPromises:
         return asked
 
     def _meet(self, asked: _Asked, others: Int64s) -> Bools:
-        """[places, pairs]: whether some node takes either of the shape and of another one that is reserved."""
+        """Returns [places, pairs]: whether some node takes replicas of the shape and of the reserved shape."""
         table, row, numbers, work = self._table, asked.row, asked.numbers, self._scratch[asked.layer]
         np.bitwise_and(self._at(self._samples, row), asked.of(table.sample), out=work.words)
         meets = np.not_equal(work.words, 0, out=work.meets)
@@ -321,18 +341,18 @@ class KeptPromises:
         return meets
 
     def _at(self, array: Array, row: Row) -> Array:
-        """[places, rows], or [places, 1] of one row, those that are used."""
+        """Returns the used part of an array: [places, rows], or [places, 1] for one row."""
         if row is None:
             return array[: self._most_places]
         return array[: len(self.places[row]), row, None]
 
     def _flat(self, asked: _Asked, found: Int64s) -> tuple[Int64s, Int64s]:
-        """From flat indices into [places, pairs] to pairs, and flat indices into [places, rows]."""
+        """Turns flat indices into [places, pairs] into pairs, and into flat indices into [places, rows]."""
         places, pairs = np.divmod(found, len(asked.total))
         return pairs, places * self._others.shape[1] + (pairs if asked.row is None else asked.row)
 
     def _look_closer(self, slots: Int64s, ones: Int64s, others: Int64s) -> Bools:
-        """[pairs]: of shapes that no node of the sample takes both."""
+        """Returns [pairs]: whether some node takes both, for shapes that no node of the sample takes both of."""
         table, kind, kinds = self._table, self._shapes.kind, len(self._shapes.kinds)
         late = slots[table.apart_of.take(slots) < kinds]
         for index in set(late.tolist()) if len(late) else ():
@@ -348,13 +368,13 @@ class KeptPromises:
 
 
 def _found(array: Array, ones: Numbers, slots: Array) -> Array:
-    """[pairs], of an array over shapes or kinds, and clusters."""
+    """Returns [pairs] from an array over shapes or kinds, and clusters."""
     found: Array = array[ones, slots] if isinstance(ones, np.ndarray) else array[ones].take(slots)
     return found
 
 
 def _resized(before: Array, after: Array) -> Array:
-    """The latter, with what there is of the former in it."""
+    """Copies the values of the first array into the second, and returns it."""
     both = tuple(slice(min(one, other)) for one, other in zip(before.shape, after.shape, strict=True))
     after[both] = before[both]
     return after

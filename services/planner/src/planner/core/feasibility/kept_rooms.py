@@ -1,7 +1,7 @@
-"""The room beside what is reserved, for all kept shapes in all clusters: room.py's conditions, over arrays.
+"""Computes the room beside reservations for all kept shapes in all clusters: room.py's conditions, over arrays.
 
-What is reserved changes with every plan, in the few clusters that it gives replicas to: what those cost the others
-there is added, and nothing else is worked out anew. The functions of room.py are what tests compare this with.
+Reservations change with every plan, in the few clusters that get replicas. Their cost to other shapes there is added,
+and nothing else is computed again. Tests compare with the functions of room.py.
 """
 
 from collections import Counter
@@ -24,19 +24,21 @@ from spillway.feasibility.node_match import Bools
 from spillway.model import Int64s, Shape
 
 ONE_BY_ONE = 2
-"""Shapes that are worked out when they are asked for in a cluster; after so many, all that are kept are, in one go."""
+"""Shapes of a cluster that are computed one by one. After so many, all kept shapes are computed at once."""
 PAIRS_MAX = 50_000
-"""Of shapes and reservations that are worked out in one go."""
+"""Pairs of shapes and reservations that are computed at once."""
 GROUPS_MAX = 62
-"""Of one cluster: as many as there are bits."""
+"""Node groups of one cluster: the number of bits."""
 _quotas = attrgetter("quotas")
 
 
 class _Alone(NamedTuple):
-    """Of a shape beside nothing that is reserved, as of so many changes, by index of a place.
+    """A shape in all clusters if nothing is reserved, by index of a place.
 
-    total: in order, and then on all nodes of each cluster with node groups. when_empty: in order. groups: as in Found;
-    of: their indices, made: their certain rooms.
+    changes: the number of changes that it is of.
+    total: of the clusters in order, then on all nodes of each cluster with node groups.
+    when_empty: of the clusters in order.
+    groups: as in Found. of: their cluster's indices. made: their certain rooms.
     """
 
     changes: int
@@ -50,7 +52,8 @@ class _Alone(NamedTuple):
 class _Slot:
     """One cluster.
 
-    is_current: whether slack is of the nodes as they are. odd: reservations of which arrays do not tell.
+    is_current: whether the slack is of the nodes as they are.
+    odd: the number of reservations that arrays cannot hold.
     found, rooms: by shape, until something changes here.
     """
 
@@ -70,7 +73,7 @@ class _Slot:
         self.rooms.clear()
 
     def take(self, namespace: str, more: int) -> None:
-        """So many more replicas are reserved here, or fewer."""
+        """Notes more reserved replicas of a namespace here (negative: fewer)."""
         there = self.namespaces.get(namespace, 0) + more
         if there:
             self.namespaces[namespace] = there
@@ -83,7 +86,7 @@ class _Slot:
         return 2 if self.groups.remaining else 1
 
     def is_plain(self, view: ClusterView, shape: Shape) -> bool:
-        """Whether neither quotas, nor pods that run, nor odd reservations say anything of the shape here."""
+        """Returns whether no quotas, running pods or odd reservations affect the shape here, so that arrays suffice."""
         if self.odd or view.quotas.get(shape.namespace) or len(self.groups.remaining) > GROUPS_MAX:
             return False
         pods = view.nodes.pods
@@ -91,7 +94,7 @@ class _Slot:
 
 
 class KeptRooms:
-    """Slots by cluster, and what is reserved in all of them. Void when the shapes' numbers are."""
+    """Slots by cluster, and the reservations of all clusters. Void when the shapes' numbers are void."""
 
     def __init__(self, shapes: KeptShapes) -> None:
         self.forgotten = shapes.forgotten
@@ -120,7 +123,7 @@ class KeptRooms:
     # ── What is reserved ────────────────────────────────────────────────────────────────────────────────────────
 
     def reserve(self, cluster: str, shape: Shape, more: int) -> None:
-        """So many more unbound replicas of a shape, or fewer, on the nodes of a cluster that exist."""
+        """Adds unbound replicas of a shape on existing nodes of a cluster (negative: removes them)."""
         number = self._shapes.number(shape)
         if number is None:
             self.reserve_odd(cluster, more)
@@ -131,7 +134,7 @@ class KeptRooms:
         waiting[cluster] = waiting.get(cluster, 0) + more
 
     def reserve_odd(self, cluster: str, more: int) -> None:
-        """So many more reservations, or fewer, of which arrays do not tell: of replicas that wait for new nodes."""
+        """Adds reservations that arrays cannot hold, such as replicas for new nodes (negative: removes them)."""
         self._slot(cluster).odd += more
         self._odd += more
 
@@ -149,7 +152,7 @@ class KeptRooms:
     # ── What is asked ───────────────────────────────────────────────────────────────────────────────────────────
 
     def room(self, view: ClusterView, shape: Shape, number: int) -> Room | None:
-        """On the nodes of one cluster that exist; None where arrays do not tell."""
+        """Returns the room on the existing nodes of one cluster; None where arrays do not suffice."""
         slot = self._slot(view.name)
         self._follow(slot, view)
         if self._waiting:
@@ -169,15 +172,15 @@ class KeptRooms:
         return known
 
     def fit(self, view: ClusterView, number: int) -> Fit:
-        """Of a reserved shape, as far as others look at it."""
+        """Returns the fit of a reserved shape for other shapes' rooms."""
         return self._fits_of(view, number).fit(number)
 
     def takes_none(self, view: ClusterView, number: int) -> bool:
-        """Whether no node of a cluster takes one, whatever is reserved there."""
+        """Returns whether no node of a cluster takes a replica, whatever is reserved there."""
         return not self._fits_of(view, number).total[number]
 
     def beside_nothing(self, view: ClusterView, number: int) -> tuple[int, NodeLimit]:
-        """As Promises."""
+        """Returns what Promises.beside_nothing returns."""
         fits = self._fits_of(view, number)
         return int(fits.total[number]), fits.limit(number)
 
@@ -188,7 +191,7 @@ class KeptRooms:
         return slot.fits
 
     def rooms(self, views: Mapping[str, ClusterView], number: int, seen: int | None) -> FleetRooms:
-        """Of all clusters; where not_plain says so, another room is to be put in place of it. seen: as in Promises."""
+        """Returns the rooms of all clusters. The caller must replace those of not_plain(). seen: as in Promises."""
         if seen is None or seen != self._seen_number:
             self._refresh(views)
             self._seen_number = seen
@@ -214,7 +217,7 @@ class KeptRooms:
         return FleetRooms(self._places, [*found.certain[:size], *made.tolist()], found)
 
     def not_plain(self, views: Mapping[str, ClusterView], shape: Shape) -> list[str]:
-        """The clusters of rooms() where arrays do not tell of a shape."""
+        """Returns the clusters of rooms() where arrays do not suffice for a shape."""
         if not (self._odd or self._repelling or any(map(_quotas, views.values()))):
             return []
         slots = zip(self._in_order, views.items(), strict=True)
@@ -228,7 +231,7 @@ class KeptRooms:
     # ── Following nodes and reservations ────────────────────────────────────────────────────────────────────────
 
     def _refresh(self, views: Mapping[str, ClusterView]) -> None:
-        """All that is kept is of these clusters as they are, in this order."""
+        """Updates everything to these clusters as they are, in this order."""
         nodes = [view.nodes for view in views.values()]
         revisions = [entry.revision for entry in nodes]
         seen: tuple[list[object], ...] = (list(views), [*nodes], [*revisions], [view.joined for view in views.values()])
@@ -259,7 +262,7 @@ class KeptRooms:
 
     def _follow(self, slot: _Slot, view: ClusterView) -> None:
         is_same = slot.view is view and slot.joined is view.joined and slot.fits.is_of(view.nodes)
-        if is_same and slot.changes == slot.fits.changes:  # Else they were followed for what is reserved there.
+        if is_same and slot.changes == slot.fits.changes:  # Else a reservation followed the nodes.
             return
         slot.view, slot.joined = view, view.joined
         slot.fits.follow(view.nodes)
@@ -270,7 +273,7 @@ class KeptRooms:
             self._changes += 1
 
     def _take_waiting(self) -> None:
-        """Each reservation that changed since the last time."""
+        """Applies each reservation that changed since the last call."""
         waiting, self._waiting = self._waiting, {}
         for number, more_in in waiting.items():
             changes = [(self._slot(name), more) for name, more in more_in.items() if more]
@@ -286,7 +289,7 @@ class KeptRooms:
                 self._promises.take(number, [slot.index for slot, _ in changes], [more for _, more in changes], layers)
 
     def _begin(self, slot: _Slot) -> None:
-        """The slack of all that is reserved in a cluster, in full."""
+        """Computes the slack of all that is reserved in a cluster."""
         slot.is_current = True
         assert slot.view is not None
         for number in self._promises.reserved_in(slot.index):
@@ -297,7 +300,7 @@ class KeptRooms:
     # ── Working it out ──────────────────────────────────────────────────────────────────────────────────────────
 
     def _keep(self, number: int) -> _Alone:
-        """The fit of a shape in all clusters."""
+        """Computes the fit of a shape in all clusters."""
         known = self._alone.get(number)
         if known is not None and known.changes == self._changes:
             return known
@@ -321,7 +324,7 @@ class KeptRooms:
         return known
 
     def _all(self, number: int, total: Int64s) -> tuple[Int64s, Int64s, Int64s]:
-        """Certain, possible and what bound it, by index of a place. total: beside nothing."""
+        """Returns certain, possible and the limiting promises, by index of a place. total: when nothing is reserved."""
         certain, possible, bound_by = total.copy(), total.copy(), np.full(len(total), -1)
         for layer, positions in enumerate(self._positions):
             at, found = self._promises.in_all(layer, number, positions)

@@ -1,6 +1,6 @@
-"""Numbers for the shapes that are asked about, for all clusters alike, so that arrays can be kept over them.
+"""Numbers the shapes that are asked about, the same for all clusters, so that arrays can be kept over them.
 
-Only shapes whose fit on a node depends on that node alone are numbered: what looks at other pods is worked out anew.
+Only shapes whose fit on a node depends on that node alone get a number. The others are computed each time.
 """
 
 from collections.abc import Iterator
@@ -14,9 +14,9 @@ import numpy.typing as npt
 from spillway.model import HOSTNAME_LABEL, Int64s, Shape
 
 SHAPES_MAX = 4096
-"""Of more, all are forgotten, and those that are asked about come back."""
+"""Kept shapes. If there are more, all are forgotten, and those that are asked about come back."""
 RESERVED_MAX = 3 * SHAPES_MAX // 4
-"""Of those that are reserved: the rest is for others that are asked about, until all are forgotten again."""
+"""Reserved shapes that are kept. The rest of SHAPES_MAX is for other shapes, until all are forgotten again."""
 RESOURCES_MAX = 256
 """Names of resources. Each name is a column in an array of all shapes. A shape that asks for one more name is not kept.
 If all shapes were forgotten instead, one caller's new names would have every caller's shapes counted again.
@@ -28,24 +28,27 @@ so many, a shape with a new node selector, node affinity or toleration is not ke
 CHARACTERS_MAX = 32_768
 """Characters of a shape's selectors, tolerations, terms and names. 4,096 shapes are kept, so a longer one is not."""
 KINDS_WITH_BITS = 63
-"""Of more, all others share the last bit, which is never taken away."""
+"""Kinds with a bit of their own. All further kinds share the last bit, which is never cleared."""
 _TEXT_ITSELF = 50
 """Characters that each text counts for, beside its own: about what the object takes in memory."""
 NEW = -1
 OPEN = -1
 ABSENT = -2
-"""Codes of a row beside reasons: it is open to the shape, as far as labels, taints and states go; there is no node."""
+"""Codes of a row beside reasons. OPEN: labels, taints and states admit the shape. ABSENT: the row has no node."""
 
 
 class KeptShapes:
-    """shapes: by number. requests: int64 [numbers, resources], 0 where nothing is asked for.
+    """The numbered shapes. Everything here, also the numbers of resources and reasons, is void after a forgetting.
 
-    losses: float64 [numbers, numbers], the most replicas of the second that room for one of the first is taken from; of
-    itself none, since what more of a shape takes of its own is counted apart. costs: the same the other way round: what
-    is asked about one shape is beside each other in both.
-    demands: what the filters look at, by number; demand: [numbers], that of each shape. kinds: (demand, resources that
-    are asked for), which together say on what nodes a shape may ever be; kind: [numbers], bit: of that kind. reasons:
-    texts by number. All of them, names of resources and reasons as well, are of the shapes since the last forgetting.
+    shapes: by number.
+    requests: int64 [numbers, resources], 0 where nothing is requested.
+    losses: float64 [numbers, numbers], the most replicas of the second shape that lose their room to one replica of the
+    first. It is 0 for a shape and itself, as its own replicas are counted separately.
+    costs: the transpose of losses, so that each question about one shape reads neighbouring values.
+    demands: the parts of shapes that filters read, by number. demand: [numbers], the demand of each shape.
+    kinds: (demand, requested resources), which together decide on what nodes a shape may ever be. kind: [numbers].
+    bit: [numbers], the bit of the shape's kind.
+    reasons: texts by number.
     forgotten: how often all numbers became void.
     """
 
@@ -74,8 +77,11 @@ class KeptShapes:
         self._kind_ids: dict[tuple[int, tuple[str, ...]], int] = {}
 
     def number(self, shape: Shape) -> int | None:
-        """None for a shape that is not kept. May make all earlier numbers void; forgotten tells."""
-        if shape is self._last[0]:  # Asked about once more by whoever did before.
+        """Returns the shape's number; None for a shape that is not kept.
+
+        May make all earlier numbers void: see forgotten.
+        """
+        if shape is self._last[0]:  # The same caller often asks about one shape again.
             return self._last[1]
         known = self._ids.get(shape, NEW)
         if known != NEW:
@@ -90,7 +96,7 @@ class KeptShapes:
         return number
 
     def has_place(self, shape: Shape) -> bool:
-        """Whether asking for its number makes no other void."""
+        """Returns whether the shape can be numbered without making other numbers void."""
         return shape in self._ids or len(self._ids) < SHAPES_MAX
 
     def _has_columns(self, shape: Shape) -> bool:
@@ -106,7 +112,7 @@ class KeptShapes:
         return known
 
     def told(self, counts: npt.NDArray[np.int32]) -> tuple[tuple[str, int], ...]:
-        """counts: [reasons], nodes. As the reasons of a Fit."""
+        """Returns the counts like Fit.reasons. counts: [reasons], nodes."""
         found = [(self.reasons[index], int(counts[index])) for index in np.flatnonzero(counts).tolist()]
         return tuple(sorted(found, key=lambda entry: (-entry[1], entry[0])))
 
@@ -162,7 +168,7 @@ def _demand_key(shape: Shape) -> object:
 
 
 def is_local(shape: Shape) -> bool:
-    """Whether its fit on a node depends on that node's amounts, labels, taints and state alone."""
+    """Returns whether the shape's fit on a node depends on that node's amounts, labels, taints and state alone."""
     terms = (*shape.node_terms, *(term for limit in shape.volume_limits for term in limit.terms))
     named = any(term.fields or any(entry.key == HOSTNAME_LABEL for entry in term.labels) for term in terms) or any(
         key == HOSTNAME_LABEL for key, _ in shape.node_selector
@@ -174,7 +180,7 @@ def is_local(shape: Shape) -> bool:
 
 
 def is_heavy(shape: Shape) -> bool:
-    """Whether its texts are longer than CHARACTERS_MAX."""
+    """Returns whether the shape's texts are longer than CHARACTERS_MAX."""
     left = CHARACTERS_MAX
     for text in _texts(shape):
         left -= len(text) + _TEXT_ITSELF
@@ -198,12 +204,15 @@ def _texts(shape: Shape) -> Iterator[str]:
 
 @lru_cache(maxsize=SHAPES_MAX)
 def blind(shape: Shape) -> Shape:
-    """The same, but it looks at no pods, ports or names: where it finds no node, none takes the shape."""
+    """Returns the shape without the parts that look at pods, ports or names.
+
+    A node that refuses it refuses the shape, too.
+    """
     return replace(shape, host_ports=(), apart=(), near=(), spread=(), node_name="", unmodelled=())
 
 
 def _losses(taken: Int64s, asked: Int64s) -> Int64s:
-    """⌈taken/asked⌉ where something is asked for, at the most over the resources, which are the last axis."""
+    """Returns the most ⌈taken/asked⌉ over the requested resources, which are the last axis."""
     rounded_up = -(-taken // np.maximum(asked, 1))
     most: Int64s = np.where(asked > 0, rounded_up, 0).max(axis=-1)
     return most

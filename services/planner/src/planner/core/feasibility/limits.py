@@ -1,4 +1,4 @@
-"""Limits of a number of replicas: a code with details, for decisions. division.words makes the text."""
+"""Defines limits of a number of replicas as codes with details, for decisions. division.words makes the text."""
 
 from enum import StrEnum
 from functools import lru_cache
@@ -8,7 +8,7 @@ from spillway.feasibility.fit import NodeLimit
 
 
 class LimitCode(StrEnum):
-    """Why no more replicas fit."""
+    """The reason why no more replicas fit."""
 
     NONE = "None"
     NODES = "Nodes"
@@ -36,8 +36,10 @@ class LimitCode(StrEnum):
 
 
 class Limit(NamedTuple):
-    """number: replicas, seconds or amounts. names: clusters, quotas or objects, as division.words reads them.
+    """A limit of a number of replicas.
 
+    number: replicas, seconds or amounts.
+    names: clusters, quotas or objects, as division.words reads them.
     nodes: only with the code NODES. Its number then counts the replicas that are not bound yet; 0 if they cost nothing.
     said: the whole text, where other code made it: the age of a cluster's view, and recorded limits.
     """
@@ -58,5 +60,5 @@ def by_nodes(nodes: NodeLimit, not_bound: int = 0) -> Limit:
 
 @lru_cache(maxsize=4096)
 def by_promised(count: int) -> Limit:
-    """The limit: replicas of another workload are promised and not bound yet. count: these replicas."""
+    """Returns the limit that replicas of another workload are promised and not bound yet. count: these replicas."""
     return Limit(LimitCode.PROMISED, count)

@@ -1,4 +1,4 @@
-"""What is promised in each cluster and not bound yet, and the room that is left beside it."""
+"""Keeps what is promised in each cluster and not bound yet, and computes the room beside it."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -19,13 +19,13 @@ from spillway.model import LabelSet, PodTraits, Shape
 
 ROOMS_KEPT_MAX = 65_536
 FitOf = Callable[[Shape], Fit]
-"""Of a reserved shape in one cluster."""
+"""Returns the fit of a reserved shape in one cluster."""
 
 
 class _Sides:
-    """What is reserved in one cluster, for whoever asks for room there: on its nodes, and on all with its node groups.
+    """The reservations of one cluster, prepared for questions about its existing nodes and about its node groups.
 
-    free, new: shapes and replicas that are promised nodes that exist, and nodes that do not yet.
+    free: shapes and replicas that are promised existing nodes. new: those that are promised new nodes.
     """
 
     def __init__(
@@ -54,7 +54,7 @@ class _Sides:
 
 
 class Promises:
-    """Reservations by cluster and workload. Rooms are kept as long as neither they nor the cluster change."""
+    """Reservations by cluster and workload. A room is kept as long as neither they nor the cluster change."""
 
     def __init__(self) -> None:
         self._reserved: dict[str, dict[WorkloadKey, Reservation]] = {}
@@ -76,8 +76,10 @@ class Promises:
         return self._reserved.get(cluster, {})
 
     def follow(self, other: "Promises", apart_from: WorkloadKey | None) -> None:
-        """Becomes as others are, but for one workload, of which nothing is reserved here. What has changed there since
-        the last time is taken over, and whatever else is kept here stays."""
+        """Copies the reservations of `other` except those of one workload.
+
+        Only clusters that changed since the last call are copied, and everything else that is kept here stays.
+        """
         for cluster, revision in other._revisions.items():  # noqa: SLF001 - its own class
             if self._followed.get(cluster) == revision:
                 continue
@@ -88,15 +90,15 @@ class Promises:
                 self.set(cluster, key, entry)
 
     def places(self) -> Iterator[tuple[WorkloadKey, str]]:
-        """Where anything is reserved."""
+        """Yields the workloads and clusters with reservations."""
         return ((key, cluster) for cluster, entries in self._reserved.items() for key in entries)
 
     def set(self, cluster: str, key: WorkloadKey, reservation: Reservation) -> bool:
-        """Whether this changes the room of others."""
+        """Sets one reservation. Returns whether this changes the room of others."""
         return bool(self.set_all(key, {cluster: reservation}))
 
     def set_all(self, key: WorkloadKey, reservations: Mapping[str, Reservation]) -> list[str]:
-        """As set, by cluster. The clusters where this changes the room of others."""
+        """Sets reservations by cluster. Returns the clusters where this changes the room of others."""
         changed = []
         for cluster, reservation in reservations.items():
             reserved = self._reserved.get(cluster)
@@ -127,7 +129,7 @@ class Promises:
             kept.reserve_odd(cluster, sign)
 
     def _count(self, shape: Shape, more: int) -> None:
-        """How many replicas of each shape are reserved: of a placement, the same shape in every cluster."""
+        """Counts the reserved replicas of each shape. A placement often has the same shape in every cluster."""
         last, total = self._last
         if last is not shape:
             total = self._shapes_reserved.setdefault(shape, [0])
@@ -138,13 +140,13 @@ class Promises:
             self._last = None, []
 
     def revision(self, cluster: str) -> int:
-        """Another one after each change that set() called one."""
+        """Returns a number that grows with each change of the cluster's reservations that set() reports."""
         return self._revisions.get(cluster, 0)
 
     def rooms(self, views: Mapping[str, ClusterView], shape: Shape, seen: int | None = None) -> FleetRooms:
-        """By cluster, its room on the nodes that exist; with True, on those of its node groups where it has any.
+        """Returns the room by cluster, on existing nodes (False) and, if any, on new nodes of node groups (True).
 
-        seen: another number whenever clusters or nodes of them are others; None: nobody counts.
+        seen: another number whenever the clusters or their nodes have changed; None: changes are not counted.
         """
         kept, number = self._keep(shape)
         if kept is None or number is None:
@@ -156,7 +158,10 @@ class Promises:
         return rooms
 
     def _keep(self, shape: Shape) -> tuple[KeptRooms | None, int | None]:
-        """What is kept, None when too many shapes are reserved for that; and the number of a shape; None: not kept."""
+        """Returns the kept rooms and the shape's number.
+
+        None for rooms: too many shapes are reserved. None for number: not kept.
+        """
         if len(self._shapes_reserved) > RESERVED_MAX:
             self._kept = None
             return None, None
@@ -193,16 +198,16 @@ class Promises:
         return room
 
     def takes_none(self, view: ClusterView, shape: Shape) -> bool:
-        """Whether arrays tell at once that no node takes one: many may wait with shapes that are costly to fit.
+        """Returns whether the arrays show at once that no node takes a replica. False does not mean that one does.
 
-        False tells nothing.
+        Many workloads may wait with shapes that are costly to fit, so this check comes first.
         """
         seen = blind(shape)
         kept, number = self._keep(seen) if self._shapes.has_place(seen) else (None, None)
         return kept is not None and number is not None and kept.takes_none(view, number)
 
     def beside_nothing(self, view: ClusterView, shape: Shape) -> tuple[int, NodeLimit]:
-        """How many more the nodes that exist take if nothing is reserved there, and what binds that."""
+        """Returns how many more replicas existing nodes take if nothing is reserved there, and the limit."""
         kept, number = self._keep(shape)
         if kept is None or number is None or view.nodes.pods.repels(shape.namespace):
             found = view.fit(shape)
@@ -210,7 +215,7 @@ class Promises:
         return kept.beside_nothing(view, number)
 
     def labels_matter(self, view: ClusterView, shape: Shape) -> bool:
-        """Whether pods in a cluster, bound or reserved, may look at what the replicas of a shape are called."""
+        """Returns whether pods in a cluster, bound or reserved, may look at the labels of the shape's replicas."""
         revision = self._revisions.get(view.name, 0)
         kept = self._looked_at.get(view.name)
         if kept is None or kept[0] != revision:
@@ -219,12 +224,12 @@ class Promises:
         return kept[1] or looks_at_pods(shape) or view.nodes.pods.repels(shape.namespace)
 
     def _by_label(self, view: ClusterView, shape: Shape) -> Callable[[Shape], bool]:
-        """Which reserved shapes are told apart by their labels beside this one."""
+        """Returns which reserved shapes must be told apart by their labels beside this one."""
         looked_at, repels = self.labels_matter(view, shape), view.nodes.pods.repels
         return lambda other: looked_at or repels(other.namespace)
 
     def traits_matter(self, view: ClusterView, shape: Shape) -> bool:
-        """Whether rooms for equal shapes may differ in this cluster."""
+        """Returns whether rooms for equal shapes may differ in this cluster."""
         return bool(view.quotas.get(shape.namespace)) or self.labels_matter(view, shape)
 
     def _traits_that_matter(self, view: ClusterView, shape: Shape) -> PodTraits:
@@ -233,13 +238,13 @@ class Promises:
     def room_without(
         self, view: ClusterView, shape: Shape, node_groups: bool, without: WorkloadKey | None = None
     ) -> Room:
-        """As if nothing were reserved for one workload: what the nodes take, and what quotas let in of that."""
+        """Returns the room as if nothing were reserved for one workload, within nodes and quotas."""
         entries = list(self._entries(view.name, without))
         sides = _Sides(view, entries, self._by_label(view, shape), view.fit)
         return self._let_in(view, shape, node_groups, without, sides)
 
     def _kept_sides(self, view: ClusterView, shape: Shape) -> _Sides:
-        """As long as neither the nodes nor what is reserved is another."""
+        """Returns the cluster's sides. They are kept until its nodes or reservations change."""
         matter, revision = self.labels_matter(view, shape), self._revisions.get(view.name, 0)
         of = (view, view.nodes, view.nodes.revision, view.joined, revision, matter)
         known = self._sides.get(view.name)
@@ -249,7 +254,7 @@ class Promises:
         return known[1]
 
     def _fit(self, view: ClusterView, shape: Shape) -> Fit:
-        """Of a reserved shape."""
+        """Returns the fit of a reserved shape."""
         kept, number = self._keep(shape)
         if kept is None or number is None or view.nodes.pods.repels(shape.namespace):
             return view.fit(shape)
@@ -264,7 +269,7 @@ class Promises:
             return room
         entries = [entry for reserved in self._entries(view.name, without) for entry in _all_of(reserved)]
         lets_in = allowed(shape, quotas, entries)
-        if node_groups:  # A part may use both: what the nodes that exist certainly take is left to them.
+        if node_groups:  # A part may use both, so what existing nodes certainly take is subtracted.
             taken = self._room_of_nodes(view, shape, False, sides).certain
             lets_in = replace(lets_in, certain=max(0, lets_in.certain - taken))
         certain, possible = min(room.certain, lets_in.certain), min(room.possible, lets_in.possible)
@@ -272,7 +277,10 @@ class Promises:
         return Room(certain, possible, limited_by, room.when_empty)
 
     def _room_of_nodes(self, view: ClusterView, shape: Shape, node_groups: bool, sides: _Sides) -> Room:
-        """The nested conditions of P5: what is promised on free nodes fits there, and all of it fits on all nodes."""
+        """Returns the room by the nested conditions of P5.
+
+        What is promised on free nodes fits there, and everything that is promised fits on all nodes.
+        """
         free, new = sides.free, sides.new
         if node_groups and not free and not new:
             return room_in_groups(shape, view.node_groups(), ())
@@ -283,18 +291,18 @@ class Promises:
         everywhere = room_on_nodes(shape, with_groups(view.fit(shape), shape, groups), sides.everywhere())
         if not node_groups:
             return nested(on_nodes, everywhere)
-        # What the free nodes certainly take is left to them: a part may use both.
+        # A part may use both, so what the free nodes certainly take is subtracted.
         left = everywhere._replace(certain=max(0, everywhere.certain - on_nodes.certain))
         return nested(room_in_groups(shape, groups, new), left)
 
     def room_after(self, view: ClusterView, shape: Shape, nodes: ClusterNodes, without: WorkloadKey) -> Room:
-        """On the nodes as they will be, beside what is reserved for all others."""
+        """Returns the room on the nodes as they will be, beside what is reserved for all other workloads."""
         others = (entry.entries for entry in self._entries(view.name, without))
         reserved = _summed(others, self._by_label(view, shape))
         return room_on_nodes(shape, fit(shape, nodes), [(other, count, view.fit(other)) for other, count in reserved])
 
     def room_lent(self, view: ClusterView, shape: Shape) -> int:
-        """How many more it certainly takes with all back that it has lent, as room says it."""
+        """Returns how many more replicas the cluster certainly takes once all nodes that it has lent are back."""
         back = self._with_all_back(view)
         if back is None:
             return 0
@@ -303,7 +311,7 @@ class Promises:
         return max(0, then - self.room(view, shape, False).certain)
 
     def _with_all_back(self, view: ClusterView) -> ClusterView | None:
-        """The cluster with its nodes as after_return has them; None when nothing is lent."""
+        """Returns the cluster with its nodes from after_return; None when nothing is lent."""
         nodes = view.nodes
         if not nodes.lends:
             self._returned.pop(view.name, None)
@@ -332,7 +340,10 @@ def _all_of(reservation: Reservation) -> Iterator[tuple[Shape, int]]:
 def _summed(
     groups: Iterable[tuple[tuple[Shape, int], ...]], by_label: Callable[[Shape], bool]
 ) -> list[tuple[Shape, int]]:
-    """Equal shapes as one entry, in the order in which they were first met; by_label: with equal labels too."""
+    """Sums equal shapes into one entry, in the order of first occurrence.
+
+    by_label: shapes that must have equal labels, too.
+    """
     shapes: dict[tuple[Shape, LabelSet], Shape] = {}
     counts: Counter[tuple[Shape, LabelSet]] = Counter()
     for entries in groups:

@@ -1,8 +1,8 @@
-"""Amounts as manifests write them."""
+"""Writes amounts as Kubernetes quantities."""
 
 
 def quantity(resource: str, amount: int) -> str:
-    """The amount as a Kubernetes quantity: milli-CPU as cores or m, bytes as Gi, Mi or Ki, to four digits."""
+    """Returns the amount as a Kubernetes quantity to four digits: milli-CPU as cores or m, bytes as Gi, Mi or Ki."""
     if resource == "cpu":
         return f"{amount}m" if amount % 1000 else str(amount // 1000)
     if resource in ("memory", "ephemeral-storage"):

@@ -1,8 +1,8 @@
-"""How many replicas the quotas of a namespace let in.
+"""Computes how many replicas the quotas of a namespace admit.
 
-Source: ResourceQuota of the Kubernetes API (v1.36) and its evaluator of pods. Of what a quota counts beside pods and
-their resources, replicas use nothing. A quota of a resource that a template does not name is not counted: a LimitRange
-may name it, or the server refuses the pods.
+Source: ResourceQuota of the Kubernetes API (v1.36) and its evaluator of pods. Replicas use only pods and their
+resources of what a quota counts. A quota of a resource that a template does not name is not counted: a LimitRange may
+set it, or the API server refuses the pods.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -18,7 +18,10 @@ COMPUTE = ("cpu", "memory")
 
 @dataclass(frozen=True, slots=True)
 class Allowed:
-    """Replicas, and which quota it is that lets in no more. certain: when all that is reserved needs its share too."""
+    """The replicas that quotas admit, and the limit.
+
+    certain: after the share of everything reserved. possible: without it.
+    """
 
     certain: int = UNLIMITED
     possible: int = UNLIMITED
@@ -26,10 +29,10 @@ class Allowed:
 
 
 def allowed(shape: Shape, quotas: Sequence[Quota], reserved: Iterable[tuple[Shape, int]]) -> Allowed:
-    """What quotas of the shape's namespace let in. reserved: replicas not bound yet; of their namespace those count.
+    """Returns what quotas of the shape's namespace admit. reserved: unbound replicas; those in this namespace count.
 
-    Some of them exist and are counted by the quotas already; how many is not known at the same instant, so that they
-    are counted twice until they are bound.
+    Some of them exist, so the quotas count them already. How many is not known at the same instant, so they count twice
+    until they are bound.
     """
     found = Allowed()
     entries = [(other, count) for other, count in reserved if other.namespace == shape.namespace] if quotas else []
@@ -51,7 +54,7 @@ def allowed(shape: Shape, quotas: Sequence[Quota], reserved: Iterable[tuple[Shap
 
 
 def usage(shape: Shape, name: str) -> int:
-    """What one replica uses of a quota's resource: pods, cpu, requests.cpu, limits.memory, requests.gpus, …"""
+    """Returns what one replica uses of a quota's resource: pods, cpu, requests.cpu, limits.memory, requests.gpus, …"""
     if name in ("pods", "count/pods"):
         return 1
     if name.startswith("limits."):

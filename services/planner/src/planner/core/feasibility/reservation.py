@@ -1,4 +1,4 @@
-"""What is reserved for a placement and not yet counted in the cluster (P4). Derived, never released by anything."""
+"""Computes what is reserved for a placement and not yet counted in the cluster (P4). It is derived, never released."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -8,9 +8,12 @@ from spillway.model import NO_GENERATION, Part, Shape, WorkloadFacts
 
 
 class Reservation(NamedTuple):
-    """free and new: replicas not bound yet, by the nodes that they were promised.
+    """The reservation of one workload in one cluster.
 
+    free, new: unbound replicas that were promised existing nodes, and new nodes.
+    counted: the workload's counted pods there.
     entries: (shape, count) that the free ones and a rolling template cost the existing nodes.
+    new_entries: (shape, count) that the new ones cost the new nodes.
     """
 
     free: int
@@ -24,7 +27,7 @@ NOTHING_RESERVED = Reservation(0, 0, 0, (), ())
 
 
 def carried_out(part: Part, facts: WorkloadFacts | None, surge: int) -> bool:
-    """Whether the cluster's record shows the object as this part wants it, seen by its controller."""
+    """Returns whether the cluster's record shows the object as this part wants it, seen by its controller."""
     return (
         facts is not None
         and facts.version == part.version
@@ -41,12 +44,12 @@ def reserve(
     surge: int,
     completions: int | None = None,
 ) -> Reservation:
-    """max(0, hold − counted) of one workload in one cluster, both from one capacity record.
+    """Computes max(0, hold − counted) of one workload in one cluster, both from one capacity record.
 
-    While two templates may live, a replica not bound yet may become a pod of either: it is held once in each shape,
-    since what does not fit of one may fit of the other. The surge is held too, and is of the new template alone; each
-    counted pod that may be of the old one also reserves what the new template asks for beyond it. completions: of a
-    Job, how many pods must succeed in all.
+    While pods of two templates may exist, an unbound replica may become a pod of either. So it is reserved once in each
+    shape: where one does not fit, the other may. The surge is reserved in the new shape alone. Each counted pod that
+    may be of the old template also reserves what the new template asks for beyond it.
+    completions: of a Job, how many pods must succeed in all.
     """
     if facts is None:
         return _of_one_shape(part, max(0, part.ceiling), 0, shape)
@@ -75,12 +78,12 @@ def reserve(
 
 
 def counted_of_earlier(part: Part, facts: WorkloadFacts) -> int:
-    """The most of the counted pods that may be of an earlier template while one rolls.
+    """Returns the most counted pods that may be of an earlier template during a rollout.
 
-    Pods are counted by their template, and the record does not say which of these is the new one. The object's
-    controller says how many pods there are and how many of them are new, bound or not: any template may be the new one
-    of which no more are counted than are new, while no more of all others are counted than are not. Where none may be,
-    the two were read at different moments, and all count; so they do until the controller has seen this part's object.
+    Pods are counted by their template, and the record does not say which one is new. The object's controller reports
+    how many pods there are and how many of them are new, bound or not. A template may be the new one if no more of its
+    pods are counted than are new, and no more of all others than are not. If none may be, the two were read at
+    different moments, and all count. All also count until the controller has seen this part's object.
     """
     by_template = [count for _, count in facts.counted]
     counted, earlier = sum(by_template), facts.status_replicas - facts.updated_replicas
@@ -97,19 +100,19 @@ def _of_one_shape(part: Part, missing: int, counted: int, shape: Shape) -> Reser
 
 
 def _still_to_run(replicas: int, facts: WorkloadFacts, completions: int | None) -> int:
-    """Of a part that is carried out: nothing more of a Job that has ended, no more than what must still succeed."""
+    """Returns how many replicas of a carried-out part must still run: 0 of an ended Job, else the open completions."""
     if facts.ended:
         return 0
     return replicas if completions is None else min(replicas, max(0, completions - facts.succeeded))
 
 
 def is_over(part: Part, said: WorkloadObserved | None) -> bool:
-    """Whether nothing is held for a part: its Job ended, and its object is gone since."""
+    """Returns whether nothing is reserved for a part because its Job ended and its object is gone."""
     return said is not None and (said.state, said.version) == (STATE_ENDED, part.version)
 
 
 def is_rolling(part: Part, facts: WorkloadFacts | None, rolling_from: Sequence[Shape]) -> bool:
-    """Whether pods of an earlier template may live in this cluster."""
+    """Returns whether pods of an earlier template may exist in this cluster."""
     if not rolling_from or facts is None:
         return False
     settled = (
@@ -119,12 +122,12 @@ def is_rolling(part: Part, facts: WorkloadFacts | None, rolling_from: Sequence[S
 
 
 def is_settled(facts: WorkloadFacts, surge: int) -> bool:
-    """Whether its controller has seen the object as it is, and no pods are left of a larger number before."""
+    """Returns whether the controller has seen the object as it is, and no pods of a larger earlier number are left."""
     return facts.observed_current and facts.status_replicas <= facts.spec_replicas + surge
 
 
 def next_ceiling(part: Part | None, facts: WorkloadFacts | None, replicas: int) -> int:
-    """The most decided since the version that was last seen on the object."""
+    """Returns the most replicas decided since the version that was last seen on the object."""
     if part is None:
         return replicas
     seen = facts.version if facts is not None else NO_GENERATION
@@ -132,7 +135,7 @@ def next_ceiling(part: Part | None, facts: WorkloadFacts | None, replicas: int) 
 
 
 def growth(old: Shape, new: Shape) -> Shape | None:
-    """What a pod of the new template takes beyond one of the old; None when nothing."""
+    """Returns what a pod of the new template requests beyond one of the old; None for nothing."""
     before = dict(old.requests)
     beyond = {name: amount - before.get(name, 0) for name, amount in new.requests if amount > before.get(name, 0)}
     return Shape(new.namespace, tuple(sorted(beyond.items())), traits=new.traits) if beyond else None

@@ -1,7 +1,7 @@
-"""How many more replicas a cluster certainly, and how many it possibly, takes beside what is reserved (P5).
+"""Computes how many more replicas a cluster certainly and possibly takes beside what is reserved (P5).
 
-The member's scheduler chooses the nodes. A promise must hold whatever it chooses, so every replica that is reserved but
-not bound yet is counted at the most that it can cost.
+The member's scheduler chooses the nodes. A promise must hold whatever it chooses. So every reserved, unbound replica
+counts at the most that it can cost.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -19,9 +19,11 @@ from spillway.model import Int64s, NodeGroup, Shape
 
 
 class Room(NamedTuple):
-    """certain: replicas that run whatever the member's scheduler chooses. possible: at the most, certain ≤ possible.
+    """The room for more replicas in one cluster.
 
-    limited_by: what bound certain. when_empty: whether the shape would run here if nothing else did.
+    certain: replicas that run whatever the member's scheduler chooses. possible: at most that many; certain ≤ possible.
+    limited_by: what limits certain.
+    when_empty: whether the shape would run here if nothing else did.
     """
 
     certain: int
@@ -31,11 +33,11 @@ class Room(NamedTuple):
 
 
 NO_ROOM = Room(0, 0, NO_LIMIT, when_empty=False)
-"""Where nobody asks for more than how many."""
+"""A room without replicas, for callers that read only the numbers."""
 
 
 def loss(taken: Mapping[str, int], shape: Mapping[str, int], largest: int) -> int:
-    """The most replicas of a shape that one pod with these requests can cost a cluster.
+    """Returns the most replicas of a shape that one pod with these requests can cost a cluster.
 
     On its node it takes room for at most ⌈taken/request⌉ of them in each resource, and never more than the node has.
     """
@@ -44,11 +46,11 @@ def loss(taken: Mapping[str, int], shape: Mapping[str, int], largest: int) -> in
 
 
 Fits = Sequence[tuple[Shape, int, Fit]]
-"""(shape, replicas not bound yet, its fit on the same nodes); equal shapes are one entry."""
+"""(shape, unbound replicas, its fit on the same nodes). Equal shapes are one entry."""
 
 
 class Limits(NamedTuple):
-    """What effects look at of a Fit: see there. marks: of a pod."""
+    """The parts of a Fit that effects depend on; see Fit. marks: of a pod."""
 
     possible: int
     largest: int
@@ -56,10 +58,12 @@ class Limits(NamedTuple):
 
 
 class Reserved:
-    """What is reserved on some nodes, as vectors: all that does not depend on who asks for more room there.
+    """The reservations on some nodes, as vectors: all that does not depend on the shape that asks for more room.
 
-    counts: [k]. limits: of each. requests: [k, names]. words: the nodes that take one of each, in bits. slack: [k],
-    room that each can lose and still bind all of its own; negative: it cannot even now. per_node_of: as in Fit.
+    counts: [k]. limits: of each. requests: [k, names].
+    words: the nodes that take one of each, in bits.
+    slack: [k], room that each can lose and still bind all its replicas; negative: it cannot even now.
+    per_node_of: as in Fit.
     """
 
     def __init__(self, reserved: Fits, per_node_of: Callable[[Shape], Int64s] | None = None) -> None:
@@ -83,7 +87,7 @@ class Reserved:
         return self._fits[index].per_node if self._per_node_of is None else self._per_node_of(self.shapes[index])
 
     def meeting(self, words: npt.NDArray[np.uint64]) -> Bools:
-        """[k]: which of them may come to a node that takes one of something else."""
+        """Returns [k]: which of them may come to a node in these words."""
         meets: Bools = np.logical_or.reduce(self.words & words, axis=1)
         return meets
 
@@ -101,7 +105,7 @@ class Reserved:
 
 
 def room_on_nodes(shape: Shape, fit: Fit, reserved: Fits | Reserved) -> Room:
-    """Room on the nodes that exist. Entries of shape itself are among those that are reserved."""
+    """Returns the room on the existing nodes. The reserved entries include those of the shape itself."""
     there = reserved if isinstance(reserved, Reserved) else Reserved(reserved)
     if not there.shapes:
         return Room(fit.total, fit.possible, by_nodes(fit.limit()), fit.when_empty)
@@ -130,7 +134,7 @@ def room_on_nodes(shape: Shape, fit: Fit, reserved: Fits | Reserved) -> Room:
 
 
 def _is_same(shape: Shape, fit: Fit, there: Reserved, index: int) -> bool:
-    """Whether an equal shape is as our own replicas: pods that run may keep one of two away by its labels."""
+    """Returns whether an equal shape counts as the shape's own replicas: running pods may bar one of them by labels."""
     labels = there.shapes[index].traits.labels == shape.traits.labels
     return labels or np.array_equal(there.per_node(index), fit.per_node)
 
@@ -140,13 +144,13 @@ def _limits(fit: Fit) -> Limits:
 
 
 def _words(fit: Fit) -> npt.NDArray[np.uint64]:
-    """The nodes that take one, in bits."""
+    """Returns the nodes that take one, in bits."""
     bits = np.packbits(fit.per_node > 0)
     return np.pad(bits, (0, -len(bits) % 8)).view(np.uint64)
 
 
 def _cost(effect: Effect, loss: int, limits: Limits, meets: bool) -> int:
-    """What one replica costs a shape at the most, in replicas. A node can be barred only where both may be."""
+    """Returns the most replicas that one replica costs a shape. A node can be barred only where both may be."""
     if effect.bars == ALL:
         return limits.possible
     barred = limits.largest if effect.bars == NODE and meets else 0
@@ -159,14 +163,14 @@ def _vector(shape: Shape, names: Sequence[str]) -> Int64s:
 
 
 def _losses(taken: Int64s, shape: Int64s) -> Int64s:
-    """[k]: what one pod of each of taken [k, resources] costs a shape [resources] at the most."""
+    """Returns [k]: the most that one pod of each of taken [k, resources] costs a shape [resources]."""
     asked = shape > 0
     result: Int64s = (-(-taken[:, asked] // shape[asked])).max(axis=1, initial=0)
     return result
 
 
 def _losses_of_each_other(requests: Int64s) -> Int64s:
-    """[k, k]: what one pod of the second costs the first at the most; requests: [k, resources]."""
+    """Returns [k, k]: the most that one pod of the second costs the first. requests: [k, resources]."""
     most = np.zeros((len(requests), len(requests)), np.int64)
     for amounts in requests.T:
         asked = amounts[:, None] > 0
@@ -175,14 +179,14 @@ def _losses_of_each_other(requests: Int64s) -> Int64s:
 
 
 def _losses_of(taken: Int64s, shapes: Int64s) -> Int64s:
-    """[k]: what one pod with these requests [resources] costs each of shapes [k, resources] at the most."""
+    """Returns [k]: the most that one pod with these requests [resources] costs each of shapes [k, resources]."""
     asked = np.where(shapes > 0, shapes, 1)
     result: Int64s = np.where(shapes > 0, -(-taken // asked), 0).max(axis=1)
     return result
 
 
 def with_groups(fit: Fit, shape: Shape, groups: Sequence[tuple[NodeGroup, int]]) -> Fit:
-    """The fit on the nodes that exist and all that the groups could still make: one column more for each group."""
+    """Returns the fit on existing nodes and all that the groups could still make, with a column for each group."""
     takes = [(fit_of_group(shape, group), max(0, group.nodes_max - existing)) for group, existing in groups]
     total = sum(per_node * nodes for per_node, nodes in takes)
     more = np.array([per_node if nodes else 0 for per_node, nodes in takes], np.int64)
@@ -196,7 +200,7 @@ def with_groups(fit: Fit, shape: Shape, groups: Sequence[tuple[NodeGroup, int]])
 
 
 def nested(inner: Room, outer: Room) -> Room:
-    """The tighter of two rooms of which the outer counts more nodes and more that is promised on them."""
+    """Returns the tighter of two rooms. The outer one counts more nodes and more promises."""
     if outer.certain >= inner.certain:
         return inner
     return inner._replace(certain=outer.certain, limited_by=outer.limited_by)
@@ -205,7 +209,10 @@ def nested(inner: Room, outer: Room) -> Room:
 def room_in_groups(
     shape: Shape, groups: Sequence[tuple[NodeGroup, int]], reserved: Sequence[tuple[Shape, int]]
 ) -> Room:
-    """Room on nodes that do not exist yet. groups: (node group, its nodes that exist); reserved: wait for new nodes."""
+    """Returns the room on nodes that do not exist yet.
+
+    groups: (node group, its existing nodes). reserved: replicas that wait for new nodes.
+    """
     takes = [(group, fit_of_group(shape, group), max(0, group.nodes_max - existing)) for group, existing in groups]
     total = sum(per_node * nodes for _, per_node, nodes in takes)
     largest = max((per_node for _, per_node, nodes in takes if nodes), default=0)

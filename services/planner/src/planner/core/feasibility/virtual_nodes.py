@@ -1,10 +1,10 @@
-"""Which virtual nodes of pools count: those whose owner's own row says lent (docs/lending.md, promise 3).
+"""Decides which virtual nodes of pools count: those whose owner's row says lent (docs/lending.md, promise 3).
 
-One row decides both: the owner counts the node while it says owned, the pool while it says lent, and nobody while it
-says recalled. The same row names the pool that the node is lent to: a virtual node in any other cluster counts for
-nothing, and keeps none from counting. So whatever the ages of the two records, a node counts once at the most. Where
-two virtual nodes of that pool stand for one node, neither is known to be right, and none counts. Rows of an older
-snapshot name no pool: then none counts where two virtual nodes of any clusters stand for one node.
+The owner's row decides both sides. The owner counts the node while it says owned, the pool while it says lent, and
+neither while it says recalled. The row also names the pool that the node is lent to. A virtual node in any other
+cluster does not count, and keeps no other from counting. So a node counts at most once, whatever the ages of the two
+records. If two virtual nodes of that pool stand for one node, none counts, as neither is known to be right. Rows of an
+older snapshot name no pool: then none counts if two virtual nodes of any clusters stand for one node.
 """
 
 from collections import Counter
@@ -20,16 +20,20 @@ from spillway.model import NODE_LENT, Int64s
 
 Views = Mapping[str, ClusterView]
 Real = tuple[str, str]
-"""The owner, by the name under which its API server counts, and the node as the label names it."""
+"""The owner, by the first name of its API server, and the node as the label names it."""
 NO_ROW = -1
 NO_POOL, THIS_POOL, OTHER_POOL = 0, 1, 2
-"""Which pool an owner's row names."""
+"""The pool that an owner's row names."""
 NOTHING: Bools = np.zeros(0, np.bool_)
 
 
 class _Pool:
-    """The virtual nodes of one cluster. rows: [nodes]; real: of each; by_owner: their positions. only_here: whether no
-    other virtual node of this cluster stands for the same node; only_one: whether none of any cluster does."""
+    """The virtual nodes of one cluster.
+
+    rows: [nodes]. real: the node that each stands for. by_owner: their positions.
+    only_here: whether no other virtual node of this cluster stands for the same node.
+    only_one: whether no other virtual node of any cluster does.
+    """
 
     def __init__(self, name: str, nodes: ClusterNodes, views: Views) -> None:
         self.name = name
@@ -50,7 +54,7 @@ class _Pool:
         return self.nodes is nodes and self.labels_revision == nodes.labels_revision
 
     def counted(self, owner: str, views: Views) -> Bools:
-        """[positions of the owner]: whether the virtual node counts."""
+        """Returns [positions of the owner]: whether the virtual node counts."""
         at = self.by_owner[owner]
         view = views.get(owner)
         if view is None:
@@ -64,7 +68,7 @@ class _Pool:
         return named | unnamed
 
     def _rows_in(self, owner: str, nodes: ClusterNodes, views: Views) -> tuple[Int64s, Int64s]:
-        """The rows of the owner's nodes, and whether each names this pool, no pool or another one."""
+        """Returns the rows of the owner's nodes, and whether each names this pool, no pool or another one."""
         known = self._owner_rows.get(owner)
         if known is None or known[0] is not nodes or known[1] != nodes.labels_revision:
             long_names = {bounded(name): name for name in nodes.names if len(name) > LABEL_CHARACTERS_MAX}
@@ -83,13 +87,16 @@ class _Pool:
 
 
 class VirtualNodes:
-    """Of all clusters. It marks nodes that do not count on the clusters' own arrays (ClusterNodes.unlent)."""
+    """The virtual nodes of all clusters.
+
+    It marks those that do not count in the clusters' arrays (ClusterNodes.unlent).
+    """
 
     def __init__(self) -> None:
         self._pools: dict[str, _Pool] = {}
 
     def follow(self, views: Views, name: str) -> list[str]:
-        """Takes in what one cluster's nodes are now. Returns the clusters where other nodes count than before."""
+        """Takes in the nodes of one cluster. Returns the clusters where other nodes count than before."""
         view, pool = views.get(name), self._pools.get(name)
         if view is not None and (pool.is_of(view.nodes) if pool is not None else not view.nodes.virtual_sets()):
             return self._look(views, [name])
@@ -99,7 +106,10 @@ class VirtualNodes:
         return self._look(views, None)
 
     def follow_all(self, views: Views) -> list[str]:
-        """The same after clusters came, went, or turned out to be one API server."""
+        """Takes in all nodes after clusters came, left or turned out to be twins.
+
+        Returns clusters where other nodes count.
+        """
         self._pools = {}
         for name in views:
             self._index(views, name)
@@ -107,7 +117,7 @@ class VirtualNodes:
         return self._look(views, None)
 
     def _index(self, views: Views, name: str) -> bool:
-        """A second name of an API server has no virtual nodes: nothing there counts anyway."""
+        """Adds the virtual nodes of a cluster. A second name of an API server has none, as nothing counts there."""
         nodes = views[name].nodes
         nodes.unlent[:] = False
         if views[name].twin_of or not nodes.virtual_sets():
@@ -121,7 +131,7 @@ class VirtualNodes:
             pool.only_one = np.array([times[real] == 1 for real in pool.real], np.bool_)
 
     def _look(self, views: Views, owners: list[str] | None) -> list[str]:
-        """owners: whose rows may say otherwise; None: all."""
+        """Marks the virtual nodes again. owners: the clusters whose rows may have changed; None: all."""
         changed = []
         for name, pool in self._pools.items():
             named = pool.by_owner.keys() if owners is None else pool.by_owner.keys() & owners
@@ -139,7 +149,7 @@ class VirtualNodes:
 
 
 def _virtual(nodes: ClusterNodes) -> Iterator[tuple[int, Real]]:
-    """Rows, and the owner and node that their labels name."""
+    """Yields the rows of virtual nodes, with the owner and node that their labels name."""
     sets = nodes.virtual_sets()
     for row in np.flatnonzero(nodes.live & np.isin(nodes.label_set, list(sets))).tolist():
         yield row, sets[int(nodes.label_set[row])]

@@ -1,1 +1,1 @@
-"""What the planner knows of the fleet and its workloads, and what it keeps between decisions."""
+"""Keeps what the planner knows about the fleet and its workloads, and what it remembers between decisions."""

@@ -1,4 +1,4 @@
-"""What is asked of all clusters with each plan, kept until one of them says otherwise: who has joined, and all ages."""
+"""Keeps values of all clusters that each plan asks for (who has joined, all ages) until a cluster changes them."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -12,9 +12,9 @@ from spillway.feasibility.cluster_view import NEVER, ClusterView
 
 
 class Seen:
-    """Numbers of how often something became other than it was. nodes: who is there, who has joined, and any nodes.
+    """Counts changes, so that results can be kept. None: changes are not counted.
 
-    heard: the same, and what was heard of any cluster. None: nobody counts.
+    nodes: raised when a cluster, a join or any nodes changed. heard: also raised by every message of a cluster.
     """
 
     def __init__(self) -> None:
@@ -26,12 +26,12 @@ class Seen:
             self.nodes, self.heard = self.nodes + nodes, self.heard + 1
 
     def stop(self) -> None:
-        """From now on all is looked at each time."""
+        """Stops counting: from now on all clusters are looked at each time."""
         self.nodes = self.heard = None
 
 
 class Joined:
-    """The clusters of the fleet. seen: as in Seen; while it is the same, nothing is looked at again."""
+    """The clusters of the fleet. seen: as in Seen; while it is the same, the result is kept."""
 
     def __init__(self) -> None:
         self._seen: int | None = None
@@ -40,12 +40,12 @@ class Joined:
         self._not_active: frozenset[str] = frozenset()
 
     def of(self, views: Mapping[str, ClusterView], seen: int | None = None) -> Clusters:
-        """By name."""
+        """Returns the clusters of the fleet by name."""
         self._look(views, seen)
         return self._found
 
     def not_active(self, views: Mapping[str, ClusterView], seen: int | None = None) -> frozenset[str]:
-        """Those that get no new replicas by what was said of them."""
+        """Returns the clusters that get no new replicas because of their phase."""
         self._look(views, seen)
         return self._not_active
 
@@ -87,7 +87,7 @@ def newly_known(views: Mapping[str, ClusterView]) -> list[ClusterJoined]:
 
 
 def mark_twins(views: Mapping[str, ClusterView]) -> tuple[dict[str, str], list[str]]:
-    """As twins, said on the clusters, too; and the clusters of which it is another than before."""
+    """Returns what twins() returns, and the clusters whose twin changed. Also writes the twins into the views."""
     found = twins(views)
     others = [name for name, view in views.items() if view.twin_of != found.get(name, "")]
     for name in others:
@@ -97,8 +97,7 @@ def mark_twins(views: Mapping[str, ClusterView]) -> tuple[dict[str, str], list[s
 
 
 def heard_since(views: Mapping[str, ClusterView], since: float, now: float, age_max_seconds: float) -> bool:
-    """Whether what is known of every cluster is of that time or later, but for those that take nothing new for their
-    age."""
+    """Returns whether all clusters were heard of at that time or later. Clusters that are not fresh do not count."""
     return all(
         now - (view.age_seconds(now) or 0.0) >= since
         for view in views.values()
@@ -107,10 +106,10 @@ def heard_since(views: Mapping[str, ClusterView], since: float, now: float, age_
 
 
 class Ages:
-    """What ClusterView says of one cluster, of all of them. Every answer is of the moment that it is asked for.
+    """Computes for all clusters at once what ClusterView computes for one.
 
-    heard: as in Seen; while it is the same, no cluster is looked at again, and while the moment is too, nothing is
-    worked out again.
+    Every answer is of the moment that it is asked for. heard: as in Seen; while it is the same, no cluster is looked at
+    again. While the moment is also the same, nothing is computed again.
     """
 
     def __init__(self) -> None:
@@ -124,7 +123,7 @@ class Ages:
     def ages_ms(
         self, views: Mapping[str, ClusterView], now: float, age_max_seconds: float, heard: int | None = None
     ) -> Mapping[str, int]:
-        """By cluster, rounded; −1 when nothing was ever heard. Not to be changed."""
+        """Returns the age of each cluster, rounded; −1 when nothing was ever heard. Callers must not change it."""
         self._look(views, now, age_max_seconds, heard)
         if self._ages_ms is None:
             self._ages_ms = dict(zip(self._names, self._ages.astype(np.int64).tolist(), strict=True))
@@ -133,7 +132,7 @@ class Ages:
     def not_fresh(
         self, views: Mapping[str, ClusterView], now: float, age_max_seconds: float, heard: int | None = None
     ) -> frozenset[str]:
-        """The clusters where nothing new may be placed for want of knowledge."""
+        """Returns the clusters that get nothing new because what is known of them is missing or too old."""
         self._look(views, now, age_max_seconds, heard)
         return self._not_fresh
 
@@ -145,14 +144,14 @@ class Ages:
             return
         ages = np.rint((self._said + (now - self._heard_at)) * 1000)
         ages[self._never] = NEVER
-        # What is rounded may be younger or older than it says.
+        # Rounded ages near the limit may be wrong either way, so these clusters are asked exactly.
         unsure = (ages < 0) | (ages > age_max_seconds * 1000 - 1) | self._unsure
         some = [self._names[index] for index in unsure.nonzero()[0].tolist()]
         self._not_fresh = frozenset(name for name in some if views[name].not_fresh(now, age_max_seconds))
         self._ages, self._ages_ms = ages, None
 
     def _hear(self, views: Mapping[str, ClusterView]) -> None:
-        """What each cluster said of its age, in seconds, and when."""
+        """Reads the age that each cluster reported, in seconds, and the time of the report."""
         entries = views.values()
         self._names = list(views)
         self._heard_at = np.array([view.heard_at for view in entries], float)

@@ -1,4 +1,4 @@
-"""What moves.py asks before it moves replicas that nobody asked to move by name; brakes.py answers."""
+"""Names the causes of moves, and the questions to the brakes before replicas move without a request by name."""
 
 from collections.abc import Iterable
 from typing import Final, Protocol
@@ -16,37 +16,37 @@ CAUSE_DUPLICATE: Final = "Duplicate"
 """Not a cause to move: the same objects are counted under another name of their API server."""
 CAUSE_TAKE_BACK: Final = "TakeBack"
 CAUSE_MISSING: Final = "DependencyMissing"
-"""Not a cause to move: replicas wait for what a cluster lacks, and are not counted there any more."""
+"""Not a cause to move: replicas wait for an object that a cluster lacks, and no longer count there."""
 CAUSE_AUTOSCALE: Final = "Autoscale"
-"""How many, asked for by a policy that names the workload: no brake holds it. It moves nothing."""
+"""A scale policy that names the workload asks for a number of replicas. It moves nothing, so no brake holds it."""
 CAUSE_SETTLED: Final = "Settled"
-"""Not a cause to move: what left is gone."""
+"""Not a cause to move: replicas that left are gone."""
 CAUSE_WAITING: Final = "Waiting"
-"""Not a cause to move: what waited was tried again."""
+"""Not a cause to move: waiting replicas were tried again."""
 
 
 class Allowance(Protocol):
-    """How many replicas may move now. Asked often, so it is cheap; asking spends nothing."""
+    """Tells how many replicas may move now. It is called often, so it is cheap. A question spends nothing."""
 
     @property
     def revision(self) -> int:
-        """Another one once a brake or a confirmation may be another one; the budget does not count."""
+        """Returns a number that changes when a brake or a confirmation may have changed; the budget does not count."""
 
     def allow(self, cause: str, cluster: str, key: WorkloadKey, replicas: int) -> int:
-        """How many of so many replicas may leave this cluster now: 0 when frozen, unconfirmed or out of budget."""
+        """Returns how many of `replicas` may leave this cluster now: 0 when frozen, unconfirmed or out of budget."""
 
     def spend(self, cause: str, cluster: str, key: WorkloadKey, replicas: int) -> None:
-        """So many do move: they are taken from the budget."""
+        """Takes replicas that do move from the budget."""
 
     def frozen(self, cluster: str, key: WorkloadKey) -> bool:
-        """Whether nothing is moved or taken back there: the fleet, the cluster or the workload is frozen."""
+        """Returns whether nothing may move or be taken back there: the fleet, the cluster or the workload is frozen."""
 
     def frozen_among(self, clusters: Iterable[str], key: WorkloadKey) -> frozenset[str]:
-        """Those of the clusters for which frozen says so."""
+        """Returns the clusters that are frozen for this workload."""
 
 
 class Everything:
-    """No brake at all."""
+    """An allowance without any brake."""
 
     @property
     def revision(self) -> int:

@@ -1,6 +1,7 @@
-"""Brakes (P8): what keeps replicas where they are though a cause would move them.
+"""Brakes (P8) keep replicas where they are although a cause would move them.
 
-A freeze that a person set; a budget of moves a minute; a confirmation of what would move much of the fleet.
+There are three: a freeze that a person set, a budget of moves a minute, and a confirmation of a move of much of the
+fleet.
 """
 
 from collections import Counter
@@ -24,15 +25,16 @@ from spillway.feasibility.cluster_view import WorkloadKey
 from spillway.scopes import FLEET_SCOPE, cluster_scope, workload_scope
 
 CAUSES_CONFIRMED: Final = frozenset((CAUSE_FAILOVER, CAUSE_RETURN, CAUSE_DRAIN, CAUSE_HOME, CAUSE_POLICY))
-"""Above a bound they wait for a confirmation. Lost was said by a person, of this cluster. What moves in the step of the
-Apply or Scale that asks for it is not asked about here; Policy is what a join, or room, makes of it later."""
+"""Above a bound these causes wait for a confirmation. Lost is not listed: a person declared it for this cluster. Moves
+in the step of an Apply or Scale are not asked about here. Policy is for later moves, after a join or when room
+appears."""
 CAUSES_IN_BUDGET: Final = CAUSES_CONFIRMED | {CAUSE_LOST}
-"""All others were asked for by name, or only put back what never ran."""
+"""Causes that spend the budget. All others were asked for by name, or only take back replicas that never ran."""
 
 MINUTE: Final = 60.0
 
 ASKED_AGAIN_GROWTH: Final = 1.5
-"""How many times as many replicas as were asked for are asked for anew."""
+"""A confirmation is asked for again when its replicas have grown by this factor."""
 
 BrakeEvent = BrakeSet | BrakeReleased | ConfirmationAsked | ConfirmationGiven
 Cause = tuple[str, str]
@@ -45,9 +47,9 @@ def confirmation_scope(cause: str, cluster: str) -> str:
 
 @dataclass(slots=True)
 class Budget:
-    """A bucket that fills evenly by so many a minute, holds at most a minute's, and begins empty.
+    """A token bucket: it fills evenly by `per_minute`, holds at most one minute's amount, and begins empty.
 
-    now: seconds of a clock that only grows; the first one begins the filling.
+    now: seconds of a clock that only grows; the first value begins the filling.
     """
 
     per_minute: float
@@ -62,15 +64,15 @@ class Budget:
 
     @property
     def whole(self) -> int:
-        """Whole replicas that may move."""
+        """Returns how many whole replicas may move."""
         return max(0, floor(self.left + 1e-9))
 
 
 @dataclass(slots=True)
 class Recent:
-    """At most so many in any 60 s, those before the first moment that it is told of unknown and taken for the most.
+    """Allows at most `per_minute` replicas in any 60 s.
 
-    now: as in Budget.
+    Moves before the first call are unknown, so the full amount is assumed for them. now: as in Budget.
     """
 
     per_minute: float
@@ -86,15 +88,16 @@ class Recent:
 
     @property
     def whole(self) -> int:
-        """Whole replicas that may move."""
+        """Returns how many whole replicas may move."""
         return 0 if self.entries is None else max(0, floor(self.per_minute) - sum(count for _, count in self.entries))
 
 
 class Brakes:
-    """An Allowance (allowance.py). All but brakes, asked and given, which the log says, is forgotten with the turn.
+    """Implements Allowance (allowance.py).
 
-    brakes, asked, given: by scope. wanted: replicas that each cause would still move, by confirmation scope, as the
-    last step was told. moved: replicas by cause.
+    brakes, asked, given: by scope, from the log. Everything else is forgotten at the end of the turn.
+    wanted: by confirmation scope, replicas that each cause would still move, as the last step was told.
+    moved: replicas by cause.
     """
 
     def __init__(self, rules: Rules) -> None:
@@ -122,7 +125,7 @@ class Brakes:
     # ── Events ──────────────────────────────────────────────────────────────────────────────────────────────────
 
     def apply(self, event: BrakeEvent, offset: int = -1) -> None:
-        """Takes one event in; offset −1 is our own, just decided. What stands before a record that is known is old."""
+        """Takes one event in. offset: −1 for our own new event. A record at or before a known offset is dropped."""
         if self._is_old(offset):
             return
         self._revision += 1
@@ -139,7 +142,7 @@ class Brakes:
                 self.asked.pop(event.scope, None)
 
     def forget(self, scope: str, offset: int = -1) -> None:
-        """A tombstone of a scope."""
+        """Forgets a scope after its tombstone."""
         if self._is_old(offset):
             return
         self._revision += 1
@@ -148,7 +151,7 @@ class Brakes:
         self._moved_of_cause.pop(scope, None)
 
     def _is_old(self, offset: int) -> bool:
-        """The topic has one partition: its offsets order all that is said on it."""
+        """Returns whether the record is known. The topic has one partition, so offsets order all its records."""
         if 0 <= offset <= self._offset:
             return True
         self._offset = max(offset, self._offset)
@@ -156,20 +159,20 @@ class Brakes:
 
     @property
     def revision(self) -> int:
-        """Another one once a brake or a confirmation may be another one; the budget does not count."""
+        """Returns a number that changes when a brake or a confirmation may have changed; the budget does not count."""
         return self._revision
 
     # ── What a move asks ────────────────────────────────────────────────────────────────────────────────────────
 
     def frozen(self, cluster: str, key: WorkloadKey) -> bool:
-        """Whether nothing is moved away from this cluster, or to it, or taken back there."""
+        """Returns whether nothing may move from this cluster or to it, or be taken back there."""
         return self._brake_on(cluster, key) != ""
 
     def frozen_among(self, clusters: Iterable[str], key: WorkloadKey) -> frozenset[str]:
         return frozenset(name for name in clusters if self.frozen(name, key)) if self.brakes else frozenset()
 
     def why_frozen(self, cluster: str, key: WorkloadKey | None = None) -> str:
-        """The brake that holds in a cluster, for one workload or all, for people; empty when none does."""
+        """Returns a text for people: the brake on a cluster, for one workload or for all; empty without a brake."""
         scope = self._brake_on(cluster, key)
         if not scope:
             return ""
@@ -177,9 +180,9 @@ class Brakes:
         return f"{scope} is frozen by {brake.by}: {brake.reason or 'no reason given'}"
 
     def why_held(self, cause: str, cluster: str, key: WorkloadKey) -> str:
-        """The brake, confirmation or budget for which a cause waits in a cluster, for people; empty when for none.
+        """Returns a text for people: the brake, confirmation or budget that a cause waits for in a cluster, or "".
 
-        A budget that fills is not waited for: it is said where it never holds a whole replica.
+        A budget that only has to fill is not named. It is named when it never reaches a whole replica.
         """
         scope = self._brake_on(cluster, key)
         if scope:
@@ -192,11 +195,11 @@ class Brakes:
         return ""
 
     def allow(self, cause: str, cluster: str, key: WorkloadKey, replicas: int) -> int:
-        """How many of so many replicas of a workload may move away from a cluster in this step.
+        """Returns how many of `replicas` of a workload may move away from a cluster in this step.
 
-        A cause that needs confirmation and that step() was not told of moves nothing: nobody knows how much it would
-        be in all. Where replicas go to is asked of frozen() as well. What one workload may move away from several
-        clusters is within the budget together; another one may ask once this one has spent.
+        Returns 0 for a cause that needs confirmation and that step() was not told of: nobody knows how many it would
+        move in all. The caller also asks frozen() about the target cluster. The budget covers all clusters that one
+        workload moves away from together. Another workload may ask once this one has spent.
         """
         if self._brake_on(cluster, key) or not self._is_confirmed(cause, cluster):
             return 0
@@ -206,7 +209,7 @@ class Brakes:
             self._promised_to, self._promised = key, {}
         others = sum(count for place, count in self._promised.items() if place != (cause, cluster))
         left = self._budget.whole - others
-        # Overflow of a workload goes home from one cluster at a time. So no other promise counts against this budget.
+        # A workload's overflow goes home from one cluster at a time. So no other promise counts against this budget.
         if cause == CAUSE_HOME:
             left = min(left, self._home.whole)
         allowed = max(0, min(replicas, left))
@@ -215,7 +218,7 @@ class Brakes:
         return allowed
 
     def spend(self, cause: str, cluster: str, key: WorkloadKey, replicas: int) -> None:
-        """So many replicas do move away from this cluster, as allow() said they may."""
+        """Takes replicas that move away from this cluster from the budget. allow() must have allowed them."""
         self.moved[cause] += replicas
         if cause in CAUSES_IN_BUDGET:
             self._budget.left -= replicas
@@ -227,14 +230,14 @@ class Brakes:
             self._moved_of_cause[confirmation_scope(cause, cluster)] += replicas
 
     def _brake_on(self, cluster: str, key: WorkloadKey | None) -> str:
-        """The scope of the widest brake that holds here; empty when none does."""
+        """Returns the scope of the widest brake that holds here; empty without a brake."""
         if not self.brakes:
             return ""
         scopes = (FLEET_SCOPE, cluster_scope(cluster), workload_scope(*key) if key else "")
         return next((scope for scope in scopes if scope in self.brakes), "")
 
     def _is_confirmed(self, cause: str, cluster: str) -> bool:
-        """Whether a cause needs no confirmation, or has it."""
+        """Returns whether a cause needs no confirmation, or has it."""
         scope = confirmation_scope(cause, cluster)
         if cause not in CAUSES_CONFIRMED or scope in self.given:
             return True
@@ -251,14 +254,14 @@ class Brakes:
     def step(
         self, wanted: Mapping[Cause, int], fleet_replicas: int, now: float, wall_ms: int
     ) -> tuple[ConfirmationAsked | Tombstone, ...]:
-        """Counts what every cause would still move; gives the confirmations to ask for, and tombstones of those over.
+        """Counts what every cause would still move. Returns the confirmations to ask for, and tombstones of ended ones.
 
-        Many clusters may be lost at once for one reason: a cause is large when all that it moves from everywhere is,
-        less what was confirmed.
+        Many clusters may be lost at once for one reason. So a cause needs confirmation if all that it moves from all
+        clusters, less what was confirmed, is large. Call this in every step, before anything is moved.
 
-        wanted: every cause that goes on, with the replicas that it has yet to move, 0 included; those that it has moved
-        are counted here, so that a cause which comes in small pieces is confirmed like one that comes at once.
-        fleet_replicas: what all workloads ask for. To be called in every step, before anything is moved.
+        wanted: every cause that goes on, with the replicas that it has yet to move, also 0. Replicas that it has moved
+        are counted here. So a cause that comes in small pieces is confirmed like one that comes at once.
+        fleet_replicas: the replicas that all workloads ask for.
         """
         self._budget.fill(now)
         self._home.pass_time(now)
@@ -277,21 +280,21 @@ class Brakes:
 
     @property
     def over_budget(self) -> int:
-        """Replicas that wait for the budget, of those that were asked for in the last step."""
+        """Returns the replicas that wait for the budget, of those asked for in the last step."""
         return sum(self._over_budget.values())
 
     def moved_last_minute(self, now: float) -> int:
-        """Replicas that the budget let go in the last 60 s of this turn; now: as in step()."""
+        """Returns the replicas that the budget let move in the last 60 s of this turn. now: as in step()."""
         return sum(count for at, count in self._spent if now - at < MINUTE)
 
     def wanted_in(self, cluster: str = "") -> int:
-        """Replicas that causes would still move away from a cluster; without one, from all."""
+        """Returns the replicas that causes would still move away from a cluster, or from all clusters without one."""
         return sum(replicas for scope, replicas in self.wanted.items() if cluster in ("", scope.partition("/")[2]))
 
     def held_by_kind(self) -> dict[str, int]:
-        """Replicas that would move, by what holds them: brake (of the fleet, of a cluster), confirmation, budget.
+        """Returns how many replicas a brake (of the fleet or a cluster), a confirmation or the budget holds back.
 
-        What only the brake of its workload holds is not counted.
+        Replicas that only the brake of their workload holds are not counted.
         """
         held = {"brake": 0, "confirmation": 0, "budget": self.over_budget}
         for scope, replicas in self.wanted.items():
@@ -303,11 +306,11 @@ class Brakes:
         return held
 
     def knows(self, scope: str) -> bool:
-        """Whether this confirmation is asked for or given."""
+        """Returns whether this confirmation was asked for or given."""
         return scope in self.asked or scope in self.given
 
     def needs_confirmation(self, cause: str, cluster: str, replicas: int, fleet_replicas: int) -> bool:
-        """Whether a cause that is about to begin would wait for a confirmation."""
+        """Returns whether a cause that is about to begin would wait for a confirmation."""
         scope = confirmation_scope(cause, cluster)
         others = self._unconfirmed[cause] - (self._totals.get(scope, 0) if scope not in self.given else 0)
         return scope not in self.given and self._is_above(replicas + others, fleet_replicas)
@@ -325,7 +328,7 @@ class Brakes:
                 yield ConfirmationAsked(scope, cause, cluster, total, self._fleet_replicas, wall_ms)
 
     def _to_forget(self, now: float) -> Iterable[Tombstone]:
-        """Causes that have been over for a while: a planner that has just begun may hear of them late."""
+        """Yields tombstones of causes that ended a while ago: a new planner may hear late that a cause goes on."""
         for scope in sorted({*self.asked, *self.given, *self._moved_of_cause}):
             if scope in self.wanted:
                 self._over_since.pop(scope, None)

@@ -1,4 +1,4 @@
-"""Why a cluster takes nothing new, whatever room it has: of anybody, of a shape, of one workload."""
+"""Tells why a cluster takes nothing new, whatever room it has: from anyone, of one shape, or of one workload."""
 
 from collections.abc import Collection, Mapping
 from typing import Protocol
@@ -13,15 +13,15 @@ from spillway.feasibility.cluster_view import ClusterView, WorkloadKey
 from spillway.model import Shape
 
 ORPHAN_THERE = "an orphan of this name is there and is left as it is"
-"""Until it is gone, or taken over, nothing is written over it (docs/adr/0019)."""
+"""Until the orphan is gone or taken over, nothing is written over it (docs/adr/0019)."""
 DEPLOYMENT = "Deployment"
-"""The one kind that can be adopted."""
+"""The only kind that can be adopted."""
 CLUSTERS_NAMED_MAX = 20
-"""Of a command for people; whoever has more copies it and adds the rest."""
+"""Clusters that a command for people names. A user with more clusters copies it and adds the others."""
 
 
 class Known(Protocol):
-    """What of the planner's state closes a cluster."""
+    """The parts of the planner's state that can close a cluster."""
 
     rules: Rules
     clusters: dict[str, ClusterView]
@@ -33,12 +33,15 @@ class Known(Protocol):
 
 
 def bars(said: WorkloadObserved) -> bool:
-    """Whether something of this name would be written over: not where only what went along with it is left."""
+    """Returns whether an orphan bars the name in a cluster. It does not when only objects that went along are left."""
     return is_orphan(said) and bool(said.kind or not said.beside)
 
 
 def orphaned_in(state: Known, key: WorkloadKey | None) -> frozenset[str]:
-    """Where an object of this name runs that no placement names, nor one of the same API server's other name."""
+    """Returns the clusters where an object of this name runs that no placement names.
+
+    A cluster does not count if the placement lists its API server's other name.
+    """
     known = {} if key is None else state.statuses_of(key)
     found = {name for name, said in known.items() if name in state.clusters and bars(said)}
     workload = state.workloads.get(key) if found and key is not None else None
@@ -47,7 +50,7 @@ def orphaned_in(state: Known, key: WorkloadKey | None) -> frozenset[str]:
 
 
 def orphans_to_settle(state: Known, key: WorkloadKey, kind: str, placed: Collection[str]) -> tuple[str, ...]:
-    """For people, once for each kind of orphan of this name: the commands that end it, and those that keep it.
+    """Returns texts for people, one for each kind of orphan of this name: the commands that delete it or keep it.
 
     kind: of the workload. placed: the clusters that its placement lists.
     """
@@ -64,7 +67,7 @@ def orphans_to_settle(state: Known, key: WorkloadKey, kind: str, placed: Collect
 
 
 def keep_commands(key: WorkloadKey, clusters: Collection[str], placed: Collection[str]) -> str:
-    """What takes over a Deployment that runs in these clusters, as a clause that lacks its object."""
+    """Returns the commands that take over a Deployment that runs in these clusters, as a clause without its object."""
     namespace, name = key
     every = sorted({*clusters, *placed})
     more = f" and {len(every) - CLUSTERS_NAMED_MAX} clusters more" if len(every) > CLUSTERS_NAMED_MAX else ""

@@ -1,4 +1,4 @@
-"""Workloads and bytes that each namespace has declared, and the objects that go along with workloads."""
+"""Keeps the workloads and bytes that each namespace has declared, and the objects that go along with workloads."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -16,7 +16,7 @@ DependencyKey = tuple[str, str, str]
 
 
 class Held(NamedTuple):
-    """What one namespace holds. A deleted workload counts until it is forgotten."""
+    """The workloads and bytes that one namespace has declared. A deleted workload counts until it is forgotten."""
 
     workloads: int = 0
     size: int = 0
@@ -32,7 +32,7 @@ ANSWER_BYTES: Final = 96
 
 
 def size_of(event: WorkloadDeclared, along: Iterable[bytes] = ()) -> int:
-    """Bytes of a declaration with all that it keeps, and of the objects that go along."""
+    """Returns the bytes of a declaration with all that it keeps, and of the objects that go along."""
     return (
         WORKLOAD_BYTES
         + len(event.manifest)
@@ -57,8 +57,10 @@ def answer_size(entry: Answered) -> int:
 
 
 class Declared:
-    """dependencies: the objects that go along, by key. The content of an object that its workload no longer lists is
-    dropped."""
+    """Counts what each namespace has declared, and keeps the objects that go along with workloads.
+
+    dependencies: these objects, by key. The content of an object that its workload no longer lists is dropped.
+    """
 
     def __init__(self) -> None:
         self._dependencies: dict[DependencyKey, DependencyDeclared] = {}
@@ -78,7 +80,7 @@ class Declared:
         return Held(self._workloads[namespace], self._bytes[namespace])
 
     def size(self, key: WorkloadKey) -> int:
-        """Bytes of one workload with the objects that go along; 0 for an unknown workload."""
+        """Returns the bytes of one workload with the objects that go along; 0 for an unknown workload."""
         return self._sizes.get(key, 0) + self._along["/".join(key)]
 
     def with_content(self, key: WorkloadKey) -> list[DependencyDeclared]:
@@ -98,13 +100,15 @@ class Declared:
                 self._put((before.kind, before.namespace, before.name), kept)
 
     def depend(self, event: DependencyDeclared, owner: WorkloadDeclared | None) -> None:
-        """Takes in an object that goes along with a workload; an older record is dropped. owner: the workload's
-        declaration, if known."""
+        """Takes in an object that goes along with a workload; an older record is dropped.
+
+        owner: the workload's declaration, if known.
+        """
         key = (event.kind, event.namespace, event.name)
         known = self._dependencies.get(key)
         if known is not None and known.workload == event.workload:
             is_older = event.workload_generation < known.workload_generation
-        else:  # Who gave the name up takes nothing from who has it now.
+        else:  # A workload that gave the name up must not take the object from the workload that has it now.
             is_older = known is not None and not event.manifest
         if not is_older:
             self._put(key, _as_kept(event, owner))

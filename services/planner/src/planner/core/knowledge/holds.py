@@ -11,16 +11,18 @@ from spillway.model import Shape
 GONE: Final = "gone"
 DECLARED: Final = "declared"
 TRIED: Final = "tried"
-"""Of the workload that a hold is about: it is wanted no more; it is; replicas of it wait for nodes in that cluster."""
+"""The states of the workload of a hold. GONE: it is no longer wanted. DECLARED: it is. TRIED: its replicas wait for
+nodes in that cluster."""
 Needs = Callable[[str, Hold], str]
-"""One of these words, of a cluster and a hold there."""
+"""Returns one of these states for a cluster and a hold there."""
 NOWHERE: Set[str] = frozenset()
 
 
 class Holds(MutableMapping[HoldKey, Hold]):
-    """The holds, by cluster and by the shape or workload that is held. A hold runs until its pause is over. After that
-    it bars nothing, and it is remembered for a while so that the next pause is longer. Only time, a bind, or the
-    cluster's leaving ends it.
+    """The holds, by cluster and by the shape or workload that is held.
+
+    A hold runs until its pause is over. After that it bars nothing, and it is remembered for a while so that the next
+    pause is longer. Only time, a bind, or the cluster's leaving ends it.
     """
 
     def __init__(self) -> None:
@@ -31,11 +33,11 @@ class Holds(MutableMapping[HoldKey, Hold]):
         self._count = 0
 
     def running(self) -> ItemsView[HoldKey, Hold]:
-        """The holds whose pause was not over at the last look()."""
+        """Returns the holds whose pause was not over at the last look()."""
         return self._running.items()
 
     def clusters_of(self, whom: Shape | WorkloadKey) -> KeysView[str] | Set[str]:
-        """The clusters in which a hold against this shape or workload runs."""
+        """Returns the clusters in which a hold against this shape or workload runs."""
         found = self._clusters_of.get(whom)
         return found.keys() if found is not None else NOWHERE
 
@@ -84,7 +86,7 @@ class Holds(MutableMapping[HoldKey, Hold]):
         return len(self._holds)
 
     def _look_again(self, at: float, key: HoldKey, hold: Hold) -> None:
-        self._count += 1  # Two of one moment are not compared any further.
+        self._count += 1  # The count keeps heapq from comparing the holds of two entries with the same time.
         heappush(self._due, (at, self._count, key, hold))
 
     def _runs_no_more(self, key: HoldKey) -> None:

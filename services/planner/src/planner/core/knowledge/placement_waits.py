@@ -1,4 +1,4 @@
-"""What a placement waits for: as words for people, and as codes for decisions. Reads records of older versions, too."""
+"""Describes what a placement waits for, as texts and as codes. It also reads records of older versions."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -19,8 +19,12 @@ class Wait(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class RolloutWait:
-    """What a rollout waits for. text: for people; empty: for nothing. cluster: must be available before the rollout
-    goes on; empty: none. frozen: text names the brake that holds the rollout."""
+    """The reason why a rollout does not go on.
+
+    text: for people; empty when the rollout waits for nothing.
+    cluster: the cluster that must be available before the rollout goes on; empty: none.
+    frozen: whether text names the brake that holds the rollout.
+    """
 
     text: str = ""
     cluster: str = ""
@@ -44,7 +48,7 @@ def waits_of(room: Sequence[Wait], held: str, rollout: RolloutWait) -> Placement
 
 
 def recorded_waits(placement: PlacementDecided | None) -> PlacementWaits:
-    """Returns what a placement waits for; of a record of an older version without the digest (digest_of)."""
+    """Returns the codes of what a placement waits for. Records of older versions have no digest (digest_of)."""
     if placement is None:
         return NO_WAITS
     return placement.waits or _waits_of_older(placement.waiting_for)
@@ -104,7 +108,7 @@ def _waits_of_older(waiting_for: str) -> PlacementWaits:
 
 
 def _without_figures(text: str) -> str:
-    """Returns a text without what stands in parentheses, which may stand in each other."""
+    """Returns a text without parts in parentheses, which may be nested."""
     depth, kept = 0, []
     for character in text:
         depth += character == "("

@@ -1,4 +1,4 @@
-"""What the parts of a workload reserve (P4), by what is known of their clusters."""
+"""Computes what the parts of a workload reserve (P4), by what is known of their clusters."""
 
 from collections.abc import Iterable
 from dataclasses import replace
@@ -14,7 +14,7 @@ from spillway.model import Part, Shape, WorkloadFacts
 
 
 class Known(Protocol):
-    """What of the planner's state says it."""
+    """The parts of the planner's state that reservations depend on."""
 
     clusters: dict[str, ClusterView]
     owners: Owners
@@ -26,7 +26,7 @@ class Known(Protocol):
 
 
 def reserved(state: Known, workload: Workload, parts: Iterable[Part]) -> dict[str, Reservation]:
-    """By cluster, of these parts."""
+    """Returns what these parts reserve, by cluster."""
     key, statuses, rolling_from = workload.key, workload.statuses, workload.declared.rolling_from
     found: dict[str, Reservation] = {}
     for listed in parts:
@@ -37,7 +37,7 @@ def reserved(state: Known, workload: Workload, parts: Iterable[Part]) -> dict[st
         view, borne = state.clusters.get(cluster), workload.template_of(part)
         facts = view.facts.get(key) if view is not None else None
         shape = state.shape_in(cluster, borne.shape)
-        if facts is None:  # What is not there does not roll.
+        if facts is None:  # An object that does not exist has no rollout.
             found[cluster] = reserve(part, None, shape, (), 0)
         else:
             earlier = [state.shape_in(cluster, one) for one in rolling_from]
@@ -46,18 +46,21 @@ def reserved(state: Known, workload: Workload, parts: Iterable[Part]) -> dict[st
 
 
 def held_again(state: Known, cluster: str) -> list[WorkloadKey]:
-    """The workloads of which a word ended a ceiling there, as long as nobody else had the cluster's turn."""
+    """Returns the workloads of the cluster with a part whose ceiling was lowered after a refusal.
+
+    Call it after a new claim: that ceiling counted only while no other propagator had the cluster's turn.
+    """
     places = ((key, state.workloads[key]) for key in state.keys_in(cluster))
     return [key for key, workload in places if refused_there(workload, workload.parts[cluster]) is not None]
 
 
 def as_answered(state: Known, workload: Workload, part: Part) -> Part:
-    """The part without what was decided before it, once its cluster said of this very version why it is not as decided.
+    """Returns the part with a lower ceiling once its cluster reported, at this version, why it is not as decided.
 
-    Whoever says so has read the object after it knew the version, and writes none below it. So what decisions before
-    have left there is what that object has (docs/adr/0027). The ceiling stays while pods beyond that may still be
-    there: the record does not show that object, or its controller has not followed it; the word is of a turn that is
-    over, and the owner of now may have written since. An adopting part holds nothing.
+    The propagator that reports this has read the object after it knew the version, and writes no earlier version. So
+    what earlier decisions have left there is what that object has (docs/adr/0027). The ceiling stays while more pods
+    may still be there: the record does not show that object, or its controller has not followed it, or the status is of
+    an ended turn and the new owner may have written since. An adopting part reserves nothing.
     """
     said = refused_there(workload, part)
     if said is None or part.adopting or not state.owners.is_present(said):
@@ -70,7 +73,7 @@ def as_answered(state: Known, workload: Workload, part: Part) -> Part:
 
 
 def shows_found(said: WorkloadObserved, facts: WorkloadFacts | None, template: Template) -> bool:
-    """Whether the record shows what a refusal says is there: no object, or that one with no pods of a number before."""
+    """Returns whether the record agrees with a refusal: no object, or the found one without pods of earlier numbers."""
     if facts is None:
         return said.found_version is None and not (said.spec_replicas or said.replicas)
     return facts.version == said.found_version and is_settled(facts, template.surge_of(facts.spec_replicas))

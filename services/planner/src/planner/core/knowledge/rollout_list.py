@@ -1,4 +1,4 @@
-"""Workloads whose newest template has not reached every cluster, and which of them have a reason to be looked at."""
+"""Lists workloads whose newest template has not reached every cluster, and which of them need a look."""
 
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -9,10 +9,13 @@ WorkloadKey = tuple[str, str]
 
 
 class Figures(NamedTuple):
-    """How far an earlier change in a cluster is: a roll, or a scale-in.
+    """The progress of an earlier change in a cluster: a roll, or a scale-in.
 
-    counted: bound pods by template hash. pods, updated: of the object's status. terminating: pods. Ready pods are no
-    progress: a pod that crashes again and again is ready from time to time.
+    counted: bound pods by template hash.
+    pods, updated: from the object's status.
+    terminating: the number of terminating pods.
+
+    Ready pods do not count as progress: a pod that crashes again and again is ready from time to time.
     """
 
     cluster: str
@@ -24,15 +27,14 @@ class Figures(NamedTuple):
 
 
 class RolloutList:
-    """Due are those of which a status came, or of which a next or the blocking cluster changed; the rest only wait."""
+    """The workloads that roll out. One is due after a new status, or when its next or its blocking cluster changed."""
 
     def __init__(self) -> None:
         self._waits_on: dict[WorkloadKey, tuple[str, ...]] = {}
         self._keys_by_cluster: dict[str, dict[WorkloadKey, None]] = {}
         self._due: dict[WorkloadKey, None] = {}
         self._under_way: dict[WorkloadKey, tuple[Figures, float, bool]] = {}
-        """Of those that wait for the end of an earlier change: how far it is, since when, and whether it was seen to
-        stand."""
+        """For workloads that wait for an earlier change: its progress, since when, and whether it was seen to stand."""
 
     def __iter__(self) -> Iterator[WorkloadKey]:
         return iter(self._waits_on)
@@ -44,12 +46,12 @@ class RolloutList:
         return len(self._waits_on)
 
     def put(self, key: WorkloadKey) -> None:
-        """Something was declared or placed of it, and it rolls."""
+        """Adds a workload that rolls, and makes it due. Call it when the workload was declared or placed."""
         self._waits_on.setdefault(key, ())
         self.retry(key)
 
     def drop(self, key: WorkloadKey) -> None:
-        """It does not roll any more."""
+        """Removes a workload that no longer rolls."""
         self.wait_for(key, ())
         self._waits_on.pop(key, None)
         self._due.pop(key, None)
@@ -60,16 +62,16 @@ class RolloutList:
             self._due[key] = None
 
     def retry_all(self) -> None:
-        """Something changed that may concern all of them: a brake, or which clusters there are, or are lost."""
+        """Makes all workloads due after a change that may affect all: a brake, a join, a leave or a lost cluster."""
         self._due.update(dict.fromkeys(self._waits_on))
 
     def touch(self, *clusters: str) -> None:
-        """Room may have come up in them, or they may be lost."""
+        """Makes workloads due that wait for these clusters: they may have room now, or be lost."""
         for cluster in clusters if self._keys_by_cluster else ():
             self._due.update(self._keys_by_cluster.get(cluster, ()))
 
     def note_under_way(self, key: WorkloadKey, figures: Figures | None, now: float) -> None:
-        """It was looked at. figures: of the change that it waits for, or waited for until that stood; None: of none."""
+        """Notes the progress of the change that the workload waits for, or waited for until it stood. None: none."""
         known = self._under_way.get(key)
         if figures is None or key not in self._waits_on:
             self._under_way.pop(key, None)
@@ -77,19 +79,19 @@ class RolloutList:
             self._under_way[key] = figures, now, False
 
     def stands(self, key: WorkloadKey, figures: Figures, now: float, seconds: float) -> bool:
-        """Whether the change has been no further than that for so long."""
+        """Returns whether the change has made no progress beyond these figures for that many seconds."""
         known = self._under_way.get(key)
         return known is not None and known[0] == figures and now - known[1] >= seconds
 
     def retry_standing(self, now: float, seconds: float) -> None:
-        """A workload whose earlier change stands is due, once."""
+        """Makes each workload due once when the earlier change that it waits for stands."""
         for key, (figures, since, seen) in self._under_way.items():
             if not seen and now - since >= seconds:
                 self._under_way[key] = figures, since, True
                 self.retry(key)
 
     def wait_for(self, key: WorkloadKey, clusters: tuple[str, ...]) -> None:
-        """It was looked at. clusters: that it waits for, for room or to be available; none when for something else."""
+        """Sets the clusters that a workload waits for (room or availability). Empty: it waits for something else."""
         if key not in self._waits_on:
             return
         for before in self._waits_on[key]:
@@ -101,7 +103,7 @@ class RolloutList:
         self._waits_on[key] = clusters
 
     def due(self, most: int) -> list[WorkloadKey]:
-        """At most so many, longest due first; each is due again only for a new reason."""
+        """Returns at most `most` workloads, the longest due first. Each is due again only for a new reason."""
         found = list(self._due)[:most]
         for key in found:
             del self._due[key]

@@ -1,27 +1,34 @@
-"""The numbers that decisions depend on; each is written into every decision's record."""
+"""The numbers that decisions depend on. Each is written into every decision's record."""
 
 from dataclasses import dataclass, fields
 
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """All in seconds unless the name says otherwise.
+    """The planner's rules. All times are in seconds.
 
-    capacity_age_max: nothing new is placed on capacity that is older. bind_quiet, bind_wait_max: replicas that only
-    possibly fit wait for binds until none came for so long, at most so long (P5). take_back_after: an unbound
-    replica is placed elsewhere (P6); the cluster is then held for hold_min, doubling to hold_max; where somebody
-    else's object has the name, for hold_max, doubling to hold_not_owned_max. missing_after: the same for want of
-    something that its template names: then it waits for that, and reserves nothing. lent_wait: who
-    waits for lent nodes goes to a later tier then; where none of them moved meanwhile nobody waits for
-    lent_silence. roll_stands: a template that asks for more waits no longer for an earlier change that stood for so
-    long. forget_after: tombstones of what was deleted. key_kept, keys_kept_max, answers_bytes_max:
-    idempotency keys with their answers. replans_max: waiting workloads tried in one step. looks_max: rooms of
-    waiting shapes looked at in one step, after which it looks at no other cluster. moves_per_minute: replicas that
-    move though nobody asked for it by name. confirm_over_fraction of the fleet's replicas, confirm_over_replicas in
-    number: above both, such moves need a confirmation. confirmation_kept: it is forgotten
-    so long after its cause is over. home_after: overflow goes home once there has been room for so long, for
-    home_margin of the workload's replicas more than go; home_moves_per_minute: the most that do in any minute.
-    namespace_bytes_max, namespace_workloads_max: what one namespace may have declared, with what goes along.
+    capacity_age_max: nothing new is placed on capacity that is older.
+    bind_quiet, bind_wait_max: replicas that only possibly fit wait for binds until no bind came for bind_quiet, at most
+    bind_wait_max (P5).
+    take_back_after: an unbound replica is placed elsewhere after that time (P6).
+    hold_min, hold_max, hold_not_owned_max: the cluster is then held for hold_min, doubling to hold_max. If another
+    owner's object has the name, it is held for hold_max, doubling to hold_not_owned_max.
+    missing_after: after that time, replicas whose cluster lacks an object wait for it and reserve nothing.
+    lent_wait: a workload that waits for lent nodes goes to a later tier after that time.
+    lent_silence: if no lent node moved meanwhile, no workload waits for them for that time.
+    roll_stands: a template that asks for more no longer waits for an earlier change without progress for that time.
+    forget_after: tombstones of a deleted workload are written after that time.
+    key_kept, keys_kept_max, answers_bytes_max: limits of kept idempotency keys with their answers: time, number, bytes.
+    replans_max: waiting workloads that one step tries.
+    looks_max: rooms of waiting shapes that one step looks at; after that it looks at no other cluster.
+    moves_per_minute: replicas that may move without a request by name.
+    confirm_over_fraction, confirm_over_replicas: moves above both (fraction of the fleet's replicas, number) need a
+    confirmation.
+    confirmation_kept: a confirmation is forgotten that long after its cause ended.
+    home_after: overflow goes home once there has been room for that long.
+    home_margin: fraction of the workload's replicas that must fit at home in addition.
+    home_moves_per_minute: the most replicas that go home in any minute.
+    namespace_bytes_max, namespace_workloads_max: the most that one namespace may declare, with objects that go along.
     """
 
     capacity_age_max: float = 30.0
@@ -53,7 +60,7 @@ class Rules:
 
     @classmethod
     def of_text(cls, text: str) -> "Rules":
-        """What text() gave. What this version does not know is left out; what is not given is as by default."""
+        """Returns the rules from what text() gave. Unknown names are ignored; missing rules have their default."""
         kinds = {"int": int, "float": float}
         known = {entry.name: kinds[str(getattr(entry.type, "__name__", entry.type))] for entry in fields(cls)}
         given = dict(entry.split("=", 1) for entry in text.split())

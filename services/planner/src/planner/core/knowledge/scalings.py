@@ -1,4 +1,4 @@
-"""How many replicas policies ask for: who is scaled by which policy, and which decisions are yet to be declared."""
+"""Keeps scale policies and their decisions: which workloads they scale, which decisions are not yet declared."""
 
 import json
 from collections.abc import Iterable
@@ -22,11 +22,12 @@ ScaleEvent = ScalePolicyDeclared | ScaleDecided
 
 
 class Scalings:
-    """Part of the planner's state. policies, decided: the newest by workload, declared or not; policies without what
-    they say, which is hpa's.
+    """The scaling part of the planner's state.
 
-    due: the workloads whose newest decision can be declared now, in the order in which they came to be so.
-    following: by workload whose policy follows what is idle, the supply classes that it names.
+    policies, decided: the newest by workload, declared or not. Policies are kept without their manifest, which only hpa
+    reads.
+    due: workloads whose newest decision can be declared now, the longest due first.
+    following: by workload whose policy follows idle capacity, the supply classes that the policy names.
     """
 
     def __init__(self) -> None:
@@ -36,7 +37,7 @@ class Scalings:
         self.following: dict[WorkloadKey, tuple[str, ...]] = {}
 
     def apply(self, event: ScaleEvent) -> None:
-        """Takes one event in; an older one is dropped. BadDeclaration for a number that nobody may ask for."""
+        """Takes one event in; an older one is dropped. Raises BadDeclaration for a number of replicas out of range."""
         key = (event.namespace, event.name)
         if isinstance(event, ScalePolicyDeclared):
             known = self.policies.get(key)
@@ -57,7 +58,7 @@ class Scalings:
             self.following[key] = classes
 
     def forget(self, topic: str, key: WorkloadKey) -> None:
-        """A tombstone of a policy, or of a decision."""
+        """Forgets a policy or a decision after its tombstone."""
         if topic == SCALE_POLICIES.name:
             self.policies.pop(key, None)
             self.following.pop(key, None)
@@ -65,7 +66,7 @@ class Scalings:
             self.decided.pop(key, None)
 
     def index(self, key: WorkloadKey, workload: Workload | None) -> None:
-        """Keeps due, whenever something of a workload, of its policy or of its decision has changed."""
+        """Updates `due`. Call it whenever a workload, its policy or its decision has changed."""
         if workload is not None and self.newer_of(workload) is not None and not _is_held(workload):
             self.due.setdefault(key)
         else:
@@ -76,45 +77,45 @@ class Scalings:
         self.due.pop(key, None)
 
     def scaled_by(self, one: Declaration | WorkloadDeclared) -> str:
-        """kind/name of the policy that says how many replicas this has; empty when who declares it does."""
+        """Returns kind/name of the policy that sets the workload's replicas; empty when the user sets them."""
         policy = self.policies.get((one.namespace, one.name))
         return "" if policy is None or one.kind == JOB else f"{policy.kind}/{policy.policy}"
 
     def decided_by(self, key: WorkloadKey) -> str:
-        """kind/name of the policy of the newest decision."""
+        """Returns kind/name of the policy of the newest decision."""
         decided = self.decided.get(key)
         return "" if decided is None else f"{decided.policy_kind}/{decided.policy}"
 
     def newest(self, key: WorkloadKey, last: Generation | None) -> Generation | None:
-        """Of what was decided and declared for this name, the newest, from which what is adopted begins."""
+        """Returns the newest generation decided or declared for this name. An adopted workload begins from it."""
         decided = self.decided.get(key)
         if decided is None:
             return last
         return decided.generation if last is None else max(last, decided.generation)
 
     def newer(self, one: Declaration | WorkloadDeclared, last: Generation | None) -> ScaleDecided | None:
-        """The decision that is newer than the last one declared; None without one, and without a policy."""
+        """Returns the decision that is newer than the last one declared. None without one, or without a policy."""
         decided = self.decided.get((one.namespace, one.name))
         if decided is None or not self.scaled_by(one):
             return None
         return decided if last is None or decided.generation > last else None
 
     def newer_of(self, workload: Workload) -> ScaleDecided | None:
-        """The decision that a workload does not follow yet."""
+        """Returns the decision that a workload does not follow yet."""
         return self.newer(workload.declared, workload.declared.scale_generation)
 
     def next_due(self, most: int) -> Iterable[WorkloadKey]:
-        """At most so many of those that are due, the longest first."""
+        """Returns at most `most` of the due workloads, the longest due first."""
         return list(islice(self.due, most))
 
 
 def _is_held(workload: Workload) -> bool:
-    """Whether its number is not to be changed now: it goes, or changes hands."""
+    """Returns whether the workload's replicas must not change now: it is being deleted, adopted or disowned."""
     return workload.declared.deleting or is_in_transfer(workload)
 
 
 def _classes_followed(event: ScalePolicyDeclared) -> tuple[str, ...]:
-    """The supply classes that a ScalePolicy names under headroom. BadDeclaration where it cannot be read."""
+    """Returns the supply classes that a ScalePolicy names under headroom. Raises BadDeclaration if it is unreadable."""
     if event.kind != OWN_KIND:
         return ()
     try:

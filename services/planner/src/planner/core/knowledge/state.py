@@ -1,4 +1,4 @@
-"""What the planner knows: a function of the events it applied, plus timers that a restart may forget."""
+"""Holds what the planner knows: a function of the events it applied, plus timers that a restart may forget."""
 
 from collections.abc import Iterable, Iterator, Mapping
 
@@ -55,12 +55,11 @@ from spillway.model import NodeColumns, Part, Shape
 
 
 class PlannerState:
-    """Everything by key. Only apply() changes what events say; timers, holds and fresh belong to aftermath.py.
+    """The planner's state, by key. Only apply() changes what events say; aftermath.py keeps timers, holds and fresh.
 
-    revision: raised when room may have come up somewhere. fresh: the clusters that were fresh when last looked at.
-    leaving: workloads with parts to settle. For moves.py: moved have lost or leaving replicas, to_look_at are those of
-    them where something changed; of misplaced all are placed, and yet some are to move and wait; all_looked_through:
-    whether those were looked for among all.
+    revision: raised when a cluster may have more room. fresh: the clusters that were fresh at the last check.
+    leaving: workloads with parts to settle. moved: workloads with lost or leaving replicas; to_look_at: those of them
+    that changed. misplaced: placed workloads with replicas to move. all_looked_through: misplaced was searched once.
     """
 
     def __init__(self, rules: Rules) -> None:
@@ -97,7 +96,7 @@ class PlannerState:
     # ── Events ──────────────────────────────────────────────────────────────────────────────────────────────────
 
     def apply(self, event: Event, now: float, offset: int = -1, columns: NodeColumns | None = None) -> None:
-        """Takes one event in. Idempotent; what is older than what is known is dropped."""
+        """Takes one event in. It is idempotent: an event older than what is known is dropped."""
         match event:
             case ClusterJoined():
                 self._join(event)
@@ -131,7 +130,7 @@ class PlannerState:
                 self._scale_changed((event.namespace, event.name))
 
     def apply_tombstone(self, topic: str, key: str, offset: int = -1) -> None:
-        """Of this key of a compacted topic nothing is known any more."""
+        """Forgets what a key of a compacted topic held."""
         namespace, _, name = key.partition("/")
         if topic == WORKLOADS.name:
             self.forget((namespace, name))
@@ -152,7 +151,7 @@ class PlannerState:
             self._forget_status(*key.split("/"))
 
     def forget(self, key: WorkloadKey) -> None:
-        """A tombstone of a workload: nothing of it is known any more."""
+        """Forgets a workload after its tombstone, except for statuses of orphans."""
         if (workload := self.workloads.pop(key, None)) is not None:
             self._list_no_more(key, workload.parts)
         self.waiting.drop(key)
@@ -181,12 +180,12 @@ class PlannerState:
         self.waiting.retry(key)
 
     def statuses_of(self, key: WorkloadKey) -> dict[str, WorkloadObserved]:
-        """By cluster, what was said of a workload, whether or not it is declared."""
+        """Returns the statuses of a workload by cluster, whether or not the workload is declared."""
         workload = self.workloads.get(key)
         return workload.statuses if workload is not None else self._early_statuses.get(key, {})
 
     def statuses(self) -> Iterator[WorkloadObserved]:
-        """All that clusters said, of workloads that are known and of others."""
+        """Yields all statuses that clusters reported, also those of workloads that are not declared."""
         known = (workload.statuses for workload in self.workloads.values())
         return (said for by_cluster in (*known, *self._early_statuses.values()) for said in by_cluster.values())
 
@@ -197,15 +196,15 @@ class PlannerState:
         return self.clusters[cluster]
 
     def joined(self) -> Clusters:
-        """The clusters of the fleet, by name."""
+        """Returns the clusters of the fleet, in the order of their names."""
         return self._joined.of(self.clusters, self._seen.nodes)
 
     def ages_ms(self, now: float) -> Mapping[str, int]:
-        """By cluster, how old what is known of it is; −1 when nothing was ever heard."""
+        """Returns the age of what is known of each cluster; −1 when nothing was ever heard of it."""
         return self._ages.ages_ms(self.clusters, now, self.rules.capacity_age_max, self._seen.heard)
 
     def fleet_replicas(self) -> int:
-        """What all workloads ask for."""
+        """Returns the replicas that all workloads together ask for."""
         return sum(entry.declared.replicas for entry in self.workloads.values() if not entry.declared.deleting)
 
     # ── What decisions ask ──────────────────────────────────────────────────────────────────────────────────────
@@ -217,7 +216,7 @@ class PlannerState:
         return self._promises.in_cluster(cluster)
 
     def keys_in(self, cluster: str) -> Iterable[WorkloadKey]:
-        """The workloads whose placement lists this cluster."""
+        """Returns the workloads whose placement lists this cluster."""
         return self._keys_in.get(cluster, {})
 
     def is_fresh(self, cluster: str, now: float) -> bool:
@@ -225,51 +224,51 @@ class PlannerState:
         return view is not None and not view.not_fresh(now, self.rules.capacity_age_max)
 
     def is_lost_for_good(self, cluster: str, now: float) -> bool:
-        """Whether it was said by name that this cluster will not return, and it is not there after all."""
+        """Returns whether a person declared the cluster lost, and it is not fresh after all."""
         view = self.clusters.get(cluster)
         return view is not None and view.phase == PHASE_LOST and not self.is_fresh(cluster, now)
 
     def unbound_places(self) -> set[tuple[WorkloadKey, str]]:
-        """Where replicas are not bound, by the newest records."""
+        """Returns the workloads and clusters with unbound replicas, by the newest records."""
         places = ((self.workloads[key], cluster) for key, cluster in self._promises.places())
         return {(one.key, cluster) for one, cluster in places if self.unbound(one, one.parts[cluster])}
 
     def unbound(self, workload: Workload, part: Part) -> int:
-        """Replicas of a part that are not bound; what is held beyond them, a surge or a ceiling, does not count."""
+        """Returns the unbound replicas of a part. Other reserved places (for a surge or a ceiling) do not count."""
         reservation = self.reservation(workload.key, part.cluster)
         return min(reservation.free + reservation.new, max(0, part.replicas - reservation.counted))
 
     def shape_in(self, cluster: str, shape: Shape) -> Shape:
-        """What a replica of the shape's template asks for there, as far as it is known."""
+        """Returns what a replica of the shape's template asks for in the cluster, as far as it is known."""
         admitted = self.admitted.shape_in(cluster, shape)
         if not admitted.volume_claims:
             return admitted
         return limited(admitted, self.claims_in(cluster, admitted.namespace))
 
     def claims_in(self, cluster: str, namespace: str) -> NamespaceClaims:
-        """The volume claims of a namespace there, as far as they are known."""
+        """Returns the volume claims of a namespace in the cluster, as far as they are known."""
         view = self.clusters.get(cluster)
         return NO_CLAIMS if view is None else view.claims_in(namespace)
 
     def room(self, cluster: str, shape: Shape, node_groups: bool, now: float, key: WorkloadKey | None = None) -> Room:
-        """How many more of a shape a cluster takes, as of now; key: for which workload, when it is for one."""
+        """Returns how many more replicas of a shape a cluster takes now. key: the workload that asks, if one does."""
         view, shape = self.clusters[cluster], self.shape_in(cluster, shape)
         room = self._promises.room(view, shape, node_groups)
         closed = why_closed(self, view, shape, now, key)
         return Room(0, 0, closed, room.when_empty or view.epoch < 0) if closed is not None else room
 
     def room_beside_nothing(self, cluster: str, shape: Shape) -> tuple[int, NodeLimit]:
-        """How many more the nodes that exist would take were nothing promised there, and what binds that."""
+        """Returns how many more replicas existing nodes would take if nothing were promised, and what limits that."""
         return self._promises.beside_nothing(self.clusters[cluster], self.shape_in(cluster, shape))
 
     def room_lent(self, cluster: str, shape: Shape, now: float, key: WorkloadKey) -> int:
-        """How many more a cluster would take once all that it has lent is back."""
+        """Returns how many more replicas a cluster would take once all nodes that it has lent are back."""
         view, shape = self.clusters[cluster], self.shape_in(cluster, shape)
         closed = why_closed(self, view, shape, now, key)
         return 0 if closed is not None else self._promises.room_lent(view, shape)
 
     def all_rooms(self, shape: Shape, now: float, key: WorkloadKey | None = None) -> FleetRooms:
-        """By cluster, what room says of the nodes that exist there; with True, of those of its node groups."""
+        """Returns the room by cluster, on existing nodes (False) or on new nodes of its node groups (True)."""
         seen = self._seen
         rooms = self._promises.rooms(self.clusters, shape, seen.nodes)
         where = self.clusters if shape.volume_claims else self.admitted.differing(shape)
@@ -285,7 +284,7 @@ class PlannerState:
         return rooms
 
     def room_without(self, cluster: str, shape: Shape, now: float, key: WorkloadKey) -> Room:
-        """Room on nodes that exist as if nothing were reserved for this workload there."""
+        """Returns the room on existing nodes as if nothing were reserved for this workload there."""
         view = self.clusters.get(cluster)
         if view is None or (stale := view.not_fresh(now, self.rules.capacity_age_max)):
             limit = Limit(LimitCode.GONE) if view is None else Limit(LimitCode.AGE, said=stale)
@@ -293,7 +292,7 @@ class PlannerState:
         return self._promises.room_without(view, self.shape_in(cluster, shape), False, key)
 
     def rooms(self, cluster: str, shape: Shape, now: float) -> Rooms:
-        """What waiting workloads of this shape may hope for in a cluster; empty when it is not there."""
+        """Returns the rooms that waiting workloads of this shape may hope for in a cluster; empty if it is unknown."""
         view = self.clusters.get(cluster)
         if view is None or view.joined is None:
             return ()
@@ -301,7 +300,7 @@ class PlannerState:
         return (on_nodes, self._widest_room(cluster, shape, True, now)) if view.joined.node_groups else (on_nodes,)
 
     def _widest_room(self, cluster: str, shape: Shape, node_groups: bool, now: float) -> Room:
-        """Of all who wait with this shape: what others see of their pods may matter there."""
+        """Returns the widest room of all workloads that wait with this shape: their pod labels may differ."""
         view, shapes = self.clusters[cluster], [shape]
         if self.admitted.differ_in(cluster) or self._promises.traits_matter(view, shape):
             waiting = (self.shape_in(cluster, self.workloads[key].shape) for key in self.waiting.with_shape(shape))
@@ -313,7 +312,7 @@ class PlannerState:
         return widest._replace(possible=max(room.possible for room in rooms))
 
     def room_changed(self, *clusters: str) -> None:
-        """Somebody may have a reason to be planned again."""
+        """Notes that the room in these clusters may have changed, so that workloads are planned again."""
         self.revision += len(clusters)
         self.waiting.touch(*clusters)
         self.rollouts.touch(*clusters)
@@ -324,13 +323,13 @@ class PlannerState:
             self.room_changed(cluster)
 
     def room_revision(self, cluster: str) -> tuple[int, int]:
-        """Another one wherever a room may be another one, but for time, phases and holds."""
+        """Returns a value that changes whenever a room may have changed, except by time, phases and holds."""
         return self.clusters[cluster].revision, self._promises.revision(cluster)
 
     def refit(self, workload: Workload, part: Part, shape: Shape) -> int | None:
-        """How many replicas of a new shape a cluster certainly takes once the part's pods, all of one size, are gone.
+        """Returns how many replicas of a new shape a cluster certainly takes without the part's pods (of one size).
 
-        None when that cannot be known: nobody may lose running replicas to a guess. Without facts none runs there.
+        None: not known, as no running replica may be lost to a guess. Without facts no replica runs there.
         """
         cluster, borne = part.cluster, workload.template_of(part)
         shape, own = self.shape_in(cluster, shape), self.shape_in(cluster, borne.shape)
@@ -340,7 +339,7 @@ class PlannerState:
             return None
         counted = sum(count for _, count in facts.counted) if facts is not None else 0
         nodes = view.nodes.without(workload.declared.namespace, borne.labels, own.requests, counted)
-        if nodes is None or (own != borne.shape and (nodes.requested < 0).any()):  # Some were made before it was so.
+        if nodes is None or (own != borne.shape and (nodes.requested < 0).any()):  # Old pods had another shape.
             return None
         return self._promises.room_after(view, shape, nodes, workload.key).certain
 
@@ -354,7 +353,7 @@ class PlannerState:
         if known is None:
             known = self.workloads[key] = read_workload(event)
         elif known.declared.template_generation != event.template_generation:
-            for cluster in self.clusters:  # A new template may be just what mends it.
+            for cluster in self.clusters:  # The new template may remove the reason for the hold.
                 self.holds.pop((cluster, key), None)
             known.waiting_since, known.settled = None, False
         if templates_of(known.declared) != templates_of(event):
@@ -374,7 +373,7 @@ class PlannerState:
             needs[event.cluster] = event
 
     def _hear(self, event: TurnTaken | ShapeAdmitted, offset: int) -> None:
-        """A propagator or a collector claims a cluster, or a cluster tells what it makes of a template's pods."""
+        """Takes in a claim of a propagator or collector, or the shape that a cluster admits for a template."""
         if isinstance(event, ShapeAdmitted):
             self._hear_epoch(event.cluster, event.epoch)
             if self.admitted.apply(event):
@@ -391,7 +390,7 @@ class PlannerState:
 
     def _join(self, event: ClusterJoined) -> None:
         view = self.view(event.cluster)
-        # Its phase, tier or labels may have changed: replicas there may have to leave now, or may stay again.
+        # The cluster's phase, tier or labels may have changed: replicas may have to leave now, or may stay again.
         if view.joined != event:
             for key in self.keys_in(event.cluster):
                 self.misplaced[key] = None
@@ -399,7 +398,7 @@ class PlannerState:
         view.apply_joined(event)
         self._seen.changed()
         self.room_changed(event.cluster)
-        self.rollouts.retry_all()  # Those that wait for room in any cluster wait for this one from now on.
+        self.rollouts.retry_all()  # Rollouts that wait for room in any cluster now wait for this one, too.
         self._look_for_twins()
 
     def _leave(self, cluster: str) -> None:
@@ -425,7 +424,7 @@ class PlannerState:
         self._seen.changed(nodes=view.nodes is not nodes or view.nodes.revision != revision)
         if view.nodes is not nodes or view.nodes.revision != revision:
             self._rooms_changed(self._virtual_nodes.follow(self.clusters, event.cluster))
-        if view.claims_revision != claims:  # What is promised of templates with claims may be in another shape now.
+        if view.claims_revision != claims:  # Templates with volume claims may have another shape there now.
             anyway = self.admitted.differ_in(event.cluster)
             keys |= {key for key in self.keys_in(event.cluster) if anyway or self.workloads[key].names_claims}
         for key in [one for one in keys if one in self.workloads]:
@@ -457,8 +456,8 @@ class PlannerState:
             self._keys_in.setdefault(part.cluster, {})[key] = None
         workload.looked_at = None
         self._refresh(key)
-        # What it takes itself is room that may be back by the next look, and no gain then: it looks once more before.
-        # And what goes whole to one cluster may have waited for the cluster that this placement lists no more.
+        # The room that this workload takes may be free again by the next look, which then sees no gain. So it is due.
+        # Also, a whole workload may have waited for a cluster that this placement no longer lists.
         self.waiting.retry(key)
 
     def _observe(self, event: WorkloadObserved) -> None:
@@ -479,7 +478,7 @@ class PlannerState:
             self._index(workload)
 
     def _shape_changed(self, digest: str, cluster: str) -> None:
-        """What is promised of this template there is held in another shape, and so is what waits."""
+        """Reserves again, in the new shape, what is promised for this template there, and retries what waits."""
         self.waiting.retry_template(digest)
         for key in self.keys_in(cluster):
             if any(shape.template == digest for shape in self.workloads[key].shapes()):
@@ -508,7 +507,7 @@ class PlannerState:
         self.room_changed(*self._promises.set_all(key, reservations))
 
     def _index(self, workload: Workload) -> None:
-        """Keeps the short lists that are walked: who waits for room, who has moved, whose removal may be settled."""
+        """Keeps the short lists that rounds walk: workloads that wait, moved, roll out, or have parts to settle."""
         self.scalings.index(workload.key, workload)
         ending, placement = workload.declared.deleting or workload.declared.disowning, workload.placement
         waits_for = recorded_waits(placement).room

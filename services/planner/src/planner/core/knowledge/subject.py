@@ -1,4 +1,4 @@
-"""What a decision is about and when it is made: a workload as it is to be placed, and the moment."""
+"""Defines the input of a decision: the workload to place, and the moment."""
 
 from dataclasses import dataclass
 
@@ -11,11 +11,12 @@ from spillway.model import Generation, Part, Shape
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """When a decision is made, and under which turn: now in seconds of any steady clock, wall_ms for the record.
+    """The time of a decision, and the generation under which it is made.
 
-    patient: the request may still wait for binds, so what is only possible need not be refused yet. onward: meanwhile
-    it takes what is certain in later tiers. listening: it may still wait until clusters are heard of since it came, so
-    what has no room need not be refused yet.
+    now: seconds of any steady clock. wall_ms: the time for the record.
+    patient: the request may still wait for binds, so replicas that only possibly fit need not be refused yet.
+    onward: meanwhile the request takes certain room in later tiers.
+    listening: the request may still wait for newer messages of clusters, so a lack of room need not be refused yet.
     """
 
     now: float
@@ -43,10 +44,10 @@ class Subject:
         return (self.declared.namespace, self.declared.name)
 
     def template_of(self, part: Part) -> Template:
-        """The template that a part of a known workload bears."""
+        """Returns the template that a part of a known workload bears."""
         return self.template if self.known is None else self.known.template_of(part)
 
 
 def subject_of(workload: Workload) -> Subject:
-    """A workload as it is declared."""
+    """Returns the subject for a workload as it is declared."""
     return Subject(workload.declared, workload.template, workload)

@@ -1,4 +1,4 @@
-"""What runs out: how long unbound replicas have waited, and how long a cluster gets no more of something."""
+"""Timers of unbound replicas, and holds that keep a cluster from getting more of a shape or workload."""
 
 from dataclasses import dataclass
 
@@ -6,15 +6,19 @@ from spillway.feasibility.cluster_view import WorkloadKey
 from spillway.model import Generation, Shape
 
 HoldKey = tuple[str, Shape | WorkloadKey]
-"""A cluster, and whom it is held against: a shape that its scheduler cannot place, or one workload."""
+"""A cluster, and what is held there: a shape that its scheduler cannot place, or one workload."""
 
 
 @dataclass(slots=True)
 class Timer:
-    """When a part's unbound replicas last made progress: since then they wait.
+    """The time since which a part's unbound replicas have made no progress.
 
-    version: of the part that it is about, and whether it was the cluster that kept them from binding. missing_since:
-    when the cluster first said that something is missing, whatever versions the part has had since; None: it is not.
+    version: the part's version, and whether the part was carried out there, so that the cluster keeps them from
+    binding.
+    unbound: their number.
+    since: the time of the last progress.
+    missing_since: when the cluster first reported a missing object, whatever versions the part had since. None: no
+    object is missing.
     """
 
     version: tuple[Generation, bool]
@@ -25,10 +29,11 @@ class Timer:
 
 @dataclass(slots=True)
 class Hold:
-    """No more of this shape, or of this workload, in this cluster until then; the next time for twice as long.
+    """A cluster gets no more of a shape or workload until a time. The next hold lasts twice as long.
 
-    why: what the cluster said that kept the replicas out, for people; empty where nothing was said. workload: whose
-    replicas were taken back last; None where that is not known.
+    until: the end. seconds: its length. over: whether its pause has ended.
+    why: the cluster's reason, for people; empty if it gave none.
+    workload: the workload whose replicas were taken back last; None if not known.
     """
 
     until: float

@@ -1,4 +1,4 @@
-"""What may not be asked while a workload changes hands: what runs is not ours to change then."""
+"""Refuses requests while a workload is being adopted or disowned: Spillway must not change what runs then."""
 
 from planner.core.knowledge.workload import Workload
 from spillway.api import RequestError
@@ -6,7 +6,7 @@ from spillway.texts import listed
 
 
 def is_in_transfer(workload: Workload) -> bool:
-    """Whether it changes hands: then nothing of it moves that nobody asked for by name."""
+    """Returns whether the workload is being adopted or disowned. Then none of it moves without a request by name."""
     return workload.declared.disowning or is_adopting(workload)
 
 
@@ -15,7 +15,7 @@ def is_adopting(workload: Workload) -> bool:
 
 
 def refuse_in_transfer(known: Workload | None) -> None:
-    """FAILED_PRECONDITION while a workload is being adopted or disowned."""
+    """Raises RequestError (FAILED_PRECONDITION) while a workload is being adopted or disowned."""
     if known is None or not known.parts:
         return
     name = "/".join(known.key)

@@ -1,4 +1,4 @@
-"""Which cluster gets a workload's newest template next, and why none does now (README: "A new template")."""
+"""Decides which cluster gets a workload's newest template next, or why none does now (README: "A new template")."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,9 +13,11 @@ from spillway.texts import counted
 class Standing:
     """One cluster's part in a rollout.
 
-    number: the template generation that the part bears; newest: whether that is the one to be rolled out; alike: it is
-    an earlier one, of which the newest is a copy, so that nothing is to roll. lost: the cluster is lost for this
-    workload. observed: what was last said of the object, at any version.
+    number: the template generation that the part bears.
+    newest: whether that is the template generation to roll out.
+    alike: it is an earlier one whose template is equal to the newest, so nothing has to roll.
+    lost: the cluster is lost for this workload.
+    observed: the last status of the object, at any version.
     """
 
     part: Part
@@ -27,12 +29,12 @@ class Standing:
 
     @property
     def counts(self) -> bool:
-        """Whether it takes part: what is to go, or was replaced elsewhere, rolls nowhere and blocks nobody."""
+        """Returns whether the part takes part in the rollout. Parts that leave or were replaced elsewhere do not."""
         return self.part.replicas_kept > 0 and not self.part.removing
 
     @property
     def has_newest(self) -> bool:
-        """Whether the newest template may run there, be it only until it leaves, or is heard of again."""
+        """Returns whether the newest template may run there, even if the part leaves or its cluster is lost."""
         return self.newest and self.part.replicas > 0 and not self.part.removing
 
     @property
@@ -41,28 +43,28 @@ class Standing:
 
     @property
     def carried_out(self) -> bool:
-        """Whether its cluster was seen to have the part as it is."""
+        """Returns whether the cluster reported the part at its current version."""
         return self.observed is not None and self.observed.version == self.part.version
 
     @property
     def of_one_template(self) -> bool:
-        """Whether it bears an earlier template and was seen to have no pods of another one."""
+        """Returns whether the part bears an earlier template and was seen with no pods of another one."""
         seen = self.observed
         return not self.newest and seen is not None and self.carried_out and seen.updated == seen.replicas
 
     @property
     def was_mixed(self) -> bool:
-        """Whether it was last seen to have pods of two templates."""
+        """Returns whether the part was last seen with pods of two templates."""
         return self.observed is not None and self.observed.updated < self.observed.replicas
 
     @property
     def may_be_mixed(self) -> bool:
-        """Whether it was seen to have pods of two templates, or may have them by now."""
+        """Returns whether the part was seen with pods of two templates, or may have them by now."""
         return self.was_mixed or not self.carried_out
 
     @property
     def in_full(self) -> bool:
-        """Whether all its replicas are of the template that it is to have, and available."""
+        """Returns whether all replicas of the part are updated and available, and no others exist."""
         seen = self.observed
         return (
             seen is not None
@@ -74,10 +76,11 @@ class Standing:
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """candidates: whose turn it is, and those that may go first when there is no room for it. blocked_by: who must be
-    available first. Neither: nothing is left that could roll.
+    """The clusters that may roll next, or the cluster that the rollout waits for.
 
-    done and total: clusters that were given the newest template, of all that take part.
+    candidates: the cluster whose turn it is, then those that may go first if it has no room.
+    blocked_by: the cluster that must be available first. If both are empty, nothing is left that could roll.
+    done, total: clusters that were given the newest template, and all that take part.
     """
 
     candidates: tuple[str, ...]
@@ -86,18 +89,18 @@ class Turn:
     total: int
 
     def text(self, waits_for: str) -> str:
-        """For people."""
+        """Returns a text for people with the rollout's progress. waits_for: the last part of the text."""
         return f"rollout {self.done} of {counted(self.total, 'cluster')}: {waits_for}"
 
 
 def next_turn(standings: Sequence[Standing]) -> Turn:
-    """One cluster after the other: the next when all that have the newest template are available in full.
+    """Chooses the next cluster: one after the other, once all that have the newest template are available in full.
 
-    Lost ones, and those that it leaves, are waited for as long as it is not known to be available in any cluster.
-    A cluster that is rolling already comes first, so that a template that never gets ready is replaced where it is, and
-    no second cluster is touched meanwhile: one that was seen with pods of two templates, then one that may have them,
-    then one whose pods are merely unavailable. Where several may, and none was seen, the next status tells which. Else
-    it is the one with the fewest replicas, and the others may go before it.
+    Until one cluster has been available in full, the rollout also waits for lost clusters and for parts that leave. A
+    cluster that is already rolling comes first. So a template that never gets ready is replaced in place, and no second
+    cluster is touched meanwhile. The order among rolling clusters: seen with pods of two templates, then may have them,
+    then pods only unavailable. If several may have them and none was seen, the next status decides. Otherwise the
+    cluster with the fewest replicas is next, and the others may go before it.
     """
     taking_part = [entry for entry in standings if entry.counts]
     done = [entry for entry in taking_part if entry.newest]
@@ -123,12 +126,12 @@ def next_turn(standings: Sequence[Standing]) -> Turn:
 
 
 def _is_rolling(entry: Standing, oldest: int) -> bool:
-    """Whether it is on its way from one earlier template to another, so that the newest costs it nothing more."""
+    """Returns whether the part is between two earlier templates, so that the newest costs it nothing more."""
     return entry.was_mixed or (entry.number > oldest and not entry.in_full)
 
 
 def figures(part: Part, observed: WorkloadObserved | None) -> str:
-    """How far a cluster is with the template that it is to have, for people."""
+    """Returns a text for people: how far a cluster is with the template of its part."""
     if observed is None or observed.version != part.version:
         return with_hold("not carried out yet", observed)
     if observed.state != STATE_PRESENT:

@@ -1,7 +1,7 @@
-"""Workloads with replicas that wait for room, and which of them have a reason to be planned again (P6).
+"""Lists workloads with replicas that wait for room, and which of them have a reason to be planned again (P6).
 
-What blocks a workload is the room for its shape in the clusters. So the index is (cluster, shape): only what changed in
-a cluster is looked at, once per shape that waits, and only the workloads of a shape that gained something are due.
+A workload waits because clusters lack room for its shape. So the index is (cluster, shape). Only what changed in a
+cluster is looked at, once per waiting shape, and only workloads of a shape that gained room are due.
 """
 
 from collections import Counter, deque
@@ -12,16 +12,18 @@ from spillway.model import Shape
 
 WorkloadKey = tuple[str, str]
 Loans = frozenset[tuple[str, int]]
-"""Of one cluster: nodes that are lent or on their way back, with their states."""
+"""The nodes of one cluster that are lent or on their way back, with their states."""
 Rooms = tuple[Room, ...]
-"""Of one shape in one cluster: on nodes that exist and, where it has node groups, on those that they would make."""
+"""The rooms of one shape in one cluster: on existing nodes and, if it has node groups, on their new nodes."""
 
 
 class WaitingList:
-    """Workloads that wait, by priority and then in turns of namespaces, in each the longest due first.
+    """Workloads that wait for room, by priority.
 
-    unsettled: those that still wait for binds, so that what is only possible is not used yet. for_lent: those that wait
-    for lent nodes, so that later tiers are not used yet; by cluster, the loans as they were when the wait began.
+    Namespaces of one priority take turns; in each, the longest due is first.
+    unsettled: workloads that still wait for binds, so they do not use places that are only possible yet.
+    for_lent: workloads that wait for lent nodes, so they do not use later tiers yet. By cluster: the loans when the
+    wait began.
     """
 
     def __init__(self) -> None:
@@ -53,7 +55,7 @@ class WaitingList:
         return iter(self._keys_by_shape.get(shape, ()))
 
     def put(self, key: WorkloadKey, shape: Shape, priority: int = 0) -> None:
-        """It waits with this shape. Due when it did not before."""
+        """Adds a workload that waits with this shape. It is due if it did not wait with this shape before."""
         self._priorities[key] = priority
         if self._shapes.get(key) == shape:
             return
@@ -68,7 +70,7 @@ class WaitingList:
         self.retry(key)
 
     def drop(self, key: WorkloadKey) -> None:
-        """It does not wait any more."""
+        """Removes a workload that no longer waits."""
         self.done(key)
         self.unsettled.pop(key, None)
         self.for_lent.pop(key, None)
@@ -88,12 +90,15 @@ class WaitingList:
                 rooms.pop(shape, None)
 
     def in_vain(self, cluster: str, loans: Loans, until: float) -> None:
-        """Somebody waited for what this cluster has lent, and no node of it moved: its bridge, or the descheduler, may
-        be away. Nobody waits for it then until one does, until a time at the most."""
+        """Notes that a workload waited for nodes that this cluster has lent, and none of them moved.
+
+        Its bridge or the descheduler may be away. Until a node moves, or until `until`, no workload waits for these
+        nodes.
+        """
         self._unanswered[cluster] = loans, until
 
     def answers(self, cluster: str, loans: Loans, now: float) -> bool:
-        """Whether what a cluster has lent is worth waiting for, by what was last waited for there."""
+        """Returns whether a wait for the cluster's lent nodes makes sense, by the result of the last wait there."""
         loans_then, until = self._unanswered.get(cluster, (None, now))
         if now < until and loans == loans_then:
             return False
@@ -101,33 +106,34 @@ class WaitingList:
         return True
 
     def touch(self, *clusters: str) -> None:
-        """Their rooms may be others now."""
+        """Notes that the rooms of these clusters may have changed."""
         self._touched.update(dict.fromkeys(clusters))
 
     def retry(self, key: WorkloadKey) -> None:
-        """Due whatever the rooms are."""
+        """Makes a workload due whatever the rooms are."""
         if key in self._shapes:
             self._due[key] = None
             self._anyway.add(key)
 
     def retry_hopeful(self) -> None:
-        """Every workload for which some cluster has room is due: a brake may have kept its replicas from there."""
+        """Makes each workload due that some cluster has room for: a brake may have kept its replicas out."""
         self._due.update(dict.fromkeys(self._shapes))
 
     def retry_template(self, digest: str) -> None:
-        """What a cluster lacked of it may be there: that is no room that came up."""
+        """Makes the workloads of a template due: a missing object may be there now, which no room shows."""
         for key in [key for key, shape in self._shapes.items() if shape.template == digest]:
             self.retry(key)
 
     def begin(self, key: WorkloadKey) -> None:
-        """It waits for something else than before."""
+        """Starts a new wait of a workload: it waits for something else than before."""
         self.unsettled.pop(key, None)
         self.retry(key)
 
     def tried(self, key: WorkloadKey, rooms_of: Callable[[str, Shape], Rooms]) -> None:
-        """It is tried on the rooms as they are now, not as they were looked at: another one may have taken them since.
+        """Notes that a workload was planned on the rooms as they are now, not as the last look saw them.
 
-        What comes back of that by the next look is a gain.
+        Other workloads may have taken room since that look. If that room comes back by the next look, it counts as a
+        gain.
         """
         shape = self._shapes.get(key)
         if shape is not None:
@@ -136,15 +142,15 @@ class WaitingList:
         self.done(key)
 
     def done(self, key: WorkloadKey) -> None:
-        """It was tried, on all that has been looked at."""
+        """Notes that a workload was planned on all rooms that have been looked at."""
         self._due.pop(key, None)
         self._anyway.discard(key)
 
     def look(self, rooms_of: Callable[[str, Shape], Rooms], most: int) -> None:
-        """Looks at the clusters that were touched, longest ago first, until so many rooms were looked at.
+        """Looks at the touched clusters, the longest touched first, until `most` rooms were looked at.
 
-        The others come with the next look, so that no request waits for all of them. rooms_of: empty for a cluster that
-        is not there.
+        The others come with the next look, so that no request waits for all of them. rooms_of: returns an empty tuple
+        for an unknown cluster.
         """
         looked_at = 0
         for cluster in list(self._touched):
@@ -166,15 +172,15 @@ class WaitingList:
 
     @property
     def highest_priority(self) -> int | None:
-        """Of all who wait; None when nobody does."""
+        """Returns the highest priority of the waiting workloads; None when none waits."""
         return max(self._priorities.values(), default=None)
 
     def due(self, most: int, above: int | None = None) -> list[WorkloadKey]:
-        """Returns at most this many workloads: the highest priority first, then in turns of namespaces.
+        """Returns at most `most` workloads: the highest priority first, then in turns of namespaces.
 
-        Namespaces of one priority take turns, and within a namespace the longest due comes first: a namespace with
-        thousands of workloads that no room helps (their own policy's limits bind) delays another one by one turn.
-        above: only of higher priorities. Workloads of a shape that has no room anywhere are due no more.
+        Within a namespace the longest due comes first. So a namespace with thousands of workloads that no room helps
+        (their own policy's limits bind) delays another one by one turn.
+        above: only workloads of higher priorities. Workloads whose shape has no room anywhere are no longer due.
         """
         hopeless = {shape for shape in self._keys_by_shape if not self._has_room(shape)}
         by_priority: dict[int, dict[str, deque[WorkloadKey]]] = {}
@@ -203,7 +209,7 @@ class WaitingList:
         return found
 
     def hopeful_in(self, cluster: str) -> Iterator[WorkloadKey]:
-        """Who may possibly be placed on nodes that exist in a cluster, by the last look; and who was not looked at."""
+        """Yields workloads that a cluster's existing nodes may take, by the last look, and those not looked at."""
         known = self._rooms.get(cluster, {})
         for shape, keys in self._keys_by_shape.items():
             rooms = known.get(shape)
@@ -221,7 +227,7 @@ def _grew(before: Rooms, after: Rooms) -> bool:
 
 
 def _narrowed(before: Rooms, after: Rooms) -> bool:
-    """Fewer are still possible: who waited to see whether they are certain may go to the next tier."""
+    """Returns whether fewer replicas are possible. Workloads that waited for certainty may then go to the next tier."""
     return any(new.possible < old.possible for old, new in zip(before, after, strict=False))
 
 

@@ -1,4 +1,4 @@
-"""One workload as the planner knows it: its declaration, the templates in it, its placement and what was said of it."""
+"""One workload as the planner knows it: its declaration, its templates, its placement and the statuses of its parts."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -22,22 +22,25 @@ from spillway.model import SPLITS, STRATEGIES, ObjectReference, Part, Policy, Sh
 
 COUNT_MAX: Final = 10**9
 NOT_CREATED: Final = (STATE_REFUSED, STATE_NOT_OWNED, STATE_DEPENDENCY_MISSING, STATE_CONTESTED)
-"""What a cluster says of a part that it does not make true: its object is not there, or is not as decided."""
+"""States of a part that its cluster did not carry out: its object does not exist, or is not as decided."""
 UNNAMED: Final = (ObjectReference("something", "", "that its template names"),)
-"""What a propagator says is missing that does not say by a list of what."""
+"""Stands for the missing objects of a propagator that sends no list of them."""
 
 
 @dataclass(slots=True)
 class Workload:
-    """One workload. template is read from the declaration's manifest, earlier from those that some parts still bear.
+    """One workload and what the planner remembers of it. A restart forgets all fields from waiting_since on.
 
-    waiting_since, settled: since when replicas wait for binds, and whether that wait is over. lent_since: since when
-    some wait for lent nodes. home_needs: by cluster, what overflow needs of lent nodes. gone_at: since when nothing of
-    a deleted workload is left. looked_at: the reasons to move for which all was done that room allowed, and the
-    revision of the brakes then. held_by: by cause and cluster, what moves were said to wait for beside room.
-    barred: from one cluster to a frozen one, how many would go if that were not frozen.
-    for_minima: misplaced.for_minima, and of what it was found.
-    ruled_out: misplaced.ruled_out, and of what it was found. All are forgotten by a restart.
+    template: read from the declaration's manifest. earlier: templates that some parts still bear, by template
+    generation.
+    waiting_since, settled: when replicas began to wait for binds, and whether that wait is over.
+    lent_since: when some began to wait for lent nodes. home_needs: by cluster, lent nodes' room that overflow needs.
+    gone_at: since when nothing of a deleted workload is left.
+    looked_at: the reasons to move that were handled as far as room allowed, and the brakes' revision then.
+    held_by: by cause and cluster, what moves were said to wait for beside room.
+    barred: replicas by source and frozen target cluster that would move if the target were not frozen.
+    for_minima, ruled_out: results of misplaced.for_minima and misplaced.ruled_out, with the values they were found
+    from.
     """
 
     declared: WorkloadDeclared
@@ -63,37 +66,37 @@ class Workload:
 
     @property
     def shape(self) -> Shape:
-        """What a replica of the newest template asks for."""
+        """Returns what a replica of the newest template asks for."""
         return self.template.shape
 
     @property
     def unmodelled(self) -> tuple[str, ...]:
-        """Names, for people, what a replica asks for and the planner does not compute."""
+        """Returns names, for people, of things that a replica asks for and the planner does not compute."""
         return with_overhead(self.template.unmodelled, self.shape)
 
     def template_of(self, part: Part) -> Template:
-        """The template that a part bears."""
+        """Returns the template that a part bears."""
         if not self.earlier:
             return self.template
         return self.earlier.get(template_number(part, self.declared), self.template)
 
     def shapes_in(self, cluster: str) -> tuple[Shape, Shape]:
-        """What a replica that is added in a cluster may have to be: of the newest template, and of the one there."""
+        """Returns the two shapes that a new replica in a cluster may have: the newest template's and the part's."""
         part = self.parts.get(cluster)
         return self.shape, self.shape if part is None or part.removing else self.template_of(part).shape
 
     def shapes(self) -> tuple[Shape, ...]:
-        """Of all templates that may have pods."""
+        """Returns the shapes of all templates that may have pods."""
         return self.shape, *(one.shape for one in self.earlier.values()), *self.declared.rolling_from
 
     @property
     def names_claims(self) -> bool:
-        """Whether any template that may have pods names a volume claim."""
+        """Returns whether any template that may have pods names a volume claim."""
         return any(shape.volume_claims for shape in self.shapes())
 
     @property
     def parts(self) -> Mapping[str, Part]:
-        """By cluster, those of the placement."""
+        """Returns the parts of the placement, by cluster."""
         placement, parts = self._parts
         if placement is not self.placement:
             parts = {part.cluster: part for part in self.placement.parts} if self.placement else {}
@@ -106,8 +109,11 @@ class Workload:
 
 
 def check_decidable(event: Event) -> None:
-    """BadDeclaration for numbers of replicas that no planner decides on, and sums of which no array holds; and for a
-    policy of which this version does not know how it divides, as a later one may have left it."""
+    """Raises BadDeclaration for an event that this planner cannot decide on.
+
+    That is a number of replicas out of range (an array could not hold the sums), or a policy with a strategy or split
+    that this version does not know, as a later version may have written.
+    """
     counts: tuple[int, ...] = ()
     if isinstance(event, WorkloadDeclared):
         counts = (event.replicas,)
@@ -132,7 +138,7 @@ def _check_policy(policy: Policy) -> None:
 
 
 def read_workload(declared: WorkloadDeclared) -> Workload:
-    """A workload from its declaration, which was checked when it was made. BadDeclaration when it cannot be read."""
+    """Returns a workload from its declaration, which was checked before. Raises BadDeclaration if unreadable."""
     return Workload(declared, read_template(declared.manifest, declared.namespace), read_earlier(declared))
 
 
@@ -141,13 +147,13 @@ def is_orphan(said: WorkloadObserved) -> bool:
 
 
 def gives_way(workload: Workload, part: Part) -> bool:
-    """Whether its cluster says of this version that an orphan of the name is there: then it is listed no more."""
+    """Returns whether the part leaves the placement: its cluster reports, at this version, an orphan of the name."""
     said = workload.statuses.get(part.cluster)
     return said is not None and is_orphan(said) and said.version == part.version and not part.adopting
 
 
 def refused_there(workload: Workload, part: Part) -> WorkloadObserved | None:
-    """What its cluster says of a part, at its version, where that keeps its object from being as decided."""
+    """Returns the status of a part at its version if the cluster did not create the object as decided. Else None."""
     observed = workload.statuses.get(part.cluster)
     if observed is None or observed.version != part.version or observed.state not in NOT_CREATED:
         return None
@@ -155,15 +161,17 @@ def refused_there(workload: Workload, part: Part) -> WorkloadObserved | None:
 
 
 def said_missing(part: Part, said: WorkloadObserved | None) -> tuple[ObjectReference, ...]:
-    """What a cluster says, of this very part, that it lacks; empty when it says nothing of the kind."""
+    """Returns the objects that a cluster reports as missing for this version of the part; empty if it reports none."""
     if said is None or said.version != part.version or said.state != STATE_DEPENDENCY_MISSING:
         return ()
     return said.missing or UNNAMED
 
 
 def may_say_missing(workload: Workload | None, before: WorkloadObserved | None, said: WorkloadObserved) -> bool:
-    """Whether a wait for what a cluster lacks may begin or end with a status. It may where one of both tells of it, and
-    with each status where the part waits: of these only one that is of the part's version counts.
+    """Returns whether a status may begin or end a wait for a missing object.
+
+    It may if the status before or this one reports a missing object. It also may while the part waits: then a status
+    counts if it is of the part's version.
     """
     part = workload.parts.get(said.cluster) if workload is not None else None
     waits = part is not None and bool(part.missing)
@@ -175,5 +183,5 @@ def templates_of(declared: WorkloadDeclared) -> tuple[object, ...]:
 
 
 def is_gone(workload: Workload) -> bool:
-    """Whether a workload is deleted or disowned, and every cluster has confirmed it."""
+    """Returns whether a workload is deleted or disowned, and every cluster has confirmed it."""
     return (workload.declared.deleting or workload.declared.disowning) and not workload.parts

@@ -1,1 +1,1 @@
-"""What manifests and policies ask for, or what is wrong with them."""
+"""Reads and checks manifests and policies."""

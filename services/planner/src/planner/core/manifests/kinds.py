@@ -1,4 +1,4 @@
-"""The kinds of workloads: what the spec of each may say, where its replicas are, and what of it can be changed."""
+"""Defines the kinds of workloads: the fields of their spec, where their replicas are, and which fields can change."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -9,9 +9,12 @@ DEPLOYMENT, STATEFULSET, JOB = "Deployment", "StatefulSet", "Job"
 
 @dataclass(frozen=True, slots=True)
 class WorkloadKind:
-    """replicas: the field of the spec that says how many pods. whole: all its replicas are in one cluster.
+    """One kind of workload.
 
+    replicas: the field of the spec with the number of pods.
+    fields: the known fields of the spec.
     changeable: the fields of the spec that a member lets change.
+    whole: whether all its replicas are in one cluster.
     """
 
     name: str
@@ -70,14 +73,17 @@ NOT_OURS_TO_SAY = {
     "selector": "the cluster makes it",
     "ttlSecondsAfterFinished": "the cluster would delete the finished Job, and it would be made and run again",
 }
-"""Fields of a Job that are refused, and why."""
+"""Fields of a Job that are refused, and the reasons."""
 
 WHOLE = frozenset(name for name, kind in KINDS.items() if kind.whole)
-"""Kinds whose identity, or whose work, would be doubled by a second cluster."""
+"""Kinds that go whole to one cluster: a second cluster would double their identity or their work."""
 
 
 def rolls_with(manifest: Mapping[str, Any]) -> Any:
-    """What of a manifest is a new template when it changes: of what is in one cluster, all but its replicas."""
+    """Returns the part of a manifest whose change makes a new template.
+
+    For a whole kind that is all but the replicas.
+    """
     kind, spec = KINDS[manifest["kind"]], manifest["spec"]
     if not kind.whole:
         return spec["template"]
@@ -85,14 +91,14 @@ def rolls_with(manifest: Mapping[str, Any]) -> Any:
 
 
 def first_unchangeable(before: Mapping[str, Any], after: Mapping[str, Any]) -> str:
-    """The first field, by name, in which two manifests of a kind differ and a member lets nothing change."""
+    """Returns the first field, by name, that differs between two manifests and that a member lets nobody change."""
     one, other = before["spec"], after["spec"]
     fields = sorted((one.keys() | other.keys()) - KINDS[after["kind"]].changeable)
     return next((field for field in fields if _as_compared(field, one) != _as_compared(field, other)), "")
 
 
 def _as_compared(field: str, spec: Mapping[str, Any]) -> Any:
-    """As an API server compares: an empty part of a selector is as one that is not there."""
+    """Returns the field as an API server compares it: an empty part of a selector equals an absent one."""
     value = spec.get(field)
     if field == "selector" and isinstance(value, dict):
         return {name: part for name, part in value.items() if part}
@@ -100,7 +106,7 @@ def _as_compared(field: str, spec: Mapping[str, Any]) -> Any:
 
 
 def completions_of(manifest: Mapping[str, Any]) -> int | None:
-    """How many pods of a Job must succeed; None for other kinds, and where the pods share a queue of work."""
+    """Returns how many pods of a Job must succeed. None for other kinds, and where the pods share a work queue."""
     if manifest["kind"] != JOB:
         return None
     spec = manifest["spec"]

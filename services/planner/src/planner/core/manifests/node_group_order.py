@@ -1,4 +1,4 @@
-"""In which order clusters are asked to make nodes: by what these cost, or by how soon they are there."""
+"""Orders clusters for new nodes: by the price of their node groups, or by how soon nodes are ready."""
 
 from collections.abc import Iterable
 from math import inf
@@ -10,10 +10,10 @@ Claim = tuple[float, float]
 
 
 def places(split: str, clusters: Iterable[ClusterJoined]) -> dict[str, int]:
-    """By cluster, its place in the order of SPLIT_CHEAPEST or SPLIT_SOONEST, from 1; equals share one.
+    """Returns each cluster's place in the order of SPLIT_CHEAPEST or SPLIT_SOONEST, from 1; equal clusters share one.
 
-    A cluster stands where the best of its node groups does. What is not known of a group (0) comes last; among equally
-    cheap ones the sooner is first, and the other way round.
+    A cluster's place is that of its best node group. Unknown values (0) come last. Among equally cheap groups the
+    sooner is first, and vice versa.
     """
     claims = {
         cluster.cluster: min((_claim(split, group) for group in cluster.node_groups), default=(inf, inf))
@@ -29,6 +29,6 @@ def _claim(split: str, group: NodeGroup) -> Claim:
 
 
 def _price_of_a_core(group: NodeGroup) -> float:
-    """A large node is not dear because it is large."""
+    """Returns the price per core, so that a large node does not count as expensive because of its size."""
     cores = dict(group.allocatable).get("cpu", 0) / 1000
     return group.cost_per_hour / cores if cores and 0 < group.cost_per_hour < inf else inf

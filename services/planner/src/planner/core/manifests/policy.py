@@ -1,4 +1,4 @@
-"""Reads a PlacementPolicy, and says which clusters a tier means."""
+"""Reads a PlacementPolicy, and selects the clusters of its tiers."""
 
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -56,7 +56,8 @@ IN_SUPPLY_ORDER = tuple(
 NEW_IN_THE_CLOUD = Tier("node-groups", ClusterSelector(supply_classes=(SUPPLY_CLOUD,)), SPLIT_PACK, node_groups=True)
 WORK_ONLINE = "Online"
 TIERS_BY_WORK = {"NearLine": (*IN_SUPPLY_ORDER, NEW_IN_THE_CLOUD), "Offline": IN_SUPPLY_ORDER[:-1]}
-"""Work that runs on what others leave: near-line work may wait minutes, offline work long, and costs no cloud."""
+"""Work that runs on capacity that others leave. Near-line work may wait minutes, offline work long, without cloud
+costs."""
 DEFAULT_POLICY = Policy(OWN_FIRST, (), UNPLACEABLE_WAIT)
 
 TIERS_KEPT_MAX = 256
@@ -69,7 +70,7 @@ OVERFLOW_STAYS = "Stay"
 TIERS_MAX = 16
 LIMITS_MAX = 1000
 SELECTOR_ENTRIES_MAX = 2000
-"""Of all selectors of a policy together: each cluster is looked for in their lists."""
+"""Entries of all selectors of a policy together: each cluster is looked up in their lists."""
 REPLICAS_MAX = 100_000
 PRIORITY_MAX = 1_000_000_000
 LOSS_SECONDS_MIN = 30
@@ -123,7 +124,7 @@ class PolicyManifest(msgspec.Struct, frozen=True, rename="camel", forbid_unknown
 
 
 def policy_of(manifest: dict[str, Any]) -> Policy:
-    """The policy in a manifest. Raises RequestError that names the field, the value and what was expected."""
+    """Returns the policy in a manifest. Raises RequestError with the field, the value and what was expected."""
     try:
         spec = msgspec.convert(manifest, PolicyManifest).spec
     except msgspec.ValidationError as error:
@@ -171,7 +172,7 @@ def _selectors(spec: PolicySpec) -> Iterator[SelectorSpec]:
 
 
 def _tiers_of_work(spec: PolicySpec) -> tuple[Tier, ...]:
-    """Of near-line and offline work: the supply classes in their order, and nothing else."""
+    """Returns the tiers of near-line and offline work: the supply classes in their order, and nothing else."""
     if spec.work not in TIERS_BY_WORK:
         raise invalid(f"{KIND}.spec.work", spec.work, f"one of {', '.join((WORK_ONLINE, *TIERS_BY_WORK))}")
     if spec.tiers:
@@ -183,7 +184,7 @@ def _tiers_of_work(spec: PolicySpec) -> tuple[Tier, ...]:
 
 
 def _loss_seconds(after: str) -> int:
-    """0 for never."""
+    """Returns the duration in seconds; 0 for never."""
     if after == NEVER:
         return 0
     match = DURATION.fullmatch(after)
@@ -211,7 +212,7 @@ def _limit(spec: LimitSpec, where: str) -> ClusterLimit:
 
 
 def selects(selector: ClusterSelector, cluster: ClusterJoined) -> bool:
-    """Whether a cluster is meant: it meets every list that is not empty."""
+    """Returns whether the selector selects the cluster: it meets every list that is not empty."""
     return (
         (not selector.names or cluster.cluster in selector.names)
         and (not selector.tiers or cluster.tier in selector.tiers)
@@ -224,22 +225,22 @@ def selects(selector: ClusterSelector, cluster: ClusterJoined) -> bool:
 
 
 def supply_class(cluster: ClusterJoined) -> str:
-    """As the cluster's label says, else by its tier."""
+    """Returns the supply class by the cluster's label, else by its tier."""
     return dict(cluster.labels).get(SUPPLY_CLASS) or (SUPPLY_CLOUD if cluster.tier == TIER_CLOUD else SUPPLY_DEDICATED)
 
 
 def in_tier(tier: Tier, cluster: ClusterJoined) -> bool:
-    """Whether a tier may place in a cluster at all; one of its weights must mean it where it has any."""
+    """Returns whether a tier may place in a cluster. If the tier has weights, one of them must select it."""
     return selects(tier.clusters, cluster) and (not tier.weights or weight_of(tier.weights, cluster) > 0)
 
 
 def weight_of(weights: Iterable[ClusterWeight], cluster: ClusterJoined) -> int:
-    """The largest weight that means a cluster; 0 when none does."""
+    """Returns the largest weight that selects a cluster; 0 when none does."""
     return max((entry.weight for entry in weights if selects(entry.clusters, cluster)), default=0)
 
 
 class Clusters(tuple[ClusterJoined, ...]):  # noqa: SLOT001 - what is hashed is kept beside it
-    """The clusters of a fleet. Hashed once, so that what depends on them alone can be kept by them."""
+    """The clusters of a fleet. The hash is computed once, so that results can be cached by them."""
 
     def __hash__(self) -> int:
         known: int | None = self.__dict__.get("known")
@@ -254,7 +255,10 @@ TierClusters = tuple[tuple[Tier, tuple[str, ...]], ...]
 
 @lru_cache(maxsize=TIERS_KEPT_MAX)
 def clusters_of_tiers(tiers: tuple[Tier, ...], clusters: Clusters) -> TierClusters:
-    """Each cluster is in the first tier that selects it, once for its nodes and once for its node groups."""
+    """Returns each tier with its clusters. A cluster is in the first tier that selects it.
+
+    It can be in two tiers: one for its existing nodes, and one for its node groups.
+    """
     placed: set[tuple[str, bool]] = set()
     found = []
     for tier in tiers:
@@ -271,7 +275,7 @@ def clusters_of_tiers(tiers: tuple[Tier, ...], clusters: Clusters) -> TierCluste
 
 
 def weights_of(tier: Tier, names: Collection[str], clusters: Iterable[ClusterJoined]) -> dict[str, int]:
-    """By cluster of a tier, where its split goes by weights, or by the places of node groups; else empty."""
+    """Returns the weight of each cluster of a tier, or its place if the split orders node groups; else empty."""
     wanted = frozenset(names)
     if tier.split in SPLITS_OF_NODE_GROUPS:
         return places(tier.split, (cluster for cluster in clusters if cluster.cluster in wanted))

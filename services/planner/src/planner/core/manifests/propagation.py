@@ -1,7 +1,7 @@
-"""Reads a Karmada PropagationPolicy as one of ours, and names what of it says nothing here.
+"""Reads a Karmada PropagationPolicy as a PlacementPolicy, and names its fields that have no effect here.
 
-What would let a workload run where it must not is refused, and so is a field of the placement that is not known: it
-may be one that was meant otherwise. What merely has no effect is a warning in the answer.
+A field that would let a workload run where it must not is refused. So is an unknown field of the placement: it may mean
+something else. A field without effect gives a warning in the answer.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -44,7 +44,7 @@ SELECTOR_FIELDS = {
     "regions": "fieldSelector.matchExpressions",
     "zones": "fieldSelector.matchExpressions",
 }
-"""Of ours, by what of its they are made."""
+"""By field of our selector, the field of the affinity that it comes from."""
 RESOURCE_SELECTOR = ("apiVersion", "kind", "namespace", "name", "labelSelector")
 SCHEDULING = ("replicaSchedulingType", "replicaDivisionPreference", "weightPreference")
 WEIGHTS = ("staticWeightList", "dynamicWeight")
@@ -56,7 +56,10 @@ WITH_ALTERNATIVES = ("KarmadaAggregated", "KarmadaDynamicWeight")
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """The policy, and what of the manifest has no effect, for people. words: what is wrong with the policy, in its."""
+    """The policy, and warnings about fields of the manifest without effect.
+
+    words: turns an error text about our policy into one with the fields of this manifest.
+    """
 
     policy: Policy
     warnings: tuple[str, ...]
@@ -64,7 +67,10 @@ class Read:
 
 
 def read(manifest: Mapping[str, Any], workload: Mapping[str, Any]) -> Read:
-    """A PropagationPolicy for this workload. RequestError that names the field, the value and what was expected."""
+    """Reads a PropagationPolicy for this workload.
+
+    Raises RequestError with the field, the value and what was expected.
+    """
     if manifest.get("apiVersion") != API_VERSION:
         raise invalid(f"{KIND}.apiVersion", manifest.get("apiVersion"), API_VERSION)
     _known(manifest, MANIFEST, KIND)
@@ -82,7 +88,7 @@ def read(manifest: Mapping[str, Any], workload: Mapping[str, Any]) -> Read:
 
 
 def means(manifest: Mapping[str, Any], workload: Mapping[str, Any]) -> bool:
-    """Whether one of its selectors means a workload of its namespace, as far as they can be read. RequestError."""
+    """Returns whether a selector selects the workload, as far as the selectors are readable. Raises RequestError."""
     spec, metadata = manifest.get("spec"), workload.get("metadata") or {}
     selectors = spec.get("resourceSelectors") if isinstance(spec, Mapping) else None
     given = [entry for entry in selectors if isinstance(entry, dict)] if isinstance(selectors, list) else []
@@ -105,7 +111,7 @@ def _list(value: object, where: str) -> list[Any]:
 
 
 def _known(value: object, fields: Sequence[str], where: str) -> dict[str, Any]:
-    """An object of these fields and no other ones."""
+    """Returns the value as an object. Raises RequestError for a field that is not in `fields`."""
     found = _object(value, where)
     for field in found:
         if field not in fields:
@@ -114,7 +120,10 @@ def _known(value: object, fields: Sequence[str], where: str) -> dict[str, Any]:
 
 
 def _check_namespace(manifest: Mapping[str, Any], workload: Mapping[str, Any]) -> None:
-    """It means what is in its own namespace alone; without one it is the workload's."""
+    """Raises RequestError if the policy is in another namespace than the workload.
+
+    Without a namespace it is the workload's.
+    """
     metadata = _object(manifest.get("metadata", {}), f"{KIND}.metadata")
     own = _object(workload.get("metadata"), "metadata").get("namespace") or "default"
     if (metadata.get("namespace") or own) != own:
@@ -135,7 +144,7 @@ def _selects(entry: Mapping[str, Any], workload: Mapping[str, Any], metadata: Ma
 
 
 class _Reader:
-    """Builds the spec of a PlacementPolicy, and collects what has no effect."""
+    """Builds the spec of a PlacementPolicy, and collects warnings about fields without effect."""
 
     def __init__(self) -> None:
         self.warnings: list[str] = []
@@ -147,7 +156,7 @@ class _Reader:
         }
 
     def in_its_words(self, text: str) -> str:
-        """What is wrong with the PlacementPolicy that was made of it, by the field that the manifest has."""
+        """Returns an error text about our policy with the field names of this manifest."""
         path = text.removeprefix(f"{policies.KIND}.")
         for ours in sorted(self._its_fields, key=len, reverse=True):
             if path.startswith(ours):
@@ -155,11 +164,11 @@ class _Reader:
         return f"{KIND}, read as a {text}"
 
     def _is_of(self, ours: str, its: str) -> None:
-        """A field of ours is made of one of its."""
+        """Notes that a field of our policy comes from a field of this manifest."""
         self._its_fields[ours] = its.removeprefix(f"{KIND}.")
 
     def check_selects(self, selectors: object, workload: Mapping[str, Any]) -> None:
-        """Some of its selectors mean the workload that it is applied with; the others are named."""
+        """Raises RequestError if no selector selects the workload. Warns about selectors that do not."""
         where = f"{KIND}.spec.resourceSelectors"
         metadata = _object(workload.get("metadata"), "metadata")
         others = []
@@ -197,7 +206,7 @@ class _Reader:
         self.warnings.append(f"{KIND}.{field} has no effect: {why}")
 
     def _check_suspension(self, suspension: object) -> None:
-        """What is not to run yet must not be placed."""
+        """Raises RequestError for a suspension: a workload that must not run yet must not be placed."""
         for field, value in _object(suspension, f"{KIND}.spec.suspension").items():
             if value:
                 text = "nothing: what is applied is placed and carried out at once"
@@ -211,7 +220,7 @@ class _Reader:
             )
 
     def _tiers(self, placement: Mapping[str, Any]) -> tuple[list[dict[str, Any]], bool]:
-        """Tiers, and whether only one of them is to be used."""
+        """Returns the tiers, and whether only one of them is used."""
         where = f"{KIND}.spec.placement"
         if "clusterAffinity" in placement and "clusterAffinities" in placement:
             raise invalid(f"{where}.clusterAffinities", "both", "clusterAffinity or clusterAffinities")
@@ -246,7 +255,7 @@ class _Reader:
         return {"name": affinity.get("affinityName", ""), "clusters": selector}
 
     def _selector(self, affinity: Mapping[str, Any], where: str, made: str) -> dict[str, Any]:
-        """made: what of ours it is."""
+        """Returns our selector for an affinity. made: the field of our policy that it becomes."""
         _known(affinity, AFFINITY, where)
         for made_field, its in SELECTOR_FIELDS.items():
             self._is_of(f"{made}.{made_field}", f"{where}.{its}")
@@ -327,7 +336,7 @@ class _Reader:
             yield {"by": by, "min": constraint.get("minGroups") or 1} | most
 
     def _after(self, tolerations: object) -> str:
-        """How long a lost cluster is borne: the shortest that a toleration of its loss gives; empty when none does."""
+        """Returns how long a lost cluster is tolerated: the shortest time of its tolerations; empty without one."""
         seconds: list[int] = []
         never = False
         where = f"{KIND}.spec.placement.clusterTolerations"
@@ -361,7 +370,10 @@ def _tiers_used(alternatives: bool) -> dict[str, Any]:
 
 
 def _tolerates_loss(toleration: Mapping[str, Any]) -> bool:
-    """As the Kubernetes API matches a toleration with a taint: these have no value."""
+    """Returns whether the toleration matches a taint of a lost cluster, as in the Kubernetes API.
+
+    These have no value.
+    """
     if toleration.get("effect") not in (None, "", "NoExecute"):
         return False
     if toleration.get("operator") == "Exists":

@@ -1,4 +1,4 @@
-"""Reads the manifests of an Apply into a declaration, or says what is wrong with them."""
+"""Reads the manifests of an Apply into a declaration. Raises an error that says what is wrong with them."""
 
 import difflib
 import re
@@ -73,11 +73,12 @@ class DependencyManifest:
 
 @dataclass(frozen=True, slots=True)
 class Declaration:
-    """One workload as it was asked for. template: canonical bytes of what makes pods roll when it changes.
+    """One workload as a request declares it.
 
-    warnings: what of its policy has no effect, for people. policy_words: what is wrong with its policy, by the fields
-    that people wrote.
-    replicas None: the manifest leaves them to what they are, 1 for a new workload.
+    template: canonical bytes of the part whose change makes pods roll.
+    replicas: None: the manifest leaves them as they are, or at 1 for a new workload.
+    warnings: for people, fields of its policy without effect.
+    policy_words: turns an error text about its policy into one with the fields that the user wrote.
     """
 
     kind: str
@@ -113,12 +114,15 @@ def read_texts(texts: tuple[str, ...]) -> ReadTexts:
     try:
         read.declaration = read_manifests(texts)
     except RequestError as error:
-        read.refusal = error.in_words(error.text)  # Without the frames in which it was raised, and what they hold.
+        read.refusal = error.in_words(error.text)  # Without its traceback, whose frames hold large values.
     return read
 
 
 def read_manifests(texts: Sequence[str]) -> Declaration:
-    """The declaration in an Apply's manifests. Raises RequestError INVALID_ARGUMENT that names what is wrong."""
+    """Returns the declaration in an Apply's manifests.
+
+    Raises RequestError (INVALID_ARGUMENT) that names what is wrong.
+    """
     if isinstance(texts, ReadTexts):
         if texts.declaration is None:
             assert texts.refusal is not None, "what was read says one of both"
@@ -126,11 +130,11 @@ def read_manifests(texts: Sequence[str]) -> Declaration:
         return texts.declaration
     if sum(map(len, texts)) > KEPT_CHARACTERS_MAX:
         return _read(_objects(texts))
-    kept = _kept(tuple(map(str, texts)))  # Not as ReadManifest, which bears its JSON.
+    kept = _kept(tuple(map(str, texts)))  # Plain strings: a ReadManifest also holds its JSON.
     if kept.declaration is not None:
         return kept.declaration
     objects = _objects(texts)
-    small = sum(map(said_bytes, objects)) <= KEPT_CHARACTERS_MAX  # Aliases of YAML say a long text many times.
+    small = sum(map(said_bytes, objects)) <= KEPT_CHARACTERS_MAX  # A YAML alias can repeat a long text many times.
     declaration = _read(objects)
     if small:
         kept.declaration = declaration
@@ -139,7 +143,7 @@ def read_manifests(texts: Sequence[str]) -> Declaration:
 
 @dataclass(slots=True)
 class _Kept:
-    """What some texts say; None where they are wrong, or say more than is kept."""
+    """The declaration of some texts; None where they are wrong, or say more than is kept."""
 
     declaration: Declaration | None = None
 
@@ -166,7 +170,7 @@ def _read(objects: Sequence[dict[str, Any]]) -> Declaration:
 
 
 def _policy(manifests: Sequence[dict[str, Any]], workload: dict[str, Any]) -> propagation.Read:
-    """The policy for a workload: one of ours, a PropagationPolicy, or the default one."""
+    """Returns the policy for a workload: a PlacementPolicy, a PropagationPolicy, or the default policy."""
     if not manifests:
         return propagation.Read(policies.DEFAULT_POLICY, ())
     manifest = _without_nulls(manifests[0])
@@ -186,7 +190,7 @@ def _objects(texts: Sequence[str]) -> list[dict[str, Any]]:
 
 
 def _without_nulls(value: Any) -> Any:
-    """Fields that are null are absent, as they are to the API server."""
+    """Returns the value without null fields, which the API server treats as absent."""
     if isinstance(value, dict):
         return {key: _without_nulls(inner) for key, inner in value.items() if inner is not None}
     return [_without_nulls(inner) for inner in value] if isinstance(value, list) else value
@@ -230,7 +234,7 @@ def _declaration(workload: dict[str, Any], dependencies: Iterable[dict[str, Any]
 
 
 def _as_declared(workload: Mapping[str, Any], namespace: str) -> bytes:
-    """The manifest that is kept. RequestError for what JSON does not have; of pods it names the field."""
+    """Returns the manifest to keep. Raises RequestError for values that JSON lacks; in pods it names the field."""
     try:
         return canonical(_without_status(workload, namespace))
     except RequestError:
@@ -239,7 +243,7 @@ def _as_declared(workload: Mapping[str, Any], namespace: str) -> bytes:
 
 
 def _replicas(workload: Mapping[str, Any]) -> int | None:
-    """A Job has as many pods at a time as its parallelism says, and never more than its completions."""
+    """Returns the replicas of a manifest; None if it has none. A Job has its parallelism, at most its completions."""
     kind, spec = KINDS[workload["kind"]], workload["spec"]
     given = spec.get(kind.replicas, 1 if kind.name == JOB else None)
     if given is None:
@@ -287,7 +291,7 @@ def _check_job(spec: Mapping[str, Any]) -> None:
 
 
 def check_replicas(replicas: object, where: str) -> int:
-    """A number of replicas, or RequestError."""
+    """Returns the number of replicas. Raises RequestError when it is no integer in range."""
     if isinstance(replicas, bool) or not isinstance(replicas, int) or not 0 <= replicas <= REPLICAS_MAX:
         raise invalid(where, replicas, f"an integer, 0 to {REPLICAS_MAX}")
     return replicas
@@ -314,7 +318,7 @@ def _check_template(spec: Mapping[str, Any], kind: str) -> None:
                     raise invalid(f"{path}.{field}", container.get(field), "a text")
             if isinstance(container.get("resources"), dict):
                 _known(container["resources"], RESOURCES, f"{path}.resources")
-    if kind != JOB:  # The cluster makes a Job's.
+    if kind != JOB:  # The cluster makes a Job's selector.
         _check_selector(spec, template, kind)
 
 
@@ -378,8 +382,10 @@ def _known(value: Mapping[str, Any], known: frozenset[str], where: str) -> None:
 
 
 def _drop_finalizers(manifest: dict[str, Any]) -> Iterable[str]:
-    """Takes them out, also those of pods and claims, and says so. What carries one stays when we delete it, for as long
-    as nobody takes it off: one workload would keep its cluster from being left.
+    """Removes finalizers, also those of pods and claims, and yields warnings.
+
+    An object with a finalizer stays when it is deleted, until somebody removes the finalizer. One such workload would
+    keep its cluster from leaving.
     """
     spec = manifest.get("spec")
     made = spec if isinstance(spec, dict) else {}
@@ -394,7 +400,7 @@ def _drop_finalizers(manifest: dict[str, Any]) -> Iterable[str]:
 
 
 def _without_status(manifest: Mapping[str, Any], namespace: str) -> dict[str, Any]:
-    """What a user declares: without what a server fills in, so that a copy of a live object is a valid manifest."""
+    """Returns the manifest without fields that a server sets, so that a copy of a live object is a valid manifest."""
     metadata = {key: value for key, value in manifest["metadata"].items() if key not in SERVER_FILLED}
     if isinstance(metadata.get("annotations"), dict):
         annotations = metadata["annotations"].items()

@@ -1,9 +1,9 @@
-"""Bounds for how much a pod template holds: containers, commands, variables, volumes, what it refers to, names of
-resources; and what goes along with it: keys of a ConfigMap, ports of a Service.
+"""Limits how much a pod template and what goes along with it may hold.
 
-They hold for requests alone: what is in a log is read as it is. A template is read in one step, and again at each
-decision; what it refers to is asked for at clusters, object by object; and of each resource all shapes have a column.
-Lists are counted before anything is looked at one by one.
+In a template: containers, commands, variables, volumes, references, names of resources. Along with it: keys of a
+ConfigMap, ports of a Service. The limits hold for requests only: what is in a log is read as it is. A template is read
+in one step, and again at each decision. Clusters are asked for each object that it refers to, and each resource is a
+column for all shapes. Lists are counted before single entries are looked at.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -51,7 +51,7 @@ SOURCES_MAX: Final = 1_000
 """Sources of all projected volumes together."""
 CLAIM_TEMPLATES_MAX: Final = 500
 REFERENCES_MAX: Final = 200
-"""Objects that a template names, also where it can do without them."""
+"""Objects that a template refers to, optional ones included."""
 NAME_LENGTH_MAX: Final = 253
 NAMES: Final = ("nodeName", "priorityClassName", "runtimeClassName", "schedulerName", "serviceAccountName")
 
@@ -59,8 +59,9 @@ CONTAINERS: Final = ("containers", "initContainers", "ephemeralContainers")
 
 
 def check_sizes(spec: Mapping[str, Any], kind: str) -> None:
-    """spec: of a workload, with a template that has a spec. Raises RequestError INVALID_ARGUMENT that names the field,
-    its count or value, and the bound. What is of another form than it should be is for others to refuse.
+    """Raises RequestError (INVALID_ARGUMENT) with the field, its count or value, and the limit.
+
+    spec: of a workload, with a template that has a spec. Values of a wrong type are refused by other checks.
     """
     where, template = f"{kind}.spec.template", spec["template"]
     pod = template["spec"]
@@ -84,7 +85,7 @@ def check_sizes(spec: Mapping[str, Any], kind: str) -> None:
 
 
 def check_dependency_sizes(manifest: Mapping[str, Any]) -> None:
-    """Checks a ConfigMap or Service that goes along with a workload, as check_sizes does a template."""
+    """Checks a ConfigMap or Service that goes along with a workload, as check_sizes checks a template."""
     kind = manifest["kind"]
     _check_keys(_object(manifest.get("metadata")), "annotations", ANNOTATIONS_MAX, f"{kind}.metadata")
     for field in ("data", "binaryData"):
@@ -168,7 +169,7 @@ def _check_references(pod: Mapping[str, Any], where: str) -> None:
 
 
 def _references(pod: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """(kind, name) of what the propagator asks clusters for (its core/manifests), and of what is optional."""
+    """Yields (kind, name) of objects that the propagator asks clusters for (its core/manifests), and optional ones."""
     for container in _containers(pod):
         for source in _objects(container, "envFrom"):
             yield from _named("ConfigMap", source.get("configMapRef"))

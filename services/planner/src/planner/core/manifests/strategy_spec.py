@@ -1,4 +1,4 @@
-"""Reads what a PlacementPolicy says of strategies: a tier's split and weights, and a strategy for the whole policy."""
+"""Reads what a PlacementPolicy says about strategies: a tier's split and weights, or one for the whole policy."""
 
 import msgspec
 
@@ -32,7 +32,8 @@ WEIGHT_MAX = 1_000_000
 GROUPS_MAX = 1000
 WEIGHTS_MAX = 1000
 SUPPLY_ORDER = (SUPPLY_DEDICATED, SUPPLY_IDLE, SUPPLY_COLOCATED, SUPPLY_CLOUD)
-"""In which near-line and offline work uses it; the last, which costs most, near-line work alone."""
+"""The order in which near-line and offline work uses supply classes. Only near-line work uses the last, most costly
+one."""
 OVERFLOW = "Overflow"
 ALTERNATIVES = "Alternatives"
 BY_CLUSTER, BY_REGION = "cluster", "region"
@@ -54,7 +55,7 @@ class SelectorSpec(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_f
 
     @property
     def entries(self) -> int:
-        """In all its lists."""
+        """Returns the number of entries of all its lists."""
         lists = (self.names, self.tiers, self.regions, self.zones, self.excluded, self.supply_classes)
         labels = self.label_selector
         values = sum(1 + len(expression.values) for expression in labels.match_expressions)
@@ -101,7 +102,7 @@ def weights(specs: tuple[WeightSpec, ...], where: str) -> tuple[ClusterWeight, .
 
 
 def check_split(split: str, tier_weights: tuple[ClusterWeight, ...], node_groups: bool, where: str) -> None:
-    """A known split, with weights where it is by weights and nowhere else, of node groups where it is by theirs."""
+    """Raises RequestError for an unknown split, or for weights or node groups that do not match it."""
     if split not in SPLITS:
         raise invalid(f"{where}.split", split, f"one of {', '.join(SPLITS)}")
     if split == SPLIT_WEIGHTED and not tier_weights:
@@ -113,7 +114,10 @@ def check_split(split: str, tier_weights: tuple[ClusterWeight, ...], node_groups
 
 
 def strategy(spec: StrategySpec | None, tiers: tuple[Tier, ...], limits: tuple[ClusterLimit, ...]) -> Strategy | None:
-    """The strategy of a policy, with only what it knows. tiers: those that the policy names."""
+    """Returns the strategy of a policy.
+
+    Raises RequestError for fields that it does not use. tiers: the policy's own.
+    """
     if spec is None:
         return None
     where = "PlacementPolicy.spec"

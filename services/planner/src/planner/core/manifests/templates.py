@@ -1,4 +1,4 @@
-"""What a manifest says of its pods and of how they roll, and the templates that a workload's parts bear."""
+"""Reads what a manifest says about its pods and how they roll, and finds the templates that a workload's parts bear."""
 
 import json
 import re
@@ -16,22 +16,22 @@ from spillway.model import Part, Shape
 
 READ_KEPT_MAX = 512
 KEPT_CHARACTERS_MAX = 16_384
-"""Of so many requests and manifests that were read last, and of none that is larger or says more by aliases, what they
-say is kept. A batch is read whole to find templates never seen; then clusters are asked about each, and at last it is
-decided on, and declared.
-"""
+"""The results of the last READ_KEPT_MAX requests and manifests are kept, but not of larger ones, nor of ones that YAML
+aliases make larger. A request is used several times: to find new templates in a batch, to ask clusters, and to
+decide."""
 
 
 def pods_of_surge(surge: int | str, replicas: int) -> int:
-    """maxSurge in pods: a percentage is rounded up, as the Deployment controller does. Never more than the replicas: of
-    these it makes new pods, and no more of them, however large maxSurge is.
+    """Returns maxSurge in pods: a percentage is rounded up, as the Deployment controller does.
+
+    It is at most the replicas: the controller makes that many new pods and no more, however large maxSurge is.
     """
     wanted = surge if isinstance(surge, int) else -(-replicas * int(surge.rstrip("%")) // 100)
     return min(wanted, replicas)
 
 
 def _pods_of_unavailable(unavailable: int | str, replicas: int) -> int:
-    """maxUnavailable in pods: a percentage is rounded down, as the Deployment controller does."""
+    """Returns maxUnavailable in pods: a percentage is rounded down, as the Deployment controller does."""
     if isinstance(unavailable, int):
         return unavailable
     return replicas * int(unavailable.rstrip("%")) // 100
@@ -39,9 +39,11 @@ def _pods_of_unavailable(unavailable: int | str, replicas: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Template:
-    """shape: without its notes, which are unmodelled. surge, unavailable: pods, or a percentage of the replicas.
+    """A pod template and how it rolls.
 
-    completions: of a Job, how many pods must succeed, None when they share a queue of work.
+    shape: without its notes, which are in unmodelled.
+    surge, unavailable: pods, or a percentage of the replicas.
+    completions: of a Job, how many pods must succeed; None when they share a work queue.
     """
 
     shape: Shape
@@ -52,11 +54,14 @@ class Template:
     completions: int | None = None
 
     def surge_of(self, replicas: int) -> int:
-        """Pods above the replicas while it rolls."""
+        """Returns the pods above the replicas during a rollout."""
         return pods_of_surge(self.surge, replicas)
 
     def may_go_without_surge(self, replicas: int) -> bool:
-        """Whether the controller may take old pods away before it has room for new ones; it never stands still."""
+        """Returns whether the controller may remove old pods before it has room for new ones.
+
+        It always makes progress.
+        """
         return _pods_of_unavailable(self.unavailable, replicas) > 0 or self.surge_of(replicas) == 0
 
 
@@ -65,7 +70,7 @@ class BadDeclaration(Exception):
 
 
 def read_template(manifest: bytes, namespace: str) -> Template:
-    """From a manifest that was checked when it was applied. BadDeclaration when it cannot be read."""
+    """Reads a manifest that was checked when it was applied. Raises BadDeclaration when it is unreadable."""
     try:
         return checked_template(manifest, namespace)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError, RequestError) as error:
@@ -73,7 +78,7 @@ def read_template(manifest: bytes, namespace: str) -> Template:
 
 
 def checked_template(manifest: bytes, namespace: str) -> Template:
-    """From a manifest as it would be declared. RequestError that names what is wrong with its pods."""
+    """Reads a manifest of a request. Raises RequestError that names what is wrong with its pods."""
     return (_read_kept if len(manifest) <= KEPT_CHARACTERS_MAX else _read)(manifest, namespace)
 
 
@@ -95,7 +100,7 @@ _read_kept = lru_cache(maxsize=READ_KEPT_MAX)(_read)
 
 
 def _surge_of(manifest: Mapping[str, Any]) -> int | str:
-    """maxSurge of a manifest; 0 with strategy Recreate, and of kinds that have none."""
+    """Returns maxSurge of a manifest; 0 with strategy Recreate, and for kinds without it."""
     if KINDS[manifest["kind"]].whole:
         return 0
     strategy = _strategy(manifest)
@@ -106,7 +111,7 @@ def _surge_of(manifest: Mapping[str, Any]) -> int | str:
 
 
 def _unavailable_of(manifest: Mapping[str, Any]) -> int | str:
-    """maxUnavailable of a manifest; all with strategy Recreate, and of kinds whose pods go before others come."""
+    """Returns maxUnavailable of a manifest; 100% with Recreate, and for kinds whose pods go before new ones come."""
     if KINDS[manifest["kind"]].whole:
         return "100%"
     strategy = _strategy(manifest)
@@ -133,7 +138,7 @@ def _pods_or_percentage(value: int | str, field: str) -> int | str:
 
 
 def read_earlier(declared: WorkloadDeclared) -> dict[int, Template]:
-    """The templates that clusters still hold whose turn has not come, by generation."""
+    """Returns the earlier templates that parts still bear, by template generation."""
     return {
         entry.template_generation: read_template(entry.manifest, declared.namespace)
         for entry in declared.earlier_templates
@@ -141,7 +146,7 @@ def read_earlier(declared: WorkloadDeclared) -> dict[int, Template]:
 
 
 def template_number(part: Part, declared: WorkloadDeclared) -> int:
-    """The template generation that a part bears. Parts say it by number; 0, which old records have, is the newest."""
+    """Returns the template generation that a part bears. Old records have 0, which means the newest."""
     return part.template_generation or declared.template_generation
 
 
@@ -150,14 +155,14 @@ def is_newest(part: Part, declared: WorkloadDeclared) -> bool:
 
 
 def manifests_borne(declared: WorkloadDeclared, numbers: Iterable[int]) -> dict[int, bytes]:
-    """The manifests of these template generations, as far as a declaration has them."""
+    """Returns the manifests of these template generations, as far as a declaration has them."""
     known = {entry.template_generation: entry.manifest for entry in declared.earlier_templates}
     known[declared.template_generation] = declared.manifest
     return {number: known[number] for number in sorted(set(numbers)) if number in known}
 
 
 def copies_of_newest(before: WorkloadDeclared, declared: WorkloadDeclared) -> frozenset[int]:
-    """Template generations of a declaration of which that of a newer one, or its own newest, is a copy."""
+    """Returns the earlier template generations whose template equals the newest one of `declared`."""
     earlier = {entry.template_generation for entry in before.earlier_templates} | {before.template_generation}
     rolls = rolls_with(json.loads(declared.manifest))
     return frozenset(
@@ -168,7 +173,7 @@ def copies_of_newest(before: WorkloadDeclared, declared: WorkloadDeclared) -> fr
 
 
 def same_object(one: bytes, other: bytes) -> bool:
-    """Whether two manifests make the same object in a cluster; its replicas are the placement's."""
+    """Returns whether two manifests make the same object in a cluster, replicas aside: the placement sets those."""
     return one == other or _without_replicas(one) == _without_replicas(other)
 
 
@@ -179,7 +184,7 @@ def _without_replicas(manifest: bytes) -> dict[str, Any]:
 
 
 def wider(shape: Shape, others: Sequence[Shape]) -> Shape:
-    """A shape with the largest request of all in every resource, and otherwise its own demands; of no template."""
+    """Returns the shape with the largest request of all shapes in every resource. It belongs to no template."""
     amounts: dict[str, int] = dict(shape.requests)
     for other in others:
         for name, amount in other.requests:

@@ -1,9 +1,8 @@
-"""Bounds for what a pod template says of nodes and of other pods: affinity, spread, tolerations.
+"""Limits what a pod template may say about nodes and other pods: affinity, spread, tolerations.
 
-They hold for requests alone: what is in a log is read as it is.
-The planner compares each term with each cluster in one step. Without bounds one request would hold up all others.
-Kubernetes bounds only the size of an object: its scheduler looks at one pod at a time.
-How long labels may be is Kubernetes' own bound: an API server refuses longer ones.
+The limits hold for requests only: what is in a log is read as it is. The planner compares each term with each cluster
+in one step. Without limits one request would delay all others. Kubernetes limits only the size of an object: its
+scheduler looks at one pod at a time. The length of labels is Kubernetes' own limit: an API server refuses longer ones.
 """
 
 from collections.abc import Iterator, Mapping
@@ -27,11 +26,11 @@ REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
 
 
 Text = tuple[str, str, int]
-"""A field, what it says, and how many characters that may have."""
+"""A field, its text, and the most characters that the text may have."""
 
 
 def check_terms(spec: Mapping[str, Any], where: str) -> None:
-    """spec: of a pod. Raises RequestError INVALID_ARGUMENT that names the field, its count or value, and the bound."""
+    """Raises RequestError (INVALID_ARGUMENT) with the field, its count or value, and the limit. spec: of a pod."""
     scheduling = convert(spec, SchedulingSpec, where)
     for field, count in _lists(scheduling):
         if count > TERMS_MAX:
@@ -96,7 +95,7 @@ def _spread(scheduling: SchedulingSpec) -> Iterator[tuple[str, SpreadConstraint]
 
 
 def _of_terms(scheduling: SchedulingSpec) -> Iterator[Text]:
-    """Keys and namespaces in terms, beside their selectors."""
+    """Yields keys and namespaces in terms, beside their selectors."""
     for field, kind in _pod_affinities(scheduling.affinity):
         for index, term in enumerate(kind.required):
             at = f"{field}[{index}]"

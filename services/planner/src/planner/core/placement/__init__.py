@@ -1,1 +1,1 @@
-"""How a workload is placed: its situation, its division over clusters, its parts with their versions, its record."""
+"""Places a workload: its situation, its division over clusters, its parts with their versions, and its record."""

@@ -1,4 +1,4 @@
-"""From a workload and the fleet to the situation that is divided, and its division."""
+"""Builds the situation that is divided from a workload and the fleet, and divides it."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -23,11 +23,13 @@ from spillway.model import UNPLACEABLE_REFUSE
 
 @dataclass(frozen=True, slots=True)
 class How:
-    """What a division is told beside the fleet: settled and gently as in Situation.
+    """Options of a division beside the fleet.
 
-    most: by cluster, what it takes in all; its room is what is left of that. brakes: None lets nothing move.
-    by_name: as in Situation. for_lent: whether what has no free node waits for lent ones before it goes further.
-    await_missing: as in Situation; it is so, too, once that was decided of a part, and while anything is to move.
+    settled, gently, by_name: as in Situation.
+    most: by cluster, the most replicas it takes in all; its room is what is left of that.
+    brakes: limits the replicas that move; None: no replica moves.
+    for_lent: replicas without a free node wait for lent nodes before they go to a later tier.
+    await_missing: as in Situation; also in force once it was decided for a part, and while replicas are to move.
     """
 
     settled: bool = False
@@ -46,11 +48,11 @@ def divide(
     moment: Moment,
     how: How,
 ) -> Division:
-    """The division of a workload on what the fleet is now.
+    """Divides a workload over the fleet as it is now.
 
-    What is to go from lost and draining clusters is divided twice: once to know how much has a place elsewhere, and
-    once more when the brakes let less of it move. So is what the policy rules out, unless a person asks now: then it
-    goes as far as others take it.
+    Replicas that must leave lost and draining clusters are divided twice when the brakes let fewer of them move. The
+    first division tells how many have a place elsewhere. The same holds for replicas that the policy rules out. If a
+    person asks now, those move as far as other clusters take them.
     """
     why = reasons(state, subject.known, moment.now) if subject.known is not None else {}
     if how.by_name:
@@ -101,13 +103,17 @@ def divide(
 
 
 def _awaits_missing(subject: Subject) -> bool:
+    """Returns whether replicas of this template already wait for objects that clusters lack."""
     known = subject.known
     return known is not None and known.shape.template == subject.shape.template and has_waited(known)
 
 
 def _room_that_waits(state: PlannerState, subject: Subject, cluster: str, held: Held | None, now: float) -> Room:
-    """For how many more there would be room in a cluster that lacks something: what was decided for it before is still
-    reserved until the cluster has heard of the change, and is room for those who wait."""
+    """Returns the room that a cluster which lacks an object would have for more replicas.
+
+    Replicas decided earlier stay reserved there until the cluster has heard of the change. That room counts as room for
+    the replicas that wait.
+    """
     closed = why_closed(state, state.clusters[cluster], state.shape_in(cluster, subject.shape), now, subject.key)
     if closed is not None:
         return Room(0, 0, closed, when_empty=True)
@@ -116,7 +122,7 @@ def _room_that_waits(state: PlannerState, subject: Subject, cluster: str, held: 
 
 
 def _as_brakes_let(situation: Situation, division: Division, key: WorkloadKey, how: How) -> Division:
-    """The division when all of it may move now, else another one in which no more does than may."""
+    """Returns the division if the brakes let all of it move. Else divides again with fewer moves."""
     to_go, why = situation.moving, situation.reasons
     for_minima = {} if how.by_name else _for_minima(division, to_go)
     wanted = {cluster: division.moved.get(cluster, 0) for cluster in to_go} | for_minima
@@ -142,9 +148,10 @@ def _as_brakes_let(situation: Situation, division: Division, key: WorkloadKey, h
 def _lent(
     state: PlannerState, subject: Subject, now: float, situation: Situation, division: Division
 ) -> dict[str, int]:
-    """By cluster, the room on what it has lent, of those tiers whose free nodes are not enough.
+    """Returns, for tiers whose free nodes are not enough, the room by cluster on the nodes that it has lent.
 
-    Near-line and offline work gets none: it runs on what is lent. Who is refused where there is no room does not wait.
+    Near-line and offline work gets none: it runs on lent nodes itself. Workloads that are refused without room do not
+    wait.
     """
     policy, lent = situation.policy, dict[str, int]()
 
@@ -171,6 +178,7 @@ def _lent(
 
 
 def _for_minima(division: Division, to_go: Mapping[str, int]) -> dict[str, int]:
+    """Returns the replicas by cluster that moved to fill another cluster's minimum."""
     return {cluster: count for cluster, count in division.moved.items() if count and cluster not in to_go}
 
 
@@ -182,9 +190,9 @@ def _rooms(
     how: How,
     awaited: Iterable[str],
 ) -> FleetRooms:
-    """The rooms of one division, all of them now: what is read of them later is what was divided by.
+    """Returns the rooms of one division. All are computed now, so a later reader sees the values that were used.
 
-    awaited: clusters that lack something for which replicas wait.
+    awaited: clusters that lack an object that replicas wait for.
     """
     parts = subject.known.parts if subject.known is not None else {}
     rooms = state.all_rooms(subject.shape, moment.now, subject.key)

@@ -1,4 +1,4 @@
-"""The room for more replicas of a workload, some of which may have to be of an earlier template."""
+"""Computes the room for more replicas of a workload, some of which may have to be of an earlier template."""
 
 from collections.abc import Sequence
 
@@ -12,7 +12,10 @@ from spillway.model import Shape
 def growth_room(
     state: PlannerState, cluster: str, shapes: Sequence[Shape], node_groups: bool, now: float, key: WorkloadKey
 ) -> Room:
-    """Room for replicas that may be of any of these shapes, the first of which says what fits an empty cluster."""
+    """Returns the room for replicas of any of these shapes.
+
+    The first shape decides whether a replica fits an empty cluster.
+    """
     shapes = [state.shape_in(cluster, shape) for shape in shapes]
     first = state.room(cluster, shapes[0], node_groups, now, key)
     others = [wider(shape, shapes) for shape in shapes] if len(set(shapes)) > 1 else []

@@ -1,4 +1,4 @@
-"""What a cluster still has that is to hand over all, or is given up: which workloads, and what holds each there."""
+"""Lists the workloads that a draining, leaving or lost cluster still has, and what holds each of them there."""
 
 from collections.abc import Iterator
 from heapq import nsmallest
@@ -16,13 +16,13 @@ from spillway.events import PHASE_ACTIVE, PHASE_CORDONED, PHASE_LOST
 from spillway.feasibility.cluster_view import ClusterView, WorkloadKey
 
 LEFT_SHOWN: Final = 10
-"""Of a cluster with thousands of workloads: what hangs there is among the first, since the rest moves on."""
+"""Workloads that are shown. Of thousands in a cluster, the stuck ones come first, since the others move on."""
 
 
 def left_in(state: PlannerState, view: ClusterView, phase: str) -> tuple[WorkloadLeft, ...]:
-    """The first of the workloads that are listed there: those whose removal is awaited, then the others by name.
+    """Returns the first workloads listed in the cluster: those whose removal is awaited, then the others by name.
 
-    phase: what the cluster is in, or is to be in from now on. Empty for one that keeps what it has.
+    phase: the cluster's phase, now or from now on. Empty for a cluster that keeps its replicas.
     """
     if phase in (PHASE_ACTIVE, PHASE_CORDONED):
         return ()
@@ -52,7 +52,7 @@ def _left(state: PlannerState, workload: Workload, view: ClusterView, phase: str
 
 
 def _holds(state: PlannerState, workload: Workload, cluster: str, phase: str) -> Iterator[str]:
-    """What it waits for besides room and turns, for people."""
+    """Yields texts for people: what the workload waits for besides room and turns."""
     part = workload.parts[cluster]
     if workload.declared.disowning:
         yield "Disowning: our marks are still on it"

@@ -1,4 +1,4 @@
-"""What runs where its policy would not have it: because of a join or a label, or because it was adopted there."""
+"""Finds replicas that run where their policy does not want them: after a join or a changed label, or an adoption."""
 
 from collections.abc import Mapping
 from functools import lru_cache
@@ -14,16 +14,20 @@ SELECTIONS_KEPT_MAX = 4096
 
 
 def most_in(policy: Policy, cluster: str, clusters: Clusters) -> int:
-    """The most replicas that a policy has in a cluster; a strategy bounds those of its tiers by itself."""
+    """Returns the most replicas that a policy allows in a cluster.
+
+    A strategy limits the clusters of its tiers by itself.
+    """
     if cluster not in _selected(policy.tiers, clusters):
         return 0
     return most_of({limit.cluster: limit for limit in policy.limits}, cluster)
 
 
 def ruled_out(state: PlannerState, workload: Workload) -> dict[str, int]:
-    """By cluster, kept replicas that the policy would have elsewhere. Not those that a person sent there by name.
+    """Returns, by cluster, kept replicas that the policy wants elsewhere, except those a person sent there by name.
 
-    Computed anew only where the placement, the policy or the clusters of the fleet are others. Not to be changed.
+    The result is computed again only when the placement, the policy or the fleet's clusters have changed. Callers must
+    not change it.
     """
     as_of = workload.placement, workload.declared.policy, state.joined()
     known, found = workload.ruled_out
@@ -34,13 +38,13 @@ def ruled_out(state: PlannerState, workload: Workload) -> dict[str, int]:
 
 
 def for_minima(state: PlannerState, workload: Workload) -> Mapping[str, int]:
-    """By cluster, what is to leave it for others' minima and waits for brakes, as it was when it was divided last."""
+    """Returns, by cluster, replicas that must leave for other clusters' minima and wait for brakes (last division)."""
     as_of, found = workload.for_minima
     return found if _same(as_of, (workload.declared, state.joined())) else {}
 
 
 def keep_for_minima(state: PlannerState, workload: Workload, division: Division) -> None:
-    """What of it the division did not move."""
+    """Stores the replicas that must leave for minima and that the division did not move."""
     wanted = division.basis.for_minima if division.basis is not None else {}
     left = {cluster: count - division.moved.get(cluster, 0) for cluster, count in wanted.items()}
     counts = {cluster: count for cluster, count in left.items() if count > 0}
@@ -48,7 +52,7 @@ def keep_for_minima(state: PlannerState, workload: Workload, division: Division)
 
 
 def find_all(state: PlannerState) -> None:
-    """Once a turn: who is misplaced though nothing said so, as a join was the last that the turn before wrote."""
+    """Finds all misplaced workloads, once a turn: the turn before may have ended right after it wrote a join."""
     if not state.all_looked_through:
         state.all_looked_through = True
         for key, workload in state.workloads.items():
@@ -57,6 +61,7 @@ def find_all(state: PlannerState) -> None:
 
 
 def _lacks_minimum(workload: Workload) -> bool:
+    """Returns whether any cluster has fewer kept replicas than the policy's minimum for it."""
     if workload.declared.deleting or not workload.declared.policy.limits:
         return False
     kept = {name: part.replicas_kept for name, part in workload.parts.items()}

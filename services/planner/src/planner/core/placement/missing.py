@@ -1,7 +1,7 @@
-"""What clusters lack of what a workload's template names: a Secret, a claim, a class. That is no lack of room.
+"""Handles objects that a workload's template names and a cluster lacks: a Secret, a volume claim, a class.
 
-Once the first wait for it is over, replicas that such a cluster would take wait for it: nothing is reserved for them,
-and they go to no later tier (README, "What a template names and a cluster lacks").
+This is no lack of room. After a first wait, replicas that such a cluster would take wait for the object. Nothing is
+reserved for them, and they go to no later tier (README, "What a template names and a cluster lacks").
 """
 
 from collections.abc import Iterable, Mapping
@@ -20,7 +20,7 @@ Missing = tuple[ObjectReference, ...]
 
 
 def lacking_in(state: PlannerState, subject: Subject) -> dict[str, Missing]:
-    """What each cluster lacks of what the newest template names, as far as the clusters have said."""
+    """Returns, by cluster, the objects that the newest template names and the cluster said that it lacks."""
     digest, found = subject.shape.template, dict[str, Missing]()
     for cluster in state.admitted.lacking(digest):
         missing = _not_given(subject.declared, state.admitted.missing(digest, cluster))
@@ -39,7 +39,7 @@ def lacking_in(state: PlannerState, subject: Subject) -> dict[str, Missing]:
 
 
 def lacks(state: PlannerState, workload: Workload, cluster: str) -> bool:
-    """Whether it is known that a cluster lacks something that the workload's newest template names."""
+    """Returns whether a cluster is known to lack an object that the workload's newest template names."""
     part = workload.parts.get(cluster)
     told = _told(workload, part) if part is not None else None
     if told is not None:
@@ -48,19 +48,21 @@ def lacks(state: PlannerState, workload: Workload, cluster: str) -> bool:
 
 
 def waits_for_missing(workload: Workload) -> bool:
-    """Whether it was decided that replicas of the newest template wait for what clusters lack."""
+    """Returns whether it was decided that replicas of the newest template wait for objects that clusters lack."""
     return any(part.missing and is_newest(part, workload.declared) for part in workload.parts.values())
 
 
 def has_waited(workload: Workload) -> bool:
-    """Whether the newest template has reserved long enough where clusters lack what it names. From then on its replicas
-    wait there and reserve nothing, whichever cluster it is and however many are asked for."""
+    """Returns whether the newest template has reserved long enough in clusters that lack an object which it names.
+
+    From then on its replicas wait there and reserve nothing, in every such cluster and for every number of replicas.
+    """
     said = workload.placement.missing_template if workload.placement is not None else ""
-    return said == workload.shape.template or waits_for_missing(workload)  # The second of older records.
+    return said == workload.shape.template or waits_for_missing(workload)   # Older records lack the first.
 
 
 def template_that_waited(subject: Subject, decided: Mapping[str, Missing]) -> str:
-    """PlacementDecided.missing_template: the newest template's digest once its minute is over; empty before."""
+    """Returns PlacementDecided.missing_template: the newest template's digest once its first wait is over, or ""."""
     known = subject.known
     if known is None or known.shape.template != subject.shape.template:
         return ""
@@ -72,11 +74,12 @@ def template_that_waited(subject: Subject, decided: Mapping[str, Missing]) -> st
 def waited_for(
     state: PlannerState, subject: Subject, before: Iterable[Part], division: Division, decided: Mapping[str, Missing]
 ) -> dict[str, Missing]:
-    """By cluster, what replicas wait for there since the cluster lacks it: such a cluster is listed, also with none.
+    """Returns, by cluster, the objects that replicas wait for there. Such a cluster is listed, even with no replicas.
 
-    before: the parts so far. decided: what is decided now, by cluster. A cluster where replicas wait after the minute,
-    and which was not listed, is listed from now on: so its propagator says when the object is there. Where all replicas
-    have a place, a cluster is listed only if its minimum waits for the object: nothing else would tell of it.
+    before: the parts so far. decided: by cluster, the objects decided on now. A cluster where replicas wait after the
+    first wait, and which was not listed, is listed from now on. Then its propagator reports when the object is there.
+    Where all replicas have a place, a cluster is listed only if its minimum waits for the object: nothing else would
+    report it.
     """
     if subject.known is None or subject.declared.deleting or not (division.unplaced or division.waits_in):
         return {}
@@ -90,12 +93,12 @@ def waited_for(
 
 
 def texts(missing: Mapping[str, Missing]) -> dict[str, str]:
-    """By cluster, for people."""
+    """Returns the missing objects by cluster as texts for people."""
     return {cluster: ", ".join(map(object_name, named)) for cluster, named in missing.items()}
 
 
 def warnings(lacking: Mapping[str, Missing], parts: Iterable[Part]) -> tuple[str, ...]:
-    """Texts for people: what the clusters that got replicas lack, and which clusters lack it.
+    """Returns texts for people: what the clusters that got replicas lack, and which clusters lack it.
 
     lacking: by cluster, what it lacks. parts: the placement's.
     """
@@ -106,14 +109,14 @@ def warnings(lacking: Mapping[str, Missing], parts: Iterable[Part]) -> tuple[str
 
 
 def after_room(state: PlannerState, subject: Subject, parts: Iterable[Part]) -> list[str]:
-    """Texts for people: the replicas that wait for room will then wait for these objects, which clusters lack."""
+    """Returns texts: the replicas that wait for room will then wait for these objects, which clusters lack."""
     if not any(part.missing for part in parts):
         return []
     return [f"and then {text}" for text in _missing_in(lacking_in(state, subject))]
 
 
 def _missing_in(lacking: Mapping[str, Missing]) -> list[str]:
-    """Texts for people: one for clusters that lack the same objects, in the order of the objects' names."""
+    """Returns texts, one for clusters that lack the same objects, in the order of the objects' names."""
     clusters: dict[str, list[str]] = {}
     for cluster, what in sorted(texts(lacking).items()):
         clusters.setdefault(what, []).append(cluster)
@@ -121,7 +124,10 @@ def _missing_in(lacking: Mapping[str, Missing]) -> list[str]:
 
 
 def _told(workload: Workload, part: Part) -> Missing | None:
-    """What its cluster says of a part that is listed, by its status at this version; None when it says nothing yet."""
+    """Returns the missing objects by the status of a listed part at this version.
+
+    None when the cluster said nothing yet.
+    """
     said = workload.statuses.get(part.cluster)
     if part.removing or said is None or said.version != part.version or said.state == STATE_ABSENT:
         return part.missing or None
@@ -129,6 +135,6 @@ def _told(workload: Workload, part: Part) -> Missing | None:
 
 
 def _not_given(declared: WorkloadDeclared, missing: Iterable[ObjectReference]) -> Missing:
-    """Without what the declaration brings itself."""
+    """Returns the missing objects without those that the declaration itself brings as dependencies."""
     given = {(one.kind, one.name) for one in declared.dependencies}
     return tuple(one for one in missing if (one.kind, one.name) not in given)

@@ -1,4 +1,4 @@
-"""Rollouts as they stand: whose turn it is by the newest statuses, and whether that cluster has the room to begin."""
+"""Decides which cluster of a rollout is next, by the newest statuses, and whether it has the room to begin."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -23,10 +23,13 @@ from spillway.texts import counted
 
 @dataclass(frozen=True, slots=True)
 class Outlook:
-    """begins: the cluster that gets the newest template now. waits_on: those that it waits for, for whatever.
+    """The next step of a rollout, or the reason why there is none.
 
-    wait: why no cluster begins; NO_ROLLOUT_WAIT when one does, or when nothing is left to do. under_way: how far the
-    earlier change is for whose end it waits, or waited until that stood; None when there is none.
+    begins: the cluster that gets the newest template now; empty for none.
+    waits_on: the clusters that the rollout waits for, for any reason.
+    wait: why no cluster begins; NO_ROLLOUT_WAIT when one begins or nothing is left to do.
+    under_way: how far the earlier change is whose end the rollout waits for. Also set if the rollout waited for that
+    change until it stood still. None when there is no such change.
     """
 
     begins: str
@@ -36,7 +39,7 @@ class Outlook:
 
 
 class Newest(Protocol):
-    """What is to be rolled out."""
+    """A declaration and its template that a rollout brings to the clusters."""
 
     @property
     def declared(self) -> WorkloadDeclared: ...
@@ -47,7 +50,11 @@ class Newest(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class _Lack:
-    """Room for so many surge pods in a cluster, or, elsewhere, for so many replicas that no longer fit in it."""
+    """Missing room that keeps a cluster from beginning a rollout.
+
+    count: surge pods without room in the cluster. With `elsewhere`: replicas that no longer fit in the cluster and have
+    no room in another one.
+    """
 
     count: int
     cluster: str
@@ -61,13 +68,17 @@ class _Lack:
 
 NOTHING_ROLLS = Outlook("", (), NO_ROLLOUT_WAIT)
 NAMED_MAX = 5
-"""Clusters without room that a wait names."""
+"""Clusters without room that a text names."""
 
 
 def outlook(
     state: PlannerState, workload: Workload, newest: Newest, now: float, parts: Iterable[Part] | None = None
 ) -> Outlook:
-    """What a rollout does next. newest: may be newer than what the workload has. parts: as they are to be."""
+    """Returns the next step of a workload's rollout.
+
+    newest: may be newer than the workload's own declaration. parts: the parts as they will be; None: the workload's
+    parts.
+    """
     parts = tuple(workload.parts.values() if parts is None else parts)
     found = _standings(state, workload, newest.declared, parts, now)
     if all(entry.newest or entry.alike for entry in found if entry.counts):
@@ -87,16 +98,16 @@ def outlook(
 
 
 def _frozen(state: PlannerState, workload: Workload, turn: Turn, to_roll: list[str]) -> Outlook:
-    """Of a rollout that all begin at once only brakes keep any waiting."""
+    """Returns the outlook of a rollout that all clusters begin at once. Only brakes keep a cluster waiting there."""
     frozen = (state.brakes.why_frozen(cluster, workload.key) for cluster in sorted(to_roll))
     held = list(dict.fromkeys(filter(None, frozen)))
     return Outlook("", (), RolloutWait(turn.text(" and ".join(held)), frozen=True)) if held else NOTHING_ROLLS
 
 
 def held_by_brakes(state: PlannerState, workload: Workload, declared: WorkloadDeclared, parts: Iterable[Part]) -> str:
-    """Which clusters that are still to get the newest template a brake keeps from it, and which brake, for people.
+    """Returns a text for people: which clusters a brake keeps from the newest template, and which brake.
 
-    Of the brakes as they are now: a placement's own words are of when it was last decided.
+    Uses the brakes as they are now. A placement's own text is from the time when it was last decided.
     """
     frozen = [
         (why, part)
@@ -119,7 +130,11 @@ def _named(clusters: list[str]) -> str:
 
 
 def _first_with_room(state: PlannerState, workload: Workload, newest: Newest, turn: Turn, now: float) -> Outlook:
-    """Who has no room to roll keeps nobody else waiting; a brake, or silence, is for people to look at first."""
+    """Returns an outlook for the first candidate that has the room to roll.
+
+    A cluster without room does not keep the others waiting. A brake or a silent cluster does: people must look at it
+    first.
+    """
     missing: dict[str, _Lack] = {}
     under_way: Figures | None = None
     for cluster in turn.candidates:
@@ -153,7 +168,7 @@ def _first_with_room(state: PlannerState, workload: Workload, newest: Newest, tu
 
 
 def stopped_in(workload: Workload, declared: WorkloadDeclared, parts: Iterable[Part]) -> str:
-    """WorkloadDeclared.rollout_stopped_in, once these are the parts. declared: as it is to be."""
+    """Returns WorkloadDeclared.rollout_stopped_in for the given new parts. declared: the declaration as it will be."""
     if declared.template_generation != workload.declared.template_generation:
         return ""
     if any(part.replicas and not part.removing and is_newest(part, declared) for part in parts):
@@ -170,9 +185,9 @@ def stopped_in(workload: Workload, declared: WorkloadDeclared, parts: Iterable[P
 def that_have_it(
     state: PlannerState, workload: Workload, newest: Newest, now: float, begins: str = ""
 ) -> frozenset[str]:
-    """Clusters whose earlier template the newest is a copy of, once no other one than begins is left to roll.
+    """Returns the clusters whose earlier template is equal to the newest, once no cluster but `begins` is left to roll.
 
-    No pod of theirs restarts for it. Until then they say which template the others came from.
+    No pod of theirs restarts for the new number. Until then they keep the number of the template that the others had.
     """
     found = _standings(state, workload, newest.declared, workload.parts.values(), now)
     if any(entry.is_to_roll and entry.part.cluster != begins for entry in found):
@@ -181,7 +196,10 @@ def that_have_it(
 
 
 def _without_silent(state: PlannerState, found: list[Standing], now: float) -> list[Standing]:
-    """A cluster that says nothing keeps no other one waiting, if it was last heard with one template alone."""
+    """Returns the standings with silent clusters marked as lost, so that they keep no other cluster waiting.
+
+    It marks only clusters that were last seen with pods of one template.
+    """
     silent = [entry for entry in found if entry.of_one_template and not state.is_fresh(entry.part.cluster, now)]
     others = [entry for entry in found if entry.is_to_roll and entry not in silent]
     return [replace(entry, lost=True) if entry in silent else entry for entry in found] if others else found
@@ -201,7 +219,7 @@ def _standings(
 
 
 def _is_lost(state: PlannerState, workload: Workload, part: Part, now: float) -> bool:
-    """Whether a cluster is lost for the workload: it will not return, or not soon, or was replaced elsewhere."""
+    """Returns whether a cluster is lost for the workload: it will not return, or not soon, or is replaced elsewhere."""
     view = state.clusters.get(part.cluster)
     if view is None or state.is_lost_for_good(view.name, now) or part.replicas_lost:
         return True
@@ -209,10 +227,11 @@ def _is_lost(state: PlannerState, workload: Workload, part: Part, now: float) ->
 
 
 def keeps(state: PlannerState, workload: Workload, part: Part, template: Template) -> tuple[int, int | None]:
-    """How many of a part's replicas stay with a new template, and how many of it fit there at all, if that is known.
+    """Returns how many of a part's replicas stay with a new template, and how many fit there at all (None: not known).
 
-    All stay, unless the new pods are known not to fit that often; then so many that they also roll: where none may be
-    unavailable, the surge must fit beside them. So it must beside those that come on top, or the roll stands for ever.
+    All stay unless the new pods are known not to fit that often. Then as many stay as can also roll: where no replica
+    may be unavailable, the surge must fit beside them. The surge must also fit beside replicas that are added, or the
+    rollout never ends.
     """
     old, new = _old_and_new(state, workload, part, template)
     most = _refit(state, workload, part, new) if old != new else None
@@ -231,10 +250,10 @@ def keeps(state: PlannerState, workload: Workload, part: Part, template: Templat
 
 
 def _refit(state: PlannerState, workload: Workload, part: Part, shape: Shape) -> int | None:
-    """How many replicas of a shape the cluster certainly takes once the part's pods are gone; None: not known.
+    """Returns how many replicas of a shape the cluster certainly takes once the part's pods are gone. None: not known.
 
-    It is not known while pods of several sizes may run there, since no record says which node has which. Nor is it
-    where no record shows the object, unless the cluster said that it has none.
+    It is not known while pods of several sizes may run there, since no record says which node has which. It is also not
+    known where no record shows the object, unless the cluster said that it has none.
     """
     if facts_of(state, workload.key, part.cluster) is None and not _has_nothing(workload, part):
         return None
@@ -242,13 +261,13 @@ def _refit(state: PlannerState, workload: Workload, part: Part, shape: Shape) ->
 
 
 def _has_nothing(workload: Workload, part: Part) -> bool:
-    """Whether the cluster said of this version of the part that its API refused it, and that it has no object."""
+    """Returns whether the cluster said of this version that its API refused the object, and that no object exists."""
     said = refused_there(workload, part)
     return said is not None and shows_found(said, None, workload.template_of(part))
 
 
 def _is_of_one_size(state: PlannerState, workload: Workload, part: Part) -> bool:
-    """Whether all pods of the part have the requests of the template that the part bears, as far as that is known."""
+    """Returns whether all pods of the part have the requests of the part's template, as far as that is known."""
     facts, earlier = facts_of(state, workload.key, part.cluster), workload.declared.rolling_from
     if facts is None:
         return True
@@ -259,11 +278,11 @@ def _is_of_one_size(state: PlannerState, workload: Workload, part: Part) -> bool
 
 
 def _earlier_change(state: PlannerState, workload: Workload, part: Part, newest: Newest, now: float) -> Figures | None:
-    """How far an earlier change of the part is, if a newest template that asks for more has to wait for its end.
+    """Returns how far an earlier change of the part is, if a newest template that asks for more must wait for its end.
 
-    While pods of several sizes run, or some are terminating, it is not known how many larger pods will have room. None
-    where no change is under way, where the API refused the object, so that nothing rolls, and where all pods of the
-    newest template fit beside all that may be there now.
+    While pods of several sizes run, or some are terminating, it is not known how many larger pods will have room.
+    Returns None where no change is under way, and where the API refused the object, so that nothing rolls. Also None
+    where all pods of the newest template fit beside all that may be there now.
     """
     view, facts = state.clusters.get(part.cluster), facts_of(state, workload.key, part.cluster)
     if view is None or facts is None or refused_there(workload, part) is not None:
@@ -282,18 +301,19 @@ def _earlier_change(state: PlannerState, workload: Workload, part: Part, newest:
 
 
 def _old_and_new(state: PlannerState, workload: Workload, part: Part, template: Template) -> tuple[Shape, Shape]:
-    """What a pod asks for in the part's cluster: of the template that it bears, and of this one."""
+    """Returns what a pod requests in the part's cluster: with the part's template, and with this template."""
     borne = workload.template_of(part).shape
     return state.shape_in(part.cluster, borne), state.shape_in(part.cluster, template.shape)
 
 
 def _asks_for_more(state: PlannerState, workload: Workload, part: Part, template: Template) -> bool:
+    """Returns whether a pod of the template requests more of any resource than a pod of the part's template."""
     old, new = _old_and_new(state, workload, part, template)
     return wider(new, (old,)).requests != old.requests
 
 
 def _room_lacked(state: PlannerState, workload: Workload, part: Part, newest: Newest, now: float) -> _Lack | None:
-    """What a roll of this part must have room for and has not; None when it may begin."""
+    """Returns the room that a rollout of this part needs and does not have. None when it may begin."""
     kept, _ = keeps(state, workload, part, newest.template)
     if kept >= part.replicas:
         surge = _surge_lacked(state, workload, part, newest, now)
@@ -305,15 +325,16 @@ def _room_lacked(state: PlannerState, workload: Workload, part: Part, newest: Ne
 
 
 def _surge_lacked(state: PlannerState, workload: Workload, part: Part, newest: Newest, now: float) -> int:
-    """Surge pods that have no room, or will have none before the roll is over.
+    """Returns how many surge pods have no room now, or will have none before the rollout is over.
 
-    They must fit beside the old pods. As new pods that ask for more take the place of old ones it grows fuller: then
-    the new ones must all fit beside the old, or as many of the wider shape as there are pods at once with every old one
-    gone. Fewer pods than places leave a place free, wherever the scheduler put them.
+    They must fit beside the old pods. When the new pods request more, the cluster becomes fuller as they replace old
+    ones. Then one of two things must hold: all new pods fit beside the old ones, or the cluster, emptied of old pods,
+    has places of the wider shape for replicas and surge together. With fewer pods than places one place is always free,
+    wherever the scheduler put the pods.
     """
     template, replicas = newest.template, part.replicas
     old, new = _old_and_new(state, workload, part, template)
-    fewer = newest.declared.replicas < workload.declared.replicas  # Of how many it will roll is not known yet.
+    fewer = newest.declared.replicas < workload.declared.replicas  # How many replicas will roll is not known yet.
     if template.may_go_without_surge(1 if fewer else replicas):
         return 0
     surge = template.surge_of(replicas)
@@ -324,7 +345,7 @@ def _surge_lacked(state: PlannerState, workload: Workload, part: Part, newest: N
             for shape in (new, old)
         )
         return 0 if min(rooms) >= unbound + surge else surge
-    beside = state.room_without(part.cluster, new, now, workload.key).certain  # All of the surge are new.
+    beside = state.room_without(part.cluster, new, now, workload.key).certain  # All surge pods are new ones.
     if beside < surge:
         return surge
     if beside >= replicas or not _asks_for_more(state, workload, part, template):
@@ -334,7 +355,10 @@ def _surge_lacked(state: PlannerState, workload: Workload, part: Part, newest: N
 
 
 def _room_elsewhere(state: PlannerState, workload: Workload, part: Part, newest: Newest, now: float) -> int:
-    """How many of the newest template certainly fit in other clusters that the policy allows, as far as they may."""
+    """Returns how many replicas of the newest template certainly fit in other clusters that the policy allows.
+
+    The policy's limits of those clusters are taken into account.
+    """
     policy, rooms = newest.declared.policy, state.all_rooms(newest.template.shape, now, workload.key)
     limits = {limit.cluster: limit for limit in policy.limits}
     found: dict[str, int] = {}

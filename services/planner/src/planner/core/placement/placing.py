@@ -1,4 +1,4 @@
-"""From a workload to its placement: parts with versions and ceilings, and the record of what was decided on."""
+"""Turns a workload into its placement: parts with versions and ceilings, and the record of the decision."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -60,15 +60,15 @@ from spillway.feasibility.cluster_view import WorkloadKey
 from spillway.model import Part
 
 BY_NAME = ("Apply", "Scale")
-"""A person's requests for this workload: they move what its policy rules out. A scale policy says how many alone."""
+"""Requests of a person for this workload. They move replicas that the policy rules out; a scale policy does not."""
 
 
 @dataclass(frozen=True, slots=True)
 class Placed:
     """A placement, the division behind it, and its events (none when nothing changed).
 
-    changes: the events but for the record, which is put together when it is first asked for: of what was decided on,
-    whatever has changed since.
+    changes: the events without the decision's record. record: makes that record when it is first asked for. The record
+    shows the state at the time of the decision, whatever has changed since.
     """
 
     placement: PlacementDecided
@@ -91,13 +91,13 @@ def place(
     brakes: Allowance | None = None,
     rolled: frozenset[str] = frozenset(),
 ) -> Placed:
-    """Places a workload on the fleet as it is now. settled: replicas that only possibly fit do not wait for binds.
+    """Places a workload on the fleet as it is now.
 
-    brakes: how many replicas may move though nobody asked for them by name; None: none. rolled: the clusters that get
-    the newest template.
+    settled: replicas that only possibly fit do not wait for binds. rolled: the clusters that get the newest template.
+    brakes: limits how many replicas may move that nobody asked to move by name. None: no such replica moves.
     """
     held = held_by_cluster(state, subject.known, moment.now) if subject.known is not None else {}
-    if brakes is None:  # Asked for by name: what is lost is to be no more than was asked for, once it is back.
+    if brakes is None:  # A person asked. Lost replicas that return must not be more than the person asked for.
         most_lost = subject.declared.replicas
         held = {cluster: replace(have, lost=min(have.lost, most_lost)) for cluster, have in held.items()}
     stays = _kept_by_new_shape(state, subject, rolled)
@@ -111,7 +111,7 @@ def place(
     if brakes is not None and subject.known is not None:
         keep_for_minima(state, subject.known, division)
     nobody_took = division.unplaced
-    for cluster, leaving in before.items():  # What has no other place does not run there either, and waits.
+    for cluster, leaving in before.items():  # Replicas without another place stop here too: they wait, not running.
         gone = min(nobody_took, held[cluster].leaving - leaving)
         held[cluster] = replace(held[cluster], leaving=held[cluster].leaving - gone)
         nobody_took -= gone
@@ -119,10 +119,10 @@ def place(
 
 
 def roll(state: PlannerState, subject: Subject, moment: Moment, cause: str, *, settled: bool = False) -> Placed:
-    """Like place; the next cluster of the rollout also gets the newest template, or all but frozen ones by policy.
+    """Places a workload like `place`, and gives the newest template to the next cluster of the rollout.
 
-    A cluster that has this template under an earlier number gets the new number once no other cluster is left.
-    Replicas that no longer fit there go elsewhere or wait.
+    With `rollout: all`, all clusters that are not frozen get it. A cluster that has this template under an earlier
+    number gets the new number once no other cluster is left. Replicas that no longer fit there go elsewhere or wait.
     """
     known = subject.known
     rolled: frozenset[str] = frozenset()
@@ -140,7 +140,7 @@ def roll(state: PlannerState, subject: Subject, moment: Moment, cause: str, *, s
 def _kept_by_new_shape(
     state: PlannerState, subject: Subject, rolled: frozenset[str]
 ) -> dict[str, tuple[int, int | None]]:
-    """By cluster that gets a template of another shape: the result of `outlook.keeps` for its part."""
+    """Returns, for each cluster that gets a template of another shape, the result of `outlook.keeps` for its part."""
     known = subject.known
     if known is None:
         return {}
@@ -304,10 +304,9 @@ def take_over(state: PlannerState, workload: Workload, held: Mapping[str, Held],
 
 
 def _stay_after_all(workload: Workload, held: Mapping[str, Held], division: Division) -> Division:
-    """Keeps leaving replicas where they are if their replacements have lost their place and have no other: else there
-    were fewer than asked for. Unbound replicas do not stay: they were taken back from there. Replicas that stay wait
-    for nothing, not even for an object that the other cluster lacks.
-    """
+    """Keeps leaving replicas where they are if their replacements lost their place and found no other: else fewer would
+    run than were asked for. Unbound replicas do not stay: they were taken back from there. Replicas that stay wait
+    for nothing, not even for an object that the other cluster lacks."""
     left = max(0, division.unplaced - workload.unplaced)
     replicas, kept_again = dict(division.replicas), dict(division.kept_again)
     for cluster in sorted(held):
@@ -345,7 +344,7 @@ def let_leave(state: PlannerState, workload: Workload, counts: Mapping[str, int]
 
 
 def _input_of(state: PlannerState, part: Part, after: int, now: float) -> Entry:
-    """The record's entry of a cluster that replicas left once their replacements were available."""
+    """Returns the record's entry of a cluster that replicas left once their replacements were available."""
     view = state.clusters[part.cluster]
     tier = view.joined.tier if view.joined is not None else ""
     why = Limit(LimitCode.AVAILABLE)
@@ -353,7 +352,7 @@ def _input_of(state: PlannerState, part: Part, after: int, now: float) -> Entry:
 
 
 def remove(state: PlannerState, subject: Subject, moment: Moment) -> Placed:
-    """The placement of a workload that is to go from everywhere."""
+    """Returns the placement of a workload that is to be removed from every cluster."""
     known = subject.known.parts if subject.known is not None else {}
     parts = tuple(_removing(state, subject.key, part, moment) for part in known.values())
     placement = PlacementDecided(*subject.key, moment.generation, subject.declared.generation, parts, 0, "")
@@ -383,7 +382,7 @@ class Why:
     missing: Mapping[str, Missing] = field(default_factory=dict)
 
 
-# First the division takes what is promised; then parts take its counts; then texts are made of the parts.
+# The order matters: the division takes promised room into account, parts take its counts, texts describe the parts.
 def _decide(
     state: PlannerState,
     subject: Subject,
@@ -443,13 +442,13 @@ def _decide(
 
 
 def _stays_at_nothing(subject: Subject, before: Part | None) -> bool:
-    """Whether a StatefulSet scaled to 0 keeps its object: its volumes might be deleted with the object."""
+    """Returns whether a StatefulSet scaled to 0 keeps its object: its volumes might be deleted with the object."""
     none_asked = subject.declared.kind == STATEFULSET and not subject.declared.replicas
     return none_asked and before is not None and not before.removing
 
 
 def _by_name(state: PlannerState, subject: Subject, before: Part | None, cause: str) -> int:
-    """How many replicas of a part a person placed there by name.
+    """Returns how many replicas of a part a person placed there by name.
 
     Another policy sets the number to 0. A new Apply or Scale lowers it to what the policy allows in that cluster.
     """
@@ -462,7 +461,7 @@ def _by_name(state: PlannerState, subject: Subject, before: Part | None, cause: 
 
 
 def _cause(division: Division, cause: str) -> str:
-    """The cause of a retry is the cause for which replicas moved in it."""
+    """Returns the cause for the record. For a retry that moved replicas, it is the cause of that move."""
     if cause != CAUSE_WAITING or not any(division.moved.values()):
         return cause
     causes = {division.reasons.get(cluster, CAUSE_POLICY) for cluster, count in division.moved.items() if count}
@@ -470,11 +469,11 @@ def _cause(division: Division, cause: str) -> str:
 
 
 def _template_for(subject: Subject, before: Part | None, rolled: bool) -> tuple[int, bool]:
-    """The template generation that a part is to bear, and whether its object is to be written anew for its manifest.
+    """Returns the template generation for a part, and whether the part's object must be written again for its manifest.
 
-    A part keeps the template that it has until its turn comes; a new one is made from the newest, and one without
-    replicas has no pods to roll. What else a manifest says (strategy, labels of the object) restarts no pod and goes
-    at once to all that bear its template.
+    A part keeps its template until its turn in the rollout comes. A new part, or one without replicas, gets the newest.
+    Other changes of a manifest (strategy, labels of the object) restart no pod, so they go at once to all parts with
+    the same template.
     """
     declared, known = subject.declared, subject.known
     newest = declared.template_generation
@@ -492,7 +491,7 @@ def _same(last: PlacementDecided, new: PlacementDecided) -> bool:
 
 
 def _waits_alike(last: PlacementDecided, new: PlacementDecided) -> bool:
-    """Whether both wait for the same, whatever the figures are, which change with every node."""
+    """Returns whether both placements wait for the same things, whatever the figures, which change with every node."""
     return digest_of(last) == digest_of(new)
 
 

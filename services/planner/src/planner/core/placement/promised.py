@@ -1,4 +1,4 @@
-"""What is said of a cluster whose nodes would take more, were all of it not promised already: to whom, and how much."""
+"""Explains a cluster whose nodes would take more replicas if they were not promised to other workloads."""
 
 from dataclasses import replace
 
@@ -9,12 +9,12 @@ from planner.core.knowledge.state import PlannerState
 from planner.core.knowledge.subject import Subject
 
 LOOKED_AT_MAX = 8
-"""Clusters: as many as a text says of what a workload waits for."""
+"""Clusters that are looked at: as many as a text about a waiting workload names."""
 NAMES_MAX = 2
 
 
 def with_promised(state: PlannerState, subject: Subject, division: Division) -> Division:
-    """Said in place of what binds its nodes, which would read as if they were too small."""
+    """Returns the division with that explanation in place of the nodes' limit, which suggests too small nodes."""
     if not division.unplaced:
         return division
     said = [(index, _promised_in(state, subject, one)) for index, one in enumerate(division.inputs[:LOOKED_AT_MAX])]
@@ -28,8 +28,10 @@ def with_promised(state: PlannerState, subject: Subject, division: Division) -> 
 
 
 def _promised_in(state: PlannerState, subject: Subject, entry: Entry) -> Limit | None:
-    """Returns the limit if only promised replicas of others leave no room; else None. It has no names: a reader of the
-    subject may not see other namespaces."""
+    """Returns the limit if only promised replicas of other workloads leave no room; else None.
+
+    It names workloads of the subject's namespace only: a reader may not see other namespaces.
+    """
     if entry.certain or entry.cluster not in state.clusters or not state.reservations(entry.cluster):
         return None
     total, nodes = state.room_beside_nothing(entry.cluster, subject.shape)

@@ -1,4 +1,4 @@
-"""Why replicas that run are to go elsewhere with nobody having asked for it by name: what became of their clusters."""
+"""Finds why running replicas must move without a request by name: the state of their clusters, or the policy."""
 
 from collections.abc import Iterable, Mapping
 
@@ -18,12 +18,15 @@ from spillway.texts import waiting
 
 
 def moves_by_itself(workload: Workload) -> bool:
-    """Not what goes whole to one cluster: it would be doubled by a move that nobody watches."""
+    """Returns whether Spillway may move the workload without a person.
+
+    A whole workload does not move by itself: a move that nobody watches could run it twice.
+    """
     return workload.declared.kind not in WHOLE
 
 
 def reasons(state: PlannerState, workload: Workload, now: float) -> dict[str, str]:
-    """By cluster in which replicas are kept, the cause for which they are to go elsewhere."""
+    """Returns, for each cluster where kept replicas must go elsewhere, the cause."""
     found: dict[str, str] = {}
     if is_in_transfer(workload):
         return found
@@ -38,20 +41,23 @@ def reasons(state: PlannerState, workload: Workload, now: float) -> dict[str, st
 
 
 def counts_to_move(state: PlannerState, workload: Workload, why: Mapping[str, str]) -> dict[str, int]:
-    """By cluster with a cause, how many of the kept replicas it means. why: reasons()."""
+    """Returns, for each cluster with a cause, how many of its kept replicas the cause applies to.
+
+    why: from reasons().
+    """
     over, parts = ruled_out(state, workload), workload.parts
     return {name: over[name] if cause == CAUSE_POLICY else parts[name].replicas_kept for name, cause in why.items()}
 
 
 def is_back(state: PlannerState, cluster: str, now: float) -> bool:
-    """Whether a cluster that was lost is known again, and well."""
+    """Returns whether a cluster that was lost is fresh again and reports no trouble."""
     return state.is_fresh(cluster, now) and not state.clusters[cluster].trouble
 
 
 def held_by(state: PlannerState, workload: Workload, why: Mapping[str, str], now: float) -> dict[tuple[str, str], str]:
-    """By cause and cluster, the brake, the confirmation or the person for whom what is to move, return or leave waits.
+    """Returns, by cause and cluster, what replicas wait for before they move, return or leave.
 
-    why: reasons().
+    That is a brake, a confirmation or a person. why: from reasons().
     """
     causes = list(why.items())
     for part in workload.placement.parts if workload.placement is not None else ():
@@ -79,9 +85,9 @@ def held_text(
     now: float,
     barred: Mapping[tuple[str, str], int],
 ) -> str:
-    """What moves wait for beside room, once these are the parts; empty when for no brake and no confirmation.
+    """Returns a text: the brakes and confirmations that moves wait for, with these parts; empty when there are none.
 
-    barred: how many would go from one cluster to another, if that were not frozen.
+    barred: by source and target cluster, replicas that would move if the target were not frozen.
     """
     if workload is None:
         return ""
@@ -108,7 +114,10 @@ def held_text(
 
 
 def barred_by(division: Division) -> dict[tuple[str, str], int]:
-    """By the cluster that replicas are to leave and a frozen one with room for them, how many stay for that."""
+    """Returns how many replicas stay because the only clusters with room for them are frozen.
+
+    The key is the cluster that they must leave and the frozen cluster that has room.
+    """
     if division.basis is None or not any(division.stays.values()):
         return {}
     situation, rooms = division.basis.situation, dict[str, int]()
@@ -129,12 +138,12 @@ def barred_by(division: Division) -> dict[tuple[str, str], int]:
 
 
 def is_empty(part: Part) -> bool:
-    """Whether its object stays though none is asked for: a StatefulSet's, or one that was adopted so."""
+    """Returns whether a part's object stays with 0 replicas: a StatefulSet's, or one adopted with 0 replicas."""
     return not part.replicas and not part.removing and not part.adopting and not part.disowning
 
 
 def empty_in_leaving(state: PlannerState, workload: Workload) -> list[str]:
-    """Clusters that are to leave, in which objects of no replicas are all that is left, and may go."""
+    """Returns the leaving clusters where only an object without replicas is left, and that object may be removed."""
     if not moves_by_itself(workload) or is_in_transfer(workload):
         return []
     clusters = state.clusters
@@ -146,13 +155,14 @@ def empty_in_leaving(state: PlannerState, workload: Workload) -> list[str]:
 
 
 def is_lost(state: PlannerState, workload: Workload, view: ClusterView, now: float) -> bool:
-    """Whether the cluster is lost for as long as the workload's policy bears."""
+    """Returns whether the cluster has been lost for as long as the workload's policy allows."""
     after = workload.declared.policy.on_cluster_loss_seconds
     lost = view.lost_seconds(now, state.rules.capacity_age_max)
     return bool(after) and lost is not None and lost >= after
 
 
 def _cause(state: PlannerState, workload: Workload, view: ClusterView, now: float) -> str:
+    """Returns the cause for which kept replicas must leave the cluster; empty when there is none."""
     if view.hands_to:
         return ""
     if view.phase == PHASE_LOST:

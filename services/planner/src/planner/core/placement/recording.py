@@ -1,4 +1,4 @@
-"""The record of a decision: what it was decided on, as of then, put together when somebody asks for it."""
+"""Makes the record of a decision when somebody asks for it. The record shows the state at the time of the decision."""
 
 from collections.abc import Callable
 
@@ -17,7 +17,7 @@ Record = Callable[[], DecisionRecorded]
 
 
 class _Once:
-    """What is put together when it is first asked for."""
+    """Makes a record at the first call and keeps it."""
 
     __slots__ = ("_made", "_make")
 
@@ -39,6 +39,7 @@ def record(
     moment: Moment,
     cause: str,
 ) -> Record:
+    """Returns a function that makes the record of this decision. What may change later is read now."""
     names, offsets = list(state.clusters), [view.offset for view in state.clusters.values()]
     rules = state.rules
     scaled_by = state.scalings.decided_by((declared.namespace, declared.name)) if cause == CAUSE_AUTOSCALE else ""

@@ -1,7 +1,7 @@
-"""What a decision's record keeps of its division, and whether the same division comes out of it again.
+"""Keeps a decision's division in its record, and computes it again from there to check that it is the same.
 
-A division is a function of its situation. The record has the situation, with every room that it asked for, and what
-came out, as JSON; computed again from that alone the result must be the same to the last byte.
+A division is a function of its situation. The record has the situation, with every room that the division asked for,
+and the result, as JSON. A new computation from that alone must give the same bytes.
 """
 
 from collections.abc import Iterator, Mapping
@@ -22,15 +22,17 @@ from spillway.packed import NotPacked, pack, unpack
 
 FLEETS_KEPT_MAX = 16
 SINCE_DEFAULTED = frozenset(("missing", "await_missing", "waits_in"))
-"""Of Situation and Division: what records of before do not have, and whose default is what that means."""
+"""Fields of Situation and Division that older records lack. Their default is what that means."""
 
 _PLAIN = frozenset((bool, dict, int, str))
-"""Types whose values JSON has as they are."""
+"""Types whose values JSON has unchanged."""
 
 
 class RoomEntry(msgspec.Struct, array_like=True, frozen=True):
-    """A room as a record has it. limited_by: its limit in words. code: its LimitCode; records of older versions have
-    none."""
+    """A room as a record has it.
+
+    limited_by: its limit in words. code: its LimitCode; records of older versions have none.
+    """
 
     cluster: str
     node_groups: bool
@@ -47,9 +49,11 @@ class NotReplayable(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Replayed:
-    """recorded, recomputed: the division as JSON; differences: for people, by field, empty when they are the same.
+    """The result of a replay.
 
-    aside: what the decision has beside its division, for people.
+    recorded, recomputed: the division as JSON.
+    differences: texts for people, one for each field that differs.
+    aside: texts for people where the decision differs from its division.
     """
 
     situation: Situation
@@ -65,7 +69,7 @@ class Replayed:
 
 
 def pack_division(basis: Basis) -> bytes:
-    """For DecisionRecorded.division."""
+    """Returns the packed situation, rooms and division for DecisionRecorded.division."""
     situation = {name: _plain(getattr(basis.situation, name)) for name in _situation_types()}
     situation["clusters"] = _bare(Clusters(basis.situation.clusters))
     entries = dict.fromkeys(
@@ -78,12 +82,15 @@ def pack_division(basis: Basis) -> bytes:
 
 @lru_cache(maxsize=FLEETS_KEPT_MAX)
 def _bare(clusters: Clusters) -> msgspec.Raw:
-    """Clusters as JSON, without how they are reached."""
+    """Returns the clusters as JSON, without endpoint and credential."""
     return msgspec.Raw(msgspec.json.encode([replace(cluster, credential="", endpoint="") for cluster in clusters]))
 
 
 def read_division(record: DecisionRecorded) -> tuple[Situation, bytes]:
-    """The situation of a recorded division, and the division as JSON. NotReplayable when there is none."""
+    """Returns the situation of a recorded division, and the division as JSON.
+
+    Raises NotReplayable when there is none.
+    """
     if not record.division:
         raise NotReplayable("no division was made, or the record is of a version that did not keep it")
     try:
@@ -111,7 +118,7 @@ def read_division(record: DecisionRecorded) -> tuple[Situation, bytes]:
 
 
 def replay(record: DecisionRecorded) -> Replayed:
-    """Divides again from what was recorded, and compares. NotReplayable when nothing can be divided."""
+    """Divides again from a record and compares the results. Raises NotReplayable when it cannot divide."""
     situation, recorded = read_division(record)
     try:
         division = divider(situation)(situation)
@@ -135,7 +142,7 @@ def _differences(recorded: bytes, recomputed: bytes) -> tuple[str, ...]:
 
 
 def _aside(record: DecisionRecorded, division: Division) -> tuple[str, ...]:
-    """Where the decision is not its division alone: what stays where it is though the division moved it."""
+    """Returns texts where the decision differs from its division: replicas that stayed though divided elsewhere."""
     decided = {entry.cluster: entry.after for entry in record.inputs if entry.cluster}
     divided = {entry.cluster: entry.after for entry in division.inputs if entry.cluster}
     texts = [
@@ -175,7 +182,7 @@ def _recorded(division: Division) -> Iterator[tuple[str, Any]]:
 
 
 def _plain(value: Any) -> Any:
-    """As JSON always has it in the same order."""
+    """Returns the value in a form that JSON always writes in the same order."""
     if type(value) in _PLAIN:
         return value
     if isinstance(value, frozenset):

@@ -1,4 +1,4 @@
-"""What a workload has in each cluster, what it is to have there, and the part that says so."""
+"""Computes what a workload has in each cluster, what it is to have there, and the part that states it."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -14,7 +14,7 @@ from spillway.model import Generation, ObjectReference, Part, WorkloadFacts
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """What a part is to be: its replicas, new of those that are kept."""
+    """The replicas that a part will list. new: those of the kept replicas that need new nodes."""
 
     kept: int
     new: int
@@ -27,7 +27,7 @@ class Share:
 
 
 def held_by_cluster(state: PlannerState, workload: Workload, now: float) -> dict[str, Held]:
-    """What counts in a division, of every cluster that is not only being emptied."""
+    """Returns what each cluster holds for a division. Clusters whose part is being removed are left out."""
     held = {}
     for part in workload.parts.values():
         if part.removing:
@@ -38,7 +38,7 @@ def held_by_cluster(state: PlannerState, workload: Workload, now: float) -> dict
         idle = min(state.unbound(workload, part), part.replicas_leaving)
         view = state.clusters.get(part.cluster)
         may_keep = view is not None and not view.hands_over and state.is_fresh(part.cluster, now)
-        # What leaves while a template rolls may be what the new one has no room for.
+        # During a rollout, replicas may leave because the new template has no room for them.
         facts = facts_of(state, workload.key, part.cluster)
         rolls = is_rolling(part, facts, workload.declared.rolling_from)
         may_keep = may_keep and not rolls
@@ -57,19 +57,19 @@ def held_by_cluster(state: PlannerState, workload: Workload, now: float) -> dict
 
 
 def unbound_kept(state: PlannerState, workload: Workload, part: Part) -> int:
-    """Replicas that are not bound, without those that leave: a ReplicaSet removes first what does not run."""
+    """Returns the unbound replicas less those that leave: a ReplicaSet removes pods that do not run first."""
     return max(0, state.unbound(workload, part) - part.replicas_leaving)
 
 
 def _unready(part: Part, facts: WorkloadFacts | None) -> int:
-    """Bound replicas that the record shows as not ready, where it shows the part as it was decided."""
+    """Returns how many bound replicas the record shows as not ready; 0 unless it shows the part's version."""
     if facts is None or facts.version != part.version:
         return 0
     return max(0, sum(count for _, count in facts.counted) - facts.ready_replicas)
 
 
 def share_of(held: Held | None, division: Division, cluster: str) -> Share:
-    """held: what the division began with; None where the workload had nothing."""
+    """Returns the share of one cluster. held: its replicas before the division; None where the workload had nothing."""
     kept, new = division.replicas.get(cluster, 0), division.new.get(cluster, 0)
     if held is None:
         return Share(kept, new, 0, 0)
@@ -88,7 +88,7 @@ def part_of(
     version: Generation,
     template: int,
 ) -> Part:
-    """A part of a new version, whatever it was before. template: the number of the one that it bears."""
+    """Returns a part with a new version. template: the template generation that the part bears."""
     stays_empty = before is not None and not before.replicas and not before.removing
     return Part(
         cluster=cluster,
@@ -111,10 +111,10 @@ def with_missing(
     waits_for: Mapping[str, tuple[ObjectReference, ...]],
     version: Generation,
 ) -> Part:
-    """A part of which replicas wait for what its cluster lacks, or do not any more. waits_for: by cluster.
+    """Returns the part with the objects that its cluster lacks and its replicas wait for. waits_for: by cluster.
 
-    One that has none of them is listed as long as some wait: its cluster is to say when that is there. That is a new
-    version of it, as its being removed is.
+    A part without replicas stays listed while replicas wait for it: its cluster must report when the object is there.
+    Listing it, like removing it, makes a new version.
     """
     missing = waits_for.get(part.cluster, ())
     if part.missing == missing and (part.replicas or not (missing and part.removing)):
@@ -128,9 +128,10 @@ def with_missing(
 
 
 def ceiling_before(state: PlannerState, key: WorkloadKey, before: Part | None, cluster: str) -> int:
-    """The most decided since the version that was last seen on the object, before a change of the part.
+    """Returns the most replicas decided since the version last seen on the object, before a change of the part.
 
-    Seen is what its controller has followed: until then pods of a larger number before may still bind.
+    A version counts as seen once the object's controller has followed it. Until then pods of an earlier, larger number
+    may still bind.
     """
     if before is None:
         return 0
@@ -143,17 +144,20 @@ def ceiling_before(state: PlannerState, key: WorkloadKey, before: Part | None, c
 
 
 def first_part(cluster: str, version: Generation, division: Division, template: int, sent: Mapping[str, int]) -> Part:
-    """A part where the workload had nothing, and nothing of it is left. sent: by cluster, what a person sent there."""
+    """Returns a part for a cluster where the workload has nothing.
+
+    sent: by cluster, replicas a person sent there by name.
+    """
     kept, new = division.replicas.get(cluster, 0), division.new.get(cluster, 0)
     by_name = min(sent.get(cluster, 0), kept)
     return Part(cluster, version, kept, new, kept, False, template, replicas_by_name=by_name)
 
 
 def without_shared(state: PlannerState, parts: Sequence[Part], version: Generation) -> list[Part]:
-    """The parts without those that are to be removed where the API server's other name has one that stays.
+    """Returns the parts without those to be removed whose API server has, under its other name, a part that stays.
 
-    Both names have one object, and its removal would end what the other part runs. version: of those that stay, so that
-    they are above the object, whichever part wrote it last.
+    Both names have one object, and its removal would end the pods of the other part. version: given to the parts that
+    stay, so that their version is above the object's, whichever part wrote the object last.
     """
     servers = {part.cluster: _api_server(state, part.cluster) for part in parts}
     stay = {servers[part.cluster] for part in parts if not part.removing}
@@ -166,13 +170,16 @@ def without_shared(state: PlannerState, parts: Sequence[Part], version: Generati
 
 
 def _api_server(state: PlannerState, cluster: str) -> str:
-    """The name under which it joined first."""
+    """Returns the name under which the cluster's API server joined first."""
     view = state.clusters.get(cluster)
     return view.twin_of or cluster if view is not None else cluster
 
 
 def cut(held: Held, count: int) -> Held:
-    """So many fewer are kept: they leave, those that are not bound first, and do not stay after all."""
+    """Returns the cluster's replicas with `count` fewer kept.
+
+    They leave, unbound ones first, and must not stay after all.
+    """
     if count <= 0:
         return held
     kept = held.replicas - count
@@ -189,7 +196,7 @@ def cut(held: Held, count: int) -> Held:
 
 
 def without(held: Held, count: int) -> Held:
-    """So many are gone at once: of those that leave first, of those that are kept last."""
+    """Returns the cluster's replicas with `count` gone at once: leaving ones first, then lost ones, then kept ones."""
     leaving = min(held.leaving, count)
     lost = min(held.lost, count - leaving)
     kept = count - leaving - lost
@@ -204,9 +211,10 @@ def without(held: Held, count: int) -> Held:
 
 
 def kept_part(before: Part | None, share: Share, template: int) -> Part | None:
-    """The part as it is when nothing that a member sees changes; None when it needs a new version.
+    """Returns the part unchanged in version when a member sees no change.
 
-    An object that was adopted with 0 replicas stays: nobody asked that it goes.
+    Returns None when the part needs a new version. An object that was adopted with 0 replicas stays: nobody asked to
+    remove it.
     """
     if before is None:
         return None
@@ -224,9 +232,9 @@ def kept_part(before: Part | None, share: Share, template: int) -> Part | None:
 
 
 def is_done_there(state: PlannerState, workload: Workload, part: Part) -> bool:
-    """Whether a part was carried out as far as its cluster lets: what does not run then is not ours to hasten.
+    """Returns whether a part was carried out as far as its cluster allows. The planner cannot hasten what is left.
 
-    Either its record shows the object as decided, or its API refused the object.
+    That is so when the record shows the object as decided, or when the cluster's API refused the object.
     """
     if part.adopting or part.disowning:
         return False
@@ -237,5 +245,6 @@ def is_done_there(state: PlannerState, workload: Workload, part: Part) -> bool:
 
 
 def facts_of(state: PlannerState, key: WorkloadKey, cluster: str) -> WorkloadFacts | None:
+    """Returns a cluster's record of a workload's object; None when it has none."""
     view = state.clusters.get(cluster)
     return view.facts.get(key) if view is not None else None

@@ -1,4 +1,4 @@
-"""What a placement waits for once it is decided: room and objects, brakes and confirmations, and its rollout."""
+"""Collects what a decided placement waits for: room and objects, brakes and confirmations, and its rollout."""
 
 from collections.abc import Sequence
 
@@ -16,7 +16,7 @@ from spillway.model import Part
 def waits_of_placement(
     state: PlannerState, subject: Subject, division: Division, parts: Sequence[Part], moment: Moment
 ) -> tuple[str, PlacementWaits | None]:
-    """Returns what replicas wait for as a text, and all that the placement waits for as codes."""
+    """Returns the text of what replicas wait for, and the codes of all that the placement waits for."""
     known = subject.known
     then = [] if division.missing or not division.unplaced else after_room(state, subject, parts)
     room = [*division.waits(), *map(Wait, then)]

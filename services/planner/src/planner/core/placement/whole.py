@@ -1,7 +1,7 @@
-"""Workloads that go whole to one cluster: StatefulSets and Jobs. Where they go, and what policy they can have.
+"""Places StatefulSets and Jobs, which go whole to one cluster, and checks which policies they may have.
 
-Never are two clusters told to hold one. While a part is listed anywhere, even one that is only being removed, nothing
-is placed elsewhere: a placement lists every cluster that may still hold the object.
+Two clusters never hold one at the same time. While any part is listed, even one being removed, nothing is placed
+elsewhere: a placement lists every cluster that may still hold the object.
 """
 
 from collections.abc import Iterator, Mapping
@@ -20,13 +20,15 @@ Limits = Mapping[str, ClusterLimit]
 
 
 def is_whole(kind: str) -> bool:
+    """Returns whether workloads of this kind go whole to one cluster."""
     return kind in WHOLE
 
 
 def may_be_taken_back(kind: str, facts: WorkloadFacts | None) -> bool:
-    """Whether replicas that do not bind may be. Of what is whole only while none was bound, and no work was done.
+    """Returns whether unbound replicas may be taken back.
 
-    Fewer replicas of a StatefulSet take its highest ordinals, bound or not; a Job that began would begin anew.
+    A whole workload: only while no pod was bound and no work was done. Scaling in a StatefulSet removes the highest
+    ordinals, bound or not. A Job that began would begin again.
     """
     if not is_whole(kind) or facts is None:
         return True
@@ -37,7 +39,10 @@ def may_be_taken_back(kind: str, facts: WorkloadFacts | None) -> bool:
 
 
 def divide_whole(situation: Situation) -> Division:
-    """All replicas in one cluster, or none. Where they are they stay: what does not fit there is unplaced."""
+    """Divides a whole workload: all replicas go to one cluster, or none.
+
+    They never move; those that do not fit are unplaced.
+    """
     tiers, limits = clusters_by_tier(situation), {limit.cluster: limit for limit in situation.policy.limits}
     kept = {name: held.replicas for name, held in situation.held.items()}
     new = {name: held.new for name, held in situation.held.items()}
@@ -70,7 +75,7 @@ def divide_whole(situation: Situation) -> Division:
 
 
 def _waits_in(situation: Situation, unplaced: int) -> dict[str, int]:
-    """The cluster that it was given, where all that is unplaced waits for what that lacks."""
+    """Returns the workload's only cluster with the unplaced replicas, if they wait for an object missing there."""
     homes = situation.listed if unplaced and situation.await_missing and len(situation.listed) == 1 else ()
     return {home: unplaced for home in homes if home in situation.missing and home not in situation.reasons}
 
@@ -80,7 +85,10 @@ Grown = list[tuple[str, bool, int]]
 
 
 def _in_its_cluster(situation: Situation, tiers: TierClusters, limits: Limits, missing: int) -> Grown:
-    """As many as fit beside those that are there; where none is left, all or none."""
+    """Returns as many replicas as fit beside those that are there.
+
+    If none are left there, all fit or none is placed.
+    """
     if len(situation.listed) > 1:
         return []
     (home,) = situation.listed
@@ -98,7 +106,7 @@ def _in_its_cluster(situation: Situation, tiers: TierClusters, limits: Limits, m
 
 
 def _anywhere(situation: Situation, tiers: TierClusters, limits: Limits, missing: int) -> tuple[Grown, int]:
-    """The first tier's cluster that certainly takes all, and replicas that wait to see whether one does."""
+    """Returns the first tier's cluster that certainly takes all, and how many replicas wait to see if one does."""
     bound_to = [name for name, limit in limits.items() if limit.replicas_min > 0]
     for tier, names in lacking_last(situation, tiers):
         candidates = [name for name in names if not bound_to or name in bound_to]
@@ -117,7 +125,7 @@ def _places(tiers: TierClusters) -> Iterator[tuple[bool, str]]:
 
 
 def _room(situation: Situation, limits: Limits, cluster: str, node_groups: bool) -> tuple[int, int]:
-    """How many more it certainly and possibly takes."""
+    """Returns how many more replicas the cluster certainly and possibly takes."""
     if cluster in situation.reasons or (situation.await_missing and cluster in situation.missing):
         return 0, 0
     room, most = situation.room(cluster, node_groups), _most_more(situation, limits, cluster)
@@ -125,12 +133,13 @@ def _room(situation: Situation, limits: Limits, cluster: str, node_groups: bool)
 
 
 def _most_more(situation: Situation, limits: Limits, cluster: str) -> int:
+    """Returns how many more replicas the policy's limits allow in the cluster."""
     held = situation.held.get(cluster)
     return most_of(limits, cluster) - (held.replicas if held is not None else 0)
 
 
 def _rule(situation: Situation) -> str:
-    """For people: what binds the replicas beside room."""
+    """Returns a text for people: what restricts the replicas beside room."""
     text = f"a {situation.whole} goes whole to one cluster"
     if not situation.listed:
         return text
@@ -143,7 +152,7 @@ def _rule(situation: Situation) -> str:
 
 
 def check_whole(state: PlannerState, kind: str, replicas: int, policy: Policy, known: Workload | None) -> None:
-    """Refuses a policy that would split what goes whole to one cluster, or that rules out the cluster where it is."""
+    """Raises RequestError for a policy that would split a whole workload or that rules out the cluster where it is."""
     if not is_whole(kind):
         return
     if policy.strategy is not None:

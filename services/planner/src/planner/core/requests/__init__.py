@@ -1,1 +1,1 @@
-"""What each request decides, and what it is answered."""
+"""Decides requests and answers them."""

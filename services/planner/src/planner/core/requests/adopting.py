@@ -1,4 +1,4 @@
-"""Adopting: what runs becomes the placement. Nothing is divided, nothing is scaled, until somebody asks for it."""
+"""Adopts objects that run: what runs becomes the placement. Nothing is divided or scaled until somebody asks for it."""
 
 import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -49,7 +49,10 @@ CLUSTERS_MAX = 1000
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """What the named clusters have: how many by cluster, and which object."""
+    """The replicas and the UID of the object in each named cluster.
+
+    fleet: the former fleet's id when recovering, else empty.
+    """
 
     replicas: Mapping[str, int]
     uids: Mapping[str, str]
@@ -57,11 +60,14 @@ class Running:
 
 
 def ask(state: PlannerState, request: AdoptRequest, moment: Moment) -> AdoptionAsked | PlacementReply:
-    """What to ask of the clusters, or the answer that this request was given before. RequestError when it is wrong."""
+    """Returns the question to the clusters, or the remembered answer of this request.
+
+    Raises RequestError if it is wrong.
+    """
     key = _checked_key(request)
     known = state.workloads.get(key)
     remembered = remembered_answer(state.rules, known, request.idempotency_key, _digest(request), moment)
-    if remembered is not None:  # Whatever became of its clusters since: it was carried out.
+    if remembered is not None:  # The request was carried out before, whatever has become of its clusters since.
         return remembered
     clusters = _checked_clusters(state, request.clusters, moment)
     _refuse_known(known, clusters)
@@ -69,7 +75,7 @@ def ask(state: PlannerState, request: AdoptRequest, moment: Moment) -> AdoptionA
 
 
 def decide(state: PlannerState, request: AdoptRequest, found: Mapping[str, WorkloadFound], moment: Moment) -> Decided:
-    """Declares what was found, with what runs as its placement. RequestError when it cannot be adopted."""
+    """Declares the found object with what runs as its placement. Raises RequestError when it cannot be adopted."""
     key = _checked_key(request)
     known = state.workloads.get(key)
     remembered = remembered_answer(state.rules, known, request.idempotency_key, _digest(request), moment)
@@ -105,7 +111,7 @@ def declared_as_found(
     cause: str,
     kept: Policy | None = None,
 ) -> Unanswered:
-    """The declaration and the placement of what runs. RequestError when the object cannot be declared.
+    """Returns the declaration and the placement of what runs. Raises RequestError when the object cannot be declared.
 
     kept: the policy that the workload has already and keeps, in place of the one in the texts.
     """
@@ -130,7 +136,7 @@ def declared_as_found(
             moment.generation,
             count,
             0,
-            # Nothing is held for it: what runs is counted as anybody's, until the object shows that it is ours.
+            # Nothing is reserved: the pods count as any other pods until the object bears Spillway's marks.
             ceiling=0,
             removing=False,
             template_generation=declared.template_generation,
@@ -144,7 +150,7 @@ def declared_as_found(
     placement = PlacementDecided(*key, moment.generation, declared.generation, parts, 0, "")
     record = _record(state, declared, parts, moment, cause)
     dependencies = declaring.dependencies(state, declaration, declared)
-    needed = needed_events(state, key, placement, moment, {})  # Whoever waited before waits no more.
+    needed = needed_events(state, key, placement, moment, {})  # An earlier wait for nodes is over.
     placed = Placed(
         placement, Division({}, {}, 0, inputs=_entries(state, parts, moment.now)), (placement, *needed, record)
     )
@@ -164,7 +170,7 @@ def _in_its_stead(waits: Workload) -> str:
 
 
 def _ruled_out(state: PlannerState, policy: Policy, running: Running) -> Iterator[str]:
-    """What runs where the policy would have it otherwise, for people: adopting moves nothing."""
+    """Yields warnings about replicas that run where the policy does not allow them: adopting moves nothing."""
     allowed = {name for _, names in clusters_of_tiers(policy.tiers, state.joined()) for name in names}
     most = {limit.cluster: limit.replicas_max for limit in policy.limits if limit.replicas_max >= 0}
     for name, count in sorted(running.replicas.items()):
@@ -175,29 +181,32 @@ def _ruled_out(state: PlannerState, policy: Policy, running: Running) -> Iterato
 
 
 def _to_be_scaled(state: PlannerState, declared: WorkloadDeclared) -> Iterator[str]:
-    """A scale policy outlives disowning: what it decided before does not count, what it decides from now on does."""
+    """Yields a warning if a scale policy is attached, as one outlives disowning. Only its new decisions will count."""
     scaled_by = state.scalings.scaled_by(declared)
     if scaled_by:
         yield f"scaled by {scaled_by}: what it decides from now on counts, nothing that it decided before"
 
 
 def _refuse_other_kinds(policy: str) -> None:
-    """The ConfigMaps and Services of the workload are found in its cluster. A caller brings only a policy."""
+    """Raises RequestError for any manifest but a policy.
+
+    ConfigMaps and Services of the workload are found in its cluster.
+    """
     kind = read_object(policy, "policy")["kind"] if policy else POLICY_KINDS[0]
     if kind not in POLICY_KINDS:
         raise invalid("policy.kind", kind, " or ".join(POLICY_KINDS))
 
 
 def _refuse_copies(policy: Policy) -> None:
-    """What runs adds up to the replicas; with this strategy each cluster would have to have them all."""
+    """Raises RequestError for Duplicated: running replicas add up, but with copies each cluster has them all."""
     if policy.strategy is not None and policy.strategy.name == STRATEGY_DUPLICATED:
         raise invalid("PlacementPolicy.spec.strategy.name", STRATEGY_DUPLICATED, "another: apply it once it is adopted")
 
 
 def follow(state: PlannerState, workload: Workload, moment: Moment) -> tuple[Event, ...]:
-    """What the clusters say of adopting parts: taken over as decided, with other replicas, or not at all.
+    """Returns the events that follow from statuses of adopting parts: taken over, with other replicas, or not at all.
 
-    Nothing is scaled by adopting: the placement becomes what runs. Empty when nothing is to be said.
+    Adopting scales nothing: the placement becomes what runs. Returns nothing when no part changed.
     """
     placement = workload.placement
     if placement is None:
@@ -223,7 +232,7 @@ def follow(state: PlannerState, workload: Workload, moment: Moment) -> tuple[Eve
 
 
 def refuse_different(key: WorkloadKey, found: Mapping[str, WorkloadFound]) -> None:
-    """RequestError when two clusters have other manifests, or other objects that go along, under this name."""
+    """Raises RequestError when two clusters have different manifests or dependencies under this name."""
     one, *others = sorted(found)
     for other in others:
         where = first_difference(_loaded(found[one]), _loaded(found[other]))
@@ -287,7 +296,10 @@ def _checked_clusters(state: PlannerState, names: Sequence[str], moment: Moment)
 
 
 def _refuse_known(known: Workload | None, clusters: Collection[str]) -> None:
-    """Unless nobody has been told to write anything of it: then what runs may be declared in its stead."""
+    """Raises RequestError if the workload is declared, unless it has no part yet.
+
+    Then what runs replaces the declaration.
+    """
     if known is None or is_gone(known):
         return
     name = "/".join(known.key)

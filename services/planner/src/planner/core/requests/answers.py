@@ -1,4 +1,4 @@
-"""What is answered to a question: values for people and machines, read from the state, changing nothing."""
+"""Answers questions with values for people and machines. It reads the state and changes nothing."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
@@ -49,7 +49,7 @@ from spillway.troubles import TroubleCode
 PAGE_SIZE_DEFAULT = 100
 PAGE_SIZE_MAX = 1000
 NOWHERE = PlacementReply("", "", 0, 0, 0, 0, "", (), (), (), deleting=False, stale=False)
-"""Of what is not declared."""
+"""The placement of a workload that is not declared."""
 
 
 def placement_reply(
@@ -59,7 +59,7 @@ def placement_reply(
     division: Division | None = None,
     unmodelled: tuple[str, ...] = (),
 ) -> PlacementReply:
-    """A placement as it is answered; division adds what each cluster could take and what bound it."""
+    """Returns a placement as an answer. division: adds what each cluster could take and what limited it."""
     parts = placement.parts if placement else ()
     unplaced = placement.unplaced if placement else declared.replicas
     return PlacementReply(
@@ -99,7 +99,7 @@ def answered_waits(
 ) -> tuple[str, str]:
     """Returns what the placement waits for, and what its rollout waits for, as texts.
 
-    The second says how far the cluster is by now that the rollout waits for, and which brakes hold it.
+    The second text says how far the cluster is that the rollout waits for, and which brakes hold it.
     """
     known, workload = recorded_waits(placement), state.workloads.get((declared.namespace, declared.name))
     before = text_without_rollout(placement) if placement is not None else ""
@@ -119,7 +119,7 @@ def answered_waits(
 
 
 def _handed_over_meanwhile(state: PlannerState, workload: Workload) -> Iterator[str]:
-    """What becomes of replicas in clusters that hand over; nothing of the workload moves while it changes hands."""
+    """Yields texts about replicas in clusters that hand over: while a workload is in transfer, none of it moves."""
     for part in workload.parts.values():
         view = state.clusters.get(part.cluster)
         if view is None or not view.hands_over:
@@ -132,7 +132,10 @@ def _handed_over_meanwhile(state: PlannerState, workload: Workload) -> Iterator[
 
 
 def get_workload(state: PlannerState, request: GetRequest, history: tuple[DecisionRecorded, ...] = ()) -> WorkloadReply:
-    """One workload; of one that is not declared any more its history, where that was asked for. Else NOT_FOUND."""
+    """Returns one workload. For one that is no longer declared, returns its history if the request asks for it.
+
+    Raises RequestError (NOT_FOUND) otherwise.
+    """
     key = workload_key(request)
     if is_declared(state, key):
         return workload_reply(state, state.workloads[key], history)
@@ -154,9 +157,9 @@ def workload_key(request: GetRequest) -> WorkloadKey:
 
 
 def history_count(state: PlannerState, request: GetRequest, kept_max: int) -> int:
-    """How many past decisions the reply to a Get needs: as many as the request asks for, at most kept_max.
+    """Returns how many past decisions the reply to a Get needs: as many as the request asks for, at most kept_max.
 
-    Of a workload that is no longer declared it needs the last one.
+    For a workload that is no longer declared it needs the last one.
     """
     if request.history:
         return min(request.history, kept_max)
@@ -169,13 +172,13 @@ def is_declared(state: PlannerState, key: WorkloadKey) -> bool:
 
 
 def uncomputed_in(state: PlannerState, shape: Shape, clusters: Iterable[str]) -> tuple[str, ...]:
-    """What of a shape's volume claims is not computed in these clusters."""
+    """Returns what the planner does not compute of a shape's volume claims in these clusters."""
     shapes = ((cluster, state.shape_in(cluster, shape)) for cluster in sorted(clusters))
     return uncomputed((name, there, state.claims_in(name, there.namespace)) for name, there in shapes)
 
 
 def unmodelled_of(state: PlannerState, workload: Workload, parts: Iterable[Part]) -> tuple[str, ...]:
-    """What is not computed of a workload where its parts have replicas."""
+    """Returns what the planner does not compute of a workload in the clusters where its parts have replicas."""
     clusters = [part.cluster for part in parts if part.replicas]
     return (*workload.unmodelled, *uncomputed_in(state, workload.shape, clusters))
 
@@ -190,7 +193,10 @@ def workload_reply(
 
 
 def list_workloads(state: PlannerState, request: ListRequest) -> ListReply:
-    """A page of workloads by namespace and name. page_token: the last key of the page before."""
+    """Returns a page of workloads in the order of their namespaces and names.
+
+    page_token: the last key of the page before.
+    """
     size = request.page_size or PAGE_SIZE_DEFAULT
     if not 1 <= size <= PAGE_SIZE_MAX:
         raise invalid("page_size", request.page_size, f"1 to {PAGE_SIZE_MAX}")
@@ -208,7 +214,7 @@ def list_workloads(state: PlannerState, request: ListRequest) -> ListReply:
 
 
 def list_orphans(state: PlannerState, request: ListOrphansRequest) -> ListOrphansReply:
-    """Objects that bear this fleet's label and that no placement lists, by cluster and name."""
+    """Returns the objects that bear this fleet's label and that no placement lists, by cluster and name."""
     joined = {cluster.cluster for cluster in state.joined()}
     found = [
         one
@@ -221,7 +227,10 @@ def list_orphans(state: PlannerState, request: ListOrphansRequest) -> ListOrphan
 
 
 def _orphans_of(state: PlannerState, said: WorkloadObserved) -> Iterable[Orphan]:
-    """The workload's object, where no placement lists it, and what is beside it. What is out of date says nothing."""
+    """Yields the workload's object if no placement lists it, and orphans beside it.
+
+    An outdated status yields nothing.
+    """
     workload = state.workloads.get((said.namespace, said.name))
     if is_orphan(said) == (workload is not None and said.cluster in workload.parts):
         return
@@ -233,7 +242,7 @@ def _orphans_of(state: PlannerState, said: WorkloadObserved) -> Iterable[Orphan]
 
 
 def capacity(state: PlannerState, request: CapacityRequest, now: float) -> CapacityReply:
-    """How many more of a shape each cluster takes, on nodes that exist and on those of its node groups."""
+    """Returns how many more replicas of a shape each cluster takes, on existing nodes and on those of node groups."""
     declaration = read_manifests(request.manifests)
     shape = bare(declaration.shape)
     rooms, inputs = state.all_rooms(shape, now), []
@@ -261,7 +270,7 @@ def capacity(state: PlannerState, request: CapacityRequest, now: float) -> Capac
 
 
 def reserved_by_workload(state: PlannerState, cluster: str, node_groups: bool) -> dict[WorkloadKey, int]:
-    """Replicas that hold room in a cluster and are not bound yet: on nodes that exist, or on those of its groups."""
+    """Returns replicas that reserve room in a cluster and are not bound: on existing nodes, or on new nodes."""
     held = ((key, state.reservation(key, cluster)) for key in state.keys_in(cluster))
     counts = ((key, entry.new if node_groups else entry.free) for key, entry in held)
     return {key: count for key, count in counts if count}
@@ -269,7 +278,7 @@ def reserved_by_workload(state: PlannerState, cluster: str, node_groups: bool) -
 
 @dataclass(slots=True)
 class PlacedThere:
-    """What placements have in one cluster: the replicas that count towards what was asked for, and who lists it."""
+    """The placements in one cluster: their kept replicas, and the number of workloads that list the cluster."""
 
     replicas: int = 0
     workloads: int = 0
@@ -291,7 +300,10 @@ def list_clusters(state: PlannerState, now: float) -> ListClustersReply:
 
 
 def listed_view(state: PlannerState, name: str, field: str) -> ClusterView:
-    """A cluster of the fleet. NOT_FOUND, which names the field of the request and those that there are."""
+    """Returns a cluster of the fleet.
+
+    Raises RequestError (NOT_FOUND) with the field of the request and the known clusters.
+    """
     view = state.clusters.get(name)
     if view is None or view.joined is None:
         names = listed(joined.cluster for joined in state.joined()) or "none has joined"
@@ -302,7 +314,7 @@ def listed_view(state: PlannerState, name: str, field: str) -> ClusterView:
 def cluster_reply(
     state: PlannerState, view: ClusterView, now: float, placed: PlacedThere | None = None, phase: str = ""
 ) -> ClusterReply:
-    """phase: which it is in from now on, where that is another one."""
+    """Returns a cluster as an answer. phase: the phase from now on, if it changes."""
     joined = view.joined
     placed = placed or placed_by_cluster(state)[view.name]
     assert joined is not None, f"cluster {view.name} was never joined"
@@ -341,7 +353,10 @@ def cluster_reply(
 
 
 def _trouble_code(view: ClusterView) -> int:
-    """What the trouble in an answer says: a cluster that is followed may be a twin, or have what we may not read."""
+    """Returns the code of the trouble in an answer.
+
+    A followed cluster may be a twin, or deny reading of some objects.
+    """
     if view.trouble:
         return view.trouble_code
     return TroubleCode.NOT_ALLOWED if view.unread and not view.twin else TroubleCode.UNSPECIFIED

@@ -1,4 +1,4 @@
-"""Which clusters are asked what they make of a template that was never seen, and which of them are waited for."""
+"""Chooses the clusters that are asked which shape they admit for a new template, and those to wait for."""
 
 import json
 from collections.abc import Iterable, Iterator
@@ -17,18 +17,18 @@ from spillway.kubernetes.manifest_text import MANIFEST_BYTES_MAX
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """awaited: the clusters that replicas would go to as things are."""
+    """A question to clusters. awaited: the clusters that replicas would go to as things are."""
 
     event: ShapeAsked
     awaited: frozenset[str]
 
 
 Planned = dict[object, frozenset[str]]
-"""Clusters that replicas would go to, by what is alike."""
+"""The clusters that replicas would go to, by the value of _alike."""
 
 
 def digest_of(request: ApplyRequest) -> str:
-    """Of its template; empty for a request that cannot be read, which is refused later on."""
+    """Returns the digest of the request's template; empty for an unreadable request, which is refused later."""
     try:
         return read_manifests(request.manifests).shape.template
     except RequestError:
@@ -36,8 +36,9 @@ def digest_of(request: ApplyRequest) -> str:
 
 
 def questions(state: PlannerState, requests: Iterable[ApplyRequest], moment: Moment) -> Iterator[Asked]:
-    """As question, of each where there is one. Of new workloads that ask for the same the first one is planned alone:
-    that their labels may make a difference matters for nothing but who is waited for.
+    """Yields the questions of several requests. Of equal new workloads only the first is planned.
+
+    Their labels may differ. That affects only which clusters are waited for.
     """
     planned: Planned = {}
     found = (question(state, request, moment, planned) for request in requests)
@@ -47,11 +48,11 @@ def questions(state: PlannerState, requests: Iterable[ApplyRequest], moment: Mom
 def question(
     state: PlannerState, request: ApplyRequest, moment: Moment, planned: Planned | None = None
 ) -> Asked | None:
-    """None when there is nobody to ask, or nothing to wait for: the template is known, or the request is refused; or
-    the template is too large to be asked about: others ask in the same transaction.
+    """Returns the question about a request's template, or None when no cluster needs to be asked.
 
-    All clusters that the policy may use are asked: where there is no room now there may be later. planned: of others
-    that were asked about at this moment.
+    That is so when the template is known, the request will be refused, no cluster can be asked, or the template is too
+    large to share a transaction. All clusters that the policy may use are asked: room may appear later.
+    planned: results of other questions at this moment.
     """
     declaration = read_manifests(request.manifests)
     digest = declaration.shape.template
@@ -70,7 +71,7 @@ def question(
 def unheard(
     state: PlannerState, requests: Iterable[ApplyRequest], moment: Moment
 ) -> Iterator[tuple[str, frozenset[str]]]:
-    """After answers, by template: the clusters that replicas would go to by those, and that said nothing of it yet."""
+    """Yields, by template, the clusters that replicas would go to by the answers so far and that are silent yet."""
     planned: Planned = {}
     for request in requests:
         declaration = read_manifests(request.manifests)
@@ -81,8 +82,9 @@ def unheard(
 def _awaited(
     state: PlannerState, declaration: Declaration, clusters: tuple[str, ...], moment: Moment, planned: Planned
 ) -> frozenset[str] | None:
-    """Of these clusters those that replicas would go to as things are and that are to say what they make of the
-    template; None where the request is refused. planned: as question.
+    """Returns the clusters that replicas would go to and whose answer is missing; None if the request is refused.
+
+    planned: as in question.
     """
     alike = _alike(state, declaration)
     try:
@@ -98,7 +100,10 @@ def _awaited(
 
 
 def _alike(state: PlannerState, declaration: Declaration) -> object:
-    """Equal for new workloads that go to the same clusters at one moment, labels aside; others are like themselves."""
+    """Returns a value that is equal for new workloads that go to the same clusters now, labels aside.
+
+    Others get their own.
+    """
     if declaration.dependencies or (declaration.namespace, declaration.name) in state.workloads:
         return object()
     altered = state.admitted.altered(declaration.shape.template)
@@ -106,7 +111,7 @@ def _alike(state: PlannerState, declaration: Declaration) -> object:
 
 
 def _to_ask(state: PlannerState, declaration: Declaration, now: float) -> tuple[str, ...]:
-    """Clusters of the policy's tiers that take replicas, answer, and are a propagator's."""
+    """Returns the clusters of the policy's tiers that take replicas, are fresh, and have a propagator."""
     return tuple(
         joined.cluster
         for joined in state.joined()

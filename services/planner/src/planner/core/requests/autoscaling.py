@@ -1,4 +1,4 @@
-"""A policy's decision, declared and placed: as a Scale by the workload's name that nobody waits for."""
+"""Declares and places a scale policy's decision, like a Scale request whose caller does not wait."""
 
 from dataclasses import replace
 
@@ -13,9 +13,10 @@ from spillway.events import Event
 
 
 def declare(state: PlannerState, workload: Workload, moment: Moment) -> tuple[Event, ...]:
-    """The events of a workload's newest decision; none when it is declared already. What does not fit waits.
+    """Returns the events of a workload's newest decision; none when it is declared already.
 
-    A rollout goes on though the decision takes all that had the newest template: nobody is there to apply it again.
+    Replicas that do not fit wait. A rollout goes on even if all replicas with the newest template are scaled away: no
+    person is there to apply it again.
     """
     decided = state.scalings.newer_of(workload)
     if decided is None:

@@ -1,4 +1,4 @@
-"""Requests on brakes: freeze, unfreeze, confirm; and what is on and what it holds back."""
+"""Handles requests on brakes: freeze, unfreeze, confirm, and the list of brakes with what they hold back."""
 
 from planner.core.knowledge.state import PlannerState
 from planner.core.knowledge.subject import Moment
@@ -25,7 +25,10 @@ BrakeEvents = tuple[BrakeSet | BrakeReleased | ConfirmationGiven, ...]
 
 
 def freeze(state: PlannerState, request: FreezeRequest, by: str, moment: Moment) -> tuple[BrakeEvents, Brake]:
-    """Sets a brake; with another reason, says that one. NOT_FOUND when there is nothing of that name to hold."""
+    """Sets a brake, or changes the reason of one that is set.
+
+    Raises RequestError (NOT_FOUND) when its target is unknown.
+    """
     scope = read_scope(request.scope)
     check_text(request.reason, "reason", REASON_LENGTH_MAX)
     _check_is_there(state, scope)
@@ -37,7 +40,7 @@ def freeze(state: PlannerState, request: FreezeRequest, by: str, moment: Moment)
 
 
 def unfreeze(state: PlannerState, request: UnfreezeRequest, by: str, moment: Moment) -> tuple[BrakeEvents, Brake]:
-    """Releases a brake, also of what is not there any more; one that is not on is left as it is."""
+    """Releases a brake, even if its target no longer exists. Does nothing for a brake that is not set."""
     scope = read_scope(request.scope)
     known = state.brakes.brakes.get(str(scope))
     if known is None:
@@ -48,7 +51,7 @@ def unfreeze(state: PlannerState, request: UnfreezeRequest, by: str, moment: Mom
 
 
 def confirm(state: PlannerState, request: ConfirmRequest, by: str, moment: Moment) -> tuple[BrakeEvents, Confirmation]:
-    """Gives a confirmation that is asked for. NOT_FOUND when it is not."""
+    """Gives a confirmation that was asked for. Raises RequestError (NOT_FOUND) when it was not."""
     given = state.brakes.given.get(request.scope)
     if given is not None:
         return (), _confirmation(state, given)
@@ -84,7 +87,7 @@ def _brake(state: PlannerState, event: BrakeSet, now: float) -> Brake:
 
 
 def _barred_from(state: PlannerState, cluster: str) -> int:
-    """Replicas that are to leave others and would go there."""
+    """Returns the replicas that are to leave other clusters and would go to this one."""
     live = (workload for workload in state.workloads.values() if not workload.declared.deleting)
     return sum(count for one in live for (_, target), count in one.barred.items() if target == cluster)
 
@@ -97,7 +100,7 @@ def _to_move(state: PlannerState, key: WorkloadKey, now: float) -> int:
 
 
 def _confirmation(state: PlannerState, event: ConfirmationAsked | ConfirmationGiven) -> Confirmation:
-    """One that is asked for shows by nobody; what it would move is as of now."""
+    """Returns a confirmation with the replicas that it would move now. One that is not given names no person."""
     cause, _, cluster = event.scope.partition("/")
     given = isinstance(event, ConfirmationGiven)
     return Confirmation(

@@ -1,4 +1,4 @@
-"""What words of a request may be: text for people, labels as Kubernetes has them, the URL of an API server."""
+"""Checks texts of a request: text for people, Kubernetes labels, the URL of an API server."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -11,14 +11,14 @@ URL_LENGTH_MAX: Final = 2048
 
 
 def check_text(text: str, where: str, length_max: int) -> str:
-    """Text that a terminal shows as it is, in one line, or RequestError. Empty is text."""
+    """Returns the text if a terminal can show it in one line; it may be empty. Raises RequestError otherwise."""
     if len(text) > length_max or not text.isprintable():
         raise invalid(where, text, f"printable characters in one line, at most {length_max}")
     return text
 
 
 def check_labels(labels: Sequence[tuple[str, str]], where: str) -> tuple[tuple[str, str], ...]:
-    """Labels by key, each key once, or RequestError."""
+    """Returns the labels sorted by key. Raises RequestError for a wrong label or a repeated key."""
     keys = set[str]()
     for key, value in labels:
         if key in keys:
@@ -30,7 +30,7 @@ def check_labels(labels: Sequence[tuple[str, str]], where: str) -> tuple[tuple[s
 
 
 def check_url(url: str, where: str) -> str:
-    """The URL of a server, without a user in it, or none; else RequestError."""
+    """Returns the URL of a server without a user in it, or an empty text. Raises RequestError otherwise."""
     if url and not _is_server(url):
         raise invalid(where, url, "https://host:port, or none: that of the kubeconfig")
     return url

@@ -1,4 +1,7 @@
-"""From a request to events: what is declared, where its replicas go, and the record of why. Changes no state itself."""
+"""Turns a request into events: the declaration, the placement, and the record of the decision.
+
+Changes no state itself.
+"""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -39,11 +42,11 @@ from spillway.texts import listed
 
 
 class Undecided(Exception):
-    """The replicas only possibly fit, and the policy says Refuse: the request waits until more pods are bound."""
+    """The request waits until more pods are bound: its replicas only possibly fit, and the policy says Refuse."""
 
 
 class Unheard(Undecided):
-    """There was no room when the request came, and the policy says Refuse: the request waits for news of clusters."""
+    """The request waits for newer messages of clusters: there was no room when it came, and the policy says Refuse."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,9 +63,9 @@ class Decided:
 
 @dataclass(frozen=True, slots=True)
 class Unanswered:
-    """What was decided on a request, before its answer is part of the declaration.
+    """The decision on a request, before its answer is part of the declaration.
 
-    lacking: by cluster, the objects that the newest template names and the cluster lacks, as far as clusters have said.
+    lacking: by cluster, the objects that the newest template names and the cluster said that it lacks.
     """
 
     declared: WorkloadDeclared
@@ -74,7 +77,7 @@ class Unanswered:
 
 
 def apply(state: PlannerState, request: ApplyRequest, moment: Moment) -> Decided:
-    """Declares a workload and places it. RequestError when it is wrong, fits nowhere, or is being deleted."""
+    """Declares a workload and places it. Raises RequestError when it is wrong, fits nowhere, or is being deleted."""
     declaration = read_manifests(request.manifests)
     key = (declaration.namespace, declaration.name)
     digest = digest_of("apply", *request.manifests)
@@ -99,13 +102,16 @@ def apply(state: PlannerState, request: ApplyRequest, moment: Moment) -> Decided
 
 
 def would_use(state: PlannerState, declaration: Declaration, moment: Moment) -> frozenset[str]:
-    """The clusters that the replicas would go to now. Raises what apply raises if it refuses or cannot decide yet."""
+    """Returns the clusters that the replicas would go to now.
+
+    Raises what apply raises if it refuses or cannot decide yet.
+    """
     _, placed, _ = _placed(state, declaration, moment)
     return frozenset(part.cluster for part in placed.placement.parts if part.replicas and not part.removing)
 
 
 def _placed(state: PlannerState, declaration: Declaration, moment: Moment) -> tuple[WorkloadDeclared, Placed, Subject]:
-    """What is declared, before its answer is part of it; where its replicas go; and what was decided about."""
+    """Returns the declaration without its answer, the placement of its replicas, and the subject of the decision."""
     known = state.workloads.get((declaration.namespace, declaration.name))
     if known is not None and known.declared.deleting and known.parts:
         raise RequestError("FAILED_PRECONDITION", f"workload {'/'.join(known.key)}: Deleting: {_still_there(known)}")
@@ -122,13 +128,16 @@ def _placed(state: PlannerState, declaration: Declaration, moment: Moment) -> tu
     placed = _waited(declared, moment, lambda settled: placing.roll(state, subject, moment, "Apply", settled=settled))
     _refuse_what_cannot_be(declared, placed.division, moment)
     declared = declaring.with_templates(declared, known, placed.placement.parts)
-    declaring.check_held(state, declared, along)  # Which earlier templates it keeps is known only now.
+    declaring.check_held(state, declared, along)  # Again: only now it is known which earlier templates it keeps.
     return declared, placed, subject
 
 
 def scale(state: PlannerState, request: ScaleRequest, moment: Moment) -> Decided:
-    """Changes the number of replicas. RequestError when the workload is unknown or being deleted, or a policy scales it
-    and it has some."""
+    """Changes the number of replicas.
+
+    Raises RequestError when the workload is unknown or being deleted. Also when a scale policy sets its replicas,
+    unless it has none: such a workload may be started again.
+    """
     replicas = check_replicas(request.replicas, "replicas")
     known = existing(state, request.namespace, request.name)
     digest = digest_of("scale", str(request.replicas))
@@ -143,7 +152,7 @@ def scale(state: PlannerState, request: ScaleRequest, moment: Moment) -> Decided
         text = "a Job is not scaled: apply it with another parallelism"
         raise RequestError("FAILED_PRECONDITION", f"workload {'/'.join(known.key)}: {text}")
     scaled_by = state.scalings.scaled_by(known.declared)
-    resumes = known.declared.replicas == 0 and replicas > 0  # A policy may rest while there are none.
+    resumes = known.declared.replicas == 0 and replicas > 0  # A scale policy may rest at 0 replicas.
     if scaled_by and not resumes:
         text = f"scaled by {scaled_by}: change its bounds, or delete it first"
         raise RequestError("FAILED_PRECONDITION", f"workload {'/'.join(known.key)}: {text}")
@@ -160,7 +169,7 @@ def scale(state: PlannerState, request: ScaleRequest, moment: Moment) -> Decided
 
 
 def migrate(state: PlannerState, request: MigrateRequest, moment: Moment) -> Decided:
-    """Moves replicas to a cluster: asked for by name, so without budget or confirmation, but all or nothing."""
+    """Moves replicas to a cluster, all or none. A person asks by name, so no budget or confirmation applies."""
     check_replicas(request.replicas, "replicas")
     known = existing(state, request.namespace, request.name)
     digest = digest_of("migrate", request.to_cluster, request.from_cluster, str(request.replicas))
@@ -180,7 +189,7 @@ def migrate(state: PlannerState, request: MigrateRequest, moment: Moment) -> Dec
 
 
 def delete(state: PlannerState, request: DeleteRequest, moment: Moment) -> Decided:
-    """Marks a workload as deleting: every part is to be removed, and is listed until its cluster says absent."""
+    """Marks a workload as deleting: every part is removed, and stays listed until its cluster reports it absent."""
     known = existing(state, request.namespace, request.name)
     digest = digest_of("delete")
     answer = remembered_answer(state.rules, known, request.idempotency_key, digest, moment)
@@ -204,7 +213,7 @@ def _replicas_not_taken(state: PlannerState, declaration: Declaration, declared:
 
 
 def _refuse_what_cannot_be(declared: WorkloadDeclared, division: Division, moment: Moment) -> None:
-    of_what_is_idle = declared.policy.work in TIERS_BY_WORK  # Nodes that others lend are there at times.
+    of_what_is_idle = declared.policy.work in TIERS_BY_WORK  # Lent nodes come and go, so one may fit later.
     if declared.replicas and division.fits_nowhere and not of_what_is_idle:
         clusters = [entry for entry in division.inputs if entry.cluster]
         text = f"a replica fits no node, not even an empty one: {limits_of(clusters)}"
@@ -259,7 +268,7 @@ def existing(state: PlannerState, namespace: str, name: str) -> Workload:
 
 
 def refuse_gone(workload: Workload) -> None:
-    """What is deleted and left every cluster is not there any more, though its answers are still remembered."""
+    """Raises RequestError for a workload that was deleted and has left every cluster. Its answers are still kept."""
     if is_gone(workload):
         raise RequestError("NOT_FOUND", f"workload {'/'.join(workload.key)}: not declared")
 
@@ -269,7 +278,7 @@ def _still_there(workload: Workload) -> str:
 
 
 def answer_with(state: PlannerState, decided: Unanswered, key: str, digest: str, moment: Moment) -> Decided:
-    """Adds the answer to the declaration, so that it is in the log with what it answers."""
+    """Adds the answer to the declaration, so that both are in the log together."""
     declared, placed = decided.declared, decided.placed
     reply = placement_reply(state, declared, placed.placement, placed.division, decided.unmodelled)
     missing = missing_warnings(decided.lacking, placed.placement.parts)

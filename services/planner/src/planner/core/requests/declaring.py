@@ -1,4 +1,4 @@
-"""From manifests to a declaration: its generations, the templates that still roll, and what a policy may name."""
+"""Turns manifests into a declaration: its generations and templates that still roll. Checks what a policy may name."""
 
 import json
 from collections.abc import Iterable, Sequence
@@ -22,7 +22,7 @@ from spillway.texts import listed
 
 ROLLING_SHAPES_MAX = 8
 TEMPLATES_MAX = 8
-"""Of one workload that clusters may have at once."""
+"""Templates of one workload that clusters may have at once."""
 
 
 def declared(state: PlannerState, declaration: Declaration, known: Workload | None) -> WorkloadDeclared:
@@ -70,7 +70,10 @@ def declared(state: PlannerState, declaration: Declaration, known: Workload | No
 
 
 def _replicas(state: PlannerState, declaration: Declaration, known: Workload | None) -> tuple[int, Generation | None]:
-    """How many, and which decision of its policy that is: the manifest's number seeds what a policy then decides."""
+    """Returns the number of replicas, and the decision of a scale policy that it comes from.
+
+    The manifest's number is the start from which a scale policy then decides.
+    """
     before = known.declared if known is not None else None
     last = before.scale_generation if before is not None else None
     is_new = known is None or is_gone(known)
@@ -86,10 +89,10 @@ def _replicas(state: PlannerState, declaration: Declaration, known: Workload | N
 def with_templates(
     declared: WorkloadDeclared, known: Workload | None, parts: Sequence[Part], *, may_stop: bool = True
 ) -> WorkloadDeclared:
-    """The declaration with the manifests of those earlier templates that these parts bear, and of no others.
+    """Returns the declaration with the manifests of exactly those earlier templates that these parts bear.
 
-    And with the cluster in which its rollout stopped, if it did. may_stop: where these parts may be what stops it.
-    FAILED_PRECONDITION when they are too many, or too large for one record.
+    It also has the cluster in which its rollout stopped, if it did. may_stop: whether these parts may be what stops it.
+    Raises RequestError (FAILED_PRECONDITION) when the templates are too many, or too large for one record.
     """
     if known is None:
         return declared
@@ -144,12 +147,11 @@ def _dependencies_changed(state: PlannerState, declaration: Declaration) -> bool
 def dependencies(
     state: PlannerState, declaration: Declaration, declared: WorkloadDeclared
 ) -> tuple[DependencyDeclared, ...]:
-    """Returns the records of the objects that go along, and, without content, of those that the workload no longer
-    lists.
+    """Returns records of the objects that go along, and records without content for those no longer listed.
 
     Else the log, and each service that follows it, would keep the content as long as the workload exists. The record is
-    no tombstone: another workload may have the name by now, its record is in another partition, and a reader that reads
-    the tombstone last would forget it.
+    no tombstone: another workload may have the name by now, with its record in another partition. A reader that reads
+    the tombstone last would forget that record.
     """
     owner = f"{declaration.namespace}/{declaration.name}"
     listed = {(entry.kind, entry.name) for entry in declaration.dependencies}
@@ -168,7 +170,7 @@ def dependencies(
 
 
 def check_kind(known: Workload | None, declaration: Declaration) -> None:
-    """A name is one workload of one kind, until it is deleted."""
+    """Raises RequestError if the workload is declared with another kind. A name has one kind until it is deleted."""
     if known is None or is_gone(known):
         return
     name, before = f"workload {declaration.namespace}/{declaration.name}", known.declared
@@ -178,7 +180,7 @@ def check_kind(known: Workload | None, declaration: Declaration) -> None:
 
 
 def check_unchangeable(known: Workload | None, declaration: Declaration) -> None:
-    """What a member lets nobody change is refused here, as soon as a cluster may have the object."""
+    """Raises RequestError for changes of fields that a member forbids, once a cluster may have the object."""
     if known is None or is_gone(known) or not known.parts:
         return
     name = f"workload {declaration.namespace}/{declaration.name}"
@@ -211,11 +213,11 @@ def _is_listed(state: PlannerState, dependency: DependencyDeclared) -> bool:
 
 
 def check_held(state: PlannerState, declared: WorkloadDeclared, along: Iterable[bytes]) -> None:
-    """Raises RequestError when a declaration makes its namespace larger than allowed. A declaration that makes it no
-    larger passes.
+    """Raises RequestError when a declaration makes its namespace larger than allowed.
 
-    along: the manifests of the objects that go along. Each planner and the log keep them as long as they are declared.
-    A request is measured with the answers that are kept already; its own answer could not be left out.
+    A declaration that makes it no larger passes. along: the manifests of the objects that go along; each planner and
+    the log keep them as long as they are declared. Answers that are kept already count. The new answer does not: it
+    cannot be left out.
     """
     key, rules = (declared.namespace, declared.name), state.rules
     held, before = state.declared.of(declared.namespace), state.declared.size(key)
@@ -243,7 +245,7 @@ def _full(text: str, namespace: str, what: str, count: int, most: int) -> Reques
 
 
 def check_policy(state: PlannerState, declaration: Declaration) -> None:
-    """RequestError for a policy that means a cluster which is not there, or none; in the words of its manifest."""
+    """Raises RequestError, in the words of the manifest, for a policy that names an unknown cluster or selects none."""
     try:
         _check_clusters(state, declaration.policy)
     except RequestError as error:

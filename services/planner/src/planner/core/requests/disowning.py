@@ -1,4 +1,4 @@
-"""Disowning: our marks go, objects and pods stay."""
+"""Disowns workloads: removes Spillway's marks and leaves objects and pods in place."""
 
 from dataclasses import replace
 
@@ -15,7 +15,7 @@ from spillway.model import Part
 
 
 def disown(state: PlannerState, request: DisownRequest, moment: Moment) -> Decided:
-    """Marks a workload as disowning: every part is listed until its cluster says that our marks are gone."""
+    """Marks a workload as disowning: every part is listed until its cluster reports that the marks are gone."""
     known = existing(state, request.namespace, request.name)
     digest = digest_of("disown")
     remembered = remembered_answer(state.rules, known, request.idempotency_key, digest, moment)
@@ -40,7 +40,7 @@ def disown(state: PlannerState, request: DisownRequest, moment: Moment) -> Decid
 
 
 def _refuse_moving(known: Workload) -> None:
-    """Half way through a move more runs than was asked for, and nobody would take it away once our marks are gone."""
+    """Raises RequestError during a move: more replicas run than asked for, and without marks nothing removes them."""
     moving = [f"{part.replicas_leaving} leave {part.cluster}" for part in known.parts.values() if part.replicas_leaving]
     moving += [
         f"{part.replicas_lost} are lost in {part.cluster}" for part in known.parts.values() if part.replicas_lost
@@ -51,7 +51,7 @@ def _refuse_moving(known: Workload) -> None:
 
 
 def _disowning(part: Part, moment: Moment) -> Part:
-    """A part that was being removed goes on being removed: its object may be half gone."""
+    """Returns the part as disowning. A part that is being removed stays so: its object may be partly deleted."""
     if part.disowning or part.removing:
         return part
     return Part(part.cluster, moment.generation, 0, 0, 0, removing=False, disowning=True)

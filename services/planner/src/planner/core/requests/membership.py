@@ -1,4 +1,4 @@
-"""Clusters of the fleet: joining, and the phases from Active to gone."""
+"""Handles clusters of the fleet: joining, phases and leaving."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -31,12 +31,12 @@ from spillway.model import TIER_CLOUD, TIER_OWN, Generation, NodeGroup, Policy
 PHASES_TO_SET = (PHASE_ACTIVE, PHASE_CORDONED, PHASE_DRAINING, PHASE_LEAVING)
 PHASES_HANDING_OVER = (PHASE_DRAINING, PHASE_LEAVING)
 PLACE_LENGTH_MAX = 100
-"""Of a region's or a zone's name."""
+"""Characters of the name of a region or zone."""
 
 
 @dataclass(frozen=True, slots=True)
 class PhaseSet:
-    """events: none when the cluster is in this phase already."""
+    """The result of a change of phase. events: empty when the cluster is in this phase already."""
 
     events: tuple[ClusterJoined | Tombstone, ...]
     reply: ClusterMovesReply
@@ -45,9 +45,9 @@ class PhaseSet:
 def join_cluster(
     state: PlannerState, request: JoinClusterRequest, generation: Generation | None = None
 ) -> tuple[ClusterJoined, bool]:
-    """The cluster to add, and whether that changes anything. Two clusters of one name are refused.
+    """Returns the cluster to add, and whether that changes anything. Refuses a second cluster of the same name.
 
-    One that is drained, or is to leave, stays so: joining again says only what is known of it.
+    A draining or leaving cluster stays so: joining again changes only its description.
     """
     name = check_name(request.name, "name", LABEL_NAME, 63)
     credential = check_name(request.credential, "credential", LABEL_NAME, 63)
@@ -71,7 +71,7 @@ def join_cluster(
     )
     view = state.clusters.get(name)
     known = view.joined if view is not None else None
-    # Before its first report a wrong credential is a slip that may be put right.
+    # Before the cluster's first report, a wrong credential may still be corrected.
     if view is not None and known is not None and known.credential != credential and view.epoch >= 0:
         raise RequestError(
             "ALREADY_EXISTS", f"name: {name!r}: a cluster of this name joined with credential {known.credential!r}"
@@ -90,7 +90,7 @@ def join_cluster(
 
 
 def tier_warnings(state: PlannerState, joined: ClusterJoined) -> tuple[str, ...]:
-    """Of a cluster that joins: that its tier is another than before, and that no policy that anybody has selects it."""
+    """Returns warnings about a cluster that joins: its tier has changed, or no policy selects it."""
     warnings, view = list[str](), state.clusters.get(joined.cluster)
     if view is not None and view.joined is not None and view.joined.tier != joined.tier:
         moves = "what policies do not let be there any more moves elsewhere"
@@ -108,7 +108,10 @@ def tier_warnings(state: PlannerState, joined: ClusterJoined) -> tuple[str, ...]
 
 
 def policy_tier_warnings(state: PlannerState, policy: Policy) -> tuple[str, ...]:
-    """Of a policy that is declared: tiers that it names and no cluster has, besides those that every fleet knows."""
+    """Returns warnings about tiers that a declared policy names and no cluster has.
+
+    Tiers of every fleet are left out.
+    """
     had = {TIER_OWN, TIER_CLOUD, *(joined.tier for joined in state.joined())}
     named = dict.fromkeys(name for tier in policy.tiers for name in tier.clusters.tiers)
     return tuple(
@@ -155,16 +158,18 @@ def _check_group(group: NodeGroup) -> None:
 
 
 def set_phase(state: PlannerState, request: SetClusterPhaseRequest, moment: Moment) -> PhaseSet:
-    """Any phase from any other, for as long as the cluster is listed; Lost is said by leave()."""
+    """Sets the phase of a listed cluster, from any other phase. Only leave() sets Lost."""
     if request.phase not in PHASES_TO_SET:
         raise invalid("phase", request.phase, ", ".join(PHASES_TO_SET))
     return _set(state, answers.listed_view(state, request.name, "name"), request.phase, moment)
 
 
 def leave(state: PlannerState, request: LeaveClusterRequest, moment: Moment) -> PhaseSet:
-    """Leaving, or Lost. FAILED_PRECONDITION when one said to be lost is fresh: what runs there would be doubled.
+    """Sets the phase Leaving, or Lost.
 
-    Of one that is not fresh nobody knows here whether it runs on: its collector may be what is silent.
+    Raises RequestError (FAILED_PRECONDITION) when a cluster said to be lost is fresh. The replicas of a fresh cluster
+    would run twice. Of one that is not fresh it is unknown whether its replicas run on: perhaps only its collector is
+    silent.
     """
     view = answers.listed_view(state, request.name, "name")
     age_max = state.rules.capacity_age_max
@@ -184,7 +189,7 @@ def _set(state: PlannerState, view: ClusterView, phase: str, moment: Moment) -> 
     changed = joined != view.joined
     events: tuple[ClusterJoined | Tombstone, ...] = (joined,) if changed else ()
     scope = confirmation_scope(CAUSE_DRAIN, view.name)
-    if phase not in PHASES_HANDING_OVER and state.brakes.knows(scope):  # The next drain is another one.
+    if phase not in PHASES_HANDING_OVER and state.brakes.knows(scope):  # The next drain needs its own confirmation.
         events += (Tombstone(brake_address(scope)),)
     to_go = phase not in (PHASE_ACTIVE, PHASE_CORDONED)
     replicas = _replicas_to_go(state, view.name, phase) if to_go and not view.twin_of else 0
@@ -203,7 +208,7 @@ def _set(state: PlannerState, view: ClusterView, phase: str, moment: Moment) -> 
 
 
 def _replicas_to_go(state: PlannerState, cluster: str, phase: str) -> int:
-    """Kept there and to go elsewhere: of a cluster that is lost all, else what moves by itself."""
+    """Returns the kept replicas that must leave the cluster: all if it is lost, else those that move by themselves."""
     workloads = (state.workloads[key] for key in state.keys_in(cluster))
     return sum(
         workload.parts[cluster].replicas_kept

@@ -1,4 +1,4 @@
-"""A migration that was asked for by name: which replicas it takes from where, or why it cannot be."""
+"""Chooses the replicas that a requested migration takes from each cluster, or refuses it with the reason."""
 
 from planner.core.division.words import limit_text
 from planner.core.knowledge.state import PlannerState
@@ -15,10 +15,10 @@ from spillway.texts import counted, listed
 
 
 def sources(state: PlannerState, workload: Workload, request: MigrateRequest, now: float) -> dict[str, int]:
-    """How many replicas leave each cluster; empty when all that was asked for is there already.
+    """Returns how many replicas leave each cluster; empty when all are there already.
 
-    RequestError when a cluster is unknown, a brake holds, the policy would take the replicas back, or they certainly
-    do not all fit there.
+    Raises RequestError when a cluster is unknown, a brake holds, the policy would move the replicas back, or they
+    certainly do not all fit there.
     """
     key = workload.key
     if not moves_by_itself(workload):
@@ -69,14 +69,14 @@ def _taken(state: PlannerState, workload: Workload, request: MigrateRequest) -> 
 
 
 def _tier_index(state: PlannerState, workload: Workload, cluster: str) -> int:
-    """The first tier of the policy that has the cluster; past the last one when none does."""
+    """Returns the first tier of the policy that has the cluster; past the last one when none does."""
     joined, tiers = state.clusters[cluster].joined, workload.declared.policy.tiers
     found = (index for index, tier in enumerate(tiers) if joined is not None and selects(tier.clusters, joined))
     return next(found, len(tiers))
 
 
 def _check_policy(state: PlannerState, workload: Workload, target: ClusterView, counts: dict[str, int]) -> None:
-    """What the policy rules out would be moved back at once."""
+    """Raises RequestError for what the policy rules out: it would be moved back at once."""
     parts, policy = workload.parts, workload.declared.policy
     if _tier_index(state, workload, target.name) == len(policy.tiers):
         raise _refused(workload.key, f"to_cluster: {target.name!r}: no tier of its policy has this cluster")

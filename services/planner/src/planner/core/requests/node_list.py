@@ -1,4 +1,4 @@
-"""The nodes of a cluster as its capacity stream tells them, by name, a page at a time."""
+"""Lists the nodes of a cluster by name, one page at a time, as its capacity stream reports them."""
 
 from planner.core.knowledge.ages import age_ms
 from planner.core.knowledge.state import PlannerState
@@ -12,7 +12,10 @@ LOAN_BY_STATE = {NODE_OWNED: "", NODE_LENT: "lent", NODE_RECALLED: "recalled"}
 
 
 def list_nodes(state: PlannerState, request: ListNodesRequest, now: float) -> ListNodesReply:
-    """A page of nodes by name; page_token: the last name of the page before. RequestError for an unknown cluster."""
+    """Returns a page of nodes by name. page_token: the last name of the page before.
+
+    Raises RequestError for an unknown cluster.
+    """
     view = listed_view(state, request.cluster, "cluster")
     size = request.page_size or PAGE_SIZE_DEFAULT
     if not 1 <= size <= PAGE_SIZE_MAX:

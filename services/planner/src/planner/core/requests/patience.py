@@ -1,5 +1,4 @@
-"""How long a request with Refuse waits for binds before it is refused, in however many calls it is asked, and that what
-was asked behind it meanwhile stays behind it."""
+"""Decides how long a request with Refuse waits for binds, over several calls, and keeps the order of requests."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -10,13 +9,17 @@ from planner.core.requests.queueing import Place
 from spillway.feasibility.cluster_view import ClusterView, WorkloadKey
 
 ONWARD, ANSWERED = 0.8, 0.95
-"""Of the time that one call has: after how much it goes on to later tiers, and it is answered in any case."""
+"""Fractions of a call's time: then a request goes on to later tiers, and then it is answered in any case."""
 
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A request: since this call came; first: since the first one with its key that was not decided came. turn: in the
-    order of asking; who was sent back and asks again has the turn that it had."""
+    """A call with a request.
+
+    since: when this call came.
+    first: when the first undecided call with its key came.
+    turn: its place in the order of asking. A request that was sent back and asks again keeps its turn.
+    """
 
     place: Place
     since: float
@@ -26,19 +29,21 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class _SentBack:
-    """A request that was answered without a decision: it is expected again until then."""
+    """A request that was answered without a decision. until: it is expected again until then."""
 
     turn: int
     until: float
 
 
 class Patience:
-    """call_seconds: that one call has. again_seconds: for how long who was sent back keeps its turn. kept_max: how many
-    undecided requests are known, and of how many workloads those that were sent back, the newest.
+    """Tracks undecided requests.
 
     A call has less time than the wait for binds may take, and a replica that only possibly fits is neither promised nor
-    refused. So whoever is not decided is told to ask again, and the next call with its key goes on with its wait. What
-    comes after it about the same workload is sent back, too, until that call is taken up.
+    refused. So an undecided caller is told to ask again, and the next call with its key continues the wait. Later
+    requests about the same workload are sent back, too, until that call is taken up.
+
+    call_seconds: the time of one call. again_seconds: how long a request that was sent back keeps its turn.
+    kept_max: the most undecided requests that are known, and the most workloads with requests that were sent back.
     """
 
     def __init__(self, rules: Rules, call_seconds: float, again_seconds: float, kept_max: int) -> None:
@@ -53,13 +58,15 @@ class Patience:
         forgotten = now - first > self._rules.bind_wait_max + self._call_seconds
         back = None if place.about is None else self._sent_back.get(place.about, {}).get(place.key)
         asked = Asked(place, now, now if forgotten else first, next(self._turns) if back is None else back.turn)
-        if back is not None:  # What is behind it may be in the queue before it, and is so until this is taken up.
+        if back is not None:  # Later requests may be in the queue before this one, so they wait until it is taken up.
             self.sent_back(asked, now)
         return asked
 
     def take_up(self, asked: Asked, now: float) -> bool:
-        """Whether the request is decided now. False if an earlier request about the same workload was sent back and is
-        expected again: then this one is sent back, too, so that the order of asking stays."""
+        """Returns whether the request is decided now. False: an earlier request about the workload is expected again.
+
+        Then this request is sent back, too, so that the order of asking stays.
+        """
         if self.is_behind(asked, now):
             self.sent_back(asked, now)
             return False
@@ -68,8 +75,10 @@ class Patience:
         return True
 
     def put_off(self, asked: Asked, now: float) -> bool:
-        """Notes that the request waits for binds. Whether it stays in the queue; False once its call is nearly over:
-        then it is sent back, so that its caller asks again while there is time."""
+        """Notes that the request waits for binds. Returns whether it stays in the queue.
+
+        When its call is nearly over it is sent back, so that its caller asks again in time.
+        """
         self._note_undecided(asked)
         if not self.is_over(asked, now):
             return True
@@ -81,19 +90,22 @@ class Patience:
         about = asked.place.about
         if about is None:
             return
-        expected = self._sent_back.pop(about, {})  # The newest last.
+        expected = self._sent_back.pop(about, {})  # The newest stays last.
         self._sent_back[about] = {key: one for key, one in expected.items() if one.until > now}
         self._sent_back[about][asked.place.key] = _SentBack(asked.turn, now + self._again_seconds)
         if len(self._sent_back) > self._kept_max:
             del self._sent_back[next(iter(self._sent_back))]
 
     def ran_out(self, asked: Asked, now: float) -> None:
-        """The call ended before the request was decided. The caller asks again, and the wait goes on then."""
+        """Notes that the call ended before the request was decided.
+
+        The caller asks again, and the wait goes on then.
+        """
         self._note_undecided(asked)
         self.sent_back(asked, now)
 
     def is_behind(self, asked: Asked, now: float) -> bool:
-        """Whether an earlier request about the same workload was sent back and is expected again."""
+        """Returns whether an earlier request about the same workload was sent back and is expected again."""
         expected = () if asked.place.about is None else self._sent_back.get(asked.place.about, {}).values()
         return any(one.turn < asked.turn and one.until > now for one in expected)
 
@@ -107,13 +119,13 @@ class Patience:
         self._first.pop(asked.place, None)
 
     def is_patient(self, asked: Asked, clusters: Mapping[str, ClusterView], now: float) -> bool:
-        """Whether it may still wait for binds: so long as they come, and for so long in all."""
+        """Returns whether the request may still wait: while binds come, and up to bind_wait_max in all."""
         bound_at = max((view.bound_at for view in clusters.values()), default=0.0)
         quiet = now - max(bound_at, asked.first) >= self._rules.bind_quiet
         return not quiet and now - asked.first < self._rules.bind_wait_max
 
     def goes_on(self, asked: Asked, now: float) -> bool:
-        """Whether it waits for no tier any more, but takes room wherever it is certain."""
+        """Returns whether the request stops waiting for the first tiers and takes certain room in any tier."""
         return now - asked.first >= self.onward_seconds
 
     @property
@@ -121,5 +133,5 @@ class Patience:
         return min(self._rules.bind_wait_max, self._call_seconds * ONWARD)
 
     def is_over(self, asked: Asked, now: float) -> bool:
-        """Whether this call has to be answered, so that its caller asks again while it has the time."""
+        """Returns whether this call must be answered now, so that its caller can ask again in time."""
         return now - asked.since >= self._call_seconds * ANSWERED

@@ -1,4 +1,4 @@
-"""Which of the requests that wait is decided first: by the priority of the workload that each is about."""
+"""Orders waiting requests by the priority of the workload that each is about."""
 
 from dataclasses import dataclass
 
@@ -11,8 +11,11 @@ from spillway.feasibility.cluster_view import WorkloadKey
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Of a request among those that wait. about: its workload, of which no later request is decided before it. key: its
-    idempotency key; with the same one it is the same request."""
+    """The place of a request in the queue.
+
+    about: its workload. No later request about it is decided before this one.
+    key: its idempotency key. Two calls with one key are the same request.
+    """
 
     priority: int = 0
     about: WorkloadKey | None = None
@@ -21,17 +24,17 @@ class Place:
 
 ANY = Place()
 FIRST = Place(PRIORITY_MAX + 1)
-"""Of who sets a brake: that waits for nobody's replicas."""
+"""The place of a request that sets a brake: it must not wait for other requests."""
 
 
 def place_of(
     state: PlannerState, request: ApplyRequest | ScaleRequest | DeleteRequest | MigrateRequest | DisownRequest
 ) -> Place:
-    """By the policy that is applied; what else names a workload goes by the policy that this has."""
+    """Returns a request's place, by the applied policy's priority, or else by the priority of the declared workload."""
     if isinstance(request, ApplyRequest):
         try:
             declaration = read_manifests(request.manifests)
-        except RequestError:  # It is refused when it is decided.
+        except RequestError:  # The request is refused when it is decided.
             return ANY
         about = (declaration.namespace, declaration.name)
         return Place(declaration.policy.priority, about, request.idempotency_key)

@@ -1,4 +1,4 @@
-"""Recovering a fleet whose log was lost: what bears the former fleet's label becomes this fleet's, as it runs."""
+"""Recovers a fleet whose log was lost: objects with the former fleet's label become this fleet's, as they run."""
 
 import json
 import re
@@ -19,7 +19,7 @@ FLEET_ID = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
 FOUND_NOW = "Found"
 RECOVERING = "Recovering"
 REFUSED = "Refused"
-"""What is said of a workload: it may be recovered; it is declared and being taken over; it is left as it is."""
+"""The states of a workload: it may be recovered; it is declared and being taken over; it is left as it is."""
 
 FoundByCluster = dict[str, WorkloadFound]
 
@@ -33,7 +33,10 @@ class Recovered:
 
 
 def ask(state: PlannerState, request: RecoverFleetRequest, fleet: str, moment: Moment) -> AdoptionAsked:
-    """Every cluster is asked: some of them have but a part of a workload. RequestError when one is not heard."""
+    """Returns the question to every cluster: any may have a part of a workload.
+
+    Raises RequestError if one is not fresh.
+    """
     if not FLEET_ID.fullmatch(request.fleet_before):
         raise invalid("fleet_before", request.fleet_before, "the id of a fleet, as its label spillway.io/fleet says it")
     if request.fleet_before == fleet:
@@ -60,9 +63,10 @@ def recover(
     moment: Moment,
     events_max: int,
 ) -> Recovered:
-    """Declares what was found, until there are events_max; without `confirmed` only says what it would do.
+    """Declares what was found, until there are events_max. Without `confirmed` it only reports what it would do.
 
-    May be asked again and again: what is declared is not declared twice, and what was taken over is not found any more.
+    It may be called repeatedly: a declared workload is not declared twice, and one that was taken over is not found
+    again.
     """
     for cluster, end in sorted(ends.items()):
         if end.state != FOUND:
@@ -87,7 +91,7 @@ def recover(
 def _considered(
     state: PlannerState, request: RecoverFleetRequest, key: WorkloadKey, found: FoundByCluster, moment: Moment
 ) -> tuple[str, str, tuple[Event, ...]]:
-    """What is to be said of one workload, why, and the events that would recover it."""
+    """Returns the state of one workload for the answer, the reason, and the events that would recover it."""
     known = state.workloads.get(key)
     if known is not None and not is_gone(known):
         parts = known.parts

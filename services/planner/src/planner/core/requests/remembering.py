@@ -1,4 +1,4 @@
-"""Answers given once (README, "An answer and its key"): what a declaration keeps of them, and for how long."""
+"""Remembers answers by idempotency key (README, "An answer and its key"): what a declaration keeps, and how long."""
 
 import hashlib
 from collections.abc import Iterable
@@ -19,7 +19,7 @@ from spillway.packed import pack, unpack
 
 KEY_LENGTH_MAX = 128
 PLAIN_BYTES_MAX: Final = 2048
-"""Of an answer that is kept as JSON, which versions before this one read, too; a longer one is compressed."""
+"""Bytes of an answer that is kept as JSON, which earlier versions read, too. A longer one is compressed."""
 
 
 def digest_of(verb: str, *texts: str) -> str:
@@ -32,8 +32,10 @@ def digest_of(verb: str, *texts: str) -> str:
 def remembered_answer(
     rules: Rules, known: Workload | None, key: str, digest: str, moment: Moment
 ) -> PlacementReply | None:
-    """The answer that this key was given before, without its inputs; None for a new key. Raises INVALID_ARGUMENT when
-    the key was used for another request."""
+    """Returns the answer that this key got before, without its inputs; None for a new key.
+
+    Raises RequestError (INVALID_ARGUMENT) when the key was used for another request.
+    """
     if len(key) > KEY_LENGTH_MAX:
         raise invalid("idempotency_key", key, f"at most {KEY_LENGTH_MAX} characters")
     if not key or known is None:
@@ -49,7 +51,7 @@ def remembered_answer(
 def with_answer(
     rules: Rules, declared: WorkloadDeclared, key: str, digest: str, reply: PlacementReply, moment: Moment
 ) -> WorkloadDeclared:
-    """The declaration with this answer added, if the request has a key."""
+    """Returns the declaration with this answer added, if the request has a key."""
     if key:
         entry = Answered(key, digest, moment.wall_ms, _kept(reply))
         declared = replace(declared, answered=(*declared.answered, entry))
@@ -57,8 +59,10 @@ def with_answer(
 
 
 def without_old(rules: Rules, declared: WorkloadDeclared, moment: Moment) -> WorkloadDeclared:
-    """The declaration as every writer writes it: without the answers whose time is over, and within the bounds on their
-    number and bytes. The oldest go first. The newest is always kept, since its caller may still ask again.
+    """Returns the declaration without answers that are too old or exceed the limits on their number and bytes.
+
+    Every writer of a declaration calls this. The oldest answers go first. The newest is always kept, since its caller
+    may still ask again.
     """
     fresh = list(_known(declared.answered, rules, moment))[-rules.keys_kept_max :]
     size = 0
@@ -75,19 +79,19 @@ def _known(answered: Iterable[Answered], rules: Rules, moment: Moment) -> Iterab
 
 
 def _kept(reply: PlacementReply) -> bytes:
-    """The answer without what each cluster could have taken, which the decision's record has."""
+    """Returns the answer without what each cluster could have taken, which the decision's record has."""
     text = msgspec.json.encode(replace(reply, inputs=()))
     return text if len(text) <= PLAIN_BYTES_MAX else pack(text)
 
 
 def _read(answer: bytes) -> PlacementReply:
-    """Reads an answer of this version, or of an earlier one, which kept inputs as well and had former words."""
+    """Reads an answer of this version or an earlier one. Earlier ones also kept inputs and used other words."""
     text = with_fields_of_today(answer if answer.startswith(b"{") else unpack(answer))
     return replace(msgspec.json.decode(text, type=PlacementReply), inputs=())
 
 
 _DIGEST_BY_FORMER_DIGEST: Final = {digest_of(former): digest_of(verb) for former, verb in VERB_BY_FORMER_VERB.items()}
-"""Of requests that are their verb alone."""
+"""The digests of requests that consist of their verb alone, by their former digest."""
 
 
 def _digest_of_today(digest: str) -> str:
