@@ -58,7 +58,7 @@ def has_waited(workload: Workload) -> bool:
     From then on its replicas wait there and reserve nothing, in every such cluster and for every number of replicas.
     """
     said = workload.placement.missing_template if workload.placement is not None else ""
-    return said == workload.shape.template or waits_for_missing(workload)   # Older records lack the first.
+    return said == workload.shape.template or waits_for_missing(workload)  # Older records lack the first.
 
 
 def template_that_waited(subject: Subject, decided: Mapping[str, Missing]) -> str:
