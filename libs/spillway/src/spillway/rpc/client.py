@@ -58,13 +58,14 @@ class Patience:
 
 
 class _Client:
-    """One of our services at the other end. Open it with `async with`; one for each process is enough.
+    """A client of one of our services. Open it with `async with`; one for each process is enough.
 
     endpoints: host:port of every instance. UNAVAILABLE is tried again, at the leader that an instance names or at the
     next endpoint, with the same idempotency key (one is made when absent), for retry_seconds and no longer than the
-    call's time. Everything else raises RequestError. ca: file; it turns TLS on. identity: files of our own
-    certificate and key. fleet: id of the one that is meant: another one's instance refuses, and has done
-    nothing; empty: whichever answers.
+    call's time. Everything else raises RequestError. ca: file of the CA; it turns TLS on.
+    identity: files of our own certificate and key. fleet: the id of the fleet that the caller means. An instance of
+    another
+    fleet refuses the call and does nothing. Empty: any fleet.
     """
 
     patience = Patience()
@@ -151,7 +152,7 @@ class _Client:
                 route.failed(endpoint, failure, self._hear(endpoint, error.trailing_metadata()))
 
     async def _ask_leader(self, leader: str, call: Call, data: bytes, deadline: float) -> Any:
-        """Asks the active instance what a standby has answered. None if it is silent, or a standby, too."""
+        """Repeats at the active instance a call that a standby answered. None if it is silent, or a standby."""
         seconds = max(0.001, min(_LEADER_SECONDS, deadline - time.monotonic()))
         with suppress(aio.AioRpcError):
             reply = call.read_reply(await self._stub(leader, call)(data, timeout=seconds, metadata=self._metadata()))
@@ -190,12 +191,12 @@ class _Client:
 
 
 class PlannerClient(_Client, Verbs):
-    """A PlannerApi at the other end."""
+    """A client with the verbs of PlannerApi."""
 
     _service = PLANNER
 
     async def watch(self, request: api.WatchRequest) -> AsyncIterator[api.WatchReply]:
-        """Goes on at another planner from the last position when one stops. A change may come twice, never not."""
+        """Yields changes. When a planner stops, another one goes on from the last position. A change may come twice."""
         call, position = self._service.calls["watch"], request.position
         route = self._route(self._retry_seconds)
         while True:
@@ -213,7 +214,7 @@ class PlannerClient(_Client, Verbs):
             finally:
                 stream.cancel()
             if time.monotonic() - opened > self._retry_seconds:
-                route = self._route(self._retry_seconds)  # It worked for a while: this is another failure.
+                route = self._route(self._retry_seconds)  # The stream worked for a while: a new failure.
             route.failed(endpoint, error, self._hear(endpoint, trailer))
 
     async def export(self, request: api.ExportRequest) -> AsyncIterator[api.ExportReply]:
@@ -238,13 +239,13 @@ class PlannerClient(_Client, Verbs):
 
 
 class ScalingClient(_Client, ScalingVerbs):
-    """A ScalingApi at the other end."""
+    """A client with the verbs of ScalingApi."""
 
     _service = SCALING
 
 
 class LendingClient(_Client, LendingVerbs):
-    """A LendingApi at the other end."""
+    """A client with the verbs of LendingApi."""
 
     _service = LENDING
 
