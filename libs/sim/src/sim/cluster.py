@@ -167,7 +167,7 @@ class SimCluster:
         self.wake_streams()
 
     def begin_versions_again(self) -> None:
-        """Numbers versions from 1 again, as if etcd was created anew from a copy. The objects stay the same."""
+        """Numbers versions from 1 again, as if etcd was created from a copy of its data. The objects stay the same."""
         self.machine.world.store.begin_again()
         self.api.lister.forget()
         self.drop_watches()

@@ -93,5 +93,5 @@ def __getattr__(name: str) -> Any:
     if name not in _MODULE_BY_NAME:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     value = getattr(importlib.import_module(f"spillway.{_MODULE_BY_NAME[name]}"), name)
-    globals()[name] = value  # So that the name is asked for here once.
+    globals()[name] = value  # So this function runs once for each name.
     return value

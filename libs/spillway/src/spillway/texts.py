@@ -1,6 +1,6 @@
 """Parts of sentences for people that more than one service uses."""
 
-from __future__ import annotations  # Else a command made every value of the model for the sake of a plural.
+from __future__ import annotations  # Otherwise a command would import the whole model for one plural.
 
 from collections.abc import Iterable
 from typing import TYPE_CHECKING

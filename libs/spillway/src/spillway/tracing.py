@@ -6,7 +6,7 @@ recorded. So a trace that is not sampled costs only its first span. Spans contai
 answer, because it may contain a secret.
 """
 
-from __future__ import annotations  # Else every event was made where a command asks one question.
+from __future__ import annotations  # Otherwise a command would import all events for one question.
 
 import time
 from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping

@@ -72,7 +72,7 @@ class Role:
 
     name: str
     service: str
-    clusters: str  # for people: in which ones
+    clusters: str  # for people: the clusters with this use
     rules: tuple[Rule, ...]
 
     def rights(self) -> frozenset[Right]:

@@ -49,7 +49,7 @@ class Upserted:
 
 @dataclass(frozen=True, slots=True)
 class Removed:
-    object: Any  # as it was last
+    object: Any  # the last state
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +164,7 @@ class Reflector:
     def _setbacks_now(self) -> int:
         """Returns the number of setbacks in a row.
 
-        A watch that lived for a while starts anew; a short one must not loop tightly.
+        A watch that lived for a while resets it, so only short watches add pauses.
         """
         since = self._watching_since
         fresh = since is not None and asyncio.get_running_loop().time() - since >= SHORT_WATCH_SECONDS

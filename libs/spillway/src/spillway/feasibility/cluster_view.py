@@ -128,7 +128,7 @@ class ClusterView:
 
     @property
     def hands_to(self) -> str:
-        """Returns the first name of its API server if this name is emptied or leaves: that one keeps all."""
+        """Returns the first name of its API server when this name hands over: it keeps all. Otherwise empty."""
         return self.twin_of if self.hands_over else ""
 
     def lost_seconds(self, now: float, age_max_seconds: float) -> float | None:

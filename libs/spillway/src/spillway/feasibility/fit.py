@@ -37,7 +37,10 @@ REASONS_SHOWN = 3
 
 @dataclass(frozen=True)
 class NodeLimit:
-    """Why nodes take no more replicas. reasons, beyond: as in Fit. between: least and most replicas that may fit."""
+    """The reasons why nodes take no more replicas. reasons, beyond: as in Fit.
+
+    between: the least and the most replicas that may fit.
+    """
 
     reasons: tuple[tuple[str, int], ...]
     beyond: tuple[str, ...] = ()

@@ -82,7 +82,7 @@ def filter_by_spread(shape: Shape, nodes: ClusterNodes, verdict: Verdict) -> Ite
     keyed = nodes.live
     for spread in shape.spread:
         keyed = keyed & (nodes.domains(spread.key) != NO_DOMAIN)
-    counting: dict[tuple[bool, bool], Bools] = {}  # Same fields, same nodes.
+    counting: dict[tuple[bool, bool], Bools] = {}  # Constraints that honor the same count the same nodes.
     for spread in shape.spread:
         verdict.out(nodes.domains(spread.key) == NO_DOMAIN, f"no label {spread.key}, over which it spreads")
         if not spread.selector.requirements:

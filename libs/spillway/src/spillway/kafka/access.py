@@ -44,7 +44,7 @@ _FORBIDDEN: Mapping[type, str] = {
     TopicAuthorizationFailedError: "topic",
     GroupAuthorizationFailedError: "group",
     TransactionalIdAuthorizationFailed: "transactional id",
-    ClusterAuthorizationFailedError: "any topic",  # As Kafka says it to an idempotent producer.
+    ClusterAuthorizationFailedError: "any topic",  # Kafka's answer to an idempotent producer.
 }
 
 

@@ -140,7 +140,7 @@ class KafkaBus:
             headers = headers_for(record, self.fleet, self.source, str(uuid.uuid4()), moment)
             name = self.topic_name(record.address.topic)
             sent = await producer.send(name, record.value, record.key, partition, headers=list(headers))
-            sent.add_done_callback(lambda done: done.cancelled() or done.exception())  # someone has looked, always
+            sent.add_done_callback(lambda done: done.cancelled() or done.exception())  # Reads the error, always.
             waiting.append(sent)
         return tuple(
             Position(record.address.topic.name, partition, metadata.offset)
@@ -207,7 +207,7 @@ class KafkaBus:
             request_timeout_ms=int(self.settings.request_seconds * 1000),
             consumer_timeout_ms=int(
                 self.settings.idle_fetch_seconds * 1000
-            ),  # Its next look at all of it, at the latest.
+            ),  # The longest wait of the fetching task before it looks at all partitions again.
         )
         await self._started(consumer)
         if internals.TOPICS_AT_ONCE in self._usable:

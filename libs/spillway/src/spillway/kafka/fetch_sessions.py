@@ -104,7 +104,7 @@ class SessionClient:
         self._client = client
         self._idle_wait_ms = idle_wait_ms
         self._follows = follows
-        self.cluster = client.cluster  # Asked for with each partition of each fetch.
+        self.cluster = client.cluster  # An attribute, since it is read for each partition of each fetch.
         self.sessions: dict[int, FetchSession] = {}
         self.answers = 0
 

@@ -76,7 +76,8 @@ async def ensure_topics(
     """Creates missing topics, reports differences to `say`, forms the fleet if there is none, and returns the fleet id.
 
     Raises OperatorError when fleet_name cannot be the value of a label.
-    wanted_fleet: the fleet id that must have been formed before, empty: none; otherwise OtherFleet. None accepts any.
+    wanted_fleet: the only fleet that may have been formed before; another one raises OtherFleet. Empty: no fleet may.
+    None: any may.
     """
     if not _FLEET_NAME.fullmatch(fleet_name):
         text = f"letters, digits, '-', '_' and '.', at most {FLEET_NAME_LENGTH_MAX}: objects bear it in a label"
@@ -182,7 +183,7 @@ async def _form(
             try:
                 async with producer.transaction():
                     await producer.send_and_wait(name, record.value, record.key, 0, headers=list(headers))
-            except (KafkaError, AssertionError) as error:  # aiokafka asserts after a fence
+            except (KafkaError, AssertionError) as error:  # aiokafka asserts after a fence.
                 fleet = await _until_read(reader)  # The run that fenced this one may not have written yet.
                 say(f"fleet {fleet}: formed by another run ({error!r})")
                 return fleet, False

@@ -472,7 +472,7 @@ def _effective(container: Container, running: _Running | None) -> dict[str, int]
     entry = running and running.containers.get(container.name)
     if not running or not entry or entry.resources is None:
         return _total((asked,))
-    if entry.resources.requests == asked and entry.allocated_resources in (asked, {}):  # Nearly always, and quicker.
+    if entry.resources.requests == asked and entry.allocated_resources in (asked, {}):  # The usual case, and faster.
         return _total((asked,))
     return _most(running, asked, entry.resources.requests, entry.allocated_resources)
 

@@ -51,7 +51,7 @@ LABELS_OF_ONE_POD = frozenset(
      "batch.kubernetes.io/job-completion-index", "batch.kubernetes.io/job-name", "controller-uid", "job-name")
 )  # fmt: skip
 ATTACHED_VOLUMES = frozenset(("awsElasticBlockStore", "azureDisk", "csi", "gcePersistentDisk", "iscsi", "rbd"))
-INTEGER = re.compile(r"[+-]?[0-9]{1,63}", re.ASCII)  # The maximum of a label's value.
+INTEGER = re.compile(r"[+-]?[0-9]{1,63}", re.ASCII)  # A label's value has at most 63 characters.
 NO_POD = PodSelector((Requirement("", "In", ()),))
 
 INT32_MAX = 2**31 - 1

@@ -182,7 +182,7 @@ def listening_sockets(host: str, port: int) -> list[socket.socket]:
             except OSError as error:
                 if error.errno not in _NOT_HERE:
                     raise
-                trouble = error  # A name may stand for ::1 as well, where there is no IPv6.
+                trouble = error  # A name may also stand for ::1, and there may be no IPv6.
     except OSError:
         for each in made:
             each.close()

@@ -3,7 +3,7 @@
 A command imports this module each time it runs. So it imports nothing that only a server needs.
 """
 
-from __future__ import annotations  # Else all values were made where one is asked for.
+from __future__ import annotations  # Otherwise the use of one value would import all of them.
 
 import math
 import time
@@ -41,11 +41,13 @@ _LEADER_SECONDS = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Patience:
-    """How long one instance may be silent before a client asks another. Keepalive does not notice a frozen one.
+    """The limits on the silence of one instance, after which a client asks another.
 
-    connect_seconds: until the instance answers a new connection; no request was sent by then. read_seconds: for a call
-    that changes nothing, once for each endpoint. answer_seconds: for every other call, and once all endpoints were
-    asked; a healthy instance answers within its request_seconds, 10.
+    Keepalive does not notice a frozen one.
+    connect_seconds: until the instance answers a new connection; no request was sent by then.
+    read_seconds: for a call that changes nothing, once for each endpoint.
+    answer_seconds: for every other call, and once all endpoints were asked; a healthy instance answers within its
+    request_seconds, 10.
     """
 
     connect_seconds: float = 3.0
@@ -257,10 +259,10 @@ def _is_stale(reply: Any) -> bool:
 
 _CLIENT_OPTIONS = (
     ("grpc.max_receive_message_length", _REPLY_BYTES_MAX),
-    ("grpc.enable_retries", 0),  # Ours change the endpoint.
+    ("grpc.enable_retries", 0),  # Our own retries change the endpoint.
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.max_reconnect_backoff_ms", 1_000),
-    ("grpc.keepalive_time_ms", 10_000),  # A frozen planner is noticed under a quiet watch.
+    ("grpc.keepalive_time_ms", 10_000),  # Notices a frozen planner during a quiet watch.
     ("grpc.keepalive_timeout_ms", 5_000),
     ("grpc.keepalive_permit_without_calls", 1),
 )

@@ -42,7 +42,7 @@ _OPTIONS: Final = (
     ("grpc.http2.bdp_probe", 0),  # It would let a stranger send megabytes that nobody has asked for yet.
     ("grpc.http2.min_recv_ping_interval_without_data_ms", 5_000),
     ("grpc.keepalive_permit_without_calls", 1),
-    ("grpc.http2.max_ping_strikes", 0),  # Read late by a busy process, two pings seem too close: no reason to hang up.
+    ("grpc.http2.max_ping_strikes", 0),  # A busy process reads pings late; then two seem too close together.
 )
 
 log = structlog.get_logger(part="rpc")

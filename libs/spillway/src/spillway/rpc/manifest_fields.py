@@ -1,4 +1,4 @@
-"""The fields of requests that hold manifests. All checks of manifests ask here, so that none of them misses a field."""
+"""The fields of requests that hold manifests. All checks of manifests use this module, so that none misses a field."""
 
 from collections.abc import Callable
 from dataclasses import replace

@@ -1,6 +1,6 @@
 """The verbs of our services with their types, for servers and for clients. It does not depend on gRPC."""
 
-from __future__ import annotations  # Else all values were made where one is asked for.
+from __future__ import annotations  # Otherwise the use of one value would import all of them.
 
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Any, Protocol, cast

@@ -51,7 +51,7 @@ class HttpPort:
     def __init__(self, name: str, server: web.Server, bounds: PortBounds, tls: ssl.SSLContext | None) -> None:
         most = connections_most(bounds.connections_max, bounds.descriptors_each, port=name)
         refusals = RefusalLog(lambda reason: metrics.HTTP_CONNECTIONS_REFUSED.labels(name, reason).inc(), port=name)
-        no_bound = most + 1  # No limit for one address: all clients may share one.
+        no_bound = most + 1  # For one address: probes, scrapes and API servers may all share one.
         connections = Connections(most, no_bound, min(most, bounds.strangers_max))
         self._accepting = Accepting(connections, refusals, self._begin, self._abort)
         self._server = server

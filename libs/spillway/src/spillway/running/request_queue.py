@@ -264,7 +264,7 @@ class RequestQueue:
                 decided.refusals.append((waiting, error))
                 continue
             except Unwritable as error:
-                if apply is None:  # It is in the state.
+                if apply is None:  # Its effect is in the state already.
                     waiting.fail(_refusal(error))
                     decided.fail(f"what follows from another request cannot be written: {self.retry}")
                     raise BugMet(str(error)) from error
