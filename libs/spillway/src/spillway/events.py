@@ -87,8 +87,7 @@ class ClusterJoined:
 
     credential: the name of a file in the services' folder; never its content.
     phase: Active takes replicas. Cordoned takes no new ones. Draining hands over the replicas that it has. Leaving does
-    so
-    too, and leaves the fleet when none is left. Lost will not return: the replicas listed there are given up.
+    so too, and leaves the fleet when none is left. Lost will not return: the replicas listed there are given up.
     ordinal: higher than the ordinal of each cluster in the fleet at the join; 0 for clusters that joined in old
     versions.
     joined_at: below each version that is placed there after the join, above each earlier one. Another join of a cluster

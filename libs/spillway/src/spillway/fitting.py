@@ -67,8 +67,7 @@ class FittingWriter(Generic[E]):
     async def publish(self, events: Sequence[E], traces: Traces | None = None) -> tuple[Position | None, ...]:
         """Returns the position of each event; None for one that cannot be written at all.
 
-        Raises what Bus.publish raises, except
-        Unwritable.
+        Raises what Bus.publish raises, except Unwritable.
         """
         given = cast(Sequence[Event | Tombstone], events)
         try:

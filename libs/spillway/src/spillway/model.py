@@ -381,8 +381,7 @@ class Part:
     replicas_lost: those of `replicas` that are replaced elsewhere while the cluster is lost.
     replicas_leaving: those of `replicas` that go once their replacements are available.
     adopting: the object with found_uid is not ours and is taken over as it runs, if it bears no other fleet's label
-    than
-    found_fleet (empty: none).
+    than found_fleet (empty: none).
     disowning: our marks are removed, the object stays. The part is listed until the cluster reports that.
     replicas_by_name: those of the kept replicas that a person sent to this cluster by name. They are no overflow.
     missing: objects that the template names and this cluster lacks. While they are missing, only the replicas that are

@@ -65,8 +65,7 @@ class Jobs(Owners):
 def _wanted(spec: dict[str, Any], active: int, succeeded: int) -> int:
     """Returns the number of active pods wanted.
 
-    Without completions the pods share a queue of work: once one has succeeded,
-    no more are made.
+    Without completions the pods share a queue of work: once one has succeeded, no more are made.
     """
     completions = spec.get("completions")
     if completions is None:

@@ -56,8 +56,7 @@ class Machine:
     def step(self, now: float) -> float | None:
         """Does some of the work that is due.
 
-        Returns the next time to call it: now if there is more, later, or None for only
-        after a change.
+        Returns the next time to call it: now if there is more, later, or None for only after a change.
         """
         self.world.now = max(now, self.world.now)
         limit = self.world.settings.step_changes

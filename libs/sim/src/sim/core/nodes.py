@@ -111,8 +111,7 @@ class _Group:
     def nodes_for(self, world: World, waiting: dict[PodShape, int]) -> int:
         """Returns the nodes that the group needs.
 
-        Removes the pods that they take from `waiting`, so that two groups do not both
-        grow for them.
+        Removes the pods that they take from `waiting`, so that two groups do not both grow for them.
         """
         table = NodeTable()
         table.put_node(make_node(world, self.spec.template, 0))

@@ -142,8 +142,7 @@ def weight(text: bytes) -> int:
 def read_status(body: bytes) -> Status:
     """Returns the server's status, with texts of at most SAID_CHARACTERS_MAX.
 
-    Another body, such as a proxy's page, becomes
-    the message.
+    Another body, such as a proxy's page, becomes the message.
     """
     try:
         said = STATUS.decode(body)

@@ -105,8 +105,8 @@ Change = Listed | Paged | PagesEnded | Upserted | Removed | Alive | Failed
 class Reflector:
     """Lists, then watches.
 
-    Lists again only when its version is gone, when it cannot read an answer, or when open watches
-    from its version bring nothing, not even a bookmark.
+    Lists again only when its version is gone, when it cannot read an answer, or when open watches from its version
+    bring nothing, not even a bookmark.
 
     An API server behaves in this last way when its etcd was restored from a backup. Its versions begin again from
     there, and it waits until one is later than the requested version. It reports no change until then.

@@ -229,8 +229,7 @@ class ClusterView:
     def apply_pending(self, event: PodsUnschedulable | PodsScheduled) -> None:
         """Applies a record about pods that cannot be scheduled.
 
-        Records of earlier collectors are dropped: the newest one reports
-        all such pods again.
+        Records of earlier collectors are dropped: the newest one reports all such pods again.
         """
         known = self.pending.get(event.group)
         if known is not None and (event.epoch, event.sequence) < (known.epoch, known.sequence):

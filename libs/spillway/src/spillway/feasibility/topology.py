@@ -198,8 +198,8 @@ class _Nested:
 
         Between two of them the replicas in the domains grow by the same number for each level. Heights are the least of
         such sums. The most that the others can fill is one sum less the least of such differences. So what a domain
-        lacks until all
-        may stand still is concave there: where it is not negative at both ends, nothing stands still in between.
+        lacks until all may stand still is concave there: where it is not negative at both ends, nothing stands still in
+        between.
         """
         ceiling, room = self.ceilings[index], self.rooms[index]
         low = ceiling.present[ceiling.counted] if ceiling.counted is not None else ceiling.present

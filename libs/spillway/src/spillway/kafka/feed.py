@@ -154,8 +154,8 @@ class KafkaFeed:
         A transaction's marker moves a position without a record.
         To ask for hundreds of partitions costs a millisecond. So the positions of records are used at once, and all
         partitions are asked at intervals until nothing was fetched since. Without fetch sessions nothing counts
-        answers, and all are asked
-        each time. answers: the number of answers to fetches before the last records were taken.
+        answers, and all are asked each time. answers: the number of answers to fetches before the last records were
+        taken.
         """
         for record in stored:
             self._positions[record.topic, record.partition] = record.offset + 1

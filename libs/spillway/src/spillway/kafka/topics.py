@@ -262,9 +262,8 @@ async def unmarked(committed: Any, written: Any, places: list[TopicPartition], s
 
     committed, written: consumers with isolation read_committed and read_uncommitted.
     A broker that dies between a commit and its marks, and comes back, may take the marks for written (seen with Kafka
-    4.3.1
-    alone: PrepareCommit, then after its restart CompleteCommit, and no mark). Acknowledged records are then hidden
-    until the same producer commits there again.
+    4.3.1 alone: PrepareCommit, then after its restart CompleteCommit, and no mark). Acknowledged records are then
+    hidden until the same producer commits there again.
     """
     deadline = time.monotonic() + seconds
     while True:

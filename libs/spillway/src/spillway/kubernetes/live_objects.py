@@ -28,8 +28,7 @@ def declared_form(live: Mapping[str, Any], kind: str, api_version: str) -> Manif
     """Returns a manifest whose apply changes nothing. A Deployment's and a StatefulSet's replicas are left out.
 
     Left out are also a Job's selector and labels, which the cluster made; the status in volumeClaimTemplates; and what
-    the
-    cluster allocated to a Service: addresses, address families, node ports. "None" (headless) stays.
+    the cluster allocated to a Service: addresses, address families, node ports. "None" (headless) stays.
     """
     kept: Manifest = {key: value for key, value in live.items() if key != "status"}
     kept = without_nulls(kept) | {"apiVersion": api_version, "kind": kind}

@@ -145,8 +145,7 @@ def said_bytes(value: object) -> int:
 def _check_extent(parsed: object, size: int, budget: ValueBudget | None) -> int:
     """Returns said_bytes of the value.
 
-    Refuses a value that is nested too deep, and YAML that becomes far larger when its
-    aliases are followed.
+    Refuses a value that is nested too deep, and YAML that becomes far larger when its aliases are followed.
 
     budget: values, keys included, are taken from it. The outermost value is not counted. None when they were counted
     before.

@@ -38,10 +38,9 @@ class CallerEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     clusters, which belong to no namespace.
     requests_per_second, request_bytes_max: 0 means the server's own limit.
     pod_security: the level of Pod Security that its pods must meet. priority_classes, service_accounts: names or
-    patterns
-    that its pods may have. priority_max: for its policies' priority. service_types: for its Services. Without a value,
-    pod_security, priority_classes, priority_max and service_types do not limit callers of all namespaces. For other
-    callers they are baseline, all but Kubernetes' own classes, 0, and ClusterIP and ExternalName (all types with
+    patterns that its pods may have. priority_max: for its policies' priority. service_types: for its Services. Without
+    a value, pod_security, priority_classes, priority_max and service_types do not limit callers of all namespaces. For
+    other callers they are baseline, all but Kubernetes' own classes, 0, and ClusterIP and ExternalName (all types with
     pod_security any).
     """
 

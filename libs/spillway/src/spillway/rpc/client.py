@@ -66,8 +66,7 @@ class _Client:
     next endpoint, with the same idempotency key (one is made when absent), for retry_seconds and no longer than the
     call's time. Everything else raises RequestError. ca: file of the CA; it turns TLS on.
     identity: files of our own certificate and key. fleet: the id of the fleet that the caller means. An instance of
-    another
-    fleet refuses the call and does nothing. Empty: any fleet.
+    another fleet refuses the call and does nothing. Empty: any fleet.
     """
 
     patience = Patience()

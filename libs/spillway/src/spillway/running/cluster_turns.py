@@ -124,17 +124,15 @@ class ClusterTurns(Generic[W]):
 
     A turn is claimed by a record whose offset is its epoch. Work begins when the log has been read from there to its
     ends. A record with a higher epoch, a claim or any other record, ends the work: its writer is the later owner. The
-    cluster is
-    claimed again only when the group assigns it once more, or still does after reclaim_seconds: then the other instance
-    was the late one. The group cannot tell two instances of one name apart. So an instance that lost a cluster to its
-    own name always waits for reclaim_seconds, and each has time for some work.
+    cluster is claimed again only when the group assigns it once more, or still does after reclaim_seconds: then the
+    other instance was the late one. The group cannot tell two instances of one name apart. So an instance that lost a
+    cluster to its own name always waits for reclaim_seconds, and each has time for some work.
 
     An unexpected error of a worker ends only its turn, and this instance keeps the cluster: the next one would meet the
     same input. After a pause, longer each time, the cluster is claimed again, and work starts again.
 
     workers: the present worker of each cluster. ready: called with whether the log has been read and the group has
-    assigned
-    clusters. changed: called when the group assigned other clusters, or when the work at one has ended.
+    assigned clusters. changed: called when the group assigned other clusters, or when the work at one has ended.
     """
 
     def __init__(
@@ -386,7 +384,6 @@ class ClusterTurns(Generic[W]):
 def way_to(joined: ClusterJoined) -> tuple[str, str, Generation | None]:
     """Returns how a cluster is reached, and when it joined.
 
-    A cluster that left and joined again counts as a new one, also
-    when both records are read at once.
+    A cluster that left and joined again counts as a new one, also when both records are read at once.
     """
     return joined.endpoint, joined.credential, joined.joined_at

@@ -49,8 +49,7 @@ class Followed:
     those.
     unfit: the errors of Intake.take for a record that becomes a dead letter and is left out.
     last_only: those of the whole topics whose records are large and replace earlier ones of their key. At the start
-    only
-    the last record of each key is applied, after all other records: compaction leaves days of older ones.
+    only the last record of each key is applied, after all other records: compaction leaves days of older ones.
     """
 
     service: str
@@ -117,8 +116,7 @@ class Follower:
     async def overtaken(self, epoch: int) -> None:
         """Returns when the log has a later turn than this one.
 
-        By then this one's writer is fenced, even if it has not tried to
-        write.
+        By then this one's writer is fenced, even if it has not tried to write.
         """
         async with self._moved:
             await self._moved.wait_for(lambda: self.turn_epoch > epoch)

@@ -65,8 +65,7 @@ class Process:
     """The process as a service's main sees it: when to stop, where to log, and which parts are ready.
 
     Call set_ready(part, False) before the first await of main, so that /readyz is never too early. Call opened() once
-    there
-    is work to finish: before that a stop cancels main at once, whatever it waits for.
+    there is work to finish: before that a stop cancels main at once, whatever it waits for.
     """
 
     def __init__(self, service: str, settings: ProcessSettings) -> None:
@@ -157,8 +156,8 @@ async def _run(
 async def _drop_leftovers(process: Process, code: int) -> None:
     """Cancels the remaining tasks.
 
-    aiokafka's close of a client that is being opened may neither end nor be cancelled; then
-    the process exits without it.
+    aiokafka's close of a client that is being opened may neither end nor be cancelled; then the process exits without
+    it.
     """
     left = asyncio.all_tasks() - {asyncio.current_task()}
     for task in left:

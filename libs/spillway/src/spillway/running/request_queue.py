@@ -47,8 +47,7 @@ class NotYet(Exception):
 class BugMet(Exception):
     """A bug occurred while a request was decided, and the state may have half of its effect.
 
-    The turn must end, and the log
-    must be read again.
+    The turn must end, and the log must be read again.
     """
 
 
