@@ -311,8 +311,7 @@ _PARTS: Final = {
 
 
 def is_key(topic: str, key: str) -> bool:
-    """Returns whether an event of the topic may have this key. Readers split keys into parts, also those of tombstones.
-    """
+    """Returns whether an event of the topic may have this key. Readers split keys into parts, tombstones' too."""
     if topic == CAPACITY.name:
         return _BLOCK.fullmatch(key) is not None
     if topic == PENDING.name:

@@ -7,9 +7,9 @@ from spillway.model import Shape
 
 @dataclass(frozen=True, slots=True)
 class ExplainRequest:
-    """Asks about a declared workload by name, about manifests as in ApplyRequest, or about the first with a policy as
-    manifest.
+    """Asks about a declared workload by name, or about manifests as in ApplyRequest.
 
+    With a name, a manifest is another policy for that workload.
     replicas: asked about instead of the declared number; −1 means the declared number.
     decision: "epoch.sequence" of a past decision; empty asks about the present state.
     cluster, node: asks why one replica goes to this node, or does not.

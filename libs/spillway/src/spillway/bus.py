@@ -38,8 +38,7 @@ class OtherFleet(Exception):
 
 
 class OffsetsWentBack(OtherFleet):
-    """Records have epochs above the offset of every turn in the log: topics were created again, or have lost their
-    ends.
+    """Records have epochs above the offset of every turn in the log: topics were created again, or lost their ends.
 
     An epoch is an offset. New records would sort below the existing ones, and every reader would drop them.
     """

@@ -1,5 +1,4 @@
-"""Records in the log's form: builds them with their headers, reads them into events, and makes dead letters of bad
-ones."""
+"""Records in the log's form: builds them with headers, reads them into events, and makes dead letters of bad ones."""
 
 import re
 from collections import deque

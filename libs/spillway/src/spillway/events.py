@@ -71,10 +71,7 @@ class FleetFormed:
 
 @dataclass(frozen=True, slots=True)
 class TurnTaken:
-    """An instance took its turn. The offset of this record is the epoch.
-
-    cluster: empty for the turn of a standby service.
-    """
+    """An instance took its turn; the offset of this record is the epoch. cluster: empty for a standby's turn."""
 
     service: str
     cluster: str
@@ -176,7 +173,7 @@ class PodsUnschedulable:
     """The member's scheduler could not place pods of one group, which is their controller.
 
     reason: what the scheduler said.
-    shape: what one of these pods asks for. Where they differ, most of them ask for it. None when it cannot be read.
+    shape: the demands of one of these pods; of most of them where they differ; None when it cannot be read.
     """
 
     cluster: str
@@ -293,10 +290,7 @@ class PlacementDecided:
 
 @dataclass(frozen=True, slots=True)
 class CapacityNeeded:
-    """Replicas wait in this cluster for lent nodes, or for nodes that do not exist yet.
-
-    The numbers are 0 when none waits.
-    """
+    """Replicas wait in this cluster for lent nodes, or for nodes that do not exist yet. Both are 0 at the end."""
 
     namespace: str
     name: str
@@ -308,7 +302,7 @@ class CapacityNeeded:
 
 @dataclass(frozen=True, slots=True)
 class BrakeSet:
-    """A brake was set: in its scope, nothing moves that nobody asked for by name.
+    """A brake was set: in its scope, only moves that somebody asked for by name are done.
 
     scope: fleet, cluster/<name> or workload/<namespace>/<name>.
     """
@@ -345,8 +339,7 @@ class ConfirmationAsked:
 
 @dataclass(frozen=True, slots=True)
 class ConfirmationGiven:
-    """A person confirmed a scope. The confirmation holds until the moves are done or their cause is over (a tombstone).
-    """
+    """A person confirmed a scope. This holds until the moves are done or their cause is over (a tombstone)."""
 
     scope: str
     by: str

@@ -12,10 +12,7 @@ from spillway.model import Generation
 
 @dataclass(frozen=True, slots=True)
 class ContainerRequests:
-    """The requests of one container, by resource. init: it is an init container.
-
-    restartable: an init container is a sidecar.
-    """
+    """The requests of one container, by resource. init: an init container. restartable: of these, a sidecar."""
 
     name: str
     requests: tuple[tuple[str, int], ...]
@@ -72,10 +69,10 @@ class ObservedPod:
 class PodsObserved:
     """All pods of a workload in one cluster. It is emitted only for workloads that have a scale policy.
 
-    observed_ms: the time for which this holds. trouble: why there are no samples (no metrics API, forbidden, no
-    answer);
-    empty when there are samples. left_out: pods beyond what a record takes, neither ended nor being deleted. The pods
-    of a cluster that falls silent stay, and their samples become too old.
+    observed_ms: the time for which this holds.
+    trouble: why there are no samples (no metrics API, forbidden, no answer); empty when there are samples.
+    left_out: the number of pods beyond what a record takes that neither ended nor are being deleted. The pods of a
+    cluster that falls silent stay, and their samples become too old.
     """
 
     namespace: str

@@ -329,7 +329,7 @@ class Strategy:
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """Where the replicas of a workload may go, and in which order.
+    """The placement policy of a workload: the clusters for its replicas, and their order.
 
     on_cluster_loss_seconds: after this time the replicas of a lost cluster are replaced elsewhere; 0 is never.
     rollout_all: a new template goes to all clusters at once, not to one after the other.

@@ -101,8 +101,7 @@ def clock_ns() -> int:
 
 
 def headers() -> Headers:
-    """Returns the headers that carry the current span to a reader; none when tracing is off, or the trace is not
-    recorded."""
+    """Returns the headers that carry the current span to a reader; none when tracing is off, or nothing is recorded."""
     return () if _tracer is None else _headers_of(trace.get_current_span())
 
 

@@ -59,8 +59,7 @@ class NodeLifecycle:
 
 
 def _tainted(node: Object) -> Object:
-    """Returns the node with the taint for its readiness, without the other taint; the same object if nothing differs.
-    """
+    """Returns the node with the taint for its readiness and not the other taint; the same object if nothing differs."""
     ready = (condition(node, "Ready") or {}).get("status")
     wanted = [] if ready == "True" else [UNREACHABLE if ready == "Unknown" else NOT_READY]
     spec = node.get("spec") or {}

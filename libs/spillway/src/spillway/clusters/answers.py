@@ -45,8 +45,11 @@ class Page(Struct, Generic[T], frozen=True, gc=False):
 
 
 class Counted(Struct, frozen=True, gc=False):
-    """An object that is counted and not read. Decoding ends at the first object beyond the bound, because millions of
-    empty objects take hundreds of MiB before anything counts them."""
+    """An object that is counted and not read.
+
+    Decoding ends at the first object beyond the bound, because millions of empty objects take hundreds of MiB before
+    anything counts them.
+    """
 
     def __post_init__(self) -> None:
         _COUNT.one_more()

@@ -296,8 +296,7 @@ class ClusterApi(Lists):
         as_of_version: str = "",
         grace_seconds: int | None = None,
     ) -> Manifests:
-        """Deletes the objects of a list with these selectors, each by its name, one after another inside the API
-        server.
+        """Deletes the objects of a list with these selectors, each by its name, one by one inside the API server.
 
         as_of_version: the list is as of this version, so newer objects are not in it. Conflict if the server does not
         keep it. No uid is compared: another object of a listed name is deleted, too. Absent objects are skipped. Raises

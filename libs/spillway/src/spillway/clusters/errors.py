@@ -71,10 +71,9 @@ class NotFound(Refused):
 
 
 class Expired(ClusterUnreachable):
-    """The version, or the position in a list, is no longer kept (410), or the server went back to an earlier state
-    since
+    """The version, or the position in a list, is no longer kept (410). Only a new list helps.
 
-    (504, or a watch without events). Only a new list helps.
+    It is also raised when the server went back to an earlier state since (504, or a watch without events).
     """
 
 

@@ -32,8 +32,7 @@ _SERIALS = count()
 
 @dataclass(slots=True)
 class Block:
-    """A block of the current epoch. sequence: the last one applied. held: changes that came before an earlier change.
-    """
+    """A block of the current epoch. sequence: the last one applied. held: changes that wait for an earlier one."""
 
     sequence: int
     held: list[tuple[CapacityChanged, NodeColumns]] = field(default_factory=list)
@@ -187,8 +186,7 @@ class ClusterView:
         self.revision += 1
 
     def apply_claim(self, epoch: int) -> None:
-        """Notes that a collector claimed the cluster. Later changes of earlier collectors are dropped (docs/turns.md).
-        """
+        """Notes that a collector claimed the cluster. Later changes of earlier ones are dropped (docs/turns.md)."""
         self._claimed = max(self._claimed, epoch)
 
     def apply_reported(self, event: CapacityReported, columns: NodeColumns) -> set[WorkloadKey]:

@@ -107,8 +107,7 @@ class Fit:
 
 
 def in_words(reasons: Sequence[tuple[str, int]]) -> str:
-    """Returns (limit, nodes that it binds), most nodes first, as "cpu (12 nodes), taint gpu=only:NoSchedule (4 nodes)".
-    """
+    """Returns (limit, nodes), most nodes first, as text: "cpu (12 nodes), taint gpu=only:NoSchedule (1 node)"."""
     if not reasons:
         return "no nodes"
     shown = [f"{reason} ({nodes} node{'s' if nodes != 1 else ''})" for reason, nodes in reasons[:REASONS_SHOWN]]

@@ -82,8 +82,7 @@ def filter_by_volumes(shape: Shape, nodes: ClusterNodes, verdict: Verdict) -> No
 
 
 def filter_by_lasting_taints(shape: Shape, nodes: ClusterNodes, verdict: Verdict) -> None:
-    """Excludes nodes by lasting taints: not by taints that the cluster itself puts on and takes off, nor by lending's.
-    """
+    """Excludes nodes by lasting taints. It ignores lending's, and those that the cluster itself sets and removes."""
     for index, taints in enumerate(nodes.taint_sets):
         lasting = [one for one in taints if one.key != LENDING and not one.key.startswith(TRANSIENT_TAINTS)]
         if untolerated(lasting, shape.tolerations) is not None:

@@ -160,8 +160,7 @@ class _Nested:
         return _sums(self.parents[index - 1], levels[index - 1], len(self.ceilings[index].present))
 
     def _heights(self, index: int, emptiest: int, lost: int) -> tuple[list[int], list[Int64s]]:
-        """Returns the lowest heights when all stands still with a ceiling's emptiest domain at a level, and the
-        replicas."""
+        """Returns the lowest heights when all stands still with a ceiling's emptiest domain at a level; and sums."""
         heights = [ceiling.lowest for ceiling in self.ceilings]
         if self.ceilings[index].counted is not None:
             heights[index] = emptiest + self.ceilings[index].skew
@@ -193,12 +192,11 @@ class _Nested:
         return self._may_stand(index, emptiest, heights, levels, lost)
 
     def _bends(self, index: int, emptiest: int) -> list[int]:
-        """Returns the levels of the emptiest domain above this one at which a domain begins to fill, is full, or is as
-        low.
+        """Returns the levels above this one at which a domain begins to fill, is full, or is as low as the emptiest.
 
         Between two of them the replicas in the domains grow by the same number for each level. Heights are the least of
         such sums. The most that the others can fill is one sum less the least of such differences. So what a domain
-        lacks until all may stand still is concave there: where it is not negative at both ends, nothing stands still in
+        lacks until all may stand still is concave there. Where it is not negative at both ends, nothing stands still in
         between.
         """
         ceiling, room = self.ceilings[index], self.rooms[index]

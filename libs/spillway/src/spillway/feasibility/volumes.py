@@ -1,5 +1,4 @@
-"""Computes the limits that a shape's volume claims set on nodes in one cluster, and reports what is not computed of
-them.
+"""Computes the limits that a shape's volume claims set on nodes in one cluster, and reports what is not computed.
 
 Source: the kube-scheduler's plugins VolumeBinding, for claims that are bound, and VolumeZone (v1.36). The collector
 reads volumes into limits (snapshot's core/volumes.py).

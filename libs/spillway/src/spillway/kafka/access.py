@@ -59,8 +59,7 @@ class LetNotIn(KafkaConnectionError):  # type: ignore[misc]
 
 
 class LogClosed(BusUnavailable, OperatorError):
-    """A broker refused us for as long as the caller waited. The operator must change something, here or at the broker.
-    """
+    """A broker refused us for as long as the caller waited. The operator must change something, here or there."""
 
 
 class NotAllowed(OperatorError):

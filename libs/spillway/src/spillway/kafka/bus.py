@@ -131,8 +131,7 @@ class KafkaBus:
         return positions
 
     async def send(self, producer: Any, records: Sequence[Outgoing]) -> tuple[Position, ...]:
-        """Sends all records in order, then waits for all acknowledgements. Raises aiokafka's errors; sets no deadline.
-        """
+        """Sends all records in order, then waits for all acknowledgements. Raises aiokafka's errors. No deadline."""
         places = [(r, partition_of(r.address.partition_by, self.partition_count(r.address.topic))) for r in records]
         moment = datetime.now(UTC).isoformat()
         waiting = []
@@ -215,8 +214,7 @@ class KafkaBus:
         return consumer
 
     def _sessions(self, consumer: Any) -> SessionClient | None:
-        """Returns the fetch sessions of a consumer. None when they are switched off, or not usable with this aiokafka.
-        """
+        """Returns the fetch sessions of a consumer. None if they are switched off, or not usable with this aiokafka."""
         if not self.settings.fetch_sessions or internals.FETCH_SESSIONS not in self._usable:
             return None
         idle_ms = int(self.settings.idle_fetch_seconds * 1000)
@@ -231,8 +229,7 @@ class KafkaBus:
             return await unmarked(committed, written, self._places(topics), self.settings.marks_seconds)
 
     async def hidden(self, topics: Sequence[Topic]) -> list[TopicPartition]:
-        """Returns partitions where the marks of one writer's commits have been missing for longer than hidden_seconds.
-        """
+        """Returns partitions where the marks of one writer's commits have been missing longer than hidden_seconds."""
         async with self._both(topics) as (committed, written):
             return await hidden(committed, written, self._places(topics), self.settings.hidden_seconds)
 

@@ -34,8 +34,7 @@ class Log(Bus, Protocol):
 
 
 class KafkaFeed:
-    """A reader of whole topics. sessions: the consumer's fetch sessions, or None. Only they count answers to fetches.
-    """
+    """A reader of whole topics. sessions: the consumer's fetch sessions, or None. Only they count fetch answers."""
 
     def __init__(
         self, bus: Log, consumer: Any, uncommitted: Any, topics: Sequence[Topic], sessions: SessionClient | None

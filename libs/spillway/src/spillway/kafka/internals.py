@@ -47,8 +47,7 @@ class Point:
 
 
 def _fetch_request_lacks() -> str:
-    """Returns the attributes that SessionClient reads of a request, or sets in its struct, and that are missing; or "".
-    """
+    """Returns the missing attributes of those that SessionClient reads of a request, or sets in its struct; or ""."""
     fetch = importlib.import_module("aiokafka.protocol.fetch")
     request = fetch.FetchRequest(1, 2, 3, 0, [("topic", [(0, 0, 9)])], rack_id="rack")
     if fetch_terms(request) != FetchTerms(max_wait_ms=1, min_bytes=2, max_bytes=3, isolation_level=0, rack_id="rack"):

@@ -154,8 +154,7 @@ class KafkaSettings:
     ssl_key_file: str = setting("", "file of our own private key, PEM")
 
     def __post_init__(self) -> None:
-        """Raises ValueError for settings that contradict each other, such as a password that would be sent unencrypted.
-        """
+        """Raises ValueError for settings that contradict each other, as a password that would be sent unencrypted."""
         security, protocol = self.security, self.security_protocol
         for name in ("sasl_username", "sasl_password_file"):
             if security.is_sasl and not getattr(self, name):

@@ -107,8 +107,7 @@ def partition_count(topic: Topic, settings: TopicSettings) -> int:
 
 
 def configs_of(topic: Topic, settings: TopicSettings) -> dict[str, str]:
-    """Returns the configs of a topic, by Kafka's names. Dead letters are kept for a time, and one per place and reader.
-    """
+    """Returns the configs of a topic, by Kafka's names. Dead letters are kept for a time, one per place and reader."""
     if topic.compacted:
         kept = {"cleanup.policy": "compact", "min.compaction.lag.ms": str(topic.lag_ms)}
     else:
@@ -257,8 +256,7 @@ async def log_changed(
 
 
 async def unmarked(committed: Any, written: Any, places: list[TopicPartition], seconds: float) -> list[TopicPartition]:
-    """Returns the partitions that still end in a transaction without a mark after `seconds`, or none as soon as none
-    does.
+    """Returns the partitions that still end in a transaction without a mark after `seconds`; none as soon as none does.
 
     committed, written: consumers with isolation read_committed and read_uncommitted.
     A broker that dies between a commit and its marks, and comes back, may take the marks for written (seen with Kafka

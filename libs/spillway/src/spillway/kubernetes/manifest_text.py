@@ -126,8 +126,7 @@ def _json_of(value: object) -> str:
 
 
 def canonical(value: object) -> bytes:
-    """Returns JSON in which equal values are equal bytes. Raises RequestError for values that JSON lacks, such as NaN.
-    """
+    """Returns JSON in which equal values are equal bytes. Raises RequestError for values that JSON lacks, as NaN."""
     try:
         return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()
     except (TypeError, ValueError) as error:

@@ -1,5 +1,4 @@
-"""Limits on the pods of a caller (Pod Security, priority classes, service accounts), and on the objects placed with
-them.
+"""Limits on the pods of a caller: Pod Security, priority classes, service accounts; and on objects placed with them.
 
 A pod with root on its node escapes the limits of its namespace. Members that enforce Pod Security refuse such pods
 themselves. Here they are refused for every member, before anything is decided.

@@ -1,8 +1,4 @@
-"""Chooses which endpoint to try next: the leader that was named, then each endpoint once, then a pause, until the time
-is
-
-over.
-"""
+"""Chooses the endpoint to try next: the leader that was named, then each endpoint once, then a pause; until a time."""
 
 import asyncio
 import re
@@ -53,8 +49,7 @@ class Route:
         return self._waiting.pop(0)
 
     def failed(self, endpoint: str, error: RequestError, leader: str) -> None:
-        """Notes the error of an endpoint and the leader that it named. Raises an error that another try would not end.
-        """
+        """Notes the error of an endpoint and the leader that it named. Raises errors that another try would not end."""
         if error.code not in RETRIABLE:
             raise error
         if error.reason or not self._error.reason:  # A reason says more than an unreachable endpoint.

@@ -336,10 +336,10 @@ class ClusterTurns(Generic[W]):
                 await asyncio.sleep(self._settings.bus_retry_seconds)
 
     def _check_offsets(self, turn: Turn, read_epoch: int) -> None:
-        """Raises OffsetsWentBack if our claim's offset is below an epoch that was read before: everybody would drop our
-        records.
+        """Raises OffsetsWentBack if our claim's offset is below an epoch that was read before.
 
-        read_epoch: the highest epoch that was read before the claim, so that record is before our claim in the log.
+        Everybody would drop our records then. read_epoch: the highest epoch read before the claim, so that record is
+        before our claim in the log.
         """
         if read_epoch > turn.epoch:
             raise OffsetsWentBack(

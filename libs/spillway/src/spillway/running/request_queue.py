@@ -1,5 +1,4 @@
-"""Requests on their way into the log: they wait in a bounded queue, are decided in groups, and answered after a write.
-"""
+"""Requests on their way into the log: they wait in a bounded queue, are decided in groups, and answered after it."""
 
 import asyncio
 from collections import Counter
