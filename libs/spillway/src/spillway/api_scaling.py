@@ -148,7 +148,7 @@ class PodsInCluster:
 
 @dataclass(frozen=True, slots=True)
 class ExplainPolicyReply:
-    """Why a scale policy decided as it did.
+    """The explanation of a scale policy's last decision.
 
     asked: the largest number that a metric asked for. asked_by: that metric. rules: the rules that changed it
     afterwards.

@@ -39,7 +39,10 @@ DEFAULT_BOUNDS: Final = LetterBounds()
 
 @dataclass(slots=True)
 class _Told:
-    """at: the time of the last letter, None without one. left_out: records since then that are in no letter."""
+    """The last letter about one kind of error of one writer.
+
+    at: its time, None without one. left_out: the number of records since then that are in no letter.
+    """
 
     at: float | None = None
     left_out: int = 0

@@ -101,7 +101,7 @@ class LocalBroker:
         self.expire(bus)()
 
     def expire(self, bus: "LocalBus") -> Callable[[], None]:
-        """Like expel, but the bus is told when the caller calls the result: it may be frozen, or cut off."""
+        """Ends the sessions like expel, but the bus is told when the caller calls the result, as if it was cut off."""
         expired = [
             (group, member) for group, members in self._groups.items() for member in members if member.bus is bus
         ]

@@ -112,9 +112,9 @@ class Scheduler:
         below: Callable[[int], int] | None = None,
         volumes_of: Callable[[PodShape], VolumeRules] = lambda _shape: (),
     ) -> None:
-        """below: returns a random integer under its argument.
+        """Makes a scheduler. below: returns a random integer below its argument; then nodes are chosen at random.
 
-        With it, nodes are chosen at random; else the least allocated.
+        Without it, the least allocated node is chosen.
         """
         self._table = table
         self._volumes_of = volumes_of

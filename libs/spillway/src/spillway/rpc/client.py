@@ -62,11 +62,12 @@ class Patience:
 class _Client:
     """A client of one of our services. Open it with `async with`; one for each process is enough.
 
-    endpoints: host:port of every instance. UNAVAILABLE is tried again, at the leader that an instance names or at the
-    next endpoint, with the same idempotency key (one is made when absent), for retry_seconds and no longer than the
-    call's time. Everything else raises RequestError. ca: file of the CA; it turns TLS on.
-    identity: files of our own certificate and key. fleet: the id of the fleet that the caller means. An instance of
-    another fleet refuses the call and does nothing. Empty: any fleet.
+    endpoints: host:port of every instance. ca: file of the CA; it turns TLS on. identity: files of our certificate and
+    key. UNAVAILABLE is tried again, at the leader that an instance names or at the next endpoint. The tries have the
+    same idempotency key (one is made when absent). They end after retry_seconds, or after the call's time. Everything
+    else raises RequestError.
+    fleet: the id of the fleet that the caller means. An instance of another fleet refuses the call and does nothing.
+    Empty: any fleet.
     """
 
     patience = Patience()

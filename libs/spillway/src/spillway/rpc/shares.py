@@ -69,8 +69,8 @@ class Shares:
     async def computing(self, caller: Caller, verb: str) -> AsyncIterator[None]:
         """Holds a place of the caller's share while an answer is computed. Callers wait first come, first served.
 
-        A place is held for at least one iteration of the event loop. Else an answer that is computed in one piece would
-        free its place before any other task runs, and such calls would follow each other without end.
+        A place is held for at least one iteration of the event loop. Otherwise an answer that is computed in one piece
+        would free its place before any other task runs. Such calls would follow each other without end.
         """
         if verb not in COMPUTED:
             yield

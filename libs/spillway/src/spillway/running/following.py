@@ -34,9 +34,7 @@ class Intake(Protocol):
         ...
 
     async def taken(self, batch: Batch, positions: Offsets) -> None:
-        """Called after each batch, also after an empty one. The reader goes on once it returns.
-
-        positions: in all topics.
+        """Notes the end of a batch, which may be empty. The reader goes on once this returns. positions: in all topics.
         """
         ...
 
