@@ -186,7 +186,7 @@ class ClusterApi(Lists):
     async def pod_metrics(self, namespace: str, seconds: float) -> tuple[PodMetrics, ...]:
         """Returns the newest samples of a namespace's pods, by one request.
 
-        Raises "absent" if the cluster has no such API.
+        Raises ClusterUnreachable with the reason "absent" if the cluster has no such API.
         """
         response = await self._measured(POD_METRICS.path(namespace), seconds)
         return await self.one_page(POD_METRICS, self.read(response))

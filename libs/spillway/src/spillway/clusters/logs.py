@@ -13,7 +13,7 @@ from spillway.kubernetes.objects import PODS
 
 @dataclass(frozen=True, slots=True)
 class LogOptions:
-    """Kubernetes' PodLogOptions. Options that are not set are not sent. since_time: RFC 3339. Set one since option."""
+    """Kubernetes' PodLogOptions. Only options that are set are sent. since_time: RFC 3339; not with since_seconds."""
 
     container: str = ""
     follow: bool = False

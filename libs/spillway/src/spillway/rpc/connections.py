@@ -46,7 +46,7 @@ class Connections:
         return len(self._strangers)
 
     def verdict(self, address: str) -> Verdict:
-        """Decides about one more connection of this address. Remove the stranger before you add it."""
+        """Decides about one more connection of this address. Remove the stranger first, then add the connection."""
         if self._of_address[address] >= self._address_most:
             return Verdict(ADDRESS, self._oldest(address))
         if len(self._addresses) >= self._most:

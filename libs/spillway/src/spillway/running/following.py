@@ -34,8 +34,7 @@ class Intake(Protocol):
         ...
 
     async def taken(self, batch: Batch, positions: Offsets) -> None:
-        """Notes the end of a batch, which may be empty. The reader goes on once this returns. positions: in all topics.
-        """
+        """Notes the end of a batch, which may be empty. The reader goes on after this. positions: in all topics."""
         ...
 
 

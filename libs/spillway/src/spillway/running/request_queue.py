@@ -355,8 +355,9 @@ def leaves_room(own: int, waiting: int, asked: int, most: int, for_each_free: fl
     """Returns whether a caller with `own` of the `waiting` requests may add `asked` more.
 
     No caller holds more places than it leaves free, times for_each_free. One request of a caller without any needs only
-    a free place. So do requests that come when none waits. Source: dynamic thresholds of shared buffers, Choudhury and
-    Hahne, 1998.
+    a free place. So do requests that come when none waits.
+
+    Source: dynamic thresholds of shared buffers, Choudhury and Hahne, 1998.
     """
     free = most - waiting - asked
     if free < 0:
