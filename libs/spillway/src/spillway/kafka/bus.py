@@ -139,7 +139,7 @@ class KafkaBus:
             headers = headers_for(record, self.fleet, self.source, str(uuid.uuid4()), moment)
             name = self.topic_name(record.address.topic)
             sent = await producer.send(name, record.value, record.key, partition, headers=list(headers))
-            sent.add_done_callback(lambda done: done.cancelled() or done.exception())  # Reads the error, always.
+            sent.add_done_callback(lambda done: done.cancelled() or done.exception())  # Else asyncio warns.
             waiting.append(sent)
         return tuple(
             Position(record.address.topic.name, partition, metadata.offset)
