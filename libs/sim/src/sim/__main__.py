@@ -113,7 +113,10 @@ def _allowed(path: Path | None) -> dict[str, ProgramSpec]:
 
 
 def _taken(state: Path) -> dict[str, Any] | None:
-    """What was saved; once: who is killed and saves nothing must not go on with something older. None: nothing was."""
+    """Returns the saved state and deletes its file; None without one.
+
+    It can be used once: a process that is killed saves nothing, and the next one must not go on with an older state.
+    """
     try:
         content: dict[str, Any] = msgspec.json.decode(state.read_bytes())
     except FileNotFoundError:
@@ -123,7 +126,7 @@ def _taken(state: Path) -> dict[str, Any] | None:
 
 
 def _known_token(path: Path) -> str:
-    """Of an earlier run, so that clients which read the kubeconfig once go on after a restart."""
+    """Returns the token of an earlier run, so that clients that read the kubeconfig once go on after a restart."""
     try:
         return str(msgspec.json.decode(path.read_bytes())["users"][0]["user"]["token"])
     except (OSError, msgspec.DecodeError, LookupError, TypeError):

@@ -1,4 +1,4 @@
-"""A simulated cluster at work: owns its state, lets the controllers act in the event loop's time, wakes watches."""
+"""A running simulated cluster: owns the state, lets the controllers act in the event loop's time, and wakes watches."""
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -18,7 +18,7 @@ _SHORTEST_NAP_SECONDS = 0.001
 
 
 class SimCluster:
-    """`async with` it, or `start` and `close` it; everything runs in the one event loop."""
+    """A simulated cluster. Use `async with`, or `start` and `close`; everything runs in the one event loop."""
 
     def __init__(self, name: str, settings: Settings | None = None, clock: Callable[[], float] | None = None) -> None:
         self.name = name
@@ -34,7 +34,7 @@ class SimCluster:
         """Raised to end every running stream."""
         self._work = asyncio.Event()
         self._faults_changed = asyncio.Event()
-        self._wakers_by_plural: dict[str, dict[asyncio.Event, None]] = {}  # In their order, so that a run repeats.
+        self._wakers_by_plural: dict[str, dict[asyncio.Event, None]] = {}  # A fixed order: runs repeat.
         self._task: asyncio.Task[None] | None = None
         self.is_closed = False
 
@@ -49,7 +49,7 @@ class SimCluster:
         self._task = asyncio.get_running_loop().create_task(self._run(), name=f"sim {self.name}")
 
     async def close(self) -> None:
-        """Ends the streams; raises what went wrong in the controllers, if anything did."""
+        """Ends the streams. Raises the error that ended the controllers, if there was one."""
         self.is_closed = True
         self.wake_streams()
         task, self._task = self._task, None
@@ -63,13 +63,13 @@ class SimCluster:
                 raise
 
     def tick(self) -> None:
-        """Sets objects' time; called before every write from outside."""
+        """Sets the time of objects. Called before every write from outside."""
         if self._task and self._task.done() and not self._task.cancelled():
             self._task.result()
         self.machine.world.now = max(self._clock(), self.machine.world.now)
 
     def objects(self, plural: str, namespace: str = "") -> list[Object]:
-        """Without apiVersion and kind; not to be changed."""
+        """Returns objects without apiVersion and kind. The caller must not change them."""
         table = self.machine.world.store.tables[plural]
         return [found for key, found in table.items() if not namespace or key[0] == namespace]
 
@@ -77,21 +77,21 @@ class SimCluster:
         return self.machine.world.store.get(plural, (namespace, name))
 
     def load(self, nodes: Sequence[NodeSpec], pods: LoadSpec | None = None) -> None:
-        """Nodes, and Deployments with their pods running already, without the controllers' work; for benches."""
+        """Adds nodes, and Deployments with running pods, without the work of controllers; for benches."""
         self.tick()
         load(self.machine, nodes, pods)
 
     def saved(self) -> dict[str, Any]:
-        """All objects, as JSON has them, for `resume`."""
+        """Returns all objects as JSON values, for `resume`."""
         return saved(self.machine)
 
     def resume(self, content: dict[str, Any]) -> None:
-        """Goes on with what another cluster of this name saved; before anything else is done with this one."""
+        """Goes on with the objects that another cluster of this name saved. Call it first on this cluster."""
         self.tick()
         resume(self.machine, content, Random(f"{self.settings.seed}/{self.name}/{content['version']}"))
 
     def restore(self, content: dict[str, Any]) -> None:
-        """Goes back to what was saved, as with etcd from a backup: watches end, and versions begin again from there."""
+        """Goes back to a saved state, as with etcd from a backup: watches end, and versions go on from that state."""
         self.tick()
         self.machine = Machine(self.settings, Random(f"{self.settings.seed}/{self.name}/restored"), self._clock())
         self.resume(content)
@@ -124,29 +124,29 @@ class SimCluster:
         self._put_node(node, {**spec, "taints": [one for one in spec.get("taints") or () if one["key"] != key]})
 
     def set_usage(self, namespace: str, pod: str, amounts: Mapping[str, int] | None) -> None:
-        """What a pod uses from now on: thousandths of cpu, units of all else; None: its share of the load again."""
+        """Sets the usage of a pod: thousandths of cpu, units of all else; None: its share of the load again."""
         self.machine.usage.set_pod(namespace, pod, amounts)
 
     def set_load(self, namespace: str, workload: str, amounts: Mapping[str, int] | None) -> None:
-        """What the ready pods of a workload use together, each the same; without it they have no samples."""
+        """Sets the usage of all ready pods of a workload together, divided equally. Without it they have no samples."""
         self.machine.usage.set_load(namespace, workload, amounts)
 
     def write_log(self, namespace: str, pod: str, text: str, container: str = "") -> None:
-        """Lines that a container (where none is named, the first) writes now. KeyError: no such pod or container."""
+        """Writes lines to the log of a container, by default the first one. KeyError: no such pod or container."""
         self.tick()
         found = self.machine.world.store.tables["pods"][namespace, pod]
         self.machine.logs.write(found, container or found["spec"]["containers"][0]["name"], text)
         self._wake("pods")
 
     def program_ended(self, pod: Object) -> None:
-        """Where the pod is being deleted, its end is not waited for any longer."""
+        """Notes that a pod's program has ended. A pod that is being deleted then ends at once."""
         self.tick()
         metadata = pod["metadata"]
         self.machine.kubelet.on_program_ended((metadata["namespace"], metadata["name"]), metadata["uid"])
         self._work.set()
 
     def inject(self, sidecar: SidecarSpec | None) -> None:
-        """Into every pod that is made from now on."""
+        """Adds this sidecar to every pod that is made from now on."""
         self.machine.world.sidecar = sidecar
 
     def set_faults(self, faults: Faults) -> None:
@@ -161,13 +161,13 @@ class SimCluster:
         self.wake_streams()
 
     def expire_history(self) -> None:
-        """Everything before now is too old, once: running streams get an ERROR event of code 410."""
+        """Makes all versions before now too old, once. Running streams get an ERROR event of code 410."""
         self.machine.world.store.expire_history()
         self.api.lister.forget()
         self.wake_streams()
 
     def begin_versions_again(self) -> None:
-        """As where etcd was made anew from a copy of what it held: all is as it was, but for its versions."""
+        """Numbers versions from 1 again, as if etcd was created from a copy of its data. The objects stay the same."""
         self.machine.world.store.begin_again()
         self.api.lister.forget()
         self.drop_watches()
@@ -210,7 +210,7 @@ class SimCluster:
             if due is not None and due <= now:
                 await asyncio.sleep(0)
                 continue
-            # A shorter nap may round to nothing, and virtual time would never move.
+            # A shorter wait may round to 0, and virtual time would never move.
             handle = None if due is None else loop.call_later(max(due - now, _SHORTEST_NAP_SECONDS), self._work.set)
             try:
                 await self._work.wait()

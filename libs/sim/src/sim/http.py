@@ -1,4 +1,4 @@
-"""The simulated API over real HTTP on loopback, with a bearer token, and doors for tests under /sim/."""
+"""The simulated API over real HTTP on loopback, with a bearer token, and endpoints for tests under /sim/."""
 
 import asyncio
 import hmac
@@ -23,7 +23,7 @@ _JSON = "application/json"
 
 
 class SimServer:
-    """`port` 0 takes a free one; read `port` after `start`."""
+    """The HTTP server of a cluster. `port` 0 takes a free one; read `port` after `start`."""
 
     def __init__(self, cluster: SimCluster, token: str, host: str = "127.0.0.1", port: int = 0) -> None:
         if not is_loopback(host):
@@ -48,7 +48,7 @@ class SimServer:
         app.router.add_post("/sim/drop-watches", self._drop_watches)
         app.router.add_post("/sim/expire-history", self._expire_history)
         app.router.add_route("*", "/{path:.*}", self._answer)
-        # Cancelled handlers are how a watch learns that its client is gone.
+        # A watch notices a lost client because its handler is cancelled.
         self._runner = web.AppRunner(
             app, handler_cancellation=True, shutdown_timeout=_SHUTDOWN_SECONDS, access_log=None
         )
@@ -106,7 +106,7 @@ class SimServer:
         return response
 
     async def _stall(self, request: web.Request) -> web.StreamResponse:
-        """The beginning of a list, and then nothing."""
+        """Sends the beginning of a list, and then nothing."""
         response = web.StreamResponse(headers={"Content-Type": _JSON})
         await response.prepare(request)
         await response.write(b'{"kind":"List","items":[{"metadata":{"name":"')
@@ -115,7 +115,7 @@ class SimServer:
         return _cut(request)
 
     async def _set_faults(self, request: web.Request) -> web.StreamResponse:
-        """Only the named fields change."""
+        """Changes only the fields that the request names."""
         declared = await request.json()
         try:
             whole = {field: getattr(self._cluster.faults, field) for field in Faults.__slots__} | declared
@@ -183,7 +183,7 @@ def _json(status: int, body: bytes) -> web.Response:
 
 
 def _cut(request: web.Request) -> web.StreamResponse:
-    """The connection goes away without an end."""
+    """Closes the connection without an end of the answer."""
     if request.transport:
         request.transport.abort()
     raise asyncio.CancelledError

@@ -4,7 +4,7 @@ from typing import Any
 
 
 def deployment(name: str, replicas: int, *, cpu: str = "100m", image: str = "app:1", **spec: Any) -> dict[str, Any]:
-    """`spec` are fields of the pod's spec; `strategy` goes to the Deployment's."""
+    """Returns a Deployment. spec: fields of the pod's spec; `strategy` goes to the Deployment's."""
     labels = {"app": name}
     strategy = {"strategy": spec.pop("strategy")} if "strategy" in spec else {}
     return {
@@ -21,7 +21,7 @@ def deployment(name: str, replicas: int, *, cpu: str = "100m", image: str = "app
 
 
 def statefulset(name: str, replicas: int, *, cpu: str = "100m", image: str = "app:1", **more: Any) -> dict[str, Any]:
-    """`more` are fields of the StatefulSet's spec."""
+    """Returns a StatefulSet. more: fields of its spec."""
     labels = {"app": name}
     return {
         "apiVersion": "apps/v1",
@@ -47,7 +47,7 @@ def job(
     image: str = "app:1",
     **more: Any,
 ) -> dict[str, Any]:
-    """run_seconds: how long each simulated pod runs; None: for ever. `more` are fields of the Job's spec."""
+    """Returns a Job. run_seconds: how long each simulated pod runs; None: for ever. more: fields of the Job's spec."""
     runs = {} if run_seconds is None else {"annotations": {"sim/run-seconds": str(run_seconds)}}
     template = {
         "metadata": {"labels": {"app": name}, **runs},

@@ -1,4 +1,4 @@
-"""A pod's log as the API server streams it: from the simulated kubelet, or from the one that a virtual node names."""
+"""Streams a pod's log as the API server does: from the simulated kubelet, or from the one that a virtual node names."""
 
 import asyncio
 import ssl
@@ -31,7 +31,10 @@ def is_log_path(path: str) -> bool:
 async def log_chunks(
     cluster: SimCluster, route: Route, params: Mapping[str, str], is_over: Callable[[], bool]
 ) -> AsyncGenerator[bytes, None]:
-    """First an empty chunk once it is open; ApiError before that. Ends with the pod, or when `is_over`."""
+    """Yields an empty chunk once the log is open, then its text. Ends with the pod, or when `is_over`.
+
+    Raises ApiError before the first chunk.
+    """
     pod = cluster.get("pods", route.name, route.namespace)
     if pod is None:
         raise not_found(_PODS, route.name)
@@ -79,7 +82,7 @@ async def _own(
 async def _of_kubelet(
     node: Object, place: str, params: Mapping[str, str], client: tuple[str, str] | None
 ) -> AsyncGenerator[bytes, None]:
-    """By HTTPS with whatever certificate it has, as an API server without a kubelet certificate authority does."""
+    """Yields a kubelet's log over HTTPS. Any certificate is accepted, as by an API server without a kubelet CA."""
     address, port = _endpoint(node)
     asked = {name: value for name, value in params.items() if name != "container"}
     timeout = aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_SECONDS)
@@ -99,7 +102,7 @@ async def _of_kubelet(
 
 
 def _trusting(client: tuple[str, str] | None) -> ssl.SSLContext:
-    """Whoever answers is believed; client: files of the certificate and key that are shown."""
+    """Returns a TLS context that accepts any server. client: files of the certificate and key to show."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     if client is not None:

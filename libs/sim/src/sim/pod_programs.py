@@ -1,8 +1,8 @@
-"""Small processes that stand for pods: one for each running pod that names a program which this member allows.
+"""Runs small processes that stand for pods: one for each running pod that names a program which this member allows.
 
-Nothing runs unless programs are allowed (`--pod-programs`); a pod's annotation says which of them, never what it runs.
-A program begins once its pod runs. It is told to end (SIGTERM) once the pod is deleted, the pod is gone once it has
-ended, and it is killed when the pod's grace is over. One that ends by itself begins again. All end with this process.
+Nothing runs unless programs are allowed (`--pod-programs`). A pod's annotation selects one of them, never its command.
+A program starts once its pod runs. It gets SIGTERM when the pod is deleted, and the pod is gone once it has ended. It
+is killed when the pod's grace is over. One that ends by itself is started again. All end with this process.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ _CHUNK_BYTES = 1 << 16
 
 @dataclass(slots=True)
 class _Running:
-    """The program of one pod. process None: between two beginnings."""
+    """The program of one pod. process: None between two starts."""
 
     pod: Object
     ending: asyncio.Event = field(default_factory=asyncio.Event)
@@ -33,7 +33,7 @@ class _Running:
     task: asyncio.Task[None] | None = None
 
     def tell(self, number: signal.Signals) -> None:
-        """It is to end: by SIGTERM once, by SIGKILL whenever it is said."""
+        """Tells the program to end: by SIGTERM only once, by SIGKILL at each call."""
         is_new = not self.ending.is_set()
         self.ending.set()
         if self.process is not None and (is_new or number is signal.SIGKILL):
@@ -42,7 +42,10 @@ class _Running:
 
 
 class PodPrograms:
-    """`async with` it, inside its cluster's block; leaving it ends every program. ValueError without setpriv."""
+    """The programs of a cluster's pods. Use `async with` inside the cluster's block; leaving it ends every program.
+
+    Raises ValueError without setpriv.
+    """
 
     def __init__(
         self, cluster: SimCluster, programs: Mapping[str, ProgramSpec], settings: ProgramSettings | None = None
@@ -127,7 +130,7 @@ class PodPrograms:
             self._changed.set()
 
     async def _play(self, one: _Running, spec: ProgramSpec) -> None:
-        """From its beginning to its end; what it says becomes the log of its pod."""
+        """Runs the program once. Its output becomes the log of its pod."""
         command = (self._setpriv, "--pdeathsig", "KILL", *spec.command)
         environment = os.environ | self._environment(one.pod, spec)
         try:
@@ -143,7 +146,7 @@ class PodPrograms:
         copying = asyncio.get_running_loop().create_task(self._copy_log(one.pod, process))
         code = await process.wait()
         one.process = None
-        # Its own children may hold its output open.
+        # Its own children may keep its output open.
         await asyncio.wait({copying}, timeout=self._settings.last_words_seconds)
         copying.cancel()
         self._say(one.pod, f"ended with {code}")
@@ -174,5 +177,5 @@ class PodPrograms:
 
     def _say(self, pod: Object, text: str) -> None:
         metadata = pod["metadata"]
-        with suppress(KeyError):  # It is gone already.
+        with suppress(KeyError):  # The pod is gone already.
             self._cluster.write_log(metadata["namespace"], metadata["name"], text)

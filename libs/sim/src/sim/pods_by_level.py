@@ -1,4 +1,4 @@
-"""Pods that are within a level of Pod Security or not, one for each thing that a check looks at."""
+"""Pods that meet a level of Pod Security or not, one for each thing that a check looks at."""
 
 from copy import deepcopy
 from dataclasses import dataclass
@@ -11,7 +11,10 @@ Pod = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """level: the first that the pod is not within, empty when it is within all. check: which says so."""
+    """A pod and its verdict. level: the first level that the pod does not meet, empty when it meets all.
+
+    check: its name.
+    """
 
     name: str
     level: str

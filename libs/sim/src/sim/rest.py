@@ -1,4 +1,4 @@
-"""The in-memory door to a simulated cluster: the Kubernetes REST API, with the faults that are set."""
+"""In-memory access to a simulated cluster: the Kubernetes REST API, with the faults that are set."""
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
@@ -68,7 +68,7 @@ class SimTransport:
     async def stream(
         self, path: str, params: Mapping[str, str], accept: str = "application/json"
     ) -> AsyncGenerator[bytes, None]:
-        """First an empty chunk when the stream is open, then whole lines; ends cleanly as the API server ends it."""
+        """Yields an empty chunk when the stream is open, then whole lines. Ends cleanly, as the API server ends it."""
         await self._pass_faults(Request("GET", path, params))
         if is_log_path(path):
             async with aclosing(self._log(path, params)) as chunks:
@@ -156,7 +156,7 @@ class SimTransport:
         return dropped or self._closed.is_set() or self._cluster.is_closed
 
     async def _pass_faults(self, request: Request) -> None:
-        """Waits as long as the faults say."""
+        """Waits for as long as the faults require."""
         self._check_open()
         cluster = self._cluster
         if cluster.faults.latency_seconds:
@@ -178,7 +178,7 @@ class SimTransport:
 
 
 def _last_words(cluster: SimCluster, watch: Watch) -> bytes:
-    """What a fault makes the stream say before it ends."""
+    """Returns the text that a fault puts into the stream before its end."""
     if cluster.faults.garbage:
         return GARBAGE + b"\n"
     if cluster.faults.unauthorized:

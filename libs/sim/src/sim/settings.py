@@ -1,4 +1,4 @@
-"""What can be chosen about a simulated cluster: its nodes, its speeds, its faults."""
+"""The settings of a simulated cluster: its nodes, its speeds, its faults."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -14,7 +14,7 @@ class Taint:
 
 @dataclass(frozen=True, slots=True)
 class NodeSpec:
-    """`count` like nodes named `<name_prefix><n>`; with `zones` they take the zones in turn."""
+    """`count` equal nodes named `<name_prefix><n>`. With `zones` they are spread over the zones in turn."""
 
     name_prefix: str
     count: int = 1
@@ -29,7 +29,7 @@ class NodeSpec:
 
 @dataclass(frozen=True, slots=True)
 class NodeGroupSpec:
-    """Nodes that do not exist yet: one arrives `lead_time_seconds` after pods wait that would fit it."""
+    """Nodes that do not exist yet: one arrives `lead_time_seconds` after pods wait that fit it."""
 
     template: NodeSpec
     max: int
@@ -38,7 +38,7 @@ class NodeGroupSpec:
 
 @dataclass(frozen=True, slots=True)
 class SidecarSpec:
-    """A container that a mutating webhook adds to every pod; as_init: as an init container that goes on running."""
+    """A container that a mutating webhook adds to every pod. as_init: as an init container that goes on running."""
 
     name: str = "sidecar"
     cpu_millis: int = 100
@@ -48,7 +48,7 @@ class SidecarSpec:
 
 @dataclass(frozen=True, slots=True)
 class UsageSpec:
-    """What the pods of a workload use together, or one pod; amounts None: nothing of that is known any more."""
+    """The usage of a workload's pods together, or of one pod. amounts: None means unknown again."""
 
     namespace: str
     workload: str = ""
@@ -58,7 +58,7 @@ class UsageSpec:
 
 @dataclass(frozen=True, slots=True)
 class LogSpec:
-    """Lines that a container (where none is named, the first) writes."""
+    """Lines that a container writes, by default the first one."""
 
     namespace: str
     pod: str
@@ -68,7 +68,7 @@ class LogSpec:
 
 @dataclass(frozen=True, slots=True)
 class ProgramSpec:
-    """What runs for a pod that names it. environment: variables that the pod's first container may set for it."""
+    """The program of a pod that names it. environment: variables that the pod's first container may set for it."""
 
     command: tuple[str, ...]
     environment: tuple[str, ...] = ()
@@ -88,7 +88,7 @@ class ProgramSettings:
 
 @dataclass(frozen=True, slots=True)
 class LoadSpec:
-    """Bound, running pods for `SimCluster.load`, shared out over `deployments` Deployments."""
+    """Bound, running pods for `SimCluster.load`, divided among `deployments` Deployments."""
 
     pods: int
     deployments: int = 20
@@ -141,7 +141,7 @@ class Settings:
 
 @dataclass(frozen=True, slots=True)
 class Faults:
-    """What goes wrong at the API from now on; replace with `SimCluster.set_faults`."""
+    """The faults of the API from now on. Replace them with `SimCluster.set_faults`."""
 
     silent: bool = False
     """Nothing is answered and no stream says anything, until this is lifted."""

@@ -1,4 +1,4 @@
-"""One watch: where it stands in the history, and what it says next."""
+"""One watch: its position in the history, and its next events."""
 
 import asyncio
 from collections.abc import Mapping
@@ -64,7 +64,7 @@ class Watch:
         self._refusal = error
 
     def read(self) -> bytes:
-        """Whole lines, as many as one chunk may have; the rest comes with the next."""
+        """Returns whole lines, as many as one chunk may have. The rest comes with the next chunk."""
         if self._refusal:
             self.is_lost = True
             return self.error(self._refusal)
@@ -75,7 +75,7 @@ class Watch:
         changes = self._log.read(self._position, _CHANGES_PER_CHUNK)
         if changes is None:
             self.is_lost = True
-            # A slow reader is dropped without a word; one that history was taken from is told.
+            # A slow reader is dropped without an error. A reader whose history was expired gets one.
             return self.error(too_old(0, self._log.floor)) if self._position < self._log.expired_end else b""
         self._position += len(changes)
         told = (one for one in changes if one.version > self._from_later)

@@ -1,1 +1,1 @@
-"""What Spillway's services share: values, events, their wire form, and one door per outside thing."""
+"""The library of Spillway's services: values, events, their wire form, and one adapter for each outside system."""

@@ -1,4 +1,4 @@
-"""Where each event goes: topics, keys and partitioning names. One emitter a topic, keys in one place."""
+"""The topic, the key and the partitioning name of each event. Each topic has one emitter, except the open ones."""
 
 import re
 from collections.abc import Callable
@@ -61,10 +61,11 @@ DAY_MS: Final = 24 * HOUR_MS
 
 @dataclass(frozen=True, slots=True)
 class Topic:
-    """A topic: its scope decides the number of partitions and by whose name a record is partitioned.
+    """A topic. scope: decides the number of partitions, and by whose name a record is partitioned.
 
-    retention_ms 0 keeps the last record per key (compacted). lag_ms: how long a record stays readable after a newer
-    one of its key (min.compaction.lag). committed: only its emitter, in fenced transactions, writes it.
+    retention_ms: 0 keeps the last record of each key (compacted).
+    lag_ms: how long a record stays readable after a newer one of its key (min.compaction.lag).
+    committed: only its emitter writes it, in fenced transactions.
     """
 
     name: str
@@ -81,12 +82,12 @@ class Topic:
 
     @property
     def is_open(self) -> bool:
-        """Whether anyone may write it."""
+        """Returns whether anyone may write it."""
         return ANYONE in self.emitters
 
     @property
     def emitters(self) -> tuple[str, ...]:
-        """Who writes it, one by one: services, or ANYONE, or EVERY_READER."""
+        """Returns the writers one by one: services, or ANYONE, or EVERY_READER."""
         return tuple(re.split(r", | and ", self.emitter))
 
 
@@ -181,7 +182,7 @@ CLAIM_TOPIC_BY_SERVICE: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """Where a record goes: its key, and the name whose hash chooses the partition."""
+    """The place of a record: its topic, its key, and the name whose hash chooses the partition."""
 
     topic: Topic
     key: str
@@ -190,7 +191,7 @@ class Address:
 
 @dataclass(frozen=True, slots=True)
 class Tombstone:
-    """Says of a compacted topic's key that nothing is known any more; never by itself a reason to delete anything."""
+    """Removes a key of a compacted topic: nothing is known of it any more. It is no reason to delete an object."""
 
     address: Address
 
@@ -232,7 +233,7 @@ def pods_address(namespace: str, name: str, cluster: str) -> Address:
 
 
 def lending_address(topic: Topic, cluster: str, node: str) -> Address:
-    """Of lending, recalls and node-usage."""
+    """Returns the address of a node's record on lending, recalls or node-usage."""
     return Address(topic, f"{cluster}/{node}", cluster)
 
 
@@ -290,7 +291,7 @@ EVENT_TYPES: Final = tuple(_ADDRESS)
 
 
 def address_of(event: Event) -> Address:
-    """The topic, key and partitioning name of an event."""
+    """Returns the topic, key and partitioning name of an event."""
     return _ADDRESS[type(event)](event)
 
 
@@ -310,7 +311,7 @@ _PARTS: Final = {
 
 
 def is_key(topic: str, key: str) -> bool:
-    """Whether an event of the topic may have this key: readers take keys apart again, of tombstones too."""
+    """Returns whether an event of the topic may have this key. Readers split keys into parts, tombstones' too."""
     if topic == CAPACITY.name:
         return _BLOCK.fullmatch(key) is not None
     if topic == PENDING.name:

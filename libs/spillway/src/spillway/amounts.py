@@ -1,7 +1,7 @@
 """Keeps the amounts that member clusters report within the 64 bits of a record, also after they are summed. Pure.
 
 A member's API server may report any amount of 64 bits, and any time. A product or a sum of such amounts may need more
-than 64 bits. A record with such a number cannot be written. The service then writes nothing of the same transaction
+than 64 bits. A record with such a number cannot be written. Then the service cannot write the rest of the transaction
 either, also for other clusters.
 """
 
@@ -23,8 +23,8 @@ billion cores) or pieces. The sum over a cluster's nodes stays within 64 bits up
 def saturated(value: int) -> int:
     """Returns the number of 64 bits that is nearest to a value.
 
-    Each product or sum of reported amounts goes through this before it stands in a record or an answer. A number that
-    large is a lie or a mistake of one member, and the nearest number shows that as well.
+    Each product or sum of reported amounts goes through this before it is in a record or an answer. A number that large
+    is false, or a mistake of one member, and the nearest number shows that as well.
     """
     return min(max(value, INT64_MIN), INT64_MAX)
 

@@ -1,6 +1,6 @@
-"""What is asked of the planner over gRPC, as values; proto/spillway/v1/planner.proto says what each call means.
+"""The messages of the planner's gRPC API as values. proto/spillway/v1/planner.proto says what each call means.
 
-A value's module is imported when its name is asked for: to make all of them takes longer than a command may take.
+The module of a value is imported when the name is first used, because importing all of them would slow each command.
 """
 
 import importlib
@@ -93,5 +93,5 @@ def __getattr__(name: str) -> Any:
     if name not in _MODULE_BY_NAME:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     value = getattr(importlib.import_module(f"spillway.{_MODULE_BY_NAME[name]}"), name)
-    globals()[name] = value  # So that the name is asked for here once.
+    globals()[name] = value  # So this function runs once for each name.
     return value

@@ -1,11 +1,11 @@
-"""The part of api.py about brakes: what is frozen, and what waits for a confirmation."""
+"""The part of api.py for brakes and confirmations."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
 class FreezeRequest:
-    """scope: fleet, cluster/<name> or workload/<namespace>/<name>."""
+    """Sets a brake. scope: fleet, cluster/<name> or workload/<namespace>/<name>."""
 
     scope: str
     reason: str
@@ -18,7 +18,7 @@ class UnfreezeRequest:
 
 @dataclass(frozen=True, slots=True)
 class ConfirmRequest:
-    """scope: <cause>/<cluster>, as ListBrakes names it."""
+    """Confirms a cause that waits. scope: <cause>/<cluster>, as ListBrakes names it."""
 
     scope: str
 
@@ -30,7 +30,7 @@ class ListBrakesRequest:
 
 @dataclass(frozen=True, slots=True)
 class Brake:
-    """frozen: whether the brake is on. replicas: what it holds back now. at_ms: wall time at which it was set."""
+    """A brake. frozen: whether it is on. replicas: how many it holds back now. at_ms: wall time at which it was set."""
 
     scope: str
     frozen: bool
@@ -42,7 +42,10 @@ class Brake:
 
 @dataclass(frozen=True, slots=True)
 class Confirmation:
-    """replicas: of the fleet's fleet_replicas, those that the cause would still move. by: who gave it."""
+    """A cause that waits for a confirmation, or has one.
+
+    replicas: the replicas that the cause would still move, out of fleet_replicas. by: the person who confirmed.
+    """
 
     scope: str
     cause: str
@@ -56,9 +59,10 @@ class Confirmation:
 
 @dataclass(frozen=True, slots=True)
 class ListBrakesReply:
-    """moves_per_minute: the budget of moves that nobody asked for by name; over_budget: replicas that wait for it.
+    """Brakes, confirmations and the budget of moves.
 
-    moved_last_minute: those that it let go, as far as the planner that is active now knows.
+    moves_per_minute: the budget of moves that nobody asked for by name. over_budget: replicas that wait for the budget.
+    moved_last_minute: replicas that the budget let move, as far as the active planner knows.
     """
 
     brakes: tuple[Brake, ...]

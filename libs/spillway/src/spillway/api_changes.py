@@ -1,4 +1,4 @@
-"""The part of api.py that changes workloads, or says what a change would do."""
+"""The part of api.py for requests that change workloads, or that ask what a change would do."""
 
 from dataclasses import dataclass
 
@@ -22,7 +22,7 @@ class ScaleRequest:
 
 @dataclass(frozen=True, slots=True)
 class BatchItem:
-    """One of a batch: exactly one of the two."""
+    """One item of a batch. Exactly one of the two fields is set."""
 
     apply: ApplyRequest | None = None
     scale: ScaleRequest | None = None
@@ -42,7 +42,11 @@ class DeleteRequest:
 
 @dataclass(frozen=True, slots=True)
 class MigrateRequest:
-    """replicas: how many; 0 is all. from_cluster: empty is every other cluster, the last tier of the policy first."""
+    """Moves replicas of a workload to a cluster.
+
+    replicas: the number to move; 0 is all.
+    from_cluster: empty takes them from all other clusters, beginning with those in the last tier of the policy.
+    """
 
     namespace: str
     name: str
@@ -54,7 +58,7 @@ class MigrateRequest:
 
 @dataclass(frozen=True, slots=True)
 class AdoptRequest:
-    """kind: deployment. policy: a PlacementPolicy as JSON or YAML, empty for the default one."""
+    """Takes over a workload as it runs. kind: deployment. policy: a PlacementPolicy, JSON or YAML; empty: default."""
 
     namespace: str
     name: str
@@ -73,8 +77,11 @@ class DisownRequest:
 
 @dataclass(frozen=True, slots=True)
 class BatchAnswer:
-    """code: the name of a gRPC status. OK with a placement; else error is the text of a RequestError, reason its
-    reason."""
+    """The answer to one item of a batch.
+
+    code: the name of a gRPC status. With OK there is a placement; otherwise error and reason are those of a
+    RequestError.
+    """
 
     code: str
     error: str
@@ -84,7 +91,7 @@ class BatchAnswer:
 
 @dataclass(frozen=True, slots=True)
 class PlanBatchReply:
-    """answers: in the order of the items."""
+    """The answers to a batch, in the order of its items."""
 
     answers: tuple[BatchAnswer, ...]
 
@@ -110,7 +117,8 @@ class ListOrphansRequest:
 class Orphan:
     """An object of this fleet that no placement lists. version: of the placement that last wrote it.
 
-    kind: of a workload, or ConfigMap or Service; those, and others of one name, have neither counts nor version here.
+    kind: of a workload, or ConfigMap or Service. The counts and the version are not set for a ConfigMap, a Service, or
+    the other kinds of one name.
     """
 
     cluster: str
@@ -130,7 +138,7 @@ class ListOrphansReply:
 
 @dataclass(frozen=True, slots=True)
 class RecoverFleetRequest:
-    """confirmed: without it nothing is done, and the reply says what would be."""
+    """Takes over all objects of a former fleet. Without `confirmed` nothing changes, and the reply is a plan."""
 
     fleet_before: str
     confirmed: bool = False
@@ -138,9 +146,10 @@ class RecoverFleetRequest:
 
 @dataclass(frozen=True, slots=True)
 class RecoveredWorkload:
-    """state: Found, Recovering (declared, being taken over) or Refused. replicas: by cluster.
+    """One workload of a former fleet.
 
-    message: why it is refused, or what its policies will change once it is taken over.
+    state: Found, Recovering (declared, being taken over) or Refused. replicas: by cluster.
+    message: why it is refused, or the changes that its policies will make once it is taken over.
     """
 
     namespace: str
@@ -152,7 +161,11 @@ class RecoveredWorkload:
 
 @dataclass(frozen=True, slots=True)
 class RecoverFleetReply:
-    """remaining: found, and not declared in this call: ask again. notes: what else bears the label, for people."""
+    """The workloads of a former fleet.
+
+    remaining: workloads that were found and not declared in this call; the caller asks again for them.
+    notes: for people, the other objects that bear the label.
+    """
 
     fleet_before: str
     workloads: tuple[RecoveredWorkload, ...]

@@ -1,4 +1,4 @@
-"""The part of api.py that joins clusters, shows them and lets them go."""
+"""The part of api.py for requests that join clusters, show them and let them leave."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -14,11 +14,11 @@ LEFT_LEAVING: Final = "Leaving"
 
 @dataclass(frozen=True, slots=True)
 class WorkloadLeft:
-    """A workload that a cluster still has, though it is to hand over all.
+    """A workload that is still in a cluster that must hand over all its replicas.
 
-    replicas: those there. state: Removing (its object is to go and is still there), Held (a brake, a confirmation, the
-    budget or a person), Waiting (for room elsewhere, or for its turn), Leaving (until as many are available elsewhere).
-    reason: for people; empty where nothing is known to hold it.
+    replicas: the replicas in this cluster. reason: for people; empty when nothing is known to hold the workload.
+    state: Removing (its object is being removed and is still there), Held (by a brake, a confirmation, the budget or a
+    person), Waiting (for room elsewhere, or for its turn), Leaving (until as many replicas are available elsewhere).
     """
 
     namespace: str
@@ -30,15 +30,17 @@ class WorkloadLeft:
 
 @dataclass(frozen=True, slots=True)
 class ClusterReply:
-    """state: Ready, Stale (too old to place on), Unreachable (trouble says why), Unknown (nothing heard yet), Duplicate
-    (the same API server joined earlier under the name in trouble: nothing new is placed here). trouble, of a Ready one:
-    what our account has no right to read there, and does without. trouble_code: what trouble says of the cluster, a
-    troubles.TroubleCode; 0 without trouble, of a Duplicate, and in answers of an older planner.
+    """One cluster as the planner knows it.
 
-    nodes: that count here, of which nodes_virtual are lent to it; nodes_lent: its own that are lent, and count there.
-    nodes_ready: neither cordoned nor tainted not-ready. allocatable and requested: sums over the nodes that count.
-    replicas, workloads: placed there, and how many placements list the cluster. left: of one that is to hand over what
-    it has, or is given up, which workloads those are, the first ten of them. warnings: in answers to joins.
+    state: Ready, Stale (too old for new placements), Unreachable (trouble says why), Unknown (no report yet) or
+    Duplicate (trouble names the cluster that joined earlier with the same API server; nothing new is placed here).
+    trouble: for a Ready cluster, what our account has no right to read there and does without.
+    trouble_code: a troubles.TroubleCode; 0 without trouble, for a Duplicate, and in answers of an older planner.
+    nodes: nodes that count here. nodes_virtual: those of them that are lent to this cluster.
+    nodes_lent: its own nodes that are lent; they count in the pool cluster.
+    nodes_ready: nodes neither cordoned nor tainted not-ready. allocatable, requested: sums over the nodes that count.
+    replicas: placed here. workloads: the number of placements that list the cluster. warnings: in answers to joins.
+    left: the first ten workloads of a cluster that hands over all its replicas or is given up.
     """
 
     cluster: str
@@ -75,10 +77,11 @@ class ListClustersReply:
 
 @dataclass(frozen=True, slots=True)
 class ClusterMovesReply:
-    """A cluster whose phase was asked for.
+    """The answer to a change of a cluster's phase.
 
-    replicas: those there that are to go elsewhere. confirm: the scope that waits for Confirm first, empty when none
-    does. frozen: the brake that keeps them there, for people. What else holds the cluster: its `left` and its loans.
+    replicas: the replicas here that must go elsewhere. confirm: the scope that waits for Confirm first; empty for none.
+    frozen: for people, the brake that keeps the replicas here.
+    The cluster's `left` and its loans are what else holds the cluster.
     """
 
     cluster: ClusterReply
@@ -90,7 +93,7 @@ class ClusterMovesReply:
 
 @dataclass(frozen=True, slots=True)
 class JoinClusterRequest:
-    """known_tier: refuse a tier that no cluster of the fleet has and no policy names."""
+    """Joins a cluster. known_tier: refuse a tier that no cluster of the fleet has and no policy names."""
 
     name: str
     credential: str
@@ -110,7 +113,7 @@ class ListClustersRequest:
 
 @dataclass(frozen=True, slots=True)
 class ListNodesRequest:
-    """page_size 0: the planner's own; page_token: of the page before."""
+    """Asks for the nodes of a cluster. page_size 0: the planner's default. page_token: from the page before."""
 
     cluster: str
     page_size: int = 0
@@ -119,7 +122,7 @@ class ListNodesRequest:
 
 @dataclass(frozen=True, slots=True)
 class SetClusterPhaseRequest:
-    """phase: Active, Cordoned, Draining or Leaving (events.py)."""
+    """Sets the phase of a cluster. phase: Active, Cordoned, Draining or Leaving (events.py)."""
 
     name: str
     phase: str
@@ -127,7 +130,7 @@ class SetClusterPhaseRequest:
 
 @dataclass(frozen=True, slots=True)
 class LeaveClusterRequest:
-    """lost: the cluster will not return; what is listed there is given up."""
+    """Lets a cluster leave. lost: it will not return, and the replicas listed there are given up."""
 
     name: str
     lost: bool = False
@@ -135,9 +138,10 @@ class LeaveClusterRequest:
 
 @dataclass(frozen=True, slots=True)
 class ListedNode:
-    """ready: tainted neither not-ready nor unreachable. loan: empty, lent or recalled. taints: as kubectl shows them.
+    """One node of a cluster.
 
-    stands_for: of a virtual node, cluster/node of the one that is lent, as its labels name it; of any other empty.
+    ready: tainted neither not-ready nor unreachable. loan: empty, lent or recalled. taints: as kubectl shows them.
+    stands_for: for a virtual node, cluster/node of the lent node, as its labels name it; otherwise empty.
     """
 
     name: str
@@ -152,7 +156,7 @@ class ListedNode:
 
 @dataclass(frozen=True, slots=True)
 class ListNodesReply:
-    """In the order of their names; age_ms: of what is known of the cluster, -1 when nothing ever was."""
+    """One page of nodes, sorted by name. age_ms: of the known capacity of the cluster; -1 when none was ever known."""
 
     nodes: tuple[ListedNode, ...]
     next_page_token: str

@@ -1,14 +1,15 @@
-"""How a request is refused."""
+"""The error with which a request is refused."""
 
 from collections.abc import Mapping
 
 
 class RequestError(Exception):
-    """A request that cannot be done. Nothing was changed.
+    """A request was refused. Nothing was changed.
 
     code: the name of a gRPC status (INVALID_ARGUMENT, NOT_FOUND, FAILED_PRECONDITION, …).
-    The text names the field, the value and what was expected, and is for people. reason: for programs, where the code
-    alone does not say what to do; a word of reasons.py, empty where it does. details: to the reason.
+    text: for people; it names the field, the value and what was expected.
+    reason: for programs, a word of reasons.py; empty where the code alone says what to do. details: belong to the
+    reason.
     """
 
     def __init__(self, code: str, text: str, reason: str = "", details: Mapping[str, str] | None = None) -> None:
@@ -19,12 +20,12 @@ class RequestError(Exception):
         self.details = dict(details or {})
 
     def in_words(self, text: str) -> "RequestError":
-        """The same refusal, said otherwise."""
+        """Returns the same refusal with another text."""
         return RequestError(self.code, text, self.reason, self.details)
 
 
 def invalid(field: str, value: object, expected: str) -> RequestError:
-    """An INVALID_ARGUMENT in the one form that all of them have; long values are cut."""
+    """Returns an INVALID_ARGUMENT error in its one form. Values are cut at 120 characters."""
     shown = repr(value)
     return RequestError(
         "INVALID_ARGUMENT", f"{field}: {shown[:120]}{'…' if len(shown) > 120 else ''}: expected {expected}"

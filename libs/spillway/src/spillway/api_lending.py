@@ -1,6 +1,6 @@
-"""What is asked of the descheduler over gRPC, as values; proto/spillway/v1/lending.proto says what each call means.
+"""The messages of the descheduler's gRPC API as values. proto/spillway/v1/lending.proto says what each call means.
 
-Times are whole milliseconds of Unix time. −1 stands for a number that there is not.
+Times are whole milliseconds of Unix time. −1 stands for an unknown number.
 """
 
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from spillway.model import Generation
 
 @dataclass(frozen=True, slots=True)
 class DeclareLendingRequest:
-    """0 of a number is its default (docs/lending.md). plan_only: nothing is kept."""
+    """Declares how a cluster lends nodes. A number 0 is its default (docs/lending.md). plan_only: nothing is kept."""
 
     cluster: str
     pool: str
@@ -30,14 +30,14 @@ class WithdrawLendingRequest:
 
 @dataclass(frozen=True, slots=True)
 class ListLendingRequest:
-    """cluster: empty is all."""
+    """Asks how a cluster lends its nodes. cluster: empty means all clusters."""
 
     cluster: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class PauseLendingRequest:
-    """cluster: empty is all that have declared lending."""
+    """Pauses lending. cluster: empty means all clusters that have declared lending."""
 
     cluster: str = ""
     reason: str = ""
@@ -45,17 +45,19 @@ class PauseLendingRequest:
 
 @dataclass(frozen=True, slots=True)
 class ResumeLendingRequest:
-    """As PauseLendingRequest."""
+    """Resumes lending. cluster: as in PauseLendingRequest."""
 
     cluster: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterLending:
-    """How a cluster lends, and how much is lent now. nodes: of the cluster, −1 when its capacity is not known.
+    """The lending of one cluster: its declaration, and what is lent now.
 
-    cores_lent_milli: what its open virtual nodes show. changed: by this call. warnings: for people. nodes_checking:
-    that are marked, and lent once what was bound to them before has had its time to come.
+    nodes: the nodes of the cluster, −1 when its capacity is not known. cores_lent_milli: shown by its open virtual
+    nodes.
+    nodes_checking: nodes marked for lending. Each is lent once pods that were bound to it before had time to start.
+    changed: this call changed the declaration. warnings: for people.
     """
 
     cluster: str
@@ -81,7 +83,7 @@ class ClusterLending:
 
 @dataclass(frozen=True, slots=True)
 class LendingReply:
-    """By cluster. stale: from a standby."""
+    """The lending of clusters, one entry per cluster. stale: the answer comes from a standby."""
 
     clusters: tuple[ClusterLending, ...]
     stale: bool = False
@@ -89,7 +91,7 @@ class LendingReply:
 
 @dataclass(frozen=True, slots=True)
 class ListLentRequest:
-    """cluster, pool: empty is all."""
+    """Asks for lent nodes. cluster, pool: empty means all."""
 
     cluster: str = ""
     pool: str = ""
@@ -99,7 +101,7 @@ class ListLentRequest:
 
 @dataclass(frozen=True, slots=True)
 class LentNode:
-    """As NodeLent; pods: how many. wanted_by: of its recall."""
+    """A lent node, with the fields of NodeLent. pods: the number of its pods. wanted_by: as in its recall."""
 
     cluster: str
     node: str
@@ -127,9 +129,11 @@ class ListLentReply:
 
 @dataclass(frozen=True, slots=True)
 class RecallRequest:
-    """nodes: names in the owner; empty is all that the cluster has lent. grace_seconds: 0 is the cluster's.
+    """Recalls lent nodes. To recall a node again has no effect, except that it can shorten the grace.
 
-    plan_only: say which would go back. Recalling a node again changes nothing, but to shorten its grace.
+    nodes: names in the owner; empty means all nodes that the cluster has lent. grace_seconds: 0 means the cluster's
+    own.
+    plan_only: the reply names the nodes that would go back, and nothing changes.
     """
 
     cluster: str
@@ -141,7 +145,10 @@ class RecallRequest:
 
 @dataclass(frozen=True, slots=True)
 class RecallReply:
-    """nodes: that are being recalled, with those that were before. changed: how many by this call."""
+    """The recalled nodes.
+
+    nodes: all nodes that are being recalled, also by earlier calls. changed: the number that this call recalled.
+    """
 
     nodes: tuple[LentNode, ...]
     changed: int
@@ -149,7 +156,7 @@ class RecallReply:
 
 @dataclass(frozen=True, slots=True)
 class IdleReportRequest:
-    """cluster: empty is all. hours: how far back, 0 is 72."""
+    """Asks for idle nodes. cluster: empty means all. hours: the length of the time until now; 0 means 72."""
 
     cluster: str = ""
     hours: int = 0
@@ -159,10 +166,11 @@ class IdleReportRequest:
 
 @dataclass(frozen=True, slots=True)
 class IdleNode:
-    """A node that was idle, why it probably is, and what could be done.
+    """A node that was idle, the probable reason, and a suggestion.
 
-    kind: Forgotten, LeftOver (of a release), Buffer. observed_ms: how long of the time was observed. used_max_milli:
-    most cores used at a time, −1 when only requests are known. last_pod_ms: when its last own pod left, 0 not known.
+    kind: Forgotten, LeftOver (of a release), Buffer. observed_ms: for how long the node was observed.
+    used_max_milli: the most cores used at a time, −1 when only requests are known.
+    last_pod_ms: when its last own pod left; 0 when not known.
     """
 
     cluster: str
@@ -182,9 +190,12 @@ class IdleNode:
 
 @dataclass(frozen=True, slots=True)
 class IdleReportReply:
-    """Of all nodes asked about, not of this page alone. from_ms, until_ms: within what was asked for, the time of which
-    anything is known. cores_lent_milli: on average in it, which core_seconds_lent is the sum of. cores_milli: of all
-    nodes; cores_idle_milli: of them, each on average while it was observed. requests_only: nodes of unknown use.
+    """One page of idle nodes, and sums over all nodes of the request, not of this page alone.
+
+    from_ms, until_ms: the part of the requested time for which anything is known.
+    cores_lent_milli: the average over that time. core_seconds_lent: the sum over that time.
+    cores_milli: of all nodes. cores_idle_milli: the idle part, for each node the average while it was observed.
+    requests_only: the number of nodes whose usage is unknown.
     """
 
     nodes: tuple[IdleNode, ...]

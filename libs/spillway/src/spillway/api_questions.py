@@ -1,4 +1,4 @@
-"""The part of api.py that asks why, and what would be."""
+"""The part of api.py for questions: why a placement is as it is, and what a change would give."""
 
 from dataclasses import dataclass
 
@@ -7,10 +7,12 @@ from spillway.model import Shape
 
 @dataclass(frozen=True, slots=True)
 class ExplainRequest:
-    """Of a declared workload by name, of manifests as in ApplyRequest, or of the first with a policy as manifest.
+    """Asks about a declared workload by name, or about manifests as in ApplyRequest.
 
-    replicas: instead of those that are asked for; −1 as they are. decision: "epoch.sequence" of a past one; empty: as
-    things are now. cluster and node: why one replica goes there, or does not.
+    With a name, a manifest is another policy for that workload.
+    replicas: asked about instead of the declared number; −1 means the declared number.
+    decision: "epoch.sequence" of a past decision; empty asks about the present state.
+    cluster, node: asks why one replica goes to this node, or does not.
     """
 
     namespace: str = ""
@@ -24,12 +26,11 @@ class ExplainRequest:
 
 @dataclass(frozen=True, slots=True)
 class NodeReason:
-    """Nodes that take no replica more, alike in why. example: one of the nodes.
+    """Nodes that take no more replicas, for the same reason. example: one of the nodes.
 
-    filter: the kube-scheduler's plugin; empty where nodes have room that something else takes, and of other reasons.
-
-    resource, lacks, lacks_most: what binds, and how much of it lacks for one more at the least and at the most of these
-    nodes; empty and 0 for another reason.
+    filter: the kube-scheduler's plugin; empty for other reasons, and for nodes whose room something else takes.
+    resource: the resource that binds; empty for another reason.
+    lacks, lacks_most: how much of it is missing for one more replica, the least and the most among these nodes; or 0.
     """
 
     nodes: int
@@ -43,10 +44,10 @@ class NodeReason:
 
 @dataclass(frozen=True, slots=True)
 class ExplainedCluster:
-    """bound: Enough, Maximum, Room, Binds, Held, Refused, Phase, Age, Leaving, Frozen, Orphan or Policy; why is for
-    people.
+    """One cluster in an explanation.
 
-    reserved: replicas by workload that are reserved there and not bound yet, the most first, the first few.
+    bound: Enough, Maximum, Room, Binds, Held, Refused, Phase, Age, Leaving, Frozen, Orphan or Policy. why: for people.
+    reserved: the first few workloads with replicas that are reserved there and not bound yet, the most replicas first.
     """
 
     cluster: str
@@ -67,10 +68,10 @@ class ExplainedCluster:
 
 @dataclass(frozen=True, slots=True)
 class ExplainedChange:
-    """A change that alters the answer, while no smaller one of its kind does; it was planned.
+    """A change that alters the answer, while no smaller change of its kind does. It was planned.
 
-    kind: Request, Toleration, Nodes, NodeGroup or Maximum. subject: the resource, the taint, the node that is copied,
-    the node group. before, after: the amounts.
+    kind: Request, Toleration, Nodes, NodeGroup or Maximum. before, after: the amounts.
+    subject: the resource, the taint, the node that is copied, or the node group.
     """
 
     kind: str
@@ -92,7 +93,7 @@ class NodeFilter:
 
 @dataclass(frozen=True, slots=True)
 class ExplainedNode:
-    """takes: how many replicas more the node takes by itself."""
+    """One node in an explanation. takes: how many more replicas this node alone takes."""
 
     cluster: str
     node: str
@@ -102,7 +103,7 @@ class ExplainedNode:
 
 @dataclass(frozen=True, slots=True)
 class ExplainReply:
-    """decision, at_ms, cause: of the past decision that is explained; empty for what holds now."""
+    """The answer to Explain. decision, at_ms, cause: of the explained past decision; empty for the present state."""
 
     namespace: str
     name: str
@@ -128,7 +129,7 @@ class ExportRequest:
 
 @dataclass(frozen=True, slots=True)
 class ExportedEvent:
-    """type: as ce_type in the log. value: as the record's value."""
+    """One event of an export. type: as ce_type in the log. value: as the record's value."""
 
     type: str
     value: bytes
@@ -153,7 +154,7 @@ class HeldBack:
 
 @dataclass(frozen=True, slots=True)
 class ExportedCount:
-    """Of a type so many events are in the whole export."""
+    """The number of events of one type in the whole export."""
 
     type: str
     events: int
@@ -161,8 +162,11 @@ class ExportedCount:
 
 @dataclass(frozen=True, slots=True)
 class ExportReply:
-    """One of several. fleet, at_ms, code_version, settings (as in a decision's record), held_back, counted (whether
-    the last one has counts): in the first one."""
+    """One of several messages of an export.
+
+    Only the first one has fleet, at_ms, code_version, settings (as in a decision's record), held_back and counted.
+    counted: whether the last message has counts.
+    """
 
     fleet: str = ""
     at_ms: int = 0

@@ -1,7 +1,6 @@
-"""What is asked of hpa over gRPC, as values; proto/spillway/v1/scaling.proto says what each call means.
+"""The messages of hpa's gRPC API as values. proto/spillway/v1/scaling.proto says what each call means.
 
-Times are whole milliseconds of Unix time, ages milliseconds, amounts milli-units. -1 stands for a number that there is
-not.
+Times are whole milliseconds of Unix time, ages milliseconds, amounts milli-units. -1 stands for an unknown number.
 """
 
 from dataclasses import dataclass
@@ -12,7 +11,7 @@ from spillway.model import Generation
 
 @dataclass(frozen=True, slots=True)
 class DeclarePolicyRequest:
-    """manifest: one object as JSON or YAML. plan_only: nothing is kept."""
+    """Declares a scale policy. manifest: one object as JSON or YAML. plan_only: nothing is kept."""
 
     manifest: str
     plan_only: bool = False
@@ -20,7 +19,10 @@ class DeclarePolicyRequest:
 
 @dataclass(frozen=True, slots=True)
 class DeletePolicyRequest:
-    """name: of the workload; empty: policy is the policy's own name, and kind says which of two with one name."""
+    """Deletes a scale policy. name: of the workload.
+
+    policy, kind: used when name is empty. policy: the policy's own name. kind: selects one of two policies of one name.
+    """
 
     namespace: str
     name: str = ""
@@ -30,7 +32,7 @@ class DeletePolicyRequest:
 
 @dataclass(frozen=True, slots=True)
 class GetPolicyRequest:
-    """As DeletePolicyRequest."""
+    """Asks for a scale policy, selected as in DeletePolicyRequest."""
 
     namespace: str
     name: str = ""
@@ -47,7 +49,7 @@ class ListPoliciesRequest:
 
 @dataclass(frozen=True, slots=True)
 class ExplainPolicyRequest:
-    """As DeletePolicyRequest."""
+    """Asks why a scale policy decided as it did. The policy is selected as in DeletePolicyRequest."""
 
     namespace: str
     name: str = ""
@@ -57,9 +59,10 @@ class ExplainPolicyRequest:
 
 @dataclass(frozen=True, slots=True)
 class PolicyReply:
-    """A policy, of the workload `name`. replicas: declared now. replicas_desired: of the last decision.
+    """A scale policy of the workload `name`.
 
-    targets: metrics against targets in one line, for people. changed: by this call. stale: from a standby.
+    replicas: declared now. replicas_desired: of the last decision. changed: by this call. stale: from a standby.
+    targets: for people, the metrics against their targets, in one line.
     """
 
     namespace: str
@@ -88,9 +91,10 @@ class ListPoliciesReply:
 
 @dataclass(frozen=True, slots=True)
 class ExplainedMetric:
-    """What a metric said and asked for. age_ms: of the oldest sample in it, at the decision's instant.
+    """The value of a metric, and the replicas that it asked for.
 
-    target, value: as people write them. active: of a trigger, that there is work. detail: true lag, failures in a row.
+    age_ms: of the oldest sample in it, at the instant of the decision. target, value: as people write them.
+    active: for a trigger, whether there is work. detail: true lag, failures in a row.
     """
 
     metric: str
@@ -108,7 +112,7 @@ class ExplainedMetric:
 
 @dataclass(frozen=True, slots=True)
 class ExplainedRule:
-    """A rule that made another number of one: pods, window, rate, bounds, calendar, activation, cooldown, fallback."""
+    """A rule that changed the number: pods, window, rate, bounds, calendar, activation, cooldown, fallback."""
 
     rule: str
     before: int
@@ -118,7 +122,7 @@ class ExplainedRule:
 
 @dataclass(frozen=True, slots=True)
 class ScaleCondition:
-    """type, status, reason, message: in Kubernetes' (of a ScaledObject also KEDA's) words."""
+    """A condition. type, status, reason, message: in Kubernetes' words; for a ScaledObject also in KEDA's."""
 
     type: str
     status: str
@@ -128,7 +132,10 @@ class ScaleCondition:
 
 @dataclass(frozen=True, slots=True)
 class PodsInCluster:
-    """sampled: those with a sample that counts. lost: they stand here as they were last seen."""
+    """The pods of a workload in one cluster.
+
+    sampled: pods with a sample that counts. lost: the cluster is lost, and these are the numbers seen last.
+    """
 
     cluster: str
     pods: int
@@ -141,9 +148,12 @@ class PodsInCluster:
 
 @dataclass(frozen=True, slots=True)
 class ExplainPolicyReply:
-    """asked: the largest number that a metric asked for, asked_by: that metric. rules: what made the decision of it.
+    """The explanation of a scale policy's last decision.
 
-    decided_ms: the instant that it was last decided for, 0 never. due_ms: when time alone may change it, 0 never.
+    asked: the largest number that a metric asked for. asked_by: that metric. rules: the rules that changed it
+    afterwards.
+    decided_ms: the instant of the last decision, 0 for none.
+    due_ms: the instant at which time alone may change it, 0 for none.
     """
 
     policy: PolicyReply
@@ -168,7 +178,10 @@ class ReportRequest:
 
 @dataclass(frozen=True, slots=True)
 class ReportAnswer:
-    """code: OK, or the name of a gRPC status; text names the field, the value and what was expected."""
+    """The answer to one reported value.
+
+    code: OK, or the name of a gRPC status. text: names the field, the value and what was expected.
+    """
 
     code: str
     text: str = ""
@@ -176,7 +189,7 @@ class ReportAnswer:
 
 @dataclass(frozen=True, slots=True)
 class ReportReply:
-    """In the order of the request."""
+    """The answers to a report, in the order of the request."""
 
     loads: tuple[ReportAnswer, ...]
     backlogs: tuple[ReportAnswer, ...]

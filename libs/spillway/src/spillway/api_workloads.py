@@ -1,4 +1,4 @@
-"""The part of api.py that shows workloads and follows them."""
+"""The part of api.py for requests that show workloads and watch them."""
 
 from dataclasses import dataclass
 
@@ -29,10 +29,11 @@ class WatchRequest:
 
 @dataclass(frozen=True, slots=True)
 class PlacedPart:
-    """replicas: all that the cluster is to run; replicas_lost and replicas_leaving of them do not count as placed.
+    """One cluster's part of a placement.
 
-    missing: what the template names and the cluster lacks, as far as it has said: no new pod starts there, and replicas
-    wait that it would have.
+    replicas: all replicas for this cluster. replicas_lost and replicas_leaving of them do not count as placed.
+    missing: objects that the template names and the cluster lacks, as far as it has reported. No new pod starts there
+    without them, and replicas for this cluster wait.
     """
 
     cluster: str
@@ -49,11 +50,12 @@ class PlacedPart:
 
 @dataclass(frozen=True, slots=True)
 class PlacementReply:
-    """inputs: per cluster what it could take and the limit that bound it, empty when no division was made, and where
-    the answer is one that was given before.
+    """The placement of a workload.
 
-    warnings: what of the request has no effect, and where its pods are not known as the cluster will admit them.
-    scaled_by: kind/name of the policy that says how many replicas; empty where who declares it does.
+    inputs: per cluster, how many replicas it could take and the limit that bound it. Empty when no division was made,
+    and when the answer repeats an earlier one.
+    warnings: parts of the request without effect, and clusters whose admission of its pods is not known.
+    scaled_by: kind/name of the scale policy that sets the replicas; empty when the user who declares the workload does.
     """
 
     namespace: str
@@ -75,8 +77,10 @@ class PlacementReply:
 
 @dataclass(frozen=True, slots=True)
 class ClusterStatus:
-    """current: whether this is of the placement's own version for the cluster, not of an earlier one. missing: of the
-    state DependencyMissing, what the cluster lacks. details: as in WorkloadObserved.
+    """The status of a workload in one cluster.
+
+    current: whether this belongs to the placement's own version for the cluster, not to an earlier one.
+    missing: for the state DependencyMissing, the objects that the cluster lacks. details: as in WorkloadObserved.
     """
 
     cluster: str
@@ -96,7 +100,7 @@ class ClusterStatus:
 
 @dataclass(frozen=True, slots=True)
 class WorkloadReply:
-    """history: newest first. gone: it is not declared any more, and nothing but its name and its history is said."""
+    """A workload. history: newest first. gone: it is no longer declared, and only its name and its history are set."""
 
     placement: PlacementReply
     kind: str
@@ -114,7 +118,7 @@ class ListReply:
 
 @dataclass(frozen=True, slots=True)
 class WatchReply:
-    """workload is None when the workload is gone."""
+    """A change of a workload. workload: None when the workload is gone."""
 
     position: str
     namespace: str

@@ -1,4 +1,4 @@
-"""The bus: what a service may ask of the log, whoever keeps it. kafka/bus.py and LocalBus (local_bus.py) answer."""
+"""The bus: the operations of the log that services use. kafka/bus.py and LocalBus (local_bus.py) implement it."""
 
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
@@ -18,29 +18,29 @@ Traces = Mapping[int, Headers]
 
 
 class BusUnavailable(Exception):
-    """The log cannot be reached within the deadline; nothing was acknowledged, and may be written all the same."""
+    """The log cannot be reached within the deadline. Nothing was acknowledged, but records may have been written."""
 
 
 class OutcomeUnknown(Exception):
-    """A write failed in a way that leaves open whether it is in the log. The writer must step down and rebuild."""
+    """A write failed, and nobody knows whether it is in the log. The writer must step down and rebuild its state."""
 
 
 class TooManyDeadLetters(Exception):
-    """So many records of our own services cannot be read that the fault is ours; the process stops."""
+    """So many records of our own services cannot be read that our own code must be at fault. The process stops."""
 
 
 class NoLog(Exception):
-    """The topics of this fleet are not there: the topics command has not run, or this is another broker."""
+    """The topics of this fleet are missing: the topics command has not run, or this is another broker."""
 
 
 class OtherFleet(Exception):
-    """The log belongs to another fleet than the one this process was started for."""
+    """The log does not belong to the fleet for which this process was started."""
 
 
 class OffsetsWentBack(OtherFleet):
-    """Records bear epochs above the offset of every turn in the log: topics were made anew, or have lost their ends.
+    """Records have epochs above the offset of every turn in the log: topics were created again, or lost their ends.
 
-    An epoch is an offset. What would be written now would sort below what is there, and every reader would drop it.
+    An epoch is an offset. New records would sort below the existing ones, and every reader would drop them.
     """
 
 
@@ -53,7 +53,7 @@ class Position:
 
 @dataclass(frozen=True, slots=True)
 class Outgoing:
-    """One record to be written. value None is a tombstone. trace: the headers of the trace that it belongs to."""
+    """One record to be written. value None is a tombstone. trace: the headers of the record's trace."""
 
     address: Address
     key: bytes
@@ -64,9 +64,9 @@ class Outgoing:
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """One record that could be read. event None is a tombstone. headers: trace context for tracing.py.
+    """One record that could be read. event None is a tombstone.
 
-    value: the event as the log has it.
+    headers: trace context for tracing.py. value: the event's bytes in the log.
     """
 
     topic: str
@@ -80,7 +80,7 @@ class Record:
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Records in the order of their partitions, and where the feed stands after them (may move with no record)."""
+    """Records in the order of their partitions, and the feed's positions after them. They may move without records."""
 
     records: tuple[Record, ...]
     positions: Offsets
@@ -89,31 +89,33 @@ class Batch:
 class Feed(Protocol):
     """A reader of whole topics, in order per partition, without group offsets.
 
-    Iterating gives a Batch at least every settings.idle_batch_seconds, also an empty one.
-    Records that cannot be read are dead-lettered and left out; on topics that our services alone write, too many of
-    them raise TooManyDeadLetters.
+    Iterating gives a Batch, which may be empty, at least every settings.idle_batch_seconds.
+    Records that cannot be read become dead letters and are left out. Too many of them raise TooManyDeadLetters, on
+    topics that only our services write.
     """
 
     def __aiter__(self) -> AsyncIterator[Batch]: ...
 
     async def ends(self, topics: Sequence[Topic] = ()) -> Offsets:
-        """Where the followed partitions end now, of these topics if any are named. BusUnavailable when that cannot be
-        learnt in time."""
+        """Returns the current ends of the followed partitions, of these topics if any are named.
+
+        Raises BusUnavailable when the ends cannot be read in time.
+        """
         ...
 
     def pass_over(self, topics: Sequence[Topic]) -> None:
-        """From now on these are not followed: who alone writes them need not read what it wrote."""
+        """Stops following these topics. Their only writer need not read its own records."""
         ...
 
 
 def reached(positions: Offsets, ends: Offsets) -> bool:
-    """Whether a feed that stands at positions has read everything before ends."""
+    """Returns whether a feed at these positions has read every record before these ends."""
     return all(positions.get(place, 0) >= end for place, end in ends.items())
 
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """The partitions of the cluster scope that are this instance's turn, of partition_count."""
+    """The partitions of the cluster scope whose turn this instance has, out of partition_count."""
 
     partitions: frozenset[int]
     partition_count: int
@@ -123,64 +125,66 @@ class Assignment:
 
 
 def partition_of(name: str, partition_count: int) -> int:
-    """The partition of a name. CRC-32, so that every language and every adapter agrees."""
+    """Returns the partition of a name, by CRC-32, so that every language and every adapter agrees."""
     return crc32(name.encode()) % partition_count
 
 
 class Writer(Protocol):
-    """The one fenced writer of a standby service: opened by taking the turn, which fences the one before."""
+    """The one fenced writer of a standby service. Taking the turn opens it and fences the previous writer."""
 
     @property
     def epoch(self) -> int:
-        """The offset of this writer's TurnTaken. Who follows the turns and reads one above it knows it to be fenced."""
+        """The offset of this writer's TurnTaken. A higher one in the log shows that this writer is fenced."""
         ...
 
     async def write(self, events: Sequence[Event | Tombstone | Outgoing], traces: Traces | None = None) -> None:
-        """All in one transaction. OutcomeUnknown after any error or time-out: nothing more may be written."""
+        """Writes all events in one transaction. OutcomeUnknown after any error or time-out: then the writer is over."""
         ...
 
 
 class StandbyTurn(Protocol):
-    """The turn of a service of which one instance is active."""
+    """The turn of a service with one active instance."""
 
     async def wait(self) -> Writer:
-        """Returns when it is this instance's turn, with a writer that fenced the one before."""
+        """Returns when it is this instance's turn, with a writer that fenced the previous one."""
         ...
 
     async def lost(self) -> None:
-        """Returns when the turn is over: given to another instance, or this one no longer belongs to the group."""
+        """Returns when the turn is over: another instance has it, or this instance is no longer in the group."""
         ...
 
 
 class Bus(Protocol):
     @property
     def fleet(self) -> str:
-        """The fleet id that every record of this bus bears."""
+        """The id of the fleet, which is in every record of this bus."""
         ...
 
     async def fleet_changed(self) -> str:
-        """Returns when the log is no longer this fleet's, or none, and says so."""
+        """Returns, with the reason, when the log belongs to another fleet or to none."""
         ...
 
     async def publish(self, *events: Event | Tombstone, traces: Traces | None = None) -> tuple[Position, ...]:
-        """Writes in order per partition, returns where each one stands. BusUnavailable past the deadline.
+        """Writes events in order per partition, and returns their positions. Raises BusUnavailable past the deadline.
 
-        traces None: all belong to the current one, if any.
+        traces: by the index of an event; None: all events belong to the current trace, if any.
         """
         ...
 
     def follow(self, topics: Sequence[Topic], start: Offsets | None = None) -> AbstractAsyncContextManager[Feed]:
-        """Reads topics whole, then on. start: from these offsets instead, partitions that it lacks from the end;
-        an empty mapping is therefore the end of everything. Topics that transactions write are read committed.
+        """Reads topics from the beginning, then goes on with new records.
 
-        What retention deleted is skipped (retention.py), at the start and later; where a topic ends before the reader
-        stands, it is another log: OtherFleet."""
+        Topics that transactions write are read committed.
+        start: the offsets to start from; partitions that it lacks start at their end, so an empty mapping starts all at
+        the end. Records that retention deleted are skipped (retention.py), at the start and later. A topic that ends
+        before the reader's position is another log: OtherFleet.
+        """
         ...
 
     def cluster_turns(self, service: str, instance: str) -> AbstractAsyncContextManager[AsyncIterator[Assignment]]:
-        """Joins the instances that share the clusters; yields each new assignment, also an empty one."""
+        """Joins the instances that share the clusters. Yields each new assignment, also an empty one."""
         ...
 
     def standby_turn(self, service: str, instance: str) -> AbstractAsyncContextManager[StandbyTurn]:
-        """Joins the instances of which one is active."""
+        """Joins the instances of a service with one active instance."""
         ...

@@ -1,4 +1,4 @@
-"""Nodes as columns: built from rows, taken apart again, and checked for consistency. Pure."""
+"""Converts rows of nodes to columns and back, and checks columns for consistency. Pure."""
 
 from collections.abc import Iterable, Sequence
 
@@ -28,7 +28,7 @@ NO_NODES = NodeColumns(
 
 
 def columns_of(rows: Sequence[NodeRow]) -> NodeColumns:
-    """Rows as columns; equal label sets, taint sets and pod tables are stored once."""
+    """Returns rows as columns. Equal label sets, taint sets and pod tables are stored once."""
     if not rows:
         return NO_NODES
     resources = tuple(sorted({name for row in rows for name in (*row.allocatable, *row.requested)}))
@@ -63,7 +63,7 @@ def columns_of(rows: Sequence[NodeRow]) -> NodeColumns:
 
 
 def rows_of(columns: NodeColumns) -> list[NodeRow]:
-    """The rows that columns_of was given, amounts of zero left out."""
+    """Returns the rows of which columns_of made these columns, without amounts of zero."""
     ports: dict[int, list[HostPort]] = {}
     for row, port in columns.ports:
         ports.setdefault(row, []).append(port)
@@ -91,7 +91,7 @@ def rows_of(columns: NodeColumns) -> list[NodeRow]:
 
 
 def inconsistency(columns: NodeColumns) -> str:
-    """What does not fit together in columns that came from outside; empty when all does."""
+    """Returns what does not fit together in columns from outside; empty when everything does."""
     nodes = len(columns.names)
     per_node = {
         "label_set": columns.label_set,
@@ -131,7 +131,7 @@ def _without_hostname(row: NodeRow) -> LabelSet:
     implied = (HOSTNAME_LABEL, row.name)
     if implied in row.labels:
         return tuple(label for label in row.labels if label != implied)
-    # Told apart from "implied" by an empty value, which no kubelet writes.
+    # An empty value, which no kubelet writes, means that there is no hostname label.
     if any(key == HOSTNAME_LABEL for key, _ in row.labels):
         return row.labels
     return tuple(sorted((*row.labels, (HOSTNAME_LABEL, ""))))

@@ -1,4 +1,4 @@
-"""Records as the log keeps them: formed with their headers, read back into events, or set aside as dead letters."""
+"""Records in the log's form: builds them with headers, reads them into events, and makes dead letters of bad ones."""
 
 import re
 from collections import deque
@@ -62,7 +62,7 @@ _MINUTE: Final = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """One record as bytes, with where it stands."""
+    """One record as bytes, with its position."""
 
     topic: str
     partition: int
@@ -73,11 +73,11 @@ class Stored:
 
 
 class Unwritable(ValueError):
-    """An event that no record can hold: a number that is too large, or more bytes or entries than a record takes."""
+    """No record can hold this event: a number is too large, or it has more bytes or entries than a record takes."""
 
 
 class TooLarge(Unwritable):
-    """More bytes than a record takes. field: of the event, the one with the most of them; field_bytes: how many."""
+    """The event has more bytes than a record takes. field: its largest field. field_bytes: the size of that field."""
 
     def __init__(self, event: Event, size: int, size_max: int) -> None:
         self.field, self.field_bytes = largest_field(event)
@@ -89,7 +89,7 @@ class TooLarge(Unwritable):
 
 
 class _Unread(Unreadable):
-    """kind: a word for why, of few, by which such records are told apart."""
+    """A record could not be read. kind: a word for the reason, one of few."""
 
     def __init__(self, kind: str, reason: str) -> None:
         super().__init__(reason)
@@ -97,14 +97,19 @@ class _Unread(Unreadable):
 
 
 def dead_letter(place: tuple[str, int, int], reader: str, reason: str, key: bytes, value: bytes = b"") -> DeadLettered:
-    """Of the record at (topic, partition, offset). What is long is cut, so that one always fits into a record."""
+    """Returns the dead letter of the record at (topic, partition, offset).
+
+    Long texts are cut, so that it fits into a record.
+    """
     shown = key[:DEAD_VALUE_BYTES_MAX].decode(errors="replace")
     return DeadLettered(*place, reader, reason[:REASON_CHARACTERS_MAX], shown, value[:DEAD_VALUE_BYTES_MAX])
 
 
 def outgoing(event: Event | Tombstone | Outgoing, spare_bytes: int = 0) -> Outgoing:
-    """The bytes of an event; spare_bytes: of the most that a record takes, not to be used. Unwritable: nothing has been
-    sent then."""
+    """Returns an event as a record to be written. Raises Unwritable, before anything is sent.
+
+    spare_bytes: the part of a record's size limit that must stay free.
+    """
     if isinstance(event, Outgoing):
         return event
     if isinstance(event, Tombstone):
@@ -124,7 +129,7 @@ def outgoing(event: Event | Tombstone | Outgoing, spare_bytes: int = 0) -> Outgo
 
 
 def headers_for(record: Outgoing, fleet: str, source: str, identity: str, time: str) -> Headers:
-    """CloudEvents headers, the fleet and the trace context. A tombstone has no type."""
+    """Returns CloudEvents headers, the fleet and the trace context. A tombstone has no type."""
     kind = (("ce_type", record.kind.encode()),) if record.kind else ()
     return (
         ("ce_specversion", b"1.0"),
@@ -139,9 +144,10 @@ def headers_for(record: Outgoing, fleet: str, source: str, identity: str, time: 
 
 @contextmanager
 def sending(records: list[Outgoing], traces: Traces | None, source: str) -> Iterator[list[Outgoing]]:
-    """While they are written: a span, where any belongs to a trace. Gives them with their traces' headers.
+    """Yields the records with the headers of their traces.
 
-    traces None: all belong to the current one. source: of the bus.
+    A span lasts while they are written, if one belongs to a trace.
+    traces None: all belong to the current trace. source: of the bus.
     """
     if not tracing.is_on():
         yield records
@@ -157,13 +163,12 @@ def sending(records: list[Outgoing], traces: Traces | None, source: str) -> Iter
 
 
 class Reading:
-    """Reads the records of one feed, and counts the dead letters among them.
+    """Reads the records of one feed, and makes dead letters of those that cannot be read.
 
-    Of a topic that our services alone write too many a minute raise TooManyDeadLetters: then we are wrong. Of one that
-    anyone may write none does (letters_by_writer.py).
-
-    Letters wait in pending until they are published; too many that wait end the reading, too. Of a kind that a newer
-    version may say the first is a letter, and the rest are passed over: they end nobody's reading.
+    On topics that only our services write, too many a minute raise TooManyDeadLetters: then our code is wrong. On
+    topics that anyone may write none does (letters_by_writer.py). Letters wait in `pending` until they are published.
+    Too many waiting letters also raise TooManyDeadLetters. Of each kind of event that only a newer version knows, the
+    first record is a letter, and the others are skipped.
     """
 
     def __init__(self, fleet: str, reader: str, per_minute_max: int, by_writer: LetterBounds = DEFAULT_BOUNDS) -> None:
@@ -176,7 +181,7 @@ class Reading:
         self._by_writer = LettersByWriter(by_writer)
 
     def read(self, stored: Sequence[Stored], now: float) -> tuple[Record, ...]:
-        """What can be read; the rest goes to pending. now: seconds of a monotonic clock."""
+        """Returns the records that can be read; the others go to `pending`. now: seconds of a monotonic clock."""
         records = []
         for one in stored:
             try:
@@ -190,7 +195,7 @@ class Reading:
         return tuple(records)
 
     async def publish_pending(self, bus: Bus) -> None:
-        """What cannot be published now is tried again with the next batch."""
+        """Publishes the waiting letters. If the log is not available, the next batch tries again."""
         if self.pending:
             with suppress(BusUnavailable):
                 await bus.publish(*self.pending)
@@ -199,7 +204,7 @@ class Reading:
     def _set_aside_by_writer(self, stored: Stored, error: Unreadable, now: float) -> None:
         writer = writer_of(stored.key, stored.headers, stored.partition)
         left_out = None
-        if len(self.pending) < self._per_minute_max // 2:  # Else the log takes none: reading goes on all the same.
+        if len(self.pending) < self._per_minute_max // 2:  # Otherwise the log takes no letters; reading goes on.
             left_out = self._by_writer.left_out(stored.topic, writer, _kind_of(error), now)
         if left_out is None:
             metrics.DEAD_LETTERS_LEFT_OUT.labels(stored.topic).inc()
@@ -212,7 +217,7 @@ class Reading:
         )
 
     def _is_passed_over(self, kind: str) -> bool:
-        """Whether it was met before."""
+        """Returns whether this unknown kind was met before."""
         if kind in self._kinds_passed_over:
             return True
         if len(self._kinds_passed_over) < KINDS_PASSED_OVER_MAX and _KIND.fullmatch(kind):
@@ -227,7 +232,7 @@ class Reading:
             reason = headers[UNREAD_HEADER].decode(errors="replace")
             raise _Unread(kind if kind in UNREAD_KINDS else UNREAD_KINDS[0], reason)
         size = len(stored.key or b"") + len(stored.value or b"")
-        if size > RECORD_BYTES_MAX:  # Brokers bound what is sent, which may be compressed.
+        if size > RECORD_BYTES_MAX:  # Brokers limit the compressed size.
             raise _Unread("size", f"{size} bytes: expected at most {RECORD_BYTES_MAX}")
         fleet = headers.get("fleet")
         if not fleet:
@@ -240,7 +245,7 @@ class Reading:
             raise _Unread("key", f"key: {error}") from error
         kind = headers.get("ce_type", b"").decode(errors="replace")
         if stored.value is not None:
-            event_of(kind)  # Before the key: that of a kind which is not known may have another form.
+            event_of(kind)  # Before the key, because an unknown kind may have another form of key.
         if not is_key(stored.topic, key):
             raise _Unread("key", f"key {key[:200]!r}: expected one that an event of {stored.topic} may have")
         event = None
@@ -273,10 +278,7 @@ def _kind_of(error: Unreadable) -> str:
 
 
 def _require_pods(event: Event) -> None:
-    """Every shape that is said asks for the place of a pod: how many fit of one that asks for nothing nobody can say.
-
-    ValueError where one does not.
-    """
+    """Raises ValueError for a shape without a request for "pods": it would fit without a limit."""
     for name in shape_fields(cast(Hashable, type(event))):
         value = getattr(event, name)
         for shape in value if isinstance(value, tuple) else (value,):
@@ -286,12 +288,15 @@ def _require_pods(event: Event) -> None:
 
 @cache
 def shape_fields(event: Any) -> tuple[str, ...]:
-    """The fields of an event that hold a shape, or several."""
+    """Returns the fields of an event that hold a shape, or several."""
     return tuple(name for name, hint in get_type_hints(event).items() if Shape in (hint, *get_args(hint)))
 
 
 def _require_own_key(topic: str, key: str, event: Event) -> None:
-    """An event under another key is no event of ours: a reader that believed it would keep it where none is sought."""
+    """Raises Unreadable for an event under a key that is not its own.
+
+    A reader would store it where nobody looks for it.
+    """
     try:
         address = address_of(event)
     except KeyError as error:

@@ -1,6 +1,7 @@
-"""Every event: the language of the platform. A fact in the past tense, one emitter each.
+"""All events of Spillway. An event is a fact in the past tense, and exactly one service emits it.
 
-Where each goes, and under which key: addresses.py. Those of scaling and lending: events_scaling.py, events_lending.py.
+addresses.py says on which topic and under which key each event goes. events_scaling.py and events_lending.py define the
+events of scaling and lending.
 """
 
 from dataclasses import dataclass
@@ -63,14 +64,14 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class FleetFormed:
-    """The topics were created: this log is this fleet's. Written once, by the topics command."""
+    """The topics were created, and this log belongs to this fleet. The topics command writes this record once."""
 
     fleet: str
 
 
 @dataclass(frozen=True, slots=True)
 class TurnTaken:
-    """An instance took its turn; the offset of this record is the epoch. cluster is empty for a standby's turn."""
+    """An instance took its turn; the offset of this record is the epoch. cluster: empty for a standby's turn."""
 
     service: str
     cluster: str
@@ -79,14 +80,17 @@ class TurnTaken:
 
 @dataclass(frozen=True, slots=True)
 class ClusterJoined:
-    """A cluster belongs to the fleet. credential names a file in the services' folder; it is never the content.
+    """A cluster belongs to the fleet.
 
-    phase: Active takes replicas; Cordoned no new ones; Draining hands over those it has; Leaving does too, and leaves
-    when none is left; Lost will not return: what is listed there is given up. ordinal: higher than of all that were
-    in the fleet when it joined; 0 of those that joined before this was counted. joined_at: below every version that is
-    placed there from then on, and above those of before; joining again while it is in the fleet does not change it.
-    api_server: as the cluster said it (CapacityReported) when no other cluster of the fleet did; empty until then. Of
-    two clusters that say the same one later, the one that has it here is believed.
+    credential: the name of a file in the services' folder; never its content.
+    phase: Active takes replicas. Cordoned takes no new ones. Draining hands over the replicas that it has. Leaving does
+    so too, and leaves the fleet when none is left. Lost will not return: the replicas listed there are given up.
+    ordinal: higher than the ordinal of each cluster in the fleet at the join; 0 for clusters that joined in old
+    versions.
+    joined_at: below each version that is placed there after the join, above each earlier one. Another join of a cluster
+    that is in the fleet does not change it.
+    api_server: as the cluster reported it (CapacityReported) when no other cluster of the fleet had it; empty until
+    then. When two clusters report the same one later, the cluster that has it in this field is believed.
     """
 
     cluster: str
@@ -112,13 +116,15 @@ class ClusterLeft:
 
 @dataclass(frozen=True, slots=True)
 class CapacityReported:
-    """A whole block of a cluster's nodes.
+    """One block of a cluster's nodes, complete.
 
-    index of count blocks; a new epoch takes effect when all its blocks are there.
-    sequence: the last change that this block contains; as_of_offset: from where in the cluster's partition of
-    capacity-changes a reader goes on. columns: wire.pack_columns, compressed. In block 0 only: facts of our workloads,
-    namespaces with labels or quotas, and api_server: the uid of the namespace kube-system, by which API servers are
-    told apart; empty when it is not known.
+    index, count: this block is number `index` of `count` blocks. A new epoch takes effect when all its blocks are
+    there.
+    sequence: the last change that this block contains.
+    as_of_offset: the offset in the cluster's partition of capacity-changes at which a reader continues.
+    columns: the nodes as wire.pack_columns makes them, compressed.
+    facts, namespaces, api_server: in block 0 only. facts: of our workloads. namespaces: those with labels or quotas.
+    api_server: the uid of the namespace kube-system, which identifies an API server; empty when it is not known.
     """
 
     cluster: str
@@ -137,11 +143,13 @@ class CapacityReported:
 class CapacityChanged:
     """Rows of a block that changed, or a heartbeat of block 0.
 
-    sequence: one more than the last of this (cluster, epoch, block). age_ms: of the cluster's watermark when this was
-    sent, −1 before the first answered probe. trouble: why the cluster cannot be followed now, empty when it can.
+    sequence: one more than the last sequence of this (cluster, epoch, block).
+    age_ms: the age of the cluster's watermark when this was sent; −1 before the first answered probe.
+    trouble: why the cluster cannot be followed now; empty when it can.
     trouble_code: the troubles.TroubleCode of that trouble, or the number of a newer version; 0 without trouble. Records
     of older versions have 0 and the text: read both by troubles.code_of_record.
-    unread: the resources that our account may not read, so that the cluster's volumes are unknown; empty when none.
+    unread: the resources that our account may not read; then the cluster's volumes are unknown. Empty when there are
+    none.
     """
 
     cluster: str
@@ -162,9 +170,10 @@ class CapacityChanged:
 
 @dataclass(frozen=True, slots=True)
 class PodsUnschedulable:
-    """Pods of one group (their controller) that the member's scheduler could not place, and what it said.
+    """The member's scheduler could not place pods of one group, which is their controller.
 
-    shape: what one of them asks for, of most of them where they differ; None where it cannot be read.
+    reason: what the scheduler said.
+    shape: the demands of one of these pods; of most of them where they differ; None when it cannot be read.
     """
 
     cluster: str
@@ -189,16 +198,19 @@ class PodsScheduled:
 
 @dataclass(frozen=True, slots=True)
 class WorkloadDeclared:
-    """What a user asked for. manifest: the object as JSON, without replicas of ours in it.
+    """A user declared a workload, or changed its declaration.
 
-    generation: raised by each change of template, replicas or policy; template_generation: of the template alone.
-    rolling_from: the shapes of templates that may still have pods. answered: the last idempotency keys,
-    with their answers.
-    earlier_templates: what clusters still hold whose turn at the new template has not come.
-    deleting: the objects are to go. disowning: our marks on them are to go, the objects stay.
-    rollout_stopped_in: the cluster that the new template has left without having been available there, while no other
-    one has it: it goes to no other one until it is applied again. scale_generation: of the ScaleDecided that was
-    declared last, or was the newest known when this was adopted: only a later one counts. None where there was none.
+    manifest: the object as the user gave it, as JSON, without the replicas that Spillway decided.
+    generation: rises with each change of template, replicas or policy. template_generation: rises with the template
+    alone.
+    rolling_from: the shapes of earlier templates that may still have pods.
+    answered: the last idempotency keys, with the answers to them.
+    earlier_templates: the templates of clusters that do not have the new template yet.
+    deleting: the objects are being removed. disowning: our marks on them are being removed, the objects stay.
+    rollout_stopped_in: the cluster that the new template left before it was available there, while no other cluster has
+    it. The template goes to no other cluster until it is applied again.
+    scale_generation: of the ScaleDecided that was declared last, or of the newest one known when this was adopted. Only
+    a later ScaleDecided counts. None where there was none.
     """
 
     namespace: str
@@ -221,9 +233,10 @@ class WorkloadDeclared:
 
 @dataclass(frozen=True, slots=True)
 class DependencyDeclared:
-    """An object that goes where its workload goes, before it. workload: namespace/name of its only owner.
+    """An object goes where its workload goes, before the workload. workload: namespace/name of its only owner.
 
-    manifest: empty once the workload lists it no more; it has no tombstone then, since another may have its name.
+    manifest: empty once the workload does not list the object. It gets no tombstone then: another object may have its
+    name.
     """
 
     kind: str
@@ -236,13 +249,13 @@ class DependencyDeclared:
 
 @dataclass(frozen=True, slots=True)
 class PlacementWaits:
-    """What a placement waits for, as decisions read it.
+    """The reasons why a placement waits, for programs.
 
     room: whether replicas wait for more than brakes, confirmations and the rollout.
-    rollout: for people, what the rollout waits for; empty: for nothing.
-    rollout_cluster: the cluster that must be available before the rollout goes on; empty: none.
-    rollout_frozen: whether rollout names the brake that holds the rollout.
-    digest: of all that is waited for, without figures that change with every node.
+    rollout: for people, the reason why the rollout waits; empty when it does not wait.
+    rollout_cluster: the cluster that must be available before the rollout goes on; empty when there is none.
+    rollout_frozen: whether `rollout` names the brake that holds the rollout.
+    digest: of all these reasons, without the figures that change with every node.
     """
 
     room: bool = False
@@ -254,13 +267,14 @@ class PlacementWaits:
 
 @dataclass(frozen=True, slots=True)
 class PlacementDecided:
-    """Where the replicas of a workload go: every cluster that holds or may still hold the object.
+    """The replicas of a workload by cluster. Every cluster that holds or may still hold the object is listed.
 
     workload_generation: the declaration that a propagator must have before it acts.
-    unplaced: replicas that wait. waiting_for: for people, what replicas wait for. waits: the same as codes, and what
-    the rollout waits for; None: for nothing, or an older version wrote all of it into waiting_for.
-    missing_template: digest of the pod template that reserved its minute where a cluster lacks what it names; its
-    replicas reserve nothing so again.
+    unplaced: the number of replicas that wait. waiting_for: for people, the reasons why they wait.
+    waits: the same reasons as codes, and the reason why the rollout waits. None when nothing waits, or when an older
+    version wrote all of it into waiting_for.
+    missing_template: digest of the pod template whose replicas reserved room for a minute in a cluster without an
+    object that the template names. They do not reserve room in this way again.
     """
 
     namespace: str
@@ -276,7 +290,7 @@ class PlacementDecided:
 
 @dataclass(frozen=True, slots=True)
 class CapacityNeeded:
-    """Replicas that wait in this cluster for lent nodes, or for nodes that do not exist yet; 0 when none does."""
+    """Replicas wait in this cluster for lent nodes, or for nodes that do not exist yet. Both are 0 at the end."""
 
     namespace: str
     name: str
@@ -288,7 +302,10 @@ class CapacityNeeded:
 
 @dataclass(frozen=True, slots=True)
 class BrakeSet:
-    """Nothing that nobody asked for by name is done in this scope: fleet, cluster/<name> or workload/<ns>/<name>."""
+    """A brake was set: in its scope, only moves that somebody asked for by name are done.
+
+    scope: fleet, cluster/<name> or workload/<namespace>/<name>.
+    """
 
     scope: str
     reason: str
@@ -298,7 +315,7 @@ class BrakeSet:
 
 @dataclass(frozen=True, slots=True)
 class BrakeReleased:
-    """The brake of this scope is off."""
+    """The brake of this scope was released."""
 
     scope: str
     by: str
@@ -307,9 +324,9 @@ class BrakeReleased:
 
 @dataclass(frozen=True, slots=True)
 class ConfirmationAsked:
-    """More than the fleet's bound would be moved: it waits until somebody confirms.
+    """A cause would move more of the fleet than its bound, and waits until somebody confirms.
 
-    scope: <cause>/<cluster>, cause one of Failover, Drain, Return. replicas: of fleet_replicas.
+    scope: <cause>/<cluster>. cause: Failover, Drain or Return. replicas: the number to move, out of fleet_replicas.
     """
 
     scope: str
@@ -322,7 +339,7 @@ class ConfirmationAsked:
 
 @dataclass(frozen=True, slots=True)
 class ConfirmationGiven:
-    """What was asked may be done, until it is done or its cause is over (a tombstone of this scope)."""
+    """A person confirmed a scope. This holds until the moves are done or their cause is over (a tombstone)."""
 
     scope: str
     by: str
@@ -331,10 +348,10 @@ class ConfirmationGiven:
 
 @dataclass(frozen=True, slots=True)
 class AdoptionAsked:
-    """The owners of these clusters are to say what runs there under this name.
+    """The owners of these clusters are asked which object runs there under this name. WorkloadFound answers.
 
-    fleet_before: with a fleet id and no name, all objects that bear its label (fleet recover). WorkloadFound answers,
-    and names this generation.
+    generation: of the question; each answer names it.
+    fleet_before: a fleet id. With it and no name, the question is for all objects with its label (fleet recover).
     """
 
     generation: Generation
@@ -351,11 +368,12 @@ FOUND_REFUSED: Final = "Refused"
 
 @dataclass(frozen=True, slots=True)
 class WorkloadFound:
-    """What a cluster has under a name that was asked for. Of a fleet: one per object, then one with no name.
+    """A cluster answers AdoptionAsked. For a fleet there is one event per object, then one without a name.
 
-    manifest: the object as JSON without what the server fills in; dependencies: the same of those that bear the
-    fleet's label. version: of the placement that its annotation names. objects: in the nameless one, how many were
-    found.
+    asked: the generation of the question. version: of the placement that the object's annotation names.
+    manifest: the object as JSON, without the fields that the server fills in.
+    dependencies: the same of the dependencies that bear the fleet's label.
+    objects: the number of objects found; only in the event without a name.
     """
 
     asked: Generation
@@ -374,15 +392,17 @@ class WorkloadFound:
 
 @dataclass(frozen=True, slots=True)
 class WorkloadObserved:
-    """What a cluster shows of a workload's object.
+    """The state of a workload's object in one cluster.
 
-    version: the placement version on the object, or the one that was tried when it is not Present. kind: of the object;
-    empty where only ConfigMaps and Services of an orphan are left. beside: objects of ours there that no placement
-    lists and that the rest does not speak of: other kinds of the name, and of an orphan those ConfigMaps and Services.
-    missing: of DependencyMissing, what the template names and the cluster has not. found_version: the placement
-    version on our object where the state is not Present; None where there is none, and in records of before.
-    details: with every message; programs read them through spillway.status_details.details_of, which knows records of
-    before.
+    version: the placement version on the object, or the version that was tried when the state is not Present.
+    kind: of the object; empty where only ConfigMaps and Services of an orphan are left.
+    beside: our other objects there that no placement lists: other kinds with the name; of an orphan, also its
+    ConfigMaps and Services.
+    missing: for DependencyMissing, the objects that the template names and the cluster lacks.
+    found_version: the placement version on our object when the state is not Present; None when there is no object, and
+    in records of older versions.
+    details: set with every message. Programs read them by spillway.status_details.details_of, which also reads records
+    of older versions.
     """
 
     namespace: str
@@ -407,10 +427,10 @@ class WorkloadObserved:
 
 @dataclass(frozen=True, slots=True)
 class ShapeAsked:
-    """The owners of these clusters are to say what a pod of this template becomes there, before anything is declared.
+    """The owners of these clusters are asked what a pod of this template becomes there, before anything is declared.
 
-    template: pod_shape.template_digest; pod: the pod template as JSON. namespace, name: of the workload that it is for.
-    ShapeAdmitted answers. What placements list is asked without it.
+    template: pod_shape.template_digest. pod: the pod template as JSON. namespace, name: of the workload that it is for.
+    ShapeAdmitted answers. Clusters that the workload's placement lists are asked without this event.
     """
 
     template: str
@@ -431,11 +451,13 @@ SHAPE_UNASKED: Final = "Unasked"
 
 @dataclass(frozen=True, slots=True)
 class ShapeAdmitted:
-    """What a cluster's API makes of a pod of this template, by a dry run: nothing was created.
+    """The answer of a cluster's API to a dry run with a pod of this template. Nothing was created.
 
-    state: Admitted, Refused, Forbidden or Unasked, message for people. shape: of Admitted, what the pod asks for once
-    defaults, overhead and injected containers are in it; None: what its template says. missing: what the template
-    names and the cluster has not, as far as the account may know; what goes along with a workload may be among it.
+    state: Admitted, Refused, Forbidden or Unasked. message: the same for people.
+    shape: for Admitted, what the pod asks for with defaults, overhead and injected containers; None: as the template
+    says.
+    missing: the objects that the template names and the cluster lacks, as far as the account may know. Dependencies
+    that go there with the workload may be among them.
     """
 
     template: str
@@ -451,10 +473,10 @@ class ShapeAdmitted:
 
 @dataclass(frozen=True, slots=True)
 class DeadLettered:
-    """A record that a reader could not read: the bytes, where they stood, and why.
+    """A reader could not read a record. This has the record's bytes, its position and the reason.
 
-    Of a topic that anyone may write: writer, as far as the record tells, and left_out: how many more of that writer's,
-    for the same kind of reason, stood between the letter before and this one.
+    writer, left_out: for topics that anyone may write. writer: its writer, as far as the record says.
+    left_out: the number of further records of that writer, refused for the same kind of reason, since its last letter.
     """
 
     topic: str

@@ -1,4 +1,4 @@
-"""The part of events.py that answers to commands bear, too, so that a command imports no event beside it."""
+"""The part of events.py that answers to commands contain, so that a command imports no other events."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -26,7 +26,7 @@ STATE_ORPHANED: Final = "Orphaned"
 
 @dataclass(frozen=True, slots=True)
 class JobEnd:
-    """The state of a Job that makes no pods. condition: Complete, Failed or Suspended, as the condition's type."""
+    """The state of a Job that makes no pods. condition: the condition's type, Complete, Failed or Suspended."""
 
     condition: str
     succeeded: int
@@ -34,10 +34,11 @@ class JobEnd:
 
 @dataclass(frozen=True, slots=True)
 class StatusDetails:
-    """What the message of a status says, as fields for programs. spillway.status_details makes the text.
+    """The message of a status as fields for programs. spillway.status_details makes the text of it.
 
-    hold: why work on the object is held back; empty without a hold. changed_field: the first field of its spec
-    that somebody changed in the cluster. job: of a Job that is over or suspended.
+    hold: why work on the object is held back; empty without a hold.
+    changed_field: the first field of its spec that somebody changed in the cluster.
+    job: set for a Job that is over or suspended.
     """
 
     hold: str = ""
@@ -47,12 +48,12 @@ class StatusDetails:
 
 @dataclass(frozen=True, slots=True)
 class DecisionRecorded:
-    """What a placement was decided on.
+    """The inputs on which a placement was decided.
 
-    positions: (topic/cluster, offset), the last change of each cluster's capacity that was read when deciding.
-    division: JSON, compressed (packed.py): the situation that was divided, every room that was asked for in it, and
-    what came out; the planner's replaying.py divides it again. Empty when nothing was divided. scaled_by: of the cause
-    Autoscale, kind/name of the policy that decided.
+    positions: (topic/cluster, offset) of the last change of each cluster's capacity that was read before the decision.
+    division: JSON, compressed (packed.py): the situation that was divided, every room that was asked for, and the
+    result. The planner's replaying.py divides it again. Empty when nothing was divided.
+    scaled_by: for the cause Autoscale, kind/name of the policy that decided.
     """
 
     namespace: str

@@ -1,6 +1,6 @@
 """Events of lending: which idle nodes are lent, which go back and why, and what nodes are used for. docs/lending.md.
 
-Amounts are milli-cores, bytes or counts by resource, times whole milliseconds of Unix time; 0 where there is none.
+Amounts are milli-cores, bytes or counts by resource. Times are whole milliseconds of Unix time, 0 where there is none.
 """
 
 from dataclasses import dataclass
@@ -14,10 +14,12 @@ Amounts = tuple[tuple[str, int], ...]
 
 @dataclass(frozen=True, slots=True)
 class LendingRule:
-    """How nodes of one class are lent: those on whose labels all of `nodes` holds, and no earlier rule's.
+    """A rule for lending the nodes of one class: all of `nodes` holds on their labels, and no earlier rule has them.
 
-    supply_class: idle or dedicated. share_percent: at most so many of the class are lent. reserve_nodes: idle ones that
-    never are. idle_seconds: idle for so long. cost_per_hour: of one node.
+    supply_class: idle or dedicated. share_percent: the most of the class that is lent.
+    reserve_nodes: the number of idle nodes that are never lent. idle_seconds: how long a node must be idle before a
+    loan.
+    cost_per_hour: of one node.
     """
 
     name: str
@@ -31,10 +33,11 @@ class LendingRule:
 
 @dataclass(frozen=True, slots=True)
 class LendingDeclared:
-    """How the nodes of this cluster are lent, and to which pool cluster. Without it none is.
+    """The rules by which this cluster lends its nodes, and its pool cluster. Without this event no node is lent.
 
-    paused: nothing new is lent. withdrawing: what is lent comes back, then a tombstone follows. recalls_per_minute: a
-    bound on recalls that nobody asked for by name, 0 none. sequence of the generation rises with every change.
+    generation: its sequence rises with every change.
+    recalls_per_minute: the bound on recalls that nobody asked for by name; 0 is no bound.
+    paused: nothing new is lent. withdrawing: all lent nodes come back, then a tombstone follows.
     """
 
     cluster: str
@@ -53,12 +56,12 @@ class LendingDeclared:
 
 @dataclass(frozen=True, slots=True)
 class LentPod:
-    """A pool pod on a lent node that has not ended, with what its loss would cost.
+    """A pool pod on a lent node that has not ended, with the cost of its loss.
 
-    group: kind/namespace/name of its controller. requests: what its real pod holds of the node, as its owner's
-    admission made it; none before there is one. priority and deletion_cost as Kubernetes has them.
-    started_ms: of its first container, 0 before. budgets: the disruption budgets that it is under, namespace/name, with
-    how many of all their pods each allows to go.
+    group: kind/namespace/name of its controller.
+    requests: what its real pod holds of the node, after its owner's admission; empty before there is a real pod.
+    priority, deletion_cost: as in Kubernetes. started_ms: the start of its first container, 0 before.
+    budgets: its disruption budgets by namespace/name, each with the number of pods that it allows to go.
     """
 
     namespace: str
@@ -90,12 +93,13 @@ CAUSE_NODE_GONE: Final = "NodeGone"
 
 @dataclass(frozen=True, slots=True)
 class NodeLent:
-    """A loan as it stands: acknowledged before its virtual node opens, said again when pods or state change.
+    """The state of a loan. It is acknowledged before the virtual node opens, and sent again when pods or state change.
 
-    loan: the epoch of the claim under which it began, and a sequence. rule: of LendingRule. state: Lent or Recalled;
-    cause: why it was recalled. offered: what the virtual node shows. waiting: what a recall waits for, for people.
-    left_in: pools in which a virtual node of this one may stay, given up or silent when the node went back; each is
-    cleared of it once it answers.
+    loan: the epoch of the claim under which it began, and a sequence. rule: the name of the LendingRule.
+    state: Lent or Recalled. cause: why it was recalled. waiting: for people, the reason why a recall waits.
+    offered: the resources that the virtual node shows.
+    left_in: pools in which a virtual node of this node may remain, because the pool was given up or silent when the
+    node went back. It is removed there once the pool answers.
     """
 
     cluster: str
@@ -119,11 +123,12 @@ class NodeLent:
 
 @dataclass(frozen=True, slots=True)
 class NodeReturned:
-    """The loan is over: the node is its owner's again, or is gone. Times of the steps, 0 of one nobody saw.
+    """The loan is over: the node belongs to its owner again, or is gone. The time of a step that nobody saw is 0.
 
-    closed_ms: the virtual node took no more pods. emptied_ms: no pod was left on either side. deleted_ms: the virtual
-    node was. lost_core_seconds: run time × cores of the pods that were evicted; forced: of them, those that outlived
-    their grace. left_in: as of NodeLent; where nothing but it is to be said of a node, returned_ms is 0.
+    closed_ms: the virtual node took no more pods. emptied_ms: no pod was left on either side.
+    deleted_ms: the virtual node was deleted. lost_core_seconds: run time × cores of the pods that were evicted.
+    forced: the number of evicted pods that outlived their grace.
+    left_in: as in NodeLent. returned_ms is 0 when an event says nothing but left_in.
     """
 
     cluster: str
@@ -149,12 +154,13 @@ class NodeReturned:
 
 @dataclass(frozen=True, slots=True)
 class NodeRecalled:
-    """A lent node is to go back. It stands until RecallSettled, and has no effect on another loan than its own.
+    """A lent node must go back. This stands until RecallSettled, and affects no other loan than its own.
 
-    cause: Need or Asked. wanted_by: for whom, cluster/namespace/name; wanted_replicas: for how many of
-    each, none where that is not known. grace_seconds: of its pods. held_back_ms: for how
-    long the cluster's budget delayed it. lost_by_group: by controller, as LentPod has it, core-seconds that its pods
-    lose: their run time, and what it costs to begin anew.
+    cause: Need or Asked. wanted_by: the workloads that need the node, cluster/namespace/name.
+    wanted_replicas: the number of replicas for each of them; empty where that is not known.
+    grace_seconds: for its pods. held_back_ms: how long the cluster's budget delayed the recall.
+    lost_by_group: by controller, as in LentPod, the core-seconds that its pods lose: their run time and the cost of a
+    new start.
     """
 
     cluster: str
@@ -174,7 +180,7 @@ class NodeRecalled:
 
 @dataclass(frozen=True, slots=True)
 class RecallSettled:
-    """The recalled loan is over: its NodeReturned was read. lost_by_group: as the recall said."""
+    """The recalled loan is over: its NodeReturned was read. lost_by_group: as in the recall."""
 
     cluster: str
     node: str
@@ -186,13 +192,13 @@ class RecallSettled:
 
 @dataclass(frozen=True, slots=True)
 class NodeUsed:
-    """What a node was used for within an hour, from from_ms to until_ms. Daemons are told apart; their use counts.
+    """The use of a node within an hour, from from_ms to until_ms. Daemons are counted in the node's use only.
 
-    rule: the class, empty when no rule matches. pods_max: most pods at a time that are no daemons and not the pool's.
-    last_pod_ms: when the last of those left, 0 not within what is known. idle_ms: within the hour, without any of
-    those, also while it was lent; lent_ms: of it.
-    requested_max: of those pods. used_average, used_max: of the whole node while it was not lent, by metrics.k8s.io;
-    empty when that is not known.
+    rule: the class of the node; empty when no rule matches.
+    pods_max: the most pods at a time, without daemons and pool pods. requested_max: the most that these pods requested.
+    last_pod_ms: when the last of these pods left; 0 when that is not within the known time.
+    idle_ms: the time without such pods, also while the node was lent. lent_ms: the part of it while the node was lent.
+    used_average, used_max: of the whole node while it was not lent, by metrics.k8s.io; empty when that is not known.
     """
 
     cluster: str

@@ -1,7 +1,7 @@
 """Events of scaling: what is known of pods, metrics and queues, what people ask for, and what was decided.
 
-Amounts are milli-units (kubernetes/quantities.py), times whole milliseconds of Unix time;
-0 where an object has no such time.
+Amounts are milli-units (kubernetes/quantities.py). Times are whole milliseconds of Unix time, 0 where an object has no
+such time.
 """
 
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from spillway.model import Generation
 
 @dataclass(frozen=True, slots=True)
 class ContainerRequests:
-    """What one container asks for, by resource. init: of the init containers; restartable: of those, a sidecar."""
+    """The requests of one container, by resource. init: an init container. restartable: of these, a sidecar."""
 
     name: str
     requests: tuple[tuple[str, int], ...]
@@ -22,7 +22,10 @@ class ContainerRequests:
 
 @dataclass(frozen=True, slots=True)
 class PodRequests:
-    """What pods of one kind ask for. pod: for the pod as a whole, which then takes the place of the containers' sum."""
+    """The requests of pods of one kind.
+
+    pod: requests for the pod as a whole, which replace the sum over its containers.
+    """
 
     containers: tuple[ContainerRequests, ...]
     pod: tuple[tuple[str, int], ...] = ()
@@ -30,7 +33,7 @@ class PodRequests:
 
 @dataclass(frozen=True, slots=True)
 class ContainerUsage:
-    """What one container used, by resource."""
+    """The usage of one container, by resource."""
 
     name: str
     usage: tuple[tuple[str, int], ...]
@@ -43,10 +46,11 @@ READY_UNKNOWN: Final = "unknown"
 
 @dataclass(frozen=True, slots=True)
 class ObservedPod:
-    """What of a pod decides whether and how it counts.
+    """The facts about a pod that decide whether and how it counts.
 
-    ready: true, false, unknown, or empty without such a condition. requests: index into PodsObserved.requests.
-    sampled_ms: the end of its newest sample, window_ms: over how long that was taken; usage is empty without a sample.
+    ready: true, false, unknown, or empty without a Ready condition. requests: an index into PodsObserved.requests.
+    sampled_ms: the end of its newest sample. window_ms: the length of time that the sample covers.
+    usage: by container; empty without a sample.
     """
 
     name: str
@@ -63,11 +67,12 @@ class ObservedPod:
 
 @dataclass(frozen=True, slots=True)
 class PodsObserved:
-    """All pods of a workload in a cluster, only of workloads that have a scaling policy.
+    """All pods of a workload in one cluster. It is emitted only for workloads that have a scale policy.
 
-    observed_ms: when the pods were as told. trouble: why there are no samples (no metrics API, forbidden, not
-    answering), empty when there are. left_out: pods more than a record takes, that neither ended nor are being deleted.
-    A cluster that falls silent keeps its pods, and they come to have no samples.
+    observed_ms: the time for which this holds.
+    trouble: why there are no samples (no metrics API, forbidden, no answer); empty when there are samples.
+    left_out: the number of pods beyond what a record takes that neither ended nor are being deleted. The pods of a
+    cluster that falls silent stay, and their samples become too old.
     """
 
     namespace: str
@@ -84,11 +89,13 @@ class PodsObserved:
 
 @dataclass(frozen=True, slots=True)
 class LoadObserved:
-    """A metric's value at an instant. Anyone may publish it; what is older than is known, or known, is dropped.
+    """A metric's value at an instant. Anyone may publish it.
 
-    metric: its name in the policy; of a ScaledObject's trigger, the trigger's metric name. object: <kind>/<name> of an
-    object's metric. series: which of several series of an external metric. cluster, pod: of a metric of pods. source:
-    who measured, for people. trouble: why there is no value; value_milli then says nothing.
+    A value that is known, or older than the known one, is dropped.
+    metric: its name in the policy; for a trigger of a ScaledObject, the trigger's metric name.
+    object: <kind>/<name> of an object's metric. series: identifies one of several series of an external metric.
+    cluster, pod: of a metric of pods. source: for people, who measured it.
+    trouble: why there is no value; then value_milli means nothing.
     """
 
     namespace: str
@@ -107,9 +114,10 @@ class LoadObserved:
 
 @dataclass(frozen=True, slots=True)
 class PartitionBacklog:
-    """latest: the offset after the last record, −1 when unknown. committed: of the group, −1 when it has none.
+    """The backlog of a consumer group in one partition.
 
-    oldest_ms: when the oldest record that the group has not read was written, 0 when not known or there is none.
+    latest: the offset after the last record, −1 when unknown. committed: the group's offset, −1 when it has none.
+    oldest_ms: the write time of the oldest record that the group has not read; 0 when unknown or when there is none.
     """
 
     topic: str
@@ -121,9 +129,9 @@ class PartitionBacklog:
 
 @dataclass(frozen=True, slots=True)
 class BacklogObserved:
-    """What waits for a consumer group at an instant, in every partition at once. Anyone may publish it.
+    """The records that wait for a consumer group at an instant, in all partitions at once. Anyone may publish it.
 
-    connection: the operator's name for the broker. trouble: why it is not known; unknown is never empty.
+    connection: the operator's name for the broker. trouble: why the backlog is unknown. Unknown never means empty.
     """
 
     namespace: str
@@ -139,10 +147,10 @@ class BacklogObserved:
 
 @dataclass(frozen=True, slots=True)
 class ScalePolicyDeclared:
-    """How a workload is to be scaled: one policy a workload, under the workload's own key. A tombstone ends it.
+    """A scale policy was declared for a workload. A workload has one, under its own key. A tombstone ends it.
 
-    kind: HorizontalPodAutoscaler, ScaledObject or ScalePolicy. policy: the policy's own name. manifest: as it was
-    given, JSON. sequence of the generation rises with every change of it.
+    kind: HorizontalPodAutoscaler, ScaledObject or ScalePolicy. policy: the policy's own name.
+    manifest: as the user gave it, as JSON. generation: its sequence rises with every change of the manifest.
     """
 
     namespace: str
@@ -156,10 +164,10 @@ class ScalePolicyDeclared:
 
 @dataclass(frozen=True, slots=True)
 class ScaleStateChanged:
-    """All that later decisions on a workload depend on besides their inputs, as of the inputs that were read.
+    """The state on which later decisions on a workload depend besides their inputs, as of the inputs that were read.
 
-    positions: (topic/partition, offset), the first record of each input that this state has not seen. state: JSON,
-    compressed (packed.py). written with the ScaleDecided that goes with it, in one transaction.
+    positions: (topic/partition, offset) of the first record of each input that this state has not seen.
+    state: JSON, compressed (packed.py). It is written in one transaction with the ScaleDecided that belongs to it.
     """
 
     namespace: str
@@ -173,10 +181,10 @@ class ScaleStateChanged:
 
 @dataclass(frozen=True, slots=True)
 class ScaleDecided:
-    """How many replicas a workload gets, by its policy. The planner declares it once for each generation.
+    """The number of replicas that a workload's scale policy gives it. The planner declares it once for each generation.
 
-    at_ms: the instant that was decided for, which may lie before the record's own. replicas_before: what was declared
-    when it was decided. reason: for people, which metric asked and which rule bound it.
+    at_ms: the instant that was decided for; it may be before the record's own time.
+    replicas_before: the declared replicas at that time. reason: for people, which metric asked and which rule bound it.
     """
 
     namespace: str

@@ -1,4 +1,4 @@
-"""Writes one cluster's records. A record that is too large for the log costs its own key, and no other key."""
+"""Writes one cluster's records. A record that is too large for the log affects only its own key."""
 
 from collections.abc import Callable, Sequence
 from typing import Final, Generic, TypeVar, cast
@@ -20,7 +20,7 @@ log = structlog.get_logger()
 
 
 def unwritable(events: Sequence[Event | Tombstone]) -> dict[int, Unwritable]:
-    """The records that the log does not take, by their index, and why. Nothing is sent.
+    """Returns by index the records that the log does not accept, and why. Nothing is sent.
 
     This encodes every record. Call it after a publish raised Unwritable, which does not say which record it was.
     """
@@ -48,13 +48,16 @@ class UnwritableKeys:
             log.error("a record cannot be written whole", topic=address.topic.name, key=address.key, error=str(error))
 
     def written(self, events: Sequence[Event | Tombstone]) -> None:
-        """These were, and whole."""
+        """Notes that these records were written whole."""
         if self._told:
             self._told -= {one.address.key if isinstance(one, Tombstone) else address_of(one).key for one in events}
 
 
 class FittingWriter(Generic[E]):
-    """shorten: the event without what may be long, and why in its place; None where it says nothing without that."""
+    """Publishes events, and shortens those that are too large.
+
+    shorten: returns an event without its long part and with a text that says why; None if nothing useful remains.
+    """
 
     def __init__(self, bus: Bus, shorten: Callable[[E, str], E | None]) -> None:
         self._bus = bus
@@ -62,7 +65,10 @@ class FittingWriter(Generic[E]):
         self._keys = UnwritableKeys()
 
     async def publish(self, events: Sequence[E], traces: Traces | None = None) -> tuple[Position | None, ...]:
-        """Where each stands; None for what cannot be said at all. Raises what Bus.publish raises but for Unwritable."""
+        """Returns the position of each event; None for one that cannot be written at all.
+
+        Raises what Bus.publish raises, except Unwritable.
+        """
         given = cast(Sequence[Event | Tombstone], events)
         try:
             positions = await self._bus.publish(*given, traces=traces)

@@ -1,4 +1,4 @@
-"""The marks of lending on nodes and pods, and the names made for it: one place for all who write or read them.
+"""The marks of lending on nodes and pods, and the names made for lending. All writers and readers use this module.
 
 docs/lending.md has the table of states. The taint's value on the owner's node is the register that decides.
 """
@@ -70,7 +70,7 @@ _DIGEST_CHARACTERS = 10
 
 
 def node_state(taints: Iterable[Taint]) -> int:
-    """NODE_OWNED, NODE_LENT or NODE_RECALLED, as a row of capacity says it; what is not known counts as recalled."""
+    """Returns NODE_OWNED, NODE_LENT or NODE_RECALLED, as in a row of capacity. An unknown value counts as recalled."""
     values = [taint.value for taint in taints if taint.key == LENDING]
     if not values:
         return NODE_OWNED
@@ -78,30 +78,31 @@ def node_state(taints: Iterable[Taint]) -> int:
 
 
 def virtual_node_name(cluster: str, node: str) -> str:
-    """Unlike every other node's: a cluster's name has no dot. At most a label's length."""
+    """Returns a virtual node's name. It is unique: a cluster's name has no dot. At most a label's length."""
     return bounded(f"{cluster}.{node}")
 
 
 def owner_namespace(namespace: str) -> str:
-    """Where the real pods of a pool's namespace run."""
+    """Returns the namespace in the owner where the real pods of a pool's namespace run."""
     return bounded(POD_NAMESPACE_PREFIX + namespace)
 
 
 def owner_name(pool_id: str, name: str, *identity: str) -> str:
-    """The name in the owner of what a pool has: of two pools, two names. identity: what tells it apart in its pool.
+    """Returns the name in the owner of an object of a pool. Two pools give two names.
 
-    A pool pod: its uid. A ConfigMap or Secret: namespace, kind and name.
+    identity: identifies the object in its pool. For a pool pod: its uid. For a ConfigMap or Secret: namespace, kind,
+    name.
     """
     return _with_digest(name, digest(pool_id, *identity))
 
 
 def bounded(name: str) -> str:
-    """The name where it is short enough for a label's value, else cut, with a hash of the whole."""
+    """Returns the name, if it is short enough for a label's value; otherwise cut, with a hash of the whole name."""
     return name if len(name) <= LABEL_CHARACTERS_MAX else _with_digest(name, digest(name))
 
 
 def digest(*parts: str) -> str:
-    """Of the parts in their order; a part that holds a separator is not taken for two."""
+    """Returns a digest of the parts in their order. A part that contains a separator does not count as two."""
     text = "".join(f"{len(part)}:{part}" for part in parts)
     return hashlib.sha256(text.encode()).hexdigest()[:_DIGEST_CHARACTERS]
 
@@ -111,7 +112,7 @@ def loan_text(loan: Generation) -> str:
 
 
 def read_loan(annotations: Mapping[str, str]) -> Generation | None:
-    """The loan that a node's annotations name; None where they name none, or numbers that no loan has."""
+    """Returns the loan that a node's annotations name; None where they name none, or numbers that no loan has."""
     found = _LOAN_TEXT.fullmatch(annotations.get(LOAN, ""))
     return Generation(int(found[1]), int(found[2])) if found else None
 

@@ -1,7 +1,7 @@
-"""Which unreadable records of a topic that anyone may write become dead letters: the first of each writer and kind.
+"""Chooses which unreadable records of open topics become dead letters: the first of each writer and kind.
 
-A publisher's mistake is not the reader's fault, so it never ends the reader. Anybody may write without asking, so what
-is kept of bad records is bounded. It is kept by writer, so that one writer does not hide the others.
+A publisher's mistake is not the reader's fault, so it never ends the reader. Anybody may write to an open topic, so the
+number of kept bad records is bounded. It is bounded by writer, so that one writer does not hide the others.
 """
 
 from collections import deque
@@ -23,9 +23,10 @@ _MINUTE: Final = 60.0
 
 @dataclass(frozen=True, slots=True)
 class LetterBounds:
-    """Of one feed. again_seconds: until the next letter of the same writer and kind. per_minute_max: letters of all.
+    """The limits of one feed. again_seconds: until the next letter of the same writer and kind.
 
-    kinds_max: writers with a kind of unreadable record that are told apart; further ones are one writer together.
+    per_minute_max: letters of all writers. kinds_max: the most pairs of a writer and a kind of error that are told
+    apart; all others count as one writer.
     """
 
     again_seconds: float = 600.0
@@ -38,14 +39,17 @@ DEFAULT_BOUNDS: Final = LetterBounds()
 
 @dataclass(slots=True)
 class _Told:
-    """at: when a letter told of it last, None: none did. left_out: records since then that are in no letter."""
+    """The last letter about one kind of error of one writer.
+
+    at: its time, None without one. left_out: the number of records since then that are in no letter.
+    """
 
     at: float | None = None
     left_out: int = 0
 
 
 class LettersByWriter:
-    """Counts what is in no letter. now: seconds of a monotonic clock."""
+    """Counts the records that are in no letter. now: seconds of a monotonic clock."""
 
     def __init__(self, bounds: LetterBounds) -> None:
         self._bounds = bounds
@@ -53,7 +57,10 @@ class LettersByWriter:
         self._at: deque[float] = deque()
 
     def left_out(self, topic: str, writer: str, kind: str, now: float) -> int | None:
-        """Of one more record: None where it is in no letter; else how many were in none since the last of its kind."""
+        """Counts one more record.
+
+        Returns None if it gets no letter, else the number left out since the last letter of its kind.
+        """
         told = self._known((topic, writer, kind), (topic, _OTHERS, kind), now)
         if (told.at is not None and now < told.at + self._bounds.again_seconds) or not self._has_room(now):
             told.left_out += 1
@@ -77,7 +84,7 @@ class LettersByWriter:
 
 
 def writer_of(key: bytes | None, headers: Headers, partition: int) -> str:
-    """Who wrote a record, as far as it tells: its ce_source, else its key, else its partition alone."""
+    """Returns the writer of a record, as far as it tells: its ce_source, else its key, else only its partition."""
     source = dict(headers).get("ce_source")
     for word, name in (("source", source), ("key", key)):
         if name:

@@ -1,4 +1,4 @@
-"""The bus in memory, for tests and simulation: the same promises as kafka/bus.py, in the loop's (virtual) time."""
+"""The bus in memory, for tests and simulation, in the loop's (virtual) time. It keeps the promises of kafka/bus.py."""
 
 import asyncio
 import contextlib
@@ -38,7 +38,7 @@ RETRY_SECONDS = 0.1
 
 @dataclass(frozen=True, slots=True)
 class LocalSettings:
-    """Bounds of the bus in memory; the same names as KafkaSettings where they mean the same."""
+    """Limits of the bus in memory. They have the names that the same limits have in KafkaSettings."""
 
     publish_seconds: float = 5.0
     """How long a publish tries before BusUnavailable, in seconds."""
@@ -79,7 +79,7 @@ class LocalBroker:
         self._fences: dict[str, int] = {}
         self._failures: list[bool] = []
         self.next_write_late_seconds = 0.0
-        # Told in the order of their coming, so that a run repeats.
+        # Feeds are woken in the order in which they began, so that a simulation is repeatable.
         self._feeds: dict[asyncio.Event, frozenset[str]] = {}
         self._serial = 0
         self.changes = 0
@@ -93,15 +93,15 @@ class LocalBroker:
     # ── Hooks of tests and simulation ──
 
     def fail_next_write(self, *, written: bool) -> None:
-        """The next transaction raises OutcomeUnknown; written says which outcome it is that nobody learns."""
+        """Makes the next transaction raise OutcomeUnknown. written: whether it is in the log all the same."""
         self._failures.append(written)
 
     def expel(self, bus: "LocalBus") -> None:
-        """The sessions of a bus run out, as of a process that froze: its turns go to others, and it hears so."""
+        """Ends the sessions of a bus, as of a frozen process. Others get its turns, and the bus is told at once."""
         self.expire(bus)()
 
     def expire(self, bus: "LocalBus") -> Callable[[], None]:
-        """As expel, but the bus hears of it only when the result is called: it may be frozen, or cut off."""
+        """Ends the sessions like expel, but the bus is told when the caller calls the result, as if it was cut off."""
         expired = [
             (group, member) for group, members in self._groups.items() for member in members if member.bus is bus
         ]
@@ -118,22 +118,22 @@ class LocalBroker:
         return hear
 
     def compact(self, *, honour_lag: bool = True, drop_tombstones: bool = False) -> None:
-        """Compacts every compacted topic at once; honour_lag spares what min.compaction.lag would spare."""
+        """Compacts every compacted topic at once. honour_lag: keep the records that min.compaction.lag would keep."""
         for topic in (topic for topic in TOPICS if topic.compacted):
             before = now() - (topic.lag_ms / 1000 if honour_lag else 0.0)
             for log in self._logs[topic.name]:
                 log.compact(before, drop_tombstones)
 
     def delete_before(self, topic: Topic, partition: int, offset: int) -> None:
-        """The partition begins at offset from now on, as after Kafka's delete_records. ValueError: Kafka refuses it."""
+        """Makes the partition begin at offset, like Kafka's delete_records. ValueError where Kafka refuses it."""
         if topic.compacted:
             raise ValueError(f"{topic.name} is compacted: retention deletes nothing of it")
         self._logs[topic.name][partition].begin_at(offset)
 
     def retain(self, seconds: float | None = None, bytes_max: int | None = None) -> None:
-        """Deletes at once what retention may have deleted by now, of every topic that forgets.
+        """Deletes at once the records of every topic with retention that retention may have deleted by now.
 
-        seconds: of age, None: as long as each topic keeps its records. bytes_max: of keys and values of one partition.
+        seconds: the age; None: as long as each topic keeps its records. bytes_max: of keys and values of one partition.
         """
         for topic in (topic for topic in TOPICS if not topic.compacted):
             kept_seconds = topic.retention_ms / 1000 if seconds is None else seconds
@@ -141,13 +141,13 @@ class LocalBroker:
                 log.retain(now() - kept_seconds, bytes_max)
 
     def append_raw(self, topic: Topic, partition: int, key: bytes | None, value: bytes | None, headers: Headers) -> int:
-        """Writes any bytes, also such that no reader can read."""
+        """Writes any bytes, also bytes that no reader can read."""
         offset = self._logs[topic.name][partition].append(key, value, headers)
         self.wake(frozenset({topic.name}))
         return offset
 
     def reform(self, fleet: str) -> None:
-        """The log becomes another fleet's, as if its topics had been created again."""
+        """Makes the log another fleet's, as if its topics had been created again."""
         self.fleet = fleet
         for logs in self._logs.values():
             for log in logs:
@@ -157,25 +157,25 @@ class LocalBroker:
         self.reformed.set()
 
     def make_anew(self, topic: Topic) -> None:
-        """The topic is created again by somebody who knows nothing of it: its offsets begin again, all others stay."""
+        """Creates a topic again without its former offsets: they begin at 0. All other topics stay."""
         self._logs[topic.name] = [PartitionLog() for _ in self._logs[topic.name]]
 
     def copied(self) -> "LocalBroker":
-        """As a copy of a broker's folder: whose log it is, and all records with their offsets; nobody reads it."""
+        """Returns a copy, as of a broker's folder: the fleet, and all records with their offsets. No readers."""
         other = LocalBroker(self.settings)
         other.fleet, other._logs = self.fleet, copy.deepcopy(self._logs)
         return other
 
-    # ── What LocalBus asks ──
+    # ── Used by LocalBus ──
 
     def form(self, fleet: str) -> None:
-        """The first bus with a fleet id forms the log."""
+        """Forms the log for a fleet, if it has none yet. The first bus with a fleet id does this."""
         if not self.fleet and fleet:
             self.fleet = fleet
             self.append([outgoing(FleetFormed(fleet))], fleet, "topics")
 
     def append(self, records: Sequence[Outgoing], fleet: str, source: str, marked: bool = False) -> list[Position]:
-        """marked: as a transaction, whose end takes an offset in each of its partitions."""
+        """Appends records. marked: as a transaction, whose end takes an offset in each of its partitions."""
         positions = []
         for record in records:
             self._serial += 1
@@ -191,7 +191,7 @@ class LocalBroker:
         return positions
 
     def wake(self, topics: frozenset[str]) -> None:
-        """Tells the feeds of these topics that there is something new."""
+        """Tells the feeds of these topics that there are new records."""
         self.changes += 1
         for feed, followed in self._feeds.items():
             if not topics.isdisjoint(followed):
@@ -213,12 +213,12 @@ class LocalBroker:
         return self._logs[topic][partition].end
 
     def written_by(self, topic: str, partition: int, offset: int, at: float, count: int) -> int:
-        """How many records from there on were written by that time, count if none of so many is newer."""
+        """Returns how many of the next `count` records were written until `at`; count if none of them is newer."""
         times = [kept.at for kept in self._logs[topic][partition].since(offset, count)]
         return count if not times or times[-1] <= at else sum(one <= at for one in times)
 
     def since(self, topic: str, partition: int, offset: int, count: int) -> tuple[list[Stored], int]:
-        """The next records, and the offset after them: the end when there are no more."""
+        """Returns the next records and the offset after them. OtherFleet if the partition ends before offset."""
         log = self._logs[topic][partition]
         if offset < log.begin:
             offset = clamped({(topic, partition): offset}, {(topic, partition): log.begin})[topic, partition]
@@ -231,7 +231,7 @@ class LocalBroker:
         return stored, found[-1].offset + 1 if len(found) == count else log.end
 
     def drop(self, bus: "LocalBus") -> list[_Member]:
-        """Takes every membership of a bus out of its group."""
+        """Removes every membership of a bus from its group, and returns them."""
         dropped = [
             (group, member) for group, members in self._groups.items() for member in members if member.bus is bus
         ]
@@ -253,7 +253,7 @@ class LocalBroker:
             self._share(group, count)
 
     def _share(self, group: str, partition_count: int) -> None:
-        """Evenly, and each keeps as many of its own as its share allows."""
+        """Divides the partitions evenly. Each member keeps as many of its partitions as its share allows."""
         members = self._groups[group]
         free = set(range(partition_count)).difference(*(member.partitions for member in members))
         shares = [partition_count // len(members)] * len(members) if members else []
@@ -282,10 +282,10 @@ class LocalBroker:
 
 
 class LocalBus:
-    """Bus on a LocalBroker. May be used at once, or as a context that leaves its groups at the end.
+    """Bus on a LocalBroker. It can be used at once, or as a context that leaves its groups at the end.
 
-    unavailable cuts this bus off from the broker, as broker.unavailable cuts off all. lag_seconds: by topic name and
-    partition, how long after it is written this bus reads a record; a broker may answer one fetch later than another.
+    unavailable: cuts this bus off from the broker; broker.unavailable cuts off all.
+    lag_seconds: by topic name and partition, how long after its write this bus reads a record, as brokers differ.
     """
 
     def __init__(self, broker: LocalBroker, fleet: str, source: str) -> None:
@@ -324,7 +324,7 @@ class LocalBus:
             return tuple(self.broker.append(records, self._fleet, self.source))
 
     async def reach(self, seconds: float) -> None:
-        """Gives others a turn, then raises BusUnavailable after seconds without the broker."""
+        """Lets other tasks run, then waits for the broker. Raises BusUnavailable after `seconds`."""
         await asyncio.sleep(0)
         deadline = now() + seconds
         while self.cut_off:
@@ -377,7 +377,7 @@ class _Assignments:
         return self
 
     async def __anext__(self) -> Assignment:
-        """Who was expelled hears so first, and joins again when it asks once more and the broker answers."""
+        """Returns the next assignment. An expelled member first gets an empty one, and joins again at its next call."""
         while not self._member.changed.is_set() and self._member.expelled:
             with contextlib.suppress(BusUnavailable):
                 await self._bus.reach(self._bus.broker.settings.publish_seconds)
@@ -430,7 +430,7 @@ class _LocalFeed:
             yield Batch(records, dict(self._positions))
 
     def _fetch(self) -> list[Stored]:
-        """As many as fit; the next batch begins with the partition after the one at which this one was full."""
+        """Returns as many records as fit. The next batch begins after the partition that filled this batch."""
         broker = self._bus.broker
         if self._read_all_of == broker.changes:
             return []
@@ -453,14 +453,14 @@ class _LocalFeed:
         return stored
 
     def _shown(self, place: tuple[str, int]) -> int:
-        """How many records this bus may read there by now, at the least."""
+        """Returns a lower bound of the number of records that this bus may read there by now."""
         lag = self._bus.lag_seconds(*place)
         most = self._bus.broker.settings.batch_records_max
         return self._bus.broker.written_by(*place, self._positions[place], now() - lag, most) if lag else most
 
 
 class _LocalWriter:
-    """May write until it is fenced, fails, or is cancelled in the middle."""
+    """A writer that is over when it is fenced, when a write fails, or when a write is cancelled."""
 
     def __init__(self, bus: LocalBus, transactional_id: str) -> None:
         self._bus = bus
@@ -531,6 +531,6 @@ class _LocalStandbyTurn:
             self._bus.broker.join(f"{self._bus.fleet}.{self._service}.standby", self._member, 1)
 
     async def _changed(self) -> None:
-        """Something may have changed: the share, or the broker is there again."""
+        """Waits until the share may have changed, or until it is time to look at the broker again."""
         if await is_set_within(self._member.changed, self._bus.broker.settings.idle_batch_seconds):
             self._member.changed.clear()

@@ -1,4 +1,4 @@
-"""One partition of the log in memory: what it holds, and what compaction and retention leave of it."""
+"""One partition of the log in memory, with compaction and retention."""
 
 import asyncio
 from bisect import bisect_left
@@ -9,7 +9,7 @@ from spillway.bus import Headers
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """One record. at: when it was written, by now()."""
+    """One record. at: the time of its write, by now()."""
 
     offset: int
     key: bytes | None
@@ -19,14 +19,16 @@ class Kept:
 
     @property
     def size(self) -> int:
-        """Bytes of key and value."""
+        """The number of bytes of key and value."""
         return len(self.key or b"") + len(self.value or b"")
 
 
 @dataclass(slots=True)
 class PartitionLog:
-    """One partition. Offsets have gaps where a transaction ended or compaction took a record. begin: the first offset
-    that can be read."""
+    """One partition. begin: the first offset that can be read.
+
+    Offsets have gaps where a transaction ended, or where compaction removed a record.
+    """
 
     records: list[Kept] = field(default_factory=list)
     begin: int = 0
@@ -42,22 +44,22 @@ class PartitionLog:
         return self.records[first : first + count]
 
     def compact(self, before: float, drop_tombstones: bool) -> None:
-        """Keeps the last record per key among those written up to before, and all later ones."""
+        """Keeps the last record of each key among those written until `before`, and all later records."""
         old = [record for record in self.records if record.at <= before]
         last = {record.key: record.offset for record in old}
         kept = [r for r in old if last[r.key] == r.offset and not (drop_tombstones and r.value is None)]
         self.records = kept + self.records[len(old) :]
 
     def begin_at(self, offset: int) -> None:
-        """Deletes the records before offset, for good."""
+        """Deletes the records before offset permanently."""
         self.begin = min(max(self.begin, offset), self.end)
         del self.records[: self._first(self.begin)]
 
     def retain(self, before: float, bytes_max: int | None) -> None:
-        """Deletes the records written up to before, then the oldest ones until the rest weighs at most bytes_max.
+        """Deletes the records written until `before`, then the oldest ones until the rest has at most bytes_max bytes.
 
         This deletes record by record and may delete the newest one. Kafka deletes whole segments, but it also rolls a
-        segment in which nothing is written any more, so an idle partition is emptied there, too.
+        segment that nothing is written to any more, so an idle partition becomes empty there, too.
         """
         first = next((index for index, one in enumerate(self.records) if one.at > before), len(self.records))
         weight = sum(one.size for one in self.records[first:])
@@ -72,7 +74,7 @@ class PartitionLog:
 
 
 def now() -> float:
-    """The loop's clock, which a simulation makes virtual; 0 where no loop runs yet."""
+    """Returns the time of the event loop's clock, which a simulation makes virtual; 0 where no loop runs yet."""
     try:
         return asyncio.get_running_loop().time()
     except RuntimeError:

@@ -1,6 +1,6 @@
-"""Values ↔ protobuf messages. A field of a message has the name of the value's field, so one rule maps them all.
+"""Converts values to protobuf messages and back, by one rule: a message's field has the name of the value's field.
 
-What the rule makes of a kind of value is found when the first of them is read or written.
+The conversion of a class is built when the first of its values is read or written.
 """
 
 import dataclasses
@@ -26,7 +26,10 @@ class Unreadable(Exception):
 
 
 class TooManyEntries(Unreadable):
-    """field: the list, by its names from the top. count: its entries, with those of the lists before it."""
+    """The lists of a message have too many entries. field: the list, by its names from the top.
+
+    count: its entries, with those of the lists before it.
+    """
 
     def __init__(self, field: str, count: int, most: int) -> None:
         super().__init__(f"{field}: {count} entries: expected at most {most} in all lists together")
@@ -62,7 +65,7 @@ def fill_message(value: object, message: Message) -> None:
 
 
 def value_from(message: Message, kind: type[T]) -> T:
-    """The dataclass of a message whose fields have the same names."""
+    """Returns the dataclass of a message whose fields have the same names."""
     return kind(*_values(cast(Hashable, kind))(message))
 
 
@@ -73,13 +76,13 @@ _READS: dict[type, Callable[[Message], Any]] = {}
 
 
 def read_with(kind: type[T], read: Callable[[Message], T]) -> None:
-    """From now on the values of a kind are read so where they stand in others. Before any of those is read."""
+    """Sets how values of a class are read as parts of others. Call it before the first such value is read."""
     _READS[kind] = read
 
 
 @cache
 def _values(kind: Any) -> Callable[[Message], Sequence[Any]]:
-    """Reads all fields of a message: at once where the value has each as the message does, as most have."""
+    """Returns a reader of all fields of a message. Without conversions, which is usual, it reads all at once."""
     fields = _fields(kind)
     if len(fields) > 1 and all(read is getattr for _, _, read in fields):
         return attrgetter(*(name for name, _, _ in fields))

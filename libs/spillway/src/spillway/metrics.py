@@ -1,7 +1,7 @@
-"""Every metric of the platform, in one place, with its meaning. Labels are bounded: clusters, verbs, codes, topics.
+"""All metrics of Spillway, with their meaning. Labels have few values: clusters, verbs, codes, topics.
 
-In hot paths observe through a pre-bound child (0.7 µs): CAPACITY_RECORDS_CHANGED.inc(); .labels(…) costs 2 µs more.
-Seconds are seconds, sizes are bytes or counts as named; prometheus_client adds `_total` to counters.
+In hot paths use a pre-bound child (0.7 µs): CAPACITY_RECORDS_CHANGED.inc(); .labels(…) costs 2 µs more. Times are in
+seconds, sizes are bytes or counts as named. prometheus_client adds `_total` to counters.
 """
 
 from typing import Final
@@ -17,7 +17,7 @@ _COUNTS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000)
 
 
 def exposition() -> bytes:
-    """All metrics in Prometheus' text form."""
+    """Returns all metrics in Prometheus' text form."""
     return generate_latest(REGISTRY)
 
 

@@ -1,4 +1,4 @@
-"""Shared values: what a replica asks for, what a cluster offers, what a policy says. No behaviour that decides."""
+"""Shared values: the demands of a replica, the capacity of a cluster, and policies. Nothing here decides."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -70,7 +70,10 @@ class Taint:
 
 @dataclass(frozen=True, slots=True)
 class Toleration:
-    """An empty key with operator Exists tolerates every taint; an empty effect matches every effect."""
+    """A toleration of a pod.
+
+    An empty key with operator Exists tolerates every taint; an empty effect matches every effect.
+    """
 
     key: str
     operator: str
@@ -104,9 +107,9 @@ class HostPort:
 
 @dataclass(frozen=True, slots=True)
 class VolumeLimit:
-    """Nodes that a volume lets a pod run on: those of which one of the terms holds; with no terms, none.
+    """The nodes that a volume lets a pod run on: a node where one of the terms holds. Without terms there is none.
 
-    reason: what keeps a pod off the others, for people.
+    reason: for people, why a pod cannot run on the other nodes.
     """
 
     reason: str
@@ -124,9 +127,10 @@ class PodSelector:
 class PodTerm:
     """A required term of pod affinity or anti-affinity: pods that match, in one domain of a topology key.
 
-    own: of a shape's terms, whether it matches the replicas themselves, as far as their labels go.
-    topology_key: empty is kubernetes.io/hostname.
-    namespaces, and those whose labels namespace_selector matches; with neither, the namespace of who bears the term.
+    own: for a term of a shape, whether it matches the replicas themselves, as far as their labels go.
+    topology_key: empty means kubernetes.io/hostname.
+    namespaces, namespace_selector: pods count in these namespaces and in those whose labels match. With neither set,
+    pods count in the namespace of the pod that has the term.
     """
 
     selector: PodSelector
@@ -144,9 +148,9 @@ class PodTerm:
 class Spread:
     """A topologySpreadConstraint with whenUnsatisfiable DoNotSchedule, among pods of the shape's namespace.
 
-    A selector without requirements counts no pod, as in the kube-scheduler; what is left is that nodes need the key.
-    honor_affinity, honor_taints: whether nodes that these keep the pod from do not count as domains.
-    others_only: the selector does not match the replicas themselves. topology_key: empty is kubernetes.io/hostname.
+    A selector without requirements counts no pod, as in the kube-scheduler. Nodes still need the key then.
+    honor_affinity, honor_taints: if True, nodes that these exclude do not count as domains.
+    others_only: the selector does not match the replicas themselves. topology_key: empty means kubernetes.io/hostname.
     """
 
     selector: PodSelector
@@ -164,11 +168,11 @@ class Spread:
 
 @dataclass(frozen=True, slots=True)
 class PodTraits:
-    """What others look at in a replica: selectors of other pods, and quotas.
+    """The properties of a replica that selectors of other pods and quotas look at.
 
-    labels: empty where they are not known. limits: as requests of a Shape. terminating: it has a deadline.
-    names_namespaces: a term of its affinity does, also one that is only preferred. best_effort: its containers ask for
-    no cpu and no memory, whatever its overhead; both are not said in older records.
+    labels: empty where they are not known. limits: in the form of Shape.requests. terminating: the pod has a deadline.
+    names_namespaces: a term of its affinity names namespaces, also a term that is only preferred.
+    best_effort: its containers ask for no cpu and no memory, whatever its overhead. Older records lack these two.
     """
 
     labels: LabelSet = ()
@@ -180,22 +184,23 @@ class PodTraits:
 
 
 class _HashedOnce:
-    """Room for a hash beside the fields: shapes are keys wherever anything is kept."""
+    """Adds a slot for a hash beside the fields, because shapes are keys in many tables."""
 
     __slots__ = ("hashed",)
 
 
 @dataclass(frozen=True, slots=True)
 class Shape(_HashedOnce):
-    """What one replica asks of a node.
+    """The demands of one replica on a node.
 
-    requests: (resource, amount) sorted by name; cpu in milli-cores, bytes and counts else; always has ("pods", 1).
-    apart, near: required pod anti-affinity and affinity. node_name: the one node that it may run on.
-    volume_claims: the names of those that it uses, sorted. volume_limits: all must hold: of the volumes that its claims
-    are bound to in one cluster; a shape that is no cluster's own has none.
-    unmodelled: what the pod template asks for that feasibility does not compute, in words for people.
-    template: digest of the template that it was read from. overhead_of: its RuntimeClass, whose overhead only a cluster
-    knows. These and traits are no part of what it asks for, so that equal demands are equal values.
+    requests: (resource, amount) sorted by name; cpu in milli-cores, else bytes or counts. It always has ("pods", 1).
+    apart, near: required pod anti-affinity and affinity. node_name: the one node that the replica may run on.
+    volume_claims: the names of its volume claims, sorted.
+    volume_limits: the limits of the volumes that these are bound to in one cluster; all must hold. Empty for a shape
+    that does not belong to one cluster.
+    unmodelled: for people, the demands of the pod template that feasibility does not compute.
+    template: digest of the pod template of this shape. overhead_of: its RuntimeClass; only a cluster knows the
+    overhead. template, overhead_of and traits are not compared, so that equal demands are equal values.
     """
 
     namespace: str
@@ -226,7 +231,7 @@ class Shape(_HashedOnce):
 
 
 class PodTable(NamedTuple):
-    """Pods that no selector tells from each other. apart: their required anti-affinity, which keeps others away."""
+    """Pods that no selector can tell apart. apart: their required anti-affinity, which keeps other pods away."""
 
     namespace: str
     labels: LabelSet
@@ -238,8 +243,9 @@ class PodTable(NamedTuple):
 class NodeGroup:
     """Nodes that a cluster's autoscaler can make: a template, at most nodes_max of them, after a lead time.
 
-    selector: the labels by which the nodes that exist already are counted against nodes_max.
-    lead_time_seconds: until a new node takes pods. cost_per_hour: of a node, in any one currency. 0: not known.
+    selector: the labels of the nodes that exist already and count against nodes_max.
+    lead_time_seconds: the time until a new node takes pods. cost_per_hour: of a node, in any one currency; 0: not
+    known.
     """
 
     name: str
@@ -254,7 +260,7 @@ class NodeGroup:
 
 @dataclass(frozen=True, slots=True)
 class ClusterSelector:
-    """Clusters that match every list that is not empty, without those excluded by name."""
+    """Selects the clusters that match every list that is not empty, except those excluded by name."""
 
     names: tuple[str, ...] = ()
     tiers: tuple[str, ...] = ()
@@ -267,7 +273,7 @@ class ClusterSelector:
 
 @dataclass(frozen=True, slots=True)
 class ClusterWeight:
-    """A weight for the clusters that a selector means; of several the largest counts."""
+    """A weight for the clusters that a selector selects. If several apply, the largest counts."""
 
     clusters: ClusterSelector
     weight: int
@@ -275,10 +281,10 @@ class ClusterWeight:
 
 @dataclass(frozen=True, slots=True)
 class Tier:
-    """One step of a policy: which clusters, how replicas are split among them, and on what nodes.
+    """One step of a policy: which clusters, how replicas are split among them, and on which nodes.
 
     node_groups: False places on nodes that exist, True on nodes that the clusters' node groups would make.
-    weights: of SPLIT_WEIGHTED.
+    weights: for SPLIT_WEIGHTED.
     """
 
     name: str
@@ -290,7 +296,7 @@ class Tier:
 
 @dataclass(frozen=True, slots=True)
 class ClusterLimit:
-    """Bounds on the replicas of one cluster; replicas_max −1 is no bound."""
+    """Bounds on the replicas of one cluster. replicas_max −1 is no bound."""
 
     cluster: str
     replicas_min: int
@@ -299,7 +305,7 @@ class ClusterLimit:
 
 @dataclass(frozen=True, slots=True)
 class GroupSpread:
-    """So many groups at least and at most. by: cluster or region; groups_max 0 is no bound."""
+    """The least and the most number of groups to spread over. by: cluster or region. groups_max 0 is no bound."""
 
     by: str
     groups_min: int
@@ -308,10 +314,10 @@ class GroupSpread:
 
 @dataclass(frozen=True, slots=True)
 class Strategy:
-    """A way to divide replicas that takes the place of the tiers' splits, one of STRATEGIES.
+    """A way to divide replicas that replaces the splits of the tiers, one of STRATEGIES.
 
-    alternatives: of the tiers only the first that takes all replicas is used, not one after the other.
-    weights, spread, avoid_disruption: where the strategy knows them.
+    alternatives: only the first tier that takes all replicas is used, instead of one tier after the other.
+    weights, spread, avoid_disruption: used by the strategies that know them.
     """
 
     name: str
@@ -323,11 +329,12 @@ class Strategy:
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """on_cluster_loss_seconds: replicas of a cluster that is lost for so long are replaced elsewhere; 0 is never.
+    """The placement policy of a workload: the clusters for its replicas, and their order.
 
+    on_cluster_loss_seconds: after this time the replicas of a lost cluster are replaced elsewhere; 0 is never.
     rollout_all: a new template goes to all clusters at once, not to one after the other.
-    strategy: None divides by the tiers and their splits. priority: of those that wait for room, higher ones go first.
-    overflow_stays: what overflowed to a later tier does not go home. work: Online, NearLine or Offline.
+    strategy: None divides by the tiers and their splits. priority: workloads with a higher one get room first.
+    overflow_stays: replicas that overflowed to a later tier do not go home. work: Online, NearLine or Offline.
     """
 
     tiers: tuple[Tier, ...]
@@ -351,8 +358,10 @@ class EarlierTemplate:
 
 @dataclass(frozen=True, slots=True)
 class Answered:
-    """A request that was answered under an idempotency key; at_ms is wall time, for forgetting only. answer: JSON, or
-    that compressed."""
+    """A request that was answered under an idempotency key.
+
+    at_ms: wall time, used only to forget the answer. answer: JSON, or compressed JSON.
+    """
 
     key: str
     request_digest: str
@@ -364,16 +373,19 @@ class Answered:
 class Part:
     """One cluster's part of a placement.
 
-    version: raised only when this part changes; the member's object bears it. ceiling: the most decided since the
-    version last seen on the object. replicas: all of this cluster's replicas; replicas_new of them wait for nodes that
-    do not exist yet. removing: the object is to go; the part is listed until the cluster says that it is absent.
-    template_generation: which template this cluster is to have, by its number; 0 is the newest (records of before).
-    replicas_lost: of replicas, those replaced elsewhere while the cluster is lost. replicas_leaving: of replicas, those
-    that go once their replacements are available. Neither counts towards what was asked for. adopting: an object that
-    is not ours is taken over as it runs: the one with found_uid, as long as it bears no other fleet's label than
-    found_fleet (empty: none). disowning: our marks go, the object stays; the part is listed until the cluster says so.
-    replicas_by_name: of those kept, so many are here because a person named this cluster: they are no overflow.
-    missing: what this cluster lacks of what the template names: for want of that as many were decided as it counts.
+    version: rises only when this part changes; the member's object bears it.
+    ceiling: the most replicas decided since the version last seen on the object.
+    replicas: all replicas of this cluster. replicas_new: those of them that wait for nodes that do not exist yet.
+    removing: the object is being removed. The part is listed until the cluster reports it absent.
+    template_generation: the number of the template for this cluster; 0 is the newest (records of older versions).
+    replicas_lost: those of `replicas` that are replaced elsewhere while the cluster is lost.
+    replicas_leaving: those of `replicas` that go once their replacements are available.
+    adopting: the object with found_uid is not ours and is taken over as it runs, if it bears no other fleet's label
+    than found_fleet (empty: none).
+    disowning: our marks are removed, the object stays. The part is listed until the cluster reports that.
+    replicas_by_name: those of the kept replicas that a person sent to this cluster by name. They are no overflow.
+    missing: objects that the template names and this cluster lacks. While they are missing, only the replicas that are
+    counted there are decided.
     """
 
     cluster: str
@@ -394,18 +406,18 @@ class Part:
 
     @property
     def replicas_kept(self) -> int:
-        """What counts towards the replicas that were asked for."""
+        """Returns the replicas that count towards the replicas that were asked for: neither lost nor leaving."""
         return self.replicas - self.replicas_lost - self.replicas_leaving
 
 
 @dataclass(frozen=True, slots=True)
 class WorkloadFacts:
-    """What a cluster shows of one workload of ours, in the same record as the nodes that it was counted with.
+    """The facts about one workload of ours in a cluster, in the same record as the nodes that it was counted with.
 
-    version: what the object's annotation says; NO_GENERATION when it says nothing that can be read.
-    counted: (template hash, bound and neither terminating nor finished pods), sorted by hash; a Job has no hash.
-    Of a Job spec_replicas is its parallelism. succeeded: its pods that did. ended: Complete, Failed or Suspended, in
-    which it makes no pods; empty while it runs.
+    version: as the object's annotation says; NO_GENERATION when it cannot be read.
+    counted: (template hash, number of bound pods that neither terminate nor finished), sorted; a Job has no hash.
+    spec_replicas: for a Job its parallelism. succeeded: the number of its pods that succeeded.
+    ended: Complete, Failed or Suspended, when the Job makes no pods; empty while it runs.
     """
 
     namespace: str
@@ -424,7 +436,10 @@ class WorkloadFacts:
 
 @dataclass(frozen=True, slots=True)
 class Quota:
-    """A ResourceQuota. hard, used: by the names of its spec, cpu in milli-cores. scopes: all must hold for a pod."""
+    """A ResourceQuota. hard, used: by the names of its spec, cpu in milli-cores.
+
+    scopes: a pod counts if all of them hold.
+    """
 
     name: str
     hard: tuple[tuple[str, int], ...]
@@ -436,8 +451,8 @@ class Quota:
 class VolumeClaim:
     """A PersistentVolumeClaim. limits: of the volume that it is bound to, or why no pod with it runs anywhere.
 
-    bound: False until it is known to which volume. once: ReadWriteOnce or ReadWriteOncePod, where no other access is
-    asked for. attached: by what the volume is attached to nodes (csi, …); empty where it is not.
+    bound: False until its volume is known. once: ReadWriteOnce or ReadWriteOncePod, if it asks for no other access.
+    attached: how the volume is attached to nodes (csi, …); empty where it is not attached.
     """
 
     name: str
@@ -449,9 +464,9 @@ class VolumeClaim:
 
 @dataclass(frozen=True, slots=True)
 class NamespaceFacts:
-    """What a cluster says of one namespace. labels: without kubernetes.io/metadata.name, which is its name.
+    """The facts about one namespace of a cluster. labels: without kubernetes.io/metadata.name, which is its name.
 
-    volume_claims: by name. volume_claims_left_out: there are more of which nothing is said.
+    volume_claims: sorted by name. volume_claims_left_out: the namespace has more claims than are listed.
     """
 
     name: str
@@ -463,12 +478,14 @@ class NamespaceFacts:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class NodeColumns:
-    """Nodes as columns. allocatable and requested: int64 [resources, nodes], cpu in milli-cores, else bytes or counts.
+    """Nodes as columns.
 
-    label_set and taint_set: [nodes], indices into the tables. state: [nodes], NODE_OWNED, NODE_LENT or NODE_RECALLED;
-    what one that is not owned has requested is its owner's pods alone, though the pods name the pool's, too.
-    A label kubernetes.io/hostname that equals the node's name is left out of the sets and implied.
-    ports: (row, host port) in use. pod_rows, pod_sets, pod_counts: bound pods per node and table.
+    allocatable, requested: int64 [resources, nodes]; cpu in milli-cores, else bytes or counts.
+    label_set, taint_set: [nodes], indices into the tables. A label kubernetes.io/hostname that equals the node's name
+    is left out of the sets and implied.
+    state: [nodes], NODE_OWNED, NODE_LENT or NODE_RECALLED. For a node that is not NODE_OWNED, `requested` is of its
+    owner's pods alone, while the pod tables also contain pods of the pool.
+    ports: (row, host port) in use. pod_rows, pod_sets, pod_counts: the number of bound pods per node and table.
     """
 
     names: tuple[str, ...]
@@ -490,7 +507,7 @@ class NodeColumns:
 
 @dataclass(frozen=True, slots=True)
 class NodeRow:
-    """One node, the form in which a collector keeps it."""
+    """One node, in the form in which a collector keeps it."""
 
     name: str
     allocatable: Mapping[str, int]

@@ -1,11 +1,11 @@
-"""The part of model.py that answers to commands are made of, so that a command imports no more of it."""
+"""The part of model.py that answers to commands use, so that a command does not import the rest of it."""
 
 from dataclasses import dataclass
 from typing import NamedTuple
 
 
 class Generation(NamedTuple):
-    """Orders everything that one owner writes, across restarts: the epoch comes from the log, then a counter."""
+    """Orders everything that one owner writes, across restarts. epoch: from the log. sequence: a counter."""
 
     epoch: int
     sequence: int

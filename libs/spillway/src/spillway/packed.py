@@ -1,4 +1,7 @@
-"""Compressed text inside a record: bounded when it is read, so that a small record cannot ask for all memory."""
+"""Compressed text inside a record.
+
+Its size is limited when it is read, so that a small record cannot ask for all memory.
+"""
 
 from threading import local
 from typing import Final
@@ -9,11 +12,11 @@ UNPACKED_BYTES_MAX = 16 * 1024 * 1024
 
 
 class NotPacked(Exception):
-    """Bytes that pack did not make; the text says why."""
+    """The bytes were not made by `pack`; the text says why."""
 
 
 class _Tools(local):
-    """A thread's own: to make them costs several times what a small record does."""
+    """The compressors of one thread. To make them costs several times as much as a small record."""
 
     def __init__(self) -> None:
         self.compressor = zstandard.ZstdCompressor(level=3)
@@ -24,17 +27,17 @@ _TOOLS: Final = _Tools()
 
 
 def pack(text: bytes) -> bytes:
-    """Compressed; b"" stays b""."""
+    """Returns the compressed text; b"" stays b""."""
     return _TOOLS.compressor.compress(text) if text else b""
 
 
 def unpack(data: bytes) -> bytes:
-    """What pack was given. NotPacked when it cannot be."""
+    """Returns the text that `pack` compressed. Raises NotPacked."""
     return decompressed(data, UNPACKED_BYTES_MAX) if data else b""
 
 
 def decompressed(data: bytes, bytes_max: int) -> bytes:
-    """What a zstandard frame holds, where that is not more than so many bytes. NotPacked."""
+    """Returns the content of a zstandard frame. Raises NotPacked, also for more than bytes_max bytes."""
     try:
         # The library looks at max_output_size only where the frame does not say its size itself.
         size = zstandard.frame_content_size(data)

@@ -1,16 +1,16 @@
-"""How long what did not succeed is left alone: each pause is twice the one before, up to a longest one."""
+"""Pauses after failures: each is twice the one before, up to a longest one."""
 
 _DOUBLINGS_MAX = 32
 """More would change nothing, but at some time overflow."""
 
 
 def doubled_seconds(first: float, longest: float, pauses: int) -> float:
-    """The next pause, after so many others."""
+    """Returns the length of the next pause, after `pauses` others."""
     return min(longest, first * 2.0 ** min(pauses, _DOUBLINGS_MAX))
 
 
 class Setbacks:
-    """Of one thing that is tried again and again, by several at a time. now: of one monotonic clock, in seconds."""
+    """The failures of one thing that several tasks may try at a time. now: by one monotonic clock, in seconds."""
 
     def __init__(self, first_seconds: float, longest_seconds: float) -> None:
         self.count = 0
@@ -19,7 +19,7 @@ class Setbacks:
         self._again_at = -float("inf")
 
     def note(self, now: float) -> bool:
-        """A try failed. Whether this begins a pause: those that were under way together count as one."""
+        """Notes that a try failed. Returns whether this begins a pause: simultaneous tries count as one."""
         if self.pause_seconds(now) > 0:
             return False
         self._again_at = now + doubled_seconds(self._first_seconds, self._longest_seconds, self.count)
@@ -27,9 +27,9 @@ class Setbacks:
         return True
 
     def pause_seconds(self, now: float) -> float:
-        """How long to wait with the next try; 0: no longer."""
+        """Returns the seconds to wait until the next try; 0: none."""
         return max(0.0, self._again_at - now)
 
     def end(self) -> None:
-        """A try succeeded."""
+        """Notes that a try succeeded."""
         self.count, self._again_at = 0, -float("inf")

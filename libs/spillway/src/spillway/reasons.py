@@ -1,4 +1,4 @@
-"""Why a request is refused, for programs: words beside the code of a RequestError (docs/api.md, Errors)."""
+"""The reasons of refusals, for programs: words beside the code of a RequestError (docs/api.md, Errors)."""
 
 from collections.abc import Iterable
 from typing import Final
@@ -23,6 +23,6 @@ CLUSTERS_NAMED_MAX: Final = 10
 
 
 def of_clusters(names: Iterable[str]) -> dict[str, str]:
-    """A refusal's details where it is about clusters: how many, and the first of them by name."""
+    """Returns the details of a refusal about clusters: their number, and the first of them by name."""
     every = sorted(names)
     return {"clusters": str(len(every)), "first_clusters": ",".join(every[:CLUSTERS_NAMED_MAX])}

@@ -1,4 +1,4 @@
-"""Where a reader goes on when retention has deleted records that it had yet to read."""
+"""Moves a reader on when retention has deleted records that it had not read yet."""
 
 from collections import Counter
 
@@ -12,9 +12,9 @@ log = structlog.get_logger()
 
 
 def clamped(positions: Offsets, begins: Offsets) -> dict[tuple[str, int], int]:
-    """The positions, each moved to its partition's beginning where it stood before that. Logs and counts what is
-    skipped.
+    """Returns the positions, each moved to its partition's beginning if it was before that.
 
+    Logs and counts skipped offsets.
     begins: the first offset of each partition, as far as it is known. A topic with retention loses its oldest records
     by design, so its readers work without them. In a compacted topic the same is a loss of the log: raises NoLog.
     """

@@ -14,7 +14,7 @@ _NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """What a brake holds: a cluster, a workload, or with neither the fleet."""
+    """The scope of a brake: a cluster, a workload, or the fleet if neither is set."""
 
     cluster: str = ""
     namespace: str = ""
@@ -35,7 +35,7 @@ def workload_scope(namespace: str, name: str) -> str:
 
 
 def read_scope(text: str) -> Scope:
-    """The scope that a text names. RequestError (INVALID_ARGUMENT) when it names none."""
+    """Returns the scope that a text names. Raises RequestError (INVALID_ARGUMENT) when it names none."""
     kind, *names = text.split("/")
     if all(_NAME.fullmatch(name) for name in names):
         match kind, *names:

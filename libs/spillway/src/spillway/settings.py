@@ -1,7 +1,8 @@
-"""Settings from environment variables: a frozen dataclass in, one clear sentence out when a variable is wrong.
+"""Reads settings from environment variables into a frozen dataclass.
 
-A dataclass has two kinds of fields: a `setting` is a variable that operators turn; a `constant` is none, and says why
-nobody needs to. Our own code and tests may construct the dataclass with any value of both.
+The error for a wrong variable is one clear sentence.
+A dataclass has two kinds of fields. A `setting` is a variable that operators may change. A `constant` has no variable,
+and says why nobody needs to change it. Our own code and tests may construct the dataclass with other values of both.
 """
 
 import dataclasses
@@ -34,7 +35,7 @@ log = logging.getLogger(__name__)
 
 
 class OperatorError(Exception):
-    """The process cannot run as it was set up; the text tells the operator what to change. Exit code 2."""
+    """The process cannot run with this setup. The text tells the operator what to change. Exit code 2."""
 
 
 class SettingsError(OperatorError):
@@ -42,25 +43,27 @@ class SettingsError(OperatorError):
 
 
 def setting(default: T, doc: str, *, secret: bool = False, least: float | None = None, most: float | None = None) -> T:
-    """A field with a default and its meaning, unit included. The value of a secret is never shown.
+    """Returns a field with a default and its meaning, unit included. The value of a secret is never shown.
 
-    least, most: of a number, what it may be; both may be taken. A required field is `field(metadata={"doc": "…"})`.
+    least, most: the range of a number, both included. A required field is `field(metadata={"doc": "…"})`.
     """
     meaning = {"doc": doc, "secret": secret, "least": least, "most": most}
     return dataclasses.field(default=default, repr=not secret, metadata=meaning)
 
 
 def constant(default: T, doc: str, reason: str) -> T:
-    """A field that no variable sets: its meaning, unit included, and why no operator needs to turn it."""
+    """Returns a field without a variable: its meaning, unit included, and why no operator needs to change it."""
     return dataclasses.field(default=default, metadata={"doc": doc, "reason": reason})
 
 
 def from_environment(kind: type[T], environ: Mapping[str, str], prefix: str, *, shared: bool = False) -> T:
-    """The settings of a frozen dataclass: field log_level is the variable <prefix>LOG_LEVEL; tuples have commas.
+    """Returns the settings of a frozen dataclass.
 
-    A variable with this prefix that names no field is refused; one that names a constant has no effect, and is warned
-    of. shared: others have variables under this prefix too (SPILLWAY_ before SPILLWAY_KAFKA_…), so that only one that
-    looks like a slip is refused.
+    Field log_level is the variable <prefix>LOG_LEVEL; tuples have commas.
+    Raises SettingsError for a wrong value, a missing variable, and a variable with this prefix that names no field. One
+    that names a constant has no effect, and a warning is logged.
+    shared: other dataclasses have variables under this prefix too (SPILLWAY_ before SPILLWAY_KAFKA_…), so only a
+    variable that looks like a typing error is refused.
     """
     names, constants = variables(kind, prefix), _constants(kind, prefix)
     for variable in environ:
@@ -82,7 +85,7 @@ def from_environment(kind: type[T], environ: Mapping[str, str], prefix: str, *, 
 
 
 def describe(kind: type, prefix: str) -> str:
-    """One line per variable: its name, its default, its meaning."""
+    """Returns one line per variable: its name, its default, its meaning."""
     rows = [
         (name, _shown_default(field), field.metadata.get("doc", "")) for name, field in variables(kind, prefix).items()
     ]
@@ -92,13 +95,13 @@ def describe(kind: type, prefix: str) -> str:
 
 
 def help_text(summary: str, *sections: tuple[type, str]) -> str:
-    """What a service prints for --help: what it does, then every variable of each (dataclass, prefix)."""
+    """Returns the text of a service's --help: the summary, then every variable of each (dataclass, prefix)."""
     tables = "\n".join(describe(kind, prefix) for kind, prefix in sections)
     return f"{summary.strip()}\n\nSettings are environment variables:\n{tables}"
 
 
 def variables(kind: type, prefix: str) -> dict[str, dataclasses.Field[Any]]:
-    """The fields of a dataclass that operators may set, by the names of their variables."""
+    """Returns the fields of a dataclass that operators may set, by the names of their variables."""
     return {
         prefix + field.name.upper(): field
         for field in dataclasses.fields(kind)
@@ -122,7 +125,10 @@ def _warn_of_constant(variable: str, field: dataclasses.Field[Any]) -> None:
 def _turned_constants(
     environ: Mapping[str, str], constants: Mapping[str, dataclasses.Field[Any]], hints: Mapping[str, Any], prefix: str
 ) -> dict[str, Any]:
-    """What CONSTANTS says of these, by field. prefix: a name that begins so must be one of them; empty: it need not."""
+    """Returns the values that CONSTANTS sets for these constants, by field.
+
+    prefix: names that begin so must be constants.
+    """
     values: dict[str, Any] = {}
     for entry in filter(None, map(str.strip, environ.get(CONSTANTS, "").split(","))):
         name, equals, text = entry.partition("=")
@@ -161,7 +167,7 @@ def _value(variable: str, text: str, hint: Any, field: dataclasses.Field[Any]) -
 
 
 def _broken_range(value: object, field: dataclasses.Field[Any]) -> str:
-    """What is expected of a number that is not so; empty when it is well, or no number."""
+    """Returns the range that a number breaks; empty when it is within the range, or no number."""
     numbers = [one for one in (value if isinstance(value, tuple) else (value,)) if isinstance(one, int | float)]
     least, most = field.metadata.get("least"), field.metadata.get("most")
     if any(not math.isfinite(one) for one in numbers):
@@ -174,7 +180,7 @@ def _broken_range(value: object, field: dataclasses.Field[Any]) -> str:
 
 
 def _raw(text: str, hint: Any) -> object:
-    """The text in the form that msgspec converts from."""
+    """Returns the text in the form that msgspec converts from."""
     bare = _bare(hint)
     if typing.get_origin(bare) is tuple:
         return [part.strip() for part in text.split(",") if part.strip()]
@@ -199,7 +205,7 @@ def _expected(hint: Any, field: dataclasses.Field[Any]) -> str:
 
 
 def _bound(error: str, field: dataclasses.Field[Any]) -> str:
-    """msgspec's words on a broken bound (`int` >= 0) or choice; its words on plain types say nothing new."""
+    """Returns msgspec's words on a broken bound (`int` >= 0) or choice; its words on plain types add nothing."""
     found = re.search(r"[<>]=? -?[\d.]+|multiple of .*|matching regex .*|length .*", error)
     return f", {found.group(0)}" if found else ""
 

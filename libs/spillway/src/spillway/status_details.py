@@ -9,7 +9,7 @@ NOTHING_TOLD: Final = StatusDetails()
 
 
 class Status(Protocol):
-    """A status of a workload in a cluster: WorkloadObserved, and ClusterStatus of an answer."""
+    """A status of a workload in a cluster: WorkloadObserved, or the ClusterStatus of an answer."""
 
     @property
     def state(self) -> str: ...
@@ -43,7 +43,7 @@ def job_text(job: JobEnd | None) -> str:
 
 
 def is_over(job: JobEnd | None) -> bool:
-    """Whether a Job is complete or has failed. A suspended Job is not over."""
+    """Returns whether a Job is complete or has failed. A suspended Job is not over."""
     return job is not None and job.condition in JOB_OVER
 
 

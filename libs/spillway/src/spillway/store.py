@@ -1,4 +1,4 @@
-"""Projections that people and tools query, in Redis; never the truth, and no decision waits for it."""
+"""Projections in Redis that people and tools query. They are never the source of truth; no decision waits for them."""
 
 import asyncio
 import time
@@ -24,7 +24,7 @@ MARKER_KEY = "marker"
 _BATCH_KEYS = 256
 """Keys in one MSET: about 20 ms of Redis' one thread at 500 kB a blob."""
 
-# An append that is tried again after a lost answer, or replayed from the log, adds nothing.
+# An append that is repeated after a lost answer, or replayed from the log, adds nothing.
 _APPEND = """
 if redis.call('LINDEX', KEYS[1], 0) ~= ARGV[1] then
   redis.call('LPUSH', KEYS[1], ARGV[1])
@@ -35,7 +35,7 @@ redis.call('PERSIST', KEYS[1])
 
 
 class StoreUnavailable(RequestError):
-    """The store did not answer in time. As a RequestError it reaches a caller as UNAVAILABLE when nobody catches it."""
+    """The store did not answer in time. It is a RequestError, so a caller gets UNAVAILABLE if nobody catches it."""
 
     def __init__(self, text: str) -> None:
         super().__init__("UNAVAILABLE", text)
@@ -43,7 +43,7 @@ class StoreUnavailable(RequestError):
 
 @dataclass(frozen=True, slots=True)
 class StoreSettings:
-    """Of the store; the prefix of its variables is SPILLWAY_REDIS_."""
+    """The settings of the store. The prefix of its variables is SPILLWAY_REDIS_."""
 
     url: str = setting("redis://127.0.0.1:6379/0", "where Redis is; rediss:// for TLS", secret=True)
     timeout_seconds: Annotated[float, Meta(gt=0)] = setting(2.0, "seconds that one call may take, connecting included")
@@ -56,7 +56,10 @@ class StoreSettings:
 
 @dataclass(frozen=True, slots=True)
 class StoreFound:
-    """What Redis says of itself. bytes_max: 0 is no bound. writes: it takes them. filled: it has our projections."""
+    """The state that Redis reports. bytes_max: 0 is no limit. writes: it accepts writes.
+
+    filled: it has our projections.
+    """
 
     bytes_used: int
     bytes_max: int
@@ -68,7 +71,7 @@ class StoreFound:
 class RedisStore:
     """Values and histories by key, under the fleet's own prefix. Every call ends in time or raises StoreUnavailable.
 
-    Opening connects to nothing: a store that is away when a service starts is found when it comes.
+    Opening makes no connection, so a service can start before the store does.
     """
 
     def __init__(self, settings: StoreSettings, fleet: str) -> None:
@@ -83,10 +86,10 @@ class RedisStore:
                 max_connections=self._settings.connections_max,
                 socket_timeout=seconds,
                 socket_connect_timeout=seconds,
-                retry=Retry(NoBackoff(), 1),  # One: a pooled connection may be from before a restart of Redis.
+                retry=Retry(NoBackoff(), 1),  # One retry: a pooled connection may be older than Redis' last start.
             )
         except ValueError:
-            # No cause: what cannot be read of the address may be a part of the password.
+            # Without the cause: its text may contain a part of the password.
             expected = "redis://user:password@host:port/number, with special characters of the password as %2F"
             raise OperatorError(f"SPILLWAY_REDIS_URL: (hidden): expected {expected}") from None
         return self
@@ -95,7 +98,7 @@ class RedisStore:
         await self._redis.aclose()
 
     async def put_many(self, values: Mapping[str, bytes]) -> None:
-        """Writes values, some of them possibly before a failure: writing all again mends it."""
+        """Writes values. Some may be written before a failure, so the caller writes all of them again."""
         async with self._bounded("put_many"):
             pairs = iter(values.items())
             while batch := {self._value(key): value for key, value in islice(pairs, _BATCH_KEYS)}:
@@ -106,7 +109,7 @@ class RedisStore:
             return cast("bytes | None", await self._redis.get(self._value(key)))
 
     async def get_many(self, keys: Sequence[str]) -> dict[str, bytes]:
-        """The values that are there, in the order of the keys."""
+        """Returns the values that exist, in the order of the keys."""
         async with self._bounded("get_many"):
             found: list[bytes | None] = []
             for batch in _batches(keys):
@@ -114,7 +117,7 @@ class RedisStore:
         return {key: value for key, value in zip(keys, found, strict=True) if value is not None}
 
     async def delete(self, *keys: str) -> None:
-        """Forgets the values and the histories of these keys."""
+        """Deletes the values and the histories of these keys."""
         async with self._bounded("delete"):
             for batch in _batches(keys):
                 await self._redis.unlink(*map(self._value, batch), *map(self._history, batch))
@@ -122,7 +125,8 @@ class RedisStore:
     async def append_histories(self, entries: Sequence[tuple[str, bytes]], keep: int) -> None:
         """Adds blobs to the histories of their keys, in this order, and keeps the newest `keep` of each.
 
-        A blob that is the newest already is not added again. Some may be added before a failure. What was to end lasts.
+        A blob that is the newest already is not added again. Some may be added before a failure. The end that
+        end_histories set for a history is removed.
         """
         for blob_by_key in _rounds(entries):
             async with self._bounded("append_histories"):
@@ -132,7 +136,7 @@ class RedisStore:
                 await pipeline.execute()
 
     async def end_histories(self, keys: Sequence[str], after_seconds: float) -> None:
-        """The histories of these keys are forgotten after that, unless something is added to them meanwhile."""
+        """Deletes the histories of these keys after that time, unless something is added to them meanwhile."""
         async with self._bounded("end_histories"):
             for batch in _batches(keys):
                 pipeline = self._redis.pipeline(transaction=False)
@@ -141,14 +145,17 @@ class RedisStore:
                 await pipeline.execute()
 
     async def history(self, key: str, limit: int) -> list[bytes]:
-        """The newest first."""
+        """Returns the newest `limit` entries of a history, newest first."""
         if limit <= 0:
             return []
         async with self._bounded("history"):
             return cast("list[bytes]", await _answer(self._redis.lrange(self._history(key), 0, limit - 1)))
 
     async def marker(self) -> str:
-        """What set_marker wrote last; empty after a FLUSHALL, or in a new Redis: project everything again."""
+        """Returns the value of the last set_marker.
+
+        Empty after a FLUSHALL, or in a new Redis: then project everything again.
+        """
         async with self._bounded("marker"):
             value = cast("bytes | None", await self._redis.get(self._prefix + MARKER_KEY))
         return (value or b"").decode()
@@ -158,7 +165,7 @@ class RedisStore:
             await self._redis.set(self._prefix + MARKER_KEY, value)
 
     async def inspect(self) -> StoreFound:
-        """For who checks an installation; reads only."""
+        """Returns the state of Redis, for the check of an installation. Reads only."""
         async with self._bounded("inspect"):
             told: Mapping[str, Any] = await self._redis.info("default")
         failing = "err" in (told.get("aof_last_write_status"), told.get("rdb_last_bgsave_status"))
@@ -193,7 +200,7 @@ class RedisStore:
 class MemoryStore:
     """The same contract in this process, for tests and for running without Redis.
 
-    available: else it answers nothing. seconds: how long each call takes.
+    available: if False, every call raises StoreUnavailable. seconds: how long each call takes.
     """
 
     def __init__(self) -> None:
@@ -263,7 +270,7 @@ class MemoryStore:
         self._marker = value
 
     def flush(self) -> None:
-        """What FLUSHALL does to a Redis."""
+        """Deletes everything, as FLUSHALL does in Redis."""
         self._values.clear()
         self._histories.clear()
         self._ends.clear()
@@ -284,7 +291,7 @@ def _batches(keys: Sequence[str]) -> Iterator[Sequence[str]]:
 
 
 def _rounds(entries: Sequence[tuple[str, bytes]]) -> Iterator[Mapping[str, bytes]]:
-    """In this order, each key once in a round: one that is sent twice for a broken connection adds nothing twice."""
+    """Yields entries in this order, each key once in a round. So a round that is sent twice adds nothing twice."""
     found: dict[str, bytes] = {}
     for key, blob in entries:
         if key in found or len(found) == _BATCH_KEYS:
@@ -296,5 +303,8 @@ def _rounds(entries: Sequence[tuple[str, bytes]]) -> Iterator[Mapping[str, bytes
 
 
 async def _answer(reply: Awaitable[T] | T) -> T:
-    """redis-py types these calls as answering at once or later; the asyncio client always answers later."""
+    """Awaits a reply.
+
+    redis-py types these calls as answering at once or later; the asyncio client always answers later.
+    """
     return await cast("Awaitable[T]", reply)

@@ -1,6 +1,6 @@
 """Parts of sentences for people that more than one service uses."""
 
-from __future__ import annotations  # Else a command made every value of the model for the sake of a plural.
+from __future__ import annotations  # Otherwise a command would import the whole model for one plural.
 
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
@@ -11,39 +11,39 @@ if TYPE_CHECKING:
 
 
 def cut(text: str, characters_max: int) -> str:
-    """A text that others wrote, no longer than there is room for."""
+    """Returns a text of others, cut to characters_max characters."""
     return text if len(text) <= characters_max else f"{text[: characters_max - 1]}…"
 
 
 def cut_bytes(text: str, bytes_max: int) -> str:
-    """Cuts a text that others wrote to so many bytes of UTF-8, at a character's end."""
+    """Returns a text of others, cut to so many bytes of UTF-8 at the end of a character."""
     if 4 * len(text) <= bytes_max:
         return text
     return text[:bytes_max].encode(errors="replace")[:bytes_max].decode(errors="ignore")
 
 
 def listed(names: Iterable[str], most: int = 20) -> str:
-    """The first names in order, and how many there are more; empty for none."""
+    """Returns the first names in order, and the number of the others; empty for none."""
     every = sorted(names)
     more = f" and {len(every) - most} more" if len(every) > most else ""
     return ", ".join(every[:most]) + more
 
 
 def counted(count: int, noun: str = "replica") -> str:
-    """1 replica, 2 replicas."""
+    """Returns a text as "1 replica" or "2 replicas"."""
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
 def waiting(count: int, whose: str) -> str:
-    """1 replica of … waits, 2 replicas of … wait."""
+    """Returns a text as "1 replica of … waits" or "2 replicas of … wait"."""
     return f"{counted(count)} {whose} {'waits' if count == 1 else 'wait'}"
 
 
 def violation_text(one: Violation, of: str = "") -> str:
-    """What of a pod is not within its level of Pod Security. of: what the pod is in, as `spec.template.`."""
+    """Returns the text of a field that violates a level of Pod Security. of: the pod's path, as `spec.template.`."""
     return f"{of}{one.field}: {one.value!r:.100}: expected {one.expected}"
 
 
 def object_name(one: ObjectReference) -> str:
-    """Kind, namespace (where it is in one) and name."""
+    """Returns kind, namespace (if there is one) and name."""
     return f"{one.kind} {one.namespace}/{one.name}" if one.namespace else f"{one.kind} {one.name}"

@@ -1,4 +1,4 @@
-"""Gauges whose values are asked for when metrics are: what somebody can say at any time costs nothing in between."""
+"""Gauges whose values are computed only when metrics are read, so they cost nothing in between."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -12,7 +12,7 @@ Tell = Callable[[], Mapping[str, float]]
 
 
 class ToldGauge(Collector):
-    """A gauge with one label. Of several that tell a value of one the highest counts; what nobody tells is left out."""
+    """A gauge with one label. If several callbacks return a value for one label, the highest counts."""
 
     def __init__(self, name: str, documentation: str, label: str, registry: CollectorRegistry = REGISTRY) -> None:
         self.name = name
@@ -23,7 +23,7 @@ class ToldGauge(Collector):
 
     @contextmanager
     def told_by(self, tell: Tell) -> Iterator[None]:
-        """Asks it within this context, whenever metrics are read."""
+        """Calls `tell` within this context, whenever metrics are read."""
         self._told_by.append(tell)
         try:
             yield

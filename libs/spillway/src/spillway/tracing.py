@@ -1,12 +1,12 @@
-"""Traces across gRPC and Kafka in OpenTelemetry's conventions; nothing at all is done until an endpoint is configured.
+"""Traces across gRPC and Kafka in OpenTelemetry's conventions. Without an endpoint nothing is done at all.
 
-A trace begins where somebody asks, where a cluster is observed, and where time alone decides: `begin`, and `decision`
-with no parent. Everywhere else `span` goes on with the one that came along, and does nothing where none did, or where
-it is not recorded; so what is not sampled costs its first span alone. No text of an error, manifest or answer is in a
-span: there may be a secret in it.
+A trace begins where a caller asks, where a cluster is observed, and where time alone decides: `begin`, and `decision`
+with no parent. Everywhere else `span` continues a trace, and does nothing without one, or with one that is not
+recorded. So a trace that is not sampled costs only its first span. Spans contain no text of an error, a manifest or an
+answer, because it may contain a secret.
 """
 
-from __future__ import annotations  # Else every event was made where a command asks one question.
+from __future__ import annotations  # Otherwise a command would import all events for one question.
 
 import time
 from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping
@@ -53,7 +53,7 @@ class TraceSettings:
 
 
 def configure(service: str, settings: TraceSettings, instance: str = "") -> None:
-    """Exports spans to settings.otlp_endpoint; an empty one leaves everything off. Called once a process."""
+    """Exports spans to settings.otlp_endpoint. Without an endpoint tracing stays off. Called once a process."""
     if not settings.otlp_endpoint or _provider is not None:
         return
     from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter
@@ -75,13 +75,13 @@ def configure(service: str, settings: TraceSettings, instance: str = "") -> None
 
 
 def use(provider: Any) -> None:
-    """Spans of this process go to a TracerProvider from now on, until shutdown."""
+    """Sends the spans of this process to a TracerProvider until shutdown."""
     global _provider, _tracer
     _provider, _tracer = provider, provider.get_tracer("spillway")
 
 
 def shutdown() -> None:
-    """Sends what is left and turns tracing off. Blocks for about two seconds at most; call it in a thread."""
+    """Sends the remaining spans and turns tracing off. Blocks for about two seconds at most; call it in a thread."""
     global _provider, _tracer
     provider, _provider, _tracer = _provider, None, None
     if provider is not None:
@@ -93,20 +93,20 @@ def is_on() -> bool:
 
 
 def clock_ns() -> int:
-    """Now, as decision() takes it; 0 when off."""
+    """Returns the current time as `decision` takes it; 0 when tracing is off."""
     return 0 if _tracer is None else time.time_ns()
 
 
-# ── What goes from one process to another ───────────────────────────────────────────────────────────────────────────
+# ── Headers between processes ─────────────────────────────────────────────────────────────────────────────────────────
 
 
 def headers() -> Headers:
-    """What carries the current span to whoever reads it; none when off, and of a trace that is not recorded."""
+    """Returns the headers that carry the current span to a reader; none when tracing is off, or nothing is recorded."""
     return () if _tracer is None else _headers_of(trace.get_current_span())
 
 
 def carried(found: Iterable[tuple[str, bytes]]) -> Headers:
-    """Of a record's or a call's headers those of its trace; none when off."""
+    """Returns the trace headers among those of a record or a call; none when tracing is off."""
     return () if _tracer is None else tuple((name, value) for name, value in found if name in FIELDS)
 
 
@@ -124,13 +124,13 @@ def _context(found: Headers) -> Context:
 
 
 class Origins(Generic[K]):
-    """Of what is yet to be done about something, the trace that it belongs to: at most ORIGINS_MAX, the newest."""
+    """The trace of each piece of work that still has to be done: at most ORIGINS_MAX, the newest."""
 
     def __init__(self) -> None:
         self._headers: dict[K, Headers] = {}
 
     def note(self, key: K, found: Headers) -> None:
-        """Without headers nothing changes."""
+        """Notes the trace of a key. Without headers nothing changes."""
         if found:
             self._headers.pop(key, None)
             self._headers[key] = found
@@ -150,7 +150,7 @@ class Origins(Generic[K]):
 def span(
     name: str, kind: SpanKind = INTERNAL, attributes: Attributes = NO_ATTRIBUTES, parent: Headers = ()
 ) -> AbstractContextManager[Span]:
-    """Goes on with a trace, the parent's or else the current one. Nothing where there is none."""
+    """Continues a trace: the parent's, or else the current one. Does nothing when there is none."""
     if _tracer is None or not (parent or trace.get_current_span().is_recording()):
         return _OFF
     return _span(_tracer, name, kind, attributes, _context(parent) if parent else None)
@@ -159,7 +159,7 @@ def span(
 def begin(
     name: str, kind: SpanKind, attributes: Attributes = NO_ATTRIBUTES, parent: Headers = ()
 ) -> AbstractContextManager[Span]:
-    """As span, but begins a trace where there is none."""
+    """Continues a trace as `span` does, or begins one when there is none."""
     current = trace.get_current_span()
     if _tracer is None or (not parent and current is not INVALID_SPAN and not current.is_recording()):
         return _OFF
@@ -167,7 +167,10 @@ def begin(
 
 
 def process(topic: str, reader: str, attributes: Attributes, parent: Headers) -> AbstractContextManager[Span]:
-    """What a reader does about a topic's records, whose newest came with these headers. Nothing without them."""
+    """Opens a span for a reader's work on records of a topic.
+
+    parent: headers of the newest record; without them no span.
+    """
     if not parent:
         return _OFF
     named = {
@@ -181,9 +184,9 @@ def process(topic: str, reader: str, attributes: Attributes, parent: Headers) ->
 
 
 def decision(name: str, parent: Headers | None, started_ns: int, attributes: Attributes = NO_ATTRIBUTES) -> Headers:
-    """What was decided since started_ns, as a span; returns the headers of the records that say it.
+    """Records a decision that began at started_ns as a span. Returns the headers for the records of the decision.
 
-    parent: of what it was decided on; without headers there is no trace, and none begins. None: a trace begins here.
+    parent: headers of its input; empty headers: no span and no new trace. None: a trace begins here.
     """
     if _tracer is None or parent == ():
         return ()
@@ -197,9 +200,9 @@ def decision(name: str, parent: Headers | None, started_ns: int, attributes: Att
 def sending(
     topics: Collection[str], records: int, client: str, traces: Collection[Headers], *, goes_on: bool
 ) -> AbstractContextManager[Span]:
-    """One write of many records: under the first of the decisions that they tell of, linked to all others.
+    """Opens a span for one write of many records, under the first of their decisions, with links to all others.
 
-    goes_on: with the current trace, if any.
+    goes_on: continues the current trace, if any.
     """
     first, *others = dict.fromkeys(found for found in traces if found) or ((),)
     if _tracer is None or not (first or goes_on):
@@ -222,7 +225,7 @@ def sending(
 
 
 def rpc(path: str) -> Attributes:
-    """path: /package.Service/Method."""
+    """Returns the attributes of a call. path: /package.Service/Method."""
     return {"rpc.system.name": "grpc", "rpc.method": path[1:]}
 
 
@@ -233,7 +236,7 @@ def rpc_ended(one: Span, code: str, *, failed: bool) -> None:
 
 
 def fail(one: Span, error: str) -> None:
-    """error: of a fixed set of names."""
+    """Marks a span as failed. error: of a fixed set of names."""
     one.set_attribute("error.type", error)
     one.set_status(Status(StatusCode.ERROR))
 

@@ -1,15 +1,16 @@
-"""Why a cluster cannot be followed: a code, by which programs decide, beside a text, which only people read."""
+"""The reasons why a cluster cannot be followed: a code for programs, and a text that only people read."""
 
 from enum import IntEnum
 from typing import Final, NamedTuple
 
 
 class TroubleCode(IntEnum):
-    """What a trouble says of its cluster. The numbers are those of TroubleCode in events.proto.
+    """The kind of a trouble. The numbers are those of TroubleCode in events.proto.
 
-    UNREACHABLE: it does not answer, or not as an API server does. NOT_ALLOWED: there is no usable credential, the
-    cluster does not accept it, or our account lacks a right. UNWRITABLE: it answers, and no record holds what it has.
-    NODES_DOUBTED: it lists far fewer nodes than before, which is not believed yet.
+    UNREACHABLE: the cluster does not answer, or not as an API server does.
+    NOT_ALLOWED: there is no usable credential, the cluster does not accept it, or our account lacks a right.
+    UNWRITABLE: the cluster answers, and no record can hold its data. NODES_DOUBTED: it lists far fewer nodes than
+    before, which is not believed yet.
     """
 
     UNSPECIFIED = 0
@@ -35,7 +36,7 @@ _NOT_ALLOWED_REASONS: Final = frozenset(("credential", "unauthorized", "forbidde
 
 
 class Trouble(NamedTuple):
-    """text: "what: reason: detail", empty where there is no trouble; the code is UNSPECIFIED then."""
+    """A trouble. text: "what: reason: detail"; empty without a trouble, and then the code is UNSPECIFIED."""
 
     code: TroubleCode = TroubleCode.UNSPECIFIED
     text: str = ""
@@ -45,25 +46,25 @@ NO_TROUBLE: Final = Trouble()
 
 
 def code_of_reason(reason: str) -> TroubleCode:
-    """reason: of a ClusterUnreachable."""
+    """Returns the code of a reason of ClusterUnreachable."""
     return TroubleCode.NOT_ALLOWED if reason in _NOT_ALLOWED_REASONS else TroubleCode.UNREACHABLE
 
 
 def text_for_callers(code: int) -> str:
-    """code: of a record, perhaps one of a newer version."""
+    """Returns the text of a code that everybody may read. The code is from a record, perhaps of a newer version."""
     return TEXTS_FOR_CALLERS.get(code, "the cluster cannot be followed")
 
 
 def code_of_record(code: int, text: str) -> int:
-    """The code that a record or an answer bears; of one by a version before codes, what its text says.
+    """Returns the code of a record or an answer. If a version before codes wrote it, its text decides.
 
-    A number that this version does not know, of a newer version, stays as it is: it is no sign of loss.
+    A number of a newer version that this version does not know stays as it is: it is no sign of loss.
     """
     return code or _code_of_older(text)
 
 
 def _code_of_older(text: str) -> TroubleCode:
-    """Versions before codes decided by the words of the text, and wrote it in one form: "what: reason: detail".
+    """Returns the code of a text "what: reason: detail" by a version before codes.
 
     It is needed while a newer planner reads an older snapshot, which is upgraded last (docs/operations.md, Upgrade).
     """

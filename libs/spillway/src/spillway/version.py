@@ -1,7 +1,7 @@
-"""Which version this code is, as each process tells it: the release, and a digest of the messages that it knows.
+"""The version of this code, as each process reports it: the release, and a digest of the messages that it knows.
 
-Two processes of one release with different digests were built from different states of it: what one says in a field
-that the other has not, that one passes over.
+Two processes of one release with different digests were built from different states of it. Each ignores fields of the
+other that it does not know.
 """
 
 from importlib.metadata import version as version_of

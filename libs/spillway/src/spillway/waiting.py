@@ -1,11 +1,11 @@
-"""Waiting for an event no longer than a time. Not asyncio.wait_for: before Python 3.12 it may lose a cancellation."""
+"""Waits for an event for a limited time. Not by asyncio.wait_for, which may lose a cancellation before Python 3.12."""
 
 import asyncio
 from contextlib import suppress
 
 
 async def is_set_within(event: asyncio.Event, seconds: float) -> bool:
-    """Whether the event was set by then; returns as soon as it is."""
+    """Returns whether the event was set within the time. Returns as soon as it is set."""
     with suppress(TimeoutError):
         async with asyncio.timeout(seconds):
             await event.wait()

@@ -1,4 +1,4 @@
-"""Events ↔ protobuf bytes, and the columns of nodes in one of them; by the one rule of messages.py."""
+"""Converts events to protobuf bytes and back, by the rule of messages.py, and packs the columns of nodes."""
 
 from collections.abc import Sequence
 from functools import lru_cache
@@ -41,7 +41,7 @@ POLICIES_KEPT_MAX, POLICY_BYTES_KEPT_MAX = 256, 8192
 
 
 class UnknownKind(Unreadable):
-    """kind: a type that no event here has; where it has the form of one, a newer version may say it."""
+    """The type of a record is unknown. kind: that type; if it has the form of ours, a newer version may write it."""
 
     def __init__(self, kind: str) -> None:
         super().__init__(f"ce_type {kind!r}: expected one of {', '.join(sorted(_EVENT_BY_TYPE))}")
@@ -49,7 +49,7 @@ class UnknownKind(Unreadable):
 
 
 def event_type(event: Event) -> str:
-    """The CloudEvents type of an event."""
+    """Returns the CloudEvents type of an event."""
     return TYPE_PREFIX + type(event).__name__
 
 
@@ -60,7 +60,7 @@ def encode(event: Event) -> bytes:
 
 
 def encode_record(event: Event) -> bytes:
-    """As encode, of what decode reads: raises TooManyEntries for more entries than a reader takes."""
+    """Returns the bytes of an event. Raises TooManyEntries for more entries than `decode` accepts."""
     message = _MESSAGE_BY_EVENT[type(event)]()
     fill_message(event, message)
     data = message.SerializeToString()
@@ -69,7 +69,7 @@ def encode_record(event: Event) -> bytes:
 
 
 def largest_field(event: Event) -> tuple[str, int]:
-    """The field of an event that takes the most bytes of its record, and how many."""
+    """Returns the field of an event that takes the most bytes of its record, and the number of these bytes."""
     message = _MESSAGE_BY_EVENT[type(event)]()
     fill_message(event, message)
     sizes = {}
@@ -84,7 +84,7 @@ def largest_field(event: Event) -> tuple[str, int]:
 
 
 def event_of(kind: str) -> type[Event]:
-    """Raises UnknownKind."""
+    """Returns the event class of a type. Raises UnknownKind."""
     event = _EVENT_BY_TYPE.get(kind)
     if event is None:
         raise UnknownKind(kind)
@@ -92,7 +92,7 @@ def event_of(kind: str) -> type[Event]:
 
 
 def decode(topic: str, kind: str, data: bytes) -> Event:
-    """The event in a record of a topic. Raises Unreadable for an unknown kind, one of another topic, or bad bytes."""
+    """Returns the event in a record. Raises Unreadable for an unknown kind, a kind of another topic, or bad bytes."""
     event = event_of(kind)
     if event not in EVENTS_BY_TOPIC[topic]:
         raise Unreadable(f"ce_type {kind!r} does not belong on topic {topic}")
@@ -113,7 +113,7 @@ _kept_policy = lru_cache(maxsize=POLICIES_KEPT_MAX)(_policy)
 
 
 def _shared_policy(data: bytes) -> Policy:
-    """Workloads of a fleet have one of a few policies, and a declaration's is most of what there is to read of it."""
+    """Returns a policy from a cache: workloads share few policies, and most of a declaration to read is its policy."""
     return _kept_policy(data) if len(data) <= POLICY_BYTES_KEPT_MAX else _policy(data)
 
 
@@ -134,7 +134,7 @@ class _Strings:
 
 
 def pack_columns(columns: NodeColumns) -> bytes:
-    """Columns as a compressed protobuf; b"" for no nodes."""
+    """Returns columns as a compressed protobuf; b"" for no nodes."""
     if not columns.names:
         return b""
     message = events_pb2.NodeColumns(names=columns.names)
@@ -164,7 +164,7 @@ def pack_columns(columns: NodeColumns) -> bytes:
 
 
 def unpack_columns(data: bytes) -> NodeColumns:
-    """The columns of pack_columns. Raises Unreadable when lengths or ids do not fit together."""
+    """Returns the columns that pack_columns packed. Raises Unreadable when lengths or ids do not fit together."""
     if not data:
         return column_values.NO_NODES
     try:
@@ -217,7 +217,7 @@ def _matrix(rows: Sequence[Any], width: int) -> Int64s:
 
 
 def _integers(repeated: Any) -> Int64s:
-    """upb's repeated scalars turn into an array at once; a loop over them is 27 times slower."""
+    """Returns an array of a repeated field. upb converts its scalars at once; a loop over them is 27 times slower."""
     return np.asarray(repeated).astype(np.int64, copy=False)
 
 

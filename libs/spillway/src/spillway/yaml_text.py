@@ -1,4 +1,4 @@
-"""YAML as others write it: plain values alone, bounded in what reading it may cost. Nothing else reads YAML."""
+"""Reads YAML from others: only plain values, with limits on the cost of reading. Nothing else reads YAML."""
 
 from typing import Any, ClassVar, Final
 
@@ -26,7 +26,7 @@ _SAFE: Final[Any] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 class ValueBudget:
-    """How many values may still be read of one or several documents together, and bytes that aliases repeat."""
+    """The values that may still be read of one or several documents together, and the bytes that aliases may repeat."""
 
     def __init__(self, most: int) -> None:
         self._most = self._left = most
@@ -39,7 +39,7 @@ class ValueBudget:
             raise yaml.YAMLError(f"more than {self._most} values")
 
     def takes_repeated(self, count: int) -> bool:
-        """Whether so many bytes are left; then they are taken."""
+        """Returns whether so many bytes are left, and takes them if so."""
         if count > self._repeated_left:
             return False
         self._repeated_left -= count
@@ -47,9 +47,11 @@ class ValueBudget:
 
 
 class BoundedLoader(_SAFE):  # type: ignore[misc]
-    """Dates stay text, as Kubernetes reads them. Raises yaml.YAMLError beyond the bounds. libyaml's composer calls
-    itself in C for every level, so that 30,000 brackets would end the process. budget: of its documents together;
-    NODES_MAX where none is given, as yaml.load_all gives none. merged_max: entries that all its mappings merge.
+    """Loads YAML within limits. Dates stay text, as Kubernetes reads them. Raises yaml.YAMLError beyond the limits.
+
+    libyaml's composer calls itself in C for every level, so 30,000 brackets would end the process.
+    budget: for all its documents together; NODES_MAX if none is given, as yaml.load_all gives none.
+    merged_max: the most entries that all its mappings together may merge.
     """
 
     yaml_implicit_resolvers: ClassVar[dict[str, Any]] = {
@@ -64,7 +66,7 @@ class BoundedLoader(_SAFE):  # type: ignore[misc]
         self._budget = ValueBudget(NODES_MAX) if budget is None else budget
 
     def descend_resolver(self, node: Any, index: Any) -> None:
-        """Called on the way into each value, and ascend_resolver on the way out."""
+        """Counts a level and a value. Called on the way into each value, and ascend_resolver on the way out."""
         self._depth += 1
         if self._depth > DEPTH_MAX:
             raise yaml.YAMLError(f"nested deeper than {DEPTH_MAX}")
@@ -74,7 +76,7 @@ class BoundedLoader(_SAFE):  # type: ignore[misc]
         self._depth -= 1
 
     def flatten_mapping(self, node: Any) -> None:
-        """Of a mapping that is made, and within that of each one that it merges: as often as it is merged."""
+        """Merges the mappings that a mapping names. Called for each merged mapping too, as often as it is merged."""
         self._flattening += 1
         try:
             super().flatten_mapping(node)
@@ -86,7 +88,7 @@ class BoundedLoader(_SAFE):  # type: ignore[misc]
             raise yaml.YAMLError(f"{len(node.value)} entries are merged: expected at most {MERGED_MAX}")
 
     def _take_merged(self, entries: int) -> None:
-        """Before they are copied. One without entries costs as much as one with an entry."""
+        """Counts entries before they are copied. A mapping without entries costs as much as one with one entry."""
         self._merged += max(1, entries)
         if self._merged > self._merged_max:
             raise yaml.YAMLError(f"{self._merged} entries are merged in all: expected at most {self._merged_max}")
@@ -99,7 +101,7 @@ class BoundedLoader(_SAFE):  # type: ignore[misc]
 
 
 def read_yaml(text: str | bytes) -> Any:
-    """The one document in it; None where there is none.
+    """Returns the one document in a text; None where there is none.
 
     Raises yaml.YAMLError, or ValueError for bytes that are no text.
     """
@@ -107,7 +109,7 @@ def read_yaml(text: str | bytes) -> Any:
 
 
 def read_counted(text: str | bytes, budget: ValueBudget, merged_max: int = NODES_MAX) -> Any:
-    """As read_yaml. Its values are taken from the budget, also those of a document that cannot be read."""
+    """Returns the document as read_yaml does. Its values are taken from the budget, also if it cannot be read."""
     try:
         loader = BoundedLoader(text, budget, merged_max)
         try:

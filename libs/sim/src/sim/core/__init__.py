@@ -1,1 +1,1 @@
-"""What a Kubernetes control plane decides, as plain state and functions: no IO, no clock, no randomness of its own."""
+"""The decisions of a Kubernetes control plane as plain state and functions: no IO, clock or randomness of its own."""

@@ -1,4 +1,4 @@
-"""What the API server fills in, and what it refuses, before an object is stored."""
+"""The defaults that the API server fills in, and the objects that it refuses, before an object is stored."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -54,7 +54,7 @@ def with_defaults(kind: Kind, found: Object) -> Object:
 
 
 def _job_spec(found: Object) -> dict[str, Any]:
-    """With the selector and the template's labels that the server makes of the Job's uid."""
+    """Returns the spec with the selector and the template's labels that the server makes of the Job's uid."""
     declared = found.get("spec") or {}
     alone = {} if "completions" in declared or "parallelism" in declared else {"completions": 1}
     spec = {**_OF_JOB, **alone, **declared}
@@ -69,7 +69,7 @@ def _job_spec(found: Object) -> dict[str, Any]:
 
 
 def check(kind: Kind, found: Object) -> None:
-    """ApiError 422 with every cause."""
+    """Raises ApiError 422 with every cause."""
     name = found["metadata"].get("name", "")
     causes: list[Cause] = []
     if not isinstance(name, str) or len(name) > 253 or not _NAME.fullmatch(name):
@@ -111,7 +111,7 @@ def check_update(kind: Kind, old: Object, new: Object) -> None:
 
 
 def check_manifest(kind: Kind, manifest: Any) -> None:
-    """ApiError 400 when it is not an object of that kind at all."""
+    """Raises ApiError 400 when the manifest is not an object of that kind at all."""
     if not isinstance(manifest, dict) or not isinstance(manifest.get("metadata", {}), dict):
         raise bad_request("the body of the request was not a Kubernetes object")
     declared = (manifest.get("apiVersion", kind.api_version), manifest.get("kind", kind.name))

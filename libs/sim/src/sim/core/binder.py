@@ -1,4 +1,4 @@
-"""The scheduler's queue: which pod is looked at next, at which rate, and which wait until something changes."""
+"""The scheduler's queue: the order and the rate of its pods, and the pods that wait until something changes."""
 
 from collections import deque
 from collections.abc import Mapping
@@ -51,7 +51,7 @@ class Binder:
             self.retry = True
 
     def run(self, limit: int) -> int:
-        """About how many writes it took."""
+        """Schedules pods. Returns the approximate number of writes."""
         writes = 0
         while self._queue and writes < limit and self._may_bind():
             key, shape = self._queue.popleft()

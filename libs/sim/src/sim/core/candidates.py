@@ -11,12 +11,12 @@ class Candidates(Protocol):
     def discard(self, slot: int) -> None: ...
 
     def in_order(self) -> Iterator[int]:
-        """All of them, best first; stop reading at the first that is good enough."""
+        """Yields all slots, best first. The reader stops at the first one that is good enough."""
         ...
 
 
 class BestFirst:
-    """By score, the lowest slot among equals."""
+    """Orders by score; among equal scores the lowest slot comes first."""
 
     def __init__(self) -> None:
         self._heap: list[tuple[int, int]] = []
@@ -51,7 +51,7 @@ class BestFirst:
 
 
 class AnyOrder:
-    """Uniformly at random."""
+    """Orders uniformly at random."""
 
     def __init__(self, below: Callable[[int], int]) -> None:
         self._below = below

@@ -1,4 +1,4 @@
-"""The Deployment controller: which ReplicaSets there are, how they roll, and what the status says."""
+"""The Deployment controller: its ReplicaSets, their rollout, and the Deployment's status."""
 
 from typing import Any
 from zlib import crc32
@@ -90,7 +90,7 @@ class Deployments:
         self._scale(changed, limits, namespace=metadata["namespace"])
 
     def _is_resized(self, sets: list[Object], limits: Limits) -> bool:
-        """Live sets remember for which number they were made."""
+        """Returns whether the replicas have changed: live sets have an annotation with their former number."""
         live = [one for one in sets if one["spec"]["replicas"] > 0]
         desired = [(one["metadata"].get("annotations") or {}).get(DESIRED_ANNOTATION) for one in live]
         return any(text is not None and text != str(limits.replicas) for text in desired)
@@ -154,7 +154,7 @@ class Deployments:
                 self._garbage.delete(_SETS, current)
 
     def _sets(self, uid: str) -> list[Object]:
-        """Oldest first."""
+        """Returns the ReplicaSets, oldest first."""
         table = self._world.store.tables[_SETS]
         return sorted((table[key] for key in self._sets_by_uid.get(uid, ())), key=_revision)
 
@@ -252,5 +252,5 @@ def _failure(replicaset: Object) -> dict[str, Any] | None:
 
 
 def _generation(deployment: Object) -> int:
-    """Raised by a change of the spec or of an annotation."""
+    """Returns the generation. It rises with a change of the spec or of an annotation."""
     return int(deployment["metadata"].get("generation", 0))

@@ -1,4 +1,4 @@
-"""What the API refuses, in the words of the Kubernetes API server."""
+"""The refusals of the API, in the words of the Kubernetes API server."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -7,7 +7,7 @@ from sim.core.kinds import Kind
 
 
 class ApiError(Exception):
-    """A request that gets a `Status` object as its answer."""
+    """A request is refused. Its answer is a `Status` object."""
 
     def __init__(self, code: int, reason: str, message: str, details: dict[str, Any] | None = None) -> None:
         super().__init__(message)
@@ -63,7 +63,7 @@ def forbidden(kind: Kind, name: str, why: str) -> ApiError:
 
 
 def invalid(kind: Kind, name: str, causes: Sequence[tuple[str, str, str]]) -> ApiError:
-    """Causes are (field, reason, message)."""
+    """Returns error 422. causes: (field, reason, message)."""
     texts = [f"{field}: {message}" for field, _, message in causes]
     joined = texts[0] if len(texts) == 1 else f"[{', '.join(texts)}]"
     qualified = f"{kind.name}.{kind.group}" if kind.group else kind.name

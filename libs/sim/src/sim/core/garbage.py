@@ -1,4 +1,4 @@
-"""Deletion: grace of pods, finalizers, cascades to what an object owns, and emptying of namespaces."""
+"""Deletion: grace of pods, finalizers, cascades to owned objects, and emptying of namespaces."""
 
 from functools import partial
 
@@ -51,7 +51,7 @@ class Garbage:
             self._world.store.put("pods", {**pod, "metadata": ending})
 
     def finished(self, plural: str, found: Object) -> bool:
-        """Whether an update took the last finalizer of an object that only waited for it."""
+        """Returns whether an update removed the last finalizer of an object that only waited for it."""
         metadata = found["metadata"]
         return (
             plural not in ("pods", "namespaces") and "deletionTimestamp" in metadata and not metadata.get("finalizers")
@@ -80,7 +80,7 @@ class Garbage:
             self._world.after(0, partial(self._finish_namespace, change.key[0]))
 
     def collect(self, limit: int) -> int:
-        """Deletes what dead owners left; about how many writes it took."""
+        """Deletes the objects of owners that are gone. Returns the approximate number of writes."""
         writes = 0
         while self._ownerless and writes < limit:
             uid = self._ownerless[-1]
@@ -143,7 +143,7 @@ class Garbage:
         for kind in KIND_BY_PLURAL.values():
             for found in list(self._world.store.in_namespace(kind.plural, name)):
                 metadata = found["metadata"]
-                # A cascade may have taken it since the list was made.
+                # A cascade may have deleted it since the list was made.
                 if self._world.store.get(kind.plural, (name, metadata["name"])) is found:
                     self.delete(kind.plural, found)
         self._finish_namespace(name)

@@ -1,6 +1,6 @@
-"""The Job controller: so many pods at a time until enough have succeeded, or too many failed.
+"""The Job controller: runs a number of pods at a time until enough have succeeded, or too many failed.
 
-How long a pod runs and how it ends is said by its annotations (pods.RUN_SECONDS, pods.ENDS_AS). Not modelled: indexed
+A pod's annotations say how long it runs and how it ends (pods.RUN_SECONDS, pods.ENDS_AS). Not modelled: indexed
 completions, back-off between failures, finalizers of pods, deadlines, ttlSecondsAfterFinished, pod failure policies.
 """
 
@@ -63,7 +63,10 @@ class Jobs(Owners):
 
 
 def _wanted(spec: dict[str, Any], active: int, succeeded: int) -> int:
-    """Without completions the pods share a queue of work: once one has succeeded, no more are made."""
+    """Returns the number of active pods wanted.
+
+    Without completions the pods share a queue of work: once one has succeeded, no more are made.
+    """
     completions = spec.get("completions")
     if completions is None:
         return active if succeeded else int(spec["parallelism"])

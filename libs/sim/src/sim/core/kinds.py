@@ -25,7 +25,7 @@ class Kind:
 
     @property
     def qualified(self) -> str:
-        """As in the API server's messages: `deployments.apps`."""
+        """The name as in the API server's messages: `deployments.apps`."""
         return f"{self.plural}.{self.group}" if self.group else self.plural
 
 

@@ -1,4 +1,4 @@
-"""What happens on nodes: pods start, refuse, end; nodes that go take their pods with them."""
+"""Events on nodes: pods start, are refused, end; a node that is removed takes its pods with it."""
 
 from functools import partial
 
@@ -45,7 +45,7 @@ class Kubelet:
         return RUN_BY_US in (found["metadata"].get("annotations") or {})
 
     def refusal(self, node: str, shape: PodShape) -> str:
-        """What keeps out a pod that was bound without asking the scheduler: a resource, NODE_AFFINITY, or nothing."""
+        """Returns why the kubelet refuses a pod bound without the scheduler: a resource, NODE_AFFINITY, or ""."""
         record = self._table.record_by_name.get(node)
         if record is None or not self.runs(node):
             return ""
@@ -92,7 +92,7 @@ class Kubelet:
             self._world.after(0, partial(self._remove, key, uid))
 
     def on_config(self, namespace: str) -> None:
-        """A ConfigMap or Secret of the namespace was written: who waits looks again."""
+        """Lets waiting pods look again, after a ConfigMap or Secret of the namespace was written."""
         for key, uid in self._waiting.pop(namespace, {}).items():
             self._world.after(0, partial(self._start, key, uid))
 
@@ -125,7 +125,7 @@ class Kubelet:
 
     def _evict(self, key: Key, uid: str, node: str) -> None:
         pod = self._world.same("pods", key, uid)
-        # The taint may be gone again after a tolerated while.
+        # The taint may have been removed during the tolerated time.
         if pod and any(taint[2] == "NoExecute" for taint in self._taints(node)):
             self._garbage.delete_pod(pod)
 
@@ -152,7 +152,10 @@ class Kubelet:
                 self._world.after(float(seconds), partial(self._end, key, uid))
 
     def _waits(self, key: Key, pod: Object) -> bool:
-        """Whether its containers are not created for want of a ConfigMap or Secret; then it says so."""
+        """Returns whether a missing ConfigMap or Secret keeps its containers from being created.
+
+        Then its status says so.
+        """
         shape = self.pods_by_node.get(pod["spec"].get("nodeName", ""), {}).get(key)
         lacks = lacking(self._world.store.get, key[0], shape.config) if shape else {}
         if not lacks:

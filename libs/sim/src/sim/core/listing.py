@@ -1,4 +1,4 @@
-"""Lists with limit and continue, and the texts in which objects are answered."""
+"""Lists with limit and continue, and the JSON texts of objects."""
 
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections import OrderedDict
@@ -20,7 +20,7 @@ encode = msgspec.json.Encoder().encode
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Which objects of a kind are asked for."""
+    """Selects the objects of a kind that a request asks for."""
 
     kind: Kind
     namespace: str = ""
@@ -73,7 +73,10 @@ class _Snapshot:
 
 
 class Lister:
-    """Pages of one list all come from the moment of the first; old ones are forgotten and answer 410."""
+    """Lists objects in pages.
+
+    All pages of one list show the moment of the first; old lists are forgotten and answer 410.
+    """
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -97,7 +100,7 @@ class Lister:
         return Page(snapshot.version, snapshot.items[offset:end], token, left if snapshot.counts_remaining else 0)
 
     def list_as_of(self, selection: Selection, version: int) -> Page:
-        """As it was then; ApiError 410 once the history since is forgotten."""
+        """Returns the list as of an earlier version. Raises ApiError 410 once the history since then is forgotten."""
         log = self._store.logs[selection.kind.plural]
         position = log.position_after(version)
         if position is None:
@@ -150,7 +153,7 @@ def object_text(kind: Kind, found: Object, *, metadata_only: bool = False) -> by
 
 
 def list_text(kind: Kind, page: Page, *, metadata_only: bool = False) -> bytes:
-    """Items bear no kind and apiVersion, as in the API server's lists."""
+    """Returns a list as JSON. Items have no kind and apiVersion, as in the API server's lists."""
     metadata: dict[str, Any] = {"resourceVersion": str(page.version)}
     if page.continues:
         metadata["continue"] = page.continues
@@ -180,7 +183,7 @@ def error_text(error: ApiError) -> bytes:
 
 
 def change_text(selection: Selection, change: Change, *, metadata_only: bool = False) -> bytes:
-    """As the watcher of a selection sees it; empty when it does not."""
+    """Returns a change as the watcher of a selection sees it; empty when the watcher does not see it."""
     before = change.old is not None and selection.takes(change.old)
     after = change.type != "DELETED" and selection.takes(change.new)
     if after:

@@ -1,4 +1,4 @@
-"""Bulk seeding: nodes and running pods as the controllers would have left them, without their work."""
+"""Bulk loading: nodes and running pods as the controllers would have left them, without their work."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -18,7 +18,7 @@ from sim.settings import LoadSpec, NodeSpec
 
 
 def load(machine: Machine, nodes: Sequence[NodeSpec], pods: LoadSpec | None) -> None:
-    """AssertionError when the pods do not fit the nodes."""
+    """Adds nodes, and Deployments with running pods. Raises AssertionError when the pods do not fit the nodes."""
     names = add_nodes(machine.world, nodes)
     if pods is None:
         return
@@ -28,7 +28,7 @@ def load(machine: Machine, nodes: Sequence[NodeSpec], pods: LoadSpec | None) -> 
     for index in range(pods.deployments):
         replicas = whole + (1 if index < more else 0)
         _load_deployment(machine, pods, f"{pods.name_prefix}{index}", replicas, places)
-    # They are as they should be: the controllers need not look.
+    # Everything is in its final state, so the controllers have no work.
     machine.deployments.dirty.clear()
     machine.replicasets.dirty.clear()
 

@@ -1,4 +1,4 @@
-"""The control plane as one state machine: every change is told to the controllers, `step` lets them act."""
+"""The control plane as one state machine: every change is passed to the controllers, and `step` lets them act."""
 
 from collections.abc import Callable
 
@@ -54,7 +54,10 @@ class Machine:
             self._make_namespace(name, uid)
 
     def step(self, now: float) -> float | None:
-        """Does some of what is due; says when to come again: now (there is more), later, or only after a change."""
+        """Does some of the work that is due.
+
+        Returns the next time to call it: now if there is more, later, or None for only after a change.
+        """
         self.world.now = max(now, self.world.now)
         limit = self.world.settings.step_changes
         writes = self.world.run_timers(limit)
@@ -115,7 +118,7 @@ class Machine:
         self.on_write(change.plural)
 
     def _may_be_let_in(self, namespace: str) -> None:
-        """Pods that a quota, or admission for want of something, refused are tried again."""
+        """Tries pods again that a quota refused, or admission because an object was missing."""
         self.replicasets.on_admitting(namespace)
         self.statefulsets.on_admitting(namespace)
         self.jobs.on_admitting(namespace)
@@ -134,7 +137,7 @@ class Machine:
         self.binder.retry = True
 
     def _count_early_pods(self, name: str) -> None:
-        """Pods may name a node before it is there."""
+        """Counts pods that named the node before it existed."""
         for key, shape in list(self.kubelet.pods_by_node.get(name, {}).items()):
             self.table.add_pod(name, shape)
             self.kubelet.on_placed(key, self.world.store.tables["pods"][key], name, shape)
@@ -189,13 +192,13 @@ class Machine:
 
 
 def _grace_of(pod: Object) -> int | None:
-    """None of a pod that nobody deletes."""
+    """Returns the grace period of a pod that is being deleted; None for any other."""
     grace: int | None = pod["metadata"].get("deletionGracePeriodSeconds")
     return grace
 
 
 def _schedules_alike(old: Object, new: Object) -> bool:
-    """Heartbeats must not make anybody look again."""
+    """Returns whether two states of a node are equal for the scheduler. Heartbeats must not wake it."""
     same_labels = old["metadata"].get("labels") == new["metadata"].get("labels")
     same_spec = old.get("spec") == new.get("spec")
     same_room = (old.get("status") or {}).get("allocatable") == (new.get("status") or {}).get("allocatable")

@@ -1,4 +1,4 @@
-"""Nodes that are not ready, and those that nobody speaks for any more, take no new pods."""
+"""Taints nodes that are not ready, and nodes whose Lease has expired, so that they take no new pods."""
 
 from functools import partial
 from typing import Any, Final
@@ -14,9 +14,10 @@ _OURS: Final = (NOT_READY, UNREACHABLE)
 
 
 class NodeLifecycle:
-    """A node without a Lease is believed; one whose Lease was renewed once is Unknown when that ends.
+    """A node without a Lease keeps its status.
 
-    As in Kubernetes a renewal counts from when it is seen, so that no two clocks are compared.
+    A node whose Lease was renewed once becomes Unknown when the Lease expires.
+    As in Kubernetes, a renewal counts from the time at which it is seen, so that no two clocks are compared.
     """
 
     def __init__(self, world: World) -> None:
@@ -58,7 +59,7 @@ class NodeLifecycle:
 
 
 def _tainted(node: Object) -> Object:
-    """The node with the taint that its readiness asks for, and no other of ours; the same where nothing differs."""
+    """Returns the node with the taint for its readiness and not the other taint; the same object if nothing differs."""
     ready = (condition(node, "Ready") or {}).get("status")
     wanted = [] if ready == "True" else [UNREACHABLE if ready == "Unknown" else NOT_READY]
     spec = node.get("spec") or {}

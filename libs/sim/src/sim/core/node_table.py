@@ -1,4 +1,4 @@
-"""What every node has free, kept up to date pod by pod, with a log of which nodes changed."""
+"""The free resources of every node, updated with each pod, and a log of the nodes that changed."""
 
 from dataclasses import dataclass, field
 
@@ -27,7 +27,7 @@ class NodeRecord:
 
 
 class NodeTable:
-    """Slots number the nodes; a slot is used again after its node is gone."""
+    """Nodes by slot number. A slot is used again after its node is gone."""
 
     def __init__(self) -> None:
         self.slots: list[NodeRecord | None] = []
@@ -114,7 +114,7 @@ def _take(record: NodeRecord, shape: PodShape, count: int) -> None:
 
 
 def refusals_of_kubelet(record: NodeRecord, shape: PodShape) -> list[str]:
-    """Resources that a pod which is already bound would find missing."""
+    """Returns the resources that a pod which is already bound would find missing."""
     missing = [name for name, amount in shape.requests if amount > record.free.get(name, 0)]
     taken = (port for other in record.pods_by_shape for port in other.host_ports)
     return [*missing, *([HOST_PORT] if shape.host_ports and ports_clash(shape.host_ports, taken) else [])]

@@ -1,4 +1,4 @@
-"""Nodes made from specs, and node groups that grow when pods wait."""
+"""Makes nodes from specs, and grows node groups when pods wait."""
 
 from collections.abc import Iterable
 from functools import partial
@@ -49,7 +49,7 @@ def taint_object(key: str, value: str, effect: str) -> dict[str, str]:
 
 
 def add_nodes(world: World, specs: Iterable[NodeSpec]) -> list[str]:
-    """Numbers go on where nodes of that prefix exist."""
+    """Adds nodes and returns their names. New nodes get the free numbers of their prefix."""
     names = []
     for spec in specs:
         index, made = 0, 0
@@ -63,7 +63,7 @@ def add_nodes(world: World, specs: Iterable[NodeSpec]) -> list[str]:
 
 
 class NodeGroups:
-    """As many nodes as the waiting pods need, each after the group's lead time."""
+    """Adds as many nodes as the waiting pods need, each after the group's lead time."""
 
     def __init__(self, world: World, table: NodeTable) -> None:
         self._world = world
@@ -109,7 +109,10 @@ class _Group:
         self.coming = 0
 
     def nodes_for(self, world: World, waiting: dict[PodShape, int]) -> int:
-        """Counts the pods that it takes off `waiting`, so that two groups do not both grow for them."""
+        """Returns the nodes that the group needs.
+
+        Removes the pods that they take from `waiting`, so that two groups do not both grow for them.
+        """
         table = NodeTable()
         table.put_node(make_node(world, self.spec.template, 0))
         record = next(iter(table.record_by_name.values()))

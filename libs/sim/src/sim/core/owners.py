@@ -1,4 +1,4 @@
-"""What controllers that own pods directly share: whose pods are whose, who is to be looked at, who a quota refused."""
+"""The common part of controllers that own pods directly: pods by owner, dirty owners, and owners refused by a quota."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -14,7 +14,7 @@ from sim.core.world import World, controller_of
 
 
 class Owners:
-    """The objects of one kind and their pods. A controller derives from it and says what one object needs."""
+    """The objects of one kind and their pods. A controller derives from it and implements reconcile_one."""
 
     plural = ""
 
@@ -52,7 +52,7 @@ class Owners:
         self.dirty.update(self._refused_by_namespace.pop(namespace, {}))
 
     def reconcile(self, limit: int) -> int:
-        """About how many writes it took."""
+        """Reconciles dirty owners. Returns the approximate number of writes."""
         writes = 0
         while self.dirty and writes < limit:
             key = next(iter(self.dirty))
@@ -63,7 +63,10 @@ class Owners:
         return writes
 
     def reconcile_one(self, key: Key, found: Object, limit: int) -> int:
-        """Brings one object nearer to what it says; the number of writes. Any change of its pods comes back here."""
+        """Brings one object nearer to its spec, and returns the number of writes.
+
+        Each change of its pods calls this again.
+        """
         raise NotImplementedError
 
     def pods_of(self, found: Object) -> list[Object]:
@@ -71,7 +74,7 @@ class Owners:
         return [table[key] for key in self._pods_by_uid.get(found["metadata"]["uid"], ())]
 
     def make_pod(self, found: Object, name: str, labels: Mapping[str, str]) -> bool:
-        """Whether it may be made; else it is tried again when that may have changed."""
+        """Makes a pod. Returns False when it is refused; then it is tried again when that may have changed."""
         metadata, template = found["metadata"], found["spec"]["template"]
         owner = owner_reference(self._kind.api_version, self._kind.name, metadata)
         try:

@@ -1,4 +1,4 @@
-"""Server-side apply: which manager set which field, conflicts between them, and what an apply removes."""
+"""Server-side apply: the manager of each field, conflicts between managers, and the fields that an apply removes."""
 
 import json
 from collections.abc import Iterable, Mapping
@@ -47,7 +47,10 @@ class Manager:
 
 
 def paths_of(declared: Object, *, status: bool = False) -> frozenset[Path]:
-    """The leaves of an object without what the server itself sets; of the status only when asked."""
+    """Returns the leaves of an object, without fields that the server itself sets.
+
+    status: the leaves of the status instead.
+    """
     found: list[Path] = []
     for field, value in declared.items():
         if field == "metadata":
@@ -77,7 +80,7 @@ def _collect_value(field: str, value: Any, path: Path, found: list[Path]) -> Non
 
 
 def item_step(field: str, item: Any) -> str:
-    """How an item of a list of that name is addressed; empty when the list is one whole."""
+    """Returns how an item of a list of that name is addressed; empty when the list is one value."""
     if not isinstance(item, dict):
         return ""
     for key in _KEYS_OF_LIST.get(field, ()):
@@ -87,7 +90,7 @@ def item_step(field: str, item: Any) -> str:
 
 
 def value_at(found: Any, path: Path) -> Any:
-    """None when there is nothing."""
+    """Returns the value at a path; None when there is none."""
     value, field = found, ""
     for step in path:
         if step == ".":
@@ -104,7 +107,7 @@ def value_at(found: Any, path: Path) -> Any:
 
 
 def merged(live: Any, declared: Any, field: str = "") -> Any:
-    """Maps and keyed lists are joined, everything else is replaced."""
+    """Returns the live value with the declared one: maps and keyed lists are joined, everything else is replaced."""
     if isinstance(live, dict) and isinstance(declared, dict):
         return {**live, **{name: merged(live.get(name), value, name) for name, value in declared.items()}}
     keyed = isinstance(declared, list) and declared and all(item_step(field, item) for item in declared)
@@ -116,7 +119,7 @@ def merged(live: Any, declared: Any, field: str = "") -> Any:
 
 
 def without(found: Any, path: Path, field: str = "") -> Any:
-    """The object less one leaf or list item; maps that become empty go too."""
+    """Returns the object without one leaf or list item. Maps that become empty are removed, too."""
     step, rest = path[0], path[1:]
     if isinstance(found, dict) and step.startswith("f:"):
         name = step[2:]
@@ -144,7 +147,7 @@ def read_managers(found: Object) -> dict[Manager, frozenset[Path]]:
 def write_managers(
     found: Object, owned: Mapping[Manager, frozenset[Path]], api_version: str, stamp: str
 ) -> list[dict[str, Any]]:
-    """An entry that says what it said before keeps its time."""
+    """Returns managedFields. An entry that does not change keeps its time."""
     known = {
         (one["manager"], one["operation"]): (one["fieldsV1"], one["time"])
         for one in found["metadata"].get("managedFields") or ()
@@ -171,7 +174,7 @@ def write_managers(
 def conflicts(
     live: Object, declared: Object, manager: Manager, owned: Mapping[Manager, frozenset[Path]]
 ) -> dict[Manager, frozenset[Path]]:
-    """What others own and this would change."""
+    """Returns the fields of other managers that this apply would change."""
     mine = paths_of(declared)
     found = {
         other: frozenset(path for path in paths & mine if value_at(live, path) != value_at(declared, path))
@@ -184,14 +187,14 @@ def conflicts(
 def applied(
     live: Object, declared: Object, manager: Manager, owned: Mapping[Manager, frozenset[Path]]
 ) -> tuple[Object, dict[Manager, frozenset[Path]]]:
-    """The object after the apply and who owns what then; conflicts are taken over."""
+    """Returns the object after the apply, and the owners of fields then. Fields in conflict are taken over."""
     mine = paths_of(declared)
     taken = conflicts(live, declared, manager, owned)
     others = {other: paths - taken.get(other, frozenset()) for other, paths in owned.items() if other != manager}
     owned_by_others = frozenset().union(*others.values())
     gone = owned.get(manager, frozenset()) - mine - owned_by_others
     result: Object = merged(live, declared)
-    # Items first: they are found by their key field, which is itself among what goes.
+    # Items first: they are found by their key field, which is itself among the removed fields.
     for path in sorted(gone, key=lambda path: path[-1] != "."):
         if path[-1] != "." or not any(other[: len(path) - 1] == path[:-1] for other in owned_by_others):
             result = without(result, path)
@@ -201,7 +204,7 @@ def applied(
 def updated(
     old: Object, new: Object, manager: Manager, owned: Mapping[Manager, frozenset[Path]]
 ) -> dict[Manager, frozenset[Path]]:
-    """Who changes a field owns it from then on, alone."""
+    """Returns the owners of fields after an update. The manager that changes a field becomes its only owner."""
     present = paths_of(new)
     changed = frozenset(path for path in present if value_at(old, path) != value_at(new, path))
     others = {other: (paths & present) - changed for other, paths in owned.items()}
@@ -209,7 +212,7 @@ def updated(
 
 
 def dotted(path: Path) -> str:
-    """As conflicts are told: `.spec.replicas`."""
+    """Returns a path as conflict messages show it: `.spec.replicas`."""
     return "".join(f".{step[2:]}" if step.startswith("f:") else f"[{step[2:]}]" for step in path if step != ".")
 
 

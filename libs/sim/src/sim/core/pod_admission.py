@@ -1,8 +1,8 @@
-"""What the admission plugins of an API server make of a pod before it is stored, whoever creates it.
+"""The changes that the admission plugins of an API server make to a pod before it is stored, whoever creates it.
 
 Source: the plugins ServiceAccount, Priority, RuntimeClass and LimitRanger of Kubernetes v1.36, the last two in their
-order behind mutating webhooks. Of the first two the refusals are kept: of what they add to a pod nothing is asked here.
-Of a LimitRange the defaults of containers are kept; its minima and maxima refuse nothing.
+order after mutating webhooks. Of the first two only the refusals are modelled: nobody here reads what they add to a
+pod. Of a LimitRange only the defaults of containers are modelled; its minima and maxima refuse nothing.
 """
 
 from collections.abc import Mapping
@@ -23,7 +23,7 @@ _SYSTEM_CLASSES = frozenset({"system-cluster-critical", "system-node-critical"})
 
 
 def admitted(world: World, pod: Object) -> Object:
-    """The pod as it is stored: the same object where nothing is added. ApiError 403 when it is refused."""
+    """Returns the pod as it is stored; the same object if nothing is added. Raises ApiError 403 when it is refused."""
     spec = pod["spec"]
     _check_account(world, pod["metadata"], spec.get("serviceAccountName") or _DEFAULT_ACCOUNT)
     _check_priority(world, pod["metadata"], spec.get("priorityClassName") or "")
@@ -59,7 +59,7 @@ def _with_sidecar(spec: Object, sidecar: SidecarSpec) -> Object:
 
 
 def _with_overhead(world: World, metadata: Object, spec: Object) -> Object:
-    """What the class says that its pods take beside their containers, and where they may go."""
+    """Returns the spec with the overhead, node selector and tolerations of its RuntimeClass."""
     name = spec["runtimeClassName"]
     found = world.store.get("runtimeclasses", ("", name))
     if found is None:
@@ -82,7 +82,7 @@ def _refused(metadata: Object, why: str) -> ApiError:
 
 
 def _container_defaults(world: World, namespace: str) -> tuple[dict[str, Any], dict[str, Any]]:
-    """By resource, what a container of the namespace is limited to, and asks for, that says neither."""
+    """Returns by resource the default limits and requests of containers in the namespace."""
     limits: dict[str, Any] = {}
     requests: dict[str, Any] = {}
     for (place, _), found in world.store.tables["limitranges"].items():
@@ -103,7 +103,10 @@ _CONTAINERS = ("initContainers", "containers")
 
 
 def _filled(container: Object, limits: Amounts, requests: Amounts) -> Object:
-    """What only a limit is given for was requested at that limit before any plugin saw it."""
+    """Returns a container with defaults.
+
+    A resource with only a limit was requested at that limit before any plugin saw it.
+    """
     resources = container.get("resources") or {}
     own_limits, own_requests = resources.get("limits") or {}, resources.get("requests") or {}
     asked = {**requests, **own_limits, **own_requests}

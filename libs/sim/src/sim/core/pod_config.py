@@ -1,8 +1,8 @@
-"""The ConfigMaps and Secrets that a pod's containers need: what a kubelet waits for, and how it says so.
+"""The ConfigMaps and Secrets that a pod's containers need, and the status of a pod that waits for them.
 
-Source: makeEnvironmentVariables and the status of containers in the kubelet of Kubernetes v1.36. Without what its
-environment names a container waits with the reason CreateContainerConfigError; without what its volumes name no
-container of the pod is created, and all wait with ContainerCreating.
+Source: makeEnvironmentVariables and the status of containers in the kubelet of Kubernetes v1.36. If an object of its
+environment is missing, a container waits with the reason CreateContainerConfigError. If an object of its volumes is
+missing, no container of the pod is created, and all wait with ContainerCreating.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -17,7 +17,10 @@ CREATING, INITIALIZING = "ContainerCreating", "PodInitializing"
 
 @dataclass(frozen=True, slots=True)
 class Needed:
-    """plural: configmaps or secrets. container: whose environment names it; empty: a volume does. key: empty: any."""
+    """An object that a pod needs. plural: configmaps or secrets. key: empty: no special one.
+
+    container: the container whose environment names it; empty: a volume names it.
+    """
 
     plural: str
     name: str
@@ -26,7 +29,7 @@ class Needed:
 
 
 def needed_by(spec: Mapping[str, Any]) -> Iterator[Needed]:
-    """What is not optional: of volumes first, then of containers in the order of their start."""
+    """Yields the objects that are not optional: of volumes first, then of containers in the order of their start."""
     for volume in spec.get("volumes") or ():
         sources = [volume, *((volume.get("projected") or {}).get("sources") or ())]
         for source in sources:
@@ -54,9 +57,9 @@ def _one(plural: str, source: Mapping[str, Any] | None, container: str = "", nam
 
 
 def lacking(get: Callable[[str, Key], Object | None], namespace: str, needed: Iterable[Needed]) -> dict[str, str]:
-    """By container, why it is not created; under the empty name: what keeps a volume from being mounted.
+    """Returns by container why it is not created; under the empty name, what keeps a volume from being mounted.
 
-    get: the object of a plural and a key; None where there is none.
+    get: returns the object of a plural and a key; None where there is none.
     """
     found: dict[str, str] = {}
     for one in needed:
@@ -76,7 +79,10 @@ def _why(found: Object | None, needed: Needed, key: Key) -> str:
 
 
 def waiting(pod: Object, lacks: Mapping[str, str], stamp: str) -> Object:
-    """The pod as it waits: Pending on its node, with a reason for each container. What could run is not shown to."""
+    """Returns the pod as it waits: Pending on its node, with a reason for each container.
+
+    Containers that could run wait too.
+    """
     scheduled = [one for one in pod["status"].get("conditions") or () if one["type"] == "PodScheduled"]
     spec = pod["spec"]
     inits, mains = ([one["name"] for one in spec.get(field) or ()] for field in ("initContainers", "containers"))

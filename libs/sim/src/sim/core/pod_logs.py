@@ -1,4 +1,4 @@
-"""What containers have written, and the part of it that is asked for: the words of an API server and of a kubelet."""
+"""The logs of containers, and the part that a request asks for, in the words of an API server and of a kubelet."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ _PODS = KIND_BY_PLURAL["pods"]
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """One reading of a log. since: Unix seconds."""
+    """The options of one reading of a log. since: Unix seconds."""
 
     container: str
     follow: bool
@@ -28,21 +28,21 @@ class Asked:
 
 @dataclass(slots=True)
 class _Book:
-    """The lines of one container. forgotten: how many there were before the first."""
+    """The lines of one container. forgotten: the number of lines before the first one here."""
 
     lines: list[tuple[float, str]]
     forgotten: int = 0
 
 
 class PodLogs:
-    """Nothing is kept of a pod to which nobody has written: each container begins with one line of its own."""
+    """The logs of pods. A pod without written lines is not stored: each container begins with one line of its own."""
 
     def __init__(self, world: World) -> None:
         self._world = world
         self._books_by_uid: dict[str, dict[str, _Book]] = {}
 
     def write(self, pod: Object, container: str, text: str) -> None:
-        """Lines that the container writes now. KeyError without such a container."""
+        """Writes lines to a container's log, at the present time. Raises KeyError without such a container."""
         if container not in containers_of(pod):
             raise KeyError(container)
         book = self._book(pod, container)
@@ -56,7 +56,10 @@ class PodLogs:
         self._books_by_uid.pop(uid, None)
 
     def read(self, pod: Object, asked: Asked, position: int | None = None) -> tuple[bytes, int]:
-        """From a position, or for the first time from where it is asked for; and the position after it."""
+        """Returns the log from a position, and the position after it.
+
+        Without a position it starts where the request asks.
+        """
         books = self._books_by_uid.get(pod["metadata"]["uid"], {})
         book = books.get(asked.container) or self._first(pod, asked.container)
         lines = book.lines[max(0, (position or 0) - book.forgotten) :]
@@ -106,7 +109,7 @@ def asked_of(pod: Object, params: Mapping[str, str], now_unix: float) -> Asked:
 
 
 def check_started(pod: Object, asked: Asked, params: Mapping[str, str]) -> None:
-    """ApiError 400 in a kubelet's words."""
+    """Raises ApiError 400, in a kubelet's words, for a container that has not started."""
     named = f'container "{asked.container}" in pod "{pod["metadata"]["name"]}"'
     if params.get("previous") in ("true", "1"):
         raise bad_request(f"previous terminated {named} not found")
@@ -129,7 +132,7 @@ def _number(pod: str, params: Mapping[str, str], field: str, least: int) -> int 
 
 
 def _time(text: str) -> float:
-    """Unix seconds; 0 where no time is named."""
+    """Returns Unix seconds; 0 for an empty text."""
     try:
         return datetime.fromisoformat(text).timestamp() if text else 0.0
     except ValueError as error:

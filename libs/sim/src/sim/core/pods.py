@@ -1,4 +1,4 @@
-"""The states of a pod, each as a new object made from the one before."""
+"""The states of a pod. Each function makes a new object of the one before."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -31,7 +31,7 @@ def is_active(pod: Object) -> bool:
 
 
 def node_of(pod: Object) -> str:
-    """Where the pod takes room; empty when nowhere."""
+    """Returns the node where the pod uses resources; empty for none."""
     return "" if is_terminal(pod) else pod["spec"].get("nodeName", "")
 
 
@@ -56,9 +56,10 @@ def new_pod(
     template: Mapping[str, Any],
     owner_references: Sequence[Mapping[str, Any]],
 ) -> Object:
-    """Labels, annotations and spec are the template's own objects: nothing here changes them. ApiError when refused.
+    """Returns a new pod. Raises ApiError when it is refused.
 
-    generateName is said of whatever an owner makes, as Kubernetes' controllers do, also where the name is an ordinal's.
+    Labels, annotations and spec are the template's own objects: nothing here changes them. generateName is set for each
+    pod of an owner, as Kubernetes' controllers do, also if the name has an ordinal.
     """
     declared = template.get("metadata") or {}
     metadata: dict[str, Any] = {
@@ -111,7 +112,7 @@ def running_status(status: Mapping[str, Any], stamp: str, *, ready: bool) -> dic
 
 
 def ended(pod: Object) -> Object:
-    """After its run time: nothing of it is ready, and it holds no room."""
+    """Returns the pod after its run time: not ready, and without resources on its node."""
     scheduled = [one for one in pod["status"].get("conditions") or () if one["type"] == "PodScheduled"]
     phase = (pod["metadata"].get("annotations") or {}).get(ENDS_AS, "Succeeded")
     return {**pod, "status": {"phase": phase, "conditions": scheduled}}
@@ -128,7 +129,7 @@ def refused_by_kubelet(pod: Object, resource: str) -> Object:
 
 
 def scale_in_rank(pod: Object, beside: int) -> tuple[int, int, int, int, int]:
-    """The ReplicaSet controller's order: who sorts first goes first; newer pods are the caller's second key."""
+    """Returns the ReplicaSet controller's sort key; the first pods go first. The caller sorts by age before."""
     phases = {"Pending": 0, "Unknown": 1, "Running": 2}
     cost = (pod["metadata"].get("annotations") or {}).get("controller.kubernetes.io/pod-deletion-cost", "0")
     return (
@@ -141,7 +142,7 @@ def scale_in_rank(pod: Object, beside: int) -> tuple[int, int, int, int, int]:
 
 
 def scale_in_victims(pods: Sequence[Object], count: int) -> list[Object]:
-    """Unscheduled, pending, not ready, cheap, crowded and new pods go first, in that order of weight."""
+    """Returns the pods to delete: unscheduled, pending, not ready, cheap, crowded and new ones first, in this order."""
     pods_by_node: dict[str, int] = {}
     for pod in pods:
         node = pod["spec"].get("nodeName", "")

@@ -17,7 +17,7 @@ _FACTOR_BY_SUFFIX = {
 
 @lru_cache(maxsize=4096)
 def parse_quantity(text: str | float) -> Fraction:
-    """ValueError when the text is not a quantity."""
+    """Returns the quantity. Raises ValueError when the text is no quantity."""
     found = _FORM.fullmatch(str(text))
     if not found:
         raise ValueError(f"unable to parse quantity {text!r}")
@@ -29,7 +29,7 @@ def parse_quantity(text: str | float) -> Fraction:
 
 @lru_cache(maxsize=4096)
 def amount_of(resource: str, text: str | float) -> int:
-    """A quantity as an integer, rounded up as by the scheduler: CPU in millicores, all else in its own unit."""
+    """Returns a quantity as an integer, rounded up as in the scheduler: CPU in millicores, all else in its own unit."""
     quantity = parse_quantity(text)
     if resource == "cpu" or resource.endswith(".cpu"):
         quantity *= 1000

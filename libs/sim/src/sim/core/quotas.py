@@ -1,4 +1,4 @@
-"""ResourceQuota: what the pods of a namespace use, and whether one more is allowed."""
+"""ResourceQuota: the resources that the pods of a namespace use, and whether one more pod is allowed."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -30,7 +30,7 @@ class Quotas:
             self.dirty[key[0]] = None
 
     def on_pod(self, shape: PodShape, old: Object | None, new: Object | None) -> bool:
-        """Whether the namespace uses less now."""
+        """Notes a change of a pod. Returns whether the namespace uses less now."""
         before = old is not None and not is_terminal(old)
         after = new is not None and not is_terminal(new)
         if before == after:
@@ -43,7 +43,7 @@ class Quotas:
         return before
 
     def refusal(self, shape: PodShape) -> str:
-        """Empty when another pod of this shape may be made."""
+        """Returns why another pod of this shape is refused; empty when it is allowed."""
         used = self._used_by_namespace.get(shape.namespace, {})
         asked = dict(shape.requests)
         for key in self._keys_by_namespace.get(shape.namespace, ()):
@@ -60,7 +60,7 @@ class Quotas:
         return ""
 
     def write_status(self) -> int:
-        """How many quotas were looked at."""
+        """Writes the status of changed quotas. Returns the number of quotas that were looked at."""
         count = 0
         for namespace in self.dirty:
             used = self._used_by_namespace.get(namespace, {})
@@ -75,7 +75,7 @@ class Quotas:
 
 
 def _hard(quota: Object) -> dict[str, tuple[str, int]]:
-    """By resource: the field as written, and the limit. What pods do not use is not enforced."""
+    """Returns by resource the field as written, and the limit. Limits on things other than pods are not enforced."""
     found = {}
     for field, text in ((quota.get("spec") or {}).get("hard") or {}).items():
         name = field.removeprefix("requests.").removeprefix("count/")

@@ -1,4 +1,4 @@
-"""The ReplicaSet controller: as many pods as asked for, and the status that says so."""
+"""The ReplicaSet controller: keeps the wanted number of pods, and writes the status."""
 
 from dataclasses import dataclass, field
 from functools import partial
@@ -82,7 +82,7 @@ class ReplicaSets:
         self.dirty.update(self._refused_by_namespace.pop(namespace, {}))
 
     def reconcile(self, limit: int) -> int:
-        """About how many writes it took."""
+        """Reconciles dirty ReplicaSets. Returns the approximate number of writes."""
         writes = 0
         while self.dirty and writes < limit:
             key = next(iter(self.dirty))
@@ -146,7 +146,7 @@ class ReplicaSets:
         known = condition(replicaset, "ReplicaFailure")
         if failure:
             since = known["lastTransitionTime"] if known else self._world.stamp()
-            # The refused pod's random name would make every attempt look like news.
+            # The refused pod has a random name, so the messages of two attempts would differ.
             same = known is not None and _tail(known["message"]) == _tail(failure)
             status["conditions"] = [known if known and same else failed_create(failure, since)]
         self._world.put_status(_PLURAL, replicaset, status)

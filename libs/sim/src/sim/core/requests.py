@@ -1,4 +1,4 @@
-"""One request to the API, as it is answered when nothing is wrong with the network."""
+"""Answers one request to the API, without faults of the network."""
 
 import json
 from collections.abc import Mapping
@@ -61,7 +61,7 @@ class Api:
         self._verbs = Verbs(machine)
 
     def answer(self, request: Request) -> Answer:
-        """Never raises ApiError: that is an answer too."""
+        """Answers a request. Never raises ApiError: that is an answer too."""
         try:
             return self._answer(request)
         except ApiError as error:
@@ -103,7 +103,7 @@ class Api:
         return 200, list_text(route.kind, page, metadata_only=only_metadata)
 
     def check_version(self, params: Mapping[str, str]) -> int:
-        """The resourceVersion asked for; ApiError 504 when it is not reached yet."""
+        """Returns the requested resourceVersion. Raises ApiError 504 when it is not reached yet."""
         asked, current = version_asked(params), self._machine.world.store.version
         if asked > current:
             raise too_large(asked, current)

@@ -1,4 +1,4 @@
-"""Which rights a request needs, and what an account is told that lacks one: in the words of Kubernetes' RBAC."""
+"""The rights that a request needs, and the refusal for an account without one, in the words of Kubernetes' RBAC."""
 
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
@@ -18,14 +18,17 @@ ON_MANY: Final = {"GET": "list", "DELETE": "deletecollection", "POST": "create"}
 
 @dataclass(slots=True)
 class Account:
-    """Who asks. may: its rights; None: everything. asked: with rights, those that its requests have needed so far."""
+    """The account of a request. may: its rights; None: everything.
+
+    asked: the rights that its requests have needed so far.
+    """
 
     name: str = "sim"
     may: frozenset[Right] | None = None
     asked: set[Right] = field(default_factory=set)
 
     def refusal(self, api: Api, request: Request) -> Answer | None:
-        """What it is told instead of an answer, None when it may; what is not served needs no right."""
+        """Returns the refusal of a request; None when it is allowed. A resource that is not served needs no right."""
         if self.may is None:
             return None
         try:
@@ -40,7 +43,7 @@ class Account:
 
 
 def forbidden_by_rights(request: Request, what: Collection[str]) -> Answer | None:
-    """The refusal, when what is asked is among what no account may do, as `POST pods`."""
+    """Returns the refusal of a request that no account may make. what: such requests, as `POST pods`."""
     if not what:
         return None
     route = _route(request.path)
@@ -59,7 +62,7 @@ def told(user: str, right: Right, kind: Kind, name: str) -> Answer:
 
 
 def _needed(api: Api, request: Request) -> Iterator[tuple[Right, Kind, str]]:
-    """An apply of what is not there needs the right to create it, too."""
+    """Yields the rights of a request. An apply of an object that does not exist needs the right to create it, too."""
     route = _route(request.path)
     right = _right(request, route)
     yield right, route.kind, route.name

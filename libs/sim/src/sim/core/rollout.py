@@ -1,4 +1,4 @@
-"""How many replicas each ReplicaSet of a Deployment should have now."""
+"""Computes the number of replicas that each ReplicaSet of a Deployment should have now."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ DESIRED_ANNOTATION = _DESIRED
 
 @dataclass(frozen=True, slots=True)
 class SetCount:
-    """One ReplicaSet: what it was told, what it has, what works; old sets come oldest first."""
+    """One ReplicaSet: its wanted, existing and available pods. Lists of old sets begin with the oldest."""
 
     name: str
     replicas: int
@@ -25,7 +25,10 @@ class Limits:
 
 
 def resolve_limits(replicas: int, surge: int | str, unavailable: int | str) -> Limits:
-    """Percentages of the replicas: surge rounds up, unavailable down; both zero would stand still for ever."""
+    """Returns the limits, from percentages of the replicas: surge rounds up, unavailable down.
+
+    Both zero would never move on.
+    """
     more = _share(surge, replicas, up=True)
     fewer = _share(unavailable, replicas, up=False)
     if more == 0 and fewer == 0:
@@ -41,7 +44,7 @@ def _share(declared: int | str, whole: int, *, up: bool) -> int:
 
 
 def roll(limits: Limits, new: SetCount, old: Sequence[SetCount]) -> dict[str, int]:
-    """Changed replica counts of one round of a rolling update: first up, and down when nothing goes up."""
+    """Returns the changed replica counts of one round of a rolling update: first up, and down when nothing goes up."""
     grown = _grown(limits, new, sum(one.replicas for one in old))
     if grown != new.replicas:
         return {new.name: grown}
@@ -74,7 +77,10 @@ def _shrunk(limits: Limits, new: SetCount, old: Sequence[SetCount]) -> dict[str,
 
 
 def recreate(replicas: int, new: SetCount, old: Sequence[SetCount]) -> dict[str, int]:
-    """Everything old goes before anything new comes; `actual` of old sets counts terminating pods too."""
+    """Returns changed replica counts: all old pods go before a new one comes.
+
+    `actual` of old sets includes terminating pods.
+    """
     stopped = {one.name: 0 for one in old if one.replicas}
     if stopped:
         return stopped
@@ -84,7 +90,10 @@ def recreate(replicas: int, new: SetCount, old: Sequence[SetCount]) -> dict[str,
 
 
 def resize(limits: Limits, new: SetCount | None, old: Sequence[SetCount]) -> dict[str, int]:
-    """The Deployment's own number changed: one live set takes it, several share it in proportion."""
+    """Returns changed counts after a change of the Deployment's replicas: one live set takes it, several share it in
+
+    proportion.
+    """
     every = [*old, *([new] if new else [])]
     live = [one for one in every if one.replicas > 0]
     if len(live) <= 1:

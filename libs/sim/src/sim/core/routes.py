@@ -1,4 +1,4 @@
-"""Which resource a URL path names."""
+"""Finds the resource that a URL path names."""
 
 from dataclasses import dataclass
 from urllib.parse import unquote
@@ -16,7 +16,7 @@ class Route:
 
 
 def parse_route(path: str) -> Route:
-    """ApiError 404 for what is not served."""
+    """Returns the route of a path. Raises ApiError 404 for a resource that is not served."""
     parts = [unquote(part) for part in path.strip("/").split("/")]
     group, version, rest = _split_group(parts)
     namespace = ""

@@ -1,4 +1,4 @@
-"""All objects of a control plane as a value, and a new one that goes on with them, as after its machine was off."""
+"""Saves all objects of a control plane, and resumes with them in a new one, as after its machine was off."""
 
 from typing import Any
 
@@ -8,12 +8,12 @@ from sim.core.pods import RUN_SECONDS, is_terminal
 from sim.core.verbs import DeleteOptions
 from sim.core.world import RandomSource
 
-# Pods last: whoever counts them knows their nodes and owners by then.
+# Pods last: their nodes and owners are known then.
 _ORDER = (*(plural for plural in KIND_BY_PLURAL if plural != "pods"), "pods")
 
 
 def saved(machine: Machine) -> dict[str, Any]:
-    """{version: the last resourceVersion, tables: {plural: [object, …]}}. No history, no logs of pods, no loads."""
+    """Returns {version: the last resourceVersion, tables: {plural: [object, …]}}, without history, logs and loads."""
     store = machine.world.store
     return {
         "version": store.version,
@@ -22,9 +22,10 @@ def saved(machine: Machine) -> dict[str, Any]:
 
 
 def resume(machine: Machine, content: dict[str, Any], random: RandomSource) -> None:
-    """Before the first step. random: another than the first one's, since names and uids made with that one exist.
+    """Puts saved objects into a machine before its first step. Every watch from before gets 410.
 
-    Every watch from before gets 410. What nodes were doing goes on: waits begin anew.
+    random: another source than the first one, whose names and uids exist already. Work on nodes goes on; waiting times
+    begin again.
     """
     world, ending = machine.world, list[Object]()
     world.random = random
@@ -46,7 +47,10 @@ def _not_ending(namespace: Object) -> Object:
 
 
 def _as_after_a_start(plural: str, found: Object) -> Object:
-    """A pod that ends by itself starts once more; nothing else would count its seconds."""
+    """Returns an object as after a restart.
+
+    A pod that ends by itself starts once more: nothing else counts its seconds.
+    """
     if plural != "pods" or is_terminal(found) or RUN_SECONDS not in (found["metadata"].get("annotations") or {}):
         return found
     return {**found, "status": {**found["status"], "phase": "Pending"}}

@@ -1,4 +1,4 @@
-"""Which node a pod goes to, or why to none; the work follows the nodes that changed, not the nodes there are."""
+"""Chooses the node for a pod, or says why there is none. Its work grows with the changed nodes, not with all nodes."""
 
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Mapping
@@ -14,7 +14,7 @@ _VIEWS_KEPT = 256
 
 
 class ShapeView:
-    """All nodes as one shape sees them."""
+    """The verdicts about all nodes for one shape."""
 
     def __init__(self, table: NodeTable, shape: PodShape, volumes: VolumeRules, candidates: Candidates) -> None:
         self._table = table
@@ -29,7 +29,7 @@ class ShapeView:
             self._look_at(slot)
 
     def choose(self) -> str | None:
-        """The node that the pod should go to."""
+        """Returns the node that the pod should go to."""
         self._refresh()
         if not self._topology.is_needed:
             slot = next(self._candidates.in_order(), None)
@@ -42,7 +42,7 @@ class ShapeView:
         return None
 
     def why_nowhere(self) -> str:
-        """In kube-scheduler's form."""
+        """Returns why no node fits, in kube-scheduler's form."""
         self._refresh()
         total = len(self._table.record_by_name)
         if not total:
@@ -104,7 +104,7 @@ class ShapeView:
 
 
 class Scheduler:
-    """Views of what was asked for lately, over one node table."""
+    """The views of recently requested shapes, over one node table."""
 
     def __init__(
         self,
@@ -112,14 +112,20 @@ class Scheduler:
         below: Callable[[int], int] | None = None,
         volumes_of: Callable[[PodShape], VolumeRules] = lambda _shape: (),
     ) -> None:
-        """With `below` (a random integer under its argument) nodes are chosen at random, else the least allocated."""
+        """Makes a scheduler. below: returns a random integer below its argument; then nodes are chosen at random.
+
+        Without it, the least allocated node is chosen.
+        """
         self._table = table
         self._volumes_of = volumes_of
         self._below = below
         self._views: OrderedDict[tuple[Hashable, VolumeRules], ShapeView] = OrderedDict()
 
     def view_of(self, shape: PodShape) -> ShapeView:
-        """While no pod looks at others, shapes share a view that differ in their names and labels alone."""
+        """Returns the view of a shape.
+
+        While no pod looks at others, shapes that differ only in names and labels share one.
+        """
         volumes = self._volumes_of(shape)
         is_alone = not (shape.looks_at_pods or self._table.anti_affine_pods)
         key: tuple[Hashable, VolumeRules] = (_asked_of_nodes(shape) if is_alone else shape, volumes)
@@ -134,7 +140,7 @@ class Scheduler:
 
 
 def _asked_of_nodes(shape: PodShape) -> Hashable:
-    """All that a shape asks of a node by itself; who claims volumes has rules of its own besides."""
+    """Returns all that a shape asks of a node by itself, except the rules of its volume claims."""
     return (
         shape.requests,
         shape.score_cpu_millis,

@@ -25,12 +25,12 @@ _KEY_FORM = re.compile(r"(!?)\s*([^\s!=,()]+)")
 
 
 def parse_selector(text: str) -> Selector:
-    """The form of `labelSelector=`; ValueError when it cannot be read."""
+    """Returns a selector in the form of `labelSelector=`. Raises ValueError when it cannot be read."""
     return tuple(_parse_requirement(part.strip()) for part in _split(text) if part.strip())
 
 
 def selector_of(declared: Mapping[str, Any]) -> Selector:
-    """The form with matchLabels and matchExpressions."""
+    """Returns a selector in the form with matchLabels and matchExpressions."""
     exact = [Requirement(key, "In", frozenset({value})) for key, value in (declared.get("matchLabels") or {}).items()]
     return (*exact, *requirements_of(declared.get("matchExpressions") or ()))
 
@@ -103,7 +103,7 @@ _FIELDS_BY_PLURAL: Mapping[str, frozenset[str]] = {
 
 
 def parse_fields(plural: str, text: str) -> Callable[[Mapping[str, Any]], bool]:
-    """The form of `fieldSelector=`, as a test of objects; ValueError for a field that cannot be selected by."""
+    """Returns a `fieldSelector=` as a test of objects. Raises ValueError for a field that cannot be used to select."""
     tests: list[tuple[tuple[str, ...], str, bool]] = []
     for part in filter(None, (part.strip() for part in text.split(","))):
         found = re.fullmatch(r"([\w.]+)(==|!=|=)(.*)", part)
@@ -117,7 +117,7 @@ def parse_fields(plural: str, text: str) -> Callable[[Mapping[str, Any]], bool]:
 
 
 def named_node(text: str) -> str:
-    """The node that a field selector of pods asks for; empty where it asks for none, or for all others."""
+    """Returns the node that a field selector of pods asks for; empty for none, or for all except one."""
     found = re.search(r"(?:^|,)\s*spec\.nodeName==?([^,=\s]+)", text)
     return found.group(1) if found else ""
 

@@ -1,4 +1,4 @@
-"""What the scheduler asks about a pod, parsed once for all pods of a template."""
+"""The properties of a pod that the scheduler reads, parsed once for all pods of a template."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -33,7 +33,7 @@ class Toleration:
 
 @dataclass(frozen=True, slots=True)
 class PodTerm:
-    """Which pods, counted by which label of their nodes."""
+    """Selects pods, and the node label by which they are counted."""
 
     topology_key: str
     selector: Selector | None
@@ -56,7 +56,7 @@ class Spread:
 
 @dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class PodShape:
-    """Equal pods have the same shape object."""
+    """The properties of a pod that the scheduler reads. Equal pods have the same shape object."""
 
     namespace: str
     labels: Mapping[str, str]
@@ -85,7 +85,7 @@ class PodShape:
 
 
 class ShapeBook:
-    """Finds the shape of a pod; shapes that nobody holds are forgotten."""
+    """Finds the shape of a pod. Shapes that nobody holds are forgotten."""
 
     def __init__(self) -> None:
         self._shapes: WeakValueDictionary[bytes, PodShape] = WeakValueDictionary()
@@ -127,7 +127,7 @@ def parse_shape(namespace: str, labels: Mapping[str, str], spec: Mapping[str, An
 
 
 def pod_requests(spec: Mapping[str, Any]) -> dict[str, int]:
-    """What a node must have free: containers and sidecars together, or the widest moment of the start-up."""
+    """Returns the resources a node must have free: of containers and sidecars together, or the most during start-up."""
     total: dict[str, int] = {}
     for container in spec.get("containers") or ():
         _add(total, _container_requests(container))

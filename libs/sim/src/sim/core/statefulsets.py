@@ -1,7 +1,7 @@
 """The StatefulSet controller: pods by ordinal, one by one or in parallel, updated from the highest ordinal down.
 
-Not modelled: volumes, ordinals.start, partition, maxUnavailable, and going back to an earlier revision for a pod that
-is made anew while an update is under way.
+Not modelled: volumes, ordinals.start, partition, maxUnavailable, and an earlier revision for a pod that is made again
+during an update.
 """
 
 from typing import Any
@@ -25,7 +25,7 @@ class StatefulSets(Owners):
         return writes
 
     def _act(self, found: Object, revision: str, limit: int) -> int:
-        """OrderedReady does one thing and waits for it; Parallel waits for nobody but to update."""
+        """Makes and deletes pods. OrderedReady does one thing and waits for it; Parallel waits only in updates."""
         spec = found["spec"]
         replicas, ordered = spec["replicas"], spec.get("podManagementPolicy") != "Parallel"
         pods = {_ordinal(pod): pod for pod in self.pods_of(found)}
@@ -63,7 +63,7 @@ class StatefulSets(Owners):
         return self.make_pod(found, name, labels)
 
     def _update(self, pods: dict[int, Object], replicas: int, revision: str) -> int:
-        """The highest pod of another revision goes, once all above it work."""
+        """Deletes the highest pod of another revision, once all pods above it work. Returns the number of writes."""
         for ordinal in sorted((ordinal for ordinal in pods if ordinal < replicas), reverse=True):
             pod = pods[ordinal]
             if is_active(pod) and _revision(pod) != revision:

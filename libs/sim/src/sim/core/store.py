@@ -20,7 +20,7 @@ class Change:
 
 
 class Log:
-    """The changes of one resource; a position counts changes since the cluster was made."""
+    """The changes of one resource. A position counts changes since the cluster was made."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
@@ -43,16 +43,16 @@ class Log:
             self._forget(len(self._changes) - self._limit)
 
     def position_after(self, version: int) -> int | None:
-        """Where to go on reading after `version`; None when that is forgotten."""
+        """Returns the position for reading after `version`; None when that is forgotten."""
         return None if version < self.floor else self._first + bisect_right(self._versions, version)
 
     def read(self, position: int, limit: int) -> list[Change] | None:
-        """None when the position is forgotten."""
+        """Returns changes from a position; None when the position is forgotten."""
         start = position - self._first
         return None if start < 0 else self._changes[start : start + limit]
 
     def forget_all(self, current: int) -> None:
-        # One position more than was there, so that readers at the end find themselves expired as well.
+        # One position more than there was, so that readers at the end find themselves expired as well.
         self._forget(len(self._changes))
         self._first += 1
         self.expired_end = self._first
@@ -67,7 +67,7 @@ class Log:
 
 
 class Store:
-    """Every write gets the next version, goes into the history and is told to the listener."""
+    """All objects. Every write gets the next version, is added to the history and passed to the listener."""
 
     def __init__(self, first_version: int, history_changes: int) -> None:
         self.version = first_version
@@ -81,7 +81,7 @@ class Store:
         return self.tables[plural].get(key)
 
     def put(self, plural: str, found_object: Object) -> Object:
-        """Creates or replaces; the stored object is the argument with its new resourceVersion."""
+        """Creates or replaces an object. The stored object is the argument with its new resourceVersion."""
         self.version += 1
         metadata = {**found_object["metadata"], "resourceVersion": str(self.version)}
         new = {**found_object, "metadata": metadata}
@@ -107,14 +107,14 @@ class Store:
         return new
 
     def sorted_keys(self, plural: str) -> list[Key]:
-        """In the order of lists; do not change it."""
+        """Returns the keys in the order of lists. The caller must not change the list."""
         keys = self._sorted_keys.get(plural)
         if keys is None:
             keys = self._sorted_keys[plural] = sorted(self.tables[plural])
         return keys
 
     def pods_on(self, node: str) -> list[Key]:
-        """Of all phases, in the order of lists: the index that API servers keep for this one field."""
+        """Returns a node's pods of all phases, in the order of lists. API servers have an index for this field."""
         return sorted(self._pods_by_node.get(node, ()))
 
     def _index_pod(self, key: Key, old: Object | None, new: Object | None) -> None:
@@ -137,7 +137,10 @@ class Store:
             log.forget_all(self.version)
 
     def begin_again(self) -> None:
-        """All objects stay, with versions from 1 on: what watches ask from is yet to come."""
+        """Keeps all objects and numbers their versions from 1.
+
+        The versions from which watches ask are then in the future.
+        """
         self.version = 0
         for table in self.tables.values():
             for key, found in table.items():

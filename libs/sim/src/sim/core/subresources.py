@@ -29,7 +29,7 @@ def scale_of(found: Object) -> dict[str, Any]:
 
 
 def write_scale(verbs: Verbs, kind: Kind, key: Key, scale: Any, options: WriteOptions) -> dict[str, Any]:
-    """A whole Scale or a patch of one."""
+    """Writes the scale of an object. scale: a whole Scale or a patch of one."""
     replicas = ((scale if isinstance(scale, dict) else {}).get("spec") or {}).get("replicas")
     if not isinstance(replicas, int):
         raise bad_request("spec.replicas must be a number")

@@ -15,7 +15,7 @@ _OTHERS_ANTI_AFFINITY = "node(s) didn't satisfy existing pods anti-affinity rule
 
 
 class TopologyCounts:
-    """Matching pods by topology domain for one shape, kept up to date node by node."""
+    """Counts matching pods by topology domain for one shape, updated node by node."""
 
     def __init__(self, shape: PodShape) -> None:
         self._shape = shape
@@ -74,7 +74,7 @@ class TopologyCounts:
         return shares
 
     def lowest_counts(self) -> list[int]:
-        """Per spread constraint, the count that the others are compared with."""
+        """Returns for each spread constraint the lowest count, with which the others are compared."""
         lowest = []
         for one, counts, nodes in zip(self._shape.spread, self._spread, self._spread_nodes, strict=True):
             enough = len(nodes) >= one.min_domains and bool(nodes)
@@ -82,7 +82,7 @@ class TopologyCounts:
         return lowest
 
     def refusal(self, record: NodeRecord, lowest: list[int]) -> str:
-        """Empty when the pods around allow it."""
+        """Returns why the pods around refuse the node; empty when they allow it."""
         return self._spread_refusal(record, lowest) or self._affinity_refusal(record)
 
     def _spread_refusal(self, record: NodeRecord, lowest: list[int]) -> str:

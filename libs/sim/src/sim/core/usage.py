@@ -1,4 +1,4 @@
-"""What pods and nodes use, and the metrics.k8s.io API that says so: loads are divided, a pod's own amounts are set."""
+"""The usage of pods and nodes, and the metrics.k8s.io API. Loads are divided among pods, unless a pod's own is set."""
 
 from collections.abc import Mapping
 from typing import Any, Final
@@ -22,7 +22,7 @@ Amounts = Mapping[str, int]
 
 
 class Usage:
-    """A pod has a sample while it is ready, and its use was set, its workload has a load, or settings say a share."""
+    """A pod has a sample while it is ready, if its usage was set, its workload has a load, or settings give a share."""
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -30,15 +30,18 @@ class Usage:
         self._load: dict[Key, Amounts] = {}
 
     def set_pod(self, namespace: str, name: str, amounts: Amounts | None) -> None:
-        """What this pod uses, whatever its workload's load is; None: its share of that again."""
+        """Sets the usage of a pod, which replaces its share of the workload's load; None ends that."""
         _put(self._set, (namespace, name), amounts)
 
     def set_load(self, namespace: str, workload: str, amounts: Amounts | None) -> None:
-        """What the ready pods of a Deployment or StatefulSet use together, each the same; None: no samples."""
+        """Sets the total usage of a Deployment's or StatefulSet's ready pods, divided equally; None: no samples."""
         _put(self._load, (namespace, workload), amounts)
 
     def answer(self, path: str) -> bytes:
-        """The list of a namespace or of all, one pod's sample, or all nodes. ApiError for other paths, or no sample."""
+        """Returns the list of a namespace or of all, one pod's sample, or all nodes.
+
+        ApiError for other paths, or no sample.
+        """
         if path == ROOT + NODE_METRICS.plural:
             head = {"kind": "NodeMetricsList", "apiVersion": NODE_METRICS.api_version, "metadata": {}}
             return encode({**head, "items": self._nodes()})
@@ -56,7 +59,10 @@ class Usage:
         return encode({"kind": POD_METRICS.name, "apiVersion": POD_METRICS.api_version, **found})
 
     def _nodes(self) -> list[Object]:
-        """What the pods use that have a sample, together; while no pod may have one, no node has."""
+        """Returns the usage of nodes: the sum over their pods with a sample.
+
+        There is none while no pod can have a sample.
+        """
         if self._is_unknown():
             return []
         totals: dict[str, dict[str, int]] = {
@@ -87,7 +93,7 @@ class Usage:
         return [self._sample(pods[key], used) for key, used in self._used(namespace).items() if used is not None]
 
     def _used(self, namespace: str) -> dict[Key, Amounts | None]:
-        """By pod that is ready, in the order of their keys; None: it has no sample."""
+        """Returns the usage by ready pod, sorted by key; None for a pod without a sample."""
         if self._is_unknown():
             return {}
         pods = self._world.store.tables["pods"].items()
@@ -112,7 +118,7 @@ class Usage:
         return {resource: amount // counts[workload] for resource, amount in load.items()}
 
     def _of_requests(self, pod: Object) -> Amounts | None:
-        """What settings say that a pod uses of which nothing was set; None without requests, or at a share of 0."""
+        """Returns the usage by settings of a pod for which none was set; None without requests, or at a share of 0."""
         share, totals = self._world.settings.usage_of_requests, dict.fromkeys(MEASURED, 0)
         for container in pod["spec"]["containers"] if share else ():
             requests = (container.get("resources") or {}).get("requests") or {}
@@ -129,7 +135,7 @@ class Usage:
         return namespace, owner["name"]
 
     def _sample(self, pod: Object, amounts: Amounts) -> Object:
-        """The pod's amounts, divided evenly among its containers."""
+        """Returns the sample of a pod: its amounts, divided evenly among its containers."""
         metadata, containers = pod["metadata"], pod["spec"]["containers"]
         count = len(containers)
         used = [
@@ -145,12 +151,12 @@ class Usage:
 
 
 def not_served() -> ApiError:
-    """What an API server says of a group that nobody serves; the real one says it in plain text."""
+    """Returns the error of an API server for a group that nobody serves. The real one answers in plain text."""
     return ApiError(404, "NotFound", "404 page not found")
 
 
 def unavailable() -> ApiError:
-    """What an API server says while whoever serves a group does not answer it."""
+    """Returns the error of an API server while the server of a group does not answer it."""
     return ApiError(503, "ServiceUnavailable", "the server is currently unable to handle the request")
 
 

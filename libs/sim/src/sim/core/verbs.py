@@ -1,4 +1,4 @@
-"""Writes through the API: create, replace, patch, apply, delete, and the rules that they keep."""
+"""Writes through the API: create, replace, patch, apply and delete, with their rules."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -21,7 +21,7 @@ from sim.core.node_lifecycle import NOT_READY
 from sim.core.ownership import Manager
 from sim.core.pod_admission import admitted
 
-# Many and short-lived, or written by controllers: their owners are kept only once somebody applies them.
+# They are many and short-lived, or written by controllers: field owners are kept only after the first apply.
 _UNTRACKED = frozenset({"pods", "nodes", "events", "leases", "replicasets"})
 _SERVER_METADATA = ("uid", "creationTimestamp", "generation", "deletionTimestamp", "deletionGracePeriodSeconds")
 
@@ -98,7 +98,7 @@ class Verbs:
         return self._update(kind, live, _merge_patched(live, patch), options)
 
     def apply(self, kind: Kind, key: Key, manifest: Object, options: WriteOptions) -> tuple[Object, bool]:
-        """The object, and whether it was created."""
+        """Applies a manifest. Returns the object, and whether it was created."""
         check_manifest(kind, manifest)
         if not options.manager:
             message = "fieldManager is required for apply patch"
@@ -122,7 +122,7 @@ class Verbs:
         return self._finish_update(kind, live, result, owned, options), False
 
     def delete(self, kind: Kind, key: Key, options: DeleteOptions) -> Object:
-        """The object as it was, or as it now ends."""
+        """Deletes an object. Returns it as it was, or as it ends now."""
         live = self.get(kind, key)
         metadata = live["metadata"]
         asked = (("UID", options.uid, "uid"), ("ResourceVersion", options.resource_version, "resourceVersion"))
@@ -137,7 +137,7 @@ class Verbs:
         return self._store.get(kind.plural, key) or live
 
     def _apply_new(self, kind: Kind, key: Key, manifest: Object, manager: Manager, options: WriteOptions) -> Object:
-        # A resourceVersion alone does not say that there must be an object: kube-apiserver 1.36 creates it then.
+        # kube-apiserver 1.36 creates the object even if a resourceVersion is given, but not if a uid is.
         if manifest["metadata"].get("uid"):
             raise conflict(kind, key[1], "uid is given, but the object does not exist")
         if kind.namespaced:
@@ -175,13 +175,13 @@ class Verbs:
         return self._world.unused_name(kind.plural, namespace, prefix)
 
     def _completed(self, kind: Kind, manifest: Object) -> Object:
-        """A new object of the manifest, with all that the server adds."""
+        """Returns a new object of the manifest, with all that the server adds."""
         new = {field: value for field, value in manifest.items() if field not in ("apiVersion", "kind")}
         new["metadata"] |= {"uid": self._world.uid(), "creationTimestamp": self._world.stamp()}
         new = with_defaults(kind, new)
         if "spec" in new:
             new["metadata"]["generation"] = 1
-        if kind.plural == "nodes":  # Until it is seen to be ready.
+        if kind.plural == "nodes":  # Until the node is ready.
             spec = new.get("spec") or {}
             taints = [one for one in spec.get("taints") or () if one != NOT_READY]
             new["spec"] = {**spec, "taints": [*taints, NOT_READY]}
@@ -203,7 +203,7 @@ class Verbs:
         return new if options.dry_run else self._store.put(kind.plural, new)
 
     def _update(self, kind: Kind, live: Object, wanted: Object, options: WriteOptions) -> Object:
-        """Of the wanted object, what this door may change."""
+        """Updates an object with the fields of `wanted` that this path may change: its status, or all others."""
         if options.status:
             new = {**live, "status": wanted.get("status") or {}}
             return self._finish_update(kind, live, new, None, options)
@@ -212,7 +212,7 @@ class Verbs:
             new.pop("status", None)
             if "status" in live:
                 new["status"] = live["status"]
-        # Who may write an object may say whose its fields are; what this write changes is added to that.
+        # A writer of an object may set the owners of its fields. The changes of this write are added to that.
         says = (wanted.get("metadata") or {}).get("managedFields")
         owned = ownership.read_managers(wanted if says else live)
         if kind.plural not in _UNTRACKED or owned:

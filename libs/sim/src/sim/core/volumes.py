@@ -1,6 +1,6 @@
-"""Where the volumes of a pod's claims let it run, as the scheduler's VolumeBinding and VolumeZone say.
+"""The limits that the volumes of a pod's claims set on nodes, as in the scheduler's VolumeBinding and VolumeZone.
 
-There is no volume controller: a claim is bound when whoever writes it says so, and one that is not yet binds anywhere.
+There is no volume controller: a claim is bound when its writer says so, and an unbound claim can bind on any node.
 """
 
 from collections.abc import Iterator, Mapping
@@ -21,7 +21,7 @@ _IN_NO_ZONE: Selector = tuple(Requirement(key, "DoesNotExist") for key in _NEWER
 
 @dataclass(frozen=True, slots=True)
 class VolumeRule:
-    """A node that none of the terms matches is refused, in these words."""
+    """Refuses every node that none of the terms matches. refusal: the text of that."""
 
     refusal: str
     terms: tuple[Selector, ...] = ()

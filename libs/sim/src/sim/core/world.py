@@ -1,4 +1,4 @@
-"""What all controllers share: the store, the time of this step, timers, a given source of randomness."""
+"""The common state of all controllers: the store, the time of this step, timers, and a given source of randomness."""
 
 import hashlib
 from collections.abc import Callable
@@ -33,11 +33,11 @@ class World:
 
     @property
     def unix_seconds(self) -> float:
-        """The wall clock."""
+        """The time of the wall clock."""
         return self.now + self._unix_offset_seconds
 
     def stamp(self, later_seconds: float = 0.0) -> str:
-        """The wall clock, in objects' form; later_seconds: so much after now."""
+        """Returns the time of the wall clock in objects' form. later_seconds: added to the present time."""
         second = int(self.now + later_seconds + self._unix_offset_seconds)
         if self._stamp[0] != second:
             self._stamp = (second, datetime.fromtimestamp(second, UTC).strftime("%Y-%m-%dT%H:%M:%SZ"))
@@ -47,7 +47,7 @@ class World:
         return _uid(f"{self.random.getrandbits(128):032x}")
 
     def derived_uid(self, *texts: str) -> str:
-        """One that takes nothing from the source of randomness, so that what a seed chooses stays as it is."""
+        """Returns a uid without use of the source of randomness, so that a seed still gives the same choices."""
         return _uid(hashlib.sha256("/".join(texts).encode()).hexdigest()[:32])
 
     def unused_name(self, plural: str, namespace: str, prefix: str) -> str:
@@ -76,12 +76,12 @@ class World:
         return ran
 
     def same(self, plural: str, key: Key, uid: str) -> Object | None:
-        """The object, if it is still that one and not another of its name."""
+        """Returns the object if it still has this uid, and is not another one of its name."""
         found = self.store.get(plural, key)
         return found if found and found["metadata"]["uid"] == uid else None
 
     def put_status(self, plural: str, found: Object, status: dict[str, Any]) -> None:
-        """Writes only what differs."""
+        """Writes a status only if it differs."""
         if found.get("status") != status:
             self.store.put(plural, {**found, "status": status})
 

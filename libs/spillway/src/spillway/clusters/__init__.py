@@ -1,1 +1,1 @@
-"""Member clusters: the door to a Kubernetes API, what is let in there, and what may be done."""
+"""Member clusters: access to a Kubernetes API, its credentials, the limits on its answers, and our rights there."""

@@ -1,4 +1,4 @@
-"""What an API server answers: pages of a list, events of a watch, its own words of what went wrong. Pure."""
+"""The answers of an API server: pages of a list, events of a watch, and its texts about errors. Pure."""
 
 import re
 from collections.abc import Iterator
@@ -36,17 +36,20 @@ class ListMeta(Struct, frozen=True, gc=False, rename="camel"):
 
 class Page(Struct, Generic[T], frozen=True, gc=False):
     metadata: ListMeta
-    items: tuple[T, ...] | None  # Required: what has no items is not a list. Go writes an empty one as null.
+    items: tuple[T, ...] | None  # Required: an answer without items is no list. Go writes an empty list as null.
 
     def total(self) -> int | None:
-        """Objects on this page and after it; None when there are more, and the server does not say how many."""
+        """Returns the number of objects on this page and after it; None when the server does not say."""
         after = self.metadata.remaining_item_count
         return None if after is None and self.metadata.continue_ else len(self.items or ()) + (after or 0)
 
 
 class Counted(Struct, frozen=True, gc=False):
-    """An object that is counted and not read. Decoding ends at the first object beyond the bound, because millions of
-    empty objects take hundreds of MiB before anything counts them."""
+    """An object that is counted and not read.
+
+    Decoding ends at the first object beyond the bound, because millions of empty objects take hundreds of MiB before
+    anything counts them.
+    """
 
     def __post_init__(self) -> None:
         _COUNT.one_more()
@@ -87,7 +90,7 @@ class StatusDetails(Struct, frozen=True, gc=False):
 
 
 class Status(Struct, frozen=True, gc=False):
-    """What a server says instead of an object."""
+    """The answer of a server instead of an object."""
 
     kind: str = ""
     reason: str = ""
@@ -97,17 +100,17 @@ class Status(Struct, frozen=True, gc=False):
 
     @property
     def is_about_rights(self) -> bool:
-        """The words of Kubernetes' authorizer; admission that refuses says Forbidden, too."""
+        """Returns whether Kubernetes' authorizer wrote it. Admission also refuses with the reason Forbidden."""
         return self.reason == "Forbidden" and NO_RIGHT.search(self.message) is not None
 
     @property
     def names_another_uid(self) -> bool:
-        """What a patch is told that names another uid than the object has: 422, since a uid never changes."""
+        """Returns whether a patch named another uid than the object's: status 422, since a uid never changes."""
         return self.details is not None and any(cause.field == "metadata.uid" for cause in self.details.causes)
 
     @property
     def names_a_later_version(self) -> bool:
-        """What a request is told whose resourceVersion the server has not come to."""
+        """Returns whether a request named a resourceVersion that the server has not reached."""
         return self.details is not None and any(one.reason == "ResourceVersionTooLarge" for one in self.details.causes)
 
 
@@ -132,14 +135,18 @@ def count(body: bytes, most: int) -> Page[Counted]:
 
 
 def weight(text: bytes) -> int:
-    """Estimates the bytes in memory of what this JSON holds: its text, and VALUE_BYTES for each comma, since a value
-    costs more than its characters. The fields of a usual pod get half as much again, a whole manifest half."""
+    """Returns an estimate of the bytes in memory of this JSON: its text, and VALUE_BYTES for each comma.
+
+    A value takes more than its characters. The fields of a usual pod get half as much again, a whole manifest half.
+    """
     return len(text) + VALUE_BYTES * text.count(b",")
 
 
 def read_status(body: bytes) -> Status:
-    """What the server said of itself, in SAID_CHARACTERS_MAX; anything else, such as a proxy's page, is quoted as the
-    message."""
+    """Returns the server's status, with texts of at most SAID_CHARACTERS_MAX.
+
+    Another body, such as a proxy's page, becomes the message.
+    """
     try:
         said = STATUS.decode(body)
     except UNREADABLE:
@@ -153,7 +160,7 @@ class BadLine(Exception):
 
 
 class Lines:
-    """Puts chunks together into lines, and holds at most `limit` bytes of a line that has not ended.
+    """Joins chunks into lines, and holds at most `limit` bytes of a line that has not ended.
 
     empty_max: empty lines in a row. An empty line is no change, so no reader would notice an endless run of them.
     """

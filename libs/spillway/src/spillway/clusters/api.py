@@ -1,4 +1,7 @@
-"""The only door to a Kubernetes API: read, write, follow, probe; says values inward, named errors outward."""
+"""The only access to a Kubernetes API: read, write, follow, probe.
+
+It returns values, and raises the errors of errors.py.
+"""
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
@@ -108,7 +111,7 @@ MERGE_PATCH: Final = "application/merge-patch+json"
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """How many nodes and pods a cluster has. version: resourceVersion of the list of pods; None: it is no number."""
+    """The number of nodes and pods of a cluster. version: resourceVersion of the pod list; None: it is no number."""
 
     nodes: int
     pods: int
@@ -117,7 +120,7 @@ class Probe:
 
 
 class ClusterApi(Lists):
-    """The probe and logs may have connections of their own; without them `transport` serves all."""
+    """The API of one cluster. The probe and logs may have their own transports; without them `transport` serves all."""
 
     def __init__(
         self,
@@ -137,27 +140,27 @@ class ClusterApi(Lists):
     def follow(
         self, kind: Kind, *, label_selector: str = "", field_selector: str = ""
     ) -> AsyncIterator[tuple[Change, ...]]:
-        """Never ends and never raises but for a bug: failures are said as Failed and tried again."""
+        """Yields changes without end. Failures are yielded as Failed and tried again; only a bug raises."""
         return Reflector(self, kind, objects.selectors(label_selector, field_selector)).changes()
 
     def follow_in_pages(self, kind: Kind, *, label_selector: str = "") -> AsyncIterator[tuple[Change, ...]]:
-        """As follow, with lists as Paged and PagesEnded in place of Listed: for those too long to be held whole."""
+        """Follows with lists as Paged and PagesEnded in place of Listed: for lists too long to be held whole."""
         return Reflector(self, kind, objects.selectors(label_selector, ""), paged=True).changes()
 
     def follow_manifests(
         self, kind: Kind, *, label_selector: str = "", field_selector: str = ""
     ) -> AsyncIterator[tuple[Change, ...]]:
-        """As follow, with whole manifests instead of values of the kind's type."""
+        """Follows with whole manifests instead of values of the kind's type."""
         return Reflector(self, kind, objects.selectors(label_selector, field_selector), whole=True).changes()
 
     async def probe(self) -> Probe:
-        """Counts by quorum reads, so that an answer proves what the store holds, not what a cache remembers."""
+        """Counts nodes and pods by quorum reads, so that the answer is from the store and not from a cache."""
         started_at = asyncio.get_running_loop().time()
         (nodes, _), (pods, version) = await self._count(NODES), await self._count(PODS)
         return Probe(nodes, pods, started_at, version_number(version))
 
     async def get(self, kind: Kind, namespace: str, name: str) -> Manifest | None:
-        """A quorum read: never older than a write that was answered before it."""
+        """Returns an object, or None. A quorum read: never older than a write that was answered before it."""
         response = await self._ask("GET", kind.path(namespace, name))
         if self._absent(response):
             return None
@@ -166,13 +169,13 @@ class ClusterApi(Lists):
     async def list(
         self, kind: Kind, namespace: str = "", label_selector: str = "", field_selector: str = ""
     ) -> Manifests:
-        """A quorum read, of all namespaces where none is named."""
+        """Returns objects by a quorum read; those of all namespaces if none is named."""
         return (await self.list_with_version(kind, namespace, label_selector, field_selector))[0]
 
     async def list_with_version(
         self, kind: Kind, namespace: str = "", label_selector: str = "", field_selector: str = ""
     ) -> tuple[Manifests, str]:
-        """As list, and the version that it is as of."""
+        """Returns the objects as `list` does, and the resourceVersion of the list."""
         params = objects.selectors(label_selector, field_selector)
         for _ in range(self.settings.read_attempts):
             with suppress(Expired):
@@ -181,12 +184,15 @@ class ClusterApi(Lists):
         raise ClusterUnreachable(self.name, "server", f"the list of {kind.plural} expired before its end, repeatedly")
 
     async def pod_metrics(self, namespace: str, seconds: float) -> tuple[PodMetrics, ...]:
-        """The newest samples of a namespace's pods, asked for once; "absent" where the cluster has no such API."""
+        """Returns the newest samples of a namespace's pods, by one request.
+
+        Raises ClusterUnreachable with the reason "absent" if the cluster has no such API.
+        """
         response = await self._measured(POD_METRICS.path(namespace), seconds)
         return await self.one_page(POD_METRICS, self.read(response))
 
     async def node_metrics(self, seconds: float) -> tuple[NodeMetrics, ...]:
-        """The newest samples of all nodes, as pod_metrics."""
+        """Returns the newest samples of all nodes, as pod_metrics does."""
         response = await self._measured(NODE_METRICS.path(), seconds)
         return await self.one_page(NODE_METRICS, self.read(response))
 
@@ -197,12 +203,15 @@ class ClusterApi(Lists):
         return response
 
     async def create(self, kind: Kind, manifest: Manifest) -> Manifest:
-        """AlreadyExists; NotFound of its namespace. What a later apply leaves out stays: see objects.ABSENT."""
+        """Creates an object. Raises AlreadyExists, or NotFound for its namespace.
+
+        A field that a later apply leaves out stays: see objects.ABSENT.
+        """
         path, params = kind.path(kind.place(manifest)[0]), {"fieldManager": self.settings.field_manager}
         return self._written(await self._ask("POST", path, params, msgspec.json.encode(manifest)), kind)
 
     async def try_create(self, kind: Kind, namespace: str, manifest: Manifest) -> Manifest:
-        """The object as it would be stored, with all that admission adds; nothing is (dryRun=All)."""
+        """Returns the object as it would be stored, with all that admission adds. Nothing is stored (dryRun=All)."""
         params = {"fieldManager": self.settings.field_manager, "dryRun": "All"}
         answer = await self._ask("POST", kind.path(namespace), params, msgspec.json.encode(manifest))
         return self._written(answer, kind)
@@ -210,9 +219,10 @@ class ClusterApi(Lists):
     async def apply(
         self, kind: Kind, manifest: Manifest, *, resource_version: str, force: bool, uid: str = ""
     ) -> Manifest:
-        """Conflict when the object is not at that version, or, without force, a field belongs to another manager.
+        """Applies an object.
 
-        An object that is absent is created, whatever the version, unless `uid` says which one is meant: then Conflict.
+        Raises Conflict when it is not at that version, or, without force, a field has another manager. An object that
+        is absent is created, whatever the version. With a `uid` that raises Conflict instead.
         """
         path = kind.path(*kind.place(manifest))
         params = {"fieldManager": self.settings.field_manager, "force": "true" if force else "false"}
@@ -230,10 +240,10 @@ class ClusterApi(Lists):
         uid: str = "",
         subresource: Subresource = "",
     ) -> Manifest:
-        """A merge patch: only the fields in `change` are touched, null removes one, a list is replaced whole.
+        """Sends a merge patch: only the fields in `change` are touched, null removes one, a list is replaced whole.
 
-        Conflict when the object is another one or at another version (an empty one is not
-        compared); NotFound when it is absent: a patch never creates. subresource "status": the status alone changes.
+        Raises Conflict for another object or version (an empty one is not compared), and NotFound for an absent object:
+        a patch never creates. subresource "status": only the status changes.
         """
         body = msgspec.json.encode(objects.at_version(change, uid, resource_version))
         params = {"fieldManager": self.settings.field_manager}
@@ -241,14 +251,14 @@ class ClusterApi(Lists):
         return self._written(await self._ask("PATCH", path, params, body, MERGE_PATCH), kind)
 
     async def replace(self, kind: Kind, manifest: Manifest, *, subresource: Subresource = "") -> Manifest:
-        """The whole object, at the uid and resourceVersion that the manifest has. Conflict, NotFound."""
+        """Replaces a whole object, at the uid and resourceVersion of the manifest. Raises Conflict, NotFound."""
         path, params = kind.path(*kind.place(manifest), subresource), {"fieldManager": self.settings.field_manager}
         return self._written(await self._ask("PUT", path, params, msgspec.json.encode(manifest)), kind)
 
     async def renew_node_lease(
         self, node: str, node_uid: str, holder: str, *, duration_seconds: int, renewed_at: datetime
     ) -> Manifest:
-        """A heartbeat: the node's Lease says until when it is believed to live. Created when it is absent."""
+        """Renews a node's Lease, which says until when the node counts as alive. Creates it when it is absent."""
         lease = objects.node_lease(node, node_uid, holder, duration_seconds, renewed_at)
         try:
             return await self.patch(LEASES, NODE_LEASES, node, lease, resource_version="")
@@ -267,10 +277,10 @@ class ClusterApi(Lists):
         resource_version: str = "",
         grace_seconds: int | None = None,
     ) -> Manifest:
-        """Conflict when the object is another one, or at another version; what is absent already is well.
+        """Deletes an object. Raises Conflict for another object or version. An absent object is no error.
 
-        grace_seconds: of a pod, instead of its own; 0: it goes at once, though it may still run on its node.
-        Returns what the server says: the object as it ends, or as it was last, or a Status; empty where it was absent.
+        grace_seconds: for a pod, instead of its own; 0 deletes it at once, though it may still run on its node. Returns
+        the server's answer: the object as it ends or was last, or a Status; empty for an absent object.
         """
         body = msgspec.json.encode(objects.delete_options(uid, resource_version, grace_seconds))
         response = await self._ask("DELETE", kind.path(namespace, name), body=body)
@@ -286,11 +296,11 @@ class ClusterApi(Lists):
         as_of_version: str = "",
         grace_seconds: int | None = None,
     ) -> Manifests:
-        """Deletes what a list with these selectors has, each by its name, one after another inside the API server.
+        """Deletes the objects of a list with these selectors, each by its name, one by one inside the API server.
 
-        as_of_version: in the list as of this version, so that nothing which came since is in it; Conflict where the
-        server no longer keeps that. No uid is compared: another object of a listed name is deleted, too. What is gone
-        is passed over. Refused where one is refused, and others may have been deleted. Returns them as listed.
+        as_of_version: the list is as of this version, so newer objects are not in it. Conflict if the server does not
+        keep it. No uid is compared: another object of a listed name is deleted, too. Absent objects are skipped. Raises
+        Refused when one delete is refused; others may have been done. Returns the objects as listed.
         """
         if not (namespace and field_selector):
             raise ValueError(f"a collection of {kind.plural}: expected a namespace and a field selector")
@@ -306,15 +316,15 @@ class ClusterApi(Lists):
         return [*await self.one_page(kind, response.body, whole=True)]
 
     def logs(self, namespace: str, pod: str, options: LogOptions) -> AsyncGenerator[bytes, None]:
-        """What a container has written, in chunks that are cut anywhere, for `log_stream_seconds` at the most.
+        """Yields the log of a container in chunks that may end anywhere, for `log_stream_seconds` at most.
 
-        Instead of the first one it raises what is wrong: NotFound without such a pod; Refused where its container has
-        not started or must be named, or when `max_log_streams` are open already. Close it: `aclosing`.
+        Raises before the first chunk: NotFound without such a pod; Refused when its container has not started or must
+        be named, or when `max_log_streams` are open already. The caller closes it with `aclosing`.
         """
         return self._logs.read(namespace, pod, options)
 
     def write_only_while(self, may_write: MayWrite) -> None:
-        """From now on a write is sent only if may_write allows it at the last moment; else it raises WriteHeldBack."""
+        """Sends writes only if may_write allows them at the last moment. Otherwise a write raises WriteHeldBack."""
         self._transport.may_write = may_write
 
     async def close(self) -> None:
@@ -323,7 +333,7 @@ class ClusterApi(Lists):
             await transport.close()
 
     async def _count(self, kind: Kind) -> tuple[int, str]:
-        """How many objects there are, and the resourceVersion of that list."""
+        """Returns the number of objects, and the resourceVersion of that list."""
         call = self._probe_transport.request("GET", kind.path(), {"limit": "1"})
         response = await self._bounded(call, self.settings.probe_timeout_seconds)
         page = self.counted(kind, self.read(response), 1 + self.settings.page_slack_objects)
@@ -336,7 +346,10 @@ class ClusterApi(Lists):
 def connect(
     read_endpoint: Callable[[], Endpoint], name: str, settings: ClusterApiSettings, random: Random | None = None
 ) -> ClusterApi:
-    """Over HTTP; nothing is opened before it is first needed. `read_endpoint` runs in a thread, again after a 401."""
+    """Returns the API of a cluster over HTTP. It connects at the first request.
+
+    read_endpoint: called in a thread, and again after a 401.
+    """
     few = replace(settings, max_connections=settings.max_log_streams)
     transport, probe_transport, log_transport = (
         HttpTransport(read_endpoint, name, one) for one in (settings, settings, few)

@@ -1,4 +1,4 @@
-"""What can be wrong when a cluster is asked: it tells nothing, it has another version, it will not."""
+"""The errors of requests to a cluster: it does not answer, has another version of the object, or refuses."""
 
 from typing import Literal
 
@@ -9,7 +9,7 @@ UnreachableReason = Literal[
 
 
 class ClusterUnreachable(Exception):
-    """The cluster told us nothing: what is known of it stands, and grows old."""
+    """The cluster gave no usable answer. What is known of it stays, and grows old."""
 
     def __init__(self, cluster: str, reason: UnreachableReason, detail: str) -> None:
         super().__init__(f"cluster {cluster} is unreachable ({reason}): {detail}")
@@ -19,12 +19,18 @@ class ClusterUnreachable(Exception):
 
     @property
     def text_for_callers(self) -> str:
-        """The reason alone. The detail belongs into the log: it may name a file of ours or the cluster's address."""
+        """The reason without the detail.
+
+        The detail belongs in the log: it may name a file of ours or the cluster's address.
+        """
         return f"cluster {self.cluster} is unreachable ({self.reason})"
 
 
 class Conflict(Exception):
-    """409: the object exists already, or is not the version that the caller saw. Read again and compare."""
+    """409: the object exists already, or is not at the version that the caller read.
+
+    The caller reads again and compares.
+    """
 
     def __init__(self, reason: str, message: str) -> None:
         super().__init__(f"{reason}: {message}")
@@ -33,18 +39,18 @@ class Conflict(Exception):
 
 
 class WriteHeldBack(Conflict):
-    """A write was not sent, since it may be out of date by now: see Transport.may_write."""
+    """A write was not sent, because it may be out of date by now: see Transport.may_write."""
 
     def __init__(self) -> None:
         super().__init__("WriteHeldBack", "what it was decided on may be out of date: it was not sent")
 
 
 class AlreadyExists(Conflict):
-    """Of a create: there is one of that name."""
+    """A create failed because an object of that name exists."""
 
 
 class Refused(Exception):
-    """The cluster answered, and will not do it: admission, quota, RBAC, an invalid object, a missing namespace."""
+    """The cluster answered and refused: admission, quota, RBAC, an invalid object, a missing namespace."""
 
     def __init__(self, status: int, reason: str, message: str) -> None:
         super().__init__(f"{status} {reason}: {message}")
@@ -54,24 +60,26 @@ class Refused(Exception):
 
 
 class Forbidden(Refused):
-    """403 of the cluster's authorizer: our account has no right to it. The text names cluster, verb and resource."""
+    """403 of the cluster's authorizer: our account lacks the right. The text names cluster, verb and resource."""
 
     def __init__(self, cluster: str, message: str) -> None:
         super().__init__(403, f"Forbidden by cluster {cluster}", message)
 
 
 class NotFound(Refused):
-    """404: the object that a write is for is not there, or the namespace of one that is created."""
+    """404: the object of a write does not exist, or the namespace of a create does not."""
 
 
 class Expired(ClusterUnreachable):
-    """The version, or the place in a list, is no longer kept (410), or is of what the server was before it went back to
-    an earlier state (504, or a watch that says nothing); only a new list helps."""
+    """The version, or the position in a list, is no longer kept (410). Only a new list helps.
+
+    It is also raised when the server went back to an earlier state since (504, or a watch without events).
+    """
 
 
 class TooMuch(ClusterUnreachable):
-    """A list is beyond the bound of objects, bytes or time. The detail names the bound."""
+    """A list is beyond the limit of objects, bytes or time. The detail names the limit."""
 
 
 class TooLarge(ClusterUnreachable):
-    """An answer of more bytes than are taken in; a list in smaller pages may be none."""
+    """An answer has more bytes than are accepted. A list in smaller pages may succeed."""

@@ -60,16 +60,20 @@ class Lists(Requests):
     async def pages(
         self, kind: Kind, params: Mapping[str, str], namespace: str = ""
     ) -> tuple[tuple[Manifest, ...], str]:
-        """Returns every object as a whole manifest, and the resourceVersion of the list. Raises Expired when the server
-        has lost its place in the list."""
+        """Returns every object as a whole manifest, and the resourceVersion of the list.
+
+        Raises Expired when the server has lost its position in the list.
+        """
         pages = [page async for page in self.each_page(kind, params, namespace, whole=True)]
         return tuple(one for found, _ in pages for one in found), pages[-1][1]
 
     async def each_page(
         self, kind: Kind, params: Mapping[str, str], namespace: str = "", *, whole: bool = False
     ) -> AsyncGenerator[tuple[tuple[Any, ...], str], None]:
-        """Yields pages one after the other, and asks for smaller ones once a page is too large. whole: as manifests;
-        else as values of the kind's type."""
+        """Yields pages one after the other. After a page that is too large it asks for smaller ones.
+
+        whole: as manifests; otherwise as values of the kind's type.
+        """
         settings, tally = self.settings, _Tally(self, kind, whole=whole)
         query, limit = dict(params), settings.page_objects
         while True:

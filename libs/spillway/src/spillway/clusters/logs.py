@@ -1,4 +1,4 @@
-"""What the containers of a pod have written: asked for, and streamed as it comes."""
+"""The logs of a pod's containers, streamed as they come."""
 
 import asyncio
 from collections.abc import AsyncGenerator
@@ -13,7 +13,7 @@ from spillway.kubernetes.objects import PODS
 
 @dataclass(frozen=True, slots=True)
 class LogOptions:
-    """As Kubernetes' PodLogOptions; what is not set is not asked for. since_time: RFC 3339; at most one of the two."""
+    """Kubernetes' PodLogOptions. Only options that are set are sent. since_time: RFC 3339; not with since_seconds."""
 
     container: str = ""
     follow: bool = False
@@ -40,7 +40,7 @@ class LogOptions:
 
 
 class PodLogs:
-    """The logs that are open to one cluster, at most `max_log_streams`, with connections of their own."""
+    """The open logs of one cluster, at most `max_log_streams`, with connections of their own."""
 
     def __init__(self, requests: Requests, transport: Transport) -> None:
         self._requests = requests
@@ -48,7 +48,7 @@ class PodLogs:
         self._open = 0
 
     async def read(self, namespace: str, pod: str, options: LogOptions) -> AsyncGenerator[bytes, None]:
-        """Chunks, cut anywhere; nothing is held but the one that is given."""
+        """Yields chunks that may end anywhere. It holds only the current chunk."""
         settings = self._requests.settings
         if self._open >= settings.max_log_streams:
             limit = f"{settings.max_log_streams} logs of {self._requests.name} are being read already"
@@ -65,7 +65,10 @@ class PodLogs:
             self._open -= 1
 
     async def _chunks(self, path: str, options: LogOptions) -> AsyncGenerator[bytes, None]:
-        """A kubelet answers with the first line, so one that is followed may be silent for as long as it is open."""
+        """Yields chunks.
+
+        A kubelet answers with the first line, so a log that is followed may be silent as long as it is open.
+        """
         settings = self._requests.settings
         begin = asyncio.get_running_loop().time()
         end = begin + settings.log_stream_seconds

@@ -1,4 +1,4 @@
-"""Requests to one API: tried again while that can help, bounded in time, with every answer named."""
+"""Requests to one API: repeated while that can help, limited in time, with a named error for every bad answer."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Coroutine, Mapping
@@ -35,7 +35,10 @@ class Requests:
         self._transport = transport
 
     async def chunks(self, kind: Kind, params: Mapping[str, str], version: str) -> AsyncGenerator[bytes, None]:
-        """One watch, until the server ends it; raises when it is silent for too long."""
+        """Yields the chunks of one watch until the server ends it.
+
+        Raises ClusterUnreachable after a silence that is too long.
+        """
         settings, path = self.settings, kind.path()
         seconds = self.random.randint(settings.watch_shortest_seconds, settings.watch_longest_seconds)
         bounds = {"allowWatchBookmarks": "true", "timeoutSeconds": str(seconds), "resourceVersion": version}
@@ -65,7 +68,7 @@ class Requests:
         content_type: str = JSON,
         accept: str = JSON,
     ) -> Response:
-        """An answer, tried again while the server only says that it cannot answer now."""
+        """Returns an answer. Repeats the request while the server only says that it cannot answer now."""
         if not tracing.is_on():
             return await self._answer(method, path, params, body, content_type, accept)
         about = {"http.request.method": method, "url.path": path, "k8s.cluster.name": self.name}
@@ -106,7 +109,7 @@ class Requests:
         return ClusterUnreachable(self.name, "garbage", str(TransportStatus(response.status, response.body)))
 
     def read(self, response: Response) -> bytes:
-        """The body of a good answer to a read."""
+        """Returns the body of a good answer to a read."""
         late = response.status >= SERVER_ERRORS and answers.read_status(response.body).names_a_later_version
         if response.status == GONE or late:
             raise Expired(self.name, "server", answers.read_status(response.body).message)
@@ -128,7 +131,7 @@ class Requests:
         return self.decoded(answers.MANIFEST, response.body)
 
     def manifest(self, kind: Kind, body: bytes | msgspec.Raw) -> Manifest:
-        """A whole object, of the types that its kind has: readers take it apart without looking."""
+        """Returns a whole object with the types of its kind: readers use its fields without further checks."""
         self.check_size(body)
         self.decoded(objects.object_decoder(kind), body)
         return self.decoded(answers.MANIFEST, body)
@@ -140,7 +143,7 @@ class Requests:
             raise ClusterUnreachable(self.name, "garbage", detail)
 
     def refuse(self, response: Response) -> NoReturn:
-        """Raises why what was asked was not done."""
+        """Raises the error that says why a request was not done."""
         self._reached(response)
         status = answers.read_status(response.body)
         if status.kind != "Status":
@@ -158,11 +161,14 @@ class Requests:
             raise ClusterUnreachable(self.name, "server", str(TransportStatus(response.status, response.body)))
 
     def _absent(self, response: Response) -> bool:
-        """Absent is only what a Kubernetes API calls so: a proxy's 404 must never pass for a deleted object."""
+        """Returns whether a Kubernetes API says that the object is absent.
+
+        A proxy's 404 must never pass for a deleted object.
+        """
         return response.status == NOT_FOUND and answers.read_status(response.body).kind == "Status"
 
     def decoded(self, decoder: msgspec.json.Decoder[T], body: bytes | msgspec.Raw) -> T:
         try:
             return decoder.decode(body)
-        except answers.UNREADABLE as error:  # What it says quotes nothing: there may be a secret in the body.
+        except answers.UNREADABLE as error:  # The error's text quotes nothing of the body, which may contain a secret.
             raise ClusterUnreachable(self.name, "garbage", str(error)) from error

@@ -1,6 +1,6 @@
-"""What each service's account in a cluster may do: the one table, of which deploy/rbac is generated. Pure.
+"""The rights of each service's account in a cluster: the one table from which deploy/rbac is generated. Pure.
 
-Source of the form: Kubernetes' rbac.authorization.k8s.io/v1. A service asks for nothing else: the path tests and the
+The form is that of Kubernetes' rbac.authorization.k8s.io/v1. A service needs no other right: the path tests and the
 simulation give each account these rights alone.
 """
 
@@ -38,7 +38,7 @@ from spillway.kubernetes.pod_metrics import NODE_METRICS, POD_METRICS
 class Right:
     """One verb on one resource of an API group; "" is the core group. resource: with its subresource, as `pods/log`.
 
-    namespace: the only namespace that the right is for; empty: all namespaces.
+    namespace: the only namespace of the right; empty: all namespaces.
     """
 
     verb: str
@@ -49,8 +49,10 @@ class Right:
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """Verbs on resources of one API group. without: what becomes of the service's work where these are not given;
-    empty: it cannot do that work. namespace: where alone they are given; empty: everywhere.
+    """Verbs on resources of one API group.
+
+    without: the effect on the service's work when these rights are not given; empty: it cannot do that work.
+    namespace: the only namespace of the rights; empty: all namespaces.
     """
 
     group: str
@@ -66,25 +68,25 @@ class Rule:
 
 @dataclass(frozen=True, slots=True)
 class Role:
-    """What a service's account needs in a cluster that is used in one way."""
+    """The rights that a service's account needs in clusters with one kind of use."""
 
     name: str
     service: str
-    clusters: str  # for people: in which ones
+    clusters: str  # for people: the clusters with this use
     rules: tuple[Rule, ...]
 
     def rights(self) -> frozenset[Right]:
         return frozenset(right for rule in self.rules for right in rule.rights())
 
     def dispensable(self) -> Mapping[Right, str]:
-        """What becomes of the work without each right that it can do without."""
+        """Returns, for each right that the service can do without, the effect of its absence."""
         return {right: rule.without for rule in self.rules if rule.without for right in rule.rights()}
 
 
 def _rule(
     verbs: str, *kinds: Kind, why: str, without: str = "", part: str = "", namespace: str = ""
 ) -> tuple[Rule, ...]:
-    """Of each API group its own, in the order of the kinds. verbs: divided by blanks. part: a subresource."""
+    """Returns one rule for each API group, in the order of the kinds. verbs: divided by blanks. part: a subresource."""
     resources: dict[str, list[str]] = {}
     for kind in kinds:
         resources.setdefault(kind.group, []).append(f"{kind.plural}/{part}" if part else kind.plural)
@@ -220,6 +222,6 @@ ROLES: Final = (SNAPSHOT, PROPAGATOR, BRIDGE_OWNER, BRIDGE_POOL)
 
 
 def gives(rights: Iterable[Right], asked: Right) -> bool:
-    """Whether what is asked for is among these, everywhere or in its namespace."""
+    """Returns whether these rights include the one that is asked for, in all namespaces or in its namespace."""
     everywhere = Right(asked.verb, asked.group, asked.resource)
     return any(right in (asked, everywhere) for right in rights)

@@ -1,4 +1,4 @@
-"""How a cluster's API is asked: time-outs, pauses, sizes, connections."""
+"""The settings of requests to a cluster's API: time-outs, pauses, sizes, connections."""
 
 from dataclasses import dataclass
 from random import Random

@@ -1,4 +1,4 @@
-"""Follows one kind of object: a list, then what becomes of it, through every failure of the API."""
+"""Follows one kind of object: lists it, then yields its changes, through every failure of the API."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Iterable, Mapping
@@ -21,7 +21,7 @@ SHORT_WATCH_SECONDS: Final = 5.0
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """Everything there is; what a reader knows and is not in it, is gone."""
+    """All objects. An object that a reader knows and that is not listed is gone."""
 
     objects: tuple[Any, ...]
     resource_version: str
@@ -29,14 +29,14 @@ class Listed:
 
 @dataclass(frozen=True, slots=True)
 class Paged:
-    """Some of what there is, as a list goes on; in its place all may begin anew."""
+    """Some of the objects, while a list goes on. A list may begin again from the start."""
 
     objects: tuple[Any, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class PagesEnded:
-    """The end of a list that was said in pages: the uids of everything there is; what is not among them, is gone."""
+    """The end of a list in pages, with the uids of all objects. An object that is not among them is gone."""
 
     uids: frozenset[str]
     resource_version: str
@@ -49,18 +49,20 @@ class Upserted:
 
 @dataclass(frozen=True, slots=True)
 class Removed:
-    object: Any  # as it was last
+    object: Any  # the last state
 
 
 @dataclass(frozen=True, slots=True)
 class Alive:
-    """Nothing changed, and the stream is known to live: a bookmark, or the stream opened."""
+    """Nothing changed, and the stream works: a bookmark came, or the stream opened."""
 
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """Said once when following begins to fail, and when it fails for another reason; any other change says that it is
-    well again."""
+    """Following has failed, or fails for another reason than before; sent once.
+
+    Any other change means that it works again.
+    """
 
     error: ClusterUnreachable
 
@@ -101,14 +103,15 @@ Change = Listed | Paged | PagesEnded | Upserted | Removed | Alive | Failed
 
 
 class Reflector:
-    """Lists, then watches; lists again only when told that its version is gone, when it cannot read what it got, or
-    when watches from its version are open and say nothing, not even that all is as it was.
+    """Lists, then watches.
 
-    That is how an API server answers whose etcd was restored from a backup: its versions begin again from there, and it
-    waits until one is later than what it was asked for. What changes until then it says to nobody.
+    Lists again only when its version is gone, when it cannot read an answer, or when open watches from its version
+    bring nothing, not even a bookmark.
 
-    whole: objects are said as manifests, not as the kind's type. paged: lists are said as Paged and PagesEnded, so that
-    nobody holds them whole.
+    An API server behaves in this last way when its etcd was restored from a backup. Its versions begin again from
+    there, and it waits until one is later than the requested version. It reports no change until then.
+    whole: yields objects as manifests, not as the kind's type. paged: yields lists as Paged and PagesEnded, so that
+    nobody holds a whole list.
     """
 
     def __init__(
@@ -118,12 +121,12 @@ class Reflector:
         self._kind = kind
         self._params = params
         self._whole, self._paged = whole, paged
-        self._version = ""  # Where to watch from; without one, list.
-        self._setbacks = 0  # In a row.
+        self._version = ""  # The version to watch from; empty: list first.
+        self._setbacks = 0  # The number of failures in a row.
         self._watching_since: float | None = None
         self._opened_at: float | None = None
-        self._heard = False  # On the watch that is open, or was last.
-        self._silent_seconds = 0.0  # Of watches that were open since one said something, or since the list.
+        self._heard = False  # Whether the open watch, or the last one, brought an event.
+        self._silent_seconds = 0.0  # The time of open watches since the last event or list.
         self._failing: UnreachableReason | None = None
         self._known = self._known_from_list(())
 
@@ -159,13 +162,16 @@ class Reflector:
             await asyncio.sleep(max(least_seconds, pause_seconds))
 
     def _setbacks_now(self) -> int:
-        """A watch that lived for a while is a fresh start; one that ends at once must not be opened in a tight loop."""
+        """Returns the number of setbacks in a row.
+
+        A watch that lived for a while resets it, so only short watches add pauses.
+        """
         since = self._watching_since
         fresh = since is not None and asyncio.get_running_loop().time() - since >= SHORT_WATCH_SECONDS
         return 1 if fresh else self._setbacks + 1
 
     def _note_silence(self) -> None:
-        """Of the watch that has ended. Also several that a proxy ends early are silent together."""
+        """Adds the time of a watch that ended without an event. Watches that a proxy ends early add up."""
         if self._opened_at is None or self._heard:
             return
         self._silent_seconds += asyncio.get_running_loop().time() - self._opened_at
@@ -216,12 +222,12 @@ class Reflector:
                     trouble = error
                 except answers.BadLine as error:
                     trouble = ClusterUnreachable(self._api.name, "garbage", str(error))
-                if batch:  # What came before the trouble in the same chunk is true all the same.
+                if batch:  # Changes before the error in the same chunk are valid.
                     self._failing = None
                     yield tuple(batch)
                 if trouble is not None:
                     raise trouble
-                await asyncio.sleep(0)  # Chunks that are there already are given without a turn for anybody else.
+                await asyncio.sleep(0)  # Chunks that have arrived would otherwise keep other tasks from running.
 
     def _known_from_list(self, listed: Iterable[Place]) -> _KnownObjects:
         return _KnownObjects(self._api, self._kind, listed, whole=self._whole)
@@ -241,7 +247,7 @@ class Reflector:
             self._known.add(self._place(found), answers.weight(kept))
 
     def _read(self, text: msgspec.Raw) -> tuple[Any, str]:
-        """The object of an event, and its version."""
+        """Returns the object of an event, and its version."""
         if self._whole:
             version = self._api.decoded(answers.BOOKMARK, text).metadata.resource_version
             return self._api.manifest(self._kind, text), version

@@ -1,1 +1,1 @@
-"""What the nodes of a cluster take: judged alike by all services that decide on it. docs/adr/0014."""
+"""Computes how many replicas the nodes of a cluster take. All services that decide on this use it. docs/adr/0014."""

@@ -1,4 +1,4 @@
-"""The nodes of a cluster as they would be if all that it has lent were back: no pool pods, none of our marks."""
+"""Computes the nodes of a cluster as if all its lent nodes were back: without pool pods and without our marks."""
 
 from dataclasses import replace
 
@@ -13,7 +13,10 @@ Bools = npt.NDArray[np.bool_]
 
 
 def after_return(nodes: ClusterNodes) -> ClusterNodes:
-    """What a lent node has requested is its owner's pods alone: so its row says it."""
+    """Returns the nodes after all loans are over.
+
+    The row of a lent node has only its owner's pods in `requested` already.
+    """
     columns = nodes.columns()
     returned = ClusterNodes()
     returned.namespaces = nodes.namespaces
@@ -31,7 +34,7 @@ def after_return(nodes: ClusterNodes) -> ClusterNodes:
 
 
 def _of_pools(columns: NodeColumns) -> Bools:
-    """[entries of pods]: whether they are a pool's."""
+    """Returns [entries of pods]: whether they are pool pods."""
     of_pool = [table.namespace.startswith(POD_NAMESPACE_PREFIX) for table in columns.pod_tables]
     found: Bools = np.array(of_pool, np.bool_)[columns.pod_sets] if of_pool else np.zeros(0, np.bool_)
     return found

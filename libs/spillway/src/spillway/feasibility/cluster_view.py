@@ -1,4 +1,4 @@
-"""The view of the fleet that the capacity streams give: clusters, their nodes, our workloads in them, their age."""
+"""The view of the fleet by the capacity streams: clusters, their nodes, our workloads in them, and their age."""
 
 from collections import OrderedDict
 from collections.abc import Iterable
@@ -32,28 +32,28 @@ _SERIALS = count()
 
 @dataclass(slots=True)
 class Block:
-    """A block of the epoch in effect: the last sequence applied, and changes that came before their full block."""
+    """A block of the current epoch. sequence: the last one applied. held: changes that wait for an earlier one."""
 
     sequence: int
     held: list[tuple[CapacityChanged, NodeColumns]] = field(default_factory=list)
 
     @property
     def stale(self) -> bool:
-        """A change is missing; what is known is too old until the next full block."""
+        """Returns whether a change is missing. Then the block is out of date until the next full block."""
         return bool(self.held)
 
 
 class ClusterView:
-    """One cluster. Readers take what they need; only the apply methods change anything.
+    """One cluster. Only the apply methods change it.
 
-    revision: raised when room may have changed. serial: no other view has it, not one of the same name either.
-    heard_at, bound_at: the caller's clock, in seconds; NEVER when not yet.
-    twin_of: the cluster of the fleet that is the same API server and joined earlier; empty when none is.
-    claims: the volume claims of each namespace that has any; claims_revision: raised when any of it changed.
-    unread: what our account has no right to read there; nothing is known of volumes then.
-    is_incomplete: a change is missing, and what is known waits for the next full block.
-    troubled_since, troubled_at: the same clock, of the first and the last heartbeat that told of trouble in the cluster
-    itself, without one in between that did not.
+    revision: rises when room may have changed. serial: unique among all views, also among views of the same name.
+    heard_at, bound_at: by the caller's clock, in seconds; NEVER before the first time.
+    twin_of: the cluster of the fleet with the same API server that joined earlier; empty when there is none.
+    claims: the volume claims of each namespace that has any. claims_revision: rises when one of them changes.
+    unread: what our account has no right to read there; then nothing is known of volumes.
+    is_incomplete: a change is missing, and the view is out of date until the next full block.
+    troubled_since, troubled_at: by the same clock, the first and the last of the latest heartbeats that all reported
+    trouble in the cluster itself.
     """
 
     def __init__(self, name: str) -> None:
@@ -91,16 +91,16 @@ class ClusterView:
         self._group_nodes: dict[NodeGroup, tuple[ClusterNodes, int, int]] = {}
         self._fits: OrderedDict[tuple[Shape, LabelSet], tuple[int, Fit]] = OrderedDict()
 
-    # ── What a decision asks ────────────────────────────────────────────────────────────────────────────────────
+    # ── Questions of decisions ────────────────────────────────────────────────────────────────────────────────────────
 
     def age_seconds(self, now: float) -> float | None:
-        """How old the newest sure knowledge is; None when nothing was ever heard."""
+        """Returns the age of the newest reliable information; None when there was none yet."""
         if NEVER in (self.heard_at, self.age_ms):
             return None
         return self.age_ms / 1000 + (now - self.heard_at)
 
     def not_fresh(self, now: float, age_max_seconds: float) -> str:
-        """Why nothing new may be placed here; empty when it may."""
+        """Returns why nothing new may be placed here; empty when it may."""
         why = f" ({self.trouble_for_callers})" if self.trouble_for_callers else ""
         age = self.age_seconds(now)
         if self.epoch < 0 or age is None:
@@ -117,21 +117,21 @@ class ClusterView:
 
     @property
     def twin(self) -> str:
-        """Why what is here is not counted; empty when it is."""
+        """Returns why this cluster's nodes are not counted; empty when they are."""
         return f"the same API server as {self.twin_of}" if self.twin_of else ""
 
     @property
     def hands_over(self) -> bool:
-        """Whether what is placed here is to go elsewhere: it is drained, leaves, or is given up."""
+        """Returns whether the replicas here must go elsewhere: the cluster is drained, leaves, or is given up."""
         return self.phase not in (PHASE_ACTIVE, PHASE_CORDONED)
 
     @property
     def hands_to(self) -> str:
-        """The first name of its API server, which has all that is placed here once this name is emptied, or leaves."""
+        """Returns the first name of its API server when this name hands over: it keeps all. Otherwise empty."""
         return self.twin_of if self.hands_over else ""
 
     def lost_seconds(self, now: float, age_max_seconds: float) -> float | None:
-        """For how long the cluster is lost; None when it is not, or when it is our collector that is silent."""
+        """Returns for how long the cluster has been lost. None when it is not lost, or when our collector is silent."""
         if self.troubled_at == NEVER or now - self.troubled_at > age_max_seconds:
             return None
         if not self.not_fresh(now, age_max_seconds):
@@ -152,19 +152,19 @@ class ClusterView:
         return result
 
     def claims_in(self, namespace: str) -> NamespaceClaims:
-        """What is known of the volume claims of a namespace."""
+        """Returns the known volume claims of a namespace."""
         known = self.claims.get(namespace, NO_CLAIMS)
         return replace(known, unread=self.unread) if self.unread else known
 
     def with_nodes(self, nodes: ClusterNodes) -> "ClusterView":
-        """The same cluster with other nodes, for questions about what is not so; it follows no stream."""
+        """Returns the same cluster with other nodes, for what-if questions. The copy follows no stream."""
         other = copy(self)
         other.nodes, other._fits = nodes, OrderedDict()  # noqa: SLF001 - its own class
         other.serial = next(_SERIALS)
         return other
 
     def node_groups(self) -> list[tuple[NodeGroup, int]]:
-        """Node groups, and how many of their nodes exist."""
+        """Returns the node groups, each with the number of its nodes that exist."""
         if self.joined is None:
             return []
         return [(group, self._nodes_of(group)) for group in self.joined.node_groups]
@@ -179,18 +179,18 @@ class ClusterView:
         self._group_nodes[group] = (self.nodes, self.nodes.revision, count)
         return count
 
-    # ── What the streams say ────────────────────────────────────────────────────────────────────────────────────
+    # ── Records of the streams ────────────────────────────────────────────────────────────────────────────────────────
 
     def apply_joined(self, event: ClusterJoined) -> None:
         self.joined = event
         self.revision += 1
 
     def apply_claim(self, epoch: int) -> None:
-        """A collector claims the cluster: later changes of earlier collectors are dropped (docs/turns.md)."""
+        """Notes that a collector claimed the cluster. Later changes of earlier ones are dropped (docs/turns.md)."""
         self._claimed = max(self._claimed, epoch)
 
     def apply_reported(self, event: CapacityReported, columns: NodeColumns) -> set[WorkloadKey]:
-        """A full block. Returns the workloads whose facts may have changed."""
+        """Applies a full block. Returns the workloads whose facts may have changed."""
         if event.epoch < self.epoch:
             return set()
         if event.epoch == self.epoch:
@@ -205,9 +205,9 @@ class ClusterView:
         return self._take_epoch(event.epoch, event.count)
 
     def apply_changed(self, event: CapacityChanged, columns: NodeColumns, now: float, offset: int) -> set[WorkloadKey]:
-        """Changed rows or a heartbeat. Returns the workloads whose facts may have changed.
+        """Applies changed rows or a heartbeat. Returns the workloads whose facts may have changed.
 
-        now NEVER: a record of unknown age, from before this reader began; it makes nothing fresh.
+        now: NEVER for a record of unknown age, from before this reader began. Such a record makes nothing fresh.
         """
         if event.epoch < max(self.epoch, self._claimed):
             return set()
@@ -225,7 +225,10 @@ class ClusterView:
         return self._take_change(event, columns, now)
 
     def apply_pending(self, event: PodsUnschedulable | PodsScheduled) -> None:
-        """Who collected before knows of no pod that waits now: whoever does so since says again all that do."""
+        """Applies a record about pods that cannot be scheduled.
+
+        Records of earlier collectors are dropped: the newest one reports all such pods again.
+        """
         known = self.pending.get(event.group)
         if known is not None and (event.epoch, event.sequence) < (known.epoch, known.sequence):
             return
@@ -246,12 +249,12 @@ class ClusterView:
             self.unread = event.unread
             self.claims_revision += 1
         self._note_trouble(self.trouble_code, now)
-        # A new owner that has not listed yet knows nothing of the nodes that we have; ours are as old as they were.
+        # A new owner that has not listed yet does not know the nodes that we have. So our age stays as it was.
         if not newer and NEVER not in (event.age_ms, now):
             self.age_ms, self.heard_at = event.age_ms, now
 
     def _note_trouble(self, code: int, now: float) -> None:
-        """A record of unknown age tells no more than that there was no trouble before the next one."""
+        """Notes trouble, or its end. Of a record of unknown age only the end of trouble counts."""
         if code not in SIGNS_OF_LOSS:
             self.troubled_since = self.troubled_at = NEVER
         elif now != NEVER:

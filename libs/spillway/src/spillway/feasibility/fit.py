@@ -1,4 +1,4 @@
-"""How many replicas of a shape the nodes of a cluster take, and what binds it.
+"""Computes how many replicas of a shape the nodes of a cluster take, and what limits the number.
 
 Models the kube-scheduler's default filters (v1.36): NodeResourcesFit and NodePorts here; NodeUnschedulable, NodeName,
 NodeAffinity, TaintToleration, VolumeBinding and VolumeZone in node_match.py; InterPodAffinity and PodTopologySpread in
@@ -37,7 +37,10 @@ REASONS_SHOWN = 3
 
 @dataclass(frozen=True)
 class NodeLimit:
-    """Why nodes take no more replicas. reasons, beyond: as in Fit. between: least and most replicas that may fit."""
+    """The reasons why nodes take no more replicas. reasons, beyond: as in Fit.
+
+    between: the least and the most replicas that may fit.
+    """
 
     reasons: tuple[tuple[str, int], ...]
     beyond: tuple[str, ...] = ()
@@ -45,7 +48,7 @@ class NodeLimit:
 
     @cached_property
     def text(self) -> str:
-        """For people: "cpu (12 nodes), taint gpu=only:NoSchedule (4 nodes)"."""
+        """Returns a text for people: "cpu (12 nodes), taint gpu=only:NoSchedule (4 nodes)"."""
         text = in_words(self.reasons)
         if not self.beyond:
             return text
@@ -55,12 +58,14 @@ class NodeLimit:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Fit:
-    """per_node: int64 [rows], replicas that each node takes by itself. largest: the most on one node.
+    """The replicas of a shape that the nodes of a cluster take.
 
-    total: replicas that are placed whatever nodes the member's scheduler picks, in whatever order; possible: at the
-    most. They differ for some shapes whose replicas bar nodes for each other; all such shapes have bounds.
-    when_empty: whether some node would take one if nothing ran there.
-    reasons: (what binds, nodes that it binds), most nodes first. beyond: what binds the sum, not a node.
+    per_node: int64 [rows], replicas that each node takes by itself. largest: the most on one node.
+    total: replicas that are placed whatever nodes the member's scheduler picks, in whatever order.
+    possible: the most replicas that can be placed. It differs from total for some shapes whose replicas bar nodes for
+    each other; all such shapes have bounds.
+    when_empty: whether a node would take one if nothing ran there.
+    reasons: (limit, number of nodes that it binds), most nodes first. beyond: limits of the sum, not of a node.
     """
 
     per_node: Int64s
@@ -78,13 +83,13 @@ class Fit:
         return NodeLimit(self.reasons, self.beyond, (self.total, self.possible) if self.total < self.possible else None)
 
     def certain_without(self, lost: int) -> int:
-        """As total, once room for so many replicas is lost, wherever that hurts most."""
+        """Returns `total` after the loss of room for `lost` replicas, wherever that loss costs most."""
         if not self.bounds:
             return max(0, self.total - lost)
         return max(0, min(bound.certain(lost) for bound in self.bounds))
 
     def spare(self, wanted: int) -> int:
-        """The most room that can be lost while so many replicas stay certain; negative: they are not even now."""
+        """Returns the most room that can be lost while `wanted` replicas stay certain; negative: they are not."""
         if not self.bounds:
             return self.total - wanted
         if self.total < wanted:
@@ -97,12 +102,12 @@ class Fit:
 
     @property
     def marks_of_a_pod(self) -> int:
-        """Places that another pod may cost because it counts as one of the shape's own, beside the room it takes."""
+        """Returns the places that another pod may cost if it counts as one of the shape's own, besides its room."""
         return max((bound.ceilings_of_a_pod for bound in self.bounds), default=0)
 
 
 def in_words(reasons: Sequence[tuple[str, int]]) -> str:
-    """(what binds, nodes that it binds), most nodes first: "cpu (12 nodes), taint gpu=only:NoSchedule (4 nodes)"."""
+    """Returns (limit, nodes), most nodes first, as text: "cpu (12 nodes), taint gpu=only:NoSchedule (1 node)"."""
     if not reasons:
         return "no nodes"
     shown = [f"{reason} ({nodes} node{'s' if nodes != 1 else ''})" for reason, nodes in reasons[:REASONS_SHOWN]]
@@ -111,10 +116,10 @@ def in_words(reasons: Sequence[tuple[str, int]]) -> str:
 
 
 def fit(shape: Shape, nodes: ClusterNodes) -> Fit:
-    """The replicas of a shape that the nodes take as they are.
+    """Returns the replicas of a shape that the nodes take in their present state.
 
-    Where its selectors mean the pods of its own template alone, and it cannot be known which those are: at the least
-    and at the most of all that they may be.
+    If its selectors mean only the pods of its own template, nobody knows which pods these are. Then `total` is the
+    least and `possible` the most over all cases.
     """
     fits = [_fit(candidate, nodes) for candidate in candidates(shape, nodes)]
     if len(fits) == 1:
@@ -167,13 +172,16 @@ def _bounded(fits: Fit, bound: Bound | NearBound, texts: Sequence[str]) -> Fit:
 
 
 def _one_that_takes_it(per_node: Int64s, nodes: ClusterNodes) -> bool:
-    """Whether the first node that takes one as it is would when nothing ran there: no less is free then."""
+    """Returns whether the first node that takes a replica now would take it empty: then at least as much is free."""
     rows = np.flatnonzero(per_node)[:1]
     return len(rows) > 0 and bool((nodes.requested[:, rows] >= 0).all())
 
 
 def fits_when_empty(shape: Shape, nodes: ClusterNodes) -> bool:
-    """Whether a node would take one if nothing ran there and it were well: cordons, troubles and loans pass."""
+    """Returns whether a node would take one if nothing ran there.
+
+    Cordons, node troubles and loans are ignored: they pass.
+    """
     verdict = Verdict(nodes.live)
     filter_by_name(shape, nodes, verdict)
     filter_by_labels(shape, nodes, verdict)
@@ -184,9 +192,9 @@ def fits_when_empty(shape: Shape, nodes: ClusterNodes) -> bool:
 
 
 def fit_of_group(shape: Shape, group: NodeGroup) -> int:
-    """Replicas that one node of a node group would take.
+    """Returns the replicas that one node of a node group would take.
 
-    0 where it depends on the domain that the node would come up in: nobody knows that before it is there.
+    0 where that depends on the domain in which the node would appear: nobody knows it before the node exists.
     """
     return 0 if depends_on_domain(shape) else most_of_group(shape, group)
 
@@ -196,7 +204,7 @@ def depends_on_domain(shape: Shape) -> bool:
 
 
 def most_of_group(shape: Shape, group: NodeGroup) -> int:
-    """Replicas that one node of a node group would take at the most, in whatever domain it comes up."""
+    """Returns the most replicas that one node of a node group would take, in whatever domain it appears."""
     labels = dict(group.labels)
     if shape.node_name or not matches_labels(selector_requirements(shape), labels):
         return 0
@@ -212,7 +220,7 @@ def most_of_group(shape: Shape, group: NodeGroup) -> int:
 
 
 def _is_met(limit: VolumeLimit, labels: Mapping[str, str]) -> bool:
-    """By labels that new nodes are sure to have; what they lack here they may have all the same."""
+    """Returns whether labels that new nodes surely have meet a limit. Nodes may get labels that are missing here."""
     sure = (term for term in limit.terms if all(entry.operator in ("In", "Exists") for entry in term.labels))
     return any(matches_labels(term.labels, labels) for term in sure)
 
@@ -240,7 +248,7 @@ def _rows(rows: Sequence[int], nodes: ClusterNodes) -> Bools:
 
 
 def _by_resource(shape: Shape, resources: Mapping[str, int], free: Int64s) -> tuple[Int64s, Int64s]:
-    """[rows] replicas by resources alone, and [rows] which of the shape's requests binds."""
+    """Returns [rows] the replicas by resources alone, and [rows] the index of the shape's request that binds."""
     binding = np.zeros(free.shape[1], np.int64)
     least = None
     for index, (name, amount) in enumerate(shape.requests):

@@ -1,4 +1,4 @@
-"""Replicas that must be near their own like when none of it runs yet: the first one picks the place for all."""
+"""Bounds for replicas that must be near each other when none runs yet: the first one picks the place for all."""
 
 import numpy as np
 
@@ -11,7 +11,10 @@ GROUPS_MAX = 64
 
 
 class NearBound:
-    """groups: [rows], nodes that the first replica ties all others to; NO_DOMAIN for a node that takes none."""
+    """The bound of such a shape.
+
+    groups: [rows], nodes to which the first replica ties all others; NO_DOMAIN for a node that takes none.
+    """
 
     def __init__(self, everywhere: Bound, groups: Int64s) -> None:
         takes = np.where(groups != NO_DOMAIN, everywhere.takes, 0)
@@ -31,7 +34,7 @@ class NearBound:
         return self._everywhere.ceilings_of_a_pod
 
     def certain(self, lost: int = 0) -> int:
-        """As Bound.certain, whichever group the first replica picks."""
+        """Returns the certain replicas as Bound.certain does, whichever group the first replica picks."""
         if not self._everywhere.ceilings:
             return max(0, int(self._sums.min(initial=self.possible)) - lost)
         if self._bounds is None:

@@ -1,7 +1,7 @@
-"""Which nodes a pod may run on by what the nodes are: their state, labels, names and taints.
+"""Decides which nodes a pod may run on by properties of the nodes: state, labels, names and taints.
 
-Models the kube-scheduler's filters NodeUnschedulable, NodeName, NodeAffinity with nodeSelector, TaintToleration, and of
-bound volumes VolumeBinding and VolumeZone.
+Models the kube-scheduler's filters NodeUnschedulable, NodeName, NodeAffinity with nodeSelector, TaintToleration, and
+for bound volumes VolumeBinding and VolumeZone.
 """
 
 from collections.abc import Sequence
@@ -31,7 +31,7 @@ TRANSIENT_TAINTS = "node.kubernetes.io/"
 
 
 class Verdict:
-    """Nodes in question, and why others are out: each node is out for the first reason that met it."""
+    """The nodes that are still open, and why others are out. Each node is out for the first reason that excluded it."""
 
     def __init__(self, live: Bools) -> None:
         self.open = live.copy()
@@ -73,13 +73,16 @@ def filter_by_taints(shape: Shape, nodes: ClusterNodes, verdict: Verdict) -> Non
 
 
 def filter_by_volumes(shape: Shape, nodes: ClusterNodes, verdict: Verdict) -> None:
-    """Apart from node affinity: this decides which nodes count for a spread, volumes do not."""
+    """Excludes nodes by volume limits.
+
+    This is apart from node affinity, which also decides which nodes count for a spread.
+    """
     for limit in shape.volume_limits:
         verdict.out(~nodes_matching(limit.terms, nodes), limit.reason)
 
 
 def filter_by_lasting_taints(shape: Shape, nodes: ClusterNodes, verdict: Verdict) -> None:
-    """By those alone that the cluster itself does not put on and take off, nor lending."""
+    """Excludes nodes by lasting taints. It ignores lending's, and those that the cluster itself sets and removes."""
     for index, taints in enumerate(nodes.taint_sets):
         lasting = [one for one in taints if one.key != LENDING and not one.key.startswith(TRANSIENT_TAINTS)]
         if untolerated(lasting, shape.tolerations) is not None:
@@ -91,7 +94,7 @@ def selector_requirements(shape: Shape) -> tuple[Requirement, ...]:
 
 
 def nodes_matching(terms: Sequence[NodeTerm], nodes: ClusterNodes) -> Bools:
-    """[rows]: whether any term holds. Decided once per label set; a node that is asked for by name is looked up."""
+    """Returns [rows]: whether any term holds. Each label set is decided once; a node named by a term is looked up."""
     matched = np.zeros(nodes.block.shape, np.bool_)
     for term in terms:
         held = _by_set([entry for entry in term.labels if entry.key != HOSTNAME_LABEL], nodes)
@@ -106,7 +109,7 @@ def nodes_matching(terms: Sequence[NodeTerm], nodes: ClusterNodes) -> Bools:
 
 
 def untolerated(taints: Sequence[Taint], tolerations: Sequence[Toleration]) -> Taint | None:
-    """The first taint that keeps a pod away; PreferNoSchedule never does."""
+    """Returns the first taint that keeps a pod away; PreferNoSchedule never does."""
     for taint in taints:
         if taint.effect in ("NoSchedule", "NoExecute") and not any(_tolerates(entry, taint) for entry in tolerations):
             return taint
@@ -122,7 +125,10 @@ def _tolerates(toleration: Toleration, taint: Taint) -> bool:
 
 
 def _by_set(requirements: Sequence[Requirement], nodes: ClusterNodes) -> Bools:
-    """Each value of a label is decided once: it is mostly that of many label sets."""
+    """Returns [rows]: whether the labels meet the requirements.
+
+    Each value is decided once, as many label sets share it.
+    """
     held = np.ones(len(nodes.label_sets) + 1, np.bool_)
     held[-1] = False
     for requirement in requirements:
@@ -134,7 +140,7 @@ def _by_set(requirements: Sequence[Requirement], nodes: ClusterNodes) -> Bools:
 
 
 def _holds(requirement: Requirement, value: str | None) -> bool:
-    """value: None where the label is not there."""
+    """Returns whether a requirement holds. value: None where the label is missing."""
     return matches_labels((requirement,), {} if value is None else {requirement.key: value})
 
 
@@ -145,7 +151,10 @@ def _named(names: Sequence[str], nodes: ClusterNodes) -> Bools:
 
 
 def _by_hostname(requirement: Requirement, nodes: ClusterNodes) -> Bools:
-    """A hostname is the node's name, but for the label sets that say another, or none."""
+    """Returns [rows]: whether the hostname meets a requirement.
+
+    It is the node's name, unless the label set has another.
+    """
     explicit = nodes.explicit_hostnames()
     implied = ~np.isin(nodes.label_set, list(explicit))
     match requirement.operator:

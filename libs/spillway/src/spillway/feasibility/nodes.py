@@ -20,12 +20,13 @@ T = TypeVar("T", bound=Hashable)
 
 
 class ClusterNodes:
-    """Rows of nodes; a removed node leaves a hole that the next new node fills.
+    """Rows of nodes. A removed node leaves a hole, which the next new node fills.
 
     allocatable, requested: int64 [resources, rows]. block: int64 [rows], NO_BLOCK in a hole.
-    revision: raised by every change, so that what was computed from these arrays can be kept until then.
-    labels_revision: the same of the nodes' labels, and of which nodes there are. namespaces: their labels.
-    unlent: [rows], virtual nodes that do not count; no column says it: who follows their owners' rows, too, marks it.
+    revision: rises with every change; results computed from these arrays stay valid until then.
+    labels_revision: rises when labels of nodes change, or when nodes come or go. namespaces: the labels of namespaces.
+    unlent: [rows], virtual nodes that do not count. The columns do not say this: a reader that also follows the owners'
+    rows marks them.
     """
 
     def __init__(self) -> None:
@@ -59,14 +60,14 @@ class ClusterNodes:
 
     @property
     def lends(self) -> bool:
-        """Whether any node is lent, or on its way back."""
+        """Returns whether any node is lent, or on its way back."""
         if self._lends[0] != self.revision:
             self._lends = self.revision, bool(((self.state != NODE_OWNED) & self.live).any())
         return self._lends[1]
 
     @property
     def loans(self) -> frozenset[tuple[str, int]]:
-        """Nodes that are lent, or on their way back, with their states: another value once any of it is another."""
+        """Returns the nodes that are lent or on their way back, with their states. Any change gives another value."""
         if self._loans[0] != self.revision:
             rows = np.flatnonzero((self.state != NODE_OWNED) & self.live).tolist()
             self._loans = self.revision, frozenset((self.names[row], int(self.state[row])) for row in rows)
@@ -74,29 +75,29 @@ class ClusterNodes:
 
     @property
     def has_virtual(self) -> bool:
-        """Whether any virtual node is there."""
+        """Returns whether there is a virtual node."""
         return bool((self.live & self.virtual).any())
 
     @property
     def virtual(self) -> npt.NDArray[np.bool_]:
-        """[rows]: whether its labels say that it is a virtual node, which is another cluster's."""
+        """Returns [rows]: whether the labels say that it is a virtual node, which belongs to another cluster."""
         named: npt.NDArray[np.bool_] = np.isin(self.label_set, list(self.virtual_sets()))
         return named
 
     @property
     def live(self) -> npt.NDArray[np.bool_]:
-        """[rows]: whether a node is there."""
+        """Returns [rows]: whether the row has a node."""
         there: npt.NDArray[np.bool_] = self.block != NO_BLOCK
         return there
 
     @property
     def counted(self) -> npt.NDArray[np.bool_]:
-        """[rows]: nodes that this cluster may use: neither lent by it, nor virtual ones that are not lent to it."""
+        """Returns [rows]: nodes that this cluster may use: none that it lends, no virtual ones not lent to it."""
         counts: npt.NDArray[np.bool_] = self.live & (self.state == NODE_OWNED) & ~self.unlent
         return counts
 
     def replace_block(self, columns: NodeColumns, block: int) -> None:
-        """The whole of a block: its nodes that are not among the columns are gone."""
+        """Replaces a whole block: its nodes that are not among the columns are removed."""
         present = set(columns.names)
         here = np.flatnonzero(self.block == block).tolist()
         self._remove(row for row in here if self.names[row] not in present)
@@ -133,9 +134,9 @@ class ClusterNodes:
     def without(
         self, namespace: str, labels: Mapping[str, str], requests: Sequence[tuple[str, int]], pods: int
     ) -> "ClusterNodes | None":
-        """These nodes as they are once a workload's pods, known by their labels, are gone.
+        """Returns these nodes as they are once a workload's pods, known by their labels, are gone.
 
-        None when so many pods with these labels are not found, or more: they cannot be told from others then.
+        None when the number of pods with these labels is not `pods`: then they cannot be told from other pods.
         """
         wanted = set(labels.items())
         own = self.pods.matching((namespace,), lambda table: wanted <= set(table.labels))
@@ -146,28 +147,28 @@ class ClusterNodes:
         rest.requested = self.requested.copy()
         rest.pods = self.pods.without(own)
         for name, amount in requests:
-            if name in self.resources:  # Where no node is left, none of a resource is known either.
-                offered = self.allocatable[self.resources[name]] > 0  # What a node does not offer none is said to hold.
+            if name in self.resources:  # Without nodes, no resource is known either.
+                offered = self.allocatable[self.resources[name]] > 0  # Requests of a resource that a node lacks are 0.
                 rest.requested[self.resources[name]] -= amount * counts * offered
         return rest
 
     def terminating(self, namespace: str, labels: Mapping[str, str]) -> int:
-        """How many pods with these labels are terminating: their requests still count."""
+        """Returns the number of terminating pods with these labels. Their requests still count."""
         wanted = set(labels.items())
         found = self.pods.matching((namespace,), lambda table: table.terminating and wanted <= set(table.labels))
         return int(self.pods.counts(found, len(self.block)).sum())
 
     def copied(self) -> "ClusterNodes":
-        """The same, to be changed apart."""
+        """Returns a copy that can be changed on its own."""
         other = copy(self)
         for name, value in vars(self).items():
-            if isinstance(value, (np.ndarray, list, dict)):  # Of what is in them nothing is ever changed.
+            if isinstance(value, (np.ndarray, list, dict)):  # Their elements are never changed.
                 setattr(other, name, value.copy())
         other.pods = self.pods.copied()
         return other
 
     def columns(self) -> NodeColumns:
-        """All nodes, as a collector would report them in one block."""
+        """Returns all nodes, as a collector would report them in one block."""
         rows = np.flatnonzero(self.live)
         resources = np.array(list(self.resources.values()), np.int64)
         pods = self.pods.entries()
@@ -192,20 +193,20 @@ class ClusterNodes:
         )
 
     def classes(self) -> Iterator[tuple[int, int]]:
-        """One row of each class of nodes, equal in labels, taints and allocatable, and how many nodes it has."""
+        """Yields one row of each class of nodes, equal in labels, taints and allocatable, and its number of nodes."""
         rows = np.flatnonzero(self.live)
         keys = np.vstack((self.label_set[rows], self.taint_set[rows], self.allocatable[:, rows]))
         _, first, counts = np.unique(keys, axis=1, return_index=True, return_counts=True)
         yield from zip(rows[first].tolist(), counts.tolist(), strict=True)
 
     def empty_like(self, row: int, name: str) -> NodeRow:
-        """A node of the same class on which nothing runs; it stands for no lent one, and its hostname is its own."""
+        """Returns a node of the same class on which nothing runs. It is no virtual node, and has its own hostname."""
         labels = {
             key: value
             for key, value in self.label_sets[int(self.label_set[row])]
             if key not in (LENT_CLUSTER, LENT_NODE)
         }
-        if labels.get(HOSTNAME_LABEL) == "":  # Marked: its nodes bear none.
+        if labels.get(HOSTNAME_LABEL) == "":  # This mark means that the nodes have no hostname label.
             del labels[HOSTNAME_LABEL]
         else:
             labels[HOSTNAME_LABEL] = name
@@ -221,7 +222,7 @@ class ClusterNodes:
         return self._row_by_name.get(name)
 
     def domains(self, key: str) -> Int64s:
-        """[rows]: an id for each value of a topology key, NO_DOMAIN for a node without it. Ids are below the rows."""
+        """Returns [rows]: an id for each value of a topology key, NO_DOMAIN without it. Ids are below the row count."""
         kept = self._domains.get(key)
         if kept is not None and kept[0] == self.labels_revision:
             return kept[1]
@@ -240,7 +241,7 @@ class ClusterNodes:
         return np.where(values != NO_DOMAIN, found, NO_DOMAIN)
 
     def _hosts(self) -> Int64s:
-        """The row itself, but for nodes whose hostname is not their name: they may share one with another node."""
+        """Returns [rows]: the row itself. Nodes whose hostname is not their name may share the id of another node."""
         hosts, explicit = np.arange(len(self.block)), self.explicit_hostnames()
         first: dict[str, int] = {}
         for row in np.flatnonzero(self.live & np.isin(self.label_set, list(explicit))).tolist():
@@ -255,17 +256,17 @@ class ClusterNodes:
         return hosts
 
     def explicit_hostnames(self) -> Mapping[int, str]:
-        """By label set, a hostname that is not implied by the node's name; "" is none at all."""
+        """Returns by label set a hostname that is not implied by the node's name; "" for none at all."""
         self._look_at_sets()
         return self._explicit_hostnames
 
     def virtual_sets(self) -> Mapping[int, tuple[str, str]]:
-        """By label set that only a virtual node has, the owner and the node that it names; "" where it names none."""
+        """Returns by label set of virtual nodes the owner and the node that it names; "" where it names none."""
         self._look_at_sets()
         return self._virtual_sets
 
     def own_count(self) -> int:
-        """Live nodes but for virtual ones."""
+        """Returns the number of live nodes without virtual ones."""
         return int((self.live & ~self.virtual).sum())
 
     def _look_at_sets(self) -> None:
@@ -279,7 +280,10 @@ class ClusterNodes:
         self._sets_seen = len(self.label_sets)
 
     def totals(self) -> tuple[dict[str, int], dict[str, int]]:
-        """Allocatable and requested by resource, over the nodes that count here: of all clusters, each once."""
+        """Returns allocatable and requested by resource, over the nodes that count here.
+
+        Each node counts in one cluster.
+        """
         counted = self.counted
         return (
             {name: _sum(self.allocatable[index, counted]) for name, index in self.resources.items()},
@@ -307,7 +311,7 @@ class ClusterNodes:
         return np.array(rows, np.int64)
 
     def _add(self, names: list[str]) -> None:
-        """names: each once, and none of them known. Holes are filled before rows are added."""
+        """Adds rows for names, each given once and not known. Holes are filled first."""
         holes = min(len(names), len(self._holes))
         for name in names[:holes]:
             row = self._row_by_name[name] = self._holes.pop()
@@ -331,7 +335,7 @@ class ClusterNodes:
     def _resource_rows(self, resources: Sequence[str]) -> list[int]:
         rows = [self.resources.setdefault(name, len(self.resources)) for name in resources]
         missing = len(self.resources) - self.allocatable.shape[0]
-        if missing:  # Once for all new ones of a record, so that there is nothing to put aside for more.
+        if missing:  # Grows once for all new resources of a record, without spare rows.
             self.allocatable = np.pad(self.allocatable, ((0, missing), (0, 0)))
             self.requested = np.pad(self.requested, ((0, missing), (0, 0)))
         return rows
@@ -350,7 +354,7 @@ def _sum(amounts: Int64s) -> int:
 
 
 def _interned(values: Sequence[T], ids: dict[T, int], table: list[T]) -> Int64s:
-    """The ids that a message's table entries have here; new ones are added."""
+    """Returns the ids that the entries of a message's table have here. New entries get new ids."""
     local = []
     for value in values:
         if value not in ids:

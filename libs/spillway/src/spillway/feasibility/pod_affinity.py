@@ -1,7 +1,7 @@
-"""Which nodes other pods bar, and which replicas bar each other: pod affinity and anti-affinity, topology spread.
+"""Decides which nodes other pods bar, and which replicas bar each other: pod affinity, anti-affinity, topology spread.
 
-Models the kube-scheduler's filters InterPodAffinity and PodTopologySpread (v1.36): what pods that run already decide is
-a matter of each node; what the replicas decide for each other is left to topology.py, as ceilings and groups.
+Models the kube-scheduler's filters InterPodAffinity and PodTopologySpread (v1.36). Running pods decide each node on
+their own. The limits of the replicas on each other are left to topology.py, as ceilings and groups.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -22,10 +22,10 @@ def over(key: str) -> str:
 
 
 def filter_by_other_pods(shape: Shape, nodes: ClusterNodes, verdict: Verdict) -> Int64s | None:
-    """Leaves the nodes that the pods which run allow. A node is out for the first reason in the scheduler's order.
+    """Excludes the nodes that running pods bar. A node is out for the first reason in the scheduler's order.
 
-    Returns, where the shape is near its own like and none of it runs yet, the groups [rows] of which the first replica
-    picks one for all.
+    Returns groups [rows] when the shape must be near its own replicas and none runs yet: the first replica picks one
+    group for all. Otherwise returns None.
     """
     groups = _filter_near(shape, nodes, verdict) if shape.near else None
     for term in shape.apart:
@@ -52,7 +52,7 @@ def _unknown_to(shape: Shape, nodes: ClusterNodes) -> list[int]:
 
 
 def own_ceilings(shape: Shape, nodes: ClusterNodes) -> Iterator[tuple[str, Ceiling]]:
-    """What keeps replicas apart from each other, but for one a node, which is no matter of several nodes."""
+    """Yields the ceilings that keep replicas apart, except the limit of one replica a node, which needs no ceiling."""
     for key in dict.fromkeys(term.key for term in shape.apart if _is_own(term, shape, nodes)):
         if key != HOSTNAME_LABEL or not one_node_a_host(nodes):
             domains = nodes.domains(key)
@@ -61,13 +61,13 @@ def own_ceilings(shape: Shape, nodes: ClusterNodes) -> Iterator[tuple[str, Ceili
 
 
 def one_node_a_host(nodes: ClusterNodes) -> bool:
-    """Whether each node has a hostname that no other one has."""
+    """Returns whether each node has a hostname that no other node has."""
     hosts = nodes.domains(HOSTNAME_LABEL)
     return bool(((hosts == np.arange(len(hosts))) | ~nodes.live).all())
 
 
 def limits_a_node(shape: Shape, nodes: ClusterNodes) -> bool:
-    """Whether a node takes one replica at the most."""
+    """Returns whether a node takes at most one replica."""
     if shape.host_ports:
         return True
     own = any(term.key == HOSTNAME_LABEL and _is_own(term, shape, nodes) for term in shape.apart)
@@ -75,9 +75,9 @@ def limits_a_node(shape: Shape, nodes: ClusterNodes) -> bool:
 
 
 def filter_by_spread(shape: Shape, nodes: ClusterNodes, verdict: Verdict) -> Iterator[tuple[str, Ceiling]]:
-    """Leaves the nodes that the constraints allow; those that the replicas fill themselves are ceilings.
+    """Excludes the nodes that the spread constraints bar. Yields ceilings for constraints that the replicas count for.
 
-    One constraint after the other, as the scheduler looks at them.
+    The constraints apply one after the other, as in the scheduler.
     """
     keyed = nodes.live
     for spread in shape.spread:
@@ -86,7 +86,7 @@ def filter_by_spread(shape: Shape, nodes: ClusterNodes, verdict: Verdict) -> Ite
     for spread in shape.spread:
         verdict.out(nodes.domains(spread.key) == NO_DOMAIN, f"no label {spread.key}, over which it spreads")
         if not spread.selector.requirements:
-            continue  # The scheduler counts no pod then, and one more is never too many.
+            continue  # The scheduler counts no pod then, so the skew is always 0.
         honors = (spread.honor_affinity, spread.honor_taints)
         if honors not in counting:
             counting[honors] = _counting(spread, shape, nodes, keyed)
@@ -100,7 +100,7 @@ def filter_by_spread(shape: Shape, nodes: ClusterNodes, verdict: Verdict) -> Ite
 
 
 def _counting(spread: Spread, shape: Shape, nodes: ClusterNodes, keyed: Bools) -> Bools:
-    """[rows]: the nodes whose pods a constraint counts. It depends on honor_affinity and honor_taints alone."""
+    """Returns [rows]: the nodes whose pods a constraint counts. It depends only on honor_affinity and honor_taints."""
     verdict = Verdict(keyed)
     if spread.honor_affinity:
         filter_by_labels(shape, nodes, verdict)
@@ -110,7 +110,7 @@ def _counting(spread: Spread, shape: Shape, nodes: ClusterNodes, keyed: Bools) -
 
 
 def _ceiling(spread: Spread, shape: Shape, nodes: ClusterNodes, counting: Bools) -> Ceiling:
-    """counting: the nodes whose pods it counts."""
+    """Returns the ceiling of a spread constraint. counting: the nodes whose pods it counts."""
     requirements = spread.selector.requirements
     tables = nodes.pods.matching(
         (shape.namespace,),
@@ -126,7 +126,7 @@ def _ceiling(spread: Spread, shape: Shape, nodes: ClusterNodes, counting: Bools)
 
 
 def _pods_of_term(term: PodTerm, shape: Shape, nodes: ClusterNodes) -> list[int]:
-    """The tables of pods that a term of the shape means."""
+    """Returns the tables of pods that a term of the shape means."""
     requirements = term.selector.requirements
     return nodes.pods.matching(
         namespaces_of(term, shape.namespace, nodes), lambda table: matches_labels(requirements, dict(table.labels))
@@ -134,9 +134,9 @@ def _pods_of_term(term: PodTerm, shape: Shape, nodes: ClusterNodes) -> list[int]
 
 
 def namespaces_of(term: PodTerm, own: str, nodes: ClusterNodes) -> Iterable[str] | None:
-    """Where the pods of a term may be, None for everywhere.
+    """Returns the namespaces in which a term looks for pods; None for all.
 
-    A selector of namespaces that holds without any label holds everywhere: so does the scheduler read it, since it
+    A namespace selector that matches a namespace without labels holds everywhere. The scheduler reads it so, since it
     looks at other pods without the labels of their namespaces.
     """
     if term.namespace_selector is None:
@@ -149,7 +149,7 @@ def namespaces_of(term: PodTerm, own: str, nodes: ClusterNodes) -> Iterable[str]
 
 
 def _is_own(term: PodTerm, shape: Shape, nodes: ClusterNodes) -> bool:
-    """Whether a term of a shape means its own replicas."""
+    """Returns whether a term of a shape means its own replicas."""
     if not term.own or term.namespace_selector is None or shape.namespace in term.namespaces:
         return term.own
     requirements = term.namespace_selector.requirements
@@ -161,7 +161,7 @@ def namespace_labels(name: str, nodes: ClusterNodes) -> Mapping[str, str]:
 
 
 def _in_domains_of(tables: Sequence[int], key: str, nodes: ClusterNodes) -> Bools:
-    """[rows]: whether the domain of a node has pods of these tables."""
+    """Returns [rows]: whether the node's domain has pods of these tables."""
     domains = nodes.domains(key)
     taken = np.zeros(int(domains.max(initial=NO_DOMAIN)) + 2, np.bool_)
     taken[domains[nodes.pods.counts(tables, len(domains)) > 0]] = True
@@ -171,7 +171,7 @@ def _in_domains_of(tables: Sequence[int], key: str, nodes: ClusterNodes) -> Bool
 
 
 def _barred_by_existing(shape: Shape, nodes: ClusterNodes) -> Iterator[tuple[str, Bools]]:
-    """By topology key, the nodes around pods whose own anti-affinity means the replicas."""
+    """Yields by topology key the nodes around pods whose own anti-affinity means the replicas."""
     tables_by_key: dict[str, list[int]] = {}
     for bearer, term, tables in nodes.pods.terms_about(shape.namespace):
         if means(term, bearer, shape, nodes):
@@ -181,7 +181,7 @@ def _barred_by_existing(shape: Shape, nodes: ClusterNodes) -> Iterator[tuple[str
 
 
 def means(term: PodTerm, bearer: str, shape: Shape, nodes: ClusterNodes) -> bool:
-    """Whether a term that a pod of a namespace bears means the replicas of a shape."""
+    """Returns whether a term of a pod in the namespace `bearer` means the replicas of a shape."""
     named = term.namespaces or (() if term.namespace_selector is not None else (bearer,))
     selected = term.namespace_selector is not None and matches_labels(
         term.namespace_selector.requirements, namespace_labels(shape.namespace, nodes)
@@ -192,7 +192,10 @@ def means(term: PodTerm, bearer: str, shape: Shape, nodes: ClusterNodes) -> bool
 
 
 def _filter_near(shape: Shape, nodes: ClusterNodes, verdict: Verdict) -> Int64s | None:
-    """Each term needs in its domain a pod that all terms mean; the first of its own kind may go anywhere."""
+    """Excludes nodes by affinity.
+
+    Each term needs a pod in its domain that all terms mean, except for the first replica.
+    """
     domains = [nodes.domains(term.key) for term in shape.near]
     keyed = np.logical_and.reduce([found != NO_DOMAIN for found in domains])
     verdict.out(~keyed, "affinity: no such label")

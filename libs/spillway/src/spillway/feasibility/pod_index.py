@@ -1,4 +1,4 @@
-"""The bound pods of one cluster by node and by what selectors see of them."""
+"""The bound pods of one cluster, by node and by the properties that selectors see."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from copy import copy
@@ -23,7 +23,7 @@ _NONE = np.zeros(0, np.int64)
 
 
 class Entries(NamedTuple):
-    """[k] each: so many pods of a table on a row."""
+    """The number of pods of a table on a row. Each array is [k]."""
 
     rows: Int64s
     tables: Int64s
@@ -31,9 +31,9 @@ class Entries(NamedTuple):
 
 
 class PodIndex:
-    """What is written is appended, and put together when somebody asks: most changes come before the next question.
+    """The pods of one cluster. tables: one for each kind of pod.
 
-    tables: of each kind of pod.
+    Changes are appended, and merged at the next question, because most changes come in groups between two questions.
     """
 
     def __init__(self) -> None:
@@ -49,7 +49,7 @@ class PodIndex:
         self._entries: Entries | None = Entries(_NONE, _NONE, _NONE)
 
     def replace(self, rows: Int64s, tables: Iterable[PodTable], entries: Entries) -> None:
-        """All pods of these rows. entries: rows as indices of rows, tables as indices of tables."""
+        """Replaces all pods of these rows. entries: their rows and tables are indices into `rows` and `tables`."""
         self._stamp += 1
         self._grow(int(rows.max(initial=-1)) + 1)
         self._stamp_of_row[rows] = self._stamp
@@ -62,7 +62,7 @@ class PodIndex:
             self.entries()
 
     def drop(self, row: int) -> None:
-        """A row without pods."""
+        """Removes all pods of a row."""
         self._grow(row + 1)
         self._stamp += 1
         self._stamp_of_row[row] = self._stamp
@@ -74,8 +74,11 @@ class PodIndex:
         return self._entries
 
     def matching(self, namespaces: Iterable[str] | None, matches: Callable[[PodTable], bool]) -> list[int]:
-        """The tables of these namespaces, None for all, that a condition holds for. Their ids hold until a change."""
-        self.entries()  # First, since it may number the tables anew.
+        """Returns the ids of the tables of these namespaces, None for all, that a condition holds for.
+
+        Valid until a change.
+        """
+        self.entries()  # First, because it may renumber the tables.
         if namespaces is None:
             ids: Iterable[int] = range(len(self.tables))
         else:
@@ -84,7 +87,7 @@ class PodIndex:
 
     @property
     def unknown(self) -> list[int]:
-        """Tables of pods whose labels are unknown."""
+        """Returns the tables of pods whose labels are unknown."""
         if self._unknown:
             self.entries()
         return self._unknown
@@ -95,16 +98,17 @@ class PodIndex:
 
     @property
     def repelling(self) -> bool:
-        """Whether a pod may keep any others away."""
+        """Returns whether a pod may keep any other pods away."""
         return bool(self._repelling)
 
     def repels(self, namespace: str) -> bool:
-        """Whether a pod may keep pods of this namespace away."""
+        """Returns whether a pod may keep pods of this namespace away."""
         return namespace in self._repelling or ANY_NAMESPACE in self._repelling
 
     def terms_about(self, namespace: str) -> Iterator[tuple[str, PodTerm, Sequence[int]]]:
-        """Returns each anti-affinity term that may mean pods of this namespace once, with the namespace and the tables
-        of the pods that have it.
+        """Yields once each anti-affinity term that may mean pods of this namespace.
+
+        It comes with the namespace and the tables of the pods that have it.
         """
         if not self.repels(namespace):
             return
@@ -114,7 +118,7 @@ class PodIndex:
                 yield bearer, term, tables
 
     def counts(self, tables: Iterable[int], rows: int) -> Int64s:
-        """[rows]: pods of these tables on each row."""
+        """Returns [rows]: the number of pods of these tables on each row."""
         wanted = np.zeros(len(self.tables), np.bool_)
         wanted[list(tables)] = True
         if not wanted.any():
@@ -124,7 +128,7 @@ class PodIndex:
         return np.bincount(entries.rows[here], entries.counts[here], minlength=rows).astype(np.int64)[:rows]
 
     def copied(self) -> "PodIndex":
-        """The same, to be changed apart."""
+        """Returns a copy that can be changed on its own."""
         other = copy(self)
         for name, value in vars(self).items():
             if isinstance(value, (np.ndarray, list)):
@@ -135,7 +139,7 @@ class PodIndex:
         return other
 
     def without(self, tables: Iterable[int]) -> "PodIndex":
-        """The same without the pods of these tables."""
+        """Returns a copy without the pods of these tables."""
         gone = np.zeros(len(self.tables), np.bool_)
         gone[list(tables)] = True
         entries = self.entries()
@@ -167,7 +171,7 @@ class PodIndex:
     def _consolidated(self) -> Entries:
         kept = []
         for entries, stamp in self._chunks:
-            # A chunk that was put together from several holds, of each row, what was newest then.
+            # A merged chunk has, for each row, the entries that were newest at the merge.
             live = self._stamp_of_row[entries.rows] <= stamp
             kept.append(Entries(*(column[live] for column in entries)))
         columns = (np.concatenate(column) if column else _NONE for column in zip(*kept, strict=True))

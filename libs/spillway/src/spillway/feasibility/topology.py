@@ -1,16 +1,18 @@
-"""How many replicas nodes take together under ceilings on the pods of each domain: at the least, and at the most.
+"""Computes how many replicas nodes take together under ceilings on the pods of each domain: the least and the most.
 
-A ceiling is a topology spread constraint (so many above the emptiest domain) or a replica that keeps its like out of
-its domain (one). The member's scheduler picks any node that no ceiling bars, one pod at a time, until all are barred or
-full; which it picks may decide how many that are.
+A ceiling is a topology spread constraint (at most `skew` above the emptiest domain) or an anti-affinity of replicas to
+each other (at most one in a domain). The member's scheduler picks any node that no ceiling bars, one pod at a time,
+until all nodes are barred or full. Its picks may decide how many pods that are.
 
-One ceiling: the number is the same whatever is picked. The emptiest domain rises until it is full, to
-m = min over domains of what is there and what fits; the others to m + skew.
+One ceiling: the number is the same for all picks. The emptiest domain rises until it is full, to m = min over domains
+of (pods there + room); the others rise to m + skew.
 
-Several ceilings over domains that lie in each other (hosts in zones): when all stands still, each domain is full, or at
-its ceiling, or barred from above. Counted from the inside out that is a least number; the most is the same sum with the
-ceilings as high as they can get. Domains that cross each other: each pod that is placed bars at most one place for each
-ceiling, so that any order reaches 1/k of what k ceilings let in.
+Several ceilings over nested domains (hosts in zones): at the end, called standing still here, each domain is full, or
+at its ceiling, or barred from above. Counted from the inside out that gives the least number. The most is the same sum
+with the ceilings as high as they can get.
+
+Domains that cross each other: each placed pod bars at most one place for each ceiling. So any order reaches 1/k of the
+replicas that k ceilings let in.
 """
 
 from collections.abc import Sequence
@@ -33,9 +35,10 @@ ROUNDS = 4
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Ceiling:
-    """domains: [rows], NO_DOMAIN where nothing bounds. present: [domains], pods that count already.
+    """A limit on the pods of each domain.
 
-    counted: [domains], those that count for the emptiest; None: the ceiling is skew, whatever there is elsewhere.
+    domains: [rows], NO_DOMAIN where the ceiling does not apply. present: [domains], pods that count already.
+    counted: [domains], those that count for the emptiest one; None: the ceiling is skew, independent of other domains.
     """
 
     domains: Int64s
@@ -44,11 +47,11 @@ class Ceiling:
     counted: Bools | None
 
     def sums(self, amounts: Int64s) -> Int64s:
-        """[domains]: of amounts [rows]."""
+        """Returns [domains]: the sums of amounts [rows]."""
         return _sums(self.domains, amounts, len(self.present))
 
     def height(self, room: Int64s) -> int:
-        """Where the ceiling is once the emptiest domain has taken what it can. room: [domains]."""
+        """Returns the height of the ceiling once the emptiest domain has taken all that it can. room: [domains]."""
         if self.counted is None:
             return self.skew
         return self.skew + int((self.present + room)[self.counted].min(initial=UNBOUNDED))
@@ -58,12 +61,12 @@ class Ceiling:
         return self.height(np.zeros(len(self.present), np.int64))
 
     def outside(self, amounts: Int64s) -> int:
-        """Of amounts [rows], those that nothing bounds here."""
+        """Returns the sum of amounts [rows] on nodes without a domain."""
         return int(amounts[self.domains == NO_DOMAIN].sum())
 
 
 class Bound:
-    """takes: [rows], replicas that each node takes by itself."""
+    """The least and the most replicas under ceilings. takes: [rows], replicas that each node takes by itself."""
 
     def __init__(self, takes: Int64s, ceilings: Sequence[Ceiling]) -> None:
         self.takes = takes
@@ -75,11 +78,11 @@ class Bound:
 
     @property
     def ceilings_of_a_pod(self) -> int:
-        """How many of the places left one more counting pod may cost, beside the room that it takes."""
+        """Returns how many of the places left one more counting pod may cost, besides its room."""
         return len(self.ceilings)
 
     def certain(self, lost: int = 0) -> int:
-        """Replicas that are placed whatever is picked, when room for so many is lost, wherever that hurts most."""
+        """Returns the replicas that are placed for any picks, after the worst loss of room for `lost` replicas."""
         if lost not in self._certain:
             self._certain[lost] = max(0, min(self._find_certain(lost), self.possible))
         return self._certain[lost]
@@ -114,7 +117,7 @@ class Bound:
         return min(most, self._nested.total(heights))
 
     def _packed(self) -> int:
-        """Replicas in one arrangement under the ceilings as they are now, not the best one."""
+        """Returns the replicas of one arrangement under the ceilings at their lowest, not of the best one."""
         rows = np.flatnonzero(self.takes)
         keys = np.stack([ceiling.domains[rows] for ceiling in self.ceilings])
         kinds, kind_of_row = np.unique(keys, axis=1, return_inverse=True)
@@ -130,7 +133,7 @@ class Bound:
 
 
 class _Nested:
-    """Ceilings of which each one's domains lie within the next one's. parents: [domains] of each, in the next one."""
+    """Ceilings whose domains lie within those of the next ceiling. parents: [domains] of each, in the next one."""
 
     def __init__(self, takes: Int64s, ceilings: Sequence[Ceiling], parents: Sequence[Int64s]) -> None:
         self.ceilings = ceilings
@@ -138,7 +141,7 @@ class _Nested:
         self.rooms = [ceiling.sums(takes) for ceiling in ceilings]
 
     def _placed(self, heights: Sequence[int]) -> list[Int64s]:
-        """[domains] for each ceiling: the replicas in them when each is full, at its height, or barred within."""
+        """Returns [domains] for each ceiling: the replicas when each domain is full, at its height, or barred."""
         inner = self.rooms[0]
         levels = []
         for index, (ceiling, height) in enumerate(zip(self.ceilings, heights, strict=True)):
@@ -151,13 +154,13 @@ class _Nested:
         return int(self._placed(heights)[-1].sum())
 
     def _inner(self, levels: Sequence[Int64s], index: int) -> Int64s:
-        """[domains] of a ceiling: what the ceilings within it let in."""
+        """Returns [domains] of a ceiling: the replicas that the ceilings within it let in."""
         if index == 0:
             return self.rooms[0]
         return _sums(self.parents[index - 1], levels[index - 1], len(self.ceilings[index].present))
 
     def _heights(self, index: int, emptiest: int, lost: int) -> tuple[list[int], list[Int64s]]:
-        """The lowest that the ceilings can be when all stands still and the emptiest domain of one is so full."""
+        """Returns the lowest heights when all stands still with a ceiling's emptiest domain at a level; and sums."""
         heights = [ceiling.lowest for ceiling in self.ceilings]
         if self.ceilings[index].counted is not None:
             heights[index] = emptiest + self.ceilings[index].skew
@@ -167,7 +170,7 @@ class _Nested:
         return heights, self._placed(heights)
 
     def least(self, lost: int) -> int:
-        """Replicas when all stands still, at the least, before what is lost is taken off."""
+        """Returns the least replicas when all stands still, before `lost` is subtracted."""
         moving = [index for index, ceiling in enumerate(self.ceilings[:-1]) if ceiling.counted is not None]
         if not moving:
             return int(self._heights(0, 0, lost)[1][-1].sum())
@@ -189,11 +192,12 @@ class _Nested:
         return self._may_stand(index, emptiest, heights, levels, lost)
 
     def _bends(self, index: int, emptiest: int) -> list[int]:
-        """Levels of the emptiest domain above this one at which some domain begins to be filled, is full, or is as low.
+        """Returns the levels above this one at which a domain begins to fill, is full, or is as low as the emptiest.
 
-        Up to the next of them what the domains hold grows by the same for each level. Heights are the least of such
-        sums, the most that others can fill is one less the least of such differences: so what a domain lacks until all
-        may stand still is concave there, and where it is not negative at both ends nothing stands still between.
+        Between two of them the replicas in the domains grow by the same number for each level. Heights are the least of
+        such sums. The most that the others can fill is one sum less the least of such differences. So what a domain
+        lacks until all may stand still is concave there. Where it is not negative at both ends, nothing stands still in
+        between.
         """
         ceiling, room = self.ceilings[index], self.rooms[index]
         low = ceiling.present[ceiling.counted] if ceiling.counted is not None else ceiling.present
@@ -203,7 +207,7 @@ class _Nested:
         return [int(one) for one in found[found > emptiest]]
 
     def _is_bent(self, index: int, least: int, most: int, lost: int) -> bool:
-        """Whether what an outermost domain can hold grows between these levels from less than is lost to more."""
+        """Returns whether the room of an outermost domain grows between these levels from less than `lost` to more."""
         if not lost:
             return False
         last = len(self.ceilings) - 1
@@ -211,7 +215,7 @@ class _Nested:
         return bool(((before < lost) & (after > lost)).any())
 
     def _next_level(self, index: int, emptiest: int, lost: int, bends: list[int]) -> int:
-        """The next level at which all may stand still, or one below that; nothing stands still at this one."""
+        """Returns the next level at which all may stand still, or one below that. Nothing stands still at this one."""
         bend = next((one for one in bends if one > emptiest), emptiest + 1)
         least, most = emptiest + 1, bend - 1
         while most > least and self._is_bent(index, emptiest, most, lost):
@@ -220,7 +224,7 @@ class _Nested:
             return least
         if not self._stands(index, most, lost):
             return most + 1
-        while least < most:  # From the first level on that stands, all do.
+        while least < most:  # From the first such level on, all levels stand.
             middle = (least + most) // 2
             least, most = (least, middle) if self._stands(index, middle, lost) else (middle + 1, most)
         return least
@@ -228,10 +232,10 @@ class _Nested:
     def _may_stand(
         self, index: int, emptiest: int, heights: Sequence[int], levels: Sequence[Int64s], lost: int
     ) -> bool:
-        """Whether all can stand still while the emptiest domain of a ceiling is so full.
+        """Returns whether all can stand still while the emptiest domain of a ceiling is at this level.
 
-        That domain is below its own ceiling: so it is full, or barred within, or a domain around it is at its height,
-        filled by the others in there.
+        That domain is below its own ceiling. So it is full, or barred within, or a domain around it is at its height
+        and filled by the other domains in it.
         """
         ceiling = self.ceilings[index]
         low = (ceiling.present <= emptiest) & (ceiling.counted if ceiling.counted is not None else True)
@@ -239,7 +243,7 @@ class _Nested:
             return True
         room, full = self.rooms[index], emptiest + ceiling.skew
         most = np.clip(full - ceiling.present, 0, room)
-        # What the emptiest domain has less than it could: it is at emptiest exactly.
+        # How much less the emptiest domain has than it could: it is at emptiest exactly.
         short = np.where(low & (ceiling.present + most >= emptiest), ceiling.present + most - emptiest, UNBOUNDED)
         domains = np.arange(len(ceiling.present))
         for outer in range(index, len(self.ceilings) - 1):
@@ -254,7 +258,7 @@ class _Nested:
 
 
 def _nested(takes: Int64s, ceilings: Sequence[Ceiling]) -> _Nested | None:
-    """The ceilings as levels, or None where domains cross. A node outside a ceiling's domains is one of its own."""
+    """Returns the ceilings as levels, or None where domains cross. A node without a domain is one of its own."""
     if len(ceilings) < 2:
         return None
     rows = np.flatnonzero(takes)
@@ -276,7 +280,7 @@ def _domains_in_play(ceiling: Ceiling, takes: Int64s) -> int:
 
 
 def _with_singles(ceiling: Ceiling, rows: Int64s) -> Ceiling:
-    """The same with a domain for each of these rows that has none, far below any height."""
+    """Returns the ceiling with a domain of its own for each of these rows that has none, far below any height."""
     alone = rows[ceiling.domains[rows] == NO_DOMAIN]
     if not len(alone):
         return ceiling

@@ -1,4 +1,4 @@
-"""What the volume claims that a shape names ask of nodes in one cluster, and what of them is not computed.
+"""Computes the limits that a shape's volume claims set on nodes in one cluster, and reports what is not computed.
 
 Source: the kube-scheduler's plugins VolumeBinding, for claims that are bound, and VolumeZone (v1.36). The collector
 reads volumes into limits (snapshot's core/volumes.py).
@@ -15,9 +15,9 @@ ONE_POD = "{}: that one pod at a time may use it"
 
 @dataclass(frozen=True, slots=True)
 class NamespaceClaims:
-    """What is known of the volume claims of one namespace of one cluster. left_out: there are more than these.
+    """The known volume claims of one namespace of one cluster. left_out: there are more than these.
 
-    unread: what of claims and volumes our account has no right to read there.
+    unread: the claims and volumes that our account has no right to read there.
     """
 
     claims: Mapping[str, VolumeClaim] = field(default_factory=dict)
@@ -35,7 +35,7 @@ def claims_of(facts: NamespaceFacts) -> NamespaceClaims:
 
 
 def limited(shape: Shape, known: NamespaceClaims) -> Shape:
-    """The shape as it is in the cluster of which this is known."""
+    """Returns the shape with the volume limits of the cluster whose claims are given."""
     limits: list[VolumeLimit] = []
     for name in shape.volume_claims:
         if name in known.claims:
@@ -45,7 +45,10 @@ def limited(shape: Shape, known: NamespaceClaims) -> Shape:
 
 
 def uncomputed(there: Iterable[tuple[str, Shape, NamespaceClaims]]) -> tuple[str, ...]:
-    """What rooms do not go by, for people. there: clusters, what a shape is there, and the claims of its namespace."""
+    """Returns texts for people: what is not computed of volume claims.
+
+    there: clusters, each with the shape in it and the claims of the shape's namespace.
+    """
     clusters_by_text: dict[str, list[str]] = {}
     for cluster, shape, known in there:
         for name in shape.volume_claims:

@@ -1,1 +1,1 @@
-"""Kafka: the bus on it, how clients get to it, its topics. Nothing else imports aiokafka."""
+"""Kafka: the bus on it, the access of clients, and the topics. Besides this package only hpa imports aiokafka."""

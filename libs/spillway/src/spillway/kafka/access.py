@@ -1,7 +1,7 @@
-"""How clients get to Kafka and prove who they are: the arguments of every aiokafka client, and why one is not let in.
+"""Connects clients to Kafka: the arguments of every aiokafka client, and the reason why a broker refuses a client.
 
-Passwords and keys are files, and what is in them is never shown. A process reads them once: whoever asks anew, as
-LogReader does, is refused as soon as a client that lost its connection would be.
+Passwords and keys are in files, and their content is never shown. A process reads them once. LogReader connects again
+each time, so it is refused as soon as a client that lost its connection would be.
 """
 
 import asyncio
@@ -44,7 +44,7 @@ _FORBIDDEN: Mapping[type, str] = {
     TopicAuthorizationFailedError: "topic",
     GroupAuthorizationFailedError: "group",
     TransactionalIdAuthorizationFailed: "transactional id",
-    ClusterAuthorizationFailedError: "any topic",  # As Kafka says it to an idempotent producer.
+    ClusterAuthorizationFailedError: "any topic",  # Kafka's answer to an idempotent producer.
 }
 
 
@@ -55,20 +55,23 @@ log = logging.getLogger(__name__)
 
 
 class LetNotIn(KafkaConnectionError):  # type: ignore[misc]
-    """A broker answers, but not to us: TLS or authentication. May pass, so it is tried again."""
+    """A broker answers but refuses us, by TLS or authentication. This may pass, so it is tried again."""
 
 
 class LogClosed(BusUnavailable, OperatorError):
-    """A broker let us not in for as long as was waited: the operator is to change something, here or there."""
+    """A broker refused us for as long as the caller waited. The operator must change something, here or there."""
 
 
 class NotAllowed(OperatorError):
-    """The broker lets us in and forbids what we cannot do without; the text says which right is missing."""
+    """The broker admits us and forbids an operation that we need. The text says which right is missing."""
 
 
 @dataclass(frozen=True, slots=True)
 class KafkaSecurity:
-    """What is encrypted, and who we are. Without ca_file the system's CAs are trusted; certificate_file is our own."""
+    """The encryption and the credentials of a client.
+
+    ca_file: empty trusts the system's CAs. certificate_file, key_file: our own certificate chain and private key.
+    """
 
     protocol: Protocol = "PLAINTEXT"
     mechanism: Mechanism = "SCRAM-SHA-512"
@@ -89,19 +92,23 @@ class KafkaSecurity:
 
 @dataclass(frozen=True, slots=True)
 class KafkaAccess:
-    """bootstrap: host:port of brokers, separated by commas. proof: what each client is made with besides."""
+    """The way to a Kafka.
+
+    bootstrap: host:port of brokers, separated by commas. who: our name in error texts.
+    proof: the other arguments of each client.
+    """
 
     bootstrap: str
     who: str = "this client"
     proof: Mapping[str, Any] = field(default_factory=dict, repr=False)
 
     async def arguments(self) -> dict[str, Any]:
-        """Of a client of aiokafka that is made now."""
+        """Returns the arguments of an aiokafka client that is created now. Finds a broker that answers."""
         tls = self.proof.get("ssl_context")
         return {"bootstrap_servers": await answering(self.bootstrap, tls=tls), **self.proof}
 
     def check_allowed(self, error: BaseException, verb: str) -> None:
-        """Raises NotAllowed when a client's error says that a right is missing. verb: for what."""
+        """Raises NotAllowed when a client's error says that a right is missing. verb: the operation, for the text."""
         for cause in (error, error.__cause__):
             if kind := _FORBIDDEN.get(type(cause)):
                 named = cause.args[0] if cause and cause.args else ""
@@ -111,14 +118,14 @@ class KafkaAccess:
                 ) from error
 
     async def explain(self, error: BaseException, verb: str) -> None:
-        """Raises what says more than a client's error: NotAllowed, or LetNotIn, whose reason aiokafka only logs."""
+        """Raises NotAllowed or LetNotIn, if either says more than a client's error. aiokafka only logs the reason."""
         self.check_allowed(error, verb)
         reason = await self._refusal() if isinstance(error, KafkaConnectionError) else ""
         if reason:
             raise LetNotIn(reason) from error
 
     async def _refusal(self) -> str:
-        """Why the first broker that says so lets us not in. Empty when one lets us in, or none says anything."""
+        """Returns the reason of the first broker that refuses us. Empty when one admits us, or none gives a reason."""
         for broker in self.bootstrap.split(","):
             host, _, port = broker.rpartition(":")
             try:
@@ -130,13 +137,13 @@ class KafkaAccess:
                         connection.close()
             except (TimeoutError, ConnectionRefusedError):
                 continue
-            except Exception as error:  # Whatever listens there may answer anything, and aiokafka decodes it.
+            except Exception as error:  # Another program may listen there, and aiokafka decodes any answer.
                 return f"Kafka at {broker} lets {self.who} not in: {self._hidden(self._reason(error))}"
             return ""
         return ""
 
     def _hidden(self, text: str) -> str:
-        """A broker may say again what it was asked by."""
+        """Hides the password in a text: a broker may repeat its request in an error."""
         password = self.proof.get("sasl_plain_password", "")
         return text.replace(password, "(hidden)") if password else text
 
@@ -154,7 +161,7 @@ class KafkaAccess:
 
 
 def access_to(bootstrap: str, security: KafkaSecurity) -> KafkaAccess:
-    """Reads the files. OperatorError says which one is wrong."""
+    """Reads the files of the credentials. Raises OperatorError for a file that is wrong."""
     proof: dict[str, Any] = {"security_protocol": security.protocol}
     if security.is_tls:
         proof["ssl_context"] = _tls(security)
@@ -191,7 +198,7 @@ def _tls(security: KafkaSecurity) -> ssl.SSLContext:
 
 
 def _password(name: str) -> str:
-    """The text of the file without the end of its line."""
+    """Returns the text of the file without its final line break."""
     try:
         password = _read("password file", name).decode().rstrip("\r\n")
     except UnicodeDecodeError:
@@ -205,7 +212,7 @@ def _read(what: str, name: str) -> bytes:
     try:
         return Path(name).read_bytes()
     except OSError as error:
-        shown = repr(name) if "/" in name else "(hidden, since it is no path)"  # Somebody's password, maybe.
+        shown = repr(name) if "/" in name else "(hidden, since it is no path)"  # It may be a password.
         raise OperatorError(f"Kafka: {what} {shown}: {error.strerror}: expected a file that can be read") from None
 
 
@@ -214,9 +221,9 @@ def _of(error: ssl.SSLError) -> str:
 
 
 async def keep_trying(attempt: Callable[[], Awaitable[T]], seconds: float, wait: float, wait_max: float) -> T:
-    """The answer of an attempt that is made again until it succeeds; BusUnavailable after seconds.
+    """Calls attempt until it succeeds, and returns its answer. Raises BusUnavailable after `seconds`.
 
-    wait: seconds until the second try; doubled each time.
+    wait: seconds until the second try; doubled each time up to wait_max.
     """
     last: BaseException | None = None
     try:
@@ -239,10 +246,11 @@ async def keep_trying(attempt: Callable[[], Awaitable[T]], seconds: float, wait:
 async def answering(
     bootstrap: str, patience_seconds: float = PATIENCE_SECONDS, tls: ssl.SSLContext | None = None
 ) -> str:
-    """One of these brokers that answers; all of them when none does, for the client to say why.
+    """Returns one of these brokers that answers.
 
-    A broker that is frozen or cut off takes connections and stays silent: each client that begins with it waits for
-    its whole request. So another is asked, too, once those that were asked are silent for so long.
+    Returns all of them when none does, so that the client gives the reason.
+    A broker that is frozen or cut off accepts connections and stays silent, and each client that begins with it waits
+    for its whole request. So another broker is also asked when the earlier ones are silent for patience_seconds.
     """
     brokers = bootstrap.split(",")
     if len(brokers) == 1:
@@ -264,7 +272,7 @@ async def answering(
 
 
 async def _answers(broker: str, tls: ssl.SSLContext | None) -> str:
-    """Its address, once it has said anything; empty when it cannot. Any broker says which requests it knows."""
+    """Returns the broker's address once it answers; empty when it does not. Every broker answers ApiVersions."""
     host, _, port = broker.rpartition(":")
     with suppress(OSError, EOFError, TimeoutError):
         async with asyncio.timeout(ANSWER_SECONDS):

@@ -1,7 +1,7 @@
 """Batches as brokers send them. One unreadable record stands for the records that aiokafka cannot read.
 
 Brokers and several clients allow any bytes as a header's name; aiokafka expects UTF-8. And aiokafka decompresses a
-batch whole, however large it becomes. One record of one publisher would end a reader, and again at each start.
+batch whole, however large it becomes. Without this module one record of one publisher would end a reader at each start.
 """
 
 import struct
@@ -34,7 +34,10 @@ _CODEC: Final = 0b111
 
 @dataclass(frozen=True, slots=True)
 class UnreadRest:
-    """Of a batch, all records from the one on that cannot be read. Stands where the batch ends."""
+    """Stands for all records of a batch from the first unreadable one on.
+
+    Its offset is that of the batch's last record.
+    """
 
     offset: int
     timestamp: int
@@ -108,7 +111,7 @@ class Batches:
         self._unpacked_bytes = 0
 
     def has_next(self) -> bool:
-        """Whether aiokafka gets another batch. It goes on behind the last one, also when the rest is dropped here."""
+        """Returns whether there is another batch for aiokafka. A rest that is dropped here is fetched again."""
         return self._unpacked_bytes < UNPACKED_AT_ONCE_BYTES and bool(self._records.has_next())
 
     def size_in_bytes(self) -> int:

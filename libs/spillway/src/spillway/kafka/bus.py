@@ -1,10 +1,10 @@
-"""The bus on Apache Kafka. Nothing but this package knows aiokafka, and hpa where it asks other people's Kafka.
+"""The bus on Apache Kafka. Only this package uses aiokafka, and hpa where it reads the Kafka of other people.
 
-Ends are the last stable offsets, asked for again until they pass all that was written before, or marks_seconds: a
-commit is acknowledged a moment before its mark lets readers pass, and a transaction that was abandoned must keep nobody
-from being ready. Nothing committed stands behind it: its topics have one writer, and taking the turn ends what the one
-before left open. Group members are static and say good-bye: a restart within the session keeps its clusters, a stop
-gives them away at once, a kill after the session.
+Ends are the last stable offsets. They are asked for again until they pass all that was written before, at most for
+marks_seconds. A commit is acknowledged a moment before its mark lets readers pass, and an abandoned transaction must
+not keep anybody from being ready. Nothing committed is behind it: its topics have one writer, and taking the turn ends
+the transaction that the previous writer left open. Group members are static and leave the group when they stop: a
+restart within the session keeps its clusters, a stop gives them away at once, a kill after the session.
 """
 
 import asyncio
@@ -57,7 +57,7 @@ _NEVER_IDLE_MS = 10**15
 
 
 class KafkaBus:
-    """Bus on Kafka, open within its context. fleet "" takes whichever fleet the log is of."""
+    """Bus on Kafka, open within its context. fleet: the expected fleet id; "" accepts the log of any fleet."""
 
     def __init__(self, settings: KafkaSettings, fleet: str, source: str) -> None:
         self.settings = settings
@@ -95,7 +95,7 @@ class KafkaBus:
         return self._state.fleet
 
     async def fleet_changed(self) -> str:
-        """Returns, with the reason, when the log is another fleet's or none any more: the process must stop."""
+        """Returns, with the reason, when the log belongs to another fleet or to none. Then the process must stop."""
         return await asyncio.shield(self._change)
 
     def partition_count(self, topic: Topic) -> int:
@@ -116,7 +116,7 @@ class KafkaBus:
                 with sending(records, traces, self.source) as told:
                     positions = await self.send(producer, told)
         except TimeoutError as error:
-            # The producer is kept: what was handed over stays before what comes next.
+            # The producer is kept: records that it already has are written before later ones.
             raise BusUnavailable(f"not acknowledged within {self.settings.publish_seconds} s") from error
         except (KafkaError, OSError, AssertionError) as error:
             # After any other error aiokafka's producer cannot be used any more.
@@ -131,7 +131,7 @@ class KafkaBus:
         return positions
 
     async def send(self, producer: Any, records: Sequence[Outgoing]) -> tuple[Position, ...]:
-        """Hands all over in order, then waits for all. May raise what aiokafka raises; sets no deadline."""
+        """Sends all records in order, then waits for all acknowledgements. Raises aiokafka's errors. No deadline."""
         places = [(r, partition_of(r.address.partition_by, self.partition_count(r.address.topic))) for r in records]
         moment = datetime.now(UTC).isoformat()
         waiting = []
@@ -139,7 +139,7 @@ class KafkaBus:
             headers = headers_for(record, self.fleet, self.source, str(uuid.uuid4()), moment)
             name = self.topic_name(record.address.topic)
             sent = await producer.send(name, record.value, record.key, partition, headers=list(headers))
-            sent.add_done_callback(lambda done: done.cancelled() or done.exception())  # someone has looked, always
+            sent.add_done_callback(lambda done: done.cancelled() or done.exception())  # Else asyncio warns.
             waiting.append(sent)
         return tuple(
             Position(record.address.topic.name, partition, metadata.offset)
@@ -169,7 +169,8 @@ class KafkaBus:
         except BaseException as error:
             self.close_later(client.stop())
             if isinstance(error, AssertionError):
-                # A broker that was away names none, not even itself, until it is admitted again; aiokafka asserts one.
+                # A broker that comes back lists no broker, not even itself, until it is admitted. aiokafka asserts that
+                # there is one.
                 raise KafkaConnectionError(str(error)) from error
             await self.access.explain(error, "use")
             raise
@@ -205,7 +206,7 @@ class KafkaBus:
             request_timeout_ms=int(self.settings.request_seconds * 1000),
             consumer_timeout_ms=int(
                 self.settings.idle_fetch_seconds * 1000
-            ),  # Its next look at all of it, at the latest.
+            ),  # The longest wait of the fetching task before it looks at all partitions again.
         )
         await self._started(consumer)
         if internals.TOPICS_AT_ONCE in self._usable:
@@ -213,7 +214,7 @@ class KafkaBus:
         return consumer
 
     def _sessions(self, consumer: Any) -> SessionClient | None:
-        """Of a consumer that will fetch; None where there are to be none, or none can be."""
+        """Returns the fetch sessions of a consumer. None if they are switched off, or not usable with this aiokafka."""
         if not self.settings.fetch_sessions or internals.FETCH_SESSIONS not in self._usable:
             return None
         idle_ms = int(self.settings.idle_fetch_seconds * 1000)
@@ -223,18 +224,18 @@ class KafkaBus:
         return sessions
 
     async def unmarked(self, topics: Sequence[Topic]) -> list[TopicPartition]:
-        """Partitions of a fenced writer's topics that end in records without a mark."""
+        """Returns the partitions of a fenced writer's topics that end in records without a transaction mark."""
         async with self._both(topics) as (committed, written):
             return await unmarked(committed, written, self._places(topics), self.settings.marks_seconds)
 
     async def hidden(self, topics: Sequence[Topic]) -> list[TopicPartition]:
-        """Returns once the marks of what one writer committed are missing for longer than they may."""
+        """Returns partitions where the marks of one writer's commits have been missing longer than hidden_seconds."""
         async with self._both(topics) as (committed, written):
             return await hidden(committed, written, self._places(topics), self.settings.hidden_seconds)
 
     @contextlib.asynccontextmanager
     async def _both(self, topics: Sequence[Topic]) -> AsyncIterator[tuple[Any, Any]]:
-        """A reader of what is committed and one of all that is written."""
+        """Opens a reader of committed records and a reader of all records."""
         async with (
             self._reader("read_committed", topics) as committed,
             self._reader("read_uncommitted", topics) as written,
@@ -282,7 +283,7 @@ class KafkaBus:
             staying.cancel()
             member.set(frozenset())
             if member.seat is not None and member.seat.consumer is not None:
-                # Its good-bye gives its turns away at once, also when a new life of this instance is to follow.
+                # Leaving gives its turns away at once, also when this instance joins again as a new life.
                 leaving = self.close_later(member.seat.leave(says_good_bye))
                 await asyncio.wait([leaving], timeout=self.settings.close_seconds)
 
@@ -309,7 +310,7 @@ class KafkaBus:
             return await reader.read()
 
     async def retry_until(self, seconds: float, attempt: Callable[[], Awaitable[T]]) -> T:
-        """The answer of an attempt that is made again until it succeeds; BusUnavailable after seconds."""
+        """Calls attempt until it succeeds and returns its answer. Raises BusUnavailable after `seconds`."""
         return await keep_trying(attempt, seconds, self.settings.retry_seconds, self.settings.retry_seconds_max)
 
     def close_later(self, stop: Awaitable[None]) -> asyncio.Task[None]:
@@ -324,7 +325,7 @@ class KafkaBus:
 
 
 class KafkaWriter:
-    """One transactional producer, used until its first trouble."""
+    """One transactional producer. It is over at its first error."""
 
     def __init__(self, bus: KafkaBus, producer: Any) -> None:
         self._bus = bus
@@ -334,11 +335,11 @@ class KafkaWriter:
         self.epoch = -1
 
     async def take(self, turn: TurnTaken, unmarked: Sequence[TopicPartition]) -> None:
-        """unmarked: partitions whose open end this transaction's marks close."""
+        """Writes the turn. unmarked: partitions whose open end gets the marks of this transaction."""
         self.epoch = (await self._write([outgoing(turn)], unmarked))[0].offset
 
     async def write(self, events: Sequence[Event | Tombstone | Outgoing], traces: Traces | None = None) -> None:
-        """ValueError for an event that is too large: that one is ours, nothing was sent and the writer goes on."""
+        """Raises ValueError for an event that is too large: nothing was sent, and the writer stays usable."""
         with sending([outgoing(event) for event in events], traces, self._bus.source) as records:
             await self._write(records)
 
@@ -368,7 +369,7 @@ class KafkaWriter:
 
 
 class KafkaStandbyTurn:
-    """The one partition of the turns topic, and the writer that came with it."""
+    """The turn of a standby service: the one partition of its turns topic, and the writer that belongs to it."""
 
     def __init__(self, bus: KafkaBus, service: str, instance: str, member: Member) -> None:
         self._bus = bus
@@ -386,7 +387,7 @@ class KafkaStandbyTurn:
             await asyncio.sleep(self._bus.settings.retry_seconds)
 
     async def lost(self) -> None:
-        """Also when readers do not see what was committed: who takes the turn next writes the missing marks."""
+        """Returns when the turn is over, also when commits stay hidden: the next writer writes their marks."""
         ends = {asyncio.create_task(self._member.until(holds=False)), asyncio.create_task(self._hidden())}
         try:
             await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
@@ -414,7 +415,7 @@ class KafkaStandbyTurn:
                 transaction_timeout_ms=int(self._bus.settings.transaction_seconds * 1000),
             )
         self._writer = KafkaWriter(self._bus, producer)
-        # Before anything is read: what was committed and bears no mark is seen from now on, not at some later commit.
+        # Before anything is read: commits without a mark become visible now, and not at some later commit.
         unmarked = await self._bus.unmarked(self._topics())
         await self._writer.take(TurnTaken(self._service, "", self._instance), unmarked)
         return self._writer

@@ -1,4 +1,4 @@
-"""A consumer of whole topics: where it stands, how far behind, and which losses of the log it meets."""
+"""A reader of whole topics on Kafka: its positions, its lag, and its reaction when records of the log are lost."""
 
 import asyncio
 import time
@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 
 class Log(Bus, Protocol):
-    """The bus that a feed is of."""
+    """The bus that a feed belongs to."""
 
     settings: KafkaSettings
     access: KafkaAccess
@@ -34,7 +34,7 @@ class Log(Bus, Protocol):
 
 
 class KafkaFeed:
-    """A consumer of whole topics. sessions: of the consumer's fetches, None without; only they tell of answers."""
+    """A reader of whole topics. sessions: the consumer's fetch sessions, or None. Only they count fetch answers."""
 
     def __init__(
         self, bus: Log, consumer: Any, uncommitted: Any, topics: Sequence[Topic], sessions: SessionClient | None
@@ -59,7 +59,7 @@ class KafkaFeed:
         self._reading = Reading(bus.fleet, bus.source, settings.dead_letters_per_minute_max, settings.open_letters)
 
     async def place(self, start: Offsets | None) -> None:
-        """At the beginning, or at start but not before the beginning, else at the end."""
+        """Sets the positions: at the beginning, or at start but not before the beginning, else at the end."""
         begins = wanted = self._named(await self._consumer.beginning_offsets(self._places))
         if start is not None:
             ends = self._named(await self._consumer.end_offsets(self._places))
@@ -86,7 +86,7 @@ class KafkaFeed:
             await asyncio.sleep(settings.retry_seconds / 10)
 
     def lags(self) -> dict[str, float]:
-        """By topic, how many records were there when the brokers answered last and are not read yet."""
+        """Returns by topic how many records are not read yet, as of the last answers of the brokers."""
         found: dict[str, float] = {}
         for place, name in self._places.items():
             end = self._consumer.highwater(place)
@@ -95,7 +95,7 @@ class KafkaFeed:
         return found
 
     def ages(self) -> dict[str, float]:
-        """By topic, the seconds since the newest record that was read was written."""
+        """Returns by topic the seconds since the newest record that was read was written."""
         now_ms = time.time() * 1000
         return {topic: max(0.0, now_ms - written_ms) / 1000 for topic, written_ms in self._newest_ms.items()}
 
@@ -148,11 +148,13 @@ class KafkaFeed:
         ]
 
     async def _move(self, stored: Sequence[Stored], answers: int) -> bool:
-        """Learns where the feed stands. A transaction's marker moves it without any record.
+        """Updates the positions, and returns whether one moved.
 
-        Asking for hundreds of partitions costs a millisecond, so records are believed, and the rest is asked in turn
-        until nothing was fetched since; without fetch sessions nobody tells, and all are asked each time. answers: to
-        fetches, before the last that was there was taken.
+        A transaction's marker moves a position without a record.
+        To ask for hundreds of partitions costs a millisecond. So the positions of records are used at once, and all
+        partitions are asked at intervals until nothing was fetched since. Without fetch sessions nothing counts
+        answers, and all are asked each time. answers: the number of answers to fetches before the last records were
+        taken.
         """
         for record in stored:
             self._positions[record.topic, record.partition] = record.offset + 1
@@ -170,13 +172,13 @@ class KafkaFeed:
         return moved
 
     async def _return_into_range(self, error: OffsetOutOfRangeError) -> None:
-        """To the topic's beginning, where that is after where the feed stands. Where its end is before: OtherFleet."""
+        """Moves a position before the topic's beginning to it. Raises OtherFleet for a position past the end."""
         ((place, offset),) = error.args[0].items()
         seconds = self._bus.settings.start_seconds
         begin = (await self._bus.retry_until(seconds, lambda: self._consumer.beginning_offsets([place])))[place]
         if offset >= begin:
             raise OtherFleet(f"{place.topic}/{place.partition} ends before {offset}: the topic was created again")
         name = self._places.get(place)
-        if name is not None:  # Else it is passed over by now.
+        if name is not None:  # Otherwise it is no longer followed.
             self._positions |= clamped({name: offset}, {name: begin})
             self._consumer.seek(place, begin)

@@ -1,10 +1,9 @@
-"""Fetch sessions (KIP-227) for aiokafka's consumer: a fetch names the partitions of which the broker is told news.
+"""Fetch sessions (KIP-227) for aiokafka's consumer: a fetch names only the partitions whose request has changed.
 
-aiokafka names all that it follows in each fetch, and so does the answer: hundreds, most of them without news, each of
-them read and written field by field in Python. A broker that keeps a session is told what changed, and tells the same.
-
-A fetch of all that is followed may wait longer for news, since whatever comes ends it. aiokafka leaves a partition out
-whose last records nobody has taken yet: what comes there waits for the end of that fetch, so that one is short.
+aiokafka names all partitions that it follows in each fetch, and so does the answer. These are hundreds, most without
+new records, and Python reads and writes each field by field. With a session, request and answer contain only changes. A
+fetch of all followed partitions may wait longer for records, since any new record ends it. aiokafka leaves out a
+partition whose last records nobody has taken yet. New records there wait for the end of that fetch, so it is short.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -27,10 +26,9 @@ EPOCH_MAX = 2**31 - 1
 
 
 class FetchSession:
-    """With one broker, which is asked one thing after the other. number: 0 before the broker gave one.
+    """The session with one broker, which gets one request after the other. A session with an error is opened again.
 
-    epoch: of the next request. followed: all partitions that were ever asked about. One that meets trouble is opened
-    anew.
+    number: 0 before the broker gave one. epoch: of the next request. followed: all partitions that were ever requested.
     """
 
     def __init__(self) -> None:
@@ -40,14 +38,14 @@ class FetchSession:
         self._known: dict[Partition, tuple[int, int]] = {}
 
     def changed(self, wanted: Wanted) -> tuple[dict[Partition, tuple[int, int]], list[Partition]]:
-        """What the broker is to be told: partitions with what is wanted of them now, and those to forget."""
+        """Returns the changes for the broker: partitions with their new offset and size, and partitions to forget."""
         known = self._known if self.epoch > OPENS else {}
         news = {place: asked for place, asked in wanted.items() if known.get(place) != asked}
         self.followed.update(wanted)
         return news, [place for place in known if place not in wanted]
 
     def answered(self, wanted: Wanted, number: int, error: int) -> None:
-        """What the broker said to that; a broker without sessions gives number 0."""
+        """Notes the broker's answer to a fetch. A broker without sessions answers with number 0."""
         if error:
             was_new = self.epoch <= OPENS
             self.failed()
@@ -60,12 +58,12 @@ class FetchSession:
             self.epoch = self.epoch + 1 if self.epoch < EPOCH_MAX else 1
 
     def failed(self) -> None:
-        """Nobody knows whether the broker took it: the next request opens another session in place of this one."""
+        """Notes that the broker may not have got the request. The next one opens another session in its place."""
         self.epoch = min(self.epoch, OPENS)
 
 
 class SessionFetch(FetchRequest):  # type: ignore[misc]
-    """A fetch as part of a session. wait_ms: how long the broker may wait for news."""
+    """A fetch as part of a session. wait_ms: how long the broker may wait for new records."""
 
     def __init__(
         self, terms: FetchTerms, session: FetchSession, forgotten: Iterable[Partition], news: Wanted, wait_ms: int
@@ -95,18 +93,18 @@ def _by_topic(entries: Iterable[tuple[Partition, Any]]) -> list[tuple[str, list[
 
 
 class SessionClient:
-    """aiokafka's client in the hands of its fetcher: fetches are part of a session with the broker that they go to.
+    """The client that aiokafka's fetcher uses: each fetch becomes part of a session with its broker.
 
-    They go over a connection of their own: a broker answers one request of a connection after the other, and others are
-    not to wait for news, too. sessions: by broker. answers: how many fetches were answered.
-    idle_wait_ms: how long a fetch of all that is followed may wait. follows: whether a partition is still read.
+    Fetches have a connection of their own: a broker answers the requests of a connection one after the other, and other
+    requests must not wait for new records. sessions: by broker. answers: the number of answered fetches.
+    idle_wait_ms: how long a fetch of all followed partitions may wait. follows: whether a partition is still read.
     """
 
     def __init__(self, client: Any, idle_wait_ms: int, follows: Callable[[TopicPartition], bool]) -> None:
         self._client = client
         self._idle_wait_ms = idle_wait_ms
         self._follows = follows
-        self.cluster = client.cluster  # Asked for with each partition of each fetch.
+        self.cluster = client.cluster  # An attribute, since it is read for each partition of each fetch.
         self.sessions: dict[int, FetchSession] = {}
         self.answers = 0
 
@@ -134,7 +132,7 @@ class SessionClient:
         return answer
 
     def _left_out(self, node_id: int, session: FetchSession, wanted: Wanted) -> bool:
-        """Whether anything is that is read from there."""
+        """Returns whether the fetch leaves out a partition that is read from this broker."""
         if len(session.followed) > len(wanted):
             others = [place for place in session.followed if place not in wanted]
             session.followed.difference_update(place for place in others if not self._is_read_from(node_id, place))

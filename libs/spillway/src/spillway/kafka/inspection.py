@@ -1,4 +1,4 @@
-"""What a log's brokers say of it, for who checks an installation: topics, their configs and copies, and the disks."""
+"""The state of a log's brokers, for the check of an installation: topics, their configs and copies, and the disks."""
 
 import asyncio
 from collections.abc import Mapping
@@ -32,8 +32,12 @@ MAY_NOT_ASK = (ClusterAuthorizationFailedError, UnsupportedVersionError, NotImpl
 
 @dataclass(frozen=True, slots=True)
 class TopicFound:
-    """copies: of the partition that has the fewest. behind: partitions of which a copy is not in sync; leaderless: that
-    nobody can write. configs: as Kafka names them, those of the broker where the topic has none of its own."""
+    """One of our topics on the brokers.
+
+    copies: of the partition with the fewest copies. behind: the number of partitions with a copy that is not in sync.
+    leaderless: the number of partitions that nobody can write.
+    configs: by Kafka's names; the broker's value where the topic has none of its own.
+    """
 
     partitions: int
     copies: int
@@ -44,9 +48,11 @@ class TopicFound:
 
 @dataclass(frozen=True, slots=True)
 class DiskFound:
-    """A directory of a broker. used: bytes of partitions in it. size, free: of its volume, −1 when it does not say.
+    """A log directory of a broker.
 
-    trouble: why nothing is known of it. may_not_ask: since we lack the right, or the broker is too old for the request.
+    used: bytes of the partitions in it. size, free: bytes of its volume, −1 when the broker does not report them.
+    trouble: why nothing is known of it. may_not_ask: because we lack the right, or the broker is too old for the
+    request.
     """
 
     broker: int
@@ -60,7 +66,10 @@ class DiskFound:
 
 @dataclass(frozen=True, slots=True)
 class LogFound:
-    """topics: of ours, by name without the prefix. fleet: empty when none was formed, or a topic is missing."""
+    """The state of a log. topics: ours, by name without the prefix.
+
+    fleet: empty when none was formed or a topic is missing.
+    """
 
     brokers: int
     topics: Mapping[str, TopicFound]
@@ -69,7 +78,7 @@ class LogFound:
 
 
 async def inspect_log(access: KafkaAccess, topic_prefix: str, seconds: float) -> LogFound:
-    """Reads only. Raises BusUnavailable when the brokers do not answer in time."""
+    """Reads the state of the log, and changes nothing. Raises BusUnavailable when the brokers do not answer in time."""
     try:
         async with asyncio.timeout(seconds):
             admin = AIOKafkaAdminClient(**await access.arguments(), request_timeout_ms=int(1000 * seconds))
@@ -178,7 +187,7 @@ class _LogDirsQuestion(RequestStruct):  # type: ignore[misc]
 
 
 class _DescribeLogDirs(Request[_LogDirsQuestion]):  # type: ignore[misc]
-    """Of all topics."""
+    """A request for the log directories of all topics."""
 
     API_KEY = 35
 
@@ -200,7 +209,7 @@ def _unknown(broker: int, error: type[Exception], trouble: str) -> DiskFound:
 
 
 async def disks_of(client: Any, broker: int) -> list[DiskFound]:
-    """One entry where nothing is told: its trouble says why."""
+    """Returns the log directories of a broker. A broker without information has one entry whose trouble says why."""
     try:
         answer = (await client.send(broker, _DescribeLogDirs())).to_object()
     except (KafkaError, NotImplementedError) as error:

@@ -1,4 +1,4 @@
-"""What is private in aiokafka and used all the same: nothing else touches it (docs/adr/0036, whose numbers these are).
+"""All uses of private parts of aiokafka. Other modules use none. The numbers are those of docs/adr/0036.
 
 Each point says what shape it needs of aiokafka. `usable_points` compares all of them with the installed version, once
 when a service starts. A point that is needed and not usable ends the start; any other is left out. Do not call a
@@ -30,10 +30,11 @@ CONSUMER, FETCHER, COORDINATOR, STICKY = (
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """One use of what is private. number: of its row in ADR 36. without: what happens where it is left out.
+    """One use of a private part of aiokafka. number: of its row in ADR 36.
 
-    has: what must be there, as module:name. uses: by function, the names that its code must use; what we replace is in
-    vain where nobody reads it. tried: what else is wrong with it, or "".
+    without: the effect of leaving the point out.
+    has: attributes that must exist, as module:name. uses: by function, the names that its code must use; a replaced
+    attribute has no effect where no code reads it. tried: returns another defect, or "".
     """
 
     number: int
@@ -46,7 +47,7 @@ class Point:
 
 
 def _fetch_request_lacks() -> str:
-    """What SessionClient reads of a request, and sets in the struct that is made of it."""
+    """Returns the missing attributes of those that SessionClient reads of a request, or sets in its struct; or ""."""
     fetch = importlib.import_module("aiokafka.protocol.fetch")
     request = fetch.FetchRequest(1, 2, 3, 0, [("topic", [(0, 0, 9)])], rack_id="rack")
     if fetch_terms(request) != FetchTerms(max_wait_ms=1, min_bytes=2, max_bytes=3, isolation_level=0, rack_id="rack"):
@@ -143,7 +144,7 @@ POINTS: Final = (
 
 
 class OtherShape(OperatorError):
-    """The aiokafka that is installed lacks what cannot be done without."""
+    """The installed aiokafka lacks a point that is needed."""
 
 
 def usable_points() -> frozenset[Point]:
@@ -165,17 +166,17 @@ def usable_points() -> frozenset[Point]:
 
 
 def _lacks(point: Point) -> str:
-    """What of the point's shape is not there, "" where all is."""
+    """Returns the parts of the point's shape that are missing; "" when all exist."""
     absent = [f"no {name}" for name in point.has if _found(name) is None]
     unread = [f"{function} does not use {name}" for function, name in _unread(point)]
     try:
         return ", ".join([*absent, *unread]) or point.tried()
-    except Exception as error:  # Whatever another shape makes of what is asked of it.
+    except Exception as error:  # A different shape of aiokafka may raise any error.
         return repr(error)
 
 
 def _unread(point: Point) -> Iterator[tuple[str, str]]:
-    """Functions, and a name that each was expected to use."""
+    """Yields each function with a name that it was expected to use and does not use."""
     for function, names in point.uses.items():
         code = getattr(inspect.unwrap(_found(function) or (lambda: None)), "__code__", None)
         known = () if code is None else code.co_names
@@ -183,7 +184,7 @@ def _unread(point: Point) -> Iterator[tuple[str, str]]:
 
 
 def _found(name: str) -> Any:
-    """What stands at module:name.name, None where nothing does."""
+    """Returns the object at module:name.name, or None."""
     module, _, path = name.partition(":")
     try:
         found: Any = importlib.import_module(module)
@@ -195,8 +196,9 @@ def _found(name: str) -> Any:
 
 
 async def learn_of_topics(consumer: Any, names: Sequence[str]) -> None:
-    """1. aiokafka learns of a topic when it is first asked for it, one after the other, a tenth of a second each.
+    """1. Requests the metadata of all topics at once.
 
+    aiokafka learns of a topic at its first use, a tenth of a second each.
     No upstream issue was found.
     """
     await consumer._client.set_topics(names)
@@ -204,7 +206,7 @@ async def learn_of_topics(consumer: Any, names: Sequence[str]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class FetchTerms:
-    """What a fetch asks for beside its partitions. max_wait_ms: how long the broker may wait for min_bytes."""
+    """The fields of a fetch besides its partitions. max_wait_ms: how long the broker may wait for min_bytes."""
 
     max_wait_ms: int
     min_bytes: int
@@ -214,15 +216,16 @@ class FetchTerms:
 
 
 def fetch_terms(request: Any) -> FetchTerms:
-    """2. Of aiokafka's FetchRequest, so that another one can be made with fewer partitions."""
+    """2. Returns the terms of aiokafka's FetchRequest, so that another one can be made with fewer partitions."""
     return FetchTerms(
         request._max_wait_ms, request._min_bytes, request._max_bytes, request._isolation_level, request._rack_id
     )
 
 
 def replace_fetch_client(consumer: Any, made_of: Callable[[Any], Any]) -> Any:
-    """2. From now on a consumer that was started fetches with what is made of its client, which is given back.
+    """2. Makes a started consumer fetch with the client that made_of returns for its own client.
 
+    Returns that new client.
     aiokafka has no fetch sessions (KIP-227), and no issue about them was found; #1107 and #1111 change the same
     request.
     """
@@ -231,13 +234,19 @@ def replace_fetch_client(consumer: Any, made_of: Callable[[Any], Any]) -> Any:
 
 
 def own_assignor() -> Any:
-    """3. aiokafka keeps what a sticky member holds on the class, which all groups of a process would share (#1175)."""
+    """3. Returns a sticky assignor of its own class.
+
+    aiokafka keeps its state on the class, shared by all groups (#1175).
+    """
     sticky = _found(STICKY)
     return type("OwnStickyAssignor", (sticky,), {"member_assignment": None, "generation": -1})
 
 
 def tell_generation(assignor: Any, consumer: Any) -> None:
-    """3. aiokafka does not: one that froze and still thinks that it holds what another got gets it back (#1176)."""
+    """3. Tells the assignor the generation.
+
+    aiokafka does not, so a frozen member would get back a turn it lost (#1176).
+    """
     assignor.on_generation_assignment(consumer._coordinator.generation)
 
 
@@ -251,27 +260,29 @@ def leave_as_dynamic_member(consumer: Any) -> None:
 
 
 def mark_too(producer: Any, places: Sequence[TopicPartition]) -> None:
-    """5. The transaction that was begun marks these partitions, too, though it may write nothing there.
+    """5. Makes the transaction that was begun mark these partitions, too, even if it writes nothing there.
 
-    A broker that dies between a commit and its marks may leave partitions without them; no upstream issue, as the
-    defect is Kafka's.
+    A broker that dies between a commit and its marks may leave partitions without them. There is no upstream issue, as
+    the defect is Kafka's.
     """
     for place in places:
         producer._txn_manager.maybe_add_partition_to_txn(place)
 
 
 def memory_records(data: bytes) -> Any:
-    """6. aiokafka's own reader of batches."""
+    """6. Returns aiokafka's own reader of batches."""
     return importlib.import_module("aiokafka.record.memory_records").MemoryRecords(data)
 
 
 def replace_memory_records(by: Callable[[bytes], Any]) -> None:
-    """6. In this process every fetch is taken apart by it; #321 asks how to pass over a record that cannot be read."""
+    """6. Makes aiokafka read every fetch in this process with `by`. #321 asks how to pass over an unreadable record."""
     fetcher = importlib.import_module("aiokafka.consumer.fetcher")
     fetcher.MemoryRecords = by  # type: ignore[attr-defined]
 
 
 def retry_transactions_every(seconds: float) -> None:
-    """7. In this process a transaction asks so often whether the marks of the one before are written, which takes a
-    broker 2 ms; aiokafka asks every 20. Kafka's own clients have it as KAFKA-5477."""
+    """7. Sets how often a transaction in this process asks whether the marks of the previous one are written.
+
+    Marks take a broker 2 ms; aiokafka asks every 20 ms. Kafka's own clients have this as KAFKA-5477.
+    """
     importlib.import_module("aiokafka.producer.sender").BACKOFF_OVERRIDE = seconds  # type: ignore[attr-defined]

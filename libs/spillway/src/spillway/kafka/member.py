@@ -1,4 +1,4 @@
-"""A place in a consumer group that is taken for its turns alone: nothing is ever fetched there."""
+"""A membership in a consumer group that serves only to get turns: nothing is ever fetched there."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -15,7 +15,7 @@ log = structlog.get_logger()
 
 
 class Seat(ConsumerRebalanceListener):  # type: ignore[misc]
-    """One consumer's time in the group. What it is told is heard for as long as it is its member's seat."""
+    """One consumer's membership of the group. Its rebalances count as long as it is the current seat of its member."""
 
     def __init__(self, member: "Member") -> None:
         self._member = member
@@ -33,9 +33,9 @@ class Seat(ConsumerRebalanceListener):  # type: ignore[misc]
             self._member.set(frozenset(place.partition for place in assigned))
 
     async def trouble(self, every_seconds: float) -> Exception:
-        """Returns what aiokafka could not get over by itself.
+        """Returns the error that aiokafka could not recover from.
 
-        It keeps such an error for whoever fetches, and until then neither shows that it lives nor joins again.
+        aiokafka keeps such an error for the next fetch. Until then it sends no heartbeat and does not join again.
         """
         while True:
             await asyncio.sleep(every_seconds)
@@ -45,7 +45,7 @@ class Seat(ConsumerRebalanceListener):  # type: ignore[misc]
                 return error
 
     def leave(self, says_good_bye: bool) -> Awaitable[None]:
-        """Stops the consumer; to be awaited. Without a good-bye its partitions are free only after the session."""
+        """Stops the consumer. Without a good-bye its partitions are free only after the session. Await the result."""
         if says_good_bye:
             internals.leave_as_dynamic_member(self.consumer)
         stopped: Awaitable[None] = self.consumer.stop()
@@ -53,9 +53,10 @@ class Seat(ConsumerRebalanceListener):  # type: ignore[misc]
 
 
 class Member:
-    """What a group gives one instance. A rebalance takes all away and mostly gives it back: let_go_seconds bridges.
+    """The partitions that a group assigns to one instance. Iterating gives an assignment after each rebalance.
 
-    Iterating gives an assignment after each rebalance; a wait for the next one may be cancelled. For one waiter.
+    A rebalance revokes all partitions and usually gives them back, so they are kept for let_go_seconds. A wait for the
+    next assignment may be cancelled. There may be only one waiter.
     join: starts a consumer that listens with the seat and assigns with its assignor. Raises BusUnavailable.
     """
 
@@ -72,7 +73,7 @@ class Member:
         self._news = asyncio.Event()
 
     async def sit_down(self) -> None:
-        """Joins the group; whatever an earlier seat still hears is of no account from then on."""
+        """Joins the group. Rebalances of an earlier seat are ignored from then on."""
         seat = self.seat = Seat(self)
         await self._join(seat)
 

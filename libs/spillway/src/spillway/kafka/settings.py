@@ -1,4 +1,4 @@
-"""How a process talks to Kafka, and how long it waits for what."""
+"""The settings of the connection to Kafka, SPILLWAY_KAFKA_* in the environment, and its constants."""
 
 from dataclasses import dataclass, field
 
@@ -14,7 +14,10 @@ TOPICS_TRANSACTIONS = "topics"
 
 @dataclass(frozen=True, slots=True)
 class KafkaSettings:
-    """How this process talks to Kafka; each setting is the variable SPILLWAY_KAFKA_…, a constant is none."""
+    """The connection of this process to Kafka.
+
+    Each setting is the variable SPILLWAY_KAFKA_…; a constant has no variable.
+    """
 
     bootstrap: str = field(metadata={"doc": "host:port of brokers, separated by commas"})
     topic_prefix: str = setting("", "put before every topic's name, so that fleets can share a broker")
@@ -151,7 +154,7 @@ class KafkaSettings:
     ssl_key_file: str = setting("", "file of our own private key, PEM")
 
     def __post_init__(self) -> None:
-        """ValueError for what does not go together, above all what would be sent in the clear or never used."""
+        """Raises ValueError for settings that contradict each other, as a password that would be sent unencrypted."""
         security, protocol = self.security, self.security_protocol
         for name in ("sasl_username", "sasl_password_file"):
             if security.is_sasl and not getattr(self, name):
@@ -186,15 +189,15 @@ class KafkaSettings:
 
 
 def cluster_group(fleet: str, service: str) -> str:
-    """The consumer group in which the instances of a service share the clusters."""
+    """Returns the consumer group in which the instances of a service share the clusters."""
     return f"{fleet}.{service}"
 
 
 def standby_group(fleet: str, service: str) -> str:
-    """The consumer group in which the instances of a service wait for their one turn."""
+    """Returns the consumer group in which the instances of a service wait for their one turn."""
     return f"{fleet}.{service}.standby"
 
 
 def transactional_id(prefix: str, fleet: str, service: str) -> str:
-    """Of the writer of a turn: who opens a producer with it fences the one before."""
+    """Returns the transactional id of a turn's writer. A producer that is opened with it fences the previous one."""
     return f"{prefix}{fleet}.{service}"

@@ -1,6 +1,6 @@
-"""The topics of a fleet: created or compared, formed once with a fleet id, and read to learn whose log it is.
+"""The topics of a fleet: creates or compares them, forms the fleet once, and reads which fleet a log belongs to.
 
-`python -m spillway.kafka.topics` may be run any number of times, also at the same time: one run forms the fleet.
+`python -m spillway.kafka.topics` may run any number of times, also at the same time. One run forms the fleet.
 """
 
 import argparse
@@ -42,7 +42,7 @@ _FLEET_NAME = re.compile(rf"(?=.{{1,{FLEET_NAME_LENGTH_MAX}}}\Z)[A-Za-z0-9][-A-Z
 
 @dataclass(frozen=True, slots=True)
 class TopicSettings:
-    """How the topics are made: options of the topics command, no variables."""
+    """The properties of the topics. They are options of the topics command, not environment variables."""
 
     topic_prefix: str = ""
     """Put before every topic's name, so that fleets can share a broker."""
@@ -60,7 +60,7 @@ class TopicSettings:
 
 @dataclass(frozen=True, slots=True)
 class LogState:
-    """Whose log it is, and how many partitions each topic has."""
+    """The fleet that the log belongs to, and the number of partitions of each topic."""
 
     fleet: str
     partition_counts: Mapping[str, int]
@@ -73,11 +73,11 @@ async def ensure_topics(
     say: Callable[[str], None] = log.info,
     wanted_fleet: str | None = None,
 ) -> str:
-    """Creates what is missing, tells say what differs, forms the fleet if none is; returns the fleet id.
+    """Creates missing topics, reports differences to `say`, forms the fleet if there is none, and returns the fleet id.
 
-    OperatorError: fleet_name is nothing that a label can bear.
-
-    wanted_fleet: OtherFleet for another one that was formed before, and for any where it is empty. None: it may be any.
+    Raises OperatorError when fleet_name cannot be the value of a label.
+    wanted_fleet: the only fleet that may have been formed before; another one raises OtherFleet. Empty: no fleet may.
+    None: any may.
     """
     if not _FLEET_NAME.fullmatch(fleet_name):
         text = f"letters, digits, '-', '_' and '.', at most {FLEET_NAME_LENGTH_MAX}: objects bear it in a label"
@@ -107,7 +107,7 @@ def partition_count(topic: Topic, settings: TopicSettings) -> int:
 
 
 def configs_of(topic: Topic, settings: TopicSettings) -> dict[str, str]:
-    """The configs of a topic, as Kafka names them. Dead letters are kept for a time, and one per place and reader."""
+    """Returns the configs of a topic, by Kafka's names. Dead letters are kept for a time, one per place and reader."""
     if topic.compacted:
         kept = {"cleanup.policy": "compact", "min.compaction.lag.ms": str(topic.lag_ms)}
     else:
@@ -160,9 +160,9 @@ async def _compare(admin: Any, settings: TopicSettings, say: Callable[[str], Non
 async def _form(
     access: KafkaAccess, settings: TopicSettings, fleet_name: str, say: Callable[[str], None]
 ) -> tuple[str, bool]:
-    """The fleet id, and whether this run has formed it.
+    """Returns the fleet id, and whether this run formed the fleet.
 
-    Opening the transactional producer shuts other runs out, so that what is read here stays true until written.
+    Opening the transactional producer fences other runs, so a fleet that is read here stays the same until the write.
     """
     producer = AIOKafkaProducer(
         **await access.arguments(), transactional_id=settings.topic_prefix + TOPICS_TRANSACTIONS
@@ -182,8 +182,8 @@ async def _form(
             try:
                 async with producer.transaction():
                     await producer.send_and_wait(name, record.value, record.key, 0, headers=list(headers))
-            except (KafkaError, AssertionError) as error:  # aiokafka asserts after a fence
-                fleet = await _until_read(reader)  # Whoever shut this run out may not have written yet.
+            except (KafkaError, AssertionError) as error:  # aiokafka asserts after a fence.
+                fleet = await _until_read(reader)  # The run that fenced this one may not have written yet.
                 say(f"fleet {fleet}: formed by another run ({error!r})")
                 return fleet, False
             await _until_read(reader)
@@ -194,7 +194,7 @@ async def _form(
 
 
 async def _until_read(reader: "LogReader") -> str:
-    """The fleet. A commit is acknowledged a moment before its mark lets readers pass."""
+    """Returns the fleet id once it can be read. A commit is acknowledged a moment before its mark lets readers pass."""
     while True:
         with suppress(NoLog):
             return (await reader.read()).fleet
@@ -202,10 +202,11 @@ async def _until_read(reader: "LogReader") -> str:
 
 
 def tune_aiokafka(transaction_retry_seconds: float | None) -> None:
-    """In this process, and in the loop that runs.
+    """Adapts aiokafka in this process, and the exception handler of the running loop.
 
-    aiokafka tells of each failed attempt, and drops futures of a failed producer unread; we tell of each change. What
-    it cannot take apart is one unreadable record (batches.py). transaction_retry_seconds: None leaves it as it is.
+    aiokafka logs each failed attempt and leaves futures of a failed producer unread; we log each change instead. A
+    batch that aiokafka cannot read becomes one unreadable record (batches.py).
+    transaction_retry_seconds: how often a transaction asks for earlier marks; None leaves aiokafka's value.
     """
     internals.replace_memory_records(Batches)
     if transaction_retry_seconds is not None:
@@ -231,7 +232,7 @@ def tune_aiokafka(transaction_retry_seconds: float | None) -> None:
 async def log_changed(
     known: LogState, read: Callable[[], Awaitable[LogState]], every_seconds: float, request_seconds: float
 ) -> str:
-    """Returns, with the reason, when the log is no longer what is known of it. Says once when it stops answering."""
+    """Returns, with the reason, when the log's fleet or partitions change. Logs once when the log stops answering."""
     connected = True
     metrics.BUS_CONNECTED.set(1)
     while True:
@@ -255,11 +256,12 @@ async def log_changed(
 
 
 async def unmarked(committed: Any, written: Any, places: list[TopicPartition], seconds: float) -> list[TopicPartition]:
-    """Places that still end in a transaction without a mark after so long. Two consumers, one of each isolation.
+    """Returns the partitions that still end in a transaction without a mark after `seconds`; none as soon as none does.
 
-    A broker that dies between a commit and its marks, and comes back, may take them for written (seen with Kafka 4.3.1
-    alone: PrepareCommit, then after its restart CompleteCommit, and no mark). What was acknowledged then is hidden
-    until the same producer commits there again.
+    committed, written: consumers with isolation read_committed and read_uncommitted.
+    A broker that dies between a commit and its marks, and comes back, may take the marks for written (seen with Kafka
+    4.3.1 alone: PrepareCommit, then after its restart CompleteCommit, and no mark). Acknowledged records are then
+    hidden until the same producer commits there again.
     """
     deadline = time.monotonic() + seconds
     while True:
@@ -271,8 +273,11 @@ async def unmarked(committed: Any, written: Any, places: list[TopicPartition], s
 
 
 async def hidden(committed: Any, written: Any, places: list[TopicPartition], seconds: float) -> list[TopicPartition]:
-    """Returns, each time after so long, as soon as there are places whose readers stood still before records for all
-    of it: longer than any transaction takes, so their marks are missing. Two consumers, one of each isolation."""
+    """Returns the partitions whose readers stood still before existing records for `seconds`, as soon as there are any.
+
+    That is longer than any transaction takes, so the marks are missing. It looks once in `seconds`. committed, written:
+    as in unmarked.
+    """
     before: Mapping[TopicPartition, int] = {}
     while True:
         ends, stable = await written.end_offsets(places), await committed.end_offsets(places)
@@ -284,7 +289,7 @@ async def hidden(committed: Any, written: Any, places: list[TopicPartition], sec
 
 
 class LogReader:
-    """Reads whose log it is. Every call asks the broker again, and raises what aiokafka raises."""
+    """Reads which fleet the log belongs to. Every call asks the broker again, and raises aiokafka's errors."""
 
     def __init__(self, access: KafkaAccess, topic_prefix: str, request_seconds: float = 10.0) -> None:
         self._access = access
@@ -300,7 +305,7 @@ class LogReader:
         self._consumer = AIOKafkaConsumer(
             **arguments,
             isolation_level="read_committed",
-            fetch_max_wait_ms=10,  # A broker hears that a TLS connection closes once no fetch of it waits any more.
+            fetch_max_wait_ms=10,  # A broker notices a closed TLS connection only when no fetch waits.
             request_timeout_ms=self._milliseconds,
             enable_auto_commit=False,
             auto_offset_reset="earliest",
@@ -315,7 +320,7 @@ class LogReader:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        # In a task: aiokafka passes the cancellation of its own tasks on, which would pass for one of the caller.
+        # In a task: aiokafka passes on the cancellation of its own tasks, which would look like one of the caller.
         await asyncio.wait([asyncio.create_task(self._close())])
 
     async def _close(self) -> None:
@@ -326,7 +331,7 @@ class LogReader:
             await self._admin.close()
 
     async def read(self) -> LogState:
-        """NoLog when a topic is missing or no fleet was formed."""
+        """Returns the state of the log. Raises NoLog when a topic is missing or no fleet was formed."""
         described = {entry["topic"]: len(entry["partitions"]) for entry in await self._admin.describe_topics(None)}
         missing = [topic.name for topic in TOPICS if self._prefix + topic.name not in described]
         if missing:
@@ -342,7 +347,7 @@ class LogReader:
         return LogState(fleet, {topic.name: described[self._prefix + topic.name] for topic in TOPICS})
 
     async def _fleet(self) -> str:
-        """The last one formed; the whole topic is read each time, it is one record."""
+        """Returns the fleet that was formed last. Each call reads the whole topic, which is one record."""
         self._consumer.assign([self._place])
         begin = (await self._consumer.beginning_offsets([self._place]))[self._place]
         end = (await self._consumer.end_offsets([self._place]))[self._place]

@@ -1,4 +1,4 @@
-"""Decompresses the records of a batch up to a bound. aiokafka decompresses a batch whole, however large it becomes.
+"""Decompresses the records of a batch up to a limit. aiokafka decompresses a batch whole, however large it becomes.
 
 Each codec writes into a buffer of that size, or states the size beforehand. So no batch takes more memory than that.
 """

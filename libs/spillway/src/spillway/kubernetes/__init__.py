@@ -1,1 +1,1 @@
-"""Kubernetes' objects as others write them: fields, amounts, shapes of pods, texts of manifests. Pure."""
+"""Kubernetes' objects: their fields, amounts, pod shapes, and texts of manifests. Pure."""

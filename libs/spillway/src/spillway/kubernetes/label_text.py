@@ -1,4 +1,4 @@
-"""What Kubernetes lets a label's key and value be."""
+"""Checks that a label's key and value are allowed by Kubernetes."""
 
 import re
 from typing import Final
@@ -14,7 +14,7 @@ _WORD: Final = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?")
 
 
 def check_label_key(key: str, where: str) -> None:
-    """RequestError for what is no label's key."""
+    """Raises RequestError for a text that cannot be a label's key."""
     prefix, slash, name = key.rpartition("/")
     if not _is_word(name) or (slash and (len(prefix) > PREFIX_LENGTH_MAX or not NAME.fullmatch(prefix))):
         text = f"a label's key: letters, digits, '-', '_' and '.', at most {LABEL_LENGTH_MAX}, or such behind a "
@@ -22,7 +22,7 @@ def check_label_key(key: str, where: str) -> None:
 
 
 def check_label_value(value: str, where: str) -> None:
-    """RequestError for what is no label's value; empty is one."""
+    """Raises RequestError for a text that cannot be a label's value. The empty text can."""
     if value and not _is_word(value):
         text = f"a label's value: letters, digits, '-', '_' and '.', at most {LABEL_LENGTH_MAX}, or none"
         raise invalid(where, value, text)

@@ -1,4 +1,4 @@
-"""A live object as somebody would declare it: without what a server fills in, and without our marks."""
+"""Turns a live object into a manifest that a user could declare: without the server's fields and without our marks."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -25,10 +25,10 @@ SERVICE_SPEC_OF_ONE_CLUSTER = frozenset(
 
 
 def declared_form(live: Mapping[str, Any], kind: str, api_version: str) -> Manifest:
-    """What to declare so that applying it changes nothing. Replicas of a Deployment or a StatefulSet are left out.
+    """Returns a manifest whose apply changes nothing. A Deployment's and a StatefulSet's replicas are left out.
 
-    Of a Job goes the selector that the cluster made, and its labels; of volumeClaimTemplates their status.
-    Of a Service goes what the cluster allocated: addresses, address families, node ports; "None" (headless) stays.
+    Left out are also a Job's selector and labels, which the cluster made; the status in volumeClaimTemplates; and what
+    the cluster allocated to a Service: addresses, address families, node ports. "None" (headless) stays.
     """
     kept: Manifest = {key: value for key, value in live.items() if key != "status"}
     kept = without_nulls(kept) | {"apiVersion": api_version, "kind": kind}
@@ -48,14 +48,14 @@ def without_replicas(spec: Mapping[str, Any]) -> Manifest:
 
 
 def without_nulls(value: Any) -> Any:
-    """Fields that are null are absent, as they are to the API server."""
+    """Returns a value without fields that are null. The API server treats them as absent, too."""
     if isinstance(value, dict):
         return {key: without_nulls(inner) for key, inner in value.items() if inner is not None}
     return [without_nulls(inner) for inner in value] if isinstance(value, list) else value
 
 
 def first_difference(one: Any, other: Any, path: str = "") -> str:
-    """The path of the first field, by name, in which two manifests differ; empty when they are alike."""
+    """Returns the path of the first field, by name, in which two manifests differ; empty when they are equal."""
     if isinstance(one, dict) and isinstance(other, dict):
         for key in sorted(one.keys() | other.keys()):
             here = f"{path}.{key}" if path else str(key)
@@ -75,9 +75,10 @@ def first_difference(one: Any, other: Any, path: str = "") -> str:
 
 
 def first_not_so(declared: Any, live: Any, path: str) -> str:
-    """The path of the first field that is declared and that a live object has not so; empty when it has all.
+    """Returns the path of the first declared field whose value a live object does not have; empty when it has all.
 
-    It may have more, as defaults and what others set. What is empty may be absent; amounts may be written otherwise.
+    The live object may have more fields, such as defaults and fields of others. An empty value may be absent. Amounts
+    may be written in another form.
     """
     if isinstance(declared, dict) and isinstance(live, dict):
         fields = ((f"{path}.{key}", declared[key], live.get(key)) for key in sorted(declared))
@@ -99,9 +100,10 @@ def _same_amount(one: Any, other: Any, path: str) -> bool:
 
 
 def with_spec_taken_over(managed: Sequence[Mapping[str, Any]], manager: str, api_version: str) -> list[Manifest] | None:
-    """managedFields in which one manager's applies own the spec alone; None when they do already.
+    """Returns managedFields in which only one manager's applies own the spec; None when that is so already.
 
-    Else what a later apply leaves out would stay, because somebody's update set it once. Subresources keep theirs.
+    Otherwise a field that somebody's update set would stay when a later apply leaves it out. Subresources keep their
+    owners.
     """
     ours = (manager, "Apply")
     kept, taken, changed = list[Manifest](), Manifest(), False

@@ -1,4 +1,4 @@
-"""Where in a manifest something is wrong. Pure."""
+"""Finds the path of a mistake in a manifest. Pure."""
 
 import re
 from typing import Any, Final
@@ -10,8 +10,9 @@ TYPES: Final = {
 
 
 def with_key(value: object, path: str, error: str) -> str:
-    """The path of msgspec's error, whose last step may be a key of any name: then with the first that has the type
-    which the error says it got.
+    """Returns the path of msgspec's error, with a key in place of a last step that stands for any key.
+
+    That key is the first one whose value has the type that the error names.
     """
     whole, _, rest = path.partition("[...]")
     if whole == path or rest:

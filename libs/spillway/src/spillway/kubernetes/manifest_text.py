@@ -1,4 +1,4 @@
-"""One Kubernetes object of a request, written as JSON or YAML, with bounds on what it may cost to look at."""
+"""Reads one Kubernetes object of a request from JSON or YAML, with limits on the cost."""
 
 import json
 import re
@@ -19,10 +19,10 @@ LABEL_NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
 
 
 class ReadManifest(str):
-    """A manifest that was read once: its text, and what makes it quick to read again.
+    """A manifest that was read once: its text, and a form that is quick to read again.
 
-    json: the same as JSON; empty where the text is JSON, or says what JSON does not have. trouble: why it is no object
-    that may be read; empty when it is one.
+    json: the same as JSON; empty where the text is JSON, or has values that JSON lacks.
+    trouble: why it is no object that may be read; empty when it is one.
     """
 
     __slots__ = ("json", "trouble")
@@ -31,11 +31,11 @@ class ReadManifest(str):
 
 
 class _Unreadable(Exception):
-    """Says what is wrong with a text, without its name."""
+    """A text cannot be read. The error says what is wrong, without the name of the text."""
 
 
 def read_once(text: str, budget: ValueBudget) -> ReadManifest:
-    """A manifest, read within the budget. Raises nothing: whoever reads it again says what is wrong with it."""
+    """Reads a manifest within the budget. Raises nothing: the next reader reports what is wrong with it."""
     manifest = ReadManifest(text)
     manifest.json, manifest.trouble = "", ""
     try:
@@ -48,7 +48,7 @@ def read_once(text: str, budget: ValueBudget) -> ReadManifest:
 
 
 def check_size(text: str, where: str) -> int:
-    """Its bytes. Raises RequestError for more than a manifest may have; nothing is read of it."""
+    """Returns the size of a manifest in bytes, without reading it. Raises RequestError beyond MANIFEST_BYTES_MAX."""
     size = len(text.encode())
     if size > MANIFEST_BYTES_MAX:
         raise RequestError("INVALID_ARGUMENT", f"{where}: {size} bytes: expected at most {MANIFEST_BYTES_MAX}")
@@ -56,7 +56,7 @@ def check_size(text: str, where: str) -> int:
 
 
 def read_object(text: str, where: str) -> dict[str, Any]:
-    """The object. Raises RequestError that says what is wrong with it, under the name `where`."""
+    """Returns the object in a manifest. Raises RequestError that says what is wrong with it, under the name `where`."""
     check_size(text, where)
     try:
         parsed = _read_again(text) if isinstance(text, ReadManifest) else _parsed(text, ValueBudget(NODES_MAX))
@@ -76,15 +76,17 @@ def _is_json(text: str) -> bool:
 
 
 def _parsed(text: str, budget: ValueBudget) -> Any:
-    """Parses the text, and takes its values from the budget: of YAML while it is read, of JSON before each value is
-    visited."""
+    """Parses the text, and takes its values from the budget: for YAML during the reading, for JSON before each value is
+
+    visited.
+    """
     size, is_json = len(text.encode()), _is_json(text)
     try:
         if is_json:
-            budget.take()  # Of what is too much already nothing more is read.
+            budget.take()  # Reads nothing if the budget is used up.
             parsed = json.loads(text, object_pairs_hook=_without_repeats)
         else:
-            # More entries would be more values than _check_extent lets in, which is called when they are made.
+            # More entries would be more values than _check_extent allows. It is called after the values are made.
             parsed = read_counted(text, budget, merged_max=size)
     except (ValueError, yaml.YAMLError, RecursionError) as error:
         raise _Unreadable(f"neither JSON nor YAML: {str(error)[:200]}") from None
@@ -96,7 +98,10 @@ def _parsed(text: str, budget: ValueBudget) -> Any:
 
 
 def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """A name twice in one object is read one way by some, and another way by others; the API server refuses it, too."""
+    """Returns an object.
+
+    Raises ValueError for a repeated name: readers differ on it, and the API server refuses it, too.
+    """
     value = dict(pairs)
     if len(value) != len(pairs):
         raise ValueError("a name stands twice in one object")
@@ -106,13 +111,13 @@ def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 def _read_again(manifest: ReadManifest) -> Any:
     if manifest.trouble:
         raise _Unreadable(manifest.trouble)
-    if manifest.json or _is_json(manifest):  # Which was looked at then.
+    if manifest.json or _is_json(manifest):  # It was checked then.
         return json.loads(manifest.json or str(manifest))
     return _parsed(str(manifest), ValueBudget(NODES_MAX))
 
 
 def _json_of(value: object) -> str:
-    """Empty where JSON would say something else: of keys that are no text, of NaN, of bytes."""
+    """Returns a value as JSON; empty where JSON would change it: keys that are no text, NaN, bytes."""
     try:
         text = json.dumps(value, allow_nan=False)
         return text if json.loads(text) == value else ""
@@ -121,7 +126,7 @@ def _json_of(value: object) -> str:
 
 
 def canonical(value: object) -> bytes:
-    """As JSON in which equal values are equal bytes. Raises RequestError for what JSON does not have, as NaN."""
+    """Returns JSON in which equal values are equal bytes. Raises RequestError for values that JSON lacks, as NaN."""
     try:
         return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()
     except (TypeError, ValueError) as error:
@@ -129,13 +134,17 @@ def canonical(value: object) -> bytes:
 
 
 def said_bytes(value: object) -> int:
-    """Of its texts and keys, each as often as an alias says it. For what read_object gave, whose extent is bounded."""
+    """Returns the bytes of a value's texts and keys, repeated for each alias.
+
+    The value is from read_object, so it is bounded.
+    """
     return sum(_own_bytes(inner) for inner, _ in _walked(value))
 
 
 def _check_extent(parsed: object, size: int, budget: ValueBudget | None) -> int:
-    """Returns said_bytes of the value. Refuses a value that is nested too deep, and YAML that becomes far larger when
-    its aliases are followed.
+    """Returns said_bytes of the value.
+
+    Refuses a value that is nested too deep, and YAML that becomes far larger when its aliases are followed.
 
     budget: values, keys included, are taken from it. The outermost value is not counted. None when they were counted
     before.
@@ -162,7 +171,7 @@ def _take(budget: ValueBudget, values: int) -> None:
 
 
 def _walked(parsed: object) -> Iterator[tuple[object, int]]:
-    """Each value and how deep it is, as often as an alias says it. Tuples and sets are YAML's !!pairs and !!set."""
+    """Yields each value and its depth, repeated for each alias. Tuples and sets are YAML's !!pairs and !!set."""
     waiting = [(parsed, 0)]
     while waiting:
         value, depth = waiting.pop()
@@ -174,7 +183,7 @@ def _walked(parsed: object) -> Iterator[tuple[object, int]]:
 
 
 def _own_bytes(value: object) -> int:
-    """Of a text, of a mapping its keys. Of a number a little less than it is written with."""
+    """Returns the bytes of a text, or of a mapping's keys. For a number a little less than its digits."""
     if isinstance(value, str):
         return len(value) if value.isascii() else len(value.encode(errors="surrogatepass"))
     if isinstance(value, int):
@@ -185,7 +194,7 @@ def _own_bytes(value: object) -> int:
 
 
 def _check_characters(parsed: object, where: str) -> None:
-    """Refuses halves of surrogate pairs, which only an escape can say and no record can hold."""
+    """Refuses lone surrogates, which only an escape can express and no record can hold."""
     try:
         json.dumps(parsed, ensure_ascii=False, default=str, skipkeys=True).encode()
     except UnicodeEncodeError as error:
@@ -194,7 +203,7 @@ def _check_characters(parsed: object, where: str) -> None:
 
 
 def check_name(name: object, where: str, pattern: re.Pattern[str] = NAME, length_max: int = 253) -> str:
-    """A Kubernetes name, or RequestError."""
+    """Returns a Kubernetes name. Raises RequestError for any other value."""
     if not isinstance(name, str) or len(name) > length_max or not pattern.fullmatch(name):
         raise invalid(where, name, f"lower-case letters, digits and '-', at most {length_max}")
     return name

@@ -1,6 +1,6 @@
 """The few fields of Kubernetes' objects that we read, and Kubernetes' sums over them.
 
-Pure: no IO, no clock. Unknown fields are skipped by the decoder. `gc=False` because these values hold no cycles, and
+Pure: no IO, no clock. Unknown fields are skipped by the decoder. `gc=False` because these values have no cycles, and
 the cyclic collector is most of the cost of decoding many of them.
 """
 
@@ -41,7 +41,7 @@ class OwnerReference(Struct, frozen=True, gc=False, rename="camel"):
 
 
 class Meta(Struct, frozen=True, gc=False, rename="camel"):
-    """Metadata without annotations: those of pods and nodes are large, many, and not read."""
+    """Metadata without annotations. Those of pods and nodes are large and many, and are not needed."""
 
     name: str
     namespace: str = ""
@@ -55,7 +55,7 @@ class Meta(Struct, frozen=True, gc=False, rename="camel"):
 
 
 class NodeAnnotations(Struct, frozen=True, gc=False):
-    """The one annotation of a node that is read. pool_cluster: the pool that a lent node is lent to."""
+    """The only annotation of a node that is read. pool_cluster: the pool that a lent node is lent to."""
 
     pool_cluster: str = field(default="", name=POOL_CLUSTER)
 
@@ -79,7 +79,7 @@ class AnnotatedMeta(Struct, frozen=True, gc=False, rename="camel"):
 
 
 class AnyObject(Struct, frozen=True, gc=False, rename="camel"):
-    """An object of which only the metadata is read."""
+    """An object whose metadata alone is read."""
 
     metadata: AnnotatedMeta
 
@@ -153,7 +153,10 @@ class ObservedPodSpec(PodSpec, frozen=True, gc=False, rename="camel"):
 
 
 class ContainerStatus(Struct, frozen=True, gc=False, rename="camel"):
-    """resources: what the container runs with now; allocated_resources: what its node has promised it."""
+    """The status of a container. resources: those it runs with now.
+
+    allocated_resources: those its node has promised it.
+    """
 
     name: str = ""
     resources: Resources | None = None
@@ -256,7 +259,7 @@ JOB_ENDS: Final = (*JOB_OVER, "Suspended")
 
 
 def job_end(conditions: Iterable[tuple[str, str]]) -> str:
-    """Which of JOB_ENDS holds, by (type, status) of the Job's conditions; empty while it runs."""
+    """Returns the condition of JOB_ENDS that is true, from (type, status) of the conditions; empty while it runs."""
     return next((kind for kind, status in conditions if kind in JOB_ENDS and status == "True"), "")
 
 
@@ -278,7 +281,7 @@ class PersistentVolume(Struct, frozen=True, gc=False, rename="camel"):
 
 
 def is_object_name(text: object) -> bool:
-    """Whether an object can have this name. Such a name is safe as one step of a request's path."""
+    """Returns whether an object can have this name. Such a name is safe as one step of a request's path."""
     return isinstance(text, str) and _OBJECT_NAME.fullmatch(text) is not None
 
 
@@ -292,7 +295,7 @@ class Kind:
     metadata_only: bool = False  # follow and list ask for PartialObjectMetadata
 
     def path(self, namespace: str = "", name: str = "", subresource: Subresource = "") -> str:
-        """With no namespace: all namespaces, or a cluster-wide object."""
+        """Returns the path of a request. Without a namespace: all namespaces, or a cluster-wide object."""
         if any(part in (".", "..") for part in (namespace, name)):
             raise ValueError(f"namespace {namespace!r}, name {name!r}: expected names, not a way up")
         root = f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"
@@ -306,7 +309,7 @@ class Kind:
         return f"{JSON};as=PartialObjectMetadata{suffix};g=meta.k8s.io;v=v1"
 
     def place(self, manifest: Manifest) -> tuple[str, str]:
-        """Namespace and name; ValueError when there is a namespace and must not be, or the other way round."""
+        """Returns namespace and name. Raises ValueError when the namespace is missing, or is there and must not be."""
         metadata = manifest["metadata"]
         namespace: str = metadata.get("namespace", "")
         if bool(namespace) != self.namespaced:
@@ -346,14 +349,14 @@ Unlike after a POST, what a later apply leaves out is then removed."""
 
 
 def at_version(manifest: Manifest, uid: str, resource_version: str) -> Manifest:
-    """The server then compares both with what it has."""
+    """Returns a manifest with this uid and resourceVersion. The server then compares both with its object."""
     known = {"uid": uid, "resourceVersion": resource_version}
     metadata = manifest.get("metadata") or {}
     return manifest | {"metadata": metadata | {key: value for key, value in known.items() if value}}
 
 
 def delete_options(uid: str, resource_version: str, grace_seconds: int | None = None) -> Manifest:
-    """grace_seconds: of a pod; None: its own."""
+    """Returns the body of a delete. grace_seconds: of a pod; None means the pod's own."""
     preconditions = {"uid": uid, "resourceVersion": resource_version}
     return {
         **({} if grace_seconds is None else {"gracePeriodSeconds": grace_seconds}),
@@ -374,7 +377,10 @@ NODE_LEASES: Final = "kube-node-lease"
 
 
 def node_lease(node: str, node_uid: str, holder: str, duration_seconds: int, renewed_at: datetime) -> Manifest:
-    """A node's heartbeat, as a kubelet writes it. The Lease goes with its node. ValueError: a time without a zone."""
+    """Returns a node's heartbeat, as a kubelet writes it. The Lease is deleted with its node.
+
+    Raises ValueError for a time without a zone.
+    """
     if renewed_at.tzinfo is None:
         raise ValueError(f"renewed_at {renewed_at}: expected a time with its zone")
     owner = {"apiVersion": "v1", "kind": "Node", "name": node, "uid": node_uid}
@@ -395,10 +401,11 @@ HostPort = tuple[str, str, int]
 
 
 def pod_requests(spec: PodSpec, status: PodStatus | None = None) -> dict[str, int]:
-    """What kube-scheduler subtracts from a node for this pod: cpu in thousandths, all else in units.
+    """Returns what the kube-scheduler subtracts from a node for this pod: cpu in thousandths, all else in units.
 
-    The sum is exact and rounded once, as the scheduler does. The pod's own place (`pods`: 1) is not in it.
-    status: of a pod on a node. While it is resized in place, the most of what is asked, run with and promised counts.
+    The sum is exact and rounded once, as in the scheduler. The pod's own place (`pods`: 1) is not in it.
+    status: of a pod on a node. During a resize in place, the largest of the requested, actual and allocated amounts
+    counts.
     """
     running = _running(spec, status) if status is not None else None
     nanos: dict[str, int] = {}
@@ -411,7 +418,7 @@ def pod_requests(spec: PodSpec, status: PodStatus | None = None) -> dict[str, in
             own = _effective(container, running)
             _add(nanos, own)
             _add(sidecars, own)
-            _raise_to(highest, {name: sidecars[name] for name in own})  # What it does not ask for is as it was.
+            _raise_to(highest, {name: sidecars[name] for name in own})  # Other resources do not change.
         else:
             own = _total((container.resources.requests,))
             _raise_to(highest, {name: amount + sidecars.get(name, 0) for name, amount in own.items()})
@@ -423,7 +430,7 @@ def pod_requests(spec: PodSpec, status: PodStatus | None = None) -> dict[str, in
 
 
 def known_requests(spec: PodSpec, status: PodStatus | None = None) -> dict[str, int] | None:
-    """As pod_requests; None where they cannot be read: an API server lets in amounts that 64 bits do not hold."""
+    """Returns pod_requests, or None for amounts that 64 bits do not hold. An API server accepts such amounts."""
     try:
         return pod_requests(spec, status)
     except ValueError:
@@ -431,7 +438,7 @@ def known_requests(spec: PodSpec, status: PodStatus | None = None) -> dict[str, 
 
 
 def host_ports(spec: PodSpec) -> frozenset[HostPort]:
-    """(address, protocol, port) that the pod takes on its node; two pods clash also when one of them says 0.0.0.0."""
+    """Returns (address, protocol, port) that the pod takes on its node. 0.0.0.0 clashes with every address."""
     lasting = (*spec.containers, *(c for c in spec.init_containers if c.restart_policy == "Always"))
     return frozenset(
         (port.host_ip or ANY_HOST_IP, port.protocol or "TCP", taken)
@@ -443,7 +450,7 @@ def host_ports(spec: PodSpec) -> frozenset[HostPort]:
 
 
 class _Running(NamedTuple):
-    """A pod on a node. infeasible: its node will never do what was asked, so that what is asked does not count."""
+    """A pod on a node. infeasible: the node can never do the requested resize, so the request does not count."""
 
     containers: Mapping[str, ContainerStatus]
     status: PodStatus
@@ -451,7 +458,7 @@ class _Running(NamedTuple):
 
 
 def _running(spec: PodSpec, status: PodStatus) -> _Running | None:
-    """None where nothing can differ from what is asked."""
+    """Returns the running state, or None where nothing can differ from the requests."""
     reported = (*status.container_statuses, *status.init_container_statuses)
     if spec.resources is None and not any(entry.resources for entry in reported):
         return None
@@ -465,7 +472,7 @@ def _effective(container: Container, running: _Running | None) -> dict[str, int]
     entry = running and running.containers.get(container.name)
     if not running or not entry or entry.resources is None:
         return _total((asked,))
-    if entry.resources.requests == asked and entry.allocated_resources in (asked, {}):  # Nearly always, and quicker.
+    if entry.resources.requests == asked and entry.allocated_resources in (asked, {}):  # The usual case, and faster.
         return _total((asked,))
     return _most(running, asked, entry.resources.requests, entry.allocated_resources)
 
@@ -480,7 +487,7 @@ def _most(
 
 
 def _replace_with_own_of_pod(nanos: dict[str, int], own: Resources, running: _Running | None) -> None:
-    """What the pod as a whole asks for counts instead of what its containers do."""
+    """Replaces the sum over the containers by the requests of the pod as a whole."""
     amounts = _total((own.requests,))
     status = running and running.status
     if running and status and status.resources is not None:

@@ -1,4 +1,4 @@
-"""What metrics.k8s.io says of pods and nodes, and Kubernetes' times and durations as milliseconds. Pure."""
+"""The samples of pods and nodes from metrics.k8s.io, and Kubernetes' times and durations in milliseconds. Pure."""
 
 import re
 from datetime import datetime
@@ -22,7 +22,10 @@ class ContainerMetrics(Struct, frozen=True, gc=False, rename="camel"):
 
 
 class PodMetrics(Struct, frozen=True, gc=False, rename="camel"):
-    """timestamp: the end of the sample; window: over how long it was taken, as Go writes durations."""
+    """The sample of a pod. timestamp: the end of the sample.
+
+    window: the time that it covers, in Go's form of durations.
+    """
 
     metadata: Meta
     timestamp: str
@@ -31,7 +34,7 @@ class PodMetrics(Struct, frozen=True, gc=False, rename="camel"):
 
 
 class NodeMetrics(Struct, frozen=True, gc=False, rename="camel"):
-    """usage: by everything that runs on the node; timestamp and window as of pods."""
+    """The sample of a node. usage: of everything that runs on it. timestamp, window: as in PodMetrics."""
 
     metadata: Meta
     timestamp: str
@@ -44,7 +47,7 @@ NODE_METRICS: Final = Kind("metrics.k8s.io", "v1beta1", "nodes", NodeMetrics, na
 
 
 def unix_ms(text: str | None) -> int:
-    """Milliseconds of Unix time of an RFC 3339 time with its zone; 0 where there is none, or it cannot be read."""
+    """Returns milliseconds of Unix time of an RFC 3339 time with its zone; 0 for any other text, or none."""
     return _unix_ms(text) if text and len(text) <= CHARACTERS_MAX else 0
 
 
@@ -58,7 +61,7 @@ def _unix_ms(text: str) -> int:
 
 
 def duration_ms(text: str) -> int:
-    """Milliseconds of a duration as Go writes it (1m0.5s); 0 where it cannot be read."""
+    """Returns milliseconds of a duration as Go writes it (1m0.5s); 0 where it cannot be read."""
     return _duration_ms(text) if len(text) <= CHARACTERS_MAX else 0
 
 

@@ -1,7 +1,7 @@
-"""Kubernetes' Pod Security Standards: what of a pod is not within the levels baseline and restricted.
+"""Kubernetes' Pod Security Standards: finds the fields of a pod that violate the levels baseline and restricted.
 
 The checks, their names and what they allow are those of k8s.io/pod-security-admission v0.36.1, policy version v1.35.
-What they say is our own.
+The texts are our own.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -47,7 +47,7 @@ Object = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Violation:
-    """check: its name in Kubernetes. field: where in the pod. expected: what there may be, for people."""
+    """A field that violates a level. check: its name in Kubernetes. expected: for people, the allowed values."""
 
     check: str
     field: str
@@ -59,9 +59,10 @@ Found = Iterator[Violation]
 
 
 def violations(pod: Object, level: str) -> Found:
-    """What of a pod, or of a pod template, is not within a level: `metadata` and `spec` of it are looked at.
+    """Yields the fields of a pod, or of a pod template, that violate a level. It reads `metadata` and `spec`.
 
-    What is not of the API's schema is passed over: the API server refuses it. Raises ValueError for an unknown level.
+    Fields that do not match the API's schema are ignored: the API server refuses them. Raises ValueError for an unknown
+    level.
     """
     if level not in LEVELS:
         raise ValueError(f"level {level!r}: expected one of {', '.join(LEVELS)}")
@@ -178,7 +179,7 @@ def _windows_host_process(spec: Object) -> Found:
 
 
 def _volume_types(spec: Object) -> Found:
-    """A volume that names no source is an emptyDir: the API server's default."""
+    """Yields volumes of other types. A volume that names no source is an emptyDir, the API server's default."""
     for index, volume in enumerate(_list(spec.get("volumes"))):
         kinds = [kind for kind, source in _mapping(volume).items() if kind != "name" and source is not None]
         if kinds and not any(kind in VOLUMES for kind in kinds):
@@ -240,7 +241,7 @@ _RESTRICTED: Final[Sequence[Callable[[Object], Found]]] = (
 )  # fmt: skip
 
 
-# ── What a pod has ──────────────────────────────────────────────────────────────────────────────────────────────
+# ── Parts of a pod ──────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def _containers(spec: Object) -> Iterator[tuple[str, Object]]:
@@ -260,7 +261,7 @@ def _contexts(spec: Object) -> Iterator[tuple[str, Object]]:
 
 
 def _has_user_namespace(spec: Object) -> bool:
-    """Root in such a pod is nobody on its node."""
+    """Returns whether the pod has its own user namespace. Root in such a pod has no rights on its node."""
     return spec.get("hostUsers") is False
 
 

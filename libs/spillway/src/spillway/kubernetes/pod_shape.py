@@ -1,8 +1,8 @@
-"""Reads from a pod template what one replica asks of a node.
+"""Reads the demands of one replica on a node from a pod template.
 
 Source: the Kubernetes API (v1.36) and the kube-scheduler's default plugins NodeResourcesFit, NodeAffinity,
 TaintToleration, NodePorts, InterPodAffinity and PodTopologySpread. Selectors get the pod's own labels for their
-matchLabelKeys and mismatchLabelKeys here, as from the API server.
+matchLabelKeys and mismatchLabelKeys here, as in the API server.
 """
 
 import hashlib
@@ -51,7 +51,7 @@ LABELS_OF_ONE_POD = frozenset(
      "batch.kubernetes.io/job-completion-index", "batch.kubernetes.io/job-name", "controller-uid", "job-name")
 )  # fmt: skip
 ATTACHED_VOLUMES = frozenset(("awsElasticBlockStore", "azureDisk", "csi", "gcePersistentDisk", "iscsi", "rbd"))
-INTEGER = re.compile(r"[+-]?[0-9]{1,63}", re.ASCII)  # A label's value has no more characters.
+INTEGER = re.compile(r"[+-]?[0-9]{1,63}", re.ASCII)  # A label's value has at most 63 characters.
 NO_POD = PodSelector((Requirement("", "In", ()),))
 
 INT32_MAX = 2**31 - 1
@@ -73,7 +73,7 @@ class _ContainerAmounts(msgspec.Struct, frozen=True):
 
 
 class _Amounts(msgspec.Struct, frozen=True, rename="camel"):
-    """What a pod takes of a node, as its template says it."""
+    """The resources that a pod template asks for."""
 
     containers: tuple[_ContainerAmounts, ...] = ()
     init_containers: tuple[_ContainerAmounts, ...] = ()
@@ -82,12 +82,12 @@ class _Amounts(msgspec.Struct, frozen=True, rename="camel"):
 
 
 def bare(shape: Shape) -> Shape:
-    """A shape without its notes, so that equal demands are equal values."""
+    """Returns a shape without its notes, so that equal demands are equal values."""
     return replace(shape, unmodelled=())
 
 
 def shape_of(template: Mapping[str, Any], namespace: str, where: str) -> Shape:
-    """The shape of a pod template. where: its path in the manifest, for errors.
+    """Returns the shape of a pod template. where: its path in the manifest, for errors.
 
     Raises RequestError INVALID_ARGUMENT that names the field, the value and what was expected.
     """
@@ -131,7 +131,7 @@ def shape_of(template: Mapping[str, Any], namespace: str, where: str) -> Shape:
 
 
 def declared_shape(manifest: bytes, namespace: str) -> Shape | None:
-    """Of a declared workload, as its template says it, before any cluster has let a pod in; None: cannot be read."""
+    """Returns the shape of a declared workload by its template, before any admission; None: it cannot be read."""
     try:
         shape = shape_of(json.loads(manifest)["spec"]["template"], namespace, "spec.template")
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError, RequestError):
@@ -140,16 +140,16 @@ def declared_shape(manifest: bytes, namespace: str) -> Shape | None:
 
 
 def template_digest(template: Mapping[str, Any], namespace: str) -> str:
-    """Names what admission sees of a pod before it changes it: its namespace, and all of its template.
+    """Returns a name for a pod as admission first sees it: for its namespace and its whole template.
 
-    The first 128 bits of SHA-256 over both as JSON with sorted keys. What the workload is called is not in it.
+    It is the first 128 bits of SHA-256 over both as JSON with sorted keys. The workload's name is not part of it.
     """
     text = json.dumps([namespace, template], sort_keys=True, separators=(",", ":"), default=str)
     return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
 def convert(value: object, kind: Any, where: str) -> Any:
-    """A part of a manifest as a typed value. Raises RequestError that names the path and what was expected."""
+    """Returns a part of a manifest as a typed value. Raises RequestError that names the path and what was expected."""
     try:
         return msgspec.convert(value, kind)
     except msgspec.ValidationError as error:
@@ -159,7 +159,7 @@ def convert(value: object, kind: Any, where: str) -> Any:
 
 
 def matches_labels(requirements: Iterable[Requirement], labels: Mapping[str, str]) -> bool:
-    """Whether labels meet all requirements; Gt and Lt compare integers, as node affinity does."""
+    """Returns whether labels meet all requirements. Gt and Lt compare integers, as in node affinity."""
     return all(_matches(requirement, labels) for requirement in requirements)
 
 
@@ -199,9 +199,9 @@ def _requests(spec: Mapping[str, Any], where: str) -> tuple[tuple[str, int], ...
 
 
 def _admitted(spec: Mapping[str, Any], amounts: "_Amounts") -> objects.PodSpec:
-    """The pod as the API server makes it: what only a limit is given for is requested at that limit.
+    """Returns the pod as the API server makes it: a resource with only a limit is requested at that limit.
 
-    Of the pod's own limits that is so where no container asks for any of the resource.
+    The limits of the pod as a whole count so only for resources that no container requests.
     """
     pod: objects.PodSpec = msgspec.convert(spec, objects.PodSpec)
     containers = _with_limits(pod.containers, amounts.containers)
@@ -265,7 +265,7 @@ def _labels(template: Mapping[str, Any], where: str) -> dict[str, str]:
 
 
 def _limits(spec: Mapping[str, Any], where: str) -> tuple[tuple[str, int], ...]:
-    """What quotas of limits count, by the rules of requests; a pod's overhead counts beside a limit alone."""
+    """Returns the limits that quotas count, by the rules of requests. Overhead counts only beside a limit."""
     pod = convert(spec, _Amounts, where)
     limits = objects.pod_requests(
         msgspec.structs.replace(
@@ -284,7 +284,7 @@ def _limits(spec: Mapping[str, Any], where: str) -> tuple[tuple[str, int], ...]:
 
 
 def _is_best_effort(spec: Mapping[str, Any], where: str) -> bool:
-    """The quality of service by which quotas tell pods; the overhead of a pod is not looked at."""
+    """Returns whether quotas count the pod as BestEffort. The pod's overhead does not matter."""
     asked = objects.pod_requests(msgspec.structs.replace(_admitted(spec, convert(spec, _Amounts, where)), overhead={}))
     return not asked.get("cpu") and not asked.get("memory")
 
@@ -299,7 +299,7 @@ def _names_namespaces(affinity: PodAffinity) -> bool:
 
 
 def _limited(containers: Any, amounts: "tuple[_ContainerAmounts, ...]") -> tuple[objects.Container, ...]:
-    """Containers with their limits for requests."""
+    """Returns containers with their limits in place of their requests."""
     return tuple(
         msgspec.structs.replace(
             msgspec.convert(container, objects.Container), resources=objects.Resources(given.resources.limits)
@@ -343,7 +343,7 @@ def _toleration(spec: TolerationSpec, where: str) -> Toleration:
 
 
 def selector_of(selector: LabelSelector, where: str) -> PodSelector:
-    """A label selector as requirements, sorted so that equal selectors are equal values."""
+    """Returns a label selector as requirements, sorted so that equal selectors are equal values."""
     labels = [Requirement(key, "In", (value,)) for key, value in selector.match_labels.items()]
     expressions = [_requirement(entry, f"{where}.matchExpressions", OPERATORS) for entry in selector.match_expressions]
     return _sorted((*labels, *expressions))
@@ -356,7 +356,7 @@ def _sorted(requirements: Iterable[Requirement]) -> PodSelector:
 def _pod_terms(
     affinity: PodAffinity, replica: tuple[str, Mapping[str, str]], path: str, unmodelled: list[str]
 ) -> Iterator[PodTerm]:
-    """replica: its namespace and labels."""
+    """Yields the required terms. replica: its namespace and labels."""
     namespace, labels = replica
     for term in affinity.required:
         if not term.topology_key:
@@ -382,21 +382,21 @@ def _pod_selector(selector: LabelSelector | None, where: str) -> PodSelector:
 
 
 def _means_itself(selector: PodSelector, labels: Mapping[str, str]) -> bool:
-    """Whether a selector means pods with these labels, and with the hash that they will get."""
+    """Returns whether a selector means pods with these labels, including the hash that they will get."""
     known = [entry for entry in selector.requirements if not is_of_own_template(entry)]
     unknown = [entry for entry in selector.requirements if is_of_own_template(entry)]
     return matches_labels(known, labels) and all(entry.operator == "In" for entry in unknown)
 
 
 def is_of_own_template(requirement: Requirement) -> bool:
-    """Whether it is by the hash that nobody knows yet."""
+    """Returns whether a requirement is about the template hash that nobody knows yet."""
     return requirement.values == OWN_TEMPLATE and requirement.key in TEMPLATE_HASH_LABELS
 
 
 def _with_own_labels(
     keys: Iterable[str], operator: str, labels: Mapping[str, str], path: str, unmodelled: list[str]
 ) -> Iterator[Requirement]:
-    """Requirements from matchLabelKeys; a key that the pods will not have says nothing."""
+    """Yields requirements from matchLabelKeys. A key that the pods will not have adds none."""
     for key in keys:
         if key in labels:
             yield Requirement(key, operator, (labels[key],))
@@ -414,7 +414,7 @@ def _spread(
         _check_spread(constraint, path)
         if constraint.when_unsatisfiable == "ScheduleAnyway":
             continue
-        selector = PodSelector(())  # What means no pod, and what means all, the scheduler takes to count none.
+        selector = PodSelector(())  # The scheduler counts no pod for it.
         if constraint.label_selector is not None:
             keys = _with_own_labels(constraint.match_label_keys, "In", labels, path, unmodelled)
             selector = selector_of(constraint.label_selector, f"{path}.labelSelector")

@@ -1,6 +1,6 @@
-"""The required anti-affinity of pods that run: the few fields of it that are read, and the terms that they make.
+"""The required anti-affinity of running pods: the few fields of it that are read, and the terms that they make.
 
-What cannot be read as the API server checks it is as if it were not there: such an object is not stored by any.
+Fields that do not pass the API server's checks are ignored: no API server stores such an object.
 """
 
 from collections.abc import Iterable
@@ -30,7 +30,7 @@ class LabelSelector(Struct, frozen=True, gc=False, rename="camel"):
 
 
 class Term(Struct, frozen=True, gc=False, rename="camel"):
-    """matchLabelKeys are in the selector already: the API server puts them there."""
+    """A required term. matchLabelKeys are in the selector already: the API server puts them there."""
 
     topology_key: str
     label_selector: LabelSelector | None = None
@@ -47,7 +47,7 @@ class Affinity(Struct, frozen=True, gc=False, rename="camel"):
 
 
 class ObservedAffinity(Affinity, frozen=True, gc=False, rename="camel"):
-    """With what is read of few pods alone, as it came."""
+    """An affinity with fields that are read for few pods only; they are kept undecoded."""
 
     node_affinity: Raw = UNREAD
     pod_affinity: Raw = UNREAD
@@ -60,7 +60,7 @@ def count_of_terms(affinity: Affinity | None) -> int:
 
 
 def apart_terms(affinity: Affinity | None) -> tuple[PodTerm, ...]:
-    """Whom a pod keeps away. A term without a selector means no pod."""
+    """Returns the terms that keep other pods away from a pod. A term without a selector means no pod."""
     if affinity is None or affinity.pod_anti_affinity is None:
         return ()
     return tuple(

@@ -1,4 +1,4 @@
-"""Kubernetes' amounts: written as text, kept as integers, rounded as Kubernetes does. Pure."""
+"""Kubernetes' amounts: parses them into integers, and rounds as Kubernetes does. Pure."""
 
 import re
 from functools import lru_cache
@@ -13,7 +13,7 @@ QUANTITY_EXPECTED: Final = (
     "a number with an optional suffix n u m k M G T P E Ki Mi Gi Ti Pi Ei, or an exponent as in 1e3"
 )
 MAX_QUANTITY_LENGTH: Final = 128
-MAX_EXPONENT: Final = 200  # Beyond it, and with that many digits at most, a value is out of range or under a nano.
+MAX_EXPONENT: Final = 200  # Beyond it every value with so many digits is out of range, or below a nano.
 QUANTITY: Final = re.compile(
     r"(?P<sign>[+-]?)(?P<whole>[0-9]*)(?:\.(?P<part>[0-9]*))?"
     r"(?:(?P<suffix>[numkMGTPE]|[KMGTPE]i)|[eE](?P<exponent>[+-]?[0-9]+))?",
@@ -25,7 +25,7 @@ BINARY_EXPONENTS: Final = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, "Ei
 
 @lru_cache(maxsize=65536, typed=True)
 def parse_quantity(text: Quantity, *, milli: bool = False) -> int:
-    """The quantity in whole units, or thousandths, rounded away from zero as Quantity.Value and MilliValue do.
+    """Returns the quantity in whole units, or thousandths, rounded away from zero as Quantity.Value and MilliValue do.
 
     Kubernetes wraps round silently outside int64; here that is a ValueError.
     """
@@ -46,7 +46,7 @@ def _rounded_up(numerator: int, denominator: int) -> int:
 
 @lru_cache(maxsize=65536, typed=True)
 def nanos_of(text: Quantity) -> int:
-    """The quantity in the finest unit that Kubernetes keeps; anything finer is rounded up to it."""
+    """Returns the quantity in the finest unit that Kubernetes keeps. Anything finer is rounded up to it."""
     if isinstance(text, bool) or not isinstance(text, str | int | float):
         raise ValueError(f"quantity {text!r}: expected {QUANTITY_EXPECTED}")
     written = text if isinstance(text, str) else str(text)

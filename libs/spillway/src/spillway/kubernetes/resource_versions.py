@@ -7,6 +7,8 @@ VERSION_DIGITS_MAX: Final = 20
 
 
 def version_number(text: str) -> int | None:
-    """Returns the version as a number, or None when the text is none. Versions of one resource rise. The text may be
-    anything, since any server may send it."""
+    """Returns a version as a number, or None when the text is no number. Versions of one resource rise.
+
+    The text may be anything, since any server may send it.
+    """
     return int(text) if text.isascii() and text.isdecimal() and len(text) <= VERSION_DIGITS_MAX else None

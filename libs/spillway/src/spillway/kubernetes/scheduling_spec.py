@@ -1,4 +1,4 @@
-"""What a pod's spec says of nodes and of other pods, as its fields: read strictly, and not looked into yet."""
+"""The fields of a pod's spec about nodes and other pods. They are read strictly, and not interpreted here."""
 
 from typing import Any
 
@@ -71,7 +71,7 @@ class SpreadConstraint(msgspec.Struct, frozen=True, rename="camel", forbid_unkno
 
 
 class SchedulingSpec(msgspec.Struct, frozen=True, rename="camel"):
-    """What a pod's spec says of nodes, beside what it takes of them."""
+    """The fields of a pod's spec about nodes, except the resources that it requests."""
 
     node_selector: dict[str, str] = {}
     node_name: str = ""

@@ -1,4 +1,4 @@
-"""The specs and statuses of quotas, volume claims and volumes: the few fields that we read. As objects.py."""
+"""The specs and statuses of quotas, volume claims and volumes: the few fields that we read, as in objects.py."""
 
 from typing import Any
 

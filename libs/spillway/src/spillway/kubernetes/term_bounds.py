@@ -1,8 +1,8 @@
-"""Bounds for what one pod says of nodes, of other pods and of resources.
+"""Limits on the terms of one pod about nodes, other pods and resources.
 
-Kubernetes bounds the size of an object only, since its scheduler looks at one pod at a time. Here each term is compared
-with all nodes of a cluster in one step. The planner refuses a template beyond these bounds. Pods in a cluster cannot be
-refused; of a pod beyond the bounds the shape or the anti-affinity counts as unknown.
+Kubernetes limits only the size of an object, since its scheduler looks at one pod at a time. Here each term is compared
+with all nodes of a cluster in one step. The planner refuses a template beyond these limits. Pods in a cluster cannot be
+refused; beyond the limits their shape or anti-affinity counts as unknown.
 """
 
 from collections.abc import Iterable, Iterator
@@ -23,7 +23,7 @@ RESOURCES_MAX: Final = 64
 
 
 def asks_too_many_terms(shape: Shape) -> bool:
-    """Whether a shape is beyond TERMS_MAX, LABELS_MAX or VALUES_MAX."""
+    """Returns whether a shape is beyond TERMS_MAX, LABELS_MAX or VALUES_MAX."""
     lists = (shape.tolerations, shape.spread, shape.node_terms, shape.apart, shape.near)
     if any(len(entries) > TERMS_MAX for entries in lists):
         return True
@@ -32,12 +32,12 @@ def asks_too_many_terms(shape: Shape) -> bool:
 
 
 def repels_too_much(terms: tuple[PodTerm, ...]) -> bool:
-    """Whether the required anti-affinity of one pod is beyond the bounds."""
+    """Returns whether the required anti-affinity of one pod is beyond the limits."""
     return len(terms) > TERMS_MAX or _is_beyond((), terms)
 
 
 def requirements_of(terms: Iterable[PodTerm]) -> Iterator[Requirement]:
-    """The requirements of the terms' label selectors and namespace selectors."""
+    """Yields the requirements of the terms' label selectors and namespace selectors."""
     for term in terms:
         yield from term.selector.requirements
         if term.namespace_selector is not None:

@@ -1,4 +1,4 @@
-"""gRPC: our services and their clients, who may call them, and what of each call. Nothing else imports grpc."""
+"""gRPC: our servers and clients, the rights of callers, and their limits. Nothing else imports grpc."""
 
 import os
 

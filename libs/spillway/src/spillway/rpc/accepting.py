@@ -1,4 +1,4 @@
-"""Accepts connections within bounds. Strangers' connections are closed first; a lack of file descriptors ends nothing.
+"""Accepts connections up to a limit. It closes strangers' connections first, and survives a lack of file descriptors.
 
 The front of gRPC and the HTTP ports use it: each says how it serves a connection and how it closes one.
 """
@@ -30,9 +30,11 @@ _NOT_HERE: Final = (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)
 
 
 class Accepting:
-    """Accepts connections of one port. connections: counts the open ones. begin: serves the connection of a number;
-    raises OSError if the peer has gone. abort: closes a connection at once. changed: called when connections open,
-    close or become known.
+    """Accepts connections of one port.
+
+    connections: counts the open connections. begin: serves the connection of a number; raises OSError if the peer has
+    gone.
+    abort: closes a connection at once. changed: called when connections open, close or become known.
     """
 
     def __init__(
@@ -63,7 +65,7 @@ class Accepting:
                 continue
             try:
                 await self._admit(accepted, place_of(str(address[0])))
-            except OSError:  # It has gone already.
+            except OSError:  # The peer has gone already.
                 accepted.close()
 
     def mark_known(self, number: int) -> bool:
@@ -81,7 +83,7 @@ class Accepting:
         self._abort(number)
 
     def forget(self, number: int) -> None:
-        """Counts a connection no longer: it is closed."""
+        """Removes a closed connection from the count."""
         self.connections.remove(number)
         self._changed()
 
@@ -107,7 +109,7 @@ class Accepting:
         return True
 
     def _exhausted(self, error: OSError) -> None:
-        """No file descriptor is left: the oldest stranger's connection is closed, which frees one."""
+        """Closes the oldest stranger's connection, because no file descriptor is left."""
         self._refusals.note_trouble(error)
         oldest = self.connections.oldest_stranger()
         if oldest is not None:
@@ -166,8 +168,10 @@ def connections_most(wanted: int, descriptors_each: int, **which: str) -> int:
 
 
 def listening_sockets(host: str, port: int) -> list[socket.socket]:
-    """Returns a listening socket for each address of the host, all at one port. Raises OSError, or UnicodeError for a
-    text that is no host name."""
+    """Returns a listening socket for each address of the host, all at one port.
+
+    Raises OSError, or UnicodeError for a text that is no host name.
+    """
     made: list[socket.socket] = []
     trouble: OSError = OSError(f"no address of {host}")
     try:
@@ -178,7 +182,7 @@ def listening_sockets(host: str, port: int) -> list[socket.socket]:
             except OSError as error:
                 if error.errno not in _NOT_HERE:
                     raise
-                trouble = error  # A name may stand for ::1 as well, where there is no IPv6.
+                trouble = error  # A name may also stand for ::1, and there may be no IPv6.
     except OSError:
         for each in made:
             each.close()

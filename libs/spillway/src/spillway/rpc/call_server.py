@@ -1,9 +1,10 @@
-"""A grpc.aio server that survives calls whose path is not UTF-8. The library's own loop decodes each path, and such a
-path ends the loop and the server (grpcio 1.85; docs/grpc-path-defect.md).
+"""A grpc.aio server that survives calls whose path is not UTF-8. grpcio 1.85 decodes each path in its loop, and such a
 
-So all methods are registered with the library's core, which compares paths as bytes. Each call of any other path is
-answered without a look at it. It stands on names of grpcio that are not public: the version is pinned, and
-test_rpc_front.py fails where another one has none of them.
+path ends the loop and the server (docs/grpc-path-defect.md).
+
+So all methods are registered with the library's core, which compares paths as bytes. Calls of any other path are
+answered without decoding it. This uses private names of grpcio: its version is pinned, and test_rpc_front.py fails for
+a version without these names.
 """
 
 import asyncio
@@ -20,7 +21,7 @@ _UNREADABLE: Final = "Invalid encoding on %s"
 
 
 class CallServer(cygrpc.AioServer):  # type: ignore[misc]
-    """handlers: by the path of the method, `/package.Service/Method`."""
+    """A gRPC server. handlers: by the path of the method, `/package.Service/Method`."""
 
     def __init__(self, handlers: Mapping[str, Any], options: tuple[tuple[str, object], ...]) -> None:
         self._running_loop = cygrpc.get_working_loop()
@@ -31,14 +32,14 @@ class CallServer(cygrpc.AioServer):  # type: ignore[misc]
         logging.getLogger(_LIBRARY_LOG).addFilter(_readable)
 
     def _make_request_call_future(self, method: bytes | None) -> "asyncio.Future[None]":
-        """What the library's own loop waits for, once for each method: it ends when the server does.
+        """Returns the future that the library's loop waits for, once for each method. It ends when the server ends.
 
-        The loop cancels it then. What waits for a call must outlive that: the core still writes to it.
+        The loop cancels it then. The task that waits for a call must outlive that, because the core still writes to it.
         """
         return asyncio.shield(self._kept(self._take_calls(method)))
 
     async def _take_calls(self, method: bytes | None) -> None:
-        """Of one method; None: of all that are not registered. Ends with the library's exception as the server does."""
+        """Takes the calls of one method; None: of all other paths. Ends with the server's own exception."""
         path = method.decode() if method is not None else _UNKNOWN
         while True:
             state = await (self._request_call() if method is None else self._request_registered_call(method))
@@ -55,7 +56,7 @@ class CallServer(cygrpc.AioServer):  # type: ignore[misc]
     def _ended(self, task: "asyncio.Task[Any]") -> None:
         self._tasks.discard(task)
         if not task.cancelled():
-            task.exception()  # The library's loop has it; where it waits no more, nobody is to be told.
+            task.exception()  # The library's loop gets this exception too; reading it here avoids a warning.
 
 
 def _readable(record: logging.LogRecord) -> bool:

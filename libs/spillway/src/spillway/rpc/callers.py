@@ -1,4 +1,4 @@
-"""Who may call what, where: the callers file with verbs and patterns of namespaces, read again as it changes."""
+"""The callers file: who may call which verbs in which namespaces. It is read again when it changes."""
 
 import json
 import tomllib
@@ -33,14 +33,15 @@ log = structlog.get_logger(part="rpc")
 class CallerEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One caller of the callers file. Without token_sha256 it is known by its client certificate's common name.
 
-    verbs: names, `read`, or "*"; must be given, so that a forgotten line gives no right. namespaces: names, or patterns
-    in which * stands for any text, and ? for a character; "*" is also what belongs to no namespace: fleet and clusters.
-    requests_per_second and request_bytes_max: 0 is the server's own.
-    pod_security: the level of Pod Security that its pods must be within. priority_classes, service_accounts: names or
-    patterns of those that its pods may have. priority_max: of its policies' priority. service_types: of its Services.
-    Where not given, pod_security, priority_classes, priority_max and service_types are free for callers of all
-    namespaces; for others they are baseline, all but Kubernetes' own classes, 0, and ClusterIP and ExternalName (all
-    types with pod_security any).
+    verbs: names, `read`, or "*". They must be given, so that a forgotten line gives no right.
+    namespaces: names, or patterns in which * stands for any text and ? for a character. "*" also covers the fleet and
+    clusters, which belong to no namespace.
+    requests_per_second, request_bytes_max: 0 means the server's own limit.
+    pod_security: the level of Pod Security that its pods must meet. priority_classes, service_accounts: names or
+    patterns that its pods may have. priority_max: for its policies' priority. service_types: for its Services. Without
+    a value, pod_security, priority_classes, priority_max and service_types do not limit callers of all namespaces. For
+    other callers they are baseline, all but Kubernetes' own classes, 0, and ClusterIP and ExternalName (all types with
+    pod_security any).
     """
 
     name: Annotated[str, Meta(min_length=1, max_length=253)]
@@ -62,8 +63,11 @@ class _CallersFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 @dataclass(frozen=True, slots=True)
 class PodRights:
-    """What a caller's pods and Services may be, as in the file. priority_classes: None: all but Kubernetes' own.
-    priority_max: None: any. service_types: None: those that take nothing from others, unless the level is any."""
+    """The limits on a caller's pods and Services, as in the callers file.
+
+    priority_classes: None means all but Kubernetes' own. priority_max: None means any.
+    service_types: None means the types that take nothing from others, unless the level is any.
+    """
 
     security: str = ANY
     priority_classes: frozenset[str] | None = frozenset({EVERYTHING})
@@ -73,16 +77,16 @@ class PodRights:
 
     @property
     def is_bounded(self) -> bool:
-        """Whether anything is, beside the level."""
+        """Returns whether there is any limit besides the level."""
         of_all = self.service_accounts, self.priority_classes or (), self.service_types or ()
         return not all(EVERYTHING in names for names in of_all) or self.priority_max is not None
 
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Who calls, and what it may. verbs, namespaces, pods: as in the file.
+    """A caller and its rights. verbs, namespaces, pods: as in the file.
 
-    token_sha256: of the token that it came with, so that whoever holds the token of before is not this caller.
+    token_sha256: of the token that it used. So a client with an earlier token of this caller is a different caller.
     """
 
     name: str
@@ -96,12 +100,12 @@ class Caller:
         return EVERYTHING not in self.namespaces
 
     def may_see(self, namespace: str) -> bool:
-        """Whether what is in a namespace is this caller's to ask about; empty stands for all of them."""
+        """Returns whether this caller may ask about a namespace; empty stands for all of them."""
         matching = (fnmatchcase(namespace, pattern) for pattern in self.namespaces)
         return not self.is_restricted or (bool(namespace) and any(matching))
 
     def require_verb(self, verb: str) -> None:
-        """Raises PERMISSION_DENIED, naming the caller, the verb, and what it may."""
+        """Raises PERMISSION_DENIED if the caller may not use the verb. The text names the verbs it may use."""
         if {verb, EVERYTHING} & self.verbs or (READ in self.verbs and verb in READING_VERBS):
             return
         raise RequestError("PERMISSION_DENIED", f"caller {self.name!r} may not {verb}: allowed {listed(self.verbs)}")
@@ -120,14 +124,14 @@ class Caller:
 
 @dataclass(frozen=True, slots=True)
 class Callers:
-    """All that are known: by the digest of a token, by the name in a certificate, and each one's own limits."""
+    """All known callers, by the digest of a token and by the name in a certificate, and the limits of each one."""
 
     by_token: Mapping[str, Caller]
     by_certificate: Mapping[str, Caller]
     limits: Mapping[str, CallerEntry]
 
     def knows(self, caller: Caller) -> bool:
-        """Whether it may still do exactly what it could."""
+        """Returns whether this caller still has exactly the same rights."""
         return caller in self.by_token.values() or caller in self.by_certificate.values()
 
 
@@ -135,9 +139,9 @@ NOBODY: Final = Callers({}, {}, {})
 
 
 def callers_of(data: bytes, name: str) -> Callers:
-    """The callers of a file `callers: [{name, token_sha256, verbs, namespaces, …}]`: YAML, JSON, or TOML by its name.
+    """Returns the callers of a file `callers: [{name, token_sha256, verbs, namespaces, …}]` in YAML, JSON or TOML.
 
-    Raises OperatorError, which names the file and what is wrong in it.
+    name: of the file; its end decides the format. Raises OperatorError, which names the file and the mistake in it.
     """
     try:
         if len(data) > CALLERS_BYTES_MAX:
@@ -200,13 +204,13 @@ def _check(entries: Collection[CallerEntry]) -> None:
 
 
 def _called_now(verbs: Collection[str]) -> str:
-    """Says of former verbs what they are called now. They give no right: a file says what holds, in words of today."""
+    """Returns a text with the present names of former verbs. A former name gives no right."""
     renamed = sorted((verb, VERB_BY_FORMER_VERB[verb]) for verb in verbs if verb in VERB_BY_FORMER_VERB)
     return "".join(f"{former} is called {verb} now; " for former, verb in renamed)
 
 
 class CallersFile:
-    """A callers file and who is in it. read: gives its content, or raises OSError."""
+    """A callers file and its callers. read: returns its content, or raises OSError."""
 
     def __init__(self, name: str, read: Callable[[str], bytes] = lambda name: Path(name).read_bytes()) -> None:
         self.name = name
@@ -219,7 +223,7 @@ class CallersFile:
         metrics.CALLERS_FILE_BAD.set(0)
 
     def look(self) -> bool:
-        """Reads it again; whether others are in it than before. A bad file changes nothing but what is said of it."""
+        """Reads the file again. Returns whether its callers changed. A bad file is reported; the callers stay."""
         trouble, content = "", None
         try:
             content = self._read(self.name)

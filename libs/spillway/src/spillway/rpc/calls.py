@@ -1,6 +1,6 @@
-"""The calls of each gRPC service: verb, path, values and messages of request and reply, by one rule from the protos.
+"""The calls of each gRPC service, made from the protos by one rule: verb, path, and the types of request and reply.
 
-A command imports the messages of the service that it calls, and the values of the verbs that it asks for.
+A command imports the messages of the service that it calls, and the values of the verbs that it uses.
 """
 
 import importlib
@@ -33,7 +33,7 @@ class Call:
     reply_message: type[Message]
 
     def read_request(self, data: bytes, entries_max: int) -> Any:
-        """Raises DecodeError, and TooManyEntries before anything is made of them."""
+        """Returns the request. Raises DecodeError, or TooManyEntries before any value is made of the entries."""
         message = self.request_message.FromString(data)
         messages.check_entries(message, len(data), entries_max)
         return messages.value_from(message, self.request)
@@ -44,7 +44,7 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Service:
-    """name: the full one. who: what it is called in sentences."""
+    """A gRPC service. name: the full name. who: its name in sentences for people."""
 
     name: str
     who: str
@@ -57,7 +57,7 @@ def message_bytes(value: object, message: Message) -> bytes:
 
 
 def request_bytes(value: object, message: Message) -> bytes:
-    """RequestError for a number that its field has no room for."""
+    """Returns the bytes of a request. Raises RequestError for a number that does not fit into its field."""
     try:
         return message_bytes(value, message)
     except ValueError as error:
@@ -69,7 +69,7 @@ def request_bytes(value: object, message: Message) -> bytes:
 
 
 def with_keys(request: Any) -> Any:
-    """The request, or each of its items, with an idempotency key where it takes one and has none."""
+    """Returns the request, or each item of its batch, with an idempotency key if it takes one and has none."""
     if items := getattr(request, "items", ()):
         return replace(request, items=tuple(map(_item_with_keys, items)))
     if getattr(request, "idempotency_key", None) == "":
@@ -84,7 +84,8 @@ def _item_with_keys(item: Any) -> Any:
 class _Calls(Mapping[str, Call]):
     """The calls of a service by verb. service: its full name.
 
-    protos, values: the modules that have its messages, of the same names in both; imported when a call is asked for.
+    protos, values: the modules of its messages and values, with the same names in both. They are imported at the first
+    use of a call.
     """
 
     def __init__(self, service: str, protos: str, values: str) -> None:

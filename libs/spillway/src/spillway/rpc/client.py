@@ -3,7 +3,7 @@
 A command imports this module each time it runs. So it imports nothing that only a server needs.
 """
 
-from __future__ import annotations  # Else all values were made where one is asked for.
+from __future__ import annotations  # Otherwise the use of one value would import all of them.
 
 import math
 import time
@@ -41,11 +41,13 @@ _LEADER_SECONDS = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Patience:
-    """How long one instance may be silent before a client asks another. Keepalive does not notice a frozen one.
+    """The limits on the silence of one instance, after which a client asks another.
 
-    connect_seconds: until the instance answers a new connection; no request was sent by then. read_seconds: for a call
-    that changes nothing, once for each endpoint. answer_seconds: for every other call, and once all endpoints were
-    asked; a healthy instance answers within its request_seconds, 10.
+    Keepalive does not notice a frozen one.
+    connect_seconds: until the instance answers a new connection; no request was sent by then.
+    read_seconds: for a call that changes nothing, once for each endpoint.
+    answer_seconds: for every other call, and once all endpoints were asked; a healthy instance answers within its
+    request_seconds, 10.
     """
 
     connect_seconds: float = 3.0
@@ -58,13 +60,14 @@ class Patience:
 
 
 class _Client:
-    """One of our services at the other end. Open it with `async with`; one for each process is enough.
+    """A client of one of our services. Open it with `async with`; one for each process is enough.
 
-    endpoints: host:port of every instance. UNAVAILABLE is tried again, at the leader that an instance names or at the
-    next endpoint, with the same idempotency key (one is made when absent), for retry_seconds and no longer than the
-    call's time. Everything else raises RequestError. ca: file; it turns TLS on. identity: files of our own
-    certificate and key. fleet: id of the one that is meant: another one's instance refuses, and has done
-    nothing; empty: whichever answers.
+    endpoints: host:port of every instance. ca: file of the CA; it turns TLS on. identity: files of our certificate and
+    key. UNAVAILABLE is tried again, at the leader that an instance names or at the next endpoint. The tries have the
+    same idempotency key (one is made when absent). They end after retry_seconds, or after the call's time. Everything
+    else raises RequestError.
+    fleet: the id of the fleet that the caller means. An instance of another fleet refuses the call and does nothing.
+    Empty: any fleet.
     """
 
     patience = Patience()
@@ -151,7 +154,7 @@ class _Client:
                 route.failed(endpoint, failure, self._hear(endpoint, error.trailing_metadata()))
 
     async def _ask_leader(self, leader: str, call: Call, data: bytes, deadline: float) -> Any:
-        """Asks the active instance what a standby has answered. None if it is silent, or a standby, too."""
+        """Repeats at the active instance a call that a standby answered. None if it is silent, or a standby."""
         seconds = max(0.001, min(_LEADER_SECONDS, deadline - time.monotonic()))
         with suppress(aio.AioRpcError):
             reply = call.read_reply(await self._stub(leader, call)(data, timeout=seconds, metadata=self._metadata()))
@@ -190,12 +193,12 @@ class _Client:
 
 
 class PlannerClient(_Client, Verbs):
-    """A PlannerApi at the other end."""
+    """A client with the verbs of PlannerApi."""
 
     _service = PLANNER
 
     async def watch(self, request: api.WatchRequest) -> AsyncIterator[api.WatchReply]:
-        """Goes on at another planner from the last position when one stops. A change may come twice, never not."""
+        """Yields changes. When a planner stops, another one goes on from the last position. A change may come twice."""
         call, position = self._service.calls["watch"], request.position
         route = self._route(self._retry_seconds)
         while True:
@@ -213,7 +216,7 @@ class PlannerClient(_Client, Verbs):
             finally:
                 stream.cancel()
             if time.monotonic() - opened > self._retry_seconds:
-                route = self._route(self._retry_seconds)  # It worked for a while: this is another failure.
+                route = self._route(self._retry_seconds)  # The stream worked for a while: a new failure.
             route.failed(endpoint, error, self._hear(endpoint, trailer))
 
     async def export(self, request: api.ExportRequest) -> AsyncIterator[api.ExportReply]:
@@ -238,13 +241,13 @@ class PlannerClient(_Client, Verbs):
 
 
 class ScalingClient(_Client, ScalingVerbs):
-    """A ScalingApi at the other end."""
+    """A client with the verbs of ScalingApi."""
 
     _service = SCALING
 
 
 class LendingClient(_Client, LendingVerbs):
-    """A LendingApi at the other end."""
+    """A client with the verbs of LendingApi."""
 
     _service = LENDING
 
@@ -256,10 +259,10 @@ def _is_stale(reply: Any) -> bool:
 
 _CLIENT_OPTIONS = (
     ("grpc.max_receive_message_length", _REPLY_BYTES_MAX),
-    ("grpc.enable_retries", 0),  # Ours change the endpoint.
+    ("grpc.enable_retries", 0),  # Our own retries change the endpoint.
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.max_reconnect_backoff_ms", 1_000),
-    ("grpc.keepalive_time_ms", 10_000),  # A frozen planner is noticed under a quiet watch.
+    ("grpc.keepalive_time_ms", 10_000),  # Notices a frozen planner during a quiet watch.
     ("grpc.keepalive_timeout_ms", 5_000),
     ("grpc.keepalive_permit_without_calls", 1),
 )

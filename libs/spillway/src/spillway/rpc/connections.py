@@ -1,4 +1,4 @@
-"""Which connections may be there: how many in all, of one address, and of strangers, who are not known yet."""
+"""Decides which connections are accepted: limits for all, for one address, and for strangers, who are not known yet."""
 
 import ipaddress
 from collections import Counter
@@ -14,8 +14,11 @@ _IPV6_PREFIX: Final = 64
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Of one more connection. reason: which bound is reached, "" for none. closed: the stranger that makes room for it;
-    None with a reason: it is refused itself."""
+    """The decision about one more connection.
+
+    reason: the limit that is reached; "" for none. closed: the stranger's connection to close for it. None with a
+    reason refuses the new connection.
+    """
 
     reason: str = ""
     closed: int | None = None
@@ -24,8 +27,8 @@ class Verdict:
 class Connections:
     """Counts open connections. most: of all together. address_most: of one address. strangers_most: of strangers.
 
-    A known connection is never closed for another one. A stranger is: the oldest one of the address that has the most
-    strangers, so that a crowd from one place closes its own.
+    A known connection is never closed for another one. A stranger's is: the oldest one of the address that has the most
+    strangers, so a crowd from one place loses its own connections.
     """
 
     def __init__(self, most: int, address_most: int, strangers_most: int) -> None:
@@ -43,7 +46,7 @@ class Connections:
         return len(self._strangers)
 
     def verdict(self, address: str) -> Verdict:
-        """Whether there is room for one more of this address; add it after the stranger is removed."""
+        """Decides about one more connection of this address. Remove the stranger first, then add the connection."""
         if self._of_address[address] >= self._address_most:
             return Verdict(ADDRESS, self._oldest(address))
         if len(self._addresses) >= self._most:
@@ -53,13 +56,13 @@ class Connections:
         return Verdict()
 
     def add(self, number: int, address: str) -> None:
-        """A stranger."""
+        """Adds the connection of a stranger."""
         for numbers, counted in self._both():
             numbers[number] = address
             counted[address] += 1
 
     def mark_known(self, number: int) -> None:
-        """It is a stranger no more; nothing where it is none, or gone."""
+        """Marks a connection as known. Has no effect on one that is known or gone."""
         _take(number, self._strangers, self._strangers_of_address)
 
     def remove(self, number: int) -> None:
@@ -70,7 +73,7 @@ class Connections:
         return number in self._strangers
 
     def oldest_stranger(self) -> int | None:
-        """Of the address that has the most of them; None without any."""
+        """Returns the oldest stranger of the address with the most strangers; None without any."""
         return self._oldest(max(self._strangers_of_address, key=self._strangers_of_address.__getitem__, default=""))
 
     def _oldest(self, address: str) -> int | None:
@@ -89,7 +92,7 @@ def _take(number: int, numbers: dict[int, str], counted: Counter[str]) -> None:
 
 
 def place_of(host: str) -> str:
-    """Whom an address is counted for: an IPv4 address for itself, an IPv6 one for its network of 64 bits."""
+    """Returns the network that connections of a host count for: an IPv4 address, or an IPv6 network of 64 bits."""
     try:
         address = ipaddress.ip_address(host.partition("%")[0])
     except ValueError:

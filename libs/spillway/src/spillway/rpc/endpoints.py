@@ -7,7 +7,7 @@ from spillway.settings import OperatorError
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine reaches the address; names other than localhost are taken to be outside."""
+    """Returns whether only this machine can reach the address. Names other than localhost count as outside."""
     if host == "localhost":
         return True
     try:
@@ -17,7 +17,7 @@ def is_loopback(host: str) -> bool:
 
 
 def read_file(name: str, what: str) -> bytes:
-    """A file that a setting names. Raises OperatorError."""
+    """Returns the content of a file that a setting names. Raises OperatorError."""
     try:
         return Path(name).read_bytes()
     except OSError as error:

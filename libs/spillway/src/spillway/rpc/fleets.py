@@ -1,4 +1,4 @@
-"""Which fleet a caller means and which fleet answers. Both sides compare, so that no call changes another fleet."""
+"""The fleet that a caller means and the fleet that answers. Both sides compare them: no call changes another fleet."""
 
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -10,7 +10,7 @@ FLEET_KEY: Final = "spillway-fleet"
 
 
 def fleet_in(metadata: Any) -> str:
-    """The id of the fleet in a call's metadata or trailer; empty where there is none."""
+    """Returns the fleet id in a call's metadata or trailer; empty where there is none."""
     return str(dict(metadata or ()).get(FLEET_KEY, ""))
 
 
@@ -23,11 +23,11 @@ def refuse_other(who: str, fleet: str, meant: str, where: str = "") -> None:
 
 @dataclass(slots=True)
 class Fleets:
-    """The fleets that a client has met. who: the service that it calls. meant: the fleet that the caller means; empty:
-    any.
+    """The fleets that a client has met.
 
-    answered: the fleet that answered last. is_other: whether that is not the one that was meant. changed: an endpoint
-    of each fleet in which a call changed something.
+    who: the service that it calls. meant: the fleet that the caller means; empty: any.
+    answered: the fleet that answered last. is_other: whether it differs from the fleet that was meant.
+    changed: an endpoint of each fleet in which a call changed something.
     """
 
     who: str
@@ -40,7 +40,7 @@ class Fleets:
         return ((FLEET_KEY, self.meant),) if self.meant else ()
 
     def hear(self, endpoint: str, trailer: Any) -> None:
-        """Notes which fleet answered. Raises RequestError when it is not the one that was meant."""
+        """Notes which fleet answered. Raises RequestError when the caller meant another one."""
         self.answered = fleet_in(trailer) or self.answered
         self.is_other = bool(self.meant) and self.answered not in ("", self.meant)
         refuse_other(self.who, self.answered, self.meant, endpoint)

@@ -1,6 +1,6 @@
-"""Where connections arrive: bounded in number, and those on which nobody known has called yet in bytes and time.
+"""Accepts connections and limits their number. It also limits the bytes and the time of strangers' connections.
 
-Bytes are passed on unread to the gRPC server behind it, at a socket in a folder that only this user may enter.
+It passes the bytes on unread to the gRPC server behind it, at a socket in a folder that only this user may enter.
 """
 
 import asyncio
@@ -37,7 +37,7 @@ _FLUSH_LOOK_SECONDS: Final = 0.01
 
 
 class Front:
-    """address_most: connections of one address. port: 0 until it is open."""
+    """Accepts the connections of a gRPC server. address_most: connections of one address. port: 0 until it is open."""
 
     def __init__(self, settings: RpcSettings, address_most: int) -> None:
         self.port = 0
@@ -51,7 +51,7 @@ class Front:
         self._server = ""
 
     def open(self) -> None:
-        """Raises OperatorError when it cannot listen. Nothing is accepted before there is a server to lead to."""
+        """Opens the port. Raises OperatorError when it cannot listen. Nothing is accepted before `accept`."""
         settings = self._settings
         most = connections_most(settings.connections_max, DESCRIPTORS_EACH, part=PART)
         bounded = Connections(most, min(most, self._address_most), min(most, settings.strangers_max))
@@ -61,32 +61,32 @@ class Front:
         self._folder = Path(tempfile.mkdtemp(prefix="spillway-rpc-"))
 
     def server_path(self) -> str:
-        """Where the next server is to listen."""
+        """Returns the path where the next server must listen."""
         return str(self._folder / f"server-{next(self._numbers)}")
 
     def lead_to(self, path: str) -> None:
-        """Connections lead there from now on; those that there are stay where they are."""
+        """Leads new connections to the server at this path. Existing connections stay at their server."""
         self._server = path
 
     async def accept(self) -> None:
-        """Until it is cancelled, or has a bug."""
+        """Accepts connections until it is cancelled. An unexpected error raises."""
         async with asyncio.TaskGroup() as group:
             for listening in self._listening:
                 group.create_task(self._accepting.accept(listening))
 
     def mark_known(self, peer: str) -> None:
-        """Whose connection it is has been shown. peer: as the server names it."""
+        """Notes that the peer of a connection is a known caller. peer: the connection's name at the server."""
         number = _number_of(peer)
         if self._accepting.mark_known(number):
             self._outside[number].end_deadline()
 
     def refuse(self) -> None:
-        """Listens no more; connections that there are go on until the server ends them."""
+        """Stops listening. Existing connections go on until the server ends them."""
         for listening in self._listening:
             listening.close()
 
     async def close(self) -> None:
-        """After the server has ended: what it said last still arrives."""
+        """Closes all connections after the server has ended. The server's last bytes still arrive."""
         for outside in [one for one in self._outside.values() if one.other is None]:
             outside.abort()
         until = time.monotonic() + FLUSH_SECONDS
@@ -121,7 +121,7 @@ class Front:
         self._accepting.forget(number)
 
     def join(self, outside: "_Outside") -> None:
-        """Begins to connect it with the server."""
+        """Starts to connect a connection with the server."""
         task = asyncio.get_running_loop().create_task(self._join(outside))
         self._joining.add(task)
         task.add_done_callback(self._joining.discard)
@@ -138,7 +138,7 @@ class Front:
         outside.joined(inside)
 
     def _connected(self, number: int) -> socket.socket:
-        """With the server, at a path with our number: so the server's calls say which connection they came by."""
+        """Returns a socket connected with the server. Its path has our number, so each call shows its connection."""
         path = self._folder / str(number)
         made = socket.socket(socket.AF_UNIX)
         try:
@@ -158,7 +158,7 @@ class Front:
 
 
 class _Side(asyncio.Protocol):
-    """One end of a connection; what arrives there goes to the other. It reads no more than the other takes."""
+    """One end of a connection. It passes bytes on to the other end, and reads no more than the other end takes."""
 
     transport: Any = None
 
@@ -190,7 +190,7 @@ class _Side(asyncio.Protocol):
 
 
 class _Outside(_Side):
-    """The end at which somebody is. It is connected with the server once something was said."""
+    """The end at the client. It is connected with the server after the client's first bytes."""
 
     def __init__(self, front: Front, number: int, bytes_max: int) -> None:
         super().__init__()
@@ -202,12 +202,12 @@ class _Outside(_Side):
         self._gone = False
 
     def close_after(self, seconds: float) -> None:
-        """Unless it is known by then."""
+        """Closes the connection after `seconds`, unless it is known by then."""
         if self._bytes_left is not None and not self._gone:
             self._timer = asyncio.get_running_loop().call_later(seconds, self._front.drop, self.number, TIME)
 
     def end_deadline(self) -> None:
-        """The peer has shown who it is: neither bytes nor time are counted any more."""
+        """Ends the limits on bytes and time, because the peer is a known caller."""
         self._bytes_left = None
         if self._timer is not None:
             self._timer.cancel()
@@ -226,7 +226,7 @@ class _Outside(_Side):
         self._front.join(self)
 
     def joined(self, inside: _Side) -> None:
-        """With the server, which hears now what was said first."""
+        """Notes the connection with the server, and passes the first bytes on."""
         if self._gone:
             inside.abort()
             return
@@ -250,13 +250,13 @@ class _Outside(_Side):
 
 
 def _number_of(peer: str) -> int:
-    """Of a connection, by the name of its inner end: unix:/folder/17; 0: of none."""
+    """Returns the number of a connection from the name of its inner end, unix:/folder/17; 0 for any other name."""
     name = peer.rpartition("/")[2]
     return int(name) if name.isdecimal() and name.isascii() else 0
 
 
 def _sockets(host: str, port: int) -> list[socket.socket]:
-    """Listening, at every address of the host, at one port. Raises OperatorError."""
+    """Returns listening sockets at every address of the host, at one port. Raises OperatorError."""
     try:
         return listening_sockets(host, port)
     except (OSError, UnicodeError) as error:

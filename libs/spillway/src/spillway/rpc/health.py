@@ -1,6 +1,6 @@
-"""grpc.health.v1 for everybody, so within bounds.
+"""grpc.health.v1 for everybody, with limits.
 
-The library's own lets one watch that reads nothing keep every later change from being said, to whomever.
+With the library's own service, one watch that reads nothing would keep later changes from all watches.
 """
 
 import asyncio
@@ -16,7 +16,7 @@ _Response = health_pb2.HealthCheckResponse
 
 
 class Health(health_pb2_grpc.HealthServicer):  # type: ignore[misc]
-    """asked: told of each call's context before it is answered. watches_max: at one time, whoever's."""
+    """The health service. asked: called with each call's context first. watches_max: at one time, all callers."""
 
     def __init__(self, watches_max: int, asked: Callable[[Any], None]) -> None:
         self._watches_max = watches_max
@@ -54,7 +54,7 @@ class Health(health_pb2_grpc.HealthServicer):  # type: ignore[misc]
             self._watches -= 1
 
     async def _tell(self, service: str, context: Any) -> None:
-        """Until the watch ends. What was not read yet is not said: the newest counts."""
+        """Sends the status to a watch until it ends. A change that was not read yet is replaced by the newest one."""
         told = None
         while True:
             changed = self._changed

@@ -1,4 +1,4 @@
-"""A call as it comes to a server: its message, the request that this is, and the trace that it belongs to."""
+"""Reads a call at the server: its message, its request, and its trace."""
 
 import asyncio
 from typing import Any, cast
@@ -14,7 +14,10 @@ from spillway.wire import TooManyEntries
 
 
 async def message_of(call: Call, context: Any, seconds: float) -> bytes:
-    """Nothing of it is read before. Raises DEADLINE_EXCEEDED after so many seconds, INVALID_ARGUMENT for none."""
+    """Reads the message of a call. Nothing of it was read before.
+
+    Raises DEADLINE_EXCEEDED after `seconds`, INVALID_ARGUMENT when there is no message.
+    """
     try:
         async with asyncio.timeout(seconds):
             data = await context.read()
@@ -27,7 +30,7 @@ async def message_of(call: Call, context: Any, seconds: float) -> bytes:
 
 
 def request_of(call: Call, data: bytes, entries_max: int) -> Any:
-    """Raises INVALID_ARGUMENT: for no such request, or one with more entries."""
+    """Returns the request in a message. Raises INVALID_ARGUMENT for another message, or for too many entries."""
     try:
         return call.read_request(data, entries_max)
     except DecodeError as error:

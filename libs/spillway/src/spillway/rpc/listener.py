@@ -1,7 +1,7 @@
-"""A gRPC server behind its front, with health and reflection; another one is opened where grpcio ends it by itself.
+"""A gRPC server behind its front, with health and reflection. If grpcio ends the server, another one is opened.
 
-The front is told on which connections somebody known has called; it bounds all others. Nothing of a call's message is
-read before its caller is known: the handler gets it as a stream. Health's are read, within the front's bound of bytes.
+The front learns on which connections a known caller has called, and limits all others. A call's message is not read
+before its caller is known: the handler gets it as a stream. Messages of health are read, within the front's limit.
 """
 
 import asyncio
@@ -42,14 +42,14 @@ _OPTIONS: Final = (
     ("grpc.http2.bdp_probe", 0),  # It would let a stranger send megabytes that nobody has asked for yet.
     ("grpc.http2.min_recv_ping_interval_without_data_ms", 5_000),
     ("grpc.keepalive_permit_without_calls", 1),
-    ("grpc.http2.max_ping_strikes", 0),  # Read late by a busy process, two pings seem too close: no reason to hang up.
+    ("grpc.http2.max_ping_strikes", 0),  # A busy process reads pings late; then two seem too close together.
 )
 
 log = structlog.get_logger(part="rpc")
 
 
 class Listener:
-    """handlers: of one service's methods. port: 0 until it is open."""
+    """The server of one service. handlers: of the service's methods. port: 0 until it is open."""
 
     def __init__(
         self, gate: Gate, shares: Shares, settings: RpcSettings, service: str, handlers: Mapping[str, Any]
@@ -74,23 +74,23 @@ class Listener:
         return self._front.port
 
     async def open(self) -> None:
-        """Raises OperatorError when it may not or cannot listen."""
+        """Opens the server. Raises OperatorError when it may not or cannot listen."""
         self.set_serving(False)
         self._front.open()
         await self._open()
 
     async def accept(self) -> None:
-        """Lets connections in, until it is cancelled."""
+        """Accepts connections until it is cancelled."""
         await self._front.accept()
 
     async def keep_open(self) -> None:
-        """Until it is cancelled. OperatorError when the server has ended, and no other can be opened."""
+        """Opens another server when one has ended, until cancelled. OperatorError when none can be opened."""
         while True:
             try:
                 while await self._server.wait_for_termination(LOOK_SECONDS):
                     pass
                 why = "it was shut down"
-            except Exception as error:  # What ended its loop.
+            except Exception as error:  # The error that ended its loop.
                 why = f"{type(error).__name__}: {error}"
             log.error("the gRPC library has ended its server: another one is opened", why=why)
             self._stop()
@@ -103,15 +103,17 @@ class Listener:
         await self._front.close()
 
     def identify(self, context: Any) -> Caller:
-        """The caller of a call, by token or certificate; from then on the connection is no stranger's. Raises
-        UNAUTHENTICATED."""
+        """Returns the caller of a call, by token or certificate. Its connection is known from then on.
+
+        Raises UNAUTHENTICATED.
+        """
         authorization = dict(context.invocation_metadata() or ()).get("authorization", "")
         caller = self._gate.identify(authorization, _certificate_names(context))
         self._front.mark_known(context.peer())
         return caller
 
     def set_serving(self, serving: bool) -> None:
-        """What grpc.health.v1 answers for the server and for its service."""
+        """Sets the answer of grpc.health.v1 for the server and for its service."""
         for service in ("", self._service):
             self._health.set(service, serving)
 
@@ -120,8 +122,10 @@ class Listener:
             self._front.mark_known(context.peer())
 
     def _identify_for_reflection(self, context: Any) -> Caller:
-        """Known callers, and whoever has a client certificate: TLS has checked it before this is reached. Raises
-        UNAUTHENTICATED for others."""
+        """Returns a known caller, or STRANGER for a client certificate, which TLS has already checked.
+
+        Raises UNAUTHENTICATED for others.
+        """
         try:
             return self.identify(context)
         except RequestError:
@@ -131,7 +135,7 @@ class Listener:
         return STRANGER
 
     def _stop(self) -> None:
-        """Once for each server: the library frees it then."""
+        """Shuts the server down, once for each server, because the library frees it then."""
         if self._server is not None:
             stopping = asyncio.create_task(self._server.shutdown(self._settings.stop_seconds))
             self._stopping.add(stopping)
@@ -165,7 +169,7 @@ class Listener:
 
 
 class _Methods:
-    """A server as generated code fills it, that keeps what it is given."""
+    """Collects handlers. It has the methods of a server that generated code calls."""
 
     def __init__(self) -> None:
         self.handlers: dict[str, Any] = {}
@@ -174,7 +178,7 @@ class _Methods:
         self.handlers |= {f"/{service}/{name}": handler for name, handler in handlers.items()}
 
     def add_generic_rpc_handlers(self, _: object) -> None:
-        """The generated code offers each method both ways."""
+        """Does nothing: the generated code passes each method in both ways."""
 
 
 def _handlers_of(servicer: Any, add: Callable[[Any, Any], None]) -> dict[str, Any]:

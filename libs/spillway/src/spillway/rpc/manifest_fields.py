@@ -1,4 +1,4 @@
-"""The fields of requests that hold manifests. All checks of manifests ask here, so that none of them misses a field."""
+"""The fields of requests that hold manifests. All checks of manifests use this module, so that none misses a field."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -9,7 +9,7 @@ from spillway.api_scaling import DeclarePolicyRequest
 
 
 def manifests_of(request: Any) -> list[tuple[str, str]]:
-    """The name of each field with its manifest. Of a batch, the fields of all its items."""
+    """Returns (field name, manifest) for each field. For a batch these are the fields of all its items."""
     if isinstance(request, PlanBatchRequest):
         return [pair for item in request.items for pair in manifests_of(item.apply)]
     if isinstance(request, DeclarePolicyRequest):
@@ -20,7 +20,7 @@ def manifests_of(request: Any) -> list[tuple[str, str]]:
 
 
 def with_manifests(request: Any, read: Callable[[str], str]) -> Any:
-    """The request with each manifest replaced by what read returns for it."""
+    """Returns the request with each manifest replaced by the result of `read`."""
     if isinstance(request, PlanBatchRequest):
         items = (replace(item, apply=item.apply and with_manifests(item.apply, read)) for item in request.items)
         return PlanBatchRequest(tuple(items))

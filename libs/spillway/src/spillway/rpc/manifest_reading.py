@@ -1,8 +1,8 @@
-"""Reads the manifests of a request once, beside the loop and by turns of the callers, before anybody else reads them.
+"""Reads the manifests of a request once, in a thread and in turn for each caller, before anything else reads them.
 
-YAML of a few megabytes takes seconds to read, in which its thread holds the interpreter again and again. So sizes are
-checked before anything is read, values are counted while it is read, one request of each caller is read at a time, and
-what was read is carried on as JSON (kubernetes/manifest_text.py, ReadManifest), or as what the service makes of it.
+YAML of a few megabytes takes seconds to read, and its thread holds the interpreter for most of that time. So sizes are
+checked before anything is read, values are counted while it is read, and one request of each caller is read at a time.
+The result is carried on as JSON (kubernetes/manifest_text.py, ReadManifest), or as what the service makes of it.
 """
 
 import asyncio
@@ -38,17 +38,18 @@ def unprepared(request: Any) -> Any:
 
 @dataclass(slots=True)
 class _Line:
-    """A caller's requests: the lock of the one that is read, and how many there are with those that wait."""
+    """A caller's requests. turn: the lock of the request that is being read. asking: the number of requests with it."""
 
     turn: asyncio.Lock
     asking: int = 0
 
 
 class ManifestReading:
-    """values_max: the values of all manifests in one request.
+    """Reads and checks the manifests of requests.
 
+    values_max: the values of all manifests in one request.
     waiting_max: how many long requests of one caller may be under way, including the one that is being read.
-    pod_security: the level that everybody's pods must be within. prepare: what the service makes of a long one.
+    pod_security: the level that the pods of every caller must meet. prepare: the service's work on a long request.
     """
 
     def __init__(
@@ -65,9 +66,9 @@ class ManifestReading:
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     async def checked(self, caller: Caller, verb: str, request: Any) -> Any:
-        """The request, its manifests read where they are long. Raises RequestError for what the caller may not ask."""
+        """Returns the request, its long manifests read. Raises RequestError if the caller may not make it."""
         texts = manifests_of(request)
-        if not isinstance(request, PlanBatchRequest):  # Of a batch each item is refused for itself.
+        if not isinstance(request, PlanBatchRequest):  # In a batch each item is refused on its own.
             for where, text in texts:
                 check_size(text, where)
         if sum(len(text) for _, text in texts) <= READ_AT_ONCE_CHARACTERS:

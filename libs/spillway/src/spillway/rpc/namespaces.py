@@ -1,4 +1,4 @@
-"""Which namespaces a request is about, and whether its caller may use them."""
+"""The namespaces of a request, and the check whether its caller may use them."""
 
 from spillway.api import ExplainRequest, FreezeRequest, PlanBatchRequest, RequestError, UnfreezeRequest
 from spillway.api_scaling import DeclarePolicyRequest, ReportRequest
@@ -51,7 +51,7 @@ def check_items(caller: Caller, request: object) -> None:
 
 
 def _namespace_asked(request: object) -> str:
-    """The one namespace that a request is about; empty when it is about all: the fleet, a cluster."""
+    """Returns the one namespace of a request; empty when it is about all of them: the fleet, a cluster."""
     if isinstance(request, FreezeRequest | UnfreezeRequest):
         return read_scope(request.scope).namespace
     namespace: str = getattr(request, "namespace", "")
@@ -59,7 +59,7 @@ def _namespace_asked(request: object) -> str:
 
 
 def _namespace_of(manifest: str, where: str) -> str:
-    """The namespace that a manifest is in; empty: that of its workload. What cannot be read is refused."""
+    """Returns the namespace of a manifest; empty: that of its workload. Raises RequestError if it cannot be read."""
     value = read_object(manifest, where)
     goes_along = value["kind"] in GO_WITH_THEIR_WORKLOAD
     metadata = value.get("metadata")

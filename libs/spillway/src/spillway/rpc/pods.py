@@ -1,7 +1,7 @@
-"""What may be in the pods of a caller: Pod Security, priority classes, service accounts; and what goes along with them.
+"""Limits on the pods of a caller: Pod Security, priority classes, service accounts; and on objects placed with them.
 
-A caller that is confined to namespaces is confined by no namespace once its pod has its node's root. Members that
-enforce Pod Security refuse such pods themselves; here they are refused before anything is decided, on every member.
+A pod with root on its node escapes the limits of its namespace. Members that enforce Pod Security refuse such pods
+themselves. Here they are refused for every member, before anything is decided.
 """
 
 from collections.abc import Iterator
@@ -29,7 +29,7 @@ SYSTEM_PRIORITY: Final = "system-"
 
 
 def bounds_pods(caller: Caller, floor: str) -> bool:
-    """Whether there is anything that a caller's pods may not be. floor: the level that holds for everybody."""
+    """Returns whether there is any limit on a caller's pods. floor: the level that holds for every caller."""
     return stricter(caller.pods.security, floor) != ANY or caller.pods.is_bounded
 
 
@@ -40,7 +40,7 @@ def stricter(one: str, other: str) -> str:
 def check_pods(caller: Caller, verb: str, request: Any, floor: str) -> None:
     """Raises PERMISSION_DENIED, with the reason PODS_NOT_ALLOWED, for pods that the caller may not have.
 
-    Reads manifests only where something is bounded; slow for large YAML that nobody has read before (ManifestReading).
+    Reads manifests only where there is a limit. Slow for large YAML that nobody has read before (ManifestReading).
     """
     if not bounds_pods(caller, floor):
         return
@@ -135,7 +135,7 @@ def _wrong_term(caller: Caller, term: dict[str, Any], where: str) -> Iterator[st
 
 
 def _wrong_names(caller: Caller, pod: dict[str, Any]) -> Iterator[str]:
-    """Of names that give a pod more than others have. serviceAccount is the older name of serviceAccountName."""
+    """Yields names that give a pod rights it may not have. serviceAccount is an older name of serviceAccountName."""
     name = pod.get("priorityClassName") or ""
     if name and not _may_have_class(caller, str(name)):
         yield f"spec.template.spec.priorityClassName: {name!r}: expected {_expected_classes(caller)}"

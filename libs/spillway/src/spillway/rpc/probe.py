@@ -1,4 +1,4 @@
-"""One look at one instance of a service over gRPC, for who checks an installation: what it says, or why it does not."""
+"""Asks one instance of a service over gRPC, for the check of an installation: its answer, or why there is none."""
 
 import asyncio
 import ssl
@@ -21,7 +21,7 @@ HARMLESS_VERB: Final = {PLANNER.name: "list_clusters", SCALING.name: "list_polic
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """How we show who we are. ca: file, turns TLS on. certificate, key: files of our own, both or neither."""
+    """Our credentials. ca: file; it turns TLS on. certificate, key: files of our own, both or neither."""
 
     token: str = ""
     ca: str = ""
@@ -31,12 +31,14 @@ class Identity:
 
 @dataclass(frozen=True, slots=True)
 class Probed:
-    """What an instance answered. code: OK, or the name of a status with text; UNAVAILABLE: nothing answered.
+    """The answer of an instance.
 
-    serving: what its health says. leader: the active instance, as it knows; version: its own. stale: a standby.
-    certificate_ends: of its certificate, Unix seconds; None without TLS, or where nothing answers. reason: of a
-    refusal, as RequestError's. tls_differs: something listens there, and TLS is why we do not come together.
-    fleet: the id of its fleet; empty where it says none.
+    code: OK, or the name of a status, which `text` explains; UNAVAILABLE: nothing answered. serving: by its health
+    service.
+    leader: the active instance, as far as it knows. version: its own. stale: it is a standby.
+    certificate_ends: the end of its certificate in Unix seconds; None without TLS, or where nothing answers.
+    reason: of a refusal, as in RequestError. tls_differs: something listens there, and TLS is why we cannot talk.
+    fleet: the id of its fleet; empty where it names none.
     """
 
     endpoint: str
@@ -53,7 +55,7 @@ class Probed:
 
 
 async def probe(service: Service, endpoint: str, identity: Identity, seconds: float) -> Probed:
-    """Never raises for what is found at the endpoint; OperatorError for files of ours that cannot be read."""
+    """Asks an instance. Never raises for its errors; OperatorError for files of ours that cannot be read."""
     credentials = _credentials(identity) if identity.ca else None
     channel = aio.secure_channel(endpoint, credentials) if credentials else aio.insecure_channel(endpoint)
     try:
@@ -87,7 +89,7 @@ async def _asked(channel: Any, service: Service, endpoint: str, identity: Identi
 
 
 def _told(trailer: Any) -> tuple[str, str]:
-    """leader and version."""
+    """Returns the leader and the version in a trailer."""
     pairs = dict(trailer or ())
     return str(pairs.get(LEADER_TRAILER, "")), str(pairs.get(VERSION_TRAILER, ""))
 
@@ -98,7 +100,7 @@ def _credentials(identity: Identity) -> Any:
 
 
 async def _why_not(endpoint: str, identity: Identity, seconds: float) -> tuple[str, bool]:
-    """More than gRPC says of a connection that does not come about, and whether TLS is why; ("", False): no more."""
+    """Returns why there is no connection, if gRPC's text says less, and whether TLS is why. ("", False): unknown."""
     try:
         await _connected(endpoint, None, seconds)
     except (OSError, ValueError, TimeoutError) as error:
@@ -113,7 +115,7 @@ async def _why_not(endpoint: str, identity: Identity, seconds: float) -> tuple[s
 
 
 async def _certificate_ends(endpoint: str, identity: Identity, seconds: float) -> float | None:
-    """As it shows it to us, who believe it."""
+    """Returns when the certificate of the endpoint ends, if we trust it."""
     if not identity.ca:
         return None
     try:
@@ -133,7 +135,10 @@ def _context(identity: Identity) -> ssl.SSLContext:
 
 
 async def _connected(endpoint: str, context: ssl.SSLContext | None, seconds: float) -> dict[str, Any]:
-    """The certificate that is shown; empty without TLS. Raises OSError, ValueError for no address, TimeoutError."""
+    """Connects, and returns the peer's certificate; empty without TLS.
+
+    Raises OSError, TimeoutError, or ValueError for an endpoint that is no address.
+    """
     host, _, port = endpoint.rpartition(":")
     host = host.strip("[]")
     name = host if context else None

@@ -26,8 +26,9 @@ Share = Callable[[Caller, str, bool], AbstractContextManager[None]]
 
 
 class Reflection(reflection.aio.ReflectionServicer):  # type: ignore[misc]
-    """take_call: counts one call in the caller's rate. take_call and taken raise RequestError when it is too much.
-    seconds: how long a stream may last.
+    """The reflection service. seconds: how long a stream may last.
+
+    take_call: counts one call in the caller's rate. take_call and taken raise RequestError beyond the caller's limit.
     """
 
     def __init__(
@@ -51,7 +52,7 @@ class Reflection(reflection.aio.ReflectionServicer):  # type: ignore[misc]
             await context.abort(grpc.StatusCode[error.code], bounded(error.text))
 
     async def _bounded(self, caller: Caller, requests: Any) -> AsyncIterator[Any]:
-        """Yields the requests of a stream, each counted as a call. Raises RequestError beyond a stream's bound."""
+        """Yields the requests of a stream, each counted as a call. Raises RequestError beyond a stream's limit."""
         loop = asyncio.get_running_loop()
         until, count = loop.time() + self._seconds, 0
         while True:

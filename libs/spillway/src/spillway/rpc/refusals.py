@@ -1,7 +1,7 @@
-"""Refusals as gRPC carries them: code, text, and google.rpc.ErrorInfo with the reason; all within what trailers take.
+"""Refusals in gRPC's form: code, text, and google.rpc.ErrorInfo with the reason, within the size limit of trailers.
 
-A client takes 8 KiB of trailers unless it was told otherwise (gRPC's default); more, and it says RESOURCE_EXHAUSTED by
-itself, whatever the server said. So what is long is cut here, and says how much is not there.
+By gRPC's default a client takes 8 KiB of trailers. With more it reports RESOURCE_EXHAUSTED, whatever the server
+answered. So long texts are cut here, and the text says how much is left out.
 """
 
 from collections.abc import Mapping
@@ -30,8 +30,8 @@ Trailer = tuple[tuple[str, str | bytes], ...]
 
 
 def bounded(text: str) -> str:
-    """A text that trailers take: where it is too long its beginning, and how many characters there are more."""
-    text = text.encode(errors="replace").decode()  # Half a character is none that a trailer may have.
+    """Returns a text that fits into trailers. A longer text is cut, and the number of characters left out is added."""
+    text = text.encode(errors="replace").decode()  # A lone surrogate cannot be encoded.
     if _size(text) <= TEXT_BYTES_MAX:
         return text
     most = TEXT_BYTES_MAX - _size(_more(len(text)))
@@ -45,7 +45,7 @@ def bounded(text: str) -> str:
 
 
 def trailer_of(error: RequestError, text: str) -> Trailer:
-    """What goes with a refusal, beside its code and text; nothing where the code says it all."""
+    """Returns the trailer with the reason and details of a refusal; empty where the code is enough."""
     if not error.reason:
         return ()
     info = error_details_pb2.ErrorInfo(reason=error.reason, domain=DOMAIN, metadata=_fitting(error.details))
@@ -55,14 +55,14 @@ def trailer_of(error: RequestError, text: str) -> Trailer:
 
 
 def of_the_log(error: Exception) -> tuple[str, str, Trailer]:
-    """Code, text and trailer, where the log does not take what follows from a request."""
+    """Returns code, text and trailer of a refusal because the log cannot be written."""
     text = bounded(f"the log cannot be written now: {error}")
     refused = RequestError("UNAVAILABLE", text, LOG_UNAVAILABLE)
     return refused.code, text, trailer_of(refused, text)
 
 
 def refusal(code: str, text: str, trailer: Any) -> RequestError:
-    """As a client reads it. trailer: of the call that failed; None when there was none."""
+    """Returns the refusal that a client received. trailer: of the call that failed; None when there was none."""
     found = dict(trailer or ()).get(DETAILS_TRAILER)
     status, info = status_pb2.Status(), error_details_pb2.ErrorInfo()
     try:
@@ -71,12 +71,12 @@ def refusal(code: str, text: str, trailer: Any) -> RequestError:
             if detail.Is(info.DESCRIPTOR) and detail.Unpack(info) and info.domain == DOMAIN:
                 return RequestError(code, text, info.reason, dict(info.metadata))
     except DecodeError:
-        pass  # Of somebody else, between us and the server: code and text are what there is.
+        pass  # It comes from a program between us and the server: only code and text can be used.
     return RequestError(code, text)
 
 
 def _fitting(details: Mapping[str, str]) -> dict[str, str]:
-    """The first of them that there is room for; of the next one its beginning."""
+    """Returns the first details that fit. The next one is cut."""
     kept, left = dict[str, str](), DETAILS_BYTES_MAX
     for name, value in details.items():
         room = left - len(name.encode())

@@ -1,4 +1,4 @@
-"""Which planner to try next: the leader that was named, then each endpoint once, then a pause, until it is too late."""
+"""Chooses the endpoint to try next: the leader that was named, then each endpoint once, then a pause; until a time."""
 
 import asyncio
 import re
@@ -36,7 +36,7 @@ class Route:
         self._error = RequestError("UNAVAILABLE", "no endpoint")
 
     async def next(self) -> str:
-        """The endpoint to try now. Raises the last error when the time is over."""
+        """Returns the endpoint to try now. Raises the last error when the time is over."""
         if not self._waiting:
             pause = doubled_seconds(BACKOFF_SECONDS, BACKOFF_SECONDS_MAX, self.rounds)
             pause *= 0.5 + self._random.random() / 2
@@ -49,10 +49,10 @@ class Route:
         return self._waiting.pop(0)
 
     def failed(self, endpoint: str, error: RequestError, leader: str) -> None:
-        """Notes what an endpoint answered and the leader that it named; raises what no other try would mend."""
+        """Notes the error of an endpoint and the leader that it named. Raises errors that another try would not end."""
         if error.code not in RETRIABLE:
             raise error
-        if error.reason or not self._error.reason:  # What one says tells more than that another is not reached.
+        if error.reason or not self._error.reason:  # A reason says more than an unreachable endpoint.
             self._error = RequestError("UNAVAILABLE", f"{endpoint}: {error.text}", error.reason, error.details)
         self._until = self._until or time.monotonic() + self._seconds
         self._tried.add(endpoint)
@@ -60,14 +60,14 @@ class Route:
             self._waiting = _first_of_all(leader, self._waiting)
 
     def late(self, endpoint: str, error: RequestError, seconds: float) -> RequestError:
-        """Of a call that is not answered within its time. What an earlier try was told says more than silence."""
+        """Returns the error of a call that got no answer in time. It includes an earlier error."""
         late = f"{endpoint}: no answer within {seconds:g} s" if _LATE in error.text else error.text
         before = f"; before that {self._error.text}" if self._until is not None else ""
         return error.in_words(late + before)
 
 
 def reason_of(details: str) -> str:
-    """What gRPC says of a call that failed, for people: of a connection that did not come about the reason alone."""
+    """Returns gRPC's text about a failed call for people; for a failed connection only the reason."""
     return _NO_CONNECTION.sub("no connection: ", details) or "no reason given"
 
 

@@ -1,4 +1,4 @@
-"""Who may call us and how much: the bind that is refused, callers by token or certificate, rates and sizes."""
+"""The rights and limits of callers: refused addresses, callers by token or certificate, rates and sizes."""
 
 import asyncio
 import hashlib
@@ -23,7 +23,7 @@ MEBIBYTE = 2**20
 
 
 class TooManyCalls(RequestError):
-    """RESOURCE_EXHAUSTED; the next call of this caller is let in after so many seconds."""
+    """RESOURCE_EXHAUSTED. seconds: the time until the next call of this caller is accepted."""
 
     def __init__(self, text: str, seconds: float) -> None:
         super().__init__("RESOURCE_EXHAUSTED", text, TOO_MANY_CALLS)
@@ -31,12 +31,12 @@ class TooManyCalls(RequestError):
 
 
 class UnsafeBind(OperatorError):
-    """The server would be open to others without TLS and callers; it does not start."""
+    """The server would be open to others without TLS and callers, so it does not start."""
 
 
 @dataclass(frozen=True, slots=True)
 class RpcSettings:
-    """Of a gRPC server; the prefix of its variables is SPILLWAY_RPC_."""
+    """The settings of a gRPC server. The prefix of its variables is SPILLWAY_RPC_."""
 
     host: str = setting("127.0.0.1", "address to listen on; another than loopback needs TLS and callers")
     port: Annotated[int, Meta(ge=0, le=65535)] = setting(7400, "port to listen on; 0 takes a free one")
@@ -145,7 +145,7 @@ CALLER: ContextVar[Caller] = ContextVar("caller", default=LOCAL_CALLER)
 
 
 def name_of_caller() -> str:
-    """The caller whose request is being answered. Empty for our own requests, and where no callers are named."""
+    """Returns the caller whose request is being answered. Empty for our own requests, and without named callers."""
     caller = CALLER.get()
     return "" if caller is LOCAL_CALLER else caller.name
 
@@ -168,7 +168,7 @@ def check_bind(settings: RpcSettings) -> None:
 
 
 class Gate:
-    """Lets a call in or says why not. now: a clock in seconds that never goes back."""
+    """Admits calls, or refuses them with a reason. now: a monotonic clock in seconds."""
 
     def __init__(self, settings: RpcSettings, now: Callable[[], float]) -> None:
         check_bind(settings)
@@ -187,17 +187,17 @@ class Gate:
         self._thread.shutdown(wait=False)
 
     async def has_changed(self) -> bool:
-        """Whether the callers file has others than before. Reads it, in a thread of its own, which no request fills."""
+        """Reads the callers file, in a thread that no request uses. Returns whether its callers have changed."""
         if self._file is None:
             return False
         return await asyncio.get_running_loop().run_in_executor(self._thread, self._file.look)
 
     def still_knows(self, caller: Caller) -> bool:
-        """Whether it may still do exactly what it could when it was let in."""
+        """Returns whether this caller still has exactly the rights that it had when it was admitted."""
         return self._file is None or self.callers.knows(caller)
 
     def share_of_a_caller(self) -> tuple[int, int, int]:
-        """Calls, watches and computations that one may have at one time: all of them where everybody is one caller."""
+        """Returns the limits of one caller: calls, watches, computations. If all clients are one caller: totals."""
         settings = self._settings
         if self.is_open:
             return settings.concurrent_requests_max, settings.watches_max, settings.concurrent_requests_max
@@ -205,11 +205,11 @@ class Gate:
         return *of_one, settings.computations_caller_max
 
     def connections_of_an_address(self) -> int:
-        """That there may be at one time: all of them where everybody is the same caller."""
+        """Returns the connections of one address at one time. If all clients are the same caller: the total."""
         return self._settings.connections_max if self.is_open else self._settings.connections_address_max
 
     def identify(self, authorization: str, certificate_names: Iterable[str]) -> Caller:
-        """The caller of a token or of a verified client certificate. Raises UNAUTHENTICATED."""
+        """Returns the caller of a token or of a verified client certificate. Raises UNAUTHENTICATED."""
         if self.is_open:
             return LOCAL_CALLER
         scheme, _, token = authorization.partition(" ")
@@ -240,16 +240,19 @@ class Gate:
         self._take(caller, 1, 0)
 
     def admit_items(self, caller: Caller, request: object) -> None:
-        """Of a batch or a report: raises PERMISSION_DENIED for an item's verb, RESOURCE_EXHAUSTED for the rate. Each
-        item counts as a call, the first one as the request's own, which was let in; not where everybody is the same
-        caller."""
+        """Checks the items of a batch or a report.
+
+        Raises PERMISSION_DENIED for an item's verb, RESOURCE_EXHAUSTED for the rate.
+        Each item counts as a call; the first one is the request's own call, which was counted before. Items are not
+        counted where all clients are the same caller.
+        """
         check_items(caller, request)
         items = _items_of(request)
         if items > 1 and not self.is_open:
             self._take(caller, items - 1, 1)
 
     def _take(self, caller: Caller, calls: int, taken: int) -> None:
-        """taken: calls of the same request that were counted before, and will be again when it is repeated."""
+        """Counts calls. taken: calls of this request that were counted before, and will be when it is repeated."""
         limits, burst = self.callers.limits.get(caller.name), self._settings.requests_burst
         rate = (limits.requests_per_second if limits else 0.0) or self._settings.requests_per_second
         bucket = self._buckets.get(caller.name)
@@ -268,7 +271,7 @@ def _items_of(request: object) -> int:
 
 
 class _Bucket:
-    """Calls that may still be made now; refilled as time passes. Below 0: a batch of more than it holds was let in."""
+    """The calls that may still be made now; refilled as time passes. Below 0 after a batch larger than the bucket."""
 
     __slots__ = ("_at", "_left")
 
@@ -276,8 +279,10 @@ class _Bucket:
         self._left, self._at = left, at
 
     def take(self, calls: int, taken: int, per_second: float, most: float, now: float) -> float:
-        """0 when so many were taken; else after how many seconds they and those taken before can be. A full bucket
-        lets in what is more than it holds, so that no request is refused for ever: it is paid for afterwards."""
+        """Takes calls and returns 0, or returns after how many seconds they, and the calls taken before, can be made.
+
+        A full bucket admits more than it holds, so that no request is refused for ever; the next calls wait longer.
+        """
         self._left = min(most, self._left + (now - self._at) * per_second)
         self._at = now
         if self._left < min(calls, most - taken):

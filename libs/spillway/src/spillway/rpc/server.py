@@ -29,11 +29,13 @@ from spillway.version import VERSION
 
 
 class RpcServer:
-    """Serves one of our services while it is open, with health and reflection. Opening raises OperatorError when it may
-    not or cannot listen; not serving (health) until set_serving(True), though calls are answered.
+    """Serves one of our services while it is open, with health and reflection.
 
-    fleet: id of the one that is served; a call that means another one is refused before anything is done. Empty: any.
-    prepare: of requests with long manifests, beside the loop.
+    Opening raises OperatorError when it may not or cannot listen. Health says not serving until set_serving(True), but
+    calls are answered before.
+    fleet: the id of the fleet that is served. A call that means another one is refused before anything is done. Empty:
+    any.
+    prepare: the service's work on requests with long manifests, in a thread.
     """
 
     def __init__(
@@ -86,7 +88,7 @@ class RpcServer:
         return f"[{host}]:{port}" if ":" in host and not host.startswith("[") else f"{host}:{port}"
 
     async def set_serving(self, serving: bool) -> None:
-        """Sets what grpc.health.v1 answers for the server and for its service."""
+        """Sets the answer of grpc.health.v1 for the server and for its service."""
         self._listener.set_serving(serving)
 
     async def _look_at_callers(self) -> None:
@@ -95,7 +97,7 @@ class RpcServer:
             await asyncio.sleep(self._settings.callers_check_seconds)
             try:
                 changed = await self._gate.has_changed()
-            except OSError as error:  # No file descriptor, say: the next look may have one.
+            except OSError as error:  # For example without a file descriptor; the next try may get one.
                 self._log.error("cannot look at the callers file: those of before stay", error=str(error))
                 continue
             if changed:
@@ -119,8 +121,10 @@ class RpcServer:
         raise cast(BaseException, self._fatal.exception())
 
     def _handler(self, call: Call) -> tuple[str, Any]:
-        """Returns the handler of a method. It gets a stream of bytes that is read only on demand: so the caller is
-        known before any message is read, and the size before anything is parsed."""
+        """Returns the handler of a method. It gets a stream of bytes that is read only on demand.
+
+        So the caller is known before any message is read, and the size before anything is parsed.
+        """
 
         async def answer(_: object, context: Any) -> bytes | None:
             return await self._handle(call, context)
@@ -139,7 +143,7 @@ class RpcServer:
         return answer
 
     async def _outcome(self, call: Call, context: Any) -> tuple[str, str, bytes | None, Trailer]:
-        """Returns code, text, answer, and the trailers of a refusal. A bug is INTERNAL, and the server goes on."""
+        """Returns code, text, answer, and the trailers of a refusal. A bug gives INTERNAL, and the server goes on."""
         started = time.perf_counter()
         code, text, answer = "CANCELLED", "", None
         beside: Trailer = ()
@@ -158,7 +162,7 @@ class RpcServer:
         except (BusUnavailable, OutcomeUnknown) as error:
             code, text, beside = of_the_log(error)
         except Exception as error:
-            # It goes on: else one request, asked again and again, would end one instance after the other.
+            # The server goes on. Otherwise one request, tried again and again, would end one instance after the other.
             what = f"{type(error).__name__}: {error}"
             code, text = "INTERNAL", f"{call.verb}: a bug of the {self._service.who} met this call: {what}; see its log"
             self._log.exception("bug in a call", verb=call.verb)
@@ -168,7 +172,7 @@ class RpcServer:
         return code, text, answer, beside
 
     def _about_us(self, code: str) -> Iterator[tuple[str, str]]:
-        """Yields the trailers of an answer. A caller that is not known gets none."""
+        """Yields the trailers of an answer. An unknown caller gets none."""
         if code == "UNAUTHENTICATED":
             return
         if leader := self._answers.leader():

@@ -1,6 +1,4 @@
-"""What of a server each caller may have at one time, so that one caller leaves room for the others: calls and watches,
-and what is computed for it.
-"""
+"""The share of each caller in a server at one time: calls, watches, computations. It leaves room for other callers."""
 
 import asyncio
 from collections import Counter
@@ -33,8 +31,9 @@ caller, too.
 
 
 class Share(NamedTuple):
-    """Of one caller, at one time. Calls and watches beyond it are refused; computations beyond it wait for one of the
-    caller's own to end.
+    """The limits of one caller at one time.
+
+    Calls and watches beyond them are refused. Computations beyond them wait for one of the same caller to end.
     """
 
     calls: int
@@ -44,7 +43,7 @@ class Share(NamedTuple):
 
 class Shares:
     def __init__(self, share: Share) -> None:
-        """share: of each caller."""
+        """share: the share of each caller."""
         self._share = share
         self._running = Counter[tuple[str, bool]]()
         self._computing: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
@@ -52,7 +51,7 @@ class Shares:
 
     @contextmanager
     def taken(self, caller: Caller, verb: str, streams: bool) -> Iterator[None]:
-        """While a call or a watch of the caller runs. Raises RESOURCE_EXHAUSTED where it has its share already."""
+        """Counts a call or a watch of the caller while it runs. Raises RESOURCE_EXHAUSTED beyond its share."""
         place, most = (caller.name, streams), self._share.watches if streams else self._share.calls
         if self._running[place] >= most:
             metrics.REQUESTS_DENIED.labels("share").inc()
@@ -70,8 +69,8 @@ class Shares:
     async def computing(self, caller: Caller, verb: str) -> AsyncIterator[None]:
         """Holds a place of the caller's share while an answer is computed. Callers wait first come, first served.
 
-        A place is held for at least one iteration of the event loop. Else an answer that is computed in one piece would
-        free its place before any other task runs, and such calls would follow each other without end.
+        A place is held for at least one iteration of the event loop. Otherwise an answer that is computed in one piece
+        would free its place before any other task runs. Such calls would follow each other without end.
         """
         if verb not in COMPUTED:
             yield

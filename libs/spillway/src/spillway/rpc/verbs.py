@@ -1,6 +1,6 @@
-"""What our services answer, verb by verb with types, and the same verbs as a client asks them; nothing of gRPC."""
+"""The verbs of our services with their types, for servers and for clients. It does not depend on gRPC."""
 
-from __future__ import annotations  # Else all values were made where one is asked for.
+from __future__ import annotations  # Otherwise the use of one value would import all of them.
 
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Any, Protocol, cast
@@ -10,10 +10,10 @@ if TYPE_CHECKING:
 
 
 class PlannerApi(Protocol):
-    """What a planner answers; proto/spillway/v1/planner.proto says what each call means.
+    """The calls that a planner answers; proto/spillway/v1/planner.proto says what each call means.
 
     RequestError goes to the caller with its code and text. BusUnavailable and OutcomeUnknown become UNAVAILABLE. Any
-    other exception is our bug: the caller sees INTERNAL, and the log has it.
+    other exception is our bug: the caller gets INTERNAL, and the error is logged.
     A call is cancelled at its deadline and when its caller goes away.
     """
 
@@ -42,15 +42,15 @@ class PlannerApi(Protocol):
     async def list_brakes(self, request: api.ListBrakesRequest) -> api.ListBrakesReply: ...
 
     def watch(self, request: api.WatchRequest) -> AsyncIterator[api.WatchReply]:
-        """Goes on until the caller goes away."""
+        """Yields changes until the caller goes away."""
         ...
 
     def export(self, request: api.ExportRequest) -> AsyncIterator[api.ExportReply]:
-        """Ends when all is said."""
+        """Yields the whole state, then ends."""
         ...
 
     def leader(self) -> str:
-        """host:port of the active planner's gRPC; empty when it is not known."""
+        """Returns host:port of the active planner's gRPC; empty when it is not known."""
         ...
 
 
@@ -139,7 +139,7 @@ class Verbs:
 
 
 class ScalingApi(Protocol):
-    """What hpa answers; proto/spillway/v1/scaling.proto says what each call means. Errors as of PlannerApi."""
+    """The calls that hpa answers; spillway/v1/scaling.proto says what each call means. Errors as in PlannerApi."""
 
     async def declare_policy(self, request: api_scaling.DeclarePolicyRequest) -> api_scaling.PolicyReply: ...
     async def delete_policy(self, request: api_scaling.DeletePolicyRequest) -> api_scaling.PolicyReply: ...
@@ -149,7 +149,7 @@ class ScalingApi(Protocol):
     async def report(self, request: api_scaling.ReportRequest) -> api_scaling.ReportReply: ...
 
     def leader(self) -> str:
-        """host:port of the active instance's gRPC; empty when it is not known."""
+        """Returns host:port of the active instance's gRPC; empty when it is not known."""
         ...
 
 
@@ -189,7 +189,7 @@ class ScalingVerbs:
 
 
 class LendingApi(Protocol):
-    """What a descheduler answers; lending.proto says what each call means. Errors as of PlannerApi."""
+    """The calls that a descheduler answers; lending.proto says what each call means. Errors as in PlannerApi."""
 
     async def declare_lending(self, request: api_lending.DeclareLendingRequest) -> api_lending.LendingReply: ...
     async def withdraw_lending(self, request: api_lending.WithdrawLendingRequest) -> api_lending.LendingReply: ...
@@ -201,7 +201,7 @@ class LendingApi(Protocol):
     async def idle_report(self, request: api_lending.IdleReportRequest) -> api_lending.IdleReportReply: ...
 
     def leader(self) -> str:
-        """host:port of the active instance's gRPC; empty when it is not known."""
+        """Returns host:port of the active instance's gRPC; empty when it is not known."""
         ...
 
 

@@ -1,1 +1,1 @@
-"""A service as a process: its instances, their turns and steps, the log that they follow, requests that wait."""
+"""A service as a process: its instances, their turns and steps, the log that they follow, and waiting requests."""

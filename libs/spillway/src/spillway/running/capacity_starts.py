@@ -1,4 +1,4 @@
-"""Where a service that starts must begin to read changes of capacity, by the blocks that it has read."""
+"""Finds the offsets at which a starting service begins to read capacity changes, from the blocks that it has read."""
 
 from collections.abc import Callable
 
@@ -8,7 +8,7 @@ from spillway.events import CapacityReported
 
 
 class CapacityStarts:
-    """Notes blocks as they are read up to the end of their topic."""
+    """Collects the blocks of the capacity topic while they are read to its end."""
 
     def __init__(self) -> None:
         self._blocks: list[tuple[CapacityReported, int]] = []
@@ -17,9 +17,10 @@ class CapacityStarts:
         self._blocks.append((block, partition))
 
     def take(self, epoch_of: Callable[[str], int]) -> Offsets:
-        """From what the oldest block in effect, or of an epoch that may still be, is as of. epoch_of: of a cluster.
+        """Returns the starts: the oldest as_of_offset of blocks whose epoch is in effect, or may still be.
 
-        A partition without a block is read from its end: nothing in it can be applied before a block comes.
+        epoch_of: returns the epoch of a cluster. A partition without a block is read from its end: nothing in it can be
+        applied before a block comes.
         """
         starts: dict[tuple[str, int], int] = {}
         for block, partition in self._blocks:

@@ -1,4 +1,4 @@
-"""A service whose instances share the clusters, as a process: it reaches clusters, and ends with its log."""
+"""A service whose instances share the clusters, as a process: it connects to clusters, and ends with its log."""
 
 import asyncio
 from functools import partial
@@ -20,13 +20,13 @@ class Served(Protocol):
 
 
 def connected(settings: ClusterTurnSettings, api_settings: ClusterApiSettings, joined: ClusterJoined) -> ClusterApi:
-    """The cluster's API; its credentials are read when they are first needed, and again when they are refused."""
+    """Returns the cluster's API. Its credentials are read at the first use, and again when they are refused."""
     read = partial(load_endpoint, settings.credentials_folder, joined.credential, allow_exec=settings.exec_plugins)
     return connect(read, joined.cluster, api_settings)
 
 
 async def serve(process: Process, bus: Bus, served: Served) -> None:
-    """Runs until the process is to stop. Raises OtherFleet, and our bug when a worker met one."""
+    """Runs until the process must stop. Raises OtherFleet, and the error of a worker that met a bug."""
     process.opened()
     served.turns.ready = partial(process.set_ready, "log")
     async with asyncio.TaskGroup() as tasks:

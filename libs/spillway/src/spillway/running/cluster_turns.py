@@ -1,4 +1,4 @@
-"""The turns of one instance at clusters: claims what its group gives it, works there, and lets go what it lost."""
+"""The turns of one instance at clusters: it claims the clusters that its group assigns, works there, and lets go."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Hashable, Iterable
@@ -24,7 +24,7 @@ log = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True)
 class ClusterTurnSettings:
-    """What a service whose instances share the clusters has in its settings. ValueError for a number not above 0."""
+    """The settings of a service whose instances share the clusters. Raises ValueError for a number not above 0."""
 
     fleet: str = setting("", "fleet id that the log must be of; empty takes the log's")
     credentials_folder: Path = setting(CREDENTIALS_FOLDER, "folder of the clusters' kubeconfig files")
@@ -66,9 +66,9 @@ class ClusterTurnSettings:
 class Turn:
     """This instance's right to write for one cluster.
 
-    way: as ClusterService.way said when it began. epoch: its claim's offset, NO_EPOCH before that is known. read_epoch:
-    the highest that was read since it began, its own claim's among them. claiming: one is being written, and may be
-    read before it is known to be ours.
+    way: the value of ClusterService.way at the start. epoch: the offset of its claim, NO_EPOCH before that is known.
+    read_epoch: the highest epoch that was read since the start, its own claim's among them.
+    claiming: a claim is being written, and may be read before it is known to be ours.
     """
 
     cluster: str
@@ -84,12 +84,14 @@ class Turn:
 
 class Worker(Protocol):
     async def run(self) -> None:
-        """Works until it is cancelled. An exception ends this turn only, unless it is one of
-        `isolation.ENDS_THE_PROCESS`."""
+        """Works until it is cancelled.
+
+        An exception ends only this turn, unless it is one of `isolation.ENDS_THE_PROCESS`.
+        """
         ...
 
     async def finish(self) -> None:
-        """Nothing new is begun; returns when what is under way has come to its end, and is said."""
+        """Starts nothing new. Returns when running work has ended and its results are published."""
         ...
 
 
@@ -98,39 +100,39 @@ W_co = TypeVar("W_co", bound=Worker, covariant=True)
 
 
 class ClusterService(Protocol[W_co]):
-    """What one service does and another does not."""
+    """The part of a service that differs from other services."""
 
     def clusters(self) -> Iterable[str]:
-        """All clusters that the log has."""
+        """Returns all clusters in the log."""
         ...
 
     def way(self, cluster: str) -> Hashable | None:
-        """How it is reached: once that changes, work begins anew there. None: there is nothing to be done at it."""
+        """Returns how the cluster is reached; when that changes, work starts again. None: there is no work at it."""
         ...
 
     async def caught_up(self) -> None:
-        """Returns when everything that was in the log when this was called has been taken in."""
+        """Returns when everything that was in the log at the call has been applied."""
         ...
 
     def begin(self, turn: Turn) -> W_co:
-        """Who is to work there. All that stood in the log before the turn's claim has been taken in."""
+        """Returns the worker for a cluster. All records before the turn's claim have been applied."""
         ...
 
 
 class ClusterTurns(Generic[W]):
-    """Several instances share the clusters: each is one instance's turn at a time, by the group, and by the log.
+    """Shares the clusters among instances: each is one instance's turn at a time, by the group and by the log.
 
-    A turn is claimed by a record whose offset is its epoch; when the log has been read from there to its ends, work
-    begins. What bears a higher epoch, a claim or any other record, ends the work: its writer's word is the later one.
-    Only when the group says after that, or for reclaim_seconds on, that the cluster is ours, it is claimed again: then
-    it was the other one that was late. Of a namesake the group says nothing, for it takes the two for one: who lost a
-    cluster to its own name waits for reclaim_seconds, so that each has time for some work.
+    A turn is claimed by a record whose offset is its epoch. Work begins when the log has been read from there to its
+    ends. A record with a higher epoch, a claim or any other record, ends the work: its writer is the later owner. The
+    cluster is claimed again only when the group assigns it once more, or still does after reclaim_seconds: then the
+    other instance was the late one. The group cannot tell two instances of one name apart. So an instance that lost a
+    cluster to its own name always waits for reclaim_seconds, and each has time for some work.
 
-    An unexpected error of a worker ends its turn alone, and this instance keeps the cluster: the next one would meet
-    the same input. After a pause, longer each time, it is claimed again, and work begins anew.
+    An unexpected error of a worker ends only its turn, and this instance keeps the cluster: the next one would meet the
+    same input. After a pause, longer each time, the cluster is claimed again, and work starts again.
 
-    workers: who works where now. ready: told whether the log has been read, and the group has said what is ours.
-    changed: told when the group gave other clusters, or nobody works at one any more.
+    workers: the present worker of each cluster. ready: called with whether the log has been read and the group has
+    assigned clusters. changed: called when the group assigned other clusters, or when the work at one has ended.
     """
 
     def __init__(
@@ -160,9 +162,9 @@ class ClusterTurns(Generic[W]):
         self._finishing = False
 
     async def run(self) -> None:
-        """Takes turns until it is cancelled, which is to be after `finish`. Raises what says that the process must end.
+        """Takes turns until it is cancelled, which must be after `finish`. Raises an error that must end the process.
 
-        The group is joined once the log has been read: until then, whoever has the clusters goes on with them.
+        The group is joined once the log has been read. Until then the present owners of the clusters go on with them.
         """
         self.ready(False, "reading the log")
         await self._work.caught_up()
@@ -175,7 +177,7 @@ class ClusterTurns(Generic[W]):
                     self._assign(assignment)
 
     async def finish(self) -> None:
-        """No cluster is taken any more; returns when what is under way has come to its end, or after finish_seconds."""
+        """Takes no more clusters. Returns when running work has ended, or after finish_seconds."""
         self._finishing = True
         for turn, _ in tuple(self._turns.values()):
             if turn.cluster not in self.workers:
@@ -194,10 +196,10 @@ class ClusterTurns(Generic[W]):
         except Exception as error:
             self._failures.met(cluster, error, cluster=cluster)
 
-    # ── What the service tells ──────────────────────────────────────────────────────────────────────────────────
+    # ── Called by the service ───────────────────────────────────────────────────────────────────────────────────
 
     def note(self, cluster: str, epoch: int, claimant: str = "") -> None:
-        """A claim of the cluster, or another record of it, was read that bears this epoch. claimant: of a claim."""
+        """Notes that a record of the cluster with this epoch was read. claimant: the instance of a claim."""
         self._read_epochs[cluster] = max(epoch, self._read_epochs.get(cluster, NO_EPOCH))
         turn, _ = self._turns.get(cluster, (None, None))
         if turn is not None:
@@ -224,15 +226,15 @@ class ClusterTurns(Generic[W]):
             self.tell(cluster, word)
 
     def reconsider(self) -> None:
-        """There may be other clusters, other ways to them, other work."""
+        """Notes that clusters, ways to them, or work may have changed."""
         self._unsettled.set()
 
     def holds(self, cluster: str) -> bool:
-        """Whether the group gives it to this instance."""
+        """Returns whether the group assigns the cluster to this instance."""
         return self._assignment.holds(cluster)
 
     def is_free(self, cluster: str) -> bool:
-        """Whether nobody works there, nor is about to end or to begin."""
+        """Returns whether no work runs there, begins or ends."""
         return cluster not in self._turns
 
     async def claim(self, turn: Turn) -> None:
@@ -245,7 +247,7 @@ class ClusterTurns(Generic[W]):
             turn.claiming = False
         self._check(turn)
 
-    # ── What is ours ────────────────────────────────────────────────────────────────────────────────────────────
+    # ── The assigned clusters ───────────────────────────────────────────────────────────────────────────────────
 
     async def _join(self, stack: AsyncExitStack) -> AsyncIterator[Assignment]:
         while True:
@@ -256,7 +258,10 @@ class ClusterTurns(Generic[W]):
                 await asyncio.sleep(self._settings.bus_retry_seconds)
 
     def _assign(self, assignment: Assignment) -> None:
-        """Also of what was lost to a higher epoch, this is the later word; but of what was lost to a namesake."""
+        """Notes an assignment.
+
+        It is newer than a loss to a higher epoch, but says nothing about a loss to the same name.
+        """
         log.info("turns", partitions=len(assignment.partitions), of=assignment.partition_count)
         for cluster in self._paused.keys() - self._to_namesakes:
             self._paused.pop(cluster).cancel()
@@ -266,7 +271,7 @@ class ClusterTurns(Generic[W]):
         self.ready(True, "")
 
     async def _settle(self, group: asyncio.TaskGroup) -> None:
-        """Keeps what is worked on equal to what is ours to work on."""
+        """Keeps the turns equal to the assigned clusters that have work."""
         while True:
             self._unsettled.clear()
             for turn, _ in tuple(self._turns.values()):
@@ -278,7 +283,7 @@ class ClusterTurns(Generic[W]):
             await self._unsettled.wait()
 
     def _way(self, cluster: str) -> Hashable | None:
-        """None for what is not ours as well."""
+        """Returns the way to a cluster; None also for a cluster that is paused, rests, or is not assigned."""
         if cluster in self._paused or cluster in self._resting or not self._assignment.holds(cluster):
             return None
         return self._work.way(cluster)
@@ -291,7 +296,7 @@ class ClusterTurns(Generic[W]):
             turn = Turn(cluster, way)
             task = group.create_task(self._hold(turn), name=f"{self._service} at {cluster}")
             self._turns[cluster] = turn, task
-            task.add_done_callback(lambda _: self._ended(turn))  # Also of a task that never began.
+            task.add_done_callback(lambda _: self._ended(turn))  # Also for a task that never started.
 
     async def _hold(self, turn: Turn) -> None:
         read_epoch = self._read_epochs.get(turn.cluster, NO_EPOCH)
@@ -299,7 +304,7 @@ class ClusterTurns(Generic[W]):
         self._check_offsets(turn, read_epoch)
         await self._work.caught_up()
         if self._way(turn.cluster) != turn.way:
-            return  # By what was read meanwhile.
+            return  # It changed meanwhile.
         began_at = asyncio.get_running_loop().time()
         try:
             worker = self.workers[turn.cluster] = self._work.begin(turn)
@@ -331,8 +336,11 @@ class ClusterTurns(Generic[W]):
                 await asyncio.sleep(self._settings.bus_retry_seconds)
 
     def _check_offsets(self, turn: Turn, read_epoch: int) -> None:
-        """read_epoch: the highest that was read before the turn was claimed, so its claim stands before ours. Raises
-        OffsetsWentBack when it is above ours all the same: what we would say, everybody would drop."""
+        """Raises OffsetsWentBack if our claim's offset is below an epoch that was read before.
+
+        Everybody would drop our records then. read_epoch: the highest epoch read before the claim, so that record is
+        before our claim in the log.
+        """
         if read_epoch > turn.epoch:
             raise OffsetsWentBack(
                 f"records of {self._service} of cluster {turn.cluster} bear epoch {read_epoch}, and a claim of it is "
@@ -352,7 +360,7 @@ class ClusterTurns(Generic[W]):
         self._unsettled.set()
 
     def _let_go(self, turn: Turn) -> None:
-        """At once. Another turn there begins when this one's work has ended."""
+        """Ends a turn at once. Another turn there begins when this one's work has ended."""
         _, task = self._turns[turn.cluster]
         if not task.cancelling():
             self._dismiss(turn.cluster)
@@ -374,6 +382,8 @@ class ClusterTurns(Generic[W]):
 
 
 def way_to(joined: ClusterJoined) -> tuple[str, str, Generation | None]:
-    """How a cluster is reached, and when it joined. A cluster that left and joined again counts as a new one, also when
-    both records are read at once."""
+    """Returns how a cluster is reached, and when it joined.
+
+    A cluster that left and joined again counts as a new one, also when both records are read at once.
+    """
     return joined.endpoint, joined.credential, joined.joined_at

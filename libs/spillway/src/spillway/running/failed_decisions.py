@@ -1,7 +1,7 @@
 """Limits an error in a decision that nobody asked for to the subject of the decision.
 
-The input of a decision is in the log. An error that ends one leader ends the next one too, since that reads the same
-log. So only the subject is left alone for a while (docs/adr/0031, docs/adr/0037).
+The input of a decision is in the log. An error that ends one leader ends the next one too, since it reads the same log.
+So only the subject is left alone for a while (docs/adr/0031, docs/adr/0037).
 """
 
 from collections.abc import Callable, Hashable
@@ -21,7 +21,7 @@ class FailedDecisions(Generic[S]):
     """Leaves a subject alone for a while after an error: a workload, a cluster, or a step about the whole fleet."""
 
     def __init__(self, steady: Callable[[], float], pause_seconds: float) -> None:
-        """steady: a clock in seconds that never goes back. pause_seconds: how long a subject is left alone."""
+        """steady: a monotonic clock in seconds. pause_seconds: how long a subject is left alone."""
         self._steady, self._pause_seconds = steady, pause_seconds
         self._paused_until: dict[S, float] = {}
 

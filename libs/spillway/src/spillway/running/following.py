@@ -1,4 +1,4 @@
-"""Reads the log into a service's state: some topics whole, then others from where the state stands, then all live."""
+"""Reads the log into a service's state: some topics whole, then others from the state's position, then new records."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -17,32 +17,36 @@ log = structlog.get_logger()
 
 
 class Intake(Protocol):
-    """What a service makes of the records that it follows."""
+    """The part of a service that applies the records of followed topics."""
 
     def starts(self, ends: Offsets) -> Offsets:
-        """Where to begin in the later topics; one that is not named begins at its end. ends: of the whole topics, all
-        records before which have been taken in."""
+        """Returns the start offsets in the later topics; a partition without one begins at its end.
+
+        ends: of the whole topics; all records before them have been applied.
+        """
         ...
 
     def take(self, record: Record, live: bool) -> None:
-        """Takes in one record. live: False for records that stood in the topic when the reader opened it. Raises
-        Followed.unfit."""
+        """Applies one record. live: False for records that were in the topic when the reader opened it.
+
+        Raises Followed.unfit.
+        """
         ...
 
     async def taken(self, batch: Batch, positions: Offsets) -> None:
-        """Called after each batch, also after an empty one. positions: in all topics. The reader goes on once this
-        returns."""
+        """Notes the end of a batch, which may be empty. The reader goes on after this. positions: in all topics."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Followed:
-    """What a service follows. whole: topics that are read from their beginnings, the one of its turns among them.
-    later: topics that are read after those.
+    """The topics that a service follows.
 
-    unfit: what Intake.take raises for a record that becomes a dead letter and is left out. last_only: those of the
-    whole topics whose records are large and each say everything of their key. At the start the reader takes only the
-    last record of each key there, after all other records: compaction leaves days of older ones.
+    whole: topics that are read from their beginnings, with the topic of its turns. later: topics that are read after
+    those.
+    unfit: the errors of Intake.take for a record that becomes a dead letter and is left out.
+    last_only: those of the whole topics whose records are large and replace earlier ones of their key. At the start
+    only the last record of each key is applied, after all other records: compaction leaves days of older ones.
     """
 
     service: str
@@ -55,9 +59,9 @@ class Followed:
 class Follower:
     """Keeps one state up to date.
 
-    turn: the last TurnTaken, whose instance names the active one; turn_epoch: its offset, -1 before the first.
-    written_epoch: the highest epoch in records that the service itself writes. positions: in each partition, the offset
-    after the last record that was taken in.
+    turn: the last TurnTaken, whose instance is the active one. turn_epoch: its offset, -1 before the first.
+    written_epoch: the highest epoch in records that the service itself writes.
+    positions: the offset after the last applied record, by partition.
     """
 
     def __init__(self, bus: Bus, followed: Followed, intake: Intake) -> None:
@@ -87,8 +91,7 @@ class Follower:
                     tasks.create_task(self._follow(newer))
 
     async def caught_up(self, *topics: Topic) -> None:
-        """Returns when all records that stood in the log at the call have been taken in. topics: look at these
-        alone."""
+        """Returns when all records that were in the log at the call have been applied. topics: only these, if any."""
         while len(self._feeds) < 2:
             async with self._moved:
                 await self._moved.wait()
@@ -100,7 +103,7 @@ class Follower:
         """Raises OffsetsWentBack when the service's own records bear a higher epoch than any turn in the log."""
         written = self.written_epoch
         if written > self.turn_epoch:
-            await self.caught_up()  # Its turn stands before it in the log, and may be read later.
+            await self.caught_up()  # Its turn is before it in the log, but may be read later.
         if written > self.turn_epoch:
             raise OffsetsWentBack(
                 f"records of {self._followed.service} bear epoch {written}, and the last turn in {self._turns} is at "
@@ -108,13 +111,15 @@ class Follower:
             )
 
     async def overtaken(self, epoch: int) -> None:
-        """Returns when the log has a later turn than this one. The writer of this one is fenced by then, even if it has
-        not tried to write."""
+        """Returns when the log has a later turn than this one.
+
+        By then this one's writer is fenced, even if it has not tried to write.
+        """
         async with self._moved:
             await self._moved.wait_for(lambda: self.turn_epoch > epoch)
 
     def pass_over(self, topics: Sequence[Topic]) -> None:
-        """From now on these topics are not read: the active instance knows what it writes."""
+        """Stops following these topics: the active instance knows its own records."""
         for feed in self._feeds:
             feed.pass_over(topics)
 
@@ -125,7 +130,7 @@ class Follower:
             await self._take(await anext(batches), last)
         for record in last.values():
             await self._take_one(record, live=False)
-            await asyncio.sleep(0)  # Each may be large, and others are to be answered.
+            await asyncio.sleep(0)  # Each may be large, so other tasks get a turn.
         return ends
 
     async def _follow(self, batches: AsyncIterator[Batch]) -> None:
@@ -133,7 +138,7 @@ class Follower:
             await self._take(batch)
 
     async def _take(self, batch: Batch, last: dict[tuple[str, str], Record] | None = None) -> None:
-        """last: records to take in when the end is reached, by topic and key; None after that."""
+        """Applies a batch. last: records to apply when the end is reached, by topic and key; None after that."""
         for record in batch.records:
             if last is not None and record.topic in self._last_only:
                 last[record.topic, record.key] = record
@@ -163,9 +168,9 @@ class Follower:
 
 
 class TopicReader:
-    """Takes in every record of some topics, whole or from start on (as Bus.follow says), for as long as it runs.
+    """Applies every record of some topics, whole or from start on (as in Bus.follow), for as long as it runs.
 
-    What the log does not answer is asked again after retry_seconds.
+    If the log does not answer, it tries again after retry_seconds.
     """
 
     def __init__(
@@ -200,7 +205,7 @@ class TopicReader:
                 await asyncio.sleep(self._retry_seconds)
 
     async def caught_up(self) -> None:
-        """Returns when all records that stood in the log at the call have been taken in.
+        """Returns when all records that were in the log at the call have been applied.
 
         Calls that wait at the same time share one question for the ends of the log.
         """

@@ -1,4 +1,4 @@
-"""When Python looks for garbage: not while something is decided, and never again through what was read from the log."""
+"""Controls Python's garbage collection: not during decisions, and never again over state that was read from the log."""
 
 import gc
 import time
@@ -16,10 +16,12 @@ ALL_SECONDS = 3600.0
 
 
 def set_aside_heap(loaded: bool) -> None:
-    """What was read from the log stays for as long as this state: no later collection walks it again.
+    """Excludes the state that was read from the log from later collections.
 
-    Each full one would, for a tenth of a second and more on a big fleet, in which nobody is answered; and finds none of
-    it, since what is replaced there is freed by its last reference. Before the next state is read, all is looked at.
+    loaded: False before the next state is read.
+    A full collection would walk this state for a tenth of a second or more in a large fleet, and answer nobody
+    meanwhile. It would find nothing, since a replaced value is freed by its last reference. With False everything is
+    walked again.
     """
     if loaded:
         gc.collect()
@@ -31,9 +33,9 @@ def set_aside_heap(loaded: bool) -> None:
 
 @contextmanager
 def uncollected() -> Iterator[None]:
-    """A step: what of it is due to be looked at is right after it, while what it decided is on its way into the log.
+    """Delays collections until the end of a step, when its decisions are on their way into the log.
 
-    Also all that a service does which answers nobody: most of what it makes is gone before it is due to be looked at.
+    Use it also for a service that answers nobody: most of its new objects are gone before they would be walked.
     """
     before = gc.get_threshold()
     gc.set_threshold(NEW_OBJECTS_MAX, *before[1:])
@@ -45,10 +47,10 @@ def uncollected() -> Iterator[None]:
 
 @contextmanager
 def survivors_set_aside(clock: Callable[[], float] = time.monotonic) -> Iterator[None]:
-    """What outlives a full collection is not walked by the next one: for a heap that grows by what clusters have.
+    """Excludes objects that survive a full collection from the next ones. It is for heaps that grow with the clusters.
 
-    Each would walk all that is known of every node and pod, while nobody is answered; nearly all of it is freed by its
-    last reference. What was set aside and then died in a cycle waits for the first full one after ALL_SECONDS.
+    Each collection would walk all nodes and pods and answer nobody meanwhile. Nearly all of them are freed by their
+    last reference. Excluded objects that die in a cycle wait for the first full collection after ALL_SECONDS.
     """
     all_looked_at = clock()
 

@@ -1,4 +1,4 @@
-"""Serves an aiohttp application at a port with a bounded number of connections. Strangers' connections close early.
+"""Serves an aiohttp application at a port with a limited number of connections. Strangers' connections close early.
 
 aiohttp alone accepts connections until no file descriptor is left, waits a minute for a TLS handshake, and never closes
 a connection whose request stays incomplete.
@@ -27,13 +27,15 @@ log = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True)
 class PortBounds:
-    """The bounds of one port.
+    """The limits of one port.
 
-    connections_max: open connections. strangers_max: connections without a known caller; beyond it the oldest one of
-    the address with the most of them is closed. stranger_seconds: the age at which a stranger's connection is closed;
-    the TLS handshake, the request and its answer must fit into that time. idle_seconds: a known caller's connection is
-    closed after so long without a whole request. descriptors_each: file descriptors that one connection may use. If
-    the process has too few of them, the port has fewer connections.
+    connections_max: open connections. strangers_max: connections without a known caller. Beyond it the oldest one of
+    the address with the most of them is closed.
+    stranger_seconds: the age at which a stranger's connection is closed. The TLS handshake, the request and its answer
+    must fit into that time.
+    idle_seconds: a known caller's connection is closed after so long without a whole request.
+    descriptors_each: file descriptors that one connection may use. If the process has too few of them, the port has
+    fewer connections.
     """
 
     connections_max: int
@@ -49,7 +51,7 @@ class HttpPort:
     def __init__(self, name: str, server: web.Server, bounds: PortBounds, tls: ssl.SSLContext | None) -> None:
         most = connections_most(bounds.connections_max, bounds.descriptors_each, port=name)
         refusals = RefusalLog(lambda reason: metrics.HTTP_CONNECTIONS_REFUSED.labels(name, reason).inc(), port=name)
-        no_bound = most + 1  # Of one address: probes, scrapes and API servers may all come by way of one.
+        no_bound = most + 1  # For one address: probes, scrapes and API servers may all share one.
         connections = Connections(most, no_bound, min(most, bounds.strangers_max))
         self._accepting = Accepting(connections, refusals, self._begin, self._abort)
         self._server = server
@@ -95,7 +97,7 @@ class HttpPort:
             )
         except OSError:  # The peer has gone, speaks no TLS, or has no certificate although one is required.
             pass
-        except Exception:  # A bug that one connection meets costs that connection alone.
+        except Exception:  # A bug costs only the connection that met it.
             log.exception("bug in a handshake")
         if connection.transport is None:
             connection.forget()
@@ -118,8 +120,10 @@ class HttpPort:
 
 
 class _Connection(asyncio.Protocol):
-    """One connection of the port. inner: aiohttp's protocol, which gets all received data. accepted: its socket, until
-    it is handed over to a transport, which then closes it."""
+    """One connection of the port. inner: aiohttp's protocol, which gets all received data.
+
+    accepted: its socket, until it is handed over to a transport, which then closes it.
+    """
 
     transport: asyncio.Transport | None = None
 
@@ -133,7 +137,7 @@ class _Connection(asyncio.Protocol):
         self._gone = False
 
     def begin(self, serving: Coroutine[Any, Any, None], seconds: float) -> None:
-        """Starts serving. The connection is closed after so many seconds unless it is marked as known before."""
+        """Starts serving. The connection is closed after `seconds` unless it is marked as known before."""
         loop = asyncio.get_running_loop()
         self._handing_over = loop.create_task(serving)
         self._timer = loop.call_later(seconds, self._port.drop, self._number)
@@ -205,7 +209,7 @@ async def http_port(
 ) -> AsyncIterator[HttpPort]:
     """Serves the application at a host and port until the context is left. options: of aiohttp's AppRunner.
 
-    Raises OSError, or UnicodeError for a text that is no host name, if it cannot listen there.
+    Raises OSError if it cannot listen there, or UnicodeError for a text that is no host name.
     """
     runner = web.AppRunner(app, access_log=None, keepalive_timeout=bounds.idle_seconds, **options)
     await runner.setup()

@@ -1,6 +1,6 @@
-"""Limits an unexpected error to the cluster or object at which it was met.
+"""Limits an unexpected error to the cluster or object at which it occurred.
 
-Instances share the clusters. An error that ends one instance ends the next one too, since that meets the same input. So
+Instances share the clusters. An error that ends one instance ends the next one too, since it meets the same input. So
 only the cluster or object is left alone, for pauses that grow (docs/adr/0033).
 """
 
@@ -28,16 +28,17 @@ log = structlog.get_logger()
 
 
 def ends_the_process(error: BaseException) -> bool:
-    """Whether an error ends the process: one of ENDS_THE_PROCESS, a cancellation, or a group that contains such an
-    error."""
+    """Returns whether an error ends the process: one of ENDS_THE_PROCESS, a cancellation, or a group with either."""
     if isinstance(error, BaseExceptionGroup):
         return any(map(ends_the_process, error.exceptions))
     return isinstance(error, ENDS_THE_PROCESS) or not isinstance(error, Exception)
 
 
 class Failures(Generic[T]):
-    """Counts failed tries of one service, by thing of one kind. what: the kind (cluster, node, …). Pauses double up to
-    the longest."""
+    """Counts failed tries of one service, by thing of one kind. what: the kind (cluster, node, …).
+
+    Pauses double up to the longest.
+    """
 
     def __init__(self, service: str, what: str, first_seconds: float, longest_seconds: float) -> None:
         self._service = service
@@ -47,12 +48,14 @@ class Failures(Generic[T]):
         self._counts: dict[T, int] = {}
 
     def __contains__(self, thing: T) -> bool:
-        """Whether the last try of this thing failed."""
+        """Returns whether the last try of this thing failed."""
         return thing in self._counts
 
     def met(self, thing: T, error: BaseException, **about: object) -> float:
         """Counts and logs an error, the first one in a row with its trace. Returns the seconds until the next try.
-        Raises an error that ends the process."""
+
+        Raises an error that ends the process.
+        """
         if ends_the_process(error):
             raise error
         count = self._counts.get(thing, 0)
@@ -75,7 +78,7 @@ def note_failed(service: str, what: str, error: BaseException, *, traced: bool =
 
 
 def _text(error: BaseException) -> str:
-    """Describes an error; of an exception group, its first one."""
+    """Returns the text of an error; for an exception group, of its first error."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     return f"{type(error).__name__}: {error}"

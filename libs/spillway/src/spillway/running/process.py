@@ -1,4 +1,4 @@
-"""A service as a process: settings, logs, signals, health, and exit codes that say whose fault it was."""
+"""A service as a process: settings, logs, signals, health, and exit codes that say whether the operator must act."""
 
 import asyncio
 import contextlib
@@ -62,10 +62,10 @@ class ProcessSettings(TraceSettings):
 
 
 class Process:
-    """What a service's main is given: when to stop, where to log, where to say that a part of it is ready.
+    """The process as a service's main sees it: when to stop, where to log, and which parts are ready.
 
-    set_ready(part, False) before the first await of main, so that /readyz is never too early. opened() once there is
-    something to finish: before that a stop cancels main at once, whatever it waits for.
+    Call set_ready(part, False) before the first await of main, so that /readyz is never too early. Call opened() once
+    there is work to finish: before that a stop cancels main at once, whatever it waits for.
     """
 
     def __init__(self, service: str, settings: ProcessSettings) -> None:
@@ -78,11 +78,11 @@ class Process:
         self._unready: dict[str, str | None] = {}
 
     def opened(self) -> None:
-        """From now on main ends by itself when it is to stop, and has stop_seconds for it."""
+        """Notes that main ends by itself at a stop, and has stop_seconds for it."""
         self.is_open = True
 
     def set_ready(self, part: str, ready: bool, reason: str = "") -> None:
-        """Whether a named part is ready; /readyz answers 200 only while all of them are. reason: for people."""
+        """Notes whether a named part is ready. /readyz answers 200 only while all parts are. reason: for people."""
         before = self._unready.get(part, "")
         self._unready[part] = None if ready else reason or "not ready"
         if (before is None) != ready or before == "":
@@ -90,7 +90,7 @@ class Process:
             self.log.info("part ready" if ready else "part not ready", part=part, reason=reason)
 
     def not_ready(self) -> dict[str, str]:
-        """Why /readyz says no: reason by part; empty when all parts are ready."""
+        """Returns the reasons why /readyz answers 503, by part; empty when all parts are ready."""
         reasons = {part: reason for part, reason in self._unready.items() if reason is not None}
         if self.stopping.is_set():
             reasons["process"] = "stopping"
@@ -98,7 +98,10 @@ class Process:
 
 
 def process_settings(environ: dict[str, str] | os._Environ[str] | None = None) -> ProcessSettings:
-    """SPILLWAY_LOG_LEVEL and so on. Other settings share the prefix, so only slips of these names are refused."""
+    """Reads SPILLWAY_LOG_LEVEL and so on.
+
+    Other settings share the prefix, so only typing errors of these names are refused.
+    """
     return from_environment(ProcessSettings, os.environ if environ is None else environ, PREFIX, shared=True)
 
 
@@ -111,7 +114,7 @@ def help_asked(summary: str, *sections: tuple[type, str], argv: list[str] | None
 
 
 async def end_with_the_log(bus: Bus) -> Never:
-    """Raises when the log becomes another fleet's, or none: the process must stop."""
+    """Raises OtherFleet when the log belongs to another fleet, or to none: the process must stop."""
     raise OtherFleet(await bus.fleet_changed())
 
 
@@ -121,7 +124,7 @@ def run(
     settings: ProcessSettings | None = None,
     operator_errors: tuple[type[Exception], ...] = (),
 ) -> int:
-    """Runs main to its end and gives the exit code: 0 clean, 2 the operator must change something, else 1.
+    """Runs main to its end and returns the exit code: 0 clean, 2 the operator must change something, otherwise 1.
 
     settings None: read from the environment. main may read its own settings: a SettingsError ends in one clear line.
     operator_errors: further exceptions that end in one clear line and exit code 2.
@@ -151,7 +154,11 @@ async def _run(
 
 
 async def _drop_leftovers(process: Process, code: int) -> None:
-    """aiokafka's close of a client that was just being opened may neither end nor let itself be cancelled."""
+    """Cancels the remaining tasks.
+
+    aiokafka's close of a client that is being opened may neither end nor be cancelled; then the process exits without
+    it.
+    """
     left = asyncio.all_tasks() - {asyncio.current_task()}
     for task in left:
         task.cancel()
@@ -188,7 +195,7 @@ async def _lived(
 
 
 async def _until_stopped(process: Process, main: Callable[[Process], Awaitable[None]]) -> bool:
-    """Whether main returned by itself, in time."""
+    """Returns whether main returned by itself, in time."""
     work = asyncio.ensure_future(main(process))
     stop = asyncio.create_task(process.stopping.wait())
     try:
@@ -221,7 +228,7 @@ async def _cancel(process: Process, work: "asyncio.Future[None]") -> None:
 
 
 def _waiting() -> Iterator[str]:
-    """Where each task stands: function:line of its coroutine and of those that it awaits, the outermost first."""
+    """Yields the position of each task: function:line of its coroutine and of those that it awaits, outermost first."""
     for task in asyncio.all_tasks():
         awaited: Any = task.get_coro()
         places = []
@@ -233,7 +240,7 @@ def _waiting() -> Iterator[str]:
 
 @contextlib.asynccontextmanager
 async def _signals(process: Process) -> Any:
-    """SIGTERM and SIGINT ask the process to stop."""
+    """Sets `stopping` at SIGTERM and SIGINT."""
     loop = asyncio.get_running_loop()
 
     def stop(name: str) -> None:
@@ -304,7 +311,7 @@ class _MetricsPage:
 
 
 def _leaves(error: BaseException) -> Iterator[BaseException]:
-    """The exceptions in an exception, which a TaskGroup may have put in groups."""
+    """Yields the exceptions in an exception, which a TaskGroup may have put in groups."""
     if isinstance(error, BaseExceptionGroup):
         for inner in error.exceptions:
             yield from _leaves(inner)
@@ -313,7 +320,7 @@ def _leaves(error: BaseException) -> Iterator[BaseException]:
 
 
 def _configure_logs(level: str) -> None:
-    """JSON lines on stdout, or a readable form on a terminal; the libraries' own logs in the same form."""
+    """Logs JSON lines to stdout, or a readable form on a terminal. Logs of libraries get the same form."""
     number = logging.getLevelNamesMapping()[level.upper()]
     shared: list[structlog.typing.Processor] = [
         structlog.contextvars.merge_contextvars,

@@ -1,4 +1,4 @@
-"""Requests on their way into the log: they wait, bounded, are decided in groups, and answered once that is written."""
+"""Requests on their way into the log: they wait in a bounded queue, are decided in groups, and answered after it."""
 
 import asyncio
 from collections import Counter
@@ -33,9 +33,9 @@ log = structlog.get_logger()
 
 
 class NotYet(Exception):
-    """A request is not decided now; it waits until those that were put off are asked again.
+    """A request is not decided now. It waits until the requests that were put off are asked again.
 
-    due: whether it is to be asked again by then, and not later; None: it is, and holds others up until then.
+    due: returns whether it must be asked again now. None: it always must, and holds others up until then.
     """
 
     def __init__(self, due: Callable[[], bool] | None = None) -> None:
@@ -44,13 +44,15 @@ class NotYet(Exception):
 
 
 class BugMet(Exception):
-    """While a request was decided, which may have left half of it in the state: the turn must end, and the log be read
-    again."""
+    """A bug occurred while a request was decided, and the state may have half of its effect.
+
+    The turn must end, and the log must be read again.
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class RequestSettings:
-    """Bounds of a service's requests; its own settings have them as theirs."""
+    """The limits of a service's requests. The service's own settings include them."""
 
     requests_waiting_max: int = constant(
         1_000,
@@ -81,12 +83,13 @@ class RequestSettings:
 
 @dataclass(slots=True, eq=False)
 class Waiting(Generic[T]):
-    """A request. verb, trace: for its span. batch: what is of one is decided in one step; None: of none.
+    """A request that waits. verb, trace: for its span.
 
-    about: what was asked before about the same is decided before it; None: about nothing that others ask about.
-    caller: its name; empty: nobody is asked who they are, or we ask ourselves.
-    passed_over: groups that were decided while it waited. is_decided: what follows from it is on its way into the log.
-    late: called when its time is over and it is not decided.
+    batch: requests of one batch are decided in one step; None: it belongs to none.
+    about: an earlier request about the same is decided first; None: no other request is about the same.
+    caller: its name; empty when callers are not identified, or for our own requests.
+    passed_over: groups that were decided while it waited. is_decided: its effects are on their way into the log.
+    late: called when its time is over before it is decided.
     """
 
     decide: Decide[T]
@@ -108,7 +111,7 @@ class Waiting(Generic[T]):
 
 @dataclass(slots=True)
 class _PutOff:
-    """A request that is not decided now, and behind it those about the same that were asked later. due: as NotYet's."""
+    """A request that is put off, and after it the later ones about the same. due: as in NotYet."""
 
     due: Callable[[], bool] | None
     requests: list[Waiting[Any]]
@@ -120,11 +123,12 @@ class _PutOff:
 
 @dataclass(slots=True)
 class Decisions:
-    """Of one step: events, written in one transaction, with their traces, and answers that go out once they are.
+    """The result of one step: events for one transaction, with their traces, and answers that go out after the write.
 
-    refusals: they are answers too. Who was refused for what this step promises to another may be taken without that.
-    records: the bytes of each event. They are made before the event is applied to the state, so that an event which no
-    record can hold costs what it was decided for, and not the turn (docs/adr/0037).
+    refusals: answers, too. They also wait for the write: without it, the room that this step gives to another request
+    is still free.
+    records: the bytes of each event. They are made before the event is applied to the state. So an event that no record
+    can hold fails only its request, and does not end the turn (docs/adr/0037).
     """
 
     events: list[Written] = field(default_factory=list)
@@ -134,9 +138,9 @@ class Decisions:
     traces: dict[int, Headers] = field(default_factory=dict)
 
     def add(self, events: Sequence[Written], trace: Headers = (), spare_bytes: int = 0) -> None:
-        """Adds events that are decided and not applied yet; all of them, or none and raises Unwritable.
+        """Adds events that are decided and not applied yet. Adds all of them, or none and raises Unwritable.
 
-        trace: the trace of these events. spare_bytes: bytes below the bound of a record that each must leave free.
+        trace: the trace of these events. spare_bytes: the part of a record's size limit that each must leave free.
         """
         records = [outgoing(event, spare_bytes) for event in events]
         first = len(self.events)
@@ -146,12 +150,12 @@ class Decisions:
             self.trace_from(first, trace)
 
     def trace_from(self, first: int, trace: Headers) -> None:
-        """Says that the events from this index on belong to a trace."""
+        """Notes that the events from this index on belong to a trace."""
         self.traces.update(dict.fromkeys(range(first, len(self.events)), trace))
 
     @property
     def size(self) -> int:
-        """How many requests are answered by it."""
+        """Returns the number of requests that it answers."""
         return len(self.answers) + len(self.refusals)
 
     def join(self, other: "Decisions") -> None:
@@ -172,10 +176,11 @@ class Decisions:
 
 
 class RequestQueue:
-    """asked: set when there is something to decide. retry: what a caller may do who got no answer, for texts.
+    """The requests that wait for a decision. asked: set when there is one to decide.
 
-    Who waits goes by priority, then by turns of the callers, then in the order of asking. A request that
-    requests_passed_over_max groups went before goes before all others, so that none waits for ever.
+    retry: for texts, what a caller without an answer may do.
+    Requests go by priority, then callers take turns, then in the order of arrival. A request that was passed over by
+    requests_passed_over_max groups goes before all others, so that none waits for ever.
     """
 
     def __init__(self, settings: RequestSettings, retry: str) -> None:
@@ -217,7 +222,7 @@ class RequestQueue:
         return waiting
 
     async def answered(self, waiting: Waiting[T]) -> T:
-        """Its answer. RequestError: its own, or UNAVAILABLE after request_seconds."""
+        """Returns the answer to a request. Raises its RequestError, or UNAVAILABLE after request_seconds."""
         try:
             async with asyncio.timeout(self._settings.request_seconds):
                 return await waiting.answer
@@ -232,14 +237,14 @@ class RequestQueue:
         onto: Decisions | None = None,
         apply: Apply | None = None,
     ) -> Decisions:
-        """The next group, each of which gets a generation of its own. onto: what was decided before.
+        """Decides the next group; each request gets a generation of its own. onto: earlier decisions of the same step.
 
-        apply: a decision changes nothing but by this, so that a bug costs the request that met it; None: it may have
-        changed the state, and raises BugMet.
+        apply: applies the events of a decision to the state. Then a bug costs only the request that met it. None:
+        deciding itself may have changed the state, and a bug raises BugMet.
         """
         decided = Decisions() if onto is None else onto
         for waiting in self._next_group():
-            if waiting.answer.done():  # Its caller went away before anything was decided.
+            if waiting.answer.done():  # Its caller went away before a decision.
                 continue
             before = self._before(waiting)
             if before is not None:
@@ -257,7 +262,7 @@ class RequestQueue:
                 decided.refusals.append((waiting, error))
                 continue
             except Unwritable as error:
-                if apply is None:  # It is in the state.
+                if apply is None:  # Its effect is in the state already.
                     waiting.fail(_refusal(error))
                     decided.fail(f"what follows from another request cannot be written: {self.retry}")
                     raise BugMet(str(error)) from error
@@ -280,7 +285,7 @@ class RequestQueue:
         return decided
 
     def _before(self, waiting: Waiting[Any]) -> _PutOff | None:
-        """What was put off of what was asked before about the same."""
+        """Returns the earlier request about the same that was put off and still waits; None without one."""
         last = None if waiting.about is None else self._put_off_last.get(waiting.about)
         return last if last is not None and last.still_asked else None
 
@@ -290,11 +295,14 @@ class RequestQueue:
 
     @property
     def has_put_off(self) -> bool:
-        """Whether any holds others up."""
+        """Returns whether a request that was put off holds others up."""
         return any(one.due is None for one in self._put_off)
 
     def ask_again(self) -> int:
-        """Those that were put off and are due wait again, behind all others; how many of them held others up."""
+        """Puts the requests that were put off and are due at the end of the queue.
+
+        Returns how many of them held others up.
+        """
         held_up = [one for one in self._put_off if one.due is None]
         later = [(one, one.due()) for one in self._put_off if one.due is not None]
         self._put_off, self._put_off_last = [], {}
@@ -305,14 +313,14 @@ class RequestQueue:
         return len(held_up)
 
     def refuse(self, why: str) -> None:
-        """All that wait get UNAVAILABLE."""
+        """Answers all waiting requests with UNAVAILABLE."""
         refused = (*self._waiting, *(waiting for one in self._put_off for waiting in one.requests))
         self._waiting, self._put_off, self._put_off_last = [], [], {}
         for waiting in refused:
             waiting.fail(RequestError("UNAVAILABLE", why))
 
     def _next_group(self) -> list[Waiting[Any]]:
-        """At most requests_in_group_max, and the rest of the last one's batch."""
+        """Returns at most requests_in_group_max requests, and the rest of the last one's batch."""
         group: list[Waiting[Any]] = []
         for run in self._in_order():
             if len(group) >= self._settings.requests_in_group_max:
@@ -325,7 +333,10 @@ class RequestQueue:
         return group
 
     def _in_order(self) -> list[list[Waiting[Any]]]:
-        """Batches whole, and each other request by itself. What has to be decided before another one goes with that."""
+        """Returns the runs in order: batches whole, each other request alone.
+
+        A request that another one needs goes with it.
+        """
         by_batch = groupby(self._waiting, lambda one: id(one if one.batch is None else one.batch))
         runs = [list(run) for _, run in by_batch]
         levels: list[_Level] = []
@@ -341,9 +352,10 @@ class RequestQueue:
 
 
 def leaves_room(own: int, waiting: int, asked: int, most: int, for_each_free: float) -> bool:
-    """Whether a caller of whom own requests wait, of all that do, may have asked more: no caller holds more places than
-    it leaves free, times for_each_free. One request of a caller who holds none needs a free place alone; so does what
-    comes when nobody waits.
+    """Returns whether a caller with `own` of the `waiting` requests may add `asked` more.
+
+    No caller holds more places than it leaves free, times for_each_free. One request of a caller without any needs only
+    a free place. So do requests that come when none waits.
 
     Source: dynamic thresholds of shared buffers, Choudhury and Hahne, 1998.
     """
@@ -359,8 +371,11 @@ _Level = tuple[bool, int]
 
 
 def _turns(runs: Sequence[Sequence[Waiting[Any]]], levels: Sequence[_Level]) -> list[int]:
-    """Where each run comes among those of its level: after as many requests of its caller as end with it. So callers
-    take turns, one request each, a batch as many as it has. What others come after comes no later than they."""
+    """Returns the place of each run among those of its level: the number of its caller's requests up to its end.
+
+    So callers take turns, one request each; a batch counts as many as it has. A run that others need has no later place
+    than they have.
+    """
     asked = Counter[tuple[str, _Level]]()
     turns: list[int] = []
     for run, level in zip(runs, levels, strict=True):
@@ -374,7 +389,7 @@ def _turns(runs: Sequence[Sequence[Waiting[Any]]], levels: Sequence[_Level]) -> 
 
 
 def _refusal(error: Unwritable) -> RequestError:
-    """Of a request from which follows what no record can hold: it changes nothing, and must not be asked again."""
+    """Returns the refusal of a request whose effect no record can hold. Nothing changed; it must not be repeated."""
     if isinstance(error, TooLarge):
         sizes = {"field": error.field, "bytes": str(error.size), "bytes_max": str(error.size_max)}
         text = f"what follows from this request is too large for the log: {error}"

@@ -19,12 +19,12 @@ class Served(Protocol):
 
 
 def instance_at(process: Process, settings: RpcSettings) -> str:
-    """The name that turns bear: with the address at which callers find the active instance."""
+    """Returns the name of this instance in turns, with the address at which callers find the active instance."""
     return f"{process.instance}@{settings.host}:{settings.port}"
 
 
 async def serve(process: Process, bus: Bus, server: RpcServer, served: Served) -> None:
-    """Runs until the process is to stop. Raises OtherFleet, OperatorError."""
+    """Runs until the process must stop. Raises OtherFleet, OperatorError."""
     process.opened()
     async with server, asyncio.TaskGroup() as tasks:
         process.log.info("listening", address=server.address, fleet=bus.fleet)

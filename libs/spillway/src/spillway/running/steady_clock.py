@@ -1,4 +1,4 @@
-"""The clock by which ages, proofs and timers of a process count: it goes on while the host or its VM is suspended."""
+"""The clock for ages, proofs and timers of a process. It goes on while the host or its VM is suspended."""
 
 import asyncio
 import time
@@ -8,16 +8,16 @@ _CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 
 def steady_seconds() -> float:
-    """Seconds since some fixed moment. They only grow, and they include the time in which the host was suspended."""
+    """Returns seconds since some fixed moment. They never go back, and they include the time of a suspension."""
     return time.clock_gettime(_CLOCK)
 
 
 class SteadyLoop(asyncio.SelectorEventLoop):
-    """The event loop of a process; its time is steady_seconds(). Sessions, leases and turns run out at the brokers
-    while the host is suspended, so our own proofs and ages must run out as well.
+    """The event loop of a process. Its time is steady_seconds().
 
-    A timer that became due during a suspension fires late, by what the selector still waits. Comparisons of times are
-    right at once.
+    Sessions, leases and turns expire at the brokers while the host is suspended, so our own proofs and ages must expire
+    too. A timer that became due during a suspension fires late, by the selector's remaining wait. Comparisons of times
+    are right at once.
     """
 
     def time(self) -> float:

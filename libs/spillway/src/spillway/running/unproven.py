@@ -6,11 +6,11 @@ from spillway.running.request_queue import Decisions
 
 
 class UnprovenAnswers:
-    """Of steps without events: what changes nothing, and refusals. An instance that is cut off from the log hears of no
-    later turn, and what it knows may be long out of date.
+    """The answers of steps without events, also refusals, until the turn is proven.
 
-    waiting_max: answers that wait at most. retry: what a caller may do who got no answer, for texts. wanted: set while
-    there is an answer for which no proof has been asked for yet.
+    An instance that is cut off from the log learns of no later turn, and its state may be long out of date.
+    waiting_max: the most answers that wait. retry: for texts, what a caller without an answer may do.
+    wanted: set while there is an answer for which no proof has been asked for yet.
     """
 
     def __init__(self, waiting_max: int, retry: str) -> None:
@@ -34,18 +34,18 @@ class UnprovenAnswers:
         self.wanted.set()
 
     def ask(self) -> None:
-        """A proof is asked for, for all that are kept now."""
+        """Notes that a proof is asked for, for all answers kept now."""
         self.wanted.clear()
         self._asked_for.join(self._kept)
         self._kept = Decisions()
 
     def proven(self) -> None:
-        """When the last proof was asked for the turn was not over."""
+        """Sends the answers for which the last proof was asked for: the turn was not over at that time."""
         asked_for, self._asked_for = self._asked_for, Decisions()
         asked_for.answer()
 
     def refuse(self, why: str) -> None:
-        """All that wait get UNAVAILABLE."""
+        """Answers all waiting requests with UNAVAILABLE."""
         self.wanted.clear()
         refused = (self._asked_for, self._kept)
         self._asked_for, self._kept = Decisions(), Decisions()

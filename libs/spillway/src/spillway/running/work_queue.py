@@ -1,4 +1,4 @@
-"""Which target is worked on next: each waits at most once, and is never worked on by two at the same time."""
+"""Chooses the next target to work on. Each target waits at most once, and never has two workers at the same time."""
 
 import asyncio
 from collections.abc import Hashable
@@ -9,9 +9,9 @@ T = TypeVar("T", bound=Hashable)
 
 
 class WorkQueue(Generic[T]):
-    """Bounded by the number of targets, since a target that waits already is not added again.
+    """A queue of targets. It is bounded by their number, since a target that waits already is not added again.
 
-    What is to be done is looked up when its turn comes, so what is newer replaces what waits.
+    The work itself is looked up when the target's turn comes, so the newest state counts.
     """
 
     def __init__(self) -> None:
@@ -25,9 +25,9 @@ class WorkQueue(Generic[T]):
         self._woken = asyncio.Event()
 
     def add(self, target: T, delay_seconds: float = 0.0, *, rank: int = 0) -> None:
-        """Now, or after a delay; now goes before a delay, and of two delays the newer one counts.
+        """Adds a target now, or after a delay. "Now" replaces a delay; a newer delay replaces an older one.
 
-        rank: a higher one goes before all lower ones. What waits is moved up by it, never down.
+        rank: a higher rank goes before all lower ones. It can move a waiting target up, never down.
         """
         if delay_seconds > 0:
             if not self._waits(target):
@@ -49,7 +49,7 @@ class WorkQueue(Generic[T]):
         self._woken.set()
 
     async def take(self) -> T:
-        """Of the highest rank the one that waits longest; it is given to nobody else until `done`."""
+        """Returns the target of the highest rank that waits longest. No other caller gets it until `done`."""
         while not self._rank:
             self._woken.clear()
             await self._woken.wait()
@@ -65,11 +65,11 @@ class WorkQueue(Generic[T]):
             self.add(target, rank=self._again.pop(target))
 
     def has_waiting(self, rank: int) -> bool:
-        """Whether one of at least this rank is ready."""
+        """Returns whether a target of at least this rank is ready."""
         return any(ready for of, ready in self._ready.items() if of >= rank)
 
     def taken_at(self, target: T) -> int:
-        """The rank at which one that is worked on was taken."""
+        """Returns the rank at which a target in work was taken."""
         return self._running[target]
 
     def close(self) -> None:
