@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
+import missing_secret
 import pytest
 
 from sim.settings import ProgramSpec
@@ -22,7 +23,6 @@ from spillway_local.ports import PortBook, session_port
 from spillway_local.stack import Addresses, Stack, StackOptions
 from spillway_local.tools import MissingTool
 from tests.contract.secured_kafka import USERS, SecuredKafka
-from tests.versions import missing_secret
 
 from .command import Command
 from .running import KINDS, SERVICES, Platform, opened
