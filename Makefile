@@ -62,7 +62,7 @@ docs-check: setup ## What is generated says what the code says
 unit: setup ## Unit and property tests of every package (WORKERS=2 processes, as path and simulation)
 	@$(PYTEST) $(SPREAD) libs services cli local tests/audit tests/chaos tests/compose tests/fuzz tests/helm tests/mutants tests/observability tests/oracle tests/replay tests/scaling tests/vectors tests/versions tests/test_tidy.py tests/test_documents.py
 
-properties: setup ## Every property on examples that nobody tried before; what fails is kept and tried first the next time
+properties: setup ## Every property on 300 examples that nobody tried before (EXAMPLES=300; make test tries the same 30); what fails is tried first the next time
 	@$(PYTEST) --hypothesis-profile exploring -m hypothesis libs services cli local tests
 
 contract: setup ## One suite for each adapter and its fake: Kafka, Redis, members
@@ -89,7 +89,7 @@ simulate: setup ## Many seeds (SEEDS=0:10000 JOBS=2 LEDGER=path; goes on where i
 simulation-ledger: setup ## What was run of this and other code (LEDGER=build/simulation.ledger) into the committed ranges
 	@$(RUN) python lab/simulation/simulate.py --ranges $(if $(LEDGER),--ledger $(LEDGER))
 
-mutants: setup ## What tests and seeds notice of one line changed at a time; goes on where it was (STAGE=tests|seeds ONLY="P4 M12" SEEDS=100 JOBS=1 AGAIN=1)
+mutants: setup ## What tests and seeds notice of one line changed at a time; goes on where it was (STAGE=tests|seeds ONLY="P4 M12" SEEDS=100 JOBS=1 AGAIN=1 EXAMPLES=200)
 	@nice -n 10 $(RUN) python lab/mutants/mutants.py --stage $(STAGE) --only "$(ONLY)" \
 	    $(if $(filter file,$(origin SEEDS)),,--seeds $(SEEDS)) $(if $(filter file,$(origin JOBS)),,--jobs $(JOBS)) $(if $(AGAIN),--again)
 

@@ -1,9 +1,11 @@
 """What holds for every test: no example is failed for being slow on a busy machine; timings belong to make bench.
 
 `make test` tries the same examples each time, so that who changed nothing breaks nothing; `make properties`, new ones.
+EXAMPLES, in the environment, says how many of each property; where one example takes seconds, a part of them.
 """
 
 import gc
+import os
 import sys
 import threading
 from collections.abc import Callable, Generator, Iterator
@@ -14,10 +16,21 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
+EXAMPLES, EXAMPLES_ANEW = 30, 300
+"""Of each property: where the same ones are tried each time, and where new ones are."""
 ANY_SPEED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True)
 
-settings.register_profile("repeatable", ANY_SPEED, derandomize=True, database=None)
-settings.register_profile("exploring", ANY_SPEED, derandomize=False)
+
+def _examples(otherwise: int) -> int:
+    """What EXAMPLES says; empty says nothing. Raises UsageError."""
+    text = os.environ.get("EXAMPLES") or str(otherwise)
+    if not text.isdecimal() or int(text) < 1:
+        raise pytest.UsageError(f"EXAMPLES: {text!r}: expected how many examples of each property, 1 or more")
+    return int(text)
+
+
+settings.register_profile("repeatable", ANY_SPEED, max_examples=_examples(EXAMPLES), derandomize=True, database=None)
+settings.register_profile("exploring", ANY_SPEED, max_examples=_examples(EXAMPLES_ANEW), derandomize=False)
 settings.load_profile("repeatable")
 
 

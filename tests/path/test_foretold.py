@@ -155,7 +155,7 @@ CLUSTERS = ("own-1", "own-2", "cloud-1")
 
 
 @pytest.mark.parametrize("verb", ["drain", "lose", "add", "apply"])
-@settings(max_examples=6)
+@settings(max_examples=max(1, settings().max_examples // 5))  # Each is a platform of its own, and seconds.
 @given(
     nodes=st.fixed_dictionaries({name: st.integers(1, 3) for name in CLUSTERS}),
     replicas=st.fixed_dictionaries({name: st.integers(3, 14) for name in ("web", "batch")}),

@@ -20,6 +20,8 @@ SHARED: Final = "shared"
 """Beside the repository: what some tests read and none needs."""
 SOURCES: Final = ("libs", "services", "cli", "local")
 SEEDS: Final = "lab/mutants/seeds.py"
+EXAMPLES: Final = 200
+"""Of each property, unless the environment says how many: `make test` tries 30, and a mutant may outlive these."""
 SAY_WHERE: Final = "import importlib, sys; print(importlib.import_module(sys.argv[1]).__file__)"
 
 
@@ -80,7 +82,8 @@ class Workbench:
             (folder / SHARED).symlink_to(shared.resolve())
         sources = [str(self.tree / name) for name in folders_of_sources(self.tree)]
         # Before the installed packages, which are this checkout's own sources.
-        self._environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sources)}
+        examples = os.environ.get("EXAMPLES") or str(EXAMPLES)
+        self._environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sources), "EXAMPLES": examples}
         self._environment.pop("PYTEST_ADDOPTS", None)
 
     @contextmanager
