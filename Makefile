@@ -1,7 +1,7 @@
 # Every command a developer needs. `make` prints this list.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint types imports docs docs-check unit contract contract-next path simulation e2e simulate simulation-ledger test-kube test-secured test-compose test-alerts pin-images properties kube helm oracle differential replay scaling scaling-faults modes fuzz audit requirements sbom versions upgrade missing-secret bench chaos up down status clean
+.PHONY: help setup demo check pure test lint types imports docs docs-check unit contract contract-next path simulation e2e simulate simulation-ledger test-kube test-secured test-compose test-alerts pin-images properties kube helm oracle differential replay scaling scaling-faults modes fuzz audit requirements sbom versions upgrade missing-secret bench chaos up down status clean
 
 MEMBERS ?= sim
 BUS ?= kafka
@@ -41,6 +41,9 @@ setup: ## Install uv where missing, and every Python package
 demo: setup ## The main job, told and verified (MEMBERS=sim|kube, BUS=kafka|memory)
 	@$(RUN) spillway demo --members $(MEMBERS) --bus $(BUS)
 
+check: setup lint types imports docs-check pure ## Between two edits, under 2 minutes on 2 cores: what needs no socket, no process, no Kafka
+	@echo "make check: all of it passed; make test is what CI checks"
+
 test: setup lint types imports docs-check unit contract path simulation e2e ## Everything that CI checks
 	@echo "make test: all of it passed"
 
@@ -59,8 +62,11 @@ docs: setup ## Write what is generated from code: docs/events.md, asyncapi.yaml,
 docs-check: setup ## What is generated says what the code says
 	@$(RUN) python docs/make_docs.py --check
 
+pure: setup ## Tests of values in, values out: the cores of all services and the library's own (pytest -m pure)
+	@$(PYTEST) $(SPREAD) -m pure libs services
+
 unit: setup ## Unit and property tests of every package (WORKERS=2 processes, as path and simulation)
-	@$(PYTEST) $(SPREAD) libs services cli local tests/audit tests/chaos tests/compose tests/fuzz tests/helm tests/mutants tests/observability tests/oracle tests/replay tests/scaling tests/vectors tests/versions tests/test_tidy.py tests/test_documents.py
+	@$(PYTEST) $(SPREAD) libs services cli local tests/audit tests/chaos tests/compose tests/fuzz tests/helm tests/mutants tests/observability tests/oracle tests/replay tests/scaling tests/vectors tests/versions tests/test_pure.py tests/test_tidy.py tests/test_documents.py
 
 properties: setup ## Every property on 300 examples that nobody tried before (EXAMPLES=300; make test tries the same 30); what fails is tried first the next time
 	@$(PYTEST) --hypothesis-profile exploring -m hypothesis libs services cli local tests
