@@ -58,7 +58,7 @@ def test_modules_are_small_and_say_what_they_are(path: Path) -> None:
 def test_no_test_builds_the_member_binary_unasked() -> None:
     """Where it is not built the fixture kube_binary skips the test: a build lasts longer than a test may."""
     builds = re.compile(r"\bensure_kube_binary\b")
-    modules = [path for path in ROOT.glob("**/test_*.py") if ".venv" not in path.parts and path != Path(__file__)]
+    modules = [path for path in _files_of_tests() if path.name.startswith("test_")]
     unasked = [
         str(path.relative_to(ROOT))
         for path in modules
@@ -384,7 +384,7 @@ REPLACED = {
     "tests/contract/test_bus.py": {"module.DefaultRecordBatchBuilder": LIBRARY_BEHIND},
     "tests/contract/test_restarts.py": {"coordinator.<step>": LIBRARY_BEHIND},
     "tests/path/test_failed_decisions.py": {"aftermath.try_again": BUG, "owner.<name>": BUG},
-    "tests/simulation/spillway_simulation/oracle.py": {"cluster.api.answer": LOOKS_ON},
+    "lab/simulation/spillway_simulation/oracle.py": {"cluster.api.answer": LOOKS_ON},
 }
 """By file of tests, what is replaced in it that may be a function of ours, and why."""
 
@@ -449,7 +449,8 @@ def _replaced(text: str) -> set[str]:
 
 
 def _files_of_tests() -> Iterator[Path]:
-    for path in (*ROOT.glob("tests/**/*.py"), *ROOT.glob("*/tests/**/*.py"), *ROOT.glob("*/*/tests/**/*.py")):
+    patterns = ("tests/**/*.py", "lab/**/*.py", "*/tests/**/*.py", "*/*/tests/**/*.py")
+    for path in (path for pattern in patterns for path in ROOT.glob(pattern)):
         if ".venv" not in path.parts and path != Path(__file__):
             yield path
 
