@@ -337,9 +337,9 @@ def connect(
     read_endpoint: Callable[[], Endpoint], name: str, settings: ClusterApiSettings, random: Random | None = None
 ) -> ClusterApi:
     """Over HTTP; nothing is opened before it is first needed. `read_endpoint` runs in a thread, again after a 401."""
-    few = replace(settings, max_connections=settings.max_log_streams)
+    for_logs = replace(settings, max_connections=settings.max_log_streams, answer_bounds=settings.log_answer_bounds)
     transport, probe_transport, log_transport = (
-        HttpTransport(read_endpoint, name, one) for one in (settings, settings, few)
+        HttpTransport(read_endpoint, name, one) for one in (settings, settings, for_logs)
     )
     return ClusterApi(
         transport, name, settings, random=random, probe_transport=probe_transport, log_transport=log_transport
