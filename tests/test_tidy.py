@@ -205,6 +205,42 @@ def test_a_core_that_asks_a_clock_fails_the_check(clock: str) -> None:
         assert ("TID251" in result.stdout) is is_found
 
 
+# ── Servers are asked through one door ──────────────────────────────────────────────────────────────────────────────
+
+HTTP_CLIENT = "libs/spillway/src/spillway/http_client.py"
+OPENERS = frozenset(("BaseConnector", "ClientSession", "NamedPipeConnector", "TCPConnector", "UnixConnector"))
+
+
+def _opens_sessions(tree: ast.AST) -> bool:
+    """Whether a module calls, or makes a class of, what opens HTTP connections: any of OPENERS or `aiohttp.request`."""
+    used = [node.func for node in ast.walk(tree) if isinstance(node, ast.Call)]
+    used += [base for node in ast.walk(tree) if isinstance(node, ast.ClassDef) for base in node.bases]
+    return any(ast.unparse(one).rpartition(".")[2] in OPENERS or ast.unparse(one) == "aiohttp.request" for one in used)
+
+
+def test_sessions_are_opened_where_answers_have_bounds() -> None:
+    """aiohttp's own sessions take in whatever a server sends: see the module."""
+    opening = [str(path.relative_to(ROOT)) for path in sources() if _opens_sessions(ast.parse(path.read_text()))]
+    assert opening == [HTTP_CLIENT]
+
+
+@pytest.mark.parametrize(
+    ("line", "opens"),
+    [
+        ("aiohttp.ClientSession()", True),
+        ("ClientSession(url, timeout=timeout)", True),
+        ("connector=aiohttp.TCPConnector(limit=8)", True),
+        ("class Own(aiohttp.TCPConnector): ...", True),
+        ("aiohttp.request('GET', url)", True),
+        ("def ask(session: aiohttp.ClientSession) -> None: ...", False),
+        ("self._session: aiohttp.ClientSession | None = None", False),
+        ("session.request('GET', url)", False),
+    ],
+)
+def test_what_opens_a_session_is_noticed(line: str, opens: bool) -> None:
+    assert _opens_sessions(ast.parse(line)) == opens
+
+
 # ── Decisions read codes, never sentences ───────────────────────────────────────────────────────────────────────────
 
 TEXT_FIELDS = frozenset(
@@ -355,6 +391,7 @@ REPLACED = {
     },
     "cli/tests/test_log_commands.py": {"log_commands.open_bus": DOOR},
     "cli/tests/test_scaling_commands.py": {"scaled.scaling_address": NO_FUNCTION},
+    "libs/spillway/tests/test_http_client.py": {"owner.<function>": LIBRARY_BEHIND},
     "libs/spillway/tests/test_kafka_internals.py": {
         "__import__(owner.__module__, fromlist=['_']).<owner.__name__>": LIBRARY_BEHIND,
         "fetcher.PartitionRecords._unpack_records": LIBRARY_BEHIND,

@@ -350,9 +350,9 @@ def connect(
 
     read_endpoint: called in a thread, and again after a 401.
     """
-    few = replace(settings, max_connections=settings.max_log_streams)
+    for_logs = replace(settings, max_connections=settings.max_log_streams, answer_bounds=settings.log_answer_bounds)
     transport, probe_transport, log_transport = (
-        HttpTransport(read_endpoint, name, one) for one in (settings, settings, few)
+        HttpTransport(read_endpoint, name, one) for one in (settings, settings, for_logs)
     )
     return ClusterApi(
         transport, name, settings, random=random, probe_transport=probe_transport, log_transport=log_transport

@@ -21,6 +21,7 @@ import aiohttp
 import yaml
 from yarl import URL
 
+from spillway.http_client import AnswerBounds, open_session
 from spillway.yaml_text import read_yaml
 
 NAME: Final = re.compile(r"[a-z0-9-]+")
@@ -241,10 +242,13 @@ class Session:
     After a 401, and when nobody can be reached there, the endpoint is read again: it may have been renewed or moved.
     """
 
-    def __init__(self, read_endpoint: Callable[[], Endpoint], connect_timeout_seconds: float, limit: int) -> None:
+    def __init__(
+        self, read_endpoint: Callable[[], Endpoint], connect_timeout_seconds: float, limit: int, bounds: AnswerBounds
+    ) -> None:
         self._read_endpoint = read_endpoint
         self._connect_timeout_seconds = connect_timeout_seconds
         self._limit = limit
+        self._bounds = bounds
         self._endpoint: Endpoint | None = None  # None: to be read before the next request
         self._opened: tuple[Endpoint, aiohttp.ClientSession] | None = None
         self._opening = asyncio.Lock()
@@ -302,14 +306,8 @@ class Session:
 
     def _made(self, endpoint: Endpoint) -> aiohttp.ClientSession:
         # Whole requests are bounded by the caller, who knows a watch from a read.
-        return aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=self._limit, ssl=tls_context(endpoint)),
-            timeout=aiohttp.ClientTimeout(total=None, sock_connect=self._connect_timeout_seconds),
-            headers={"User-Agent": "spillway", "Accept-Encoding": "identity"},
-            cookie_jar=aiohttp.DummyCookieJar(),
-            trust_env=False,
-            auto_decompress=False,  # What is small on the way may be endless here: see transport.py.
-        )
+        timeout = aiohttp.ClientTimeout(total=None, sock_connect=self._connect_timeout_seconds)
+        return open_session(self._limit, timeout, tls=tls_context(endpoint), bounds=self._bounds)
 
 
 def _same_tls(one: Endpoint, other: Endpoint) -> bool:

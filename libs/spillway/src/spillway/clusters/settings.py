@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from random import Random
 
+from spillway.http_client import ANSWERS, LOG_ANSWERS, AnswerBounds
 from spillway.pauses import doubled_seconds
 
 
@@ -64,6 +65,9 @@ class ClusterApiSettings:
     """Large answers of all clusters of a process at a time. With max_response_bytes they take 512 MiB."""
     max_connections: int = 32
     """At one time, to one cluster, watches included; the probe has its own."""
+    answer_bounds: AnswerBounds = ANSWERS
+    """What a server may send beside the body of an answer."""
+    log_answer_bounds: AnswerBounds = LOG_ANSWERS
     max_log_streams: int = 16
     """Logs of pods read at one time, with connections of their own; one more is refused."""
     log_stream_seconds: float = 4 * 3600.0

@@ -13,6 +13,7 @@ from aiohttp.abc import AbstractStreamWriter
 from spillway.clusters.credentials import BadCredentials, Endpoint, Session
 from spillway.clusters.errors import ClusterUnreachable, TooLarge, WriteHeldBack
 from spillway.clusters.settings import ClusterApiSettings
+from spillway.http_client import ServerMisbehaved, describe, name_encoding
 from spillway.kubernetes.objects import JSON
 
 
@@ -72,7 +73,9 @@ class HttpTransport:
     """aiohttp to one API server, with one pool of connections."""
 
     def __init__(self, read_endpoint: Callable[[], Endpoint], name: str, settings: ClusterApiSettings) -> None:
-        self._session = Session(read_endpoint, settings.connect_timeout_seconds, settings.max_connections)
+        self._session = Session(
+            read_endpoint, settings.connect_timeout_seconds, settings.max_connections, settings.answer_bounds
+        )
         self._name = name
         self._settings = settings
         self._own_turns = asyncio.Semaphore(settings.large_bodies_of_one_cluster)
@@ -114,9 +117,8 @@ class HttpTransport:
 
     def _check_plain(self, answer: aiohttp.ClientResponse) -> None:
         """Refuses a compressed answer: we ask for `identity`, and nothing is unpacked."""
-        encodings = [one.strip().lower() for one in answer.headers.getall("Content-Encoding", ())]
-        if any(one not in ("", "identity") for one in encodings):
-            detail = f"an answer in the encoding {', '.join(encodings)[:40]!r}, and identity was asked for"
+        if encoding := name_encoding(answer):
+            detail = f"an answer in the encoding {encoding!r}, and identity was asked for"
             raise ClusterUnreachable(self._name, "garbage", detail)
 
     async def _bounded_body(self, answer: aiohttp.ClientResponse) -> bytes:
@@ -144,8 +146,10 @@ class HttpTransport:
             raise ClusterUnreachable(self._name, "credential", str(error)) from error
         except TimeoutError as error:
             raise ClusterUnreachable(self._name, "timeout", f"{what}: {error}") from error
+        except ServerMisbehaved as error:
+            raise ClusterUnreachable(self._name, "garbage", f"{what}: {error}") from error
         except (aiohttp.ClientError, OSError) as error:
-            raise ClusterUnreachable(self._name, "connection", f"{what}: {error}") from error
+            raise ClusterUnreachable(self._name, "connection", f"{what}: {describe(error)}") from error
 
 
 class _Body(aiohttp.BytesPayload):
