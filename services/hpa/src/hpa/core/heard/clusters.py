@@ -1,7 +1,7 @@
 """A workload's pods in all clusters, with kept totals: a record is worked out for its own cluster alone. Pure."""
 
 from collections.abc import Iterable, Iterator, Mapping, ValuesView
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from hpa.core.heard.cluster_pods import NEVER, ClusterPods, Share, left_out_of, share_of
@@ -110,6 +110,10 @@ class Clusters:
     first_ms: int = NEVER
     left_out: frozenset[str] = NOWHERE
     kept: dict[MetricRule, KeptTotals] = field(default_factory=dict)
+
+    def copy(self) -> "Clusters":
+        """Returns clusters that change apart from these. Their totals are summed anew when they are asked for."""
+        return replace(self, by_name=dict(self.by_name), sampled_ms=dict(self.sampled_ms), kept={})
 
     def put(self, name: str, cluster: ClusterPods | None) -> None:
         """The cluster as it is now; None: it has none of the workload's pods any more."""
