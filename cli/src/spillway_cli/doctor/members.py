@@ -16,7 +16,7 @@ from cryptography import x509
 from yarl import URL
 
 from spillway.clusters.api import ClusterApiSettings, ClusterUnreachable, HttpTransport
-from spillway.clusters.credentials import BadCredentials, Endpoint, load_endpoint, tls_context
+from spillway.clusters.credentials import BadCredentials, Credentials, Endpoint, load_endpoint, tls_context
 from spillway.clusters.rights import BRIDGE_OWNER, BRIDGE_POOL, SNAPSHOT, Right
 from spillway.kubernetes.objects import (
     DEPLOYMENTS,
@@ -88,7 +88,7 @@ async def visit(folder: Path, cluster: str, credential: str, seconds: float, ser
         expires = expires_at(endpoint)
     except BadCredentials as error:
         return Visit(cluster, credential, bad=str(error), service=service)
-    transport = HttpTransport(lambda: endpoint, cluster, ClusterApiSettings())
+    transport = HttpTransport(Credentials(lambda: endpoint), cluster, ClusterApiSettings())
     try:
         async with asyncio.timeout(seconds):
             found = partial(Visit, cluster, credential, expires, service=service)
@@ -162,9 +162,10 @@ def _marked(status: int, body: bytes) -> tuple[tuple[str, str], ...]:
 
 
 async def server_expires_at(endpoint: Endpoint) -> float | None:
-    """The end of the certificate that the API server shows to us, who believe it, in Unix seconds."""
+    """The end of the certificate that the API server shows to us, who believe it, in Unix seconds. None where it is
+    not known, as behind a proxy."""
     url = URL(endpoint.server)
-    if url.scheme != "https" or endpoint.insecure:
+    if url.scheme != "https" or endpoint.insecure or endpoint.proxy:
         return None
     name = endpoint.tls_server_name or url.host
     try:

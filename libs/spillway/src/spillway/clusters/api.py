@@ -11,7 +11,7 @@ from typing import Final
 import msgspec
 
 from spillway.clusters import answers
-from spillway.clusters.credentials import Endpoint
+from spillway.clusters.credentials import Credentials, Endpoint
 from spillway.clusters.errors import (
     AlreadyExists,
     ClusterUnreachable,
@@ -337,9 +337,10 @@ def connect(
     read_endpoint: Callable[[], Endpoint], name: str, settings: ClusterApiSettings, random: Random | None = None
 ) -> ClusterApi:
     """Over HTTP; nothing is opened before it is first needed. `read_endpoint` runs in a thread, again after a 401."""
+    credentials = Credentials(read_endpoint)
     few = replace(settings, max_connections=settings.max_log_streams)
     transport, probe_transport, log_transport = (
-        HttpTransport(read_endpoint, name, one) for one in (settings, settings, few)
+        HttpTransport(credentials, name, one) for one in (settings, settings, few)
     )
     return ClusterApi(
         transport, name, settings, random=random, probe_transport=probe_transport, log_transport=log_transport
