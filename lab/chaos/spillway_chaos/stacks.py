@@ -26,6 +26,8 @@ KUBE_FLEET = tuple(
     for name in ("own-1", "own-2", "own-3", "own-4", "cloud-1", "cloud-2")
 )
 DISK_MEGABYTES = 192
+HOME_LATE = ("SPILLWAY_PLANNER_HOME_AFTER_SECONDS", "3600")
+"""No overflow goes home during a run: the count of deletions cannot tell such a move from a loss."""
 
 
 @asynccontextmanager
@@ -50,12 +52,12 @@ async def ground_of(kind: str, folder: Path, seed: str, say: Say) -> AsyncIterat
 
 
 def _options(kind: str, folder: Path) -> StackOptions:
-    options = StackOptions(folder, fleet=FLEET)
+    options = StackOptions(folder, fleet=FLEET, environment=(HOME_LATE,))
     match kind:
         case "kube":
             return replace(options, members="kube", fleet=KUBE_FLEET)
         case "lending":
-            return replace(options, fleet=lending_load.FLEET, environment=lending_load.ENVIRONMENT)
+            return replace(options, fleet=lending_load.FLEET, environment=(HOME_LATE, *lending_load.ENVIRONMENT))
         case "brokers":
             return replace(options, brokers=3)
         case "clocks":
