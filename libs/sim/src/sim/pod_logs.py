@@ -16,7 +16,7 @@ from sim.core.routes import Route, parse_route
 
 _PODS = KIND_BY_PLURAL["pods"]
 _ADDRESSES = ("Hostname", "InternalDNS", "InternalIP", "ExternalDNS", "ExternalIP")
-"""In the order in which kube-apiserver tries them, unless it is told another."""
+"""The types of a node's addresses, in the order in which kube-apiserver tries them by default."""
 _CONNECT_SECONDS = 5.0
 
 

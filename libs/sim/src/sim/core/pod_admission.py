@@ -17,9 +17,9 @@ from sim.settings import SidecarSpec
 Amounts = Mapping[str, Any]
 
 _DEFAULT_ACCOUNT = "default"
-"""A controller makes it in every namespace."""
+"""The name of the service account that a controller creates in every namespace."""
 _SYSTEM_CLASSES = frozenset({"system-cluster-critical", "system-node-critical"})
-"""An API server makes them as it starts."""
+"""The priority classes that an API server creates when it starts."""
 
 
 def admitted(world: World, pod: Object) -> Object:

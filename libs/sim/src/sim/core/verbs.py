@@ -32,7 +32,7 @@ class WriteOptions:
     manager: str = "unknown"
     force: bool = False
     status: bool = False
-    """Through the status subresource: nothing else changes."""
+    """True for a write through the status subresource, which changes nothing else."""
 
 
 @dataclass(frozen=True, slots=True)

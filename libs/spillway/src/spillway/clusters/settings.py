@@ -9,15 +9,16 @@ from spillway.pauses import doubled_seconds
 @dataclass(frozen=True, slots=True)
 class ClusterApiSettings:
     connect_timeout_seconds: float = 5.0
-    """To open one connection."""
+    """The longest time to open one connection."""
     request_timeout_seconds: float = 30.0
-    """For one whole answer; a list is one request a page."""
+    """The longest time for one whole answer. A list is one request for each page."""
     probe_timeout_seconds: float = 5.0
-    """For each of the probe's two requests."""
+    """The longest time for each of the probe's two requests."""
     watch_idle_seconds: float = 90.0
-    """A watch that says nothing for so long is dead; servers send a bookmark about every 60 s."""
+    """A watch that sends nothing for this long counts as dead. Servers send a bookmark about every 60 s."""
     watch_shortest_seconds: int = 240
-    """The server ends each watch after a random time between these two, so that clusters do not all resume at once."""
+    """The server ends each watch after a random time between watch_shortest_seconds and watch_longest_seconds, so that
+    clusters do not all resume at once."""
     watch_longest_seconds: int = 480
     page_objects: int = 500
     """Objects asked for in one page of a list."""
@@ -42,7 +43,7 @@ class ClusterApiSettings:
     read_attempts: int = 3
     """Times that a read is tried when the server answers 429 or 5xx; a write only for 429, which says: not done."""
     first_pause_seconds: float = 0.5
-    """Pauses double from this one to the longest, each shortened by up to half at random."""
+    """The first pause. Each pause doubles, up to the longest, and is shortened at random by up to half."""
     longest_pause_seconds: float = 10.0
     max_empty_lines: int = 100
     """Empty lines in a row of a watch. API servers send none."""
@@ -63,11 +64,12 @@ class ClusterApiSettings:
     large_bodies_at_once: int = 16
     """Large answers of all clusters of a process at a time. With max_response_bytes they take 512 MiB."""
     max_connections: int = 32
-    """At one time, to one cluster, watches included; the probe has its own."""
+    """The most connections to one cluster at one time, watches included. The probe has its own."""
     max_log_streams: int = 16
-    """Logs of pods read at one time, with connections of their own; one more is refused."""
+    """The most pod logs that are read at one time. They have connections of their own; one more log is refused."""
     log_stream_seconds: float = 4 * 3600.0
-    """After so long a log ends, though its pod may write on; kubelets themselves end one that is silent for so long."""
+    """The longest time that a log is followed, even if its pod still writes. A kubelet ends a log that was silent for
+    this long."""
     field_manager: str = "spillway"
 
     def pause_seconds(self, setbacks: int, random: Random) -> float:

@@ -29,7 +29,8 @@ Bools = npt.NDArray[np.bool_]
 
 UNBOUNDED = 2**40
 STEPS_MAX = 128
-"""Stretches of levels that are ruled out for the emptiest inner domain; where more could be, the least is too small."""
+"""The most ranges of levels that are ruled out for the emptiest inner domain. After these steps the level that was
+reached is used, which may be too low."""
 ROUNDS = 4
 
 
@@ -71,7 +72,7 @@ class Bound:
     def __init__(self, takes: Int64s, ceilings: Sequence[Ceiling]) -> None:
         self.takes = takes
         self.ceilings = sorted(ceilings, key=lambda ceiling: -_domains_in_play(ceiling, takes))
-        """From the finest to the coarsest."""
+        """The ceilings from the finest domains to the coarsest."""
         self._nested = _nested(takes, self.ceilings)
         self._certain: dict[int, int] = {}
         self.possible = self._possible()

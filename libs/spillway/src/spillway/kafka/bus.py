@@ -53,7 +53,8 @@ T = TypeVar("T")
 log = structlog.get_logger()
 
 _NEVER_IDLE_MS = 10**15
-"""aiokafka leaves a group in which nothing is fetched for max_poll_interval; ours is joined for its turns alone."""
+"""A time that never passes. aiokafka leaves a group that fetches nothing for max_poll_interval; we join a group only to
+learn our turns and fetch nothing through it."""
 
 
 class KafkaBus:

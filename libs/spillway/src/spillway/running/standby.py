@@ -25,9 +25,10 @@ from spillway.settings import constant
 from spillway.waiting import is_set_within
 
 SILENCE_SECONDS = 2.0
-"""An instance that did nothing for so long may have been frozen, and another have its turn: well below a session."""
+"""After this long without activity the process may have been frozen, and another instance may have its turn. It is well
+below a session."""
 Beside = Callable[[], Coroutine[Any, Any, None]]
-"""What runs beside something else until it is cancelled."""
+"""A coroutine that runs beside another one until it is cancelled."""
 log = structlog.get_logger()
 
 
