@@ -1,24 +1,70 @@
 """What holds for every test: no example is failed for being slow on a busy machine; timings belong to make bench.
 
 `make test` tries the same examples each time, so that who changed nothing breaks nothing; `make properties`, new ones.
+EXAMPLES, in the environment, says how many of each property; where one example takes seconds, a part of them.
 """
 
 import gc
+import os
+import re
 import sys
 import threading
 from collections.abc import Callable, Generator, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
 from types import CodeType, FrameType, FunctionType
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
 
+EXAMPLES, EXAMPLES_ANEW = 30, 300
+"""Of each property: where the same ones are tried each time, and where new ones are."""
 ANY_SPEED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True)
 
-settings.register_profile("repeatable", ANY_SPEED, derandomize=True, database=None)
-settings.register_profile("exploring", ANY_SPEED, derandomize=False)
+
+def _examples(otherwise: int) -> int:
+    """What EXAMPLES says; empty says nothing. Raises UsageError."""
+    text = os.environ.get("EXAMPLES") or str(otherwise)
+    if not text.isdecimal() or int(text) < 1:
+        raise pytest.UsageError(f"EXAMPLES: {text!r}: expected how many examples of each property, 1 or more")
+    return int(text)
+
+
+settings.register_profile("repeatable", ANY_SPEED, max_examples=_examples(EXAMPLES), derandomize=True, database=None)
+settings.register_profile("exploring", ANY_SPEED, max_examples=_examples(EXAMPLES_ANEW), derandomize=False)
 settings.load_profile("repeatable")
+
+
+ROOT = Path(__file__).parent
+NOT_PURE = re.compile(
+    r"^\s*(?:from|import) (?:(?:"
+    r"asyncio|multiprocessing|signal|socket|ssl|subprocess|threading"
+    r"|aiohttp|aiokafka|grpc|redis|sim|spillway_cli|spillway_local"
+    r"|spillway\.(?:bus|clusters|kafka|local_bus|rpc|running|store|tracing)"
+    r")\b|(?:descheduler|hpa|planner|propagator|snapshot|vk_bridge)(?!\.core\b|\.settings\b))",
+    re.MULTILINE,
+)
+"""An import of what waits, talks to others or starts processes, or of a service beyond its core and its settings."""
+
+
+def is_pure(path: Path) -> bool:
+    """Whether a file tests values in, values out: of the library or a service, and it imports nothing of NOT_PURE."""
+    folders = path.relative_to(ROOT).parts[:1] if path.is_relative_to(ROOT) else ()
+    return folders in (("libs",), ("services",)) and NOT_PURE.search(path.read_text()) is None
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """`-m pure` does not even import the other files."""
+    is_test = collection_path.match("test_*.py")
+    return True if is_test and config.option.markexpr == "pure" and not is_pure(collection_path) else None
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    pure = {path: is_pure(path) for path in {item.path for item in items}}
+    for item in items:
+        if pure[item.path]:
+            item.add_marker(pytest.mark.pure)
 
 
 @pytest.hookimpl(wrapper=True)

@@ -34,7 +34,7 @@ def test_what_is_generated_is_current() -> None:
 # ── Examples ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 HERE = Path(__file__).resolve().parents[1]
-NAME_DECISIONS = ("services", "libs", "cli", "local", "docs", "tests", "tools")
+NAME_DECISIONS = ("services", "libs", "cli", "local", "docs", "tests", "lab", "tools")
 
 
 @pytest.mark.parametrize("name", ["front", "orders"])

@@ -58,7 +58,7 @@ def test_modules_are_small_and_say_what_they_are(path: Path) -> None:
 def test_no_test_builds_the_member_binary_unasked() -> None:
     """Where it is not built the fixture kube_binary skips the test: a build lasts longer than a test may."""
     builds = re.compile(r"\bensure_kube_binary\b")
-    modules = [path for path in ROOT.glob("**/test_*.py") if ".venv" not in path.parts and path != Path(__file__)]
+    modules = [path for path in _files_of_tests() if path.name.startswith("test_")]
     unasked = [
         str(path.relative_to(ROOT))
         for path in modules
@@ -203,6 +203,42 @@ def test_a_core_that_asks_a_clock_fails_the_check(clock: str) -> None:
             check=False,
         )
         assert ("TID251" in result.stdout) is is_found
+
+
+# ── Servers are asked through one door ──────────────────────────────────────────────────────────────────────────────
+
+HTTP_CLIENT = "libs/spillway/src/spillway/http_client.py"
+OPENERS = frozenset(("BaseConnector", "ClientSession", "NamedPipeConnector", "TCPConnector", "UnixConnector"))
+
+
+def _opens_sessions(tree: ast.AST) -> bool:
+    """Whether a module calls, or makes a class of, what opens HTTP connections: any of OPENERS or `aiohttp.request`."""
+    used = [node.func for node in ast.walk(tree) if isinstance(node, ast.Call)]
+    used += [base for node in ast.walk(tree) if isinstance(node, ast.ClassDef) for base in node.bases]
+    return any(ast.unparse(one).rpartition(".")[2] in OPENERS or ast.unparse(one) == "aiohttp.request" for one in used)
+
+
+def test_sessions_are_opened_where_answers_have_bounds() -> None:
+    """aiohttp's own sessions take in whatever a server sends: see the module."""
+    opening = [str(path.relative_to(ROOT)) for path in sources() if _opens_sessions(ast.parse(path.read_text()))]
+    assert opening == [HTTP_CLIENT]
+
+
+@pytest.mark.parametrize(
+    ("line", "opens"),
+    [
+        ("aiohttp.ClientSession()", True),
+        ("ClientSession(url, timeout=timeout)", True),
+        ("connector=aiohttp.TCPConnector(limit=8)", True),
+        ("class Own(aiohttp.TCPConnector): ...", True),
+        ("aiohttp.request('GET', url)", True),
+        ("def ask(session: aiohttp.ClientSession) -> None: ...", False),
+        ("self._session: aiohttp.ClientSession | None = None", False),
+        ("session.request('GET', url)", False),
+    ],
+)
+def test_what_opens_a_session_is_noticed(line: str, opens: bool) -> None:
+    assert _opens_sessions(ast.parse(line)) == opens
 
 
 # ── Decisions read codes, never sentences ───────────────────────────────────────────────────────────────────────────
@@ -355,6 +391,7 @@ REPLACED = {
     },
     "cli/tests/test_log_commands.py": {"log_commands.open_bus": DOOR},
     "cli/tests/test_scaling_commands.py": {"scaled.scaling_address": NO_FUNCTION},
+    "libs/spillway/tests/test_http_client.py": {"owner.<function>": LIBRARY_BEHIND},
     "libs/spillway/tests/test_kafka_internals.py": {
         "__import__(owner.__module__, fromlist=['_']).<owner.__name__>": LIBRARY_BEHIND,
         "fetcher.PartitionRecords._unpack_records": LIBRARY_BEHIND,
@@ -384,7 +421,7 @@ REPLACED = {
     "tests/contract/test_bus.py": {"module.DefaultRecordBatchBuilder": LIBRARY_BEHIND},
     "tests/contract/test_restarts.py": {"coordinator.<step>": LIBRARY_BEHIND},
     "tests/path/test_failed_decisions.py": {"aftermath.try_again": BUG, "owner.<name>": BUG},
-    "tests/simulation/spillway_simulation/oracle.py": {"cluster.api.answer": LOOKS_ON},
+    "lab/simulation/spillway_simulation/oracle.py": {"cluster.api.answer": LOOKS_ON},
 }
 """By file of tests, what is replaced in it that may be a function of ours, and why."""
 
@@ -449,7 +486,8 @@ def _replaced(text: str) -> set[str]:
 
 
 def _files_of_tests() -> Iterator[Path]:
-    for path in (*ROOT.glob("tests/**/*.py"), *ROOT.glob("*/tests/**/*.py"), *ROOT.glob("*/*/tests/**/*.py")):
+    patterns = ("tests/**/*.py", "lab/**/*.py", "*/tests/**/*.py", "*/*/tests/**/*.py")
+    for path in (path for pattern in patterns for path in ROOT.glob(pattern)):
         if ".venv" not in path.parts and path != Path(__file__):
             yield path
 

@@ -18,7 +18,7 @@ from spillway_cli.commands_by_name import COMMANDS, Part, Verb
 from spillway_cli.main import app
 
 HEAVY = frozenset((
-    "aiokafka", "asyncio", "cryptography", "grpc", "kubernetes_asyncio", "msgspec", "numpy", "opentelemetry", "planner",
+    "aiokafka", "asyncio", "cryptography", "grpc", "msgspec", "numpy", "opentelemetry", "planner",
     "prometheus_client", "pydantic", "rich", "spillway", "spillway_local", "structlog", "yaml",
 ))  # fmt: skip
 """Packages of which each takes longer to import than to show the version takes."""
@@ -73,7 +73,7 @@ def test_the_version_is_that_of_the_package_and_shown_by_command_and_option() ->
 
 
 ELSEWHERE = frozenset((
-    "aiohttp", "aiokafka", "cryptography", "descheduler", "hpa", "kubernetes_asyncio", "numpy", "planner",
+    "aiohttp", "aiokafka", "cryptography", "descheduler", "hpa", "numpy", "planner",
     "prometheus_client", "propagator", "pydantic", "redis", "sim", "snapshot", "spillway_local", "structlog",
     "vk_bridge", "yaml", "zstandard",
     "carried", "grouping", "manifests", "many", "scale_policies", "scaling_tables", "waiting", "workloads",

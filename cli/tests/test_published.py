@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import yaml
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from spillway.api import RequestError
@@ -141,7 +141,6 @@ def changed(value: Any, path: tuple[Any, ...], put: Any) -> Any:
     return copy
 
 
-@settings(max_examples=200, deadline=None)
 @given(st.data())
 def test_objects_of_any_form_are_refused_in_words(data: st.DataObject) -> None:
     """Whatever stands below spec, which is read after the names and kinds were."""

@@ -4,9 +4,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import audit
 import pytest
-
-from . import audit
 
 
 def test_what_is_installed_is_what_we_say() -> None:

@@ -1,9 +1,9 @@
 """requirements.txt and the bill of materials say what is locked, and no address."""
 
+import audit
+import locked
 import pytest
 from packaging.tags import Tag
-
-from . import audit, locked
 
 LOCKED = """\
 a==1 \\

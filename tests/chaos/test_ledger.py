@@ -10,10 +10,9 @@ from spillway.bus import Record
 from spillway.events import PlacementDecided
 from spillway.events_scaling import ScaleDecided
 from spillway.model import Generation, Part
-
-from .spillway_chaos.audit import Door, MemberAudit
-from .spillway_chaos.ledger import Ledger, Place, Placed, Seen, Stopped, counted
-from .spillway_chaos.log_audit import LogAudit
+from spillway_chaos.audit import Door, MemberAudit
+from spillway_chaos.ledger import Ledger, Place, Placed, Seen, Stopped, counted
+from spillway_chaos.log_audit import LogAudit
 
 
 def _ledger() -> Ledger:

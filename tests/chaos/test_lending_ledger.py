@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from .spillway_chaos.ledger import counted
-from .spillway_chaos.lending_ledger import LendingSeen, PodSeen, doubled, not_home, not_lent, open_and_owned
+from spillway_chaos.ledger import counted
+from spillway_chaos.lending_ledger import LendingSeen, PodSeen, doubled, not_home, not_lent, open_and_owned
 
 A, B = ("own-1", "n1"), ("own-2", "n1")
 POOLED = (PodSeen("p1", "own-1.n1", True, False), PodSeen("p2", "own-2.n1", True, False))

@@ -9,9 +9,8 @@ import pytest
 
 from spillway.api import RequestError
 from spillway.api_scaling import ReportAnswer, ReportReply, ReportRequest
-
-from .spillway_chaos import load
-from .spillway_chaos.ledger import Ledger
+from spillway_chaos import load
+from spillway_chaos.ledger import Ledger
 
 KEPT_MS = 120_000
 """How old hpa lets a report be: `load_age_max_ms`."""

@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
+import missing_secret
 import pytest
 
 from sim.settings import ProgramSpec
@@ -22,7 +23,6 @@ from spillway_local.ports import PortBook, session_port
 from spillway_local.stack import Addresses, Stack, StackOptions
 from spillway_local.tools import MissingTool
 from tests.contract.secured_kafka import USERS, SecuredKafka
-from tests.versions import missing_secret
 
 from .command import Command
 from .running import KINDS, SERVICES, Platform, opened
@@ -30,7 +30,7 @@ from .running import KINDS, SERVICES, Platform, opened
 StackT = TypeVar("StackT", bound=Stack)
 
 # Those that add clusters to the fleet come last: what joins stays until it has left, and the story knows three.
-_LAST = ("test_join", "test_bad_clusters")
+_LAST = ("test_bad_clusters",)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -12,6 +12,8 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
+import pytest
+
 from spillway.addresses import CLAIM_TOPIC_BY_SERVICE, Topic
 from spillway.api import (
     CapacityRequest,
@@ -39,6 +41,8 @@ KINDS = ("snapshot", "propagator", "planner", "hpa", "descheduler", "vk-bridge")
 SERVICES = tuple(f"{kind}-{number}" for kind in KINDS for number in (1, 2))
 NAMES = tuple(member.name for member in FLEET)
 NAMESPACE = "shop"
+REAL_MEMBERS = pytest.mark.parametrize("members", [pytest.param("kube", marks=pytest.mark.kube)], indirect=True)
+"""For what real members add: their own controllers, admission and clocks. tests/path tells it on simulated ones."""
 
 Observed = Callable[[], Awaitable[bool]]
 

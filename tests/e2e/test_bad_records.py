@@ -1,6 +1,7 @@
 """Records that nobody can read, on every topic that services read."""
 
-import pytest
+import asyncio
+
 from aiokafka import AIOKafkaProducer
 
 from spillway.addresses import DEAD_LETTERS, EVENTS_BY_TOPIC, FLEET, TOPICS
@@ -38,12 +39,11 @@ async def test_poisoned_records_become_dead_letters(platform: Platform) -> None:
     assert {name: platform.pid(name) for name in SERVICES} == pids
 
 
-@pytest.mark.parametrize("name", ["snapshot-1", "propagator-1", "planner-1"])
-async def test_a_service_starts_on_a_log_with_poisoned_records(platform: Platform, name: str) -> None:
-    """What cannot be read is behind it when it is ready."""
-    platform.kill(name)
-    await platform.stop(name)
-    await platform.start(name)
+async def test_services_start_on_a_log_with_poisoned_records(platform: Platform) -> None:
+    """What cannot be read is behind them when they are ready."""
+    names = ("snapshot-1", "propagator-1", "planner-1")
+    await asyncio.gather(*map(platform.kill_for_good, names))
+    await asyncio.gather(*map(platform.start, names))
     await platform.all_ready()
 
 

@@ -6,7 +6,7 @@ from planner.core.knowledge.allowance import CAUSE_HOME
 from spillway.api import ApplyRequest, GetRequest, ScaleRequest
 from spillway_local.fleet_plan import FLEET, deployment
 
-from .running import NAMESPACE, Platform, until
+from .running import NAMESPACE, REAL_MEMBERS, Platform, until
 
 OWN_ROOM = sum(member.room for member in FLEET if member.tier == "own")
 BATCH_QUIET, BATCH_PEAK = 40, 100
@@ -18,6 +18,7 @@ HOME_SECONDS = 150.0
 MOVED = f'spillway_replicas_moved_total{{cause="{CAUSE_HOME}"}}'
 
 
+@REAL_MEMBERS
 @pytest.mark.timeout(500)
 async def test_peak_overflow_quiet_home(fleet: Platform) -> None:
     """Each replica that overflowed goes home once, no other one moves, and never are fewer ready than declared."""

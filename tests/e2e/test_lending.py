@@ -15,7 +15,7 @@ from spillway.lending_marks import LENDING, LENT_CLUSTER, POOL_TAINT, POOL_UID, 
 from spillway.model import HOSTNAME_LABEL, Requirement
 from spillway_local import fleet_plan
 
-from .running import NAMESPACE, Platform, until
+from .running import NAMESPACE, REAL_MEMBERS, Platform, until
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(400)]
 
@@ -159,6 +159,7 @@ async def test_offline_pods_run_on_lent_nodes_and_elsewhere_when_an_owner_scales
         assert await on_loan(fleet, OTHER_OWNER) == set(lent_elsewhere), "of who needs nothing, nothing goes back"
 
 
+@REAL_MEMBERS
 async def test_a_service_that_scales_up_runs_on_returned_nodes_and_none_of_it_in_the_cloud(fleet: Platform) -> None:
     """Half of an owner is lent, and works. No pod of the service is ever in the cloud."""
     lent = (await nodes_of(fleet, OWNER))[NODES_OF_OWNER // 2 :]
@@ -180,8 +181,6 @@ async def test_a_service_that_scales_up_runs_on_returned_nodes_and_none_of_it_in
         assert await running_on(fleet, OWNER, "encode") == []
 
 
-REAL_MEMBERS = pytest.mark.parametrize("members", [pytest.param("kube", marks=pytest.mark.kube)], indirect=True)
-"""Whose own controllers taint what is silent, and evict what does not tolerate that."""
 UNREACHABLE = "node.kubernetes.io/unreachable"
 READY_UNKNOWN = {
     "type": "Ready",

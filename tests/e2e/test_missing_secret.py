@@ -7,12 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-from spillway.api import ApplyRequest, DeleteRequest, GetRequest
-from spillway.clusters.api import PODS, SECRETS
-from spillway.model import ObjectReference
-from spillway_local.stack import Stack
-from tests.versions.missing_secret import (
+from missing_secret import (
     ASKED,
     EMPTY,
     FLEET,
@@ -24,6 +19,11 @@ from tests.versions.missing_secret import (
     joined,
     told,
 )
+
+from spillway.api import ApplyRequest, DeleteRequest, GetRequest
+from spillway.clusters.api import PODS, SECRETS
+from spillway.model import ObjectReference
+from spillway_local.stack import Stack
 
 from .command import Command
 from .running import Platform, opened, until

@@ -13,27 +13,30 @@ import pytest
 from spillway_local.programs import interruptible
 from spillway_local.supervision import Supervision
 
-from .running import SERVICES, Platform
+from .running import KINDS, SERVICES, Platform
 
 
-@pytest.mark.parametrize("name", SERVICES)
-async def test_health_pages_answer(platform: Platform, name: str) -> None:
-    """/healthz and /readyz say yes, /metrics shows the service's own figures."""
-    assert await platform.get(name, "/healthz") == (200, "ok\n")
-    assert (await platform.get(name, "/readyz"))[0] == 200
-    status, text = await platform.get(name, "/metrics")
-    assert status == 200
-    assert "\nspillway_bus_connected 1.0" in text
+async def test_health_pages_answer(platform: Platform) -> None:
+    """Of each instance: /healthz and /readyz say yes, /metrics shows the service's own figures."""
+    for name in SERVICES:
+        assert await platform.get(name, "/healthz") == (200, "ok\n"), name
+        assert (await platform.get(name, "/readyz"))[0] == 200, name
+        status, text = await platform.get(name, "/metrics")
+        assert status == 200, name
+        assert "\nspillway_bus_connected 1.0" in text, name
 
 
-@pytest.mark.parametrize("name", SERVICES)
-async def test_sigterm_ends_a_service_cleanly(platform: Platform, name: str) -> None:
-    """SIGTERM: exit code 0 within the time that supervisor grants, and the last line says so."""
-    await platform.stop(name)
+@pytest.mark.parametrize("number", [1, 2])
+async def test_sigterm_ends_a_service_cleanly(platform: Platform, number: int) -> None:
+    """One instance of each kind while the other lives: exit code 0 in the time granted, and the last line says so."""
+    names = [name for name in SERVICES if name.endswith(f"-{number}")]
+    assert len(names) == len(KINDS)
+    await asyncio.gather(*map(platform.stop, names))
     try:
-        _ended_cleanly(platform, name)
+        for name in names:
+            _ended_cleanly(platform, name)
     finally:
-        await platform.start(name)
+        await asyncio.gather(*map(platform.start, names))
 
 
 async def test_who_is_to_stop_while_the_log_is_silent_ends_cleanly_too(platform: Platform) -> None:

@@ -7,11 +7,11 @@ from typing import Final
 
 import pytest
 from aiokafka.errors import MessageSizeTooLargeError
-from spillway_fuzz.records import forged
 
 from spillway.addresses import DEAD_LETTERS, EVENTS_BY_TOPIC, TOPICS
 from spillway.api import ApplyRequest
 from spillway.kafka.bus import KafkaBus
+from spillway_fuzz.records import forged
 from spillway_local.fleet_plan import deployment
 from spillway_local.story import Story
 from tests.contract.bus_harness import whole

@@ -1,61 +1,14 @@
 """Many in one batch, and the questions that change nothing: explain, replay, simulate; on real Kafka."""
 
-from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
-from spillway.api import ApplyRequest, BatchItem, GetRequest, PlanBatchReply, PlanBatchRequest, ScaleRequest
+from spillway.api import ApplyRequest, GetRequest, ScaleRequest
 from spillway_local.fleet_plan import FLEET, deployment
 
 from .command import Command
 from .running import NAMESPACE, Platform, until
 
 ROOM = sum(member.room for member in FLEET)
-REFUSE = '{"apiVersion": "spillway.io/v1", "kind": "PlacementPolicy", "spec": {"unplaceable": "Refuse"}}'
-
-
-def applied(name: str, replicas: int, *more: str, cpu: str = "500m") -> BatchItem:
-    return BatchItem(apply=ApplyRequest((deployment(name, NAMESPACE, replicas, cpu), *more), f"key-{name}"))
-
-
-def scaled(name: str, replicas: int) -> BatchItem:
-    return BatchItem(scale=ScaleRequest(NAMESPACE, name, replicas, f"key-{name}-{replicas}"))
-
-
-def codes(reply: PlanBatchReply) -> list[str]:
-    return [answer.code for answer in reply.answers]
-
-
-async def test_each_of_a_burst_in_one_batch_has_its_own_answer(platform: Platform) -> None:
-    """What one is refused for touches no other; who has a place runs; with their keys all are answered the same.
-
-    What their divisions were made of is said once.
-    """
-    small = [applied(f"web-{number}", 3) for number in range(90)]
-    odd = [
-        (scaled("web-0", 10), "OK", ""),
-        (applied("giant", 1, cpu="900"), "FAILED_PRECONDITION", f"{NAMESPACE}/giant: a replica fits no node"),
-        (scaled("nobody", 3), "NOT_FOUND", f"{NAMESPACE}/nobody"),
-        (applied("negative", -1), "INVALID_ARGUMENT", "-1"),
-        (applied("all-or-none", ROOM, REFUSE), "FAILED_PRECONDITION", f"{NAMESPACE}/all-or-none"),
-        (applied("wide", ROOM), "OK", ""),
-    ]
-    request = PlanBatchRequest((*small, *(item for item, _, _ in odd)))
-    reply = await platform.planner.plan_batch(request)
-    assert codes(reply) == ["OK"] * len(small) + [code for _, code, _ in odd]
-    for answer, (_, _, words) in zip(reply.answers[len(small) :], odd, strict=True):
-        assert words in answer.error
-    placed = {answer.placement.name: answer.placement for answer in reply.answers if answer.placement is not None}
-    left = ROOM - 3 * (len(small) - 1) - 10
-    assert (placed["wide"].placed, placed["wide"].unplaced) == (left, ROOM - left)
-    again = await platform.planner.plan_batch(request)
-    assert codes(again) == codes(reply)
-    first = [answer.placement for answer in reply.answers]
-    assert [answer.placement for answer in again.answers] == [one and replace(one, inputs=()) for one in first]
-    assert {workload.placement.name for workload in await platform.workloads()} == placed.keys()
-    await platform.running("web-0", 10)
-    await platform.running("web-89", 3)
-    await platform.running("wide", left)
 
 
 async def test_apply_of_many_files_names_who_is_refused(spillway: Command) -> None:
@@ -90,24 +43,6 @@ async def test_a_past_decision_is_replayed_bit_for_bit_by_planners_that_began_an
     assert "the same comes out, to the last byte" in text
 
 
-async def test_what_explain_names_lets_all_in_and_no_smaller_one_does(platform: Platform, spillway: Command) -> None:
-    """A lower request than that which is named would do as well, a larger one would not; nothing is declared."""
-    _write(spillway.folder / "web.json", ROOM + 1)
-    told = await spillway.json("explain", "-f", "web.json")
-    assert (told["placed"], told["unplaced"]) == (ROOM, 1)
-    for cluster in told["clusters"]:
-        assert sum(reason["nodes"] for reason in cluster["reasons"]) == cluster["nodes"]
-    (lower,) = (change for change in told["changes"] if change["kind"] == "Request")
-    assert lower["placed_after"] == ROOM + 1
-    _write(spillway.folder / "lower.json", ROOM + 1, f"{lower['after']}m")
-    _write(spillway.folder / "larger.json", ROOM + 1, f"{lower['after'] + 1}m")
-    assert (await spillway.json("plan", "-f", "lower.json"))["unplaced"] == 0
-    assert (await spillway.json("plan", "-f", "larger.json", code=3))["unplaced"] == 1
-    text = await spillway("explain", "-f", "web.json", "--cluster", "own-2", "--node", "own-2-gpu0")
-    assert "taint gpu=only:NoSchedule" in text
-    assert not await platform.workloads()
-
-
 async def test_a_simulation_says_what_the_platform_then_does(platform: Platform, spillway: Command) -> None:
     """By the running planner's state and by a file of it, refusals included; a cluster less moves what is there."""
     await platform.planner.apply(ApplyRequest((deployment("first", NAMESPACE, 60),)))
@@ -127,10 +62,6 @@ async def test_a_simulation_says_what_the_platform_then_does(platform: Platform,
     assert [_clusters(answer) for answer in done["answers"]] == [answer["clusters"] for answer in said["answers"]]
     assert [bool(answer["error"]) for answer in done["answers"]] == [False, True, False]
     assert done["answers"][1]["error"] in said["answers"][1]["refused"]
-
-
-def _write(file: Path, replicas: int, cpu: str = "500m") -> None:
-    file.write_text(deployment("web", NAMESPACE, replicas, cpu))
 
 
 def _clusters(answer: Any) -> dict[str, int]:

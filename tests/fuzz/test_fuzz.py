@@ -10,13 +10,14 @@ from typing import Any
 import pytest
 
 HERE = Path(__file__).parent
-KEPT = sorted((HERE / "found").glob("*.txt"))
+FUZZ = HERE.parents[1] / "lab/fuzz"
+KEPT = sorted((FUZZ / "found").glob("*.txt"))
 SAMPLE_INPUTS = 20_000
 
 
 def run(folder: Path, *options: str) -> tuple[subprocess.CompletedProcess[str], dict[str, Any]]:
     """A run of the script, and its counts by target."""
-    command = [sys.executable, str(HERE / "fuzz.py"), "--out", str(folder), *options]
+    command = [sys.executable, str(FUZZ / "fuzz.py"), "--out", str(folder), *options]
     environment = {**os.environ, "PYTHONPATH": str(HERE)}
     ended = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     counts = folder / "counts-1.json"
@@ -27,7 +28,7 @@ def run(folder: Path, *options: str) -> tuple[subprocess.CompletedProcess[str], 
 def test_what_failed_once_is_taken_or_refused() -> None:
     """In a process of its own: some of it ended the process."""
     assert KEPT
-    command = [sys.executable, str(HERE / "fuzz.py"), "--kept", *map(str, KEPT)]
+    command = [sys.executable, str(FUZZ / "fuzz.py"), "--kept", *map(str, KEPT)]
     ended = subprocess.run(command, capture_output=True, text=True, check=False)
     assert ended.returncode == 0, ended.stdout[-4_000:] + ended.stderr[-4_000:]
 

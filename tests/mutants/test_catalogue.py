@@ -5,7 +5,7 @@ from collections import Counter
 
 import pytest
 
-from .spillway_mutants.catalogue import ROOT, Mutant, Stale, mutants, path_of, sentences
+from spillway_mutants.catalogue import ROOT, Mutant, Stale, mutants, path_of, sentences
 
 ALL = mutants()
 

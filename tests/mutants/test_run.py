@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from .spillway_mutants import ledger
-from .spillway_mutants.baseline import baseline
-from .spillway_mutants.catalogue import FOLDER, Mutant
-from .spillway_mutants.judging import Unjudged, failed_tests, judged_by_seed, judged_by_tests
-from .spillway_mutants.ledger import GOING, KILLED, SEEDS, SURVIVES, TESTS, TIMEOUT, Row
-from .spillway_mutants.places import differing
-from .spillway_mutants.run import FIRST_SEED, OTHER_SEEDS, Asked, Run, chosen_of, score
-from .spillway_mutants.workbench import Limits, NotRun, Ran, SeedRan, Workbench
+from spillway_mutants import ledger
+from spillway_mutants.baseline import baseline
+from spillway_mutants.catalogue import FOLDER, Mutant
+from spillway_mutants.judging import Unjudged, failed_tests, judged_by_seed, judged_by_tests
+from spillway_mutants.ledger import GOING, KILLED, SEEDS, SURVIVES, TESTS, TIMEOUT, Row
+from spillway_mutants.places import differing
+from spillway_mutants.run import FIRST_SEED, OTHER_SEEDS, Asked, Run, chosen_of, score
+from spillway_mutants.workbench import Limits, NotRun, Ran, SeedRan, Workbench
 
 CORE = "libs/one/src/one_of_mutants/core.py"
 TEST = "libs/one/tests/test_core.py"
@@ -184,7 +184,7 @@ SCRIPTED = "FLEETS = 4\ndef drawn_of(script):\n    return {'fleets': int(script 
 @pytest.fixture
 def simulated(repository: Path) -> Path:
     """A simulation of one function, with three seeds that it keeps; those from 2 on call it."""
-    folder = repository / "tests/simulation/spillway_simulation"
+    folder = repository / "lab/simulation/spillway_simulation"
     for path, text in (
         (folder / "__init__.py", ""),
         (folder / "run.py", SIMULATED),
@@ -194,7 +194,7 @@ def simulated(repository: Path) -> Path:
     ):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
-    shutil.copytree(FOLDER, repository / "tests/mutants", ignore=shutil.ignore_patterns("mutants", "__pycache__"))
+    shutil.copytree(FOLDER, repository / "lab/mutants", ignore=shutil.ignore_patterns("mutants", "__pycache__"))
     return repository
 
 
@@ -304,7 +304,7 @@ def test_fewer_seeds_do_not_stand_for_more(simulated: Path) -> None:
     assert by_seeds(simulated, large, seeds=9)["large"] == nine
     book = simulated.parent / "ledger.tsv"
     ledger.append(Row("at one", SEEDS, KILLED, f"seed {far}: as it was", at_one.digest, "0", "abc"), book)
-    (simulated / "tests/simulation/spillway_simulation/one_more.py").write_text("")
+    (simulated / "lab/simulation/spillway_simulation/one_more.py").write_text("")
     asked = Run(Asked(SEEDS, (), 1, 2, again=False), (at_one, large, new), LIMITS, simulated, book)
     assert [one.id for one in asked.todo(SEEDS)] == ["new", "at one"]
     assert by_seeds(simulated, at_one, large, seeds=2) == {

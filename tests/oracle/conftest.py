@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from .spillway_oracle.binary import is_oracle_built
+from spillway_oracle.binary import is_oracle_built
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -8,11 +8,11 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from .spillway_oracle.cases import Case, read_case
-from .spillway_oracle.committed import DIFFERING_FILE, FOUND_FOLDER, NOT_MODELLED_FILE, read_cases, read_list
-from .spillway_oracle.reasons import ALIKE, HASH_UNKNOWN, SAID_OF_THE_POD, compared
-from .spillway_oracle.templates import FEATURES
-from .spillway_oracle.verdicts import AGREES, INVALID, UNMODELLED, Truth, Verdict, verdict
+from spillway_oracle.cases import Case, read_case
+from spillway_oracle.committed import DIFFERING_FILE, FOUND_FOLDER, NOT_MODELLED_FILE, read_cases, read_list
+from spillway_oracle.reasons import ALIKE, HASH_UNKNOWN, SAID_OF_THE_POD, compared
+from spillway_oracle.templates import FEATURES
+from spillway_oracle.verdicts import AGREES, INVALID, UNMODELLED, Truth, Verdict, verdict
 
 
 @cache

@@ -6,10 +6,9 @@ from typing import Any
 import pytest
 
 from spillway.kubernetes.objects import Manifest
-
-from .spillway_oracle.committed import read_cases
-from .spillway_oracle.oracle import EXTREMES, FIRST, LAST, RANDOM, SAMPLED, SCORE, Oracle, OracleFailed, Place, Request
-from .spillway_oracle.verdicts import question, truth_of
+from spillway_oracle.committed import read_cases
+from spillway_oracle.oracle import EXTREMES, FIRST, LAST, RANDOM, SAMPLED, SCORE, Oracle, OracleFailed, Place, Request
+from spillway_oracle.verdicts import question, truth_of
 
 pytestmark = [pytest.mark.kube, pytest.mark.timeout(900)]
 

@@ -9,11 +9,10 @@ import pytest
 from spillway_local.members import KubeMembers, MemberSpec
 from spillway_local.ports import PortBook, session_port
 from spillway_local.programs import Stage, running_stages
-
-from .spillway_oracle.cases import Case
-from .spillway_oracle.committed import read_cases
-from .spillway_oracle.real_cluster import RealCluster, can_be_played
-from .spillway_oracle.verdicts import Truth
+from spillway_oracle.cases import Case
+from spillway_oracle.committed import read_cases
+from spillway_oracle.real_cluster import RealCluster, can_be_played
+from spillway_oracle.verdicts import Truth
 
 pytestmark = [pytest.mark.kube, pytest.mark.timeout(1800)]
 

@@ -6,7 +6,7 @@ from functools import partial
 from pathlib import Path
 
 from spillway.clusters.api import ClusterApi, ClusterApiSettings, HttpTransport
-from spillway.clusters.credentials import load_endpoint
+from spillway.clusters.credentials import Credentials, load_endpoint
 from spillway.events import ClusterJoined
 from spillway_local.in_process import InProcess
 
@@ -34,4 +34,4 @@ class OnRealMembers(InProcess):
 def opened(kubeconfig: Path, cluster: str, manager: str) -> ClusterApi:
     settings = ClusterApiSettings(field_manager=manager)
     read = partial(load_endpoint, kubeconfig.parent, kubeconfig.stem)
-    return ClusterApi(HttpTransport(read, cluster, settings), cluster, settings)
+    return ClusterApi(HttpTransport(Credentials(read), cluster, settings), cluster, settings)

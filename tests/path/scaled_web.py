@@ -2,12 +2,12 @@
 
 import json
 
-from platform_steps import NAMESPACE
-
 from spillway.api import GetRequest
 from spillway.api_scaling import DeclarePolicyRequest
 from spillway.events_scaling import LoadObserved
 from spillway_local.in_process import InProcess
+
+from .platform_steps import NAMESPACE
 
 QUEUE = {
     "type": "External",

@@ -3,11 +3,9 @@
 import asyncio
 import json
 import random
-import sys
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -36,8 +34,7 @@ from spillway_local import member_nodes
 from spillway_local.fleet_plan import GIB, MemberPlan, deployment
 from spillway_local.in_process import InProcess, in_process
 
-sys.path.insert(0, str(Path(__file__).parent))
-from platform_steps import NAMESPACE, all_ready, bound, join, unbound, until
+from .platform_steps import NAMESPACE, all_ready, bound, join, unbound, until
 
 pytestmark = pytest.mark.looptime
 

@@ -1,9 +1,7 @@
 """The log is put back from a copy: what was placed goes on as it was; and nothing is deleted, however old the copy."""
 
 import re
-import sys
 from collections.abc import Sequence
-from pathlib import Path
 
 import pytest
 
@@ -20,8 +18,7 @@ from spillway.kubernetes.objects import DEPLOYMENTS
 from spillway_local.fleet_plan import deployment
 from spillway_local.in_process import InProcess, in_process
 
-sys.path.insert(0, str(Path(__file__).parent))
-from platform_steps import NAMESPACE, all_ready, bound, join, pods, until
+from .platform_steps import NAMESPACE, all_ready, bound, join, pods, until
 
 pytestmark = pytest.mark.looptime
 

@@ -1,8 +1,6 @@
 """What others write into load and backlog ends nothing: in one process and virtual time."""
 
 import asyncio
-import sys
-from pathlib import Path
 
 import pytest
 
@@ -12,9 +10,8 @@ from spillway.api_scaling import ReportRequest
 from spillway_local.fleet_plan import deployment
 from spillway_local.in_process import in_process
 
-sys.path.insert(0, str(Path(__file__).parent))
-from platform_steps import NAMESPACE, join, until
-from scaled_web import declare_policy, replicas, requests
+from .platform_steps import NAMESPACE, join, until
+from .scaled_web import declare_policy, replicas, requests
 
 pytestmark = pytest.mark.looptime
 

@@ -1,8 +1,6 @@
 """Brakes in one process and virtual time: in force when answered, kept over a killed planner, seen by people."""
 
 import asyncio
-import sys
-from pathlib import Path
 
 import pytest
 
@@ -29,8 +27,7 @@ from spillway_local import member_nodes
 from spillway_local.fleet_plan import GIB, MemberPlan, deployment
 from spillway_local.in_process import InProcess, in_process
 
-sys.path.insert(0, str(Path(__file__).parent))
-from platform_steps import NAMESPACE, bound, join, unbound, until
+from .platform_steps import NAMESPACE, bound, join, unbound, until
 
 pytestmark = pytest.mark.looptime
 

@@ -2,9 +2,7 @@
 
 import asyncio
 import json
-import sys
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -41,8 +39,7 @@ from spillway_local import member_nodes
 from spillway_local.fleet_plan import GIB, MemberPlan, deployment
 from spillway_local.in_process import FLEET_ID, InProcess, in_process
 
-sys.path.insert(0, str(Path(__file__).parent))
-from platform_steps import NAMESPACE, join, until
+from .platform_steps import NAMESPACE, join, until
 
 pytestmark = pytest.mark.looptime
 

@@ -6,10 +6,8 @@ simulation, and in the platform others get its room. They are only ever more tha
 """
 
 import asyncio
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 import pytest
 from hypothesis import event, given, settings
@@ -25,11 +23,9 @@ from spillway.events import PHASE_DRAINING
 from spillway_local import member_nodes
 from spillway_local.fleet_plan import GIB, MemberPlan, deployment
 from spillway_local.in_process import InProcess, in_process
-
-sys.path.insert(0, str(Path(__file__).parent))
-sys.path.insert(0, str(Path(__file__).parents[1] / "simulation"))
-from platform_steps import NAMESPACE, join, until
 from spillway_simulation.loop import VirtualLoop
+
+from .platform_steps import NAMESPACE, join, until
 
 QUIET_SECONDS = 20
 """Longer than any wait for binds, and than overflow waits for room at home."""
@@ -159,7 +155,7 @@ CLUSTERS = ("own-1", "own-2", "cloud-1")
 
 
 @pytest.mark.parametrize("verb", ["drain", "lose", "add", "apply"])
-@settings(max_examples=6)
+@settings(max_examples=max(1, settings().max_examples // 5))  # Each is a platform of its own, and seconds.
 @given(
     nodes=st.fixed_dictionaries({name: st.integers(1, 3) for name in CLUSTERS}),
     replicas=st.fixed_dictionaries({name: st.integers(3, 14) for name in ("web", "batch")}),

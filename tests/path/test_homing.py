@@ -1,8 +1,6 @@
 """Peak, overflow, quiet, home: in one process and virtual time, on simulated members."""
 
 import asyncio
-import sys
-from pathlib import Path
 
 import pytest
 from prometheus_client import REGISTRY
@@ -12,9 +10,8 @@ from planner.settings import PlannerSettings
 from spillway.api import GetRequest, ScaleRequest
 from spillway_local.in_process import in_process
 
-sys.path.insert(0, str(Path(__file__).parent))
-from platform_steps import NAMESPACE, join, until
-from test_moves import THREE, parts, ready_pods, request, watched
+from .platform_steps import NAMESPACE, join, until
+from .test_moves import THREE, parts, ready_pods, request, watched
 
 pytestmark = pytest.mark.looptime
 

@@ -1,8 +1,6 @@
 """Idle nodes are lent, a pool's pods run there, and the owner's own pods get them back: all services in one process."""
 
 import asyncio
-import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,8 +16,7 @@ from spillway_local import member_nodes
 from spillway_local.fleet_plan import GIB, MemberPlan
 from spillway_local.in_process import InProcess, in_process
 
-sys.path.insert(0, str(Path(__file__).parent))
-from platform_steps import NAMESPACE, join, until
+from .platform_steps import NAMESPACE, join, until
 
 pytestmark = pytest.mark.looptime
 

@@ -1,7 +1,5 @@
 """An owner's own pods wait, and the nodes that they need are recalled: from the member's API to the log."""
 
-import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -24,8 +22,7 @@ from spillway_local import member_nodes
 from spillway_local.fleet_plan import GIB, MemberPlan, deployment
 from spillway_local.in_process import FLEET_ID, InProcess, in_process
 
-sys.path.insert(0, str(Path(__file__).parent))
-from platform_steps import NAMESPACE, bound, join, until
+from .platform_steps import NAMESPACE, bound, join, until
 
 pytestmark = pytest.mark.looptime
 

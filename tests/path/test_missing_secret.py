@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,8 +13,7 @@ from spillway_local import member_nodes
 from spillway_local.fleet_plan import GIB, MemberPlan, deployment
 from spillway_local.in_process import InProcess, in_process
 
-sys.path.insert(0, str(Path(__file__).parent))
-from platform_steps import NAMESPACE, bound, join, until
+from .platform_steps import NAMESPACE, bound, join, until
 
 pytestmark = pytest.mark.looptime
 

@@ -2,10 +2,8 @@
 
 import asyncio
 import json
-import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -27,12 +25,11 @@ from spillway_local import member_nodes
 from spillway_local.fleet_plan import GIB, MemberPlan
 from spillway_local.in_process import InProcess, in_process
 
-sys.path.insert(0, str(Path(__file__).parent))
-from platform_steps import NAMESPACE, join, pods, until
-from test_brownfield import manifest as running_manifest
-from test_brownfield import run_before_us
-from test_moves import parts, ready_pods, watched
-from test_rollout import manifest
+from .platform_steps import NAMESPACE, join, pods, until
+from .test_brownfield import manifest as running_manifest
+from .test_brownfield import run_before_us
+from .test_moves import parts, ready_pods, watched
+from .test_rollout import manifest
 
 pytestmark = pytest.mark.looptime
 

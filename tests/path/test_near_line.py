@@ -2,8 +2,6 @@
 
 import asyncio
 import json
-import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,8 +17,7 @@ from spillway_local import member_nodes
 from spillway_local.fleet_plan import GIB, MemberPlan
 from spillway_local.in_process import InProcess, in_process
 
-sys.path.insert(0, str(Path(__file__).parent))
-from platform_steps import NAMESPACE, all_ready, pods, until
+from .platform_steps import NAMESPACE, all_ready, pods, until
 
 pytestmark = pytest.mark.looptime
 

@@ -1,8 +1,6 @@
 """What retention deletes ends no service: in one process and virtual time."""
 
 import asyncio
-import sys
-from pathlib import Path
 
 import pytest
 
@@ -16,9 +14,8 @@ from spillway.local_bus import LocalBus
 from spillway_local.fleet_plan import deployment
 from spillway_local.in_process import InProcess, in_process
 
-sys.path.insert(0, str(Path(__file__).parent))
-from platform_steps import NAMESPACE, all_ready, bound, join, until
-from scaled_web import declare_policy, placed, replicas, requests
+from .platform_steps import NAMESPACE, all_ready, bound, join, until
+from .scaled_web import declare_policy, placed, replicas, requests
 
 pytestmark = pytest.mark.looptime
 

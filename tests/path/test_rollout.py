@@ -2,11 +2,9 @@
 
 import asyncio
 import json
-import sys
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
-from pathlib import Path
 from typing import Any
 
 import looptime  # noqa: F401 - the plugin makes an hour of waiting take milliseconds
@@ -17,8 +15,7 @@ from spillway_local import member_nodes
 from spillway_local.fleet_plan import MemberPlan
 from spillway_local.in_process import InProcess, in_process
 
-sys.path.insert(0, str(Path(__file__).parent))
-from platform_steps import NAMESPACE, join, pods, until
+from .platform_steps import NAMESPACE, join, pods, until
 
 pytestmark = pytest.mark.looptime
 

@@ -172,6 +172,11 @@ def kubeconfig(server: str, **user: Any) -> Kubeconfig:
     }
 
 
+def behind(config: Kubeconfig) -> Kubeconfig:
+    config["clusters"][0]["cluster"]["proxy-url"] = f"http://me:{SECRET}-password@127.0.0.1:1"
+    return config
+
+
 def encoded(text: str) -> str:
     return base64.b64encode(text.encode()).decode()
 
@@ -196,6 +201,7 @@ WAYS: dict[str, Callable[[str, str], str]] = {
     "a key without its certificate": lambda good, _: json.dumps(
         kubeconfig(good, **{"client-key-data": pem("PRIVATE KEY")})
     ),
+    "a proxy that is gone, with a password": lambda good, _: json.dumps(behind(kubeconfig(good))),
     "a plugin": lambda good, _: json.dumps(
         kubeconfig(good, exec={"command": "none", "env": [{"name": "KEY", "value": f"{SECRET}-of-a-plugin"}]})
     ),

@@ -1,8 +1,6 @@
 """Which planner answers as the active one, in one process and virtual time."""
 
 import asyncio
-import sys
-from pathlib import Path
 
 import pytest
 
@@ -32,8 +30,7 @@ from spillway_local import member_nodes
 from spillway_local.fleet_plan import GIB, MemberPlan, deployment
 from spillway_local.in_process import FLEET_ID, in_process
 
-sys.path.insert(0, str(Path(__file__).parent))
-from platform_steps import NAMESPACE, join, until
+from .platform_steps import NAMESPACE, join, until
 
 pytestmark = pytest.mark.looptime
 

@@ -1,9 +1,7 @@
 """One API server that joined under two names, in one process and virtual time."""
 
 import asyncio
-import sys
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -21,8 +19,7 @@ from spillway_local import member_nodes
 from spillway_local.fleet_plan import GIB, MemberPlan, deployment
 from spillway_local.in_process import InProcess, in_process
 
-sys.path.insert(0, str(Path(__file__).parent))
-from platform_steps import NAMESPACE, pods, until
+from .platform_steps import NAMESPACE, pods, until
 
 pytestmark = pytest.mark.looptime
 

@@ -1,8 +1,6 @@
 """Claims that are bound in one zone of a member, from its API to the placement: in one process and virtual time."""
 
 import json
-import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,8 +13,7 @@ from spillway_local import member_nodes
 from spillway_local.fleet_plan import GIB, MemberPlan, deployment
 from spillway_local.in_process import SERVICES, InProcess, in_process
 
-sys.path.insert(0, str(Path(__file__).parent))
-from platform_steps import NAMESPACE, all_ready, bound, join, unbound, until
+from .platform_steps import NAMESPACE, all_ready, bound, join, unbound, until
 
 pytestmark = pytest.mark.looptime
 

@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from .spillway_replay.least import Bound, least_moves
+from spillway_replay.least import Bound, least_moves
 
 ROOT = Path(__file__).parents[2]
-COMMAND = (sys.executable, str(Path(__file__).parent / "replay.py"), "--made-up", "--jobs", "2")
+COMMAND = (sys.executable, str(ROOT / "lab/replay/replay.py"), "--made-up", "--jobs", "2")
 OURS = ("ours", "ours, killed")
 
 
@@ -107,7 +107,7 @@ def test_an_oracle_that_fails_ends_the_suite_with_its_error(program: str, error:
     """Also the runs that other processes are at."""
     environment = {**os.environ, "PYTHONHASHSEED": "0", "SPILLWAY_CACHE": str(tmp_path)}
     where = "from spillway_oracle import binary; print(binary.oracle_path())"
-    asking = {**environment, "PYTHONPATH": str(ROOT / "tests" / "oracle")}
+    asking = {**environment, "PYTHONPATH": str(ROOT / "lab/oracle")}
     found = subprocess.run((sys.executable, "-c", where), env=asking, capture_output=True, text=True, check=True)
     oracle = Path(found.stdout.strip())
     assert tmp_path in oracle.parents

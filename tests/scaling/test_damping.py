@@ -5,8 +5,7 @@ from itertools import pairwise
 import pytest
 
 from hpa.core.kubernetes.evaluating import CONTROLLER, EVENT
-
-from .spillway_scaling.damping import (
+from spillway_scaling.damping import (
     RESTS_AFTER,
     STEP_MS,
     TARGET_PERCENT,
@@ -16,7 +15,7 @@ from .spillway_scaling.damping import (
     made_up,
     sizes_of,
 )
-from .spillway_scaling.lending import LENDING_RESTS_AFTER, last_of_lending, made_up_lent, played
+from spillway_scaling.lending import LENDING_RESTS_AFTER, last_of_lending, made_up_lent, played
 
 
 @pytest.mark.parametrize("seed", range(12))

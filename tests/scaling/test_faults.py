@@ -2,7 +2,7 @@
 
 import pytest
 
-from .spillway_scaling.faults import Faults, compared
+from spillway_scaling.faults import Faults, compared
 
 
 @pytest.mark.parametrize("uneven", [0.3, 1.0, 1.5], ids=["idle", "even", "busy"])

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from .spillway_scaling import proofs
-from .spillway_scaling.restart import Restarts
+from spillway_scaling import proofs
+from spillway_scaling.restart import Restarts
 
 
 @pytest.fixture

@@ -7,13 +7,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hpa.core.own.draining import DrainTarget, Service
-
-from .spillway_scaling.arrivals import arrivals, bursts, steps
-from .spillway_scaling.curves import Compared, Point, compared, curve
-from .spillway_scaling.curves import Run as OneRun
-from .spillway_scaling.queue import Consumers, Queue
-from .spillway_scaling.scalers import DEFAULT, TUNED, ByDrainTime, KedaWay
-from .spillway_scaling.trial import Outcome, Scene, ours, play, theirs
+from spillway_scaling.arrivals import arrivals, bursts, steps
+from spillway_scaling.curves import Compared, Point, compared, curve
+from spillway_scaling.curves import Run as OneRun
+from spillway_scaling.queue import Consumers, Queue
+from spillway_scaling.scalers import DEFAULT, TUNED, ByDrainTime, KedaWay
+from spillway_scaling.trial import Outcome, Scene, ours, play, theirs
 
 STEADY = Consumers(partitions=4, rate=10.0, spread=0.0, start_s=10.0, rebalance_s=5.0)
 NOTHING = [0] * 4

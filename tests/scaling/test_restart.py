@@ -2,7 +2,7 @@
 
 import pytest
 
-from .spillway_scaling.restart import MANIFESTS, restarts
+from spillway_scaling.restart import MANIFESTS, restarts
 
 
 @pytest.mark.parametrize("kind", MANIFESTS)

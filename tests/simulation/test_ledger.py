@@ -10,10 +10,9 @@ from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent))
 from spillway_simulation.ledger import COLUMNS, Code, Ledger, Outcome, add_ranges, code_here
 
-HERE = Path(__file__).parent
+SIMULATE = str(Path(__file__).parents[2] / "lab/simulation/simulate.py")
 CODE = Code("abc", "v1")
 
 
@@ -71,7 +70,7 @@ def test_ranges_of_code_grow_and_those_of_other_code_stay(tmp_path: Path) -> Non
 def test_a_run_that_was_killed_goes_on_where_it_was(tmp_path: Path) -> None:
     """kill -9 of the whole run while its seeds run: those that ended are known, and no worker stays."""
     path, out = tmp_path / "ledger", tmp_path / "simulation.json"
-    command = [sys.executable, str(HERE / "simulate.py"), "--seeds", "13:19", "--out", str(out), "--ledger", str(path)]
+    command = [sys.executable, SIMULATE, "--seeds", "13:19", "--out", str(out), "--ledger", str(path)]
     first = subprocess.Popen([*command, "--jobs", "2"], stdout=subprocess.DEVNULL, start_new_session=True)
     deadline = time.monotonic() + 200
     while not path.exists() or path.read_bytes().count(b"\n") < 2:
@@ -99,7 +98,7 @@ def children(pid: int) -> list[int]:
 def test_what_failed_before_is_said_again_with_its_replay(tmp_path: Path) -> None:
     code = code_here()
     Ledger(tmp_path / "ledger", code).add(outcome(7, "something does not hold"))
-    command = [sys.executable, str(HERE / "simulate.py"), "--seeds", "7:8", "--ledger", str(tmp_path / "ledger")]
+    command = [sys.executable, SIMULATE, "--seeds", "7:8", "--ledger", str(tmp_path / "ledger")]
     environment = {**os.environ, "PYTHONHASHSEED": "0"}
     done = subprocess.run(
         [*command, "--out", str(tmp_path / "out.json")], env=environment, capture_output=True, text=True, check=False

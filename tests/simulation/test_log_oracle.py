@@ -1,8 +1,6 @@
 """Each rule of the log's check, broken by a few records."""
 
 import asyncio
-import sys
-from pathlib import Path
 
 import pytest
 
@@ -20,8 +18,6 @@ from spillway.events import (
 )
 from spillway.events_scaling import ScaleDecided, ScaleStateChanged
 from spillway.model import Generation, Part
-
-sys.path.insert(0, str(Path(__file__).parent))
 from spillway_simulation import log_oracle
 from spillway_simulation.log_oracle import LogOracle
 

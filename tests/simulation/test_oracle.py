@@ -2,9 +2,7 @@
 
 import asyncio
 import json
-import sys
 from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import NamedTuple
 
 import pytest
@@ -24,8 +22,6 @@ from spillway.events import (
 from spillway.model import Generation, Part
 from spillway_local.fleet_plan import deployment
 from spillway_local.in_process import FLEET_ID
-
-sys.path.insert(0, str(Path(__file__).parent))
 from spillway_simulation.brownfield import DEPLOYMENTS, NAMESPACE, by_hand, plant
 from spillway_simulation.oracle import Known, Oracle
 from spillway_simulation.ownership import SENT, TOLD_SECONDS

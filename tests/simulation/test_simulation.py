@@ -14,7 +14,7 @@ SAMPLE = "13:53"
 
 def simulate(*arguments: str) -> "subprocess.CompletedProcess[str]":
     """In a process of its own: the order of sets of strings is chosen when Python starts."""
-    command = [sys.executable, str(Path(__file__).parent / "simulate.py"), *arguments]
+    command = [sys.executable, str(ROOT / "lab/simulation/simulate.py"), *arguments]
     environment = {**os.environ, "PYTHONHASHSEED": "0"}
     return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
 

@@ -2,9 +2,7 @@
 
 import asyncio
 import json
-import sys
 from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import NamedTuple
 
 import pytest
@@ -25,8 +23,6 @@ from spillway.lending_marks import LENDING, LOAN
 from spillway.model import Generation, Part
 from spillway_local.fleet_plan import deployment
 from spillway_local.in_process import FLEET_ID
-
-sys.path.insert(0, str(Path(__file__).parent))
 from spillway_simulation import brake_oracle, need_oracle, removals, take_backs
 from spillway_simulation.beliefs import waits_for_config
 from spillway_simulation.brake_oracle import BrakeOracle

@@ -4,14 +4,10 @@ The vectors lie beside the repository (../shared/vectors/federation) and are no 
 """
 
 import re
-import sys
-from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent))
-
-from federation import ANSWERS, FOLDER, ROOT, cases, failures
+from spillway_vectors.federation import ANSWERS, FOLDER, ROOT, cases, failures
 
 pytestmark = pytest.mark.skipif(FOLDER is None, reason="no ../shared/vectors/federation beside the repository")
 

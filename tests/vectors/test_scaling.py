@@ -4,20 +4,12 @@ The vectors lie beside the repository (../shared/vectors/hpa) and are no part of
 """
 
 import re
-import sys
-from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent))
-
-import scaling
-import scaling_decisions
-import scaling_keda
-import scaling_modes
-from scaling import FOLDER, ROOT, cases, equals
-
 from hpa.core.kubernetes.evaluating import CONTROLLER
+from spillway_vectors import scaling, scaling_decisions, scaling_keda, scaling_modes
+from spillway_vectors.scaling import FOLDER, ROOT, cases, equals
 
 PAGE = ROOT / "docs" / "scaling.md"
 

@@ -2,21 +2,21 @@
 is lost. The older one's own records and descriptors are in data/; `make versions` runs its code itself, both ways."""
 
 import dataclasses
-import importlib.util
 import json
-import sys
 import typing
 from collections.abc import Callable
 from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
+import compatibility
 import pytest
 from google.protobuf import descriptor_pool, message_factory
 from google.protobuf.descriptor_pb2 import DescriptorProto, FieldDescriptorProto, FileDescriptorSet
 from google.protobuf.json_format import MessageToDict
 from google.protobuf.message import Message
+from versions import DATA
 
+import examples
 from descheduler.core.rules import Rules as LendingRules
 from descheduler.core.state import DeschedulerState
 from descheduler.log import WHOLE as DESCHEDULER_TOPICS
@@ -40,25 +40,10 @@ from spillway.status_details import details_of
 from spillway.v1 import events_pb2, lending_pb2, planner_pb2, scaling_pb2
 from spillway.wire import TYPE_PREFIX, decode, encode, event_type
 
-HERE = Path(__file__).parent
 OLD = "cfd3804"
 """Wrote data/: it knew no lending, no volumes, no kinds of work."""
-
-
-def _module(name: str) -> Any:
-    """A script of this folder, which is no package: it also runs with older versions of the code."""
-    spec = importlib.util.spec_from_file_location(name, HERE / f"{name}.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules.setdefault(name, module)
-    spec.loader.exec_module(module)
-    return module
-
-
-examples, compatibility = _module("examples"), _module("compatibility")
-ROWS = json.loads((HERE / "data" / f"events-{OLD}.json").read_text())
-OLD_PROTOS = FileDescriptorSet.FromString((HERE / "data" / f"protos-{OLD}.binpb").read_bytes())
+ROWS = json.loads((DATA / f"events-{OLD}.json").read_text())
+OLD_PROTOS = FileDescriptorSet.FromString((DATA / f"protos-{OLD}.binpb").read_bytes())
 TOPIC_BY_EVENT: dict[type, str] = examples.TOPICS_BY_EVENT
 KNOWN_THEN = {row["type"].removeprefix(TYPE_PREFIX) for row in ROWS}
 
@@ -183,9 +168,7 @@ def test_a_field_that_older_records_lack_reads_as_its_default() -> None:
         (kind.__name__, field.name)
         for kind in _kinds()
         for field in dataclasses.fields(kind)
-        if field.default not in (dataclasses.MISSING, "", 0, 0.0, False, (), None, b"")
-        and not (dataclasses.is_dataclass(field.default) and field.default == type(field.default)())
-        and not _was_known(kind, field.name)
+        if not _is_zero(field.default) and not _was_known(kind, field.name)
     }
     assert differing == set(ZERO_IS_FINE)
 
@@ -193,6 +176,13 @@ def test_a_field_that_older_records_lack_reads_as_its_default() -> None:
 def _was_known(kind: type, name: str) -> bool:
     old = OLD_MESSAGES.get(kind.__name__)
     return old is not None and name in old.DESCRIPTOR.fields_by_name
+
+
+def _is_zero(default: Any) -> bool:
+    """Whether what is absent in a record reads as this, or nothing is the default."""
+    if default in (dataclasses.MISSING, "", 0, 0.0, False, (), None, b""):
+        return True
+    return bool(dataclasses.is_dataclass(type(default)) and default == type(default)())
 
 
 def _kinds() -> set[type]:

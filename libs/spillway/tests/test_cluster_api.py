@@ -1,11 +1,10 @@
-"""How a cluster is followed when its API misbehaves, how its answers are named, and how its credentials are read.
+"""How a cluster is followed when its API misbehaves, and how its answers are named.
 
 In scope: the reflector, retries and errors over a scripted transport in virtual time. What a real API does is in
 tests/contract/test_cluster_api.py.
 """
 
 import asyncio
-import base64
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing
@@ -16,7 +15,6 @@ from random import Random
 from typing import Any
 
 import pytest
-import yaml
 from aiohttp import web
 from prometheus_client import REGISTRY
 
@@ -45,7 +43,7 @@ from spillway.clusters.api import (
     WriteHeldBack,
     connect,
 )
-from spillway.clusters.credentials import BadCredentials, Endpoint, load_endpoint, tls_context
+from spillway.clusters.credentials import Endpoint, load_endpoint
 
 HANG = "hang"
 LEASE_AT = datetime(2026, 11, 22, 6, 0, tzinfo=UTC)
@@ -833,143 +831,9 @@ async def test_a_server_that_is_gone_is_unreachable() -> None:
     await api.close()
 
 
-def test_certificates_that_cannot_be_used_are_bad_credentials() -> None:
-    with pytest.raises(BadCredentials, match="expected usable PEM"):
-        tls_context(Endpoint("https://a", ca=PEM))
-
-
 async def test_credentials_that_cannot_be_read_are_no_refusal_of_the_cluster(tmp_path: Path) -> None:
     api = connect(lambda: load_endpoint(tmp_path, "gone"), "blue", ClusterApiSettings())
     with pytest.raises(ClusterUnreachable) as raised:
         await api.probe()
     file = tmp_path / "gone.kubeconfig"
     assert (raised.value.reason, raised.value.detail) == ("credential", f"{file}: there is no such file")
-
-
-PEM = b"-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----\n"
-SECRET = "hunter2-hunter2"
-
-
-def kubeconfig(**changes: Any) -> dict[str, Any]:
-    """A good one, with parts replaced: cluster=, user=, and top-level keys; None takes a key away."""
-    cluster = {"server": "https://127.0.0.1:6443", "certificate-authority-data": base64.b64encode(PEM).decode()}
-    config: dict[str, Any] = {
-        "apiVersion": "v1",
-        "kind": "Config",
-        "current-context": "x",
-        "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
-        "clusters": [{"name": "c", "cluster": cluster | changes.pop("cluster", {})}],
-        "users": [{"name": "u", "user": changes.pop("user", {"token": SECRET})}],
-    }
-    return {key: value for key, value in (config | changes).items() if value is not None}
-
-
-def written(folder: Path, content: dict[str, Any] | str) -> Path:
-    text = content if isinstance(content, str) else yaml.safe_dump(content)
-    (folder / "own-1.kubeconfig").write_text(text)
-    return folder
-
-
-@pytest.mark.parametrize("dump", [yaml.safe_dump, json.dumps], ids=["yaml", "json"])
-def test_an_endpoint_is_read_from_yaml_and_json(tmp_path: Path, dump: Any) -> None:
-    endpoint = load_endpoint(written(tmp_path, dump(kubeconfig())), "own-1")
-    assert (endpoint.server, endpoint.ca, endpoint.token) == ("https://127.0.0.1:6443", PEM, SECRET)
-    assert SECRET not in repr(endpoint)
-
-
-def test_relative_paths_start_at_the_kubeconfig(tmp_path: Path) -> None:
-    for name, content in {"ca.pem": PEM, "user.pem": PEM, "user.key": PEM, "token": b"renewed\n"}.items():
-        (tmp_path / name).write_bytes(content)
-    cluster = {"certificate-authority-data": None, "certificate-authority": "ca.pem"}
-    user = {"client-certificate": "user.pem", "client-key": "user.key", "tokenFile": "token"}
-    endpoint = load_endpoint(written(tmp_path, kubeconfig(cluster=cluster, user=user)), "own-1")
-    assert (endpoint.ca, endpoint.client_certificate, endpoint.client_key) == (PEM, PEM, PEM)
-    assert endpoint.token == "renewed"
-
-
-def test_a_context_needs_no_user(tmp_path: Path) -> None:
-    contexts = [{"name": "x", "context": {"cluster": "c"}}]
-    endpoint = load_endpoint(written(tmp_path, kubeconfig(contexts=contexts, users=None)), "own-1")
-    assert endpoint.token is None
-
-
-BAD_CREDENTIALS: dict[str, tuple[dict[str, Any] | str, str]] = {
-    "not YAML": ("{token: " + SECRET, "expected a kubeconfig in YAML or JSON"),
-    "a tab in YAML": ("a:\n\t" + SECRET, "expected a kubeconfig in YAML or JSON"),
-    "empty": ("", "the file: expected a mapping or list, not nothing"),
-    "a text": (SECRET, "the file: expected a mapping or list, not a text"),
-    "no current context": (kubeconfig(**{"current-context": None}), "current-context: expected a text, found nothing"),
-    "current context absent": (
-        kubeconfig(**{"current-context": "y"}),
-        "no entry named 'y', which current-context names",
-    ),
-    "no contexts": (kubeconfig(contexts=None), "contexts: expected a list, found nothing"),
-    "no clusters": (kubeconfig(clusters=None), "clusters: expected a list, found nothing"),
-    "cluster missing": (kubeconfig(clusters=[]), r"clusters: .* 'c', which contexts\[x\].context.cluster names"),
-    "user missing": (kubeconfig(users=[]), "users: there is no entry named 'u'"),
-    "user given twice": (kubeconfig(users=[{"name": "u", "user": {}}] * 2), "users: there are 2 entries named 'u'"),
-    "no server": (
-        kubeconfig(cluster={"server": None}),
-        r"clusters\[c\].cluster.server: expected a text, found nothing",
-    ),
-    "server is no URL": (kubeconfig(cluster={"server": "10.0.0.1"}), "server: expected a URL with http or https"),
-    "server with a password": (kubeconfig(cluster={"server": f"https://a:{SECRET}@b"}), "neither user nor query"),
-    "CA is not base64": (kubeconfig(cluster={"certificate-authority-data": "%%%"}), "authority-data: expected base64"),
-    "CA is not PEM": (kubeconfig(cluster={"certificate-authority-data": "aGVsbG8="}), "authority-data: expected PEM"),
-    "CA is a number": (kubeconfig(cluster={"certificate-authority-data": 7}), "expected a text, found a number"),
-    "CA file missing": (
-        kubeconfig(cluster={"certificate-authority-data": None, "certificate-authority": "nope.pem"}),
-        "certificate-authority: expected the path of a readable file",
-    ),
-    "insecure is a text": (
-        kubeconfig(cluster={"insecure-skip-tls-verify": "yes"}),
-        "insecure-skip-tls-verify: expected true or false, found a text",
-    ),
-    "a proxy": (kubeconfig(cluster={"proxy-url": "http://x"}), "proxy-url: expected no proxy"),
-    "token is a number": (
-        kubeconfig(user={"token": 12345678}),
-        r"users\[u\].user.token: expected a text, found a number",
-    ),
-    "token with a newline": (kubeconfig(user={"token": SECRET + "\nX: y"}), "token: expected a token of one line"),
-    "certificate without a key": (
-        kubeconfig(user={"client-certificate-data": base64.b64encode(PEM).decode()}),
-        "client-key: expected a client certificate and its key together",
-    ),
-    "a password": (kubeconfig(user={"username": "a", "password": SECRET}), "username: expected a token"),
-    "an auth provider": (kubeconfig(user={"auth-provider": {"name": "gcp"}}), "auth-provider: expected a token"),
-    "an exec plugin": (kubeconfig(user={"exec": {"command": "x"}}), "exec: expected no exec plugin"),
-}
-
-
-@pytest.mark.parametrize(("content", "words"), BAD_CREDENTIALS.values(), ids=BAD_CREDENTIALS)
-def test_bad_credentials_are_named_and_never_printed(tmp_path: Path, content: dict[str, Any] | str, words: str) -> None:
-    with pytest.raises(BadCredentials, match=words) as raised:
-        load_endpoint(written(tmp_path, content), "own-1")
-    assert str(tmp_path / "own-1.kubeconfig") in str(raised.value)
-    assert SECRET not in str(raised.value)
-    assert raised.value.__cause__ is None or SECRET not in str(raised.value.__cause__)
-
-
-@pytest.mark.parametrize("name", ["../own-1", "Own", "a.b", "", "a/b", "a\n"])
-def test_a_credential_is_a_name_and_not_a_path(tmp_path: Path, name: str) -> None:
-    with pytest.raises(BadCredentials, match="expected lower-case letters"):
-        load_endpoint(tmp_path, name)
-
-
-def test_a_missing_file_is_named(tmp_path: Path) -> None:
-    with pytest.raises(BadCredentials, match=r"own-2\.kubeconfig: there is no such file"):
-        load_endpoint(tmp_path, "own-2")
-
-
-def test_an_exec_plugin_runs_when_allowed(tmp_path: Path) -> None:
-    answer = {"apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential", "status": {"token": "t"}}
-    (tmp_path / "answer").write_text(json.dumps(answer))
-    plugin = {"apiVersion": answer["apiVersion"], "command": "cat", "args": [str(tmp_path / "answer")]}
-    folder = written(tmp_path, kubeconfig(user={"exec": plugin}))
-    assert load_endpoint(folder, "own-1", allow_exec=True).token == "t"
-
-
-def test_an_exec_plugin_that_fails_gives_no_credentials(tmp_path: Path) -> None:
-    plugin = {"apiVersion": "client.authentication.k8s.io/v1", "command": "false"}
-    with pytest.raises(BadCredentials, match="exec: expected a plugin that answers"):
-        load_endpoint(written(tmp_path, kubeconfig(user={"exec": plugin})), "own-1", allow_exec=True)

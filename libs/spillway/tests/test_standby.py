@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client import REGISTRY
 
@@ -816,7 +816,6 @@ async def test_what_no_record_can_hold_is_refused_by_itself_and_names_field_size
 
 
 @given(st.lists(st.sampled_from(("small", "no record", "too large")), min_size=1, max_size=12), st.integers(1, 5))
-@settings(deadline=None)
 def test_whatever_a_group_is_of_each_request_gets_its_own_answer_and_the_rest_is_written(
     asked: list[str], in_group: int
 ) -> None:

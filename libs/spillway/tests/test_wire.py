@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import zstandard
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from spillway.addresses import EVENT_TYPES, EVENTS_BY_TOPIC
@@ -66,7 +66,6 @@ def values(hint: Any) -> st.SearchStrategy[Any]:
 
 @pytest.mark.parametrize("kind", EVENT_TYPES, ids=lambda kind: kind.__name__)
 @given(data=st.data())
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_an_event_comes_back_as_it_was(kind: type, data: st.DataObject) -> None:
     event = data.draw(values(kind))
     assert decode(TOPIC_BY_EVENT[kind], event_type(event), encode(event)) == event
@@ -132,14 +131,12 @@ def same(one: NodeColumns, other: NodeColumns) -> bool:
 
 
 @given(node_rows())
-@settings(max_examples=100, deadline=None)
 def test_columns_come_back_as_they_were(rows: list[NodeRow]) -> None:
     columns = columns_of(rows)
     assert same(unpack_columns(pack_columns(columns)), columns)
 
 
 @given(node_rows())
-@settings(max_examples=100, deadline=None)
 def test_rows_come_back_out_of_columns(rows: list[NodeRow]) -> None:
     """Amounts of 0 are left out, and so is an empty hostname label, which no kubelet writes."""
 

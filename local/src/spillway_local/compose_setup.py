@@ -16,6 +16,7 @@ from pathlib import Path
 
 import aiohttp
 
+from spillway.http_client import open_session
 from spillway.kafka.access import KafkaAccess
 from spillway.kafka.topics import TopicSettings, ensure_topics
 from spillway_local.fleet_plan import FLEET, MemberPlan
@@ -138,7 +139,7 @@ async def _answers(access: MemberAccess) -> bool:
     timeout = aiohttp.ClientTimeout(total=5.0)
     try:
         async with (
-            aiohttp.ClientSession(access.server, timeout=timeout) as session,
+            open_session(1, timeout, base_url=access.server) as session,
             session.get("/readyz", headers=access.headers) as response,
         ):
             return response.status == 200

@@ -11,6 +11,7 @@ from typing import Any
 
 import aiohttp
 
+from spillway.http_client import open_session
 from spillway_local.member_credentials import MemberAccess
 from spillway_local.tools import NotReady
 
@@ -79,10 +80,9 @@ def read_nodes_file(file: Path) -> tuple[NodeSpec, ...]:
 
 async def create_nodes(access: MemberAccess, specs: Sequence[NodeSpec], timeout_seconds: float = 60.0) -> None:
     """Creates the nodes that are missing, and waits until all of them are Ready."""
-    connector = aiohttp.TCPConnector(limit=_CONNECTIONS, ssl=access.ssl_context())
     timeout = aiohttp.ClientTimeout(total=_REQUEST_TIMEOUT_SECONDS)
-    async with aiohttp.ClientSession(
-        access.server, connector=connector, headers=access.headers, timeout=timeout
+    async with open_session(
+        _CONNECTIONS, timeout, tls=access.ssl_context(), base_url=access.server, headers=access.headers
     ) as session:
         nodes = [node_object(name, spec) for spec in specs for name in spec.names()]
         await asyncio.gather(*(_create_node(session, node) for node in nodes))

@@ -4,7 +4,7 @@ from dataclasses import replace
 from itertools import combinations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from descheduler.core.choosing import Lent, choose
@@ -167,7 +167,6 @@ def beyond_the_fewest(groups: Groups, lent: list[int], free: list[int]) -> int |
     return len(choice.nodes) - fewest(pods, tuple(free), tuple(sorted(lent)))
 
 
-@settings(max_examples=200, deadline=None)
 @given(
     groups=st.lists(st.tuples(st.integers(1, 40).map(lambda n: n * 100), st.integers(1, 4)), min_size=1, max_size=3),
     lent=st.lists(st.sampled_from([1000, 2000, 3000, 4000, 6000, 8000]), min_size=1, max_size=12),

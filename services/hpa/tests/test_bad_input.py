@@ -203,6 +203,6 @@ def test_what_is_due_far_off_is_remembered_once() -> None:
     made = begun(own(calendar=[window], minReplicas=2), replicas=2)
     for second in range(100):
         made.say(backlog([1], at(10 + second)))
-    assert len(made.state._dues) == 1
+    assert len(made.state.dues) == 1
     made.until(at(400 * 86_400))
     assert [replicas for _, replicas in sizes(made)] == [9, 2]

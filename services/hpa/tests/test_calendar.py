@@ -5,7 +5,7 @@ from itertools import pairwise
 from zoneinfo import ZoneInfo
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from hpa.core.cron import parse_cron
@@ -166,7 +166,6 @@ def _changes() -> list[tuple[ZoneInfo, int]]:
     return found
 
 
-@settings(max_examples=300)
 @given(
     change=st.sampled_from(_changes()),
     start=st.integers(-100, 100),

@@ -3,7 +3,7 @@
 from dataclasses import replace
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace as with_fields
 
@@ -127,7 +127,6 @@ POLICIES = [
 MOVES = st.tuples(st.integers(0, 5), RECORDS | st.integers(1, 90))
 
 
-@settings(max_examples=60)
 @given(policy=st.sampled_from(POLICIES), moves=st.lists(MOVES, max_size=15), restarts=st.sets(st.integers(0, 14)))
 def test_every_decision_is_that_over_all_pods(
     policy: dict[str, Any], moves: list[tuple[int, Any]], restarts: set[int]

@@ -14,7 +14,21 @@ from spillway.api_scaling import DeclarePolicyRequest
 from spillway.events_scaling import ScalePolicyDeclared
 from spillway.model import Generation
 
-from .world import KAFKA, KEY, START_MS, World, cpu_at, declared, external, hpa, own, pods, scaled_object, sizes
+from .world import (
+    KAFKA,
+    KEY,
+    START_MS,
+    World,
+    applied,
+    cpu_at,
+    declared,
+    external,
+    hpa,
+    own,
+    pods,
+    scaled_object,
+    sizes,
+)
 
 LONG = "9" * 5000
 
@@ -113,7 +127,9 @@ def test_what_is_declared_is_what_its_record_says() -> None:
     metric["external"]["metric"]["selector"] = {"matchLabels": {1: "x"}}
     text = yaml.safe_dump(hpa([metric]))
     assert "1: x" in text
-    events, _ = declaring.declare(world.state, DeclarePolicyRequest(text), Generation(9, 1), START_MS, nothing_unasked)
+    request = DeclarePolicyRequest(text)
+    decision = declaring.declare(world.state, request, Generation(9, 1), START_MS, nothing_unasked)
+    events, _ = applied(world.state, decision)
     (event,) = [one for one in events if isinstance(one, ScalePolicyDeclared)]
     assert world.state.scaled[KEY].policy == read_attached(json.loads(event.manifest))
 
@@ -129,7 +145,8 @@ def nothing_unasked(policy: ScalePolicyDeclared) -> tuple[str, ...]:
 def declare(world: World, manifest: dict[str, Any], sequence: int) -> tuple[list[Any], tuple[str, ...]]:
     request = DeclarePolicyRequest(json.dumps(manifest))
     generation = Generation(9, sequence)
-    events, reply = declaring.declare(world.state, request, generation, START_MS, nothing_unasked)
+    decision = declaring.declare(world.state, request, generation, START_MS, nothing_unasked)
+    events, reply = applied(world.state, decision)
     return events, reply.warnings
 
 
@@ -184,8 +201,8 @@ def test_what_a_policy_cuts_at_once_is_said_before_and_when_it_is_declared(repli
     manifest = json.dumps(targeting("web"))
     for plan_only in (True, False):
         request = DeclarePolicyRequest(manifest, plan_only)
-        _, reply = declaring.declare(world.state, request, Generation(9, 1), START_MS, nothing_unasked)
-        assert list(reply.warnings) == words
+        decision = declaring.declare(world.state, request, Generation(9, 1), START_MS, nothing_unasked)
+        assert list(decision.reply.warnings) == words
 
 
 @pytest.mark.parametrize("over", [True, False])

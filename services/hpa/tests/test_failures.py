@@ -1,6 +1,9 @@
 """An error that nobody foresaw stays with the workload that shows it: said, tried again, the same after a restart."""
 
+import asyncio
+import json
 from collections.abc import Sequence
+from copy import deepcopy
 from dataclasses import replace
 from typing import Any
 
@@ -16,7 +19,9 @@ from hpa.core.sizing.composing import Case
 from hpa.core.state import HpaState
 from hpa.service import Clocks, Hpa
 from hpa.settings import HpaSettings
-from spillway.addresses import LOAD, SCALE_POLICIES
+from spillway.addresses import LOAD, SCALE_POLICIES, Tombstone
+from spillway.api import RequestError
+from spillway.api_scaling import DeclarePolicyRequest, DeletePolicyRequest, PolicyReply
 from spillway.bus import Traces
 from spillway.dead_letters import RECORD_BYTES_MAX
 from spillway.events import Event
@@ -180,6 +185,59 @@ def test_a_decision_that_no_record_can_hold_costs_its_workload_alone() -> None:
     assert (world.state.current(KEY), world.state.current(OTHER)) == (1, 4), "it keeps the size that was declared"
 
 
+class Broken(HpaState):
+    """Cannot declare a policy of one workload, as a defect of ours might have it: defect says how."""
+
+    defect = ""
+
+    def declare(self, event: ScalePolicyDeclared) -> list[Event]:
+        events = super().declare(event)
+        if event.name != KEY[1] or not self.defect:
+            return events
+        if self.defect == "an error":
+            raise ZeroDivisionError("half of it is in the state")
+        broken: dict[str, Any] = {"reason": "r" * RECORD_BYTES_MAX} if self.defect == "too large" else {"at_ms": 2**70}
+        return [replace(one, **broken) if isinstance(one, ScaleDecided) else one for one in events]
+
+
+@pytest.mark.parametrize(
+    ("defect", "words"),
+    [
+        pytest.param("too large", ("FAILED_PRECONDITION", "ScaleDecided shop/web: 2097"), id="too large for a record"),
+        pytest.param("no number", ("INTERNAL", "ScaleDecided shop/web"), id="a number that no record has"),
+        pytest.param("an error", ("INTERNAL", "ZeroDivisionError: half of it is in the state"), id="an error"),
+    ],
+)
+async def test_a_request_that_cannot_be_decided_or_written_is_refused_alone(
+    defect: str, words: tuple[str, str]
+) -> None:
+    world = _with_another(Broken)
+    world.state.defect = defect  # type: ignore[attr-defined]
+    made = Hpa(LocalBus(LocalBroker(), "f", "hpa-1"), HpaSettings(), "hpa-1", Clocks(lambda: at(10), lambda: 0.0))
+    turn = Turn(LaterWriter())
+    made._state, made._has_begun, made.standby._turn = world.state, True, turn
+    before = deepcopy((world.state.scaled[KEY], world.state.inputs[KEY], world.state.decided.get(KEY)))
+    asked = [asyncio.create_task(made.declare_policy(_at_least(3, *names))) for names in (KEY, OTHER)]
+    asked.append(asyncio.create_task(made.delete_policy(DeletePolicyRequest(*OTHER))))
+    await asyncio.sleep(0)
+    decided = made.step(turn)
+    decided.answer()
+    bad, good, deleted = await asyncio.gather(*asked, return_exceptions=True)
+    assert isinstance(bad, RequestError)
+    assert (bad.code, words[1] in str(bad)) == (words[0], True)
+    assert [one.replicas for one in (good, deleted) if isinstance(one, PolicyReply)] == [3, 3]
+    assert (world.state.scaled[KEY], world.state.inputs[KEY], world.state.decided.get(KEY)) == before
+    assert {event.name for event in decided.events if not isinstance(event, Tombstone)} == {OTHER[1]}
+    assert list(world.state.scaled) == [KEY]
+
+
+def _at_least(least: int, namespace: str, name: str) -> DeclarePolicyRequest:
+    manifest = hpa([external("queue", "10")], least=least)
+    manifest["metadata"]["name"] = "web-hpa" if name == KEY[1] else name
+    manifest["spec"]["scaleTargetRef"]["name"] = name
+    return DeclarePolicyRequest(json.dumps(manifest))
+
+
 class NoWriter:
     """What a step may know of a writer, which it does not use."""
 
@@ -187,3 +245,9 @@ class NoWriter:
 
     async def write(self, events: Sequence[Written], traces: Traces | None = None) -> None:
         raise AssertionError("a step writes nothing by itself")
+
+
+class LaterWriter(NoWriter):
+    """Of a turn after the one in which the world's policies were declared."""
+
+    epoch = 9

@@ -3,7 +3,7 @@
 from itertools import pairwise
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from hpa.core.keda.executor import Activation, Polled, executed
@@ -99,7 +99,6 @@ NUMBERS = st.recursive(
 )
 
 
-@settings(max_examples=400)
 @given(text=st.lists(st.sampled_from(WORDS.split()), max_size=12).map(" ".join) | NUMBERS, a=MILLI, b=MILLI | st.none())
 def test_no_text_does_more_than_give_a_number_be_refused_or_fail(text: str, a: int, b: int | None) -> None:
     fallback = Fallback(3, 0, SCALING_MODIFIERS)

@@ -7,7 +7,7 @@ from typing import Any
 from unittest.mock import patch
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from hpa.core import stored
@@ -143,7 +143,6 @@ def reported(kind: str, name: str, other: str, number: int, at_ms: int) -> LoadO
     return LoadObserved(*KEY, metric, "", f"{series}{number}", "", pod, 2**62 + number, at_ms, 0, other, trouble)
 
 
-@settings(max_examples=40)
 @given(said=SAID, manifest=st.sampled_from([hpa([external("q", "5"), OF_PODS]), OF_QUEUES, DRAINED]))
 def test_whatever_is_published_the_state_fits_a_record_and_can_be_read_back(
     said: list[tuple[str, tuple[str, int, int], tuple[str, int, int], int]], manifest: dict[str, Any]

@@ -32,7 +32,7 @@ from spillway.events_scaling import ScalePolicyDeclared
 from spillway.local_bus import LocalBroker, LocalBus
 from spillway.model import Generation
 
-from .world import KAFKA, begun, external, hpa, scaled_object
+from .world import KAFKA, applied, begun, external, hpa, scaled_object
 
 READ = read_attached(hpa([external("q", "1")]))
 CHANGES = st.lists(
@@ -100,7 +100,7 @@ def manifest(name: str, policy: str, **metric: Any) -> dict[str, Any]:
 
 def declare(state: HpaState, one: dict[str, Any], sequence: int) -> None:
     request = DeclarePolicyRequest(json.dumps(one))
-    declaring.declare(state, request, Generation(1, sequence), sequence, lambda _: ())
+    applied(state, declaring.declare(state, request, Generation(1, sequence), sequence, lambda _: ()))
 
 
 def filled(count: int) -> HpaState:
@@ -122,7 +122,7 @@ def test_one_policy_is_declared_found_and_deleted_without_a_look_at_all_others()
     declare(state, manifest("other", "p003"), 11)
     with pytest.raises(RequestError, match="no such scaling policy"):
         find(state, GetPolicyRequest("shop", "w003"))
-    declaring.delete(state, DeletePolicyRequest("shop", policy="p003"))
+    applied(state, declaring.delete(state, DeletePolicyRequest("shop", policy="p003")))
     page = list_policies(state, ListPoliciesRequest("shop", 2, "shop/w001"))
     assert [one.name for one in page.policies] == ["w002", "w004"]
     assert page.next_page_token == ""

@@ -1,6 +1,7 @@
 """What answers of Prometheus are taken as, from a small server that gives them."""
 
 import asyncio
+import gzip
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
@@ -122,6 +123,55 @@ async def test_a_redirect_is_not_followed(server: Server, door: Prometheus) -> N
     with pytest.raises(ValueUnknown):
         await door.value_milli("up")
     assert [query for query, _ in server.asked] == ["up"]
+
+
+async def test_what_is_compressed_is_not_unpacked(server: Server, door: Prometheus) -> None:
+    """A few bytes may be endless then."""
+
+    async def handler(request: web.Request) -> web.StreamResponse:
+        assert request.headers["Accept-Encoding"] == "identity"
+        body = gzip.compress(answered("scalar", [1, "1"]).encode())
+        return web.Response(body=body, headers={"Content-Encoding": "gzip"})
+
+    server.handler = handler
+    with pytest.raises(ValueUnknown, match="in the encoding 'gzip': expected identity"):
+        await door.value_milli("up")
+
+
+async def test_no_cookie_is_kept(server: Server) -> None:
+    """A server could give new ones with each answer."""
+    cookies = list[str]()
+
+    async def handler(request: web.Request) -> web.StreamResponse:
+        cookies.append(request.headers.get("Cookie", ""))
+        return web.Response(text=answered("scalar", [1, "1"]), headers={"Set-Cookie": "a=b; Path=/"})
+
+    server.handler = handler
+    # By a name: of addresses aiohttp keeps no cookies anyway.
+    door = Prometheus(PrometheusConnection(server.url.replace("127.0.0.1", "localhost")), SETTINGS)
+    for _ in range(2):
+        assert await door.value_milli("up") == 1_000
+    await door.close()
+    assert cookies == ["", ""]
+
+
+async def test_a_server_whose_answer_never_begins_is_unknown_before_its_time() -> None:
+    """Interim answers without an end keep the event loop from all else while they are read."""
+
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 102 Processing\r\n\r\n" * 1_000)
+        assert await reader.read() == b""
+        writer.close()
+
+    raw = await asyncio.start_server(talk, "127.0.0.1", 0)
+    url = f"http://127.0.0.1:{raw.sockets[0].getsockname()[1]}"
+    door = Prometheus(PrometheusConnection(url), PrometheusSettings(answer_seconds=60.0))
+    with pytest.raises(ValueUnknown, match="ServerMisbehaved: the server sent more than 8 interim answers"):
+        await door.value_milli("up")
+    await door.close()
+    raw.close()
+    await raw.wait_closed()
 
 
 async def test_an_answer_that_does_not_come_is_unknown(server: Server) -> None:

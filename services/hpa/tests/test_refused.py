@@ -17,7 +17,7 @@ from spillway.api_scaling import DeclarePolicyRequest, DeletePolicyRequest, GetP
 from spillway.events_scaling import ScalePolicyDeclared
 from spillway.model import Generation
 
-from .world import KEY, START_MS, World, cpu_at, declared, external, hpa, load, pods, sizes
+from .world import KEY, START_MS, World, applied, cpu_at, declared, external, hpa, load, pods, sizes
 
 UNREADABLE = [
     pytest.param(b"{}", "kind", id="no kind"),
@@ -96,7 +96,8 @@ def test_a_standby_shows_it_too_and_is_not_filled_by_what_it_never_decides_on() 
 
 def declare(made: World, manifest: dict[str, Any]) -> list[Any]:
     request = DeclarePolicyRequest(json.dumps(manifest))
-    events, _ = declaring.declare(made.state, request, Generation(9, 1), made.now_ms, lambda _: ())
+    decision = declaring.declare(made.state, request, Generation(9, 1), made.now_ms, lambda _: ())
+    events, _ = applied(made.state, decision)
     made._written(events)
     return events
 
@@ -124,7 +125,7 @@ def test_another_policy_for_the_workload_waits_until_it_is_deleted() -> None:
     other = hpa([cpu_at(50)]) | {"metadata": {"name": "other", "namespace": KEY[0]}}
     with pytest.raises(RequestError, match="scaled by HorizontalPodAutoscaler web-hpa already"):
         declare(made, other)
-    events, reply = declaring.delete(made.state, DeletePolicyRequest(*KEY))
+    events, reply = applied(made.state, declaring.delete(made.state, DeletePolicyRequest(*KEY)))
     assert (len(events), reply.policy) == (3, "web-hpa")
     assert all(isinstance(event, Tombstone) for event in events)
     assert made.state.policies.get(KEY) is None

@@ -5,7 +5,7 @@ import heapq
 from dataclasses import dataclass, field
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from hpa.core.slots import Asker, Slots
@@ -155,7 +155,6 @@ class World:
     ),
     st.sampled_from((2, 3, 8)),
 )
-@settings(max_examples=50, deadline=None)
 def test_no_policys_slow_questions_keep_another_policys_waiting(slow: list[Policy], most: int) -> None:
     """Also in the same namespace. Once it is known to be answered soon, a question waits for no slow one. Before, it
     waits for one of each namespace whenever it is its own namespace's turn, which its policies take in turns."""

@@ -6,9 +6,11 @@ from typing import Any
 
 from hpa.core.heard.heard import Heard
 from hpa.core.requests.answers import explain
+from hpa.core.requests.declaring import Decision
 from hpa.core.rules import Rules
 from hpa.core.state import HpaState
 from spillway.addresses import WORKLOADS, Tombstone, address_of, pods_address, workload_address
+from spillway.api_scaling import PolicyReply
 from spillway.events import Event, WorkloadDeclared
 from spillway.events_scaling import (
     BacklogObserved,
@@ -220,6 +222,13 @@ class World:
     def _generation(self) -> Generation:
         self._sequence += 1
         return Generation(self.epoch, self._sequence)
+
+
+def applied(state: HpaState, decision: Decision) -> tuple[list[Any], PolicyReply]:
+    """The events and the answer of a request, once it is applied as hpa applies it."""
+    if decision.draft is not None:
+        decision.draft.apply_to(state)
+    return decision.events, decision.reply
 
 
 def sizes(world: World) -> list[tuple[int, int]]:

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from planner.core.background import aftermath
@@ -188,7 +188,6 @@ AMOUNTS = st.one_of(st.none(), st.integers(100, 4000))
 WORKLOADS = st.tuples(st.integers(100, 3000), st.integers(1, 12), st.lists(AMOUNTS, min_size=3, max_size=3))
 
 
-@settings(deadline=None)
 @given(
     st.lists(st.lists(st.integers(500, 8000), min_size=1, max_size=3), min_size=1, max_size=3),
     st.lists(

@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from planner.core.background import aftermath, moves
@@ -456,7 +456,6 @@ STEPS = st.one_of(
 )
 
 
-@settings(max_examples=200, deadline=None)
 @given(st.lists(STEPS, max_size=14))
 def test_adopting_neither_loses_nor_doubles_whatever_was_asked_before(steps: list[tuple[str, Any]]) -> None:
     """An orphan is never placed over; taken over is what runs, only where nothing is listed, and nothing waits then."""
@@ -784,7 +783,6 @@ def test_an_orphan_outlives_the_tombstones_of_its_workload_and_goes_with_its_own
     assert list_orphans(own.state, ListOrphansRequest()).orphans == ()
 
 
-@settings(max_examples=200, deadline=None)
 @given(
     st.lists(
         st.tuples(

@@ -1,7 +1,7 @@
 """What the capacity streams say of a cluster: epochs, gaps, ages, facts."""
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from spillway.columns import NO_NODES, columns_of
@@ -280,7 +280,6 @@ def seen(view: ClusterView) -> object:
 
 
 @given(CHANGES, st.data())
-@settings(max_examples=100, deadline=None)
 def test_duplicates_and_repeated_prefixes_change_nothing(
     entries: list[tuple[str, int, bool, int]], data: st.DataObject
 ) -> None:

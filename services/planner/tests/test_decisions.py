@@ -7,7 +7,7 @@ from random import Random
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from planner.core.background import aftermath
@@ -543,7 +543,6 @@ ACTIONS = st.lists(
 
 
 @given(ACTIONS, st.randoms(use_true_random=False))
-@settings(max_examples=60, deadline=None)
 def test_whatever_is_asked_and_wherever_pods_bind_all_that_is_placed_runs(
     actions: list[tuple[str, int, int, int]], random: Random
 ) -> None:

@@ -1,6 +1,6 @@
 """Seats by votes."""
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from planner.core.division.votes import apportion
@@ -22,20 +22,17 @@ def webster(seats: int, votes: dict[str, int]) -> dict[str, int]:
 
 
 @given(AMOUNTS, st.integers(0, 300))
-@settings(max_examples=150)
 def test_apportion_is_webster_one_seat_at_a_time(votes: dict[str, int], seats: int) -> None:
     assert apportion(seats, votes) == webster(seats, votes)
 
 
 @given(AMOUNTS, st.integers(0, 200))
-@settings(max_examples=100)
 def test_one_more_seat_takes_none_away(votes: dict[str, int], seats: int) -> None:
     before, after = apportion(seats, votes), apportion(seats + 1, votes)
     assert all(after.get(name, 0) >= count for name, count in before.items())
 
 
 @given(AMOUNTS, st.data())
-@settings(max_examples=100)
 def test_nobody_gets_more_than_its_votes(votes: dict[str, int], data: st.DataObject) -> None:
     seats = data.draw(st.integers(0, sum(votes.values())))
     given_seats = apportion(seats, votes)
@@ -44,14 +41,12 @@ def test_nobody_gets_more_than_its_votes(votes: dict[str, int], data: st.DataObj
 
 
 @given(AMOUNTS, st.integers(0, 200), st.randoms(use_true_random=False))
-@settings(max_examples=50)
 def test_the_order_of_the_parties_does_not_matter(votes: dict[str, int], seats: int, random: st.DrawFn) -> None:
     names = sorted(votes, reverse=True)
     assert apportion(seats, {name: votes[name] for name in names}) == apportion(seats, votes)
 
 
 @given(st.lists(st.integers(1, 10**12), min_size=1, max_size=5), st.integers(0, 400))
-@settings(max_examples=60)
 def test_the_fast_start_is_exact_for_large_votes(amounts: list[int], seats: int) -> None:
     votes = {f"p{index}": amount for index, amount in enumerate(amounts)}
     assert apportion(seats, votes) == webster(seats, votes)

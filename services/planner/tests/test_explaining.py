@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from planner.api.confined import OTHERS, explanation_seen_by
@@ -383,7 +383,6 @@ def placed_with(world: World, change: ExplainedChange, after: int) -> int:
     return world.placed()
 
 
-@settings(deadline=None, max_examples=120)
 @given(st.data())
 def test_each_change_does_what_it_says_and_a_little_less_does_not(data: st.DataObject) -> None:
     """Made for good, and applied: as many are placed as was said. With one step less of it, not as many."""

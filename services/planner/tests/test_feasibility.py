@@ -4,7 +4,7 @@ from dataclasses import replace
 from random import Random
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from spillway.columns import columns_of
@@ -323,7 +323,6 @@ def takes(wanted: Shape, row: NodeRow) -> int:
 
 
 @given(shapes(), node_rows())
-@settings(max_examples=250)
 def test_fit_is_the_scheduler_s_filters_node_by_node(wanted: Shape, rows: list[NodeRow]) -> None:
     result = fit(wanted, nodes_of(*rows))
     expected = [takes(wanted, row) for row in rows]
@@ -375,7 +374,6 @@ def greedy(wanted: Shape, rows: list[NodeRow], random: Random) -> int:
     st.sampled_from(((), (("zone", "a"),))),
     st.randoms(use_true_random=False),
 )
-@settings(max_examples=250)
 def test_a_spread_s_total_is_what_the_scheduler_reaches(
     sizes: list[tuple[int, int, bool, bool]],
     skew: int,

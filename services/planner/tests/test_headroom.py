@@ -6,7 +6,7 @@ from random import Random
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from planner.core.background import aftermath
@@ -101,7 +101,6 @@ NODES = st.lists(st.tuples(st.integers(0, 5000), st.integers(0, 5000)), min_size
     other=st.integers(0, 4),
     seed=st.integers(0, 1000),
 )
-@settings(max_examples=25, deadline=None)
 def test_what_is_idle_fits_and_is_the_same_whatever_the_workload_does(
     nodes: dict[str, list[tuple[int, int]]], cpu: int, sizes: list[int], other: int, seed: int
 ) -> None:
@@ -278,7 +277,6 @@ def said_of(rows: list[NodeRow]) -> list[LoadObserved]:
 
 
 @given(st.lists(st.tuples(st.integers(0, AMOUNT_MAX), st.integers(0, PODS_MAX)), min_size=1, max_size=3))
-@settings(max_examples=25, deadline=None)
 def test_what_is_idle_can_be_written_whatever_nodes_offer(nodes: list[tuple[int, int]]) -> None:
     events = said_of([greedy(f"n{number}", cpu, pods) for number, (cpu, pods) in enumerate(nodes)])
     assert [event.value_milli for event in events] == [2000 * sum(min(cpu, pods) for cpu, pods in nodes)]

@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from planner.core.background import aftermath
@@ -136,7 +136,6 @@ STEPS = st.lists(
 
 
 @given(STEPS)
-@settings(max_examples=60, deadline=None)
 def test_once_all_workloads_are_deleted_and_the_longest_pause_is_over_no_hold_remains(
     steps: list[tuple[str, int, int]],
 ) -> None:

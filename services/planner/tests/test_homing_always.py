@@ -202,7 +202,7 @@ HELD_FROM_ONE_ALONE = [
 @example([("time", 1)] * 5 + OVERFLOW_BEFORE_A_MINIMUM)
 @example([("time", 1)] * 4 + GONE_FOR_A_WHILE)
 @example(HELD_FROM_ONE_ALONE)
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=max(1, settings().max_examples * 2 // 5))  # Each is a story of 30 steps at most, and then rest.
 def test_whatever_happens_going_home_is_safe_and_ends(steps: list[tuple[object, ...]]) -> None:
     """Each decision is checked as it is made. Then, with the same load and room, at most as many more as there are
     overflowed replicas, and when none comes any more none could."""

@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from planner.core.feasibility import kept_shapes
@@ -73,7 +73,6 @@ STEPS = st.lists(
 
 
 @given(steps=STEPS, shapes=st.lists(SHAPES, min_size=1, max_size=4))
-@settings(max_examples=60, deadline=None)
 def test_what_is_kept_is_what_feasibility_says_after_any_changes(steps: Any, shapes: list[Shape]) -> None:
     """Also of shapes that were counted in full long before, and of those that come later."""
     table, nodes = KeptShapes(), ClusterNodes()

@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from planner.core.feasibility import promises as promises_module
@@ -69,7 +69,6 @@ def take(step: Any, views: dict[str, ClusterView], promises: Promises) -> None:
     steps=st.lists(STEP, max_size=14),
     shapes=st.lists(SHAPES, min_size=1, max_size=4),
 )
-@settings(max_examples=150, deadline=None)
 def test_rooms_over_arrays_are_those_of_the_plain_functions(
     there: list[NodeRow], steps: list[Any], shapes: list[Shape]
 ) -> None:

@@ -5,7 +5,7 @@ met. A move is a replica that a cluster has fewer: Σ max(0, before − after).
 """
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from planner.core.division.placement import divide_workload
@@ -72,7 +72,6 @@ def achieved(situation: Situation, division: Division) -> tuple[int, int, int, i
 
 
 @given(situations())
-@settings(max_examples=400)
 def test_no_division_achieves_as_much_with_fewer_moves(situation: Situation) -> None:
     unplaced, out, lacking, moved = achieved(situation, divide_workload(situation))
     before, most, stays, least = (np.array(values) for values in bounds(situation))

@@ -1,6 +1,6 @@
 """What holds of workloads whose Secret is missing, late or deleted, whatever else happens."""
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from spillway.events import PHASE_ACTIVE, PHASE_CORDONED, PHASE_DRAINING
@@ -87,7 +87,6 @@ def happen(world: AlwaysMissing, step: tuple[object, ...]) -> None:
 
 
 @given(st.lists(STEPS, min_size=4, max_size=16))
-@settings(max_examples=40, deadline=None)
 def test_what_is_missing_takes_no_room_for_long_and_all_run_once_it_is_there(steps: list[tuple[object, ...]]) -> None:
     world = AlwaysMissing()
     for step in steps:

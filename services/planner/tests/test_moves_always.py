@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from planner.core.background.round import Memory, RoundStep, steps_of_round
@@ -314,7 +314,6 @@ def happen(world: World, step: tuple[object, ...]) -> None:
 
 
 @given(st.lists(STEPS, min_size=10, max_size=30))
-@settings(max_examples=150, deadline=None)
 def test_whatever_happens_nothing_is_doubled_lost_or_left_hanging(steps: list[tuple[object, ...]]) -> None:
     """All that is kept or waits is what was asked for, no cluster is promised more than it has, what is available does
     not fall below what is kept. When all is well again the steps end, with as many ready as have a place."""

@@ -4,7 +4,7 @@ from dataclasses import replace
 from random import Random
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from planner.core.division.placement import divide_workload
@@ -74,7 +74,6 @@ FLEETS = st.dictionaries(st.sampled_from("abcdef"), st.lists(GROUPS, min_size=1,
 
 
 @given(st.sampled_from(SPLITS_OF_NODE_GROUPS), FLEETS, st.integers(0, 40), st.integers(0, 9), st.integers(0, 99))
-@settings(max_examples=150)
 def test_sums_bounds_order_and_again(
     split: str, groups: dict[str, list[NodeGroup]], replicas: int, most: int, seed: int
 ) -> None:

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from planner.core.division.placement import divide_workload
@@ -296,7 +296,6 @@ def situations(draw: st.DrawFn) -> Situation:
 
 
 @given(situations())
-@settings(max_examples=300)
 def test_what_is_placed_and_what_is_not_is_what_was_wanted(situation: Situation) -> None:
     division = divide_workload(situation)
     assert sum(division.replicas.values()) + division.unplaced == situation.replicas
@@ -306,7 +305,6 @@ def test_what_is_placed_and_what_is_not_is_what_was_wanted(situation: Situation)
 
 
 @given(situations())
-@settings(max_examples=300)
 def test_no_cluster_is_given_more_than_is_certain_or_than_its_maximum(situation: Situation) -> None:
     division = divide_workload(situation)
     most = {limit.cluster: limit.replicas_max for limit in situation.policy.limits if limit.replicas_max >= 0}
@@ -322,7 +320,6 @@ def test_no_cluster_is_given_more_than_is_certain_or_than_its_maximum(situation:
 
 
 @given(situations())
-@settings(max_examples=300)
 def test_only_replicas_that_the_policy_rules_out_or_a_minimum_lacks_move(situation: Situation) -> None:
     division = divide_workload(situation)
     allowed = {entry.cluster for entry in division.inputs}
@@ -343,7 +340,6 @@ def test_only_replicas_that_the_policy_rules_out_or_a_minimum_lacks_move(situati
 
 
 @given(situations())
-@settings(max_examples=100)
 def test_deciding_again_on_the_result_changes_nothing(situation: Situation) -> None:
     """Less room by what was placed, and all of it bound: the second division is the first."""
     first = divide_workload(situation)

@@ -4,7 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from planner.api.questions import Inquiry
@@ -144,7 +144,6 @@ def test_answers_are_complete_in_any_order_and_twice() -> None:
     assert inquiry.complete.is_set()
 
 
-@settings(max_examples=150, deadline=None)
 @given(st.lists(st.sampled_from(["first", "second", "both", "late", "taken over"]), max_size=12))
 def test_whatever_is_found_again_changes_nothing_that_is_declared(steps: list[str]) -> None:
     """Duplicated and late answers, after a recovery that was complete: the same parts, nothing removed."""

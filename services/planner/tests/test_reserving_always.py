@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field, replace
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from planner.core.knowledge.workload import NOT_CREATED
@@ -144,7 +144,6 @@ STORIES = st.one_of(
 
 
 @given(STORIES)
-@settings(max_examples=1500, deadline=None)
 def test_room_is_held_for_every_pod_that_a_decision_made(steps: list[tuple[object, ...]]) -> None:
     world = World()
     for name, *arguments in steps:
@@ -153,7 +152,6 @@ def test_room_is_held_for_every_pod_that_a_decision_made(steps: list[tuple[objec
 
 
 @given(STORIES, STATES)
-@settings(max_examples=100, deadline=None)
 def test_once_all_is_heard_and_shown_a_refusal_leaves_what_is_there(
     steps: list[tuple[object, ...]], state: str
 ) -> None:

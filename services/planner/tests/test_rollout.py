@@ -5,7 +5,7 @@ from random import Random
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from planner.core.background import aftermath, moves
@@ -1025,7 +1025,6 @@ STEPS = st.lists(
 
 
 @given(st.integers(2, 4), STEPS, st.randoms(use_true_random=False))
-@settings(max_examples=100, deadline=None)
 def test_whatever_happens_one_cluster_rolls_at_a_time_and_in_the_end_all_have(
     clusters: int, steps: list[str], random: Random
 ) -> None:

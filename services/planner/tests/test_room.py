@@ -3,7 +3,7 @@
 from random import Random
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from planner.core.division.words import limit_text
@@ -231,7 +231,6 @@ class Member:
 
 
 @given(worlds(), st.randoms(use_true_random=False))
-@settings(max_examples=250, deadline=None)
 def test_all_that_is_certain_binds_whatever_the_scheduler_chooses(
     world: tuple[list[NodeRow], list[tuple[Shape, int]], Shape], random: Random
 ) -> None:
@@ -265,7 +264,6 @@ def lookers(draw: st.DrawFn) -> Shape:
 
 
 @given(worlds(), lookers(), st.lists(lookers(), max_size=3, unique=True), st.data())
-@settings(max_examples=250, deadline=None)
 def test_all_that_is_certain_binds_beside_pods_that_look_at_each_other(
     world: tuple[list[NodeRow], list[tuple[Shape, int]], Shape],
     wanted: Shape,
@@ -287,7 +285,6 @@ def test_all_that_is_certain_binds_beside_pods_that_look_at_each_other(
 
 
 @given(worlds())
-@settings(max_examples=100, deadline=None)
 def test_certain_is_at_most_possible_and_possible_at_most_what_fits(
     world: tuple[list[NodeRow], list[tuple[Shape, int]], Shape],
 ) -> None:
@@ -297,7 +294,6 @@ def test_certain_is_at_most_possible_and_possible_at_most_what_fits(
 
 
 @given(worlds())
-@settings(max_examples=50, deadline=None)
 def test_with_nothing_reserved_everything_that_fits_is_certain(
     world: tuple[list[NodeRow], list[tuple[Shape, int]], Shape],
 ) -> None:
@@ -307,7 +303,6 @@ def test_with_nothing_reserved_everything_that_fits_is_certain(
 
 
 @given(worlds(), st.integers(1, 3))
-@settings(max_examples=50, deadline=None)
 def test_more_reserved_never_makes_more_room(
     world: tuple[list[NodeRow], list[tuple[Shape, int]], Shape], more: int
 ) -> None:

@@ -4,7 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from planner.api import exports
@@ -573,7 +573,6 @@ class Expected:
 
 
 @given(ACTIONS)
-@settings(max_examples=150, deadline=None)
 def test_the_replicas_are_those_of_the_newest_decision_while_a_policy_is_attached(
     actions: list[tuple[str, int]],
 ) -> None:

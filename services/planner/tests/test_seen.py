@@ -3,7 +3,7 @@
 from dataclasses import replace
 from typing import Any
 
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from planner.core.explaining.supposing import Indistinguishable, Supposition
@@ -55,7 +55,6 @@ def take(fleet: Fleet, verb: str, name: str, number: int) -> None:
 
 @given(steps=STEPS, wanted=st.sampled_from([shape(500), SPREAD]))
 @example(steps=[("wait", "own-1", 0), ("leave", "own-1", 0), ("change", "own-1", 0)], wanted=SPREAD)
-@settings(max_examples=60, deadline=None)
 def test_what_is_looked_at_again_only_when_it_changed_is_what_is_there(steps: list[Any], wanted: Shape) -> None:
     """Also of a cluster that leaves, and joins again under its name with other nodes."""
     fleet = Fleet(own_1=[node("a", 8000)], own_2=[node("a", 8000)], cloud_1=[node("a")])
@@ -102,7 +101,6 @@ def bound(fleet: Fleet, cluster_name: str) -> None:
 
 
 @given(steps=SUPPOSED_STEPS, wanted=st.sampled_from([shape(500), shape(700), SPREAD]))
-@settings(max_examples=80, deadline=None)
 def test_what_is_supposed_again_and_again_is_what_one_would_suppose_anew(
     steps: list[tuple[str, str, int]], wanted: Shape
 ) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from planner.api import exports
@@ -96,7 +96,6 @@ steps = st.lists(
 )
 
 
-@settings(deadline=None, max_examples=60)
 @given(steps)
 def test_an_export_is_the_state_again_after_any_story(story: list[tuple[str, str, int]]) -> None:
     """Every room, placement, status and brake; of the holds those that go on."""
@@ -284,7 +283,6 @@ requests = st.lists(
 )
 
 
-@settings(deadline=None, max_examples=80)
 @given(requests)
 def test_a_simulation_answers_as_apply_then_does(wanted: list[tuple[int, int, str]]) -> None:
     """One after another, on a fleet where something is promised already; refused where Apply refuses."""

@@ -3,7 +3,7 @@
 import random
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from planner.core.division.splits import Standing, divide, shrink
@@ -91,7 +91,6 @@ def test_what_must_stay_counts_though_it_may_not_go() -> None:
 
 
 @given(ANY_SPLIT, st.integers(0, 600), standings())
-@settings(max_examples=150)
 def test_what_is_given_is_what_there_is_room_for(split: str, replicas: int, standing: Standing) -> None:
     found = divide(split, replicas, standing)
     assert sum(found.values()) == min(replicas, sum(standing.room.values()))
@@ -99,7 +98,6 @@ def test_what_is_given_is_what_there_is_room_for(split: str, replicas: int, stan
 
 
 @given(ANY_SPLIT, st.integers(0, 600), standings(), st.data())
-@settings(max_examples=150)
 def test_what_is_taken_is_what_can_be_spared(split: str, surplus: int, standing: Standing, data: st.DataObject) -> None:
     spare = {name: data.draw(st.integers(0, count)) for name, count in standing.held.items()}
     taken = shrink(split, surplus, spare, standing)
@@ -108,7 +106,6 @@ def test_what_is_taken_is_what_can_be_spared(split: str, surplus: int, standing:
 
 
 @given(ANY_SPLIT, st.integers(0, 300), standings())
-@settings(max_examples=150)
 def test_one_replica_more_leaves_no_cluster_with_fewer(split: str, replicas: int, standing: Standing) -> None:
     fewer, more = divide(split, replicas, standing), divide(split, replicas + 1, standing)
     assert all(more.get(name, 0) >= count for name, count in fewer.items())
@@ -118,7 +115,6 @@ def test_one_replica_more_leaves_no_cluster_with_fewer(split: str, replicas: int
 
 
 @given(ANY_SPLIT, st.integers(0, 300), standings(), st.integers(0, 1000))
-@settings(max_examples=100)
 def test_the_order_of_the_clusters_does_not_matter(split: str, replicas: int, standing: Standing, seed: int) -> None:
     names = list(standing.held)
     random.Random(seed).shuffle(names)
@@ -132,7 +128,6 @@ def test_the_order_of_the_clusters_does_not_matter(split: str, replicas: int, st
 
 
 @given(ONE_BY_ONE, st.integers(0, 80), st.integers(0, 80), standings())
-@settings(max_examples=100)
 def test_all_at_once_is_what_one_after_the_other_gives(split: str, first: int, then: int, standing: Standing) -> None:
     at_once = divide(split, first + then, standing)
     some = divide(split, first, standing)

@@ -3,7 +3,7 @@
 from random import Random
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from planner.core.background import aftermath
@@ -116,7 +116,6 @@ def decide(fleet: Fleet, verb: str, name: str, replicas: int) -> tuple[Event, ..
 
 
 @given(ACTIONS, st.randoms(use_true_random=False), st.data())
-@settings(max_examples=60, deadline=None)
 def test_duplicates_and_repeated_prefixes_change_nothing(
     actions: list[tuple[str, int, int]], random: Random, data: st.DataObject
 ) -> None:
@@ -130,7 +129,6 @@ def test_duplicates_and_repeated_prefixes_change_nothing(
 
 
 @given(ACTIONS, st.randoms(use_true_random=False))
-@settings(max_examples=40, deadline=None)
 def test_the_order_of_topics_does_not_matter(actions: list[tuple[str, int, int]], random: Random) -> None:
     """After a restart whole topics are read one by one, each in its own order."""
     log = run(actions, random)

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from planner.core.background import aftermath
@@ -235,7 +235,6 @@ def divided(situation: Situation) -> Division:
 
 
 @given(situations())
-@settings(max_examples=400)
 def test_sums_and_bounds(situation: Situation) -> None:
     division = divided(situation)
     assert 0 <= division.uncertain <= division.unplaced
@@ -253,7 +252,6 @@ def test_sums_and_bounds(situation: Situation) -> None:
 
 
 @given(situations())
-@settings(max_examples=200)
 def test_nothing_running_goes_that_nothing_replaces(situation: Situation) -> None:
     """Beyond what a scale-in takes, only as many leave as are placed elsewhere."""
     assert situation.policy.strategy is not None
@@ -264,7 +262,6 @@ def test_nothing_running_goes_that_nothing_replaces(situation: Situation) -> Non
 
 
 @given(situations(), st.permutations((0, 1, 2, 3)))
-@settings(max_examples=200)
 def test_the_order_of_the_clusters_does_not_matter(situation: Situation, order: list[int]) -> None:
     clusters: tuple[ClusterJoined, ...] = tuple(situation.clusters[index] for index in order)
     held = {name: situation.held[name] for name in sorted(situation.held, reverse=True)}
@@ -273,7 +270,6 @@ def test_the_order_of_the_clusters_does_not_matter(situation: Situation, order: 
 
 
 @given(situations())
-@settings(max_examples=200)
 def test_deciding_again_on_the_result_changes_nothing(situation: Situation) -> None:
     """Where none is left to be placed or to leave: under a brake that may take another look. What left made room."""
     first = divided(situation)

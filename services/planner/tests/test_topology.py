@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from spillway.feasibility.fit import Fit, fit
@@ -207,7 +207,6 @@ def lookers(draw: st.DrawFn) -> Shape:
 
 
 @given(lookers(), worlds())
-@settings(max_examples=300, deadline=None)
 def test_every_order_ends_between_certain_and_possible(wanted: Shape, rows: list[NodeRow]) -> None:
     found, reached = fit(wanted, nodes_of(*rows)), outcomes(wanted, rows)
     assert found.total <= min(reached)
@@ -215,7 +214,6 @@ def test_every_order_ends_between_certain_and_possible(wanted: Shape, rows: list
 
 
 @given(worlds(), KEYS, st.integers(1, 3), st.integers(0, 3))
-@settings(max_examples=150, deadline=None)
 def test_one_spread_is_exact(rows: list[NodeRow], key: str, skew: int, min_domains: int) -> None:
     wanted = web(spread=(Spread(WEB, skew, False, False, key, min_domains),))
     found = fit(wanted, nodes_of(*rows))
@@ -223,7 +221,6 @@ def test_one_spread_is_exact(rows: list[NodeRow], key: str, skew: int, min_domai
 
 
 @given(lookers(), worlds(), st.data())
-@settings(max_examples=200, deadline=None)
 def test_certain_stays_when_room_is_lost(wanted: Shape, rows: list[NodeRow], data: st.DataObject) -> None:
     """certain_without(n) holds wherever room for n replicas goes, and spare is the most that may go."""
     found = fit(wanted, nodes_of(*rows))
@@ -271,7 +268,6 @@ def wide(draw: st.DrawFn) -> Bound:
 
 
 @given(wide(), st.integers(0, 900))
-@settings(max_examples=60, deadline=None)
 def test_levels_that_are_passed_over_are_ruled_out(bound: Bound, lost: int) -> None:
     """As if each had been looked at."""
     nested = bound._nested

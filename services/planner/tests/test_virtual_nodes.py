@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from planner.core.background import moves
@@ -167,7 +167,6 @@ def histories(loans: list[tuple[str, bool]], ended: bool) -> tuple[Records, dict
     return owner, pools
 
 
-@settings(max_examples=80, deadline=None)
 @given(loans=LOANS, ended=st.booleans(), data=st.data())
 def test_countable_cores_never_exceed_physical_ones(
     loans: list[tuple[str, bool]], ended: bool, data: st.DataObject

@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from planner.core.background import aftermath, moves
@@ -548,7 +548,6 @@ class Played:
         return known.parts if known is not None else {}
 
 
-@settings(max_examples=150, deadline=None)
 @given(st.lists(STEPS, max_size=40))
 def test_never_are_two_clusters_told_to_hold_one_statefulset(steps: list[tuple[str, Any]]) -> None:
     """Whatever is lost, returns, does not bind or is deleted: who was told stays the only one until it says absent."""

@@ -25,7 +25,7 @@ from spillway.clusters.api import (
     Conflict,
     HttpTransport,
 )
-from spillway.clusters.credentials import load_endpoint
+from spillway.clusters.credentials import Credentials, load_endpoint
 from spillway.events import DependencyDeclared, WorkloadDeclared
 from spillway.model import Generation, ObjectReference, Part, Policy
 
@@ -36,7 +36,7 @@ RULES = Rules("f1")
 @pytest.fixture
 async def api(kube_members: dict[str, Path]) -> AsyncIterator[ClusterApi]:
     path, settings = kube_members["own-1"], ClusterApiSettings()
-    transport = HttpTransport(partial(load_endpoint, path.parent, path.stem), "own-1", settings)
+    transport = HttpTransport(Credentials(partial(load_endpoint, path.parent, path.stem)), "own-1", settings)
     opened = ClusterApi(transport, "own-1", settings)
     yield opened
     await opened.close()

@@ -8,7 +8,7 @@ import json
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from propagator.core.actions import (
@@ -227,7 +227,6 @@ STEPS = st.one_of(
 )
 
 
-@settings(max_examples=600, deadline=None)
 @given(st.lists(STEPS, min_size=8, max_size=40), st.booleans(), st.integers(0, 3))
 def test_safe_at_each_step_and_right_in_the_end(steps: list[Any], removing: bool, replicas: int) -> None:
     member, actors, now = Member(), [Actor(), Actor()], 0.0

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from propagator.core.actions import (
@@ -212,7 +212,6 @@ class Member:
 STEPS = ("act", "act", "act", "stale", "scale", "take", "replace", "roll", "delete")
 
 
-@settings(max_examples=400, deadline=None)
 @given(
     st.sampled_from([ADOPT, RECOVER, DISOWN]),
     st.sampled_from([NOBODYS, OURS, FORMER, FOREIGN]),

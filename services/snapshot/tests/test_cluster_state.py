@@ -4,7 +4,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from snapshot.core.cluster_state import Changes, ClusterState
@@ -425,7 +425,6 @@ def last_of_each(done: list[tuple[str, str, Any]]) -> list[tuple[str, str, Any]]
 
 
 @given(steps=steps, data=st.data())
-@settings(max_examples=150, deadline=None)
 def test_the_state_is_a_sum_over_what_is_there_now(objects: Any, steps: list[tuple[str, str, Any]], data: Any) -> None:
     """requested is the sum over bound pods, counted follows the owners, whatever the order across streams."""
     from_history, from_last = ClusterState("f1", SnapshotSettings()), ClusterState("f1", SnapshotSettings())
@@ -446,7 +445,6 @@ def test_the_state_is_a_sum_over_what_is_there_now(objects: Any, steps: list[tup
 
 
 @given(steps=steps)
-@settings(max_examples=100, deadline=None)
 def test_a_list_is_worth_its_events(objects: Any, steps: list[tuple[str, str, Any]]) -> None:
     """A whole list after any history leaves what the list says, and nothing more is kept of the rest."""
     listed, followed = ClusterState("f1", SnapshotSettings()), ClusterState("f1", SnapshotSettings())

@@ -8,7 +8,6 @@ from zlib import crc32
 
 import pytest
 from hypothesis import given
-from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from snapshot.core import stream as streams
@@ -311,7 +310,6 @@ step = st.tuples(
 
 
 @given(st.integers(1, 3), st.lists(step, max_size=15))
-@hypothesis_settings(max_examples=200, deadline=None)
 def test_changes_applied_to_the_whole_give_the_whole(new_reader: Any, blocks: int, steps: list[Any]) -> None:
     """Sequences have no gap; a reader of changes knows what a reader of fresh whole blocks knows; twice is once."""
     stream, follower = begun(rows("n1", "n2"), blocks=blocks), new_reader()

@@ -3,7 +3,7 @@
 from typing import NamedTuple
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from vk_bridge.core.selection.idleness import Idleness, SeenPod
@@ -155,7 +155,6 @@ def histories(draw: st.DrawFn) -> tuple[list[Stay], list[Told], set[int]]:
 
 
 @given(histories())
-@settings(max_examples=400, deadline=None)
 def test_false_idle_marks_are_none(history: tuple[list[Stay], list[Told], set[int]]) -> None:
     """At each second: what is called idle had no pod for so long up to the watermark, by what truly happened."""
     stays, told, restarts = history

@@ -284,7 +284,7 @@ class LentNodeAmongPeople(LentNode):
             world.put_node(OwnerNode(f"node-{world.made()}", world.made(), OWNED, None))
 
 
-FEW = settings(max_examples=400, stateful_step_count=25, deadline=None, suppress_health_check=list(HealthCheck))
+FEW = settings(stateful_step_count=25, suppress_health_check=list(HealthCheck))
 TestLentNode = LentNode.TestCase
 TestLentNode.settings = FEW
 TestLentNodeAmongPeople = LentNodeAmongPeople.TestCase

@@ -16,7 +16,7 @@ from cryptography import x509
 from yarl import URL
 
 from spillway.clusters.api import ClusterApiSettings, ClusterUnreachable, HttpTransport
-from spillway.clusters.credentials import BadCredentials, Endpoint, load_endpoint, tls_context
+from spillway.clusters.credentials import BadCredentials, Credentials, Endpoint, load_endpoint, tls_context
 from spillway.clusters.rights import BRIDGE_OWNER, BRIDGE_POOL, SNAPSHOT, Right
 from spillway.kubernetes.objects import (
     DEPLOYMENTS,
@@ -97,7 +97,7 @@ async def visit(folder: Path, cluster: str, credential: str, seconds: float, ser
         expires = expires_at(endpoint)
     except BadCredentials as error:
         return Visit(cluster, credential, bad=str(error), service=service)
-    transport = HttpTransport(lambda: endpoint, cluster, ClusterApiSettings())
+    transport = HttpTransport(Credentials(lambda: endpoint), cluster, ClusterApiSettings())
     try:
         async with asyncio.timeout(seconds):
             found = partial(Visit, cluster, credential, expires, service=service)
@@ -171,9 +171,12 @@ def _marked(status: int, body: bytes) -> tuple[tuple[str, str], ...]:
 
 
 async def server_expires_at(endpoint: Endpoint) -> float | None:
-    """Returns when the certificate of the API server ends, in Unix seconds; None without an answer or verified TLS."""
+    """Returns when the certificate of the API server ends, in Unix seconds.
+
+    None without an answer, without verified TLS, and behind a proxy.
+    """
     url = URL(endpoint.server)
-    if url.scheme != "https" or endpoint.insecure:
+    if url.scheme != "https" or endpoint.insecure or endpoint.proxy:
         return None
     name = endpoint.tls_server_name or url.host
     try:

@@ -13,6 +13,7 @@ from sim.core.kinds import KIND_BY_PLURAL, Object
 from sim.core.pod_logs import Asked, asked_of, check_started
 from sim.core.pods import is_terminal
 from sim.core.routes import Route, parse_route
+from spillway.http_client import LOG_ANSWERS, open_session
 
 _PODS = KIND_BY_PLURAL["pods"]
 _ADDRESSES = ("Hostname", "InternalDNS", "InternalIP", "ExternalDNS", "ExternalIP")
@@ -89,7 +90,7 @@ async def _of_kubelet(
     url = f"https://{address}:{port}/containerLogs/{place}"
     try:
         async with (
-            aiohttp.ClientSession(timeout=timeout) as session,
+            open_session(1, timeout, bounds=LOG_ANSWERS) as session,
             session.get(url, params=asked, ssl=_trusting(client)) as answer,
         ):
             if answer.status != 200:

@@ -6,10 +6,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from random import Random
-from typing import TypeVar
 
 import structlog
 
+from hpa.core.draft import Draft
 from hpa.core.heard.heard import Heard
 from hpa.core.requests import answers, declaring, reporting
 from hpa.core.scaled import IsOver
@@ -32,9 +32,8 @@ from spillway.running.following import Follower
 from spillway.running.request_queue import Decisions, NotYet, Written
 from spillway.running.standby import Role, Standby, Turn
 
-T = TypeVar("T")
-Decide = Callable[[HpaState, Generation, int], tuple[Sequence[Written], T]]
-"""Of a request: (state, generation, wall clock) → events and the answer. Raises RequestError."""
+Decide = Callable[[HpaState, Generation, int], declaring.Decision]
+"""Of a request: (state, generation, wall clock) → what follows. Does not change the state. Raises RequestError."""
 log = structlog.get_logger()
 
 
@@ -74,6 +73,7 @@ class Hpa:
         self._follower = follower_into(self._intake, bus)
         self._state = self._intake.state
         self._has_begun = False
+        self._draft: Draft | None = None
         self._heard: deque[Heard] = deque()
         self._room = asyncio.Event()
         self._origins = tracing.Origins[tuple[str, str]]()
@@ -175,7 +175,7 @@ class Hpa:
         self._has_begun = True
         was_behind = state.is_behind
         self.standby.requests.ask_again()
-        self.standby.requests.decide(turn.next_generation, decided)
+        self.standby.requests.decide(turn.next_generation, decided, self._apply)
         self._decide_heard(decided, self._for_a_while())
         fired = state.fire(self._wall_ms(), self._settings.dues_in_group_max, self._for_a_while())
         self._add(decided, fired, tracing.clock_ns())
@@ -183,6 +183,12 @@ class Hpa:
             self.standby.requests.asked.set()
         self._add(decided, state.unwritten(), tracing.clock_ns())
         return decided
+
+    def _apply(self, _: Sequence[Written]) -> None:
+        """Applies the request that was decided last: the records of its events are made."""
+        if self._draft is not None:
+            self._draft.apply_to(self._state)
+            self._draft = None
 
     def _for_a_while(self) -> IsOver:
         """Whether step_seconds from now are over."""
@@ -255,10 +261,10 @@ class Hpa:
         nobody_asks = partial(unasked, self._asking.connections)
         if request.plan_only:
             await self.standby.readable()
-            _, reply = declaring.declare(self._state, request, Generation(0, 0), self._wall_ms(), nobody_asks)
-            return replace(reply, stale=not self.is_active)
+            planned = declaring.declare(self._state, request, Generation(0, 0), self._wall_ms(), nobody_asks)
+            return replace(planned.reply, stale=not self.is_active)
 
-        def decide(state: HpaState, generation: Generation, now_ms: int) -> tuple[list[Written], scaling.PolicyReply]:
+        def decide(state: HpaState, generation: Generation, now_ms: int) -> declaring.Decision:
             try:
                 return declaring.declare(state, request, generation, now_ms, nobody_asks)
             except declaring.LeftBefore as left:
@@ -298,7 +304,9 @@ class Hpa:
             await self._bus.publish(*loads, *backlogs)
         return scaling.ReportReply(of_loads, of_backlogs)
 
-    async def _ask(self, verb: str, decide: Decide[T]) -> T:
-        return await self.standby.ask(
-            lambda generation: decide(self._state, generation, self._wall_ms()), verb, name_of_caller()
-        )
+    async def _ask(self, verb: str, decide: Decide) -> scaling.PolicyReply:
+        def decided(generation: Generation) -> tuple[list[Written], scaling.PolicyReply]:
+            events, reply, self._draft = decide(self._state, generation, self._wall_ms())
+            return events, reply
+
+        return await self.standby.ask(decided, verb, name_of_caller())

@@ -14,7 +14,7 @@ from typing import Final
 import msgspec
 
 from spillway.clusters import answers
-from spillway.clusters.credentials import Endpoint
+from spillway.clusters.credentials import Credentials, Endpoint
 from spillway.clusters.errors import (
     AlreadyExists,
     ClusterUnreachable,
@@ -348,11 +348,12 @@ def connect(
 ) -> ClusterApi:
     """Returns the API of a cluster over HTTP. It connects at the first request.
 
-    read_endpoint: called in a thread, and again after a 401.
+    read_endpoint: called in a thread of its own, and again after a 401.
     """
-    few = replace(settings, max_connections=settings.max_log_streams)
+    credentials = Credentials(read_endpoint)
+    for_logs = replace(settings, max_connections=settings.max_log_streams, answer_bounds=settings.log_answer_bounds)
     transport, probe_transport, log_transport = (
-        HttpTransport(read_endpoint, name, one) for one in (settings, settings, few)
+        HttpTransport(credentials, name, one) for one in (settings, settings, for_logs)
     )
     return ClusterApi(
         transport, name, settings, random=random, probe_transport=probe_transport, log_transport=log_transport

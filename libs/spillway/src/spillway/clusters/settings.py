@@ -1,9 +1,36 @@
-"""The settings of requests to a cluster's API: time-outs, pauses, sizes, connections."""
+"""The settings of requests to a cluster's API and of its credentials: time-outs, pauses, sizes, connections."""
 
 from dataclasses import dataclass
 from random import Random
 
+from spillway.http_client import ANSWERS, LOG_ANSWERS, AnswerBounds
 from spillway.pauses import doubled_seconds
+
+
+@dataclass(frozen=True, slots=True)
+class PluginBounds:
+    """Of one run of an exec plugin. Beyond them its process group is ended, and the reading fails."""
+
+    seconds: float = 30.0
+    """A plugin that asks a cloud for a token takes some seconds."""
+    output_bytes: int = 256 * 2**10
+    """Of its standard output. A token has some KB, a chain of certificates some tens."""
+    error_bytes: int = 4 * 2**10
+    """Of its standard error, from its end, are kept: its last line is told."""
+
+
+@dataclass(frozen=True, slots=True)
+class RenewalSettings:
+    """When the credentials of a cluster are read again without a refusal, and how long that is waited for."""
+
+    reading_seconds: float = 45.0
+    """For one reading, a plugin's run included. What takes longer goes on, and its end is used; only the wait ends."""
+    ahead_seconds: float = 60.0
+    """Before their end, but not in the first four fifths of their time, credentials are renewed in the background."""
+    look_seconds: float = 60.0
+    """Between two looks at whether files of a token or client certificate changed, as often as client-go does."""
+    failed_pause_seconds: float = 10.0
+    """Until a renewal that failed is tried again, and between two runs of a plugin whose answers have ended already."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +92,9 @@ class ClusterApiSettings:
     """Large answers of all clusters of a process at a time. With max_response_bytes they take 512 MiB."""
     max_connections: int = 32
     """The most connections to one cluster at one time, watches included. The probe has its own."""
+    answer_bounds: AnswerBounds = ANSWERS
+    """What a server may send beside the body of an answer."""
+    log_answer_bounds: AnswerBounds = LOG_ANSWERS
     max_log_streams: int = 16
     """The most pod logs that are read at one time. They have connections of their own; one more log is refused."""
     log_stream_seconds: float = 4 * 3600.0

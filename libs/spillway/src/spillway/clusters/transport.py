@@ -10,9 +10,10 @@ from weakref import WeakKeyDictionary
 import aiohttp
 from aiohttp.abc import AbstractStreamWriter
 
-from spillway.clusters.credentials import BadCredentials, Endpoint, Session
+from spillway.clusters.credentials import BadCredentials, Credentials, Session
 from spillway.clusters.errors import ClusterUnreachable, TooLarge, WriteHeldBack
 from spillway.clusters.settings import ClusterApiSettings
+from spillway.http_client import ServerMisbehaved, describe, name_encoding
 from spillway.kubernetes.objects import JSON
 
 
@@ -71,8 +72,10 @@ class Transport(Protocol):
 class HttpTransport:
     """aiohttp to one API server, with one pool of connections."""
 
-    def __init__(self, read_endpoint: Callable[[], Endpoint], name: str, settings: ClusterApiSettings) -> None:
-        self._session = Session(read_endpoint, settings.connect_timeout_seconds, settings.max_connections)
+    def __init__(self, credentials: Credentials, name: str, settings: ClusterApiSettings) -> None:
+        self._session = Session(
+            credentials, settings.connect_timeout_seconds, settings.max_connections, settings.answer_bounds
+        )
         self._name = name
         self._settings = settings
         self._own_turns = asyncio.Semaphore(settings.large_bodies_of_one_cluster)
@@ -114,9 +117,8 @@ class HttpTransport:
 
     def _check_plain(self, answer: aiohttp.ClientResponse) -> None:
         """Refuses a compressed answer: we ask for `identity`, and nothing is unpacked."""
-        encodings = [one.strip().lower() for one in answer.headers.getall("Content-Encoding", ())]
-        if any(one not in ("", "identity") for one in encodings):
-            detail = f"an answer in the encoding {', '.join(encodings)[:40]!r}, and identity was asked for"
+        if encoding := name_encoding(answer):
+            detail = f"an answer in the encoding {encoding!r}, and identity was asked for"
             raise ClusterUnreachable(self._name, "garbage", detail)
 
     async def _bounded_body(self, answer: aiohttp.ClientResponse) -> bytes:
@@ -144,8 +146,14 @@ class HttpTransport:
             raise ClusterUnreachable(self._name, "credential", str(error)) from error
         except TimeoutError as error:
             raise ClusterUnreachable(self._name, "timeout", f"{what}: {error}") from error
+        except ServerMisbehaved as error:
+            raise ClusterUnreachable(self._name, "garbage", f"{what}: {error}") from error
+        except aiohttp.ClientHttpProxyError as error:
+            # No words of the proxy, which may say again what it was asked by: our password there.
+            text = f"{what}: the proxy of proxy-url answered with status {error.status}"
+            raise ClusterUnreachable(self._name, "connection", text) from None
         except (aiohttp.ClientError, OSError) as error:
-            raise ClusterUnreachable(self._name, "connection", f"{what}: {error}") from error
+            raise ClusterUnreachable(self._name, "connection", f"{what}: {describe(error)}") from error
 
 
 class _Body(aiohttp.BytesPayload):
@@ -179,5 +187,7 @@ def _turns_of_all(most: int) -> asyncio.Semaphore:
 
 def _without_token(answer: aiohttp.ClientResponse, body: bytes) -> bytes:
     """What is wrong is quoted, up to records; and a proxy's page of errors may say all that it was asked by."""
-    token = answer.request_info.headers.get("Authorization", "").removeprefix("Bearer ").encode()
-    return body.replace(token, b"(hidden)") if token else body
+    for header in ("Authorization", "Proxy-Authorization"):
+        secret = answer.request_info.headers.get(header, "").rpartition(" ")[2].encode()
+        body = body.replace(secret, b"(hidden)") if secret else body
+    return body

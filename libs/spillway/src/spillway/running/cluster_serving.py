@@ -8,6 +8,7 @@ from spillway.bus import Bus
 from spillway.clusters.api import ClusterApi, ClusterApiSettings, connect
 from spillway.clusters.credentials import load_endpoint
 from spillway.events import ClusterJoined
+from spillway.http_client import check_shape
 from spillway.running.cluster_turns import ClusterTurns, ClusterTurnSettings
 from spillway.running.heap import uncollected
 from spillway.running.process import Process, end_with_the_log
@@ -26,7 +27,8 @@ def connected(settings: ClusterTurnSettings, api_settings: ClusterApiSettings, j
 
 
 async def serve(process: Process, bus: Bus, served: Served) -> None:
-    """Runs until the process must stop. Raises OtherFleet, and the error of a worker that met a bug."""
+    """Runs until the process must stop. Raises OtherFleet, OtherShape, and the error of a worker that met a bug."""
+    check_shape()
     process.opened()
     served.turns.ready = partial(process.set_ready, "log")
     async with asyncio.TaskGroup() as tasks:

@@ -45,7 +45,9 @@ ALL = 2**62
 class HpaState:
     """partition_of: of a workload's key, in every topic of inputs. dropped: input records that were not believed.
 
-    failed: decisions, and records that could not be taken in; whoever tells of these two empties them.
+    failed: decisions, and records that could not be taken in; whoever tells of these two empties them. failing: the
+    workloads and topics that are in failed, or were. dues: a heap of instants at which a workload may be due. changed:
+    workloads whose state is to be written.
     """
 
     def __init__(self, rules: Rules, partition_of: Callable[[str], int]) -> None:
@@ -58,15 +60,15 @@ class HpaState:
         self.positions = Positions()
         self.dropped: dict[str, int] = {}
         self.failed: list[Failed] = []
-        self._failing: set[tuple[WorkloadKey, str]] = set()
+        self.failing: set[tuple[WorkloadKey, str]] = set()
         self._partition_of = partition_of
         self._reading = True
         self._early: dict[WorkloadKey, list[Heard]] = {}
         self._next: Callable[[], Generation] = lambda: NO_GENERATION
-        self._dues: list[tuple[int, WorkloadKey]] = []
+        self.dues: list[tuple[int, WorkloadKey]] = []
         self._returned: deque[WorkloadKey] = deque()
         self._turn_ms = self._told_ms = 0
-        self._unwritten: dict[WorkloadKey, None] = {}
+        self.changed: dict[WorkloadKey, None] = {}
 
     # ── A standby ───────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -153,7 +155,7 @@ class HpaState:
     def _detach(self, key: WorkloadKey) -> None:
         """Nothing is decided of it from now on; of what no state has seen, what compacted topics say is taken in."""
         gone = self.policies.remove(key)
-        self._unwritten.pop(key, None)
+        self.changed.pop(key, None)
         for heard in gone.unseen if isinstance(gone, Scaled) else ():
             self._keep(key, heard)
 
@@ -211,7 +213,7 @@ class HpaState:
         self._next, self._turn_ms = next_generation, now_ms
         for scaled in self.scaled.values():
             if scaled.due is not None:
-                heapq.heappush(self._dues, (scaled.due.at_ms, scaled.key))
+                heapq.heappush(self.dues, (scaled.due.at_ms, scaled.key))
             if scaled.unseen:
                 self._returned.append(scaled.key)
                 scaled.unseen = in_order(scaled.unseen)
@@ -289,12 +291,12 @@ class HpaState:
 
     def _next_due(self) -> Scaled | None:
         """Who is due first of all by the instant that the clock told last."""
-        while self._dues and self._dues[0][0] <= self._told_ms:
-            at_ms, key = self._dues[0]
+        while self.dues and self.dues[0][0] <= self._told_ms:
+            at_ms, key = self.dues[0]
             scaled = self.scaled.get(key)
             if scaled is not None and scaled.due is not None and scaled.due.at_ms == at_ms:
                 return scaled
-            heapq.heappop(self._dues)
+            heapq.heappop(self.dues)
         return None
 
     def _evaluate_due(self, scaled: Scaled) -> list[Event]:
@@ -312,7 +314,7 @@ class HpaState:
         return events
 
     def next_due_ms(self) -> int | None:
-        return self._dues[0][0] if self._dues else None
+        return self.dues[0][0] if self.dues else None
 
     def declare(self, event: ScalePolicyDeclared) -> list[Event]:
         """A policy that was asked for just now: the events that say so, and what follows from it."""
@@ -348,7 +350,7 @@ class HpaState:
         read much further than its states say."""
         for partition in self.positions.behind(self.rules.positions_behind_max) if not self._returned else ():
             self._tell_position(partition)
-        keys, self._unwritten = self._unwritten, {}
+        keys, self.changed = self.changed, {}
         return [self._state_of(self.scaled[key]) for key in keys]
 
     def _tell_position(self, partition: int) -> None:
@@ -356,7 +358,7 @@ class HpaState:
         if key is None:
             self.positions.forget(partition)
         else:
-            self._unwritten[key] = None
+            self.changed[key] = None
 
     def explained(self, scaled: Scaled) -> Sized:
         """What was decided last; after a start, what would be decided at that instant."""
@@ -435,15 +437,15 @@ class HpaState:
 
     def note_failed(self, key: WorkloadKey, topic: str, error: Exception) -> None:
         """Once of each workload and topic ("" of a decision): a standby keeps it until its turn, when it is told."""
-        if (key, topic) not in self._failing:
-            self._failing.add((key, topic))
+        if (key, topic) not in self.failing:
+            self.failing.add((key, topic))
             self.failed.append(Failed(key, trace_of(error), again=False, topic=topic))
 
     def _waits(self, scaled: Scaled) -> bool:
         """In CONTROLLER mode what was taken in is decided on at the controller's next instant."""
         if self.rules.mode != CONTROLLER or scaled.due is None:
             return False
-        self._unwritten[scaled.key] = None
+        self.changed[scaled.key] = None
         return True
 
     def _missed(self, at_ms: int, now_ms: int) -> bool:
@@ -456,8 +458,8 @@ class HpaState:
         """
         due_ms = max(now_ms, scaled.remembered.at_ms + 1)
         scaled.due = NextEvaluation(due_ms, "what was heard late")
-        heapq.heappush(self._dues, (due_ms, scaled.key))
-        self._unwritten[scaled.key] = None
+        heapq.heappush(self.dues, (due_ms, scaled.key))
+        self.changed[scaled.key] = None
 
     def _catch_up(self, scaled: Scaled, at_ms: int, now_ms: int, is_over: IsOver) -> tuple[list[Event], bool]:
         """Decides what was due before at_ms. Returns the decisions, and whether these were all."""
@@ -481,8 +483,8 @@ class HpaState:
         told_ms = scaled.due.at_ms if scaled.due is not None else None
         scaled.remembered, scaled.last, scaled.due = sized.remembered, sized, sized.due
         if sized.due is not None and sized.due.at_ms != told_ms:  # Else it stands there already.
-            heapq.heappush(self._dues, (sized.due.at_ms, key))
-        self._unwritten[key] = None
+            heapq.heappush(self.dues, (sized.due.at_ms, key))
+        self.changed[key] = None
         if sized.replicas is None or sized.replicas == case.current:
             return []
         scaled.changed_ms = at_ms

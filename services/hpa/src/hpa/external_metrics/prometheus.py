@@ -11,6 +11,7 @@ import aiohttp
 import msgspec
 
 from hpa.external_metrics.connections import PrometheusConnection
+from spillway.http_client import describe, name_encoding, open_session
 
 MILLI_MAX: Final = 2**63 - 1
 WORDS_MAX: Final = 200
@@ -63,7 +64,7 @@ class Prometheus:
         except TimeoutError as error:
             raise ValueUnknown(f"no answer within {self._settings.answer_seconds:g} s") from error
         except (aiohttp.ClientError, OSError, ValueError) as error:
-            raise ValueUnknown(f"{type(error).__name__}: {error}") from error
+            raise ValueUnknown(f"{type(error).__name__}: {describe(error)}"[:WORDS_MAX]) from error
         return value_of(status, body)
 
     async def close(self) -> None:
@@ -79,6 +80,8 @@ class Prometheus:
         session = await self._opened()
         # A redirect would lead to an address that no operator named.
         async with session.get(url, params={"query": query}, headers=headers, allow_redirects=False) as answer:
+            if encoding := name_encoding(answer):
+                raise ValueUnknown(f"an answer in the encoding {encoding!r}: expected identity, which was asked for")
             body = bytearray()
             async for chunk in answer.content.iter_any():
                 body += chunk
@@ -91,8 +94,8 @@ class Prometheus:
             ca_file = self._connection.ca_file
             context = await asyncio.to_thread(ssl.create_default_context, cafile=ca_file) if ca_file else True
             if self._session is None:  # Else another question opened it meanwhile.
-                connector = aiohttp.TCPConnector(limit=self._settings.connections_max, ssl=context)
-                self._session = aiohttp.ClientSession(connector=connector)
+                timeout = aiohttp.ClientTimeout(total=self._settings.answer_seconds)
+                self._session = open_session(self._settings.connections_max, timeout, tls=context)
         return self._session
 
 

@@ -38,8 +38,11 @@ NOT_LENT: Final = {
     "metrics": "measured use",
     "logs": "logs of the machine",
     "configz": "a kubelet's settings",
+    "pods": "lists of pods (the API server has them)",
+    "runningpods": "lists of pods (the API server has them)",
 }
-"""First part of the path: what a kubelet gives, and a virtual node does not."""
+"""First part of the path: what a kubelet gives, and a virtual node does not. A list of pods is as long as a pool is
+large, and nobody needs it from here."""
 POOL: Final = web.AppKey("pool", str)
 SHUTDOWN_SECONDS: Final = 1.0
 DESCRIPTORS_EACH: Final = 2
@@ -85,7 +88,7 @@ class Kubelet:
         context = server_context(self._settings, pool)
         app = web.Application(middlewares=[self._answered])
         app[POOL] = pool
-        app.add_routes([web.get("/healthz", self._healthz), web.get("/pods", self._pods)])
+        app.add_routes([web.get("/healthz", self._healthz)])
         app.add_routes([web.get("/containerLogs/{namespace}/{pod}/{container}", self._logs)])
         app.add_routes([web.route("*", "/{rest:.*}", self._other)])
         # A reader who is gone is how a log that is followed ends.
@@ -125,7 +128,7 @@ class Kubelet:
         except ClusterUnreachable as error:
             # An API server shows people the text of this status, and not of 502 or 503.
             response = web.Response(status=500, text=str(error))
-        known = kind if kind in ("containerLogs", "pods", "healthz", *NOT_LENT) else "other"
+        known = kind if kind in ("containerLogs", "healthz", *NOT_LENT) else "other"
         metrics.KUBELET_REQUESTS.labels(known, response.status).inc()
         return response
 
@@ -155,14 +158,6 @@ class Kubelet:
 
     async def _healthz(self, _: web.Request) -> web.Response:
         return web.Response(text="ok")
-
-    async def _pods(self, request: web.Request) -> web.Response:
-        """The pool's pods on all nodes of this instance: their virtual nodes have one address."""
-        pool = self._pool(request.app[POOL])
-        owners = self._owners()
-        found = await pool.gate.ask(lambda: pool.api.list(PODS))
-        items = [one for one in found if any(owner.has(one["spec"].get("nodeName", "")) for owner in owners)]
-        return web.json_response({"apiVersion": "v1", "kind": "PodList", "metadata": {}, "items": items})
 
     async def _logs(self, request: web.Request) -> web.StreamResponse:
         namespace, name, container = (_name(request, part) for part in ("namespace", "pod", "container"))

@@ -4,7 +4,7 @@ A record changes only the share of its own cluster.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, ValuesView
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from hpa.core.heard.cluster_pods import NEVER, ClusterPods, Share, left_out_of, share_of
@@ -118,6 +118,10 @@ class Clusters:
     first_ms: int = NEVER
     left_out: frozenset[str] = NOWHERE
     kept: dict[MetricRule, KeptTotals] = field(default_factory=dict)
+
+    def copy(self) -> "Clusters":
+        """Returns clusters that change apart from these. Their totals are summed anew when they are asked for."""
+        return replace(self, by_name=dict(self.by_name), sampled_ms=dict(self.sampled_ms), kept={})
 
     def put(self, name: str, cluster: ClusterPods | None) -> None:
         """Replaces a cluster's pods. None: it has no pods of the workload any more."""

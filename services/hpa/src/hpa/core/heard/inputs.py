@@ -137,6 +137,18 @@ class Inputs:
             self._summed, self._texts_bytes = self.loads, texts_size(self.loads.items())
         return self._texts_bytes
 
+    def copy(self) -> "Inputs":
+        """Returns inputs that change apart from these."""
+        return Inputs(
+            self.declared,
+            self.clusters.copy(),
+            dict(self.loads),
+            dict(self.backlogs),
+            dict(self.loads_from_ms),
+            dict(self.backlogs_from_ms),
+            dict(self.ahead_ms),
+        )
+
     def take(self, heard: Heard, rules: Rules, polling_ms: int, ahead_ms: int | None) -> bool:
         """Applies any input record. polling_ms: as for take_load; ahead_ms: as for take_pods."""
         event = heard.event

@@ -2,8 +2,9 @@
 
 from collections.abc import Callable, Iterable
 from dataclasses import replace
-from typing import Final
+from typing import Final, NamedTuple
 
+from hpa.core.draft import Draft
 from hpa.core.heard.heard import WorkloadKey
 from hpa.core.manifests.attached import Attached, read_attached
 from hpa.core.manifests.scale_policy import ScalePolicy
@@ -24,6 +25,15 @@ Unasked = Callable[[ScalePolicyDeclared], tuple[str, ...]]
 """Returns, for people, what a policy needs and hpa does not ask for."""
 
 
+class Decision(NamedTuple):
+    """What follows from a request. draft: what to apply to the state once the records of the events are made; None:
+    the state stays as it is."""
+
+    events: list[Written]
+    reply: PolicyReply
+    draft: Draft | None = None
+
+
 class LeftBefore(Exception):
     """Raised when a workload has an earlier decision to make before its policy is declared again. key: the workload."""
 
@@ -37,10 +47,10 @@ NOT_DECLARED: Final = "scaleTargetRef: no workload of that name is declared: it 
 
 def declare(
     state: HpaState, request: DeclarePolicyRequest, generation: Generation, now_ms: int, unasked: Unasked
-) -> tuple[list[Written], PolicyReply]:
-    """Returns the events and the answer; no events when the same policy was declared before.
+) -> Decision:
+    """Returns what follows from the request; no events when the same policy was declared before.
 
-    Raises RequestError or LeftBefore, and changes nothing then.
+    Raises RequestError or LeftBefore. Does not change the state.
     """
     text = canonical(read_object(request.manifest, "manifest"))
     as_followed = read_object(text.decode(), "manifest, as JSON")  # Reads the text as followers will.
@@ -56,20 +66,23 @@ def declare(
     event = ScalePolicyDeclared(*key, generation, policy.kind, policy.name, text, now_ms)
     warnings = (*unasked(event), *_over(policy, now_ms), *_cut(policy, state.current(key)))
     if known is not None and known.declared.manifest == text:
-        return [], _warned(policy_reply(state, known), warnings)
+        return Decision([], _warned(policy_reply(state, known), warnings))
     if request.plan_only:
         planned = Scaled(replace(event, generation=NO_GENERATION), policy)
-        return [], _warned(policy_reply(state, planned, changed=True), warnings)
+        return Decision([], _warned(policy_reply(state, planned, changed=True), warnings))
     if not state.is_whole(key):
         raise LeftBefore(key)
     events: list[Written] = []
     same = state.policies.named(policy.target.namespace, policy.name, policy.kind)  # For any workload.
-    for left in [one.key for one in same if one.key != key]:
-        state.delete(left)
+    others = [one.key for one in same if one.key != key]
+    draft = Draft(state, (key, *others))
+    for left in others:
+        draft.state.delete(left)
         events.extend(_tombstones(*left))
         warnings = (*warnings, f"{'/'.join(left)}: not scaled by it any more, keeps the replicas that it has")
-    events.extend(state.declare(event))
-    return events, _warned(policy_reply(state, state.scaled[key], changed=True), warnings)
+    events.extend(draft.state.declare(event))
+    reply = policy_reply(draft.state, draft.state.scaled[key], changed=True)
+    return Decision(events, _warned(reply, warnings), draft)
 
 
 def _over(policy: Attached, now_ms: int) -> Iterable[str]:
@@ -95,12 +108,15 @@ def _warned(reply: PolicyReply, warnings: tuple[str, ...]) -> PolicyReply:
     return replace(reply, warnings=(*reply.warnings, *warnings, *not_declared))
 
 
-def delete(state: HpaState, request: DeletePolicyRequest) -> tuple[list[Written], PolicyReply]:
-    """Deletes the policy and its state; the workload keeps its size. Raises RequestError NOT_FOUND."""
+def delete(state: HpaState, request: DeletePolicyRequest) -> Decision:
+    """Deletes the policy and its state; the workload keeps its size.
+
+    Does not change the state. Raises RequestError NOT_FOUND.
+    """
     scaled = find(state, request)
-    reply = policy_reply(state, scaled, changed=True)
-    state.delete(scaled.key)
-    return list(_tombstones(*scaled.key)), reply
+    draft = Draft(state, (scaled.key,))
+    draft.state.delete(scaled.key)
+    return Decision(list(_tombstones(*scaled.key)), policy_reply(state, scaled, changed=True), draft)
 
 
 def _tombstones(namespace: str, name: str) -> Iterable[Tombstone]:

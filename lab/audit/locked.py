@@ -1,0 +1,148 @@
+"""What is installed where Spillway runs, with the hash of each file: requirements.txt, and a bill of materials (SBOM).
+
+Both are made from uv.lock, which `make setup` writes from the pins in pyproject.toml; see docs/adr/0003. Neither names
+the index that the files came from.
+
+python lab/audit/locked.py requirements   writes requirements.txt
+python lab/audit/locked.py sbom           writes build/sbom.json
+python lab/audit/locked.py check          exit code 1 where requirements.txt is not what is locked here
+"""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import PurePosixPath
+from typing import Any, Final
+from urllib.parse import unquote, urlsplit
+
+import audit
+from packaging.requirements import Requirement
+from packaging.tags import Tag, sys_tags
+from packaging.utils import canonicalize_name, parse_wheel_filename
+
+REQUIREMENTS: Final = audit.ROOT / "requirements.txt"
+SBOM: Final = audit.ROOT / "build" / "sbom.json"
+LOCK: Final = audit.ROOT / "uv.lock"
+HEAD: Final = (
+    "# What Spillway runs on, by version and by the hash of each file. `make requirements` writes this file, and\n"
+    "# tests/audit compares it with what is locked. How to install from it: docs/operations.md.\n"
+)
+OUR_LICENCE: Final = "Apache-2.0"
+
+File = tuple[str, str]
+"""Its name and its hash, as `sha256:…`."""
+
+
+def export(*options: str) -> str:
+    """What `uv export` says of all that is installed with Spillway, without the development tools."""
+    uv = os.environ.get("UV") or _uv()  # As `uv run` names itself.
+    command = [uv, "export", "--frozen", "--no-dev", "--quiet", *options]
+    return subprocess.run(command, cwd=audit.ROOT, capture_output=True, text=True, check=True).stdout
+
+
+def _uv() -> str:
+    found = subprocess.run([audit.ROOT / "tools" / "ensure-uv"], stdout=subprocess.PIPE, text=True, check=True)
+    return found.stdout.strip()
+
+
+# ── Requirements ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def requirements() -> str:
+    return HEAD + export("--no-emit-workspace", "--no-header", "--no-annotate")
+
+
+def hashes_by_requirement(text: str) -> dict[str, frozenset[str]]:
+    """By a requirement with its version and its marker."""
+    logical = text.replace("\\\n", " ").splitlines()
+    words = [line.split(" --hash=") for line in logical if line.strip() and not line.startswith("#")]
+    return {one.strip(): frozenset(word.strip() for word in hashes) for one, *hashes in words}
+
+
+def files_by_package() -> dict[str, list[File]]:
+    """All files of a package that the lock names, the source distribution among them."""
+    found: dict[str, list[File]] = {}
+    for package in audit.read(LOCK)["package"]:
+        entries = [*package.get("wheels", ()), *([package["sdist"]] if "sdist" in package else [])]
+        found[package["name"]] = [(_file_name(one), one["hash"]) for one in entries if "hash" in one]
+    return found
+
+
+def _file_name(entry: Mapping[str, Any]) -> str:
+    return unquote(PurePosixPath(urlsplit(entry.get("url") or entry["path"]).path).name)
+
+
+def chosen(files: Sequence[File], tags: Sequence[Tag]) -> File | None:
+    """The file that an installer takes: the wheel with the best of these tags, else the source distribution."""
+    rank = {tag: place for place, tag in enumerate(tags)}
+    fitting = [
+        (min(rank[tag] for tag in known), one)
+        for one in files
+        if one[0].endswith(".whl") and (known := parse_wheel_filename(one[0])[3] & rank.keys())
+    ]
+    sources = [one for one in files if not one[0].endswith(".whl")]
+    return min(fitting)[1] if fitting else next(iter(sources), None)
+
+
+def troubles(
+    committed: str, locked: str, files: Mapping[str, Sequence[File]], tags: Sequence[Tag] = tuple(sys_tags())
+) -> Iterator[str]:
+    """Where the committed requirements are not what is locked, and which file of this machine they do not know.
+
+    An index may have more files of a version than another, so hashes of other machines' files are not compared.
+    """
+    there, wanted = hashes_by_requirement(committed), hashes_by_requirement(locked)
+    yield from (f"{one}: locked, and not in {REQUIREMENTS.name}" for one in sorted(wanted.keys() - there.keys()))
+    yield from (f"{one}: in {REQUIREMENTS.name}, and not locked" for one in sorted(there.keys() - wanted.keys()))
+    for one in sorted(there.keys() & wanted.keys()):
+        requirement = Requirement(one)
+        if requirement.marker is not None and not requirement.marker.evaluate():
+            continue
+        file = chosen(files.get(canonicalize_name(requirement.name), ()), tags)
+        if file is None:
+            yield f"{one}: no file of it fits this machine"
+        elif file[1] not in there[one]:
+            yield f"{one}: {file[0]} would be installed here, and {REQUIREMENTS.name} does not have its hash"
+
+
+# ── Bill of materials ───────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def bill_of_materials() -> dict[str, Any]:
+    """CycloneDX 1.5: our own parts, all they need, and which needs which.
+
+    A file is named without the address of an index. Licences are those that tests/audit allows; a package that is not
+    installed here, since it is for another machine, has none.
+    """
+    bill: dict[str, Any] = json.loads(export("--format", "cyclonedx1.5", "--preview-features", "sbom-export"))
+    installed, by_hand = audit.installed(), audit.read(audit.LIST)["licences"]["by_hand"]
+    for component in bill["components"]:
+        for reference in component.get("externalReferences", ()):
+            reference["url"] = _file_name(reference)
+        name = canonicalize_name(component["name"])
+        if "purl" not in component:
+            component["licenses"] = [{"license": {"id": OUR_LICENCE}}]
+        elif name in installed:
+            component["licenses"] = [{"license": {"name": by_hand.get(name) or audit.licence(installed[name])}}]
+    return bill
+
+
+def main(what: str) -> int:
+    if what == "requirements":
+        REQUIREMENTS.write_text(requirements())
+    elif what == "sbom":
+        SBOM.parent.mkdir(exist_ok=True)
+        SBOM.write_text(json.dumps(bill_of_materials(), indent=2) + "\n")
+        print(f"sbom: {SBOM.relative_to(audit.ROOT)}")
+    else:
+        found = list(troubles(REQUIREMENTS.read_text(), requirements(), files_by_package()))
+        for trouble in found:
+            print(f"requirements: {trouble}: see docs/operations.md, Install by hashes")
+        return 1 if found else 0
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1]))

@@ -1,0 +1,76 @@
+"""What traces cost: CPU time of 1,000 Applies, one after the other, in one process, off and with shares of them traced.
+
+`python lab/bench/tracing_cost.py` prints the median of each way over rounds, each in a process of its own, in turn.
+"""
+
+import asyncio
+import logging
+import statistics
+import subprocess
+import sys
+import time
+from typing import Final
+
+import structlog
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import BatchSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from opentelemetry.sdk.trace.sampling import ParentBased, TraceIdRatioBased
+
+from spillway import tracing
+from spillway.api import ApplyRequest, JoinClusterRequest, ListClustersRequest
+from spillway_local.fleet_plan import deployment
+from spillway_local.in_process import InProcess, in_process
+
+APPLIES, ROUNDS, OFF = 1_000, 5, "off"
+RATIOS: Final = (OFF, "0.01", "1")
+PATH: Final = "/spillway.v1.Planner/Apply"
+_LOOK_SECONDS = 0.05
+
+
+async def joined(platform: InProcess) -> None:
+    while not platform.planner().is_active:
+        await asyncio.sleep(_LOOK_SECONDS)
+    for name in platform.members:
+        await platform.planner().join_cluster(JoinClusterRequest(name, name))
+    while any(c.state != "Ready" for c in (await platform.planner().list_clusters(ListClustersRequest())).clusters):
+        await asyncio.sleep(_LOOK_SECONDS)
+
+
+async def measured() -> float:
+    """Seconds of CPU. Each Apply in the span that a call over gRPC would have."""
+    async with in_process(services=("snapshot-1", "planner-1")) as platform:
+        await joined(platform)
+        requests = [ApplyRequest((deployment(f"w{number}", "shop", 1, cpu="1m"),)) for number in range(APPLIES)]
+        began = time.process_time()
+        for request in requests:
+            with tracing.begin(PATH[1:], tracing.SERVER, tracing.rpc(PATH)):
+                await platform.planner().apply(request)
+        return time.process_time() - began
+
+
+def one(ratio: str) -> float:
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
+    if ratio != OFF:
+        provider = TracerProvider(ParentBased(TraceIdRatioBased(float(ratio))), shutdown_on_exit=False)
+        provider.add_span_processor(BatchSpanProcessor(InMemorySpanExporter()))
+        tracing.use(provider)
+    return asyncio.run(measured())
+
+
+def main(arguments: list[str]) -> int:
+    if arguments:
+        print(one(arguments[0]))
+        return 0
+    found: dict[str, list[float]] = {ratio: [] for ratio in RATIOS}
+    for _ in range(ROUNDS):
+        for ratio in RATIOS:
+            asked = (sys.executable, __file__, ratio)
+            found[ratio].append(float(subprocess.run(asked, check=True, capture_output=True, text=True).stdout))
+    for ratio, seconds in found.items():
+        print(f"{ratio:>5}: {statistics.median(seconds):.2f} s ({min(seconds):.2f} to {max(seconds):.2f})")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

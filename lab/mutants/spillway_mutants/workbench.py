@@ -1,0 +1,302 @@
+"""A copy of the tree in which one line is changed at a time, and what runs there: imports, tests, seeds."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, Final
+
+from .catalogue import ROOT, Mutant
+
+SHARED: Final = "shared"
+"""Beside the repository: what some tests read and none needs."""
+SOURCES: Final = ("libs", "services", "cli", "local")
+SEEDS: Final = "lab/mutants/seeds.py"
+EXAMPLES: Final = 200
+"""Of each property, unless the environment says how many: `make test` tries 30, and a mutant may outlive these."""
+SAY_WHERE: Final = "import importlib, sys; print(importlib.import_module(sys.argv[1]).__file__)"
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """All the bounds of a run, in seconds. seed_cpu_seconds: one that takes more is one that does not end."""
+
+    import_seconds: float = 120.0
+    tests_seconds: float = 600.0
+    confirm_seconds: float = 3600.0
+    seed_cpu_seconds: int = 120
+    seed_seconds: float = 1800.0
+
+
+@dataclass(frozen=True, slots=True)
+class Ran:
+    """code None: it was ended after its time."""
+
+    code: int | None
+    output: str
+
+
+@dataclass(frozen=True, slots=True)
+class SeedRan:
+    """failures: what did not hold. digest: of its whole trace. records: with writes. met: by mutant, how often it was
+    otherwise there. ended: False: it took all its time.
+    """
+
+    seed: int
+    failures: Sequence[str] = ()
+    digest: str = ""
+    records: int = 1
+    met: Mapping[str, int] = field(default_factory=dict)
+    ended: bool = True
+
+
+class NotRun(Exception):
+    """The mutated file is not what Python imports: nothing that is found would be about it."""
+
+
+class _CannotChange(Exception):
+    """A mutant that is more than functions that do something else."""
+
+
+class Workbench:
+    """One copy, for one mutant at a time."""
+
+    def __init__(self, folder: Path, limits: Limits, root: Path = ROOT) -> None:
+        self.tree = folder / "tree"
+        self._limits = limits
+        self._waiting: subprocess.Popen[str] | None = None
+        for name in files_of_tree(root):
+            target = self.tree / name
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(root / name, target)
+        shared = root.parent / SHARED
+        if shared.exists():
+            (folder / SHARED).symlink_to(shared.resolve())
+        sources = [str(self.tree / name) for name in folders_of_sources(self.tree)]
+        # Before the installed packages, which are this checkout's own sources.
+        examples = os.environ.get("EXAMPLES") or str(EXAMPLES)
+        self._environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sources), "EXAMPLES": examples}
+        self._environment.pop("PYTEST_ADDOPTS", None)
+
+    @contextmanager
+    def mutated(self, mutant: Mutant) -> Iterator[None]:
+        """Raises Stale before anything is written."""
+        path, changed = self.tree / mutant.file, mutant.applied(self.tree)
+        before = path.read_text()
+        try:
+            self._write(path, changed)
+            yield
+        finally:
+            self._write(path, before)
+
+    @staticmethod
+    def _write(path: Path, text: str) -> None:
+        """And forgets what was compiled: of files of one size and second Python would take the old one."""
+        path.write_text(text)
+        for compiled in (path.parent / "__pycache__").glob(f"{path.stem}.*.pyc"):
+            compiled.unlink()
+
+    def why_broken(self, mutant: Mutant) -> str:
+        """Why its module cannot be imported; empty when it can. Raises NotRun."""
+        ran = self._run([sys.executable, "-c", SAY_WHERE, mutant.module], self._limits.import_seconds)
+        if ran.code != 0:
+            return last_line(ran.output) or "it does not end"
+        found, wanted = Path(last_line(ran.output)), self.tree / mutant.file
+        if found.resolve() != wanted.resolve():
+            raise NotRun(f"{mutant.module} is imported from {found}: expected {wanted}")
+        return ""
+
+    def test(self, tests: Sequence[str], leave_out: Iterable[str] = (), *, first: bool = True) -> Ran:
+        """first: until the first one fails. leave_out: tests that fail anyway."""
+        options = [
+            *(["-x"] if first else []),
+            "-p",
+            "no:cacheprovider",
+            "--tb=line",
+            "-rfE",
+            *(f"--deselect={name}" for name in leave_out),
+        ]
+        seconds = self._limits.tests_seconds if first else self._limits.confirm_seconds
+        return self._run([sys.executable, "-m", "pytest", *options, *tests], seconds)
+
+    def pool(self, first: int, count: int) -> list[int]:
+        """The seeds that a run takes its own from: all that are kept, and so many others from the first on."""
+        with self._seeds() as process:
+            _ask(process, {"pool": [first, count]})
+            answer: list[int] = _answer(process, self._limits.seed_seconds)["pool"]
+            return answer
+
+    def simulate(self, seeds: Sequence[int], mutant: Mutant | None = None) -> Iterator[SeedRan]:
+        """One by one as they end, until the first that fails; all without a mutant. Raises NotRun."""
+        asked = {"seeds": list(seeds), "cpu_seconds": self._limits.seed_cpu_seconds, "every": mutant is None}
+        if mutant is None:
+            yield from self._simulated(asked)
+            return
+        try:
+            yield from self._simulated(asked | {"file": mutant.file, "text": mutant.applied(self.tree)})
+        except _CannotChange:
+            with self.mutated(mutant):
+                yield from self._simulated(asked, anew=True)
+
+    def _simulated(self, asked: Mapping[str, object], *, anew: bool = False) -> Iterator[SeedRan]:
+        with self._seeds(anew=anew) as process:
+            _ask(process, asked)
+            while "over" not in (said := _answer(process, self._limits.seed_seconds)):
+                yield SeedRan(**said)
+            if not said["over"]:
+                raise _CannotChange
+
+    @contextmanager
+    def _seeds(self, *, anew: bool = False) -> "Iterator[subprocess.Popen[str]]":
+        """The process that runs seeds: another one where the last was not asked to the end, or it is asked for anew."""
+        process, self._waiting = self._waiting, None
+        if anew or process is None:
+            _end(process)
+            process = self._begun([sys.executable, SEEDS], stdin=subprocess.PIPE)
+        is_over = False
+        try:
+            yield process
+            is_over = True
+        except _CannotChange:
+            is_over = True
+            raise
+        finally:
+            if is_over and not anew:
+                self._waiting = process
+            else:
+                _end(process)
+
+    def close(self) -> None:
+        """Ends what still waits for seeds."""
+        _end(self._waiting)
+        self._waiting = None
+
+    @contextmanager
+    def marked(self, texts: Mapping[str, str]) -> Iterator[None]:
+        """These files as they are given, for a while; what has imported others is ended before and after."""
+        before = {name: (self.tree / name).read_text() for name in texts}
+        self.close()
+        try:
+            for name, text in texts.items():
+                self._write(self.tree / name, text)
+            yield
+        finally:
+            self.close()
+            for name, text in before.items():
+                self._write(self.tree / name, text)
+
+    def _begun(self, command: Sequence[str], stdin: int = subprocess.DEVNULL) -> "subprocess.Popen[str]":
+        return subprocess.Popen(
+            command,
+            cwd=self.tree,
+            env=self._environment,
+            stdin=stdin,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+            start_new_session=True,
+        )
+
+    def _run(self, command: Sequence[str], seconds: float) -> Ran:
+        process = self._begun(command)
+        try:
+            return _ended(process, seconds)
+        finally:
+            _end(process)
+
+
+def _end(process: "subprocess.Popen[str] | None") -> None:
+    """And all that it started."""
+    if process is None:
+        return
+    if process.poll() is None:
+        os.killpg(process.pid, signal.SIGKILL)
+    process.communicate()
+
+
+def _ask(process: "subprocess.Popen[str]", asked: Mapping[str, object]) -> None:
+    if process.stdin is not None:
+        process.stdin.write(json.dumps(asked) + "\n")
+        process.stdin.flush()
+
+
+def _answer(process: "subprocess.Popen[str]", seconds: float) -> dict[str, Any]:
+    """The next line of JSON. Raises NotRun where it ends before, or says nothing for so long."""
+    last = ""
+    while line := _line_of(process, seconds):
+        if line.startswith("{"):
+            answer: dict[str, Any] = json.loads(line)
+            return answer
+        last = line
+    raise NotRun(f"{SEEDS} ended: {last.strip()}")
+
+
+def _line_of(process: "subprocess.Popen[str]", seconds: float) -> str:
+    """Empty at the end of its output; whoever says nothing for so long is ended."""
+    late = threading.Timer(seconds, lambda: os.killpg(process.pid, signal.SIGKILL))
+    late.start()
+    try:
+        return process.stdout.readline() if process.stdout is not None else ""
+    finally:
+        late.cancel()
+
+
+def _ended(process: "subprocess.Popen[str]", seconds: float) -> Ran:
+    try:
+        output, _ = process.communicate(timeout=seconds)
+    except subprocess.TimeoutExpired as late:
+        said = late.output or b""
+        return Ran(None, said.decode(errors="replace") if isinstance(said, bytes) else said)
+    return Ran(process.returncode, output)
+
+
+def files_of_tree(root: Path = ROOT) -> list[str]:
+    """By name: tracked ones and new ones, but for what git is told to leave out; and sources that a build has made."""
+    names = set(_git(root, "ls-files", "-z", "--cached", "--others", "--exclude-standard").split("\0"))
+    made = (
+        path
+        for folder in folders_of_sources(root)
+        for path in (root / folder).rglob("*_pb2*")
+        if path.suffix in (".py", ".pyi")
+    )
+    names |= {str(path.relative_to(root)) for path in made}
+    return sorted(name for name in names if name and (root / name).is_file())
+
+
+def folders_of_sources(root: Path) -> list[str]:
+    """By name, from the root."""
+    found = (folder for pattern in ("*/*/src", "*/src") for folder in root.glob(pattern))
+    return sorted(str(folder.relative_to(root)) for folder in found)
+
+
+def digest_of(names: Iterable[str], root: Path = ROOT) -> str:
+    """Of files and of all Python files in folders, with their names; of what is not there nothing."""
+    found = sha256()
+    for path in (root / name for name in names if (root / name).exists()):
+        for one in sorted(path.rglob("*.py")) if path.is_dir() else [path]:
+            found.update(f"{one.relative_to(root)}\0".encode() + sha256(one.read_bytes()).digest())
+    return found.hexdigest()[:12]
+
+
+def commit(root: Path = ROOT) -> str:
+    """Short, with + where sources differ from it."""
+    changed = _git(root, "status", "--porcelain", "--", *SOURCES)
+    return _git(root, "rev-parse", "--short", "HEAD").strip() + ("+" if changed.strip() else "")
+
+
+def _git(root: Path, *asked: str) -> str:
+    return subprocess.run(["git", *asked], cwd=root, check=True, capture_output=True, text=True).stdout
+
+
+def last_line(text: str) -> str:
+    lines = [line for line in text.splitlines() if line.strip()]
+    return lines[-1].strip() if lines else ""

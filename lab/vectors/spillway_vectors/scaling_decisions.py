@@ -1,0 +1,202 @@
+"""Whole decisions of Kubernetes' autoscaler, and ours on the same."""
+
+from hpa.core.kubernetes import deciding, history, policy, proposals
+from hpa.core.kubernetes.evaluating import CONTROLLER, settings_in
+from hpa.core.kubernetes.pods import PodsSeen
+
+from .scaling import (
+    Json,
+    changes_of,
+    events,
+    given_rules,
+    pods_of,
+    same_memory,
+    samples_of,
+    steps_of,
+)
+
+
+def metric_of(entry: Json) -> policy.Metric:
+    target = entry.get("target") or {"type": "none"}
+    amounts = {
+        policy.UTILIZATION: target.get("average_utilization_percent"),
+        policy.AVERAGE_VALUE: target.get("average_value_milli"),
+        policy.VALUE: target.get("value_milli"),
+    }
+    described = entry.get("object") or {}
+    return policy.Metric(
+        source=entry["type"],
+        name=entry.get("name", ""),
+        target=policy.Target(target["type"], amounts.get(target["type"])),
+        container=entry.get("container", ""),
+        object_kind=described.get("kind", ""),
+    )
+
+
+def autoscaler_of(given: Json) -> policy.Autoscaler:
+    entry, default_ms = given["autoscaler"], given["settings"]["downscale_stabilization_s"] * 1000
+    rules = entry["behavior"]
+    both = rules and policy.completed(given_rules(rules["scale_up"]), given_rules(rules["scale_down"]), default_ms)
+    return policy.Autoscaler(
+        max_replicas=entry["max_replicas"],
+        metrics=tuple(metric_of(one) for one in entry["metrics"]),
+        min_replicas=1 if entry["min_replicas"] is None else entry["min_replicas"],
+        behavior=both,
+    )
+
+
+def settings_of(given: Json) -> policy.Settings:
+    entry, gates = given["settings"], given["gates"]
+    return policy.Settings(
+        tolerance=entry["tolerance"],
+        downscale_stabilization_ms=entry["downscale_stabilization_s"] * 1000,
+        cpu_initialization_ms=entry["cpu_initialization_period_s"] * 1000,
+        initial_readiness_delay_ms=entry["initial_readiness_delay_s"] * 1000,
+        scale_up_limit_factor=entry["scale_up_limit_factor"],
+        scale_up_limit_minimum=entry["scale_up_limit_minimum"],
+        configurable_tolerance=gates["configurable_tolerance"],
+        pod_level_resources=gates["pod_level_resources"],
+        scale_to_zero=gates["scale_to_zero"],
+    )
+
+
+REPEATED_AFTER_MS = 10
+"""How much later a write is accepted that met a conflict: the real client waits for that long."""
+
+CALLS = {"container_resource": "resource"}
+
+
+def readings_of(given: Json) -> list[proposals.Reading]:
+    """The answers in the order of the metrics; a metric that is invalid was never asked for."""
+    answers = iter(given["metric_answers"])
+    waiting = next(answers, None)
+    found: list[proposals.Reading] = []
+    for metric in given["autoscaler"]["metrics"]:
+        call = CALLS.get(metric["type"], metric["type"])
+        if (
+            waiting is not None
+            and waiting["call"] == call
+            and waiting.get("metric", waiting.get("resource")) == metric["name"]
+        ):
+            found.append(reading_of(waiting))
+            waiting = next(answers, None)
+        else:
+            found.append(proposals.Unavailable("it was never asked for"))
+    return found
+
+
+def reading_of(answer: Json) -> proposals.Reading:
+    if answer.get("pod_metrics"):
+        return proposals.PodReading(samples_of(answer["pod_metrics"]))
+    if answer.get("external_values_milli"):
+        return proposals.SeriesReading(tuple(answer["external_values_milli"]))
+    if "object_value_milli" in answer:
+        return proposals.SeriesReading((answer["object_value_milli"],))
+    return proposals.Unavailable("no answer")
+
+
+def known_of(given: Json) -> deciding.Known:
+    entry, recommendations = given["autoscaler"], given["recommendations"]
+    return deciding.Known(
+        history=history.History(
+            None if recommendations is None else steps_of(recommendations),
+            changes_of(given["scale_up_events"]),
+            changes_of(given["scale_down_events"]),
+        ),
+        conditions=tuple(
+            deciding.Condition(one["type"], one["status"] == "true", one["reason"]) for one in entry["conditions"]
+        ),
+        desired=entry["status_desired_replicas"],
+    )
+
+
+def unclear(given: Json) -> str:
+    selector = given["scale"]["selector"]
+    if not selector:
+        return deciding.SELECTOR_REQUIRED
+    if "=" not in selector or "cheddar" in selector:
+        return deciding.INVALID_SELECTOR
+    return deciding.AMBIGUOUS_SELECTOR if given["autoscalers_selecting_pods"] else ""
+
+
+def pods_selected(given: Json) -> PodsSeen:
+    selector = dict(pair.split("=", 1) for pair in given["scale"]["selector"].split(",") if "=" in pair)
+    own = [one for one in given["pods"] if selector.items() <= one["labels"].items()]
+    return PodsSeen(pods_of(own))
+
+
+def decided(given: Json, mode: str = CONTROLLER) -> tuple[deciding.Decision, list[Json]]:
+    """The decision with what came of writing it, and the writes."""
+    known, entry = known_of(given), given["autoscaler"]
+    if "spec_replicas" not in given["scale"]:
+        return deciding.without_scale(known, entry["status_current_replicas"], "no scale"), []
+    wanted, settings = autoscaler_of(given), settings_in(mode, settings_of(given))
+    scale = deciding.Scale(given["scale"]["spec_replicas"], given["scale"]["status_replicas"], unclear(given))
+    readings = readings_of(given)
+    decision = deciding.decide(wanted, scale, pods_selected(given), readings, known, settings, 0)
+    if decision.replicas is None:
+        return decision, []
+    answers = given["scale_update_answers"]
+    writes = [{"replicas": decision.replicas, "error": answer is not None} for answer in answers]
+    if answers[-1] is None:
+        return deciding.accepted(decision, wanted, settings, REPEATED_AFTER_MS * (len(answers) - 1)), writes
+    return deciding.refused(decision, known, "could not be written"), writes
+
+
+def whole(given: Json, expected: Json) -> bool:
+    """Every field of what the real controller did."""
+    expected = expected.get("observed", expected)
+    decision, writes = decided(given)
+    wanted = autoscaler_of(given)
+    scaled = bool(writes) and not writes[-1]["error"]
+    answer = {
+        "conditions": [
+            {"type": one.kind, "status": "true" if one.status else "false", "reason": one.reason}
+            for one in decision.conditions
+        ],
+        "current_metrics": [
+            status(*pair) for pair in zip(decision.statuses, given["autoscaler"]["metrics"], strict=False)
+        ],
+        "current_replicas": decision.current,
+        "desired_replicas": decision.desired,
+        "error": decision.failed,
+        "last_scale_set_now": scaled,
+        "scale_updates": writes,
+    }
+    both = wanted.behavior
+    up, down = (both.up, both.down) if both else (policy.ScalingRules(()), policy.ScalingRules(()))
+    window_ms = (
+        max(up.stabilization_ms, down.stabilization_ms)
+        if both
+        else given["settings"]["downscale_stabilization_s"] * 1000
+    )
+    past = decision.history
+    listed = {
+        "scale_up_events_after": events(past.ups),
+        "scale_down_events_after": events(past.downs),
+    }
+    return (
+        all(expected[name] == value for name, value in (answer | listed).items())
+        and same_notices(decision.notices, expected["events"])
+        and same_memory(past.steps or (), expected["recommendations_after"], window_ms)
+    )
+
+
+def status(found: proposals.MetricStatus, metric: Json) -> Json:
+    if not found.source:
+        return {"type": ""}
+    amounts = {
+        "average_utilization_percent": found.percent,
+        "average_value_milli": found.average_milli,
+        "value_milli": found.value_milli,
+    }
+    answer = {"type": found.source, "name": found.name} | ({"object": metric["object"]} if "object" in metric else {})
+    if found.container:
+        answer["container"] = found.container
+    return answer | {"current": {name: amount for name, amount in amounts.items() if amount is not None}}
+
+
+def same_notices(found: tuple[deciding.Notice, ...], expected: list[Json]) -> bool:
+    if [(one.kind, one.reason) for one in found] != [(one["type"], one["reason"]) for one in expected]:
+        return False
+    return all(one.message == other.get("message", one.message) for one, other in zip(found, expected, strict=True))

@@ -1,0 +1,130 @@
+"""`make modes`: the same traces and decisions in both modes, and what event mode does otherwise than Kubernetes."""
+
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+
+from msgspec.structs import replace
+
+from hpa.core.kubernetes.deciding import Scale
+from hpa.core.kubernetes.evaluating import (
+    CONTROLLER,
+    EVENT,
+    NOTHING_DECIDED,
+    Evaluation,
+    Observed,
+    ScalingState,
+    evaluate,
+)
+from hpa.core.kubernetes.pods import PodsSeen
+from hpa.core.kubernetes.policy import AVERAGE_VALUE, EXTERNAL, Autoscaler, Behavior, Metric, Settings, Target
+from hpa.core.kubernetes.proposals import SeriesReading
+
+from .scaling import FOLDER, Json, cases, legacy_settings, rules_of
+from .scaling_decisions import decided
+
+ONE_EACH = Metric(EXTERNAL, "wanted", Target(AVERAGE_VALUE, 1000))
+"""A metric whose value asks for as many replicas."""
+NO_PODS = PodsSeen({})
+
+
+@dataclass
+class Trace:
+    """A workload that follows each decision; asked at the instants of a trace, in event mode when it is due too."""
+
+    policy: Autoscaler
+    settings: Settings
+    mode: str
+    replicas: int
+    state: ScalingState = NOTHING_DECIDED
+    due_ms: int | None = None
+    wanted: int | None = None
+
+    def ask(self, now_ms: int) -> Evaluation:
+        assert self.wanted is not None
+        observed = Observed(Scale(self.replicas, self.replicas), NO_PODS, (SeriesReading((self.wanted * 1000,)),))
+        found = evaluate(self.policy, observed, self.state, self.settings, now_ms, self.mode)
+        self.state, self.due_ms = found.state, found.due_ms
+        self.replicas = self.replicas if found.decision.replicas is None else found.decision.replicas
+        return found
+
+    def step(self, now_ms: int, wanted: int) -> int:
+        while self.mode == EVENT and self.wanted is not None and self.due_ms is not None and self.due_ms < now_ms:
+            self.ask(self.due_ms)
+        self.wanted = wanted
+        self.ask(now_ms)
+        return self.replicas
+
+
+def sizes(given: Json, mode: str) -> list[int]:
+    """The size after each step of a trace."""
+    behavior = None if given["legacy"] else Behavior(rules_of(given["scale_up"]), rules_of(given["scale_down"]))
+    policy = Autoscaler(given["max_replicas"], (ONE_EACH,), given["min_replicas"], behavior)
+    settings = replace(legacy_settings(given), tolerance=0.0, configurable_tolerance=False)
+    trace = Trace(policy, settings, mode, given["initial_replicas"])
+    return [trace.step(step["at_s"] * 1000, step["desired_replicas"]) for step in given["steps"]]
+
+
+@dataclass(frozen=True)
+class Deviation:
+    """Of event mode from controller mode, over sequences of sizes: pairs of (controller, event)."""
+
+    sequences: Sequence[Sequence[tuple[int, int]]]
+
+    def row(self, kind: str) -> str:
+        pairs = [pair for sequence in self.sequences for pair in sequence]
+        same = sum(1 for controller, event in pairs if controller == event)
+        replicas = sum(controller for controller, _ in pairs)
+        more = sum(max(event - controller, 0) for controller, event in pairs)
+        fewer = sum(max(controller - event, 0) for controller, event in pairs)
+        longest = max((length for sequence in self.sequences for length in runs(sequence)), default=0)
+        differing = sum(1 for sequence in self.sequences if any(runs(sequence)))
+        cells = (
+            kind,
+            f"{len(self.sequences):,} ({differing:,})",
+            f"{len(pairs):,}",
+            f"{same:,} ({100 * same / len(pairs):.1f} %)",
+            f"{replicas:,}",
+            f"{more:,}",
+            f"{fewer:,}",
+            f"{longest}",
+        )
+        return "| " + " | ".join(cells) + " |"
+
+
+def runs(sequence: Sequence[tuple[int, int]]) -> list[int]:
+    """How many steps each difference lasts."""
+    return [len(list(pairs)) for differs, pairs in groupby(sequence, key=lambda pair: pair[0] != pair[1]) if differs]
+
+
+def traced(traces: Sequence[Json]) -> Deviation:
+    return Deviation([list(zip(sizes(given, CONTROLLER), sizes(given, EVENT), strict=True)) for given in traces])
+
+
+def whole_decisions(entries: Sequence[Json]) -> Deviation:
+    """Each a sequence of one."""
+    return Deviation([[(_size(given, CONTROLLER), _size(given, EVENT))] for given in entries])
+
+
+def _size(given: Json, mode: str) -> int:
+    decision, _ = decided(given, mode)
+    return decision.current if decision.replicas is None else decision.replicas
+
+
+def table() -> Iterator[str]:
+    """The rows of docs/scaling.md."""
+    traces = [case["input"] for case in cases("hpa_normalization_traces.json.gz")]
+    names = ("hpa_controller.json", "hpa_controller_fuzz.json.gz")
+    yield "| on | of them (differing) | sizes | the same | replicas | more | fewer | longest |"
+    yield "|---|---|---|---|---|---|---|---|"
+    yield whole_decisions([case["input"] for name in names for case in cases(name)]).row("whole decisions")
+    yield traced([given for given in traces if given["legacy"]]).row("traces without `behavior`")
+    yield traced([given for given in traces if not given["legacy"]]).row("traces with `behavior`")
+    yield traced(traces).row("all traces")
+
+
+if __name__ == "__main__":
+    if FOLDER is None:
+        sys.exit("no ../shared/vectors/hpa beside the repository")
+    print("\n".join(table()))

@@ -1,0 +1,132 @@
+"""What a neighbour is told while another workload waits for a Secret that is nowhere, on real control planes.
+
+    make missing-secret [OLD=feaf307]   real Kafka and Redis, one instance of each service; OLD: of that version
+80 replicas name the Secret. Every second a healthy neighbour of 120 asks where it would go (a dry run), and how many
+of its replicas certainly fit. `tests/e2e/test_missing_secret.py` judges the same for this version.
+"""
+
+import argparse
+import asyncio
+import os
+import tempfile
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+
+from versions import exported
+
+from spillway.api import ApplyRequest, CapacityRequest, JoinClusterRequest, ListClustersRequest
+from spillway.rpc.client import PlannerClient
+from spillway_local.fleet_plan import GIB, MemberPlan, deployment
+from spillway_local.member_nodes import NodeSpec
+from spillway_local.stack import SERVICES, Stack, StackOptions
+
+ROOT = Path(__file__).parents[2]
+MANIFEST = ROOT.parent / "shared" / "data" / "manifests" / "missing-secret.yaml"
+NAMESPACE, NAME, SECRET = "default", "sec3", "nosuch"
+"""What the manifest declares, and what it names."""
+FLEET = (
+    MemberPlan("own-1", "own", (NodeSpec(5, "own-1-node", 4_000, 16 * GIB),), room=40),
+    MemberPlan("own-2", "own", (NodeSpec(5, "own-2-node", 4_000, 16 * GIB),), room=40),
+    MemberPlan("cloud-1", "cloud", (NodeSpec(10, "cloud-1-node", 8_000, 32 * GIB),), room=160),
+)
+ASKED = 120
+NEIGHBOUR = (deployment("shop", NAMESPACE, ASKED),)
+READY_SECONDS, ASKED_SECONDS = 90.0, 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """rooms: replicas of the neighbour that certainly fit, by cluster. placed: of those it asks for, if it came now."""
+
+    rooms: tuple[tuple[str, int], ...]
+    placed: int
+
+    @property
+    def own(self) -> int:
+        return sum(room for cluster, room in self.rooms if cluster != "cloud-1")
+
+    @property
+    def cloud(self) -> int:
+        return dict(self.rooms)["cloud-1"]
+
+
+EMPTY = Told(tuple(sorted((member.name, member.room) for member in FLEET)), ASKED)
+"""What it is told while nothing else reserves anything."""
+
+
+async def told(planner: PlannerClient) -> Told:
+    """What the neighbour is told now."""
+    capacity = await planner.capacity(CapacityRequest(NEIGHBOUR))
+    plan = await planner.plan(ApplyRequest(NEIGHBOUR))
+    return Told(tuple(sorted((entry.cluster, entry.certain) for entry in capacity.clusters)), plan.placed)
+
+
+@asynccontextmanager
+async def joined(stack: Stack) -> AsyncIterator[PlannerClient]:
+    """The stack's clusters have joined, all their room is told."""
+    async with PlannerClient(stack.addresses().planners, timeout_seconds=60, retry_seconds=60) as planner:
+        for member in FLEET:
+            await planner.join_cluster(JoinClusterRequest(member.name, member.name, tier=member.tier))
+        async with asyncio.timeout(READY_SECONDS):
+            while not await _is_ready(planner) or await told(planner) != EMPTY:
+                await asyncio.sleep(0.2)
+        yield planner
+
+
+async def _is_ready(planner: PlannerClient) -> bool:
+    clusters = (await planner.list_clusters(ListClustersRequest())).clusters
+    return len(clusters) == len(FLEET) and all(cluster.state == "Ready" for cluster in clusters)
+
+
+async def _observed(stack: Stack, seconds: int) -> list[tuple[float, Told]]:
+    """What the neighbour is told in each of these seconds after the workload was applied."""
+    loop = asyncio.get_running_loop()
+    seen: list[tuple[float, Told]] = []
+    async with joined(stack) as planner:
+        reply = await planner.apply(ApplyRequest((MANIFEST.read_text(),)))
+        print(f"apply: {reply.placed} placed, {reply.unplaced} wait", flush=True)
+        began = loop.time()
+        while loop.time() - began < seconds:
+            seen.append((loop.time() - began, await told(planner)))
+            await asyncio.sleep(max(0.0, began + len(seen) * ASKED_SECONDS - loop.time()))
+    return seen
+
+
+def table(seen: list[tuple[float, Told]]) -> str:
+    """A row for each time in which the same was told."""
+    begins = [0] + [index for index, (before, after) in enumerate(pairwise(seen), 1) if before[1] != after[1]]
+    lines = [f"| seconds since the apply | own / cloud | {ASKED} of the neighbour, if they came now |", "|---|---|---|"]
+    for begin, end in pairwise([*begins, len(seen)]):
+        (first, said), (last, _) = seen[begin], seen[end - 1]
+        span = f"{first:.0f}" if end - begin == 1 else f"{first:.0f} to {last:.0f}"
+        lines.append(f"| {span} | {said.own} / {said.cloud} | {said.placed} placed, {ASKED - said.placed} wait |")
+    return "\n".join(lines)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--old", default="", help="commit of an older version, of which all services are")
+    parser.add_argument("--seconds", type=int, default=150, help="how long the neighbour asks")
+    parser.add_argument("--members", choices=("sim", "kube"), default="kube")
+    asked = parser.parse_args()
+    path = {}
+    if asked.old:
+        folder = ROOT / "build" / "versions" / asked.old
+        exported(asked.old, folder)
+        path = {"PYTHONPATH": os.pathsep.join(str(source) for source in sorted(folder.glob("*/*/src")))}
+    with tempfile.TemporaryDirectory() as run:
+        environment_of = {f"{service}-1": path for service in SERVICES}
+        options = StackOptions(Path(run), asked.members, 1, FLEET, environment_of=environment_of, outlives=False)
+        stack = Stack(options, lambda text: None)
+        try:
+            stack.up()
+            print(table(asyncio.run(_observed(stack, asked.seconds))))
+        finally:
+            stack.down()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,294 @@
+"""Runs the exec plugin that a kubeconfig names: a program that answers with a token or a client certificate.
+
+Its protocol is Kubernetes' ExecCredential, client.authentication.k8s.io v1 and v1beta1
+(https://kubernetes.io/docs/reference/access-authn-authz/authentication/#client-go-credential-plugins).
+"""
+
+import atexit
+import base64
+import json
+import os
+import selectors
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Final
+
+from spillway.clusters.kubeconfig import Node
+from spillway.clusters.settings import PluginBounds
+
+GROUP: Final = "client.authentication.k8s.io"
+API_VERSIONS: Final = (f"{GROUP}/v1", f"{GROUP}/v1beta1")
+CLUSTER_CONFIG: Final = f"{GROUP}/exec"
+"""The name of the extension of a cluster entry whose content is for the plugin."""
+INFO: Final = "KUBERNETES_EXEC_INFO"
+CLUSTER_FIELDS: Final = (
+    "server", "tls-server-name", "insecure-skip-tls-verify", "proxy-url", "disable-compression",
+)  # fmt: skip
+"""What a plugin is told of a cluster, as it stands in the kubeconfig."""
+SHORTEST_SECRET: Final = 4
+"""Characters. Shorter values of a plugin's variables and arguments are not hidden in what it says."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """ends_at: Unix seconds; None: the plugin did not say. Certificate and key are PEM."""
+
+    token: str | None = field(default=None, repr=False)
+    client_certificate: bytes | None = field(default=None, repr=False)
+    client_key: bytes | None = field(default=None, repr=False)
+    ends_at: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Plugin:
+    """One as a kubeconfig names it. user: where it stands. variables: in its environment beside ours."""
+
+    user: Node
+    api_version: str
+    command: str
+    arguments: tuple[str, ...] = field(repr=False)
+    variables: Mapping[str, str] = field(repr=False)
+    install_hint: str
+    wants_cluster: bool
+
+
+def ask_plugin(user: Node, cluster: Node, ca: bytes | None, bounds: PluginBounds) -> Answer:
+    """Waits for the plugin that user.exec names, bounds.seconds at the longest. ca: what cluster believes, PEM.
+
+    Raises BadCredentials, which names what is wrong in the kubeconfig, with the run, or in its answer.
+    """
+    plugin = _read_plugin(user)
+    spec: dict[str, Any] = {"interactive": False}
+    if plugin.wants_cluster:
+        spec["cluster"] = _told_of(cluster, ca)
+    try:
+        info = json.dumps({"apiVersion": plugin.api_version, "kind": "ExecCredential", "spec": spec})
+    except (TypeError, ValueError, RecursionError):
+        cluster.wrong("extensions", "values that JSON has, since the plugin is told of them")
+    return _read_answer(plugin, _run(plugin, info, bounds))
+
+
+def _read_plugin(user: Node) -> Plugin:
+    entry = user.child("exec")
+    if not isinstance(entry.value, dict):
+        user.wrong("exec", "a mapping")
+    api_version = entry.text("apiVersion")
+    if api_version not in API_VERSIONS:
+        entry.wrong("apiVersion", " or ".join(API_VERSIONS))
+    # kubectl wants it said in v1. Who does not say it gets no input: nobody is there.
+    if entry.has("interactiveMode") and entry.text("interactiveMode") not in ("Never", "IfAvailable"):
+        entry.wrong("interactiveMode", "Never or IfAvailable, since a service has nobody to ask")
+    command = entry.text("command")
+    if "/" in command:
+        command = str((entry.path.parent / command).absolute())
+    arguments = entry.items("args")
+    if "\0" in command or not all(isinstance(one, str) and "\0" not in one for one in arguments):
+        entry.wrong("command" if "\0" in command else "args", "texts without a zero byte")
+    hint = entry.text("installHint") if entry.has("installHint") else ""
+    return Plugin(
+        user, api_version, command, tuple(arguments), _variables(entry), hint, entry.flag("provideClusterInfo")
+    )
+
+
+def _variables(entry: Node) -> dict[str, str]:
+    found = {}
+    for one in entry.items("env"):
+        name, value = (one.get("name"), one.get("value", "")) if isinstance(one, dict) else (None, None)
+        if not isinstance(name, str) or not isinstance(value, str) or not name or "=" in name or "\0" in name + value:
+            entry.wrong("env", "a list of name and value, which are texts, without = in a name")
+        found[name] = value
+    return found
+
+
+def _told_of(cluster: Node, ca: bytes | None) -> dict[str, Any]:
+    told = {key: cluster.value[key] for key in CLUSTER_FIELDS if cluster.has(key)}
+    if ca:
+        told["certificate-authority-data"] = base64.b64encode(ca).decode()
+    for one in cluster.items("extensions"):
+        if isinstance(one, dict) and one.get("name") == CLUSTER_CONFIG:
+            told["config"] = one.get("extension")
+    return told
+
+
+# ── One run ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class _Run:
+    """started: set once there is a process, or none can be started."""
+
+    def __init__(self) -> None:
+        self.started = threading.Event()
+        self.process: subprocess.Popen[bytes] | None = None
+
+
+_RUNS: Final[set[_Run]] = set()
+START_SECONDS_MAX: Final = 1.0
+"""That an ending process waits for a plugin that is being started, to end it."""
+
+
+class _Stopped(Exception):
+    """Why a run was ended by us."""
+
+
+def _run(plugin: Plugin, info: str, bounds: PluginBounds) -> bytes:
+    """What the plugin wrote to its standard output."""
+    run = _Run()
+    _RUNS.add(run)
+    try:
+        run.process = process = _started(plugin, info)
+        run.started.set()
+        output, said = _outputs(process, bounds)
+    except _Stopped as error:
+        plugin.user.fail("exec", f"expected a plugin that answers with credentials: {error}")
+    finally:
+        run.started.set()
+        if run.process is not None:
+            _end(run.process)
+            _close_pipes(run.process)
+        _RUNS.discard(run)
+    if process.returncode:
+        code = process.returncode
+        how = f"it ended with exit code {code}" if code > 0 else f"it was ended by signal {-code}"
+        plugin.user.fail("exec", f"expected a plugin that answers with credentials: {how}{_last_line(plugin, said)}")
+    return output
+
+
+def _started(plugin: Plugin, info: str) -> "subprocess.Popen[bytes]":
+    """In a process group of its own, so that what the plugin starts ends with it."""
+    try:
+        return subprocess.Popen(
+            (plugin.command, *plugin.arguments),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env={**os.environ, **plugin.variables, INFO: info},
+            start_new_session=True,
+        )
+    except FileNotFoundError:
+        hint = f"; its installHint: {escaped(plugin.install_hint)}" if plugin.install_hint else ""
+        plugin.user.fail("exec", f"command: expected a program that is installed, and there is none of this name{hint}")
+    except (OSError, ValueError) as error:
+        why = f" ({error.strerror})" if isinstance(error, OSError) else ""
+        plugin.user.fail("exec", f"command: expected a program that can be run{why}")
+
+
+def _outputs(process: "subprocess.Popen[bytes]", bounds: PluginBounds) -> tuple[bytes, bytes]:
+    """All of standard output, and the end of standard error, once the process has ended. Raises _Stopped."""
+    deadline = time.monotonic() + bounds.seconds
+    output, said = bytearray(), bytearray()
+    with selectors.DefaultSelector() as pipes:
+        for pipe, kept in ((process.stdout, output), (process.stderr, said)):
+            assert pipe is not None
+            pipes.register(pipe, selectors.EVENT_READ, kept)
+        while pipes.get_map():
+            for key, _ in pipes.select(_left(deadline, bounds)):
+                if not (chunk := os.read(key.fd, 2**16)):
+                    pipes.unregister(key.fileobj)
+                key.data.extend(chunk)
+            if len(output) > bounds.output_bytes:
+                raise _Stopped(f"it wrote more than {bounds.output_bytes} bytes")
+            del said[: -bounds.error_bytes]
+    try:
+        process.wait(_left(deadline, bounds))
+    except subprocess.TimeoutExpired:
+        raise _Stopped(f"it took longer than {bounds.seconds:g} s") from None
+    return bytes(output), bytes(said)
+
+
+def _left(deadline: float, bounds: PluginBounds) -> float:
+    left = deadline - time.monotonic()
+    if left <= 0:
+        raise _Stopped(f"it took longer than {bounds.seconds:g} s")
+    return left
+
+
+def _end(process: "subprocess.Popen[bytes]") -> None:
+    """Ends its process group, unless it has ended. Nobody has waited for it yet, so that its number is no other's."""
+    if process.returncode is None:
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(process.pid, signal.SIGKILL)
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(1.0)
+
+
+def _close_pipes(process: "subprocess.Popen[bytes]") -> None:
+    for pipe in (process.stdout, process.stderr):
+        if pipe is not None:
+            pipe.close()
+
+
+@atexit.register
+def end_all_plugins() -> None:
+    """Of a process that ends: nobody else would end a plugin that hangs."""
+    for run in tuple(_RUNS):
+        run.started.wait(START_SECONDS_MAX)
+        if run.process is not None:
+            _end(run.process)
+
+
+# ── What it said ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def escaped(text: str, most: int = 300) -> str:
+    """On one line, without control characters, in quotes."""
+    return repr(text if len(text) <= most else f"{text[:most]}…")
+
+
+def _last_line(plugin: Plugin, said: bytes) -> str:
+    """Of standard error, without what the kubeconfig gives to the plugin: that may be secret."""
+    lines = [line for line in said.decode(errors="replace").splitlines() if line.strip()]
+    if not lines:
+        return ", and said nothing"
+    line = lines[-1].strip()
+    values = (one.partition("=")[2] if one.startswith("-") else one for one in plugin.arguments)
+    for secret in sorted((*plugin.variables.values(), *values), key=len, reverse=True):
+        if len(secret) >= SHORTEST_SECRET:
+            line = line.replace(secret, "(hidden)")
+    return f", and said last: {escaped(line)}"
+
+
+def _read_answer(plugin: Plugin, output: bytes) -> Answer:
+    try:
+        parsed = json.loads(output)
+    except (ValueError, RecursionError):
+        # No cause: it quotes the answer.
+        plugin.user.fail("exec", f"expected an answer in JSON, found {len(output)} bytes that are none")
+    if not isinstance(parsed, dict):
+        plugin.user.fail("exec", "expected an ExecCredential as the answer, found no mapping")
+    answer = Node(plugin.user.path, f"{plugin.user.place_of('exec')}: the answer", parsed)
+    if parsed.get("kind") != "ExecCredential":
+        answer.wrong("kind", "ExecCredential")
+    if parsed.get("apiVersion") != plugin.api_version:
+        answer.wrong("apiVersion", f"{plugin.api_version}, which was asked for")
+    return _read_status(answer.child("status"))
+
+
+def _read_status(status: Node) -> Answer:
+    if not isinstance(status.value, dict):
+        status.wrong("token", "a mapping around it")
+    certificate, key = (
+        status.checked_pem(name, status.text(name).encode()) if status.has(name) else None
+        for name in ("clientCertificateData", "clientKeyData")
+    )
+    if (certificate is None) != (key is None):
+        status.wrong("clientKeyData" if key is None else "clientCertificateData", "a certificate and its key together")
+    token = status.token("token") if status.has("token") else None
+    if token is None and certificate is None:
+        status.wrong("token", "a token, or a client certificate and its key")
+    return Answer(token, certificate, key, _ends_at(status) if status.has("expirationTimestamp") else None)
+
+
+def _ends_at(status: Node) -> float:
+    try:
+        ends = datetime.fromisoformat(status.text("expirationTimestamp"))
+    except ValueError:
+        ends = None
+    if ends is None or ends.tzinfo is None:
+        status.wrong("expirationTimestamp", "a time as RFC 3339 writes it, with its zone")
+    return ends.timestamp()

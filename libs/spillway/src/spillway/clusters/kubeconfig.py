@@ -1,0 +1,167 @@
+"""The parts of a kubeconfig file, each knowing where it stands, so that every error names file and field."""
+
+import base64
+import binascii
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, NoReturn
+
+import yaml
+
+from spillway.clusters.endpoint import BadCredentials
+from spillway.yaml_text import read_yaml
+
+MAX_FILE_BYTES: Final = 4 * 2**20
+"""Of a kubeconfig, and of each file that it names. A bundle of all public authorities has 250 KB."""
+
+
+def read_kubeconfig(path: Path) -> "Node":
+    """The whole file, YAML or JSON. Raises BadCredentials."""
+    try:
+        parsed = read_yaml(_bounded(path))
+    except FileNotFoundError as error:
+        raise BadCredentials(f"{path}: there is no such file") from error
+    except OSError as error:
+        raise BadCredentials(f"{path}: expected a readable file ({error.strerror})") from error
+    except _TooLong:
+        raise BadCredentials(f"{path}: expected at most {MAX_FILE_BYTES} bytes") from None
+    except (yaml.YAMLError, UnicodeDecodeError, RecursionError, ValueError):
+        # No cause: a parser's message quotes the line, and the line may hold a secret.
+        raise BadCredentials(f"{path}: expected a kubeconfig in YAML or JSON, and it is neither") from None
+    return Node(path, "", parsed)
+
+
+class _TooLong(Exception):
+    """A file of more than MAX_FILE_BYTES."""
+
+
+def _bounded(path: Path) -> bytes:
+    """Raises OSError and _TooLong."""
+    with path.open("rb") as file:
+        content = file.read(MAX_FILE_BYTES + 1)
+    if len(content) > MAX_FILE_BYTES:
+        raise _TooLong
+    return content
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A mapping or list of the file. place: how one comes there, as `users[u].user.exec`. Its methods raise
+    BadCredentials."""
+
+    path: Path
+    place: str
+    value: Any
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.value, dict | list):
+            place = self.place or "the file"
+            raise BadCredentials(f"{self.path}: {place}: expected a mapping or list, not {kind_of(self.value)}")
+
+    def has(self, key: str) -> bool:
+        """Whether something stands there. Kubernetes' own reader takes an empty value for none."""
+        return isinstance(self.value, dict) and self.value.get(key) not in (None, "", [], {})
+
+    def wrong(self, key: str, expected: str, cause: Exception | None = None) -> NoReturn:
+        found = kind_of(self.value.get(key)) if isinstance(self.value, dict) else kind_of(self.value)
+        self.fail(key, f"expected {expected}, found {found}", cause)
+
+    def fail(self, key: str, text: str, cause: Exception | None = None) -> NoReturn:
+        raise BadCredentials(f"{self.path}: {self.place_of(key)}: {text}") from cause
+
+    def place_of(self, key: str) -> str:
+        return f"{self.place}.{key}".lstrip(".")
+
+    def child(self, key: str) -> "Node":
+        if not isinstance(self.value, dict) or not isinstance(self.value.get(key), dict | list):
+            self.wrong(key, "a list" if not self.place else "a mapping")
+        return Node(self.path, self.place_of(key), self.value[key])
+
+    def items(self, key: str) -> list[Any]:
+        """The list that stands there; empty when nothing does."""
+        value = self.value.get(key)
+        if value is not None and not isinstance(value, list):
+            self.wrong(key, "a list")
+        return value or []
+
+    def named(self, listed_in: str, namer: "Node", key: str, inner: str) -> "Node":
+        """The inner mapping of the one entry of the list listed_in that has the name that stands at namer's key."""
+        value = self.child(listed_in).value
+        name, entries = namer.text(key), value if isinstance(value, list) else []
+        found = [entry for entry in entries if isinstance(entry, dict) and entry.get("name") == name]
+        if len(found) != 1:
+            said_by = namer.place_of(key)
+            count = f"there are {len(found)} entries" if found else "there is no entry"
+            text = f"{self.path}: {listed_in}: {count} named {name!r}, which {said_by} names"
+            raise BadCredentials(f"{text} (entries in all: {len(entries)})")
+        entry = Node(self.path, f"{listed_in}[{name}]", found[0])
+        if not isinstance(found[0].get(inner), dict):
+            entry.wrong(inner, "a mapping")
+        return entry.child(inner)
+
+    def text(self, key: str) -> str:
+        value = self.value.get(key) if isinstance(self.value, dict) else None
+        if not isinstance(value, str) or not value:
+            self.wrong(key, "a text")
+        return value
+
+    def token(self, key: str) -> str:
+        """A text that may stand in a header."""
+        return self.checked_token(key, self.text(key))
+
+    def checked_token(self, key: str, token: str) -> str:
+        if not (token.isascii() and token.isprintable() and token):
+            self.wrong(key, "a token of one line")
+        return token
+
+    def flag(self, key: str) -> bool:
+        value = self.value.get(key, False)
+        if not isinstance(value, bool):
+            self.wrong(key, "true or false")
+        return value
+
+    def file_path(self, key: str) -> Path:
+        """A relative path starts at the kubeconfig."""
+        return self.path.parent / self.text(key)
+
+    def file(self, key: str) -> bytes:
+        """What the named file holds."""
+        try:
+            return _bounded(self.file_path(key))
+        except OSError as error:
+            self.wrong(key, f"the path of a readable file ({error.strerror})", cause=error)
+        except ValueError:
+            self.wrong(key, "the path of a readable file")
+        except _TooLong:
+            self.wrong(key, f"the path of a file of at most {MAX_FILE_BYTES} bytes")
+
+    def content(self, key: str) -> bytes | None:
+        """PEM, in place (`<key>-data`, base64) or in a file (`<key>`); in place wins, as in kubectl."""
+        in_place = f"{key}-data"
+        if not self.value.get(in_place):
+            return self.checked_pem(key, self.file(key)) if self.value.get(key) else None
+        try:
+            return self.checked_pem(in_place, base64.b64decode(self.text(in_place), validate=True))
+        except (binascii.Error, ValueError):
+            self.wrong(in_place, "base64")
+
+    def checked_pem(self, key: str, content: bytes) -> bytes:
+        if b"-----BEGIN " not in content:
+            self.wrong(key, "PEM")
+        return content
+
+
+def kind_of(value: object) -> str:
+    """What sort of value stands there, never the value."""
+    if value is None:
+        return "nothing"
+    names = {
+        bool: "true or false",
+        str: "a text",
+        dict: "a mapping",
+        list: "a list",
+        int: "a number",
+        float: "a number",
+    }
+    size = f" of {len(value)}" if isinstance(value, str | dict | list) else ""
+    return names.get(type(value), type(value).__name__) + size

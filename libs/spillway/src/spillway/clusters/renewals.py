@@ -1,0 +1,124 @@
+"""The credentials of one cluster: read once for all who ask, in a thread of their own, and again before they end."""
+
+import asyncio
+import math
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+
+import structlog
+
+from spillway.clusters.endpoint import BadCredentials, Endpoint, stamps_of
+from spillway.clusters.settings import RenewalSettings
+
+log = structlog.get_logger()
+
+
+class Credentials:
+    """One cluster's endpoint, for all sessions there. There is one reading at a time, and all who wait get its outcome.
+
+    read: may wait for a slow disk or an exec plugin, which threads that others use must not. now: Unix seconds.
+    """
+
+    def __init__(
+        self,
+        read: Callable[[], Endpoint],
+        settings: RenewalSettings | None = None,
+        now: Callable[[], float] = time.time,
+    ) -> None:
+        self._read = read
+        self._settings = settings or RenewalSettings()
+        self._now = now
+        self._endpoint: Endpoint | None = None  # None: to be read before the next request
+        self._reading: asyncio.Future[Endpoint] | None = None
+        self._renew_at = math.inf  # Unix seconds: from then on a request begins a reading, and does not wait for it
+        self._ends_at = math.inf  # Unix seconds: from then on requests wait for a reading
+
+    async def current(self) -> Endpoint:
+        """Raises BadCredentials, also when the reading takes too long."""
+        now, endpoint = self._now(), self._endpoint
+        if endpoint is None or now >= self._ends_at:
+            return await self._outcome()
+        if now >= self._renew_at:
+            self._begin()
+        return endpoint
+
+    def refuse(self, endpoint: Endpoint) -> None:
+        """Has it read before the next request, unless another request found the same and it has been read since."""
+        if self._endpoint is endpoint:
+            self._endpoint = None
+
+    async def _outcome(self) -> Endpoint:
+        reading, seconds = self._begin(), self._settings.reading_seconds
+        await asyncio.wait([reading], timeout=seconds)
+        if not reading.done():
+            raise BadCredentials(f"the kubeconfig: expected to be read within {seconds:g} s, and it still is not")
+        return reading.result()
+
+    def _begin(self) -> asyncio.Future[Endpoint]:
+        """The reading that is under way, or a new one."""
+        if self._reading is None:
+            known = self._endpoint
+            self._reading = in_thread_of_its_own(lambda: self._read_or_look(known))
+            self._reading.add_done_callback(self._take)
+        return self._reading
+
+    def _read_or_look(self, known: Endpoint | None) -> Endpoint:
+        """In the thread: what is known, when it comes from files that are what they were."""
+        if known is not None and known.files and stamps_of(path for path, _ in known.files) == known.files:
+            return known
+        return self._read()
+
+    def _take(self, reading: asyncio.Future[Endpoint]) -> None:
+        self._reading = None
+        if reading.cancelled():
+            return
+        error, now = reading.exception(), self._now()
+        if error is None:
+            self._endpoint = reading.result()
+            self._renew_at, self._ends_at = self._times(self._endpoint, now)
+        elif isinstance(error, BadCredentials) and self._endpoint is not None:
+            self._renew_at = now + self._settings.failed_pause_seconds
+            if now < self._ends_at:
+                log.warning(
+                    "credentials could not be renewed; those before are used until their end", reason=str(error)
+                )
+        else:
+            self._endpoint = None
+
+    def _times(self, endpoint: Endpoint, now: float) -> tuple[float, float]:
+        """From when on it is renewed, and when it ends; both in Unix seconds."""
+        settings = self._settings
+        if endpoint.ends_at is None:
+            return (now + settings.look_seconds if endpoint.files else math.inf), math.inf
+        ahead = min(settings.ahead_seconds, (endpoint.ends_at - now) / 5)
+        # Where our clock is wrong, every answer has ended already; a cluster may let us in all the same.
+        earliest = now + settings.failed_pause_seconds if endpoint.ends_at <= now else now
+        return max(endpoint.ends_at - ahead, earliest), max(endpoint.ends_at, earliest)
+
+
+def in_thread_of_its_own(function: Callable[[], Endpoint]) -> asyncio.Future[Endpoint]:
+    """Its outcome, for the loop that runs now. The thread does not keep the process from ending."""
+    loop = asyncio.get_running_loop()
+    outcome: asyncio.Future[Endpoint] = loop.create_future()
+
+    def tell(result: Endpoint | None, error: BaseException | None) -> None:
+        if outcome.done():
+            return
+        if error is not None:
+            outcome.set_exception(error)
+        elif result is not None:
+            outcome.set_result(result)
+
+    def run() -> None:
+        result, error = None, None
+        try:
+            result = function()
+        except BaseException as caught:
+            error = caught
+        with suppress(RuntimeError):  # The loop is closed: nobody waits any more.
+            loop.call_soon_threadsafe(tell, result, error)
+
+    threading.Thread(target=run, name="credentials of a cluster", daemon=True).start()
+    return outcome

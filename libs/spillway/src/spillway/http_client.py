@@ -1,0 +1,224 @@
+"""The door to HTTP servers that are not ours: sessions that take in one answer to each request, within bounds.
+
+aiohttp reads whatever a server sends. It queues answers that come on a connection which waits in its pool, it passes
+over interim answers without counting them, and whoever reads a body whose framing breaks waits on. So a protocol of
+ours reads each connection. It aborts a connection on which the server sends what no request asked for.
+
+One private name of aiohttp is used: `_factory` of a connector. aiohttp also does not promise that it calls
+`set_response_params` for each request and `feed_data` for each head of an answer. `check_shape` looks for these names.
+"""
+
+import functools
+import ssl
+from asyncio import AbstractEventLoop
+from collections.abc import Mapping
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Any, Final
+
+import aiohttp
+from aiohttp.client_proto import ResponseHandler
+from aiohttp.http import RawResponseMessage
+
+from spillway.settings import OperatorError
+
+HEADERS: Final = {"User-Agent": "spillway", "Accept-Encoding": "identity"}
+TEXT_CHARACTERS_MAX: Final = 500
+USES: Final = (
+    (aiohttp.BaseConnector, "__init__", "_factory"),
+    (aiohttp.TCPConnector, "_create_direct_connection", "_factory"),
+    (ResponseHandler, "data_received", "feed_data"),
+)
+"""Classes of aiohttp, a function of each, and the name that its code must use: else what we replace is never called."""
+
+
+class ServerMisbehaved(aiohttp.ClientError):
+    """The server sent what no request asked for, or too much beside an answer. Its connection is closed."""
+
+
+class OtherShape(OperatorError):
+    """The aiohttp that is installed would not call what bounds the answers of a server."""
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerBounds:
+    """What a server may send for one request beside the body of its answer. Beyond it ServerMisbehaved is raised."""
+
+    interim_answers_max: int = 8
+    """Answers of status 100 to 199 before the final one. API servers and Prometheus send none unless they are asked."""
+    framing_bytes: int = 512 * 2**10
+    """Bytes that are not of the body: heads, sizes of chunks and their extensions, trailers, empty lines. asyncio gives
+    256 KiB at a time, of which a part may wait until the body is read."""
+    framing_ratio: int = 1
+    """So many more of these bytes are allowed for each byte of the body. A chunk of a watch has 7 of them, and one
+    event of more than 60 bytes."""
+    line_bytes: int = 8190
+    """Bytes of a status line, and of one header with its name. This bound and the next are aiohttp's defaults."""
+    headers_max: int = 128
+    """Headers of one answer, with its trailers."""
+
+
+ANSWERS: Final = AnswerBounds()
+LOG_ANSWERS: Final = AnswerBounds(framing_ratio=8)
+"""A kubelet sends each line of a log at once: the chunk of an empty line has 5 bytes beside its one byte of body."""
+
+
+def open_session(
+    connections: int,
+    timeout: aiohttp.ClientTimeout,
+    *,
+    tls: ssl.SSLContext | bool = True,
+    base_url: str | None = None,
+    headers: Mapping[str, str] | None = None,
+    bounds: AnswerBounds = ANSWERS,
+) -> aiohttp.ClientSession:
+    """Opens a session with at most so many connections. It keeps no cookies, unpacks nothing and knows no proxy.
+
+    Whoever asks forbids redirects where a token goes along, and bounds the body of an answer. Raises OtherShape.
+    """
+    check_shape()
+    return aiohttp.ClientSession(
+        base_url,
+        connector=_Connector(connections, tls, bounds),
+        timeout=timeout,
+        headers={**HEADERS, **(headers or {})},
+        cookie_jar=aiohttp.DummyCookieJar(),
+        trust_env=False,
+        auto_decompress=False,  # What is small on the way may be endless here.
+        max_line_size=bounds.line_bytes,
+        max_field_size=bounds.line_bytes,
+        max_headers=bounds.headers_max,
+    )
+
+
+def name_encoding(answer: aiohttp.ClientResponse) -> str:
+    """Returns the encodings of an answer that is compressed, though `identity` was asked for; "" if it is plain."""
+    encodings = [one.strip().lower() for one in answer.headers.getall("Content-Encoding", ())]
+    return ", ".join(encodings)[:40] if any(one not in ("", "identity") for one in encodings) else ""
+
+
+def describe(error: BaseException) -> str:
+    """Returns what an error of aiohttp says, cut: its parser quotes as much as came."""
+    return str(error)[:TEXT_CHARACTERS_MAX]
+
+
+def check_shape() -> None:
+    """Raises OtherShape if the installed aiohttp does not call what is replaced here."""
+    unread = [
+        f"{owner.__name__}.{function} does not use {name}"
+        for owner, function, name in USES
+        if not _is_used(owner, function, name)
+    ]
+    if unread:
+        about = f"aiohttp {aiohttp.__version__} is of another shape: {', '.join(unread)}"
+        raise OtherShape(f"{about}: answers of servers would have no bound: expected the version that is pinned")
+
+
+def _is_used(owner: type, function: str, name: str) -> bool:
+    code = getattr(getattr(owner, function, None), "__code__", None)
+    return code is not None and name in code.co_names
+
+
+class _Connector(aiohttp.TCPConnector):
+    """aiohttp's own, whose connections are read by _Connection.
+
+    Needs of aiohttp that a connector makes the protocol of a new connection by calling its `_factory`.
+    """
+
+    def __init__(self, connections: int, tls: ssl.SSLContext | bool, bounds: AnswerBounds) -> None:
+        super().__init__(limit=connections, ssl=tls)
+        self._factory = functools.partial(_Connection, loop=self._loop, bounds=bounds)  # type: ignore[assignment]
+
+
+@dataclass(slots=True)
+class _Exchange:
+    """One request, and what has come since it was begun. body: of its final answer, None until that one's head came."""
+
+    received_bytes: int = 0
+    interim_answers: int = 0
+    body: aiohttp.StreamReader | None = None
+
+    @property
+    def is_over(self) -> bool:
+        return self.body is not None and self.body.is_eof()
+
+    def end_body(self, error: Exception) -> None:
+        """Tells whoever reads a body that no more of it will come."""
+        if self.body is not None and not self.body.is_eof() and self.body.exception() is None:
+            self.body.set_exception(error)
+
+
+class _Connection(ResponseHandler):
+    """Reads one connection, and aborts it once the server sends what no request asked for, or too much beside a body.
+
+    Needs of aiohttp that it calls `set_response_params` when a request begins, `data_received` with all that comes, and
+    `feed_data` with each head that it reads, also of interim answers.
+    """
+
+    def __init__(self, loop: AbstractEventLoop, bounds: AnswerBounds) -> None:
+        super().__init__(loop)
+        self.bounds = bounds
+        self.exchange = _Exchange(body=aiohttp.EMPTY_PAYLOAD)
+
+    def set_response_params(self, **params: Any) -> None:
+        self.exchange = _Exchange()
+        super().set_response_params(**params)
+
+    def data_received(self, data: bytes) -> None:
+        """Takes in what came; nothing at all means that what was kept back is read on."""
+        exchange = self.exchange
+        if data and exchange.is_over:
+            return self._refuse("bytes that no request asked for")
+        exchange.received_bytes += len(data)
+        super().data_received(data)
+        if (error := self.exception()) is not None:
+            # Where framing breaks, aiohttp tells whoever waits for a head, and nobody who reads a body.
+            exchange.end_body(aiohttp.ClientPayloadError(describe(error)))
+        elif self._framing_bytes() > self.bounds.framing_bytes:
+            self._refuse(f"more than {self.bounds.framing_bytes} bytes beside the body of an answer")
+        return None
+
+    def _framing_bytes(self) -> int:
+        """Bytes of the exchange that are not of the body, less those that the body allows."""
+        exchange = self.exchange
+        body_bytes = exchange.body.total_bytes if exchange.body is not None else 0
+        return exchange.received_bytes - body_bytes * (1 + self.bounds.framing_ratio)
+
+    def feed_data(self, data: tuple[RawResponseMessage, aiohttp.StreamReader], size: int = 0) -> None:
+        """Passes the head of an answer on, and the body that will follow it."""
+        message, body = data
+        exchange = self.exchange
+        if isinstance(self.exception(), ServerMisbehaved):
+            return None  # aiohttp had read more heads before it gave the first.
+        if exchange.body is not None:
+            return self._refuse("an answer that no request asked for")
+        if 100 <= message.code < 200 and message.code != HTTPStatus.SWITCHING_PROTOCOLS:
+            exchange.interim_answers += 1
+            if exchange.interim_answers > self.bounds.interim_answers_max:
+                return self._refuse(f"more than {self.bounds.interim_answers_max} interim answers to one request")
+        else:
+            exchange.body = body
+        return super().feed_data(data, size)
+
+    def close(self) -> None:
+        self._end_body("the connection was closed")
+        super().close()
+
+    def abort(self) -> None:
+        self._end_body("the connection was closed")
+        super().abort()
+
+    def connection_lost(self, exc: BaseException | None) -> None:
+        super().connection_lost(exc)
+        self._end_body("the connection was lost")
+
+    def _end_body(self, why: str) -> None:
+        """Else a later read fails with a RuntimeError, which is no error of the connection, or waits."""
+        self.exchange.end_body(aiohttp.ClientPayloadError(why))
+
+    def _refuse(self, what: str) -> None:
+        """Aborts the connection. An answer that came whole before is still given."""
+        error = ServerMisbehaved(f"the server sent {what}")
+        self.exchange.end_body(error)
+        self.abort()
+        self.set_exception(error)  # After abort, which forgets the exception.

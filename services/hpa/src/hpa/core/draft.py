@@ -1,0 +1,67 @@
+"""A draft of the state: a request is decided on a copy of the few workloads that it is about. Pure.
+
+So a request changes nothing until the records of its events are made (docs/adr/0037).
+"""
+
+import heapq
+from collections.abc import Iterable
+from copy import copy
+from dataclasses import replace
+from typing import TypeVar
+
+from hpa.core.heard.heard import WorkloadKey
+from hpa.core.policies import Policies
+from hpa.core.scaled import Scaled
+from hpa.core.state import HpaState
+
+T = TypeVar("T")
+
+
+class Draft:
+    """state: as the origin, of these workloads alone; what it decides does not change the origin. What it notes of the
+    positions in written states is common to both: they are in the log, whatever becomes of the draft.
+    """
+
+    def __init__(self, origin: HpaState, keys: Iterable[WorkloadKey]) -> None:
+        self._keys = tuple(keys)
+        self.state = state = copy(origin)
+        state.policies = Policies()
+        state.scaled, state.refused = state.policies.scaled, state.policies.refused
+        for policy in (origin.policies.get(key) for key in self._keys):
+            if policy is not None:
+                apart = replace(policy, unseen=list(policy.unseen)) if isinstance(policy, Scaled) else policy
+                state.policies.put(apart)
+        state.inputs = {key: inputs.copy() for key, inputs in self._only(origin.inputs).items()}
+        state.decided, state.states = self._only(origin.decided), self._only(origin.states)
+        state.changed = self._only(origin.changed)
+        state.dropped, state.failed, state.dues = {}, [], []
+        state.failing = {one for one in origin.failing if one[0] in self._keys}
+
+    def apply_to(self, origin: HpaState) -> None:
+        """Puts what the draft knows in the place of what its origin knows. The origin must be as it was at the draft's
+        beginning."""
+        state = self.state
+        for key in self._keys:
+            policy = state.policies.get(key)
+            if policy is None:
+                origin.policies.remove(key)
+            else:
+                origin.policies.put(policy)
+        self._put(state.inputs, origin.inputs)
+        self._put(state.decided, origin.decided)
+        self._put(state.states, origin.states)
+        self._put(state.changed, origin.changed)
+        for due in state.dues:
+            heapq.heappush(origin.dues, due)
+        for why, count in state.dropped.items():
+            origin.dropped[why] = origin.dropped.get(why, 0) + count
+        origin.failed += state.failed
+        origin.failing |= state.failing
+
+    def _only(self, known: dict[WorkloadKey, T]) -> dict[WorkloadKey, T]:
+        return {key: known[key] for key in self._keys if key in known}
+
+    def _put(self, known: dict[WorkloadKey, T], into: dict[WorkloadKey, T]) -> None:
+        for key in self._keys:
+            into.pop(key, None)
+        into.update(known)
