@@ -1,8 +1,8 @@
-"""The door to HTTP servers that are not ours: sessions that take in one answer to each request, within bounds.
+"""Sessions with HTTP servers that are not ours. They accept one answer to each request, within bounds.
 
-aiohttp reads whatever a server sends. It queues answers that come on a connection which waits in its pool, it passes
-over interim answers without counting them, and whoever reads a body whose framing breaks waits on. So a protocol of
-ours reads each connection. It aborts a connection on which the server sends what no request asked for.
+aiohttp reads whatever a server sends. It queues answers that come on an idle connection of its pool, and it skips
+interim answers without counting them. A reader of a body waits for ever if the body's framing breaks. So our own
+protocol reads each connection. It aborts a connection on which the server sends what no request asked for.
 
 One private name of aiohttp is used: `_factory` of a connector. aiohttp also does not promise that it calls
 `set_response_params` for each request and `feed_data` for each head of an answer. `check_shape` looks for these names.
@@ -37,12 +37,13 @@ class ServerMisbehaved(aiohttp.ClientError):
 
 
 class OtherShape(OperatorError):
-    """The aiohttp that is installed would not call what bounds the answers of a server."""
+    """The installed aiohttp would not call the code that bounds the answers of a server."""
 
 
 @dataclass(frozen=True, slots=True)
 class AnswerBounds:
-    """What a server may send for one request beside the body of its answer. Beyond it ServerMisbehaved is raised."""
+    """Limits for what a server sends for one request beside the answer's body. Beyond them ServerMisbehaved is
+    raised."""
 
     interim_answers_max: int = 8
     """Answers of status 100 to 199 before the final one. API servers and Prometheus send none unless they are asked."""
@@ -72,9 +73,9 @@ def open_session(
     headers: Mapping[str, str] | None = None,
     bounds: AnswerBounds = ANSWERS,
 ) -> aiohttp.ClientSession:
-    """Opens a session with at most so many connections. It keeps no cookies, unpacks nothing and knows no proxy.
+    """Opens a session with at most so many connections. It keeps no cookies, decompresses nothing and uses no proxy.
 
-    Whoever asks forbids redirects where a token goes along, and bounds the body of an answer. Raises OtherShape.
+    The caller must forbid redirects of requests with a token, and must bound the answer's body. Raises OtherShape.
     """
     check_shape()
     return aiohttp.ClientSession(
@@ -98,7 +99,7 @@ def name_encoding(answer: aiohttp.ClientResponse) -> str:
 
 
 def describe(error: BaseException) -> str:
-    """Returns what an error of aiohttp says, cut: its parser quotes as much as came."""
+    """Returns the text of an aiohttp error, cut: its parser quotes everything that it received."""
     return str(error)[:TEXT_CHARACTERS_MAX]
 
 
@@ -120,9 +121,9 @@ def _is_used(owner: type, function: str, name: str) -> bool:
 
 
 class _Connector(aiohttp.TCPConnector):
-    """aiohttp's own, whose connections are read by _Connection.
+    """aiohttp's connector, but _Connection reads its connections.
 
-    Needs of aiohttp that a connector makes the protocol of a new connection by calling its `_factory`.
+    It needs from aiohttp that a connector makes the protocol of a new connection by calling its `_factory`.
     """
 
     def __init__(self, connections: int, tls: ssl.SSLContext | bool, bounds: AnswerBounds) -> None:
@@ -165,7 +166,7 @@ class _Connection(ResponseHandler):
         super().set_response_params(**params)
 
     def data_received(self, data: bytes) -> None:
-        """Takes in what came; nothing at all means that what was kept back is read on."""
+        """Takes in received bytes. An empty value means that bytes which were kept back are read now."""
         exchange = self.exchange
         if data and exchange.is_over:
             return self._refuse("bytes that no request asked for")
@@ -179,7 +180,7 @@ class _Connection(ResponseHandler):
         return None
 
     def _framing_bytes(self) -> int:
-        """Bytes of the exchange that are not of the body, less those that the body allows."""
+        """Returns the exchange's bytes outside the body, less those that the body's size allows."""
         exchange = self.exchange
         body_bytes = exchange.body.total_bytes if exchange.body is not None else 0
         return exchange.received_bytes - body_bytes * (1 + self.bounds.framing_ratio)
@@ -213,11 +214,12 @@ class _Connection(ResponseHandler):
         self._end_body("the connection was lost")
 
     def _end_body(self, why: str) -> None:
-        """Else a later read fails with a RuntimeError, which is no error of the connection, or waits."""
+        """Ends the body with an error. Otherwise a later read waits, or fails with a RuntimeError that names no
+        connection."""
         self.exchange.end_body(aiohttp.ClientPayloadError(why))
 
     def _refuse(self, what: str) -> None:
-        """Aborts the connection. An answer that came whole before is still given."""
+        """Aborts the connection. An answer that was already complete is still given to its reader."""
         error = ServerMisbehaved(f"the server sent {what}")
         self.exchange.end_body(error)
         self.abort()
