@@ -29,7 +29,8 @@ USES: Final = (
     (aiohttp.TCPConnector, "_create_direct_connection", "_factory"),
     (ResponseHandler, "data_received", "feed_data"),
 )
-"""Classes of aiohttp, a function of each, and the name that its code must use: else what we replace is never called."""
+"""Classes of aiohttp, a function of each, and a name that this function must use. Otherwise our replacement is never
+called."""
 
 
 class ServerMisbehaved(aiohttp.ClientError):
@@ -48,20 +49,21 @@ class AnswerBounds:
     interim_answers_max: int = 8
     """Answers of status 100 to 199 before the final one. API servers and Prometheus send none unless they are asked."""
     framing_bytes: int = 512 * 2**10
-    """Bytes that are not of the body: heads, sizes of chunks and their extensions, trailers, empty lines. asyncio gives
-    256 KiB at a time, of which a part may wait until the body is read."""
+    """Bytes outside the body: heads, chunk sizes and their extensions, trailers, empty lines. asyncio delivers up to
+    256 KiB at a time, and some of it may wait until the body is read."""
     framing_ratio: int = 1
-    """So many more of these bytes are allowed for each byte of the body. A chunk of a watch has 7 of them, and one
+    """More of these bytes are allowed for each byte of the body: this many. A chunk of a watch has 7 of them, and one
     event of more than 60 bytes."""
     line_bytes: int = 8190
     """Bytes of a status line, and of one header with its name. This bound and the next are aiohttp's defaults."""
     headers_max: int = 128
-    """Headers of one answer, with its trailers."""
+    """The most headers of one answer, trailers included."""
 
 
 ANSWERS: Final = AnswerBounds()
 LOG_ANSWERS: Final = AnswerBounds(framing_ratio=8)
-"""A kubelet sends each line of a log at once: the chunk of an empty line has 5 bytes beside its one byte of body."""
+"""Limits for logs. A kubelet sends each line of a log at once: the chunk of an empty line has 5 bytes for one byte of
+body."""
 
 
 def open_session(
@@ -104,7 +106,7 @@ def describe(error: BaseException) -> str:
 
 
 def check_shape() -> None:
-    """Raises OtherShape if the installed aiohttp does not call what is replaced here."""
+    """Raises OtherShape if the installed aiohttp does not call the code that this module replaces."""
     unread = [
         f"{owner.__name__}.{function} does not use {name}"
         for owner, function, name in USES
@@ -144,7 +146,7 @@ class _Exchange:
         return self.body is not None and self.body.is_eof()
 
     def end_body(self, error: Exception) -> None:
-        """Tells whoever reads a body that no more of it will come."""
+        """Ends the body with an error for its reader."""
         if self.body is not None and not self.body.is_eof() and self.body.exception() is None:
             self.body.set_exception(error)
 

@@ -33,7 +33,7 @@ from spillway.running.request_queue import Decisions, NotYet, Written
 from spillway.running.standby import Role, Standby, Turn
 
 Decide = Callable[[HpaState, Generation, int], declaring.Decision]
-"""Of a request: (state, generation, wall clock) → what follows. Does not change the state. Raises RequestError."""
+"""Decides a request from (state, generation, wall clock). Does not change the state. Raises RequestError."""
 log = structlog.get_logger()
 
 

@@ -67,7 +67,7 @@ class Log:
 
 
 class Store:
-    """All objects. Every write gets the next version, is added to the history and passed to the listener."""
+    """All objects. Every write gets the next version, is added to the history and is passed to the listener."""
 
     def __init__(self, first_version: int, history_changes: int) -> None:
         self.version = first_version

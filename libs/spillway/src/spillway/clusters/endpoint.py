@@ -5,7 +5,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 Stamp = tuple[int, int, int] | None
-"""Of a file: its inode, its size, and when it was changed, in nanoseconds; None: it cannot be looked at."""
+"""The state of a file: its inode, its size, and the time of its last change in nanoseconds. None if it cannot be
+read."""
 
 
 class BadCredentials(Exception):

@@ -30,9 +30,9 @@ INFO: Final = "KUBERNETES_EXEC_INFO"
 CLUSTER_FIELDS: Final = (
     "server", "tls-server-name", "insecure-skip-tls-verify", "proxy-url", "disable-compression",
 )  # fmt: skip
-"""What a plugin is told of a cluster, as it stands in the kubeconfig."""
+"""The fields of a cluster entry that a plugin may be told, unchanged from the kubeconfig."""
 SHORTEST_SECRET: Final = 4
-"""Characters. Shorter values of a plugin's variables and arguments are not hidden in what it says."""
+"""The fewest characters of a plugin's variable or argument that is hidden in the plugin's messages."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +135,7 @@ class _Run:
 
 _RUNS: Final[set[_Run]] = set()
 START_SECONDS_MAX: Final = 1.0
-"""That an ending process waits for a plugin that is being started, to end it."""
+"""How long an ending process waits for a plugin that is being started, to kill it."""
 
 
 class _Stopped(Exception):

@@ -12,7 +12,7 @@ from spillway.clusters.endpoint import BadCredentials
 from spillway.yaml_text import read_yaml
 
 MAX_FILE_BYTES: Final = 4 * 2**20
-"""Of a kubeconfig, and of each file that it names. A bundle of all public authorities has 250 KB."""
+"""The most bytes of a kubeconfig, and of each file that it names. A bundle of all public authorities has 250 KB."""
 
 
 def read_kubeconfig(path: Path) -> "Node":

@@ -9,28 +9,30 @@ from spillway.pauses import doubled_seconds
 
 @dataclass(frozen=True, slots=True)
 class PluginBounds:
-    """Of one run of an exec plugin. Beyond them its process group is ended, and the reading fails."""
+    """Limits for one run of an exec plugin. Beyond a limit its process group is killed, and reading the credentials
+    fails."""
 
     seconds: float = 30.0
-    """A plugin that asks a cloud for a token takes some seconds."""
+    """The longest time of a run. A plugin that asks a cloud for a token takes some seconds."""
     output_bytes: int = 256 * 2**10
-    """Of its standard output. A token has some KB, a chain of certificates some tens."""
+    """The most bytes of standard output. A token has some KB, a chain of certificates some tens of KB."""
     error_bytes: int = 4 * 2**10
-    """Of its standard error, from its end, are kept: its last line is told."""
+    """The last bytes of standard error that are kept. An error text quotes the last line."""
 
 
 @dataclass(frozen=True, slots=True)
 class RenewalSettings:
-    """When the credentials of a cluster are read again without a refusal, and how long that is waited for."""
+    """Times for reading a cluster's credentials again without a refusal."""
 
     reading_seconds: float = 45.0
-    """For one reading, a plugin's run included. What takes longer goes on, and its end is used; only the wait ends."""
+    """The longest wait for one reading, a plugin's run included. A longer reading goes on and its result is used."""
     ahead_seconds: float = 60.0
-    """Before their end, but not in the first four fifths of their time, credentials are renewed in the background."""
+    """Seconds before their end at which credentials are renewed in the background, at most a fifth of their time."""
     look_seconds: float = 60.0
-    """Between two looks at whether files of a token or client certificate changed, as often as client-go does."""
+    """Seconds between two checks whether files of a token or client certificate changed, as in client-go."""
     failed_pause_seconds: float = 10.0
-    """Until a renewal that failed is tried again, and between two runs of a plugin whose answers have ended already."""
+    """Seconds until a failed renewal is tried again, and between two runs of a plugin whose credentials had already
+    ended."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,8 +52,8 @@ class ClusterApiSettings:
     page_objects: int = 500
     """Objects asked for in one page of a list."""
     large_page_objects: int = 3
-    """Fewest objects of a page when pages are longer than max_response_bytes. So many objects of max_object_bytes fit
-    into one answer."""
+    """The fewest objects of a page, used when pages are longer than max_response_bytes. One answer has room for this
+    many objects of max_object_bytes."""
     page_slack_objects: int = 100
     """Objects that a page may have beyond the limit that was asked for. API servers send none."""
     list_objects_max: int = 500_000
@@ -93,7 +95,7 @@ class ClusterApiSettings:
     max_connections: int = 32
     """The most connections to one cluster at one time, watches included. The probe has its own."""
     answer_bounds: AnswerBounds = ANSWERS
-    """What a server may send beside the body of an answer."""
+    """Limits for what a server sends beside the body of an answer."""
     log_answer_bounds: AnswerBounds = LOG_ANSWERS
     max_log_streams: int = 16
     """The most pod logs that are read at one time. They have connections of their own; one more log is refused."""

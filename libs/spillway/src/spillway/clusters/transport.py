@@ -63,7 +63,8 @@ class Transport(Protocol):
     ) -> Response: ...
 
     def stream(self, path: str, params: Mapping[str, str], accept: str = JSON) -> AsyncGenerator[bytes, None]:
-        """Raw chunks, cut anywhere, and first an empty one when it is open; TransportStatus when it is refused."""
+        """Yields raw chunks that may end anywhere; an empty one first, when the stream is open. Raises TransportStatus
+        if refused."""
         ...
 
     async def close(self) -> None: ...

@@ -39,7 +39,8 @@ class Ceiling:
     """A limit on the pods of each domain.
 
     domains: [rows], NO_DOMAIN where the ceiling does not apply. present: [domains], pods that count already.
-    counted: [domains], those that count for the emptiest one; None: the ceiling is skew, independent of other domains.
+    counted: [domains], whether a domain counts when the emptiest one is sought; None: the ceiling is skew, independent
+    of other domains.
     """
 
     domains: Int64s

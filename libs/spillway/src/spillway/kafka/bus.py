@@ -326,7 +326,7 @@ class KafkaBus:
 
 
 class KafkaWriter:
-    """One transactional producer. It is over at its first error."""
+    """One transactional producer. It cannot be used after its first error."""
 
     def __init__(self, bus: KafkaBus, producer: Any) -> None:
         self._bus = bus

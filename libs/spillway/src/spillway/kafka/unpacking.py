@@ -57,7 +57,8 @@ def unpacked(codec: int, packed: bytes, bytes_max: int = UNPACKED_BYTES_MAX) -> 
 
 
 def _gzip(packed: bytes, bytes_max: int) -> bytes:
-    """Decompresses one gzip member, as producers write it. Each further one would cost a copy of all that follows."""
+    """Decompresses one gzip member, as producers write it. Further members would each cost a copy of the remaining
+    bytes."""
     reader = zlib.decompressobj(_GZIP_WINDOW)
     records = reader.decompress(packed, bytes_max + 1)
     if len(records) > bytes_max:

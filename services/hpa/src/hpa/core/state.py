@@ -345,8 +345,8 @@ class HpaState:
             self._forget(topic.name, key)
 
     def unwritten(self) -> list[Event]:
-        """The states of all workloads that were decided on since the last call, and of one in each partition that is
-        read much further than its states say."""
+        """Returns the states of workloads with a decision since the last call, and one state for each partition that
+        was read much further than its states say."""
         for partition in self.positions.behind(self.rules.positions_behind_max) if not self._returned else ():
             self._tell_position(partition)
         keys, self.changed = self.changed, {}

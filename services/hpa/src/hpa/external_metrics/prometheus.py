@@ -24,11 +24,11 @@ class ValueUnknown(Exception):
 @dataclass(frozen=True, slots=True)
 class PrometheusSettings:
     answer_seconds: float = 5.0
-    """For one whole answer."""
+    """The longest time for one whole answer."""
     answer_bytes_max: int = 1_000_000
-    """A larger answer is not read to its end: a query of one number has a small one."""
+    """The most bytes of an answer; the rest is not read. The answer to a query of one number is small."""
     connections_max: int = 8
-    """At one time, to one server."""
+    """The most connections to one server at one time."""
 
 
 class _Data(msgspec.Struct, rename="camel"):

@@ -41,12 +41,12 @@ NOT_LENT: Final = {
     "pods": "lists of pods (the API server has them)",
     "runningpods": "lists of pods (the API server has them)",
 }
-"""First part of the path: what a kubelet gives, and a virtual node does not. A list of pods is as long as a pool is
-large, and nobody needs it from here."""
+"""Parts of a kubelet's API that virtual nodes do not serve, by the first part of the path. Lists of pods are as long as
+a pool is large, and nobody needs them from here."""
 POOL: Final = web.AppKey("pool", str)
 SHUTDOWN_SECONDS: Final = 1.0
 DESCRIPTORS_EACH: Final = 2
-"""Of a connection: its own, and that of the log which is read for it in an owner."""
+"""File descriptors of a connection: its own, and one for the log that is read from an owner for it."""
 
 log = structlog.get_logger()
 
