@@ -62,11 +62,11 @@ docs: setup ## Write what is generated from code: docs/events.md, asyncapi.yaml,
 docs-check: setup ## What is generated says what the code says
 	@$(RUN) python docs/make_docs.py --check
 
-pure: setup ## Tests of values in, values out: the cores of all services and the library's own (pytest -m pure)
-	@$(PYTEST) $(SPREAD) -m pure libs services
+pure: setup ## Tests of values in, values out: the cores of all services and the library's own (EXAMPLES=10 of each property)
+	@EXAMPLES=$(or $(EXAMPLES),10) $(PYTEST) $(SPREAD) -m pure libs services
 
 unit: setup ## Unit and property tests of every package (WORKERS=2 processes, as path and simulation)
-	@$(PYTEST) $(SPREAD) libs services cli local tests/audit tests/chaos tests/compose tests/fuzz tests/helm tests/mutants tests/observability tests/oracle tests/replay tests/scaling tests/vectors tests/versions tests/test_pure.py tests/test_tidy.py tests/test_documents.py
+	@$(PYTEST) $(SPREAD) libs services cli local tests/audit tests/chaos tests/compose tests/fuzz tests/helm tests/mutants tests/observability tests/oracle tests/replay tests/scaling tests/vectors tests/versions tests/test_conftest.py tests/test_tidy.py tests/test_documents.py
 
 properties: setup ## Every property on 300 examples that nobody tried before (EXAMPLES=300; make test tries the same 30); what fails is tried first the next time
 	@$(PYTEST) --hypothesis-profile exploring -m hypothesis libs services cli local tests

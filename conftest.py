@@ -23,7 +23,7 @@ EXAMPLES, EXAMPLES_ANEW = 30, 300
 ANY_SPEED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True)
 
 
-def _examples(otherwise: int) -> int:
+def examples_of(otherwise: int) -> int:
     """What EXAMPLES says; empty says nothing. Raises UsageError."""
     text = os.environ.get("EXAMPLES") or str(otherwise)
     if not text.isdecimal() or int(text) < 1:
@@ -31,8 +31,8 @@ def _examples(otherwise: int) -> int:
     return int(text)
 
 
-settings.register_profile("repeatable", ANY_SPEED, max_examples=_examples(EXAMPLES), derandomize=True, database=None)
-settings.register_profile("exploring", ANY_SPEED, max_examples=_examples(EXAMPLES_ANEW), derandomize=False)
+settings.register_profile("repeatable", ANY_SPEED, max_examples=examples_of(EXAMPLES), derandomize=True, database=None)
+settings.register_profile("exploring", ANY_SPEED, max_examples=examples_of(EXAMPLES_ANEW), derandomize=False)
 settings.load_profile("repeatable")
 
 

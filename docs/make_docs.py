@@ -11,6 +11,7 @@ import make_asyncapi
 import make_dashboards
 import make_events_page
 import make_metrics_page
+import make_modules_page
 import make_rbac
 import make_readme
 import make_slo_rules
@@ -22,6 +23,7 @@ PAGES: Final[dict[str, Callable[[], str]]] = {
     "docs/asyncapi.yaml": make_asyncapi.page,
     "deploy/kafka/acls.sh": make_acls.page,
     "docs/metrics.md": make_metrics_page.page,
+    "docs/modules.md": make_modules_page.page,
     "deploy/observability/slo-rules.yaml": make_slo_rules.page,
     **make_dashboards.pages(),
     **make_rbac.pages(),

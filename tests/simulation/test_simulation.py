@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-SAMPLE = "13:53"
+SAMPLE = "13:29"
+"""Beside those that are kept."""
 
 
 def simulate(*arguments: str) -> "subprocess.CompletedProcess[str]":

@@ -159,7 +159,8 @@ def test_a_command_with_a_slash_starts_at_the_kubeconfig_and_a_name_at_the_path(
         script(made, answer(token=token), name="give-token")
     monkeypatch.setenv("PATH", f"{elsewhere}:{os.environ['PATH']}")
     monkeypatch.chdir(folder)
-    for command, token in (("bin/give-token", "beside"), ("give-token", "of-the-path")):
+    script(folder, answer(token="beside"), name="give-token")
+    for command, token in (("bin/give-token", "beside"), ("./give-token", "beside"), ("give-token", "of-the-path")):
         written(folder, entry(command=command))
         assert asked(folder).token == token
         assert asked(Path()).token == token, "the folder has a relative path"

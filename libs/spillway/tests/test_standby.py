@@ -627,6 +627,33 @@ async def test_what_runs_beside_the_service_ends_it_between_two_writes() -> None
     assert await asked == "x"
 
 
+async def test_what_runs_beside_the_service_and_returns_ends_it_with_an_error() -> None:
+    """Else each life would end as it begins, and the process serve nobody for ever."""
+
+    async def beside() -> None:
+        await asyncio.sleep(5)
+
+    one = Brakes(LocalBroker(), "a")
+    one.task.cancel()
+    with pytest.raises(RuntimeError, match=r"beside .* has returned: expected that it runs until it is cancelled"):
+        async with asyncio.timeout(60):
+            await one.standby.run(one.stopping, beside)
+    assert not one.standby.is_active
+
+
+async def test_what_returns_as_the_service_is_to_stop_is_no_error() -> None:
+    one = Brakes(LocalBroker(), "a")
+    one.task.cancel()
+
+    async def beside() -> None:
+        await one.stopping.wait()
+
+    running = asyncio.create_task(one.standby.run(one.stopping, beside))
+    await until(lambda: one.standby.is_active)
+    one.stopping.set()
+    await running
+
+
 # ── The queue ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
 

@@ -181,7 +181,11 @@ class Standby:
         return turn.instance.rpartition("@")[2] if turn is not None else ""
 
     async def run(self, stopping: asyncio.Event, *beside: Beside) -> None:
-        """Follows and, in its turn, decides, until stopping; then finishes the write under way. Ends with beside."""
+        """Follows and, in its turn, decides, until stopping; then finishes the write under way.
+
+        beside: tasks that run until they are cancelled. Raises the error of one that fails, and RuntimeError when one
+        returns before stopping.
+        """
         stop = asyncio.create_task(stopping.wait())
         self._awake_at = _now()
         others = [asyncio.create_task(one()) for one in (self._stay_awake, *beside)]
@@ -192,6 +196,7 @@ class Standby:
                 await self._end(life)
                 _raise_what_ended(others)
                 if not stopping.is_set():
+                    _raise_if_any_returned(others)
                     await asyncio.sleep(self._settings.rebuild_wait_seconds)
         finally:
             for task in (stop, *others):
@@ -395,6 +400,13 @@ class Standby:
 
 def _now() -> float:
     return asyncio.get_running_loop().time()
+
+
+def _raise_if_any_returned(others: "Sequence[asyncio.Task[None]]") -> None:
+    """A task that has returned would end each next life as soon as it begins."""
+    for task in others:
+        if task.done():
+            raise RuntimeError(f"{task.get_coro()} has returned: expected that it runs until it is cancelled")
 
 
 def _raise_what_ended(tasks: "Sequence[asyncio.Task[None]]") -> None:

@@ -1,10 +1,18 @@
-"""Which tests `make check` runs: those of values in and values out, told by what they import."""
+"""What conftest.py decides for all tests: which are pure, told by what they import, and how many examples are tried."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 ROOT = Path(__file__).parents[1]
+
+
+@pytest.fixture
+def conftest(pytestconfig: pytest.Config) -> Any:
+    found = pytestconfig.pluginmanager.get_plugin(str(ROOT / "conftest.py"))
+    assert found is not None
+    return found
 
 
 @pytest.mark.parametrize(
@@ -17,12 +25,10 @@ ROOT = Path(__file__).parents[1]
         ("services/vk-bridge/tests/test_service.py", False),
         ("libs/spillway/tests/test_kafka.py", False),
         ("local/tests/test_stack.py", False),
-        ("tests/test_pure.py", False),
+        ("tests/test_conftest.py", False),
     ],
 )
-def test_a_file_is_pure_by_its_imports(test: str, pure: bool, pytestconfig: pytest.Config) -> None:
-    conftest = pytestconfig.pluginmanager.get_plugin(str(ROOT / "conftest.py"))
-    assert conftest is not None
+def test_a_file_is_pure_by_its_imports(test: str, pure: bool, conftest: Any) -> None:
     assert conftest.is_pure(ROOT / test) is pure
 
 
@@ -41,7 +47,22 @@ def test_a_file_is_pure_by_its_imports(test: str, pure: bool, pytestconfig: pyte
         ("import subprocess", False),
     ],
 )
-def test_one_import_tells(line: str, pure: bool, pytestconfig: pytest.Config) -> None:
-    conftest = pytestconfig.pluginmanager.get_plugin(str(ROOT / "conftest.py"))
-    assert conftest is not None
+def test_one_import_tells(line: str, pure: bool, conftest: Any) -> None:
     assert (conftest.NOT_PURE.search(f"import pytest\n{line}\n") is None) is pure
+
+
+@pytest.mark.parametrize(("text", "examples"), [("", 30), ("1", 1), ("200", 200)])
+def test_the_environment_says_how_many_examples(
+    text: str, examples: int, conftest: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("EXAMPLES", text)
+    assert conftest.examples_of(conftest.EXAMPLES) == examples
+
+
+@pytest.mark.parametrize("text", ["many", "0", "-1", "1.5"])
+def test_a_number_of_examples_that_is_none_is_refused(
+    text: str, conftest: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("EXAMPLES", text)
+    with pytest.raises(pytest.UsageError, match=f"EXAMPLES: '{text}': expected how many examples"):
+        conftest.examples_of(conftest.EXAMPLES)

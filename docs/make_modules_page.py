@@ -1,0 +1,57 @@
+"""docs/modules.md: every package and module of our source with the first sentence of its docstring."""
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+ROOT: Final = Path(__file__).parent.parent
+PARTS: Final = (
+    "libs/spillway/src/spillway",
+    "services/snapshot/src/snapshot",
+    "services/planner/src/planner",
+    "services/propagator/src/propagator",
+    "services/hpa/src/hpa",
+    "services/vk-bridge/src/vk_bridge",
+    "services/descheduler/src/descheduler",
+    "cli/src/spillway_cli",
+    "local/src/spillway_local",
+    "libs/sim/src/sim",
+)
+GENERATED: Final = "libs/spillway/src/spillway/v1"
+HEAD: Final = """# Modules
+
+Made by `make docs` from the docstrings of packages and modules.
+[ARCHITECTURE](../ARCHITECTURE.md) tells how they fit together.
+"""
+
+
+def page() -> str:
+    """Returns the whole page in Markdown, without a line end."""
+    return "\n".join([HEAD, *(line for part in PARTS for line in _lines_of(ROOT / part))]).rstrip("\n")
+
+
+def _lines_of(folder: Path) -> Iterator[str]:
+    """Yields a package with its modules, then the packages in it. The order is that of the names."""
+    where = folder.relative_to(ROOT).as_posix()
+    if where == GENERATED:
+        return
+    depth = "#" * min(4, 2 + len(folder.relative_to(ROOT).parts) - len(_part_of(where).split("/")))
+    yield f"{depth} {where}\n\n{first_sentence(folder / '__init__.py')}\n"
+    modules = [path for path in sorted(folder.glob("*.py")) if path.name != "__init__.py"]
+    if modules:
+        yield "| module | |\n|---|---|"
+        yield from (f"| `{path.name}` | {first_sentence(path).replace('|', chr(92) + '|')} |" for path in modules)
+        yield ""
+    for package in sorted(path.parent for path in folder.glob("*/__init__.py")):
+        yield from _lines_of(package)
+
+
+def _part_of(where: str) -> str:
+    return next(part for part in PARTS if where == part or where.startswith(part + "/"))
+
+
+def first_sentence(path: Path) -> str:
+    """Returns the first paragraph of a module's docstring on one line."""
+    text = ast.get_docstring(ast.parse(path.read_text())) or ""
+    return " ".join(text.partition("\n\n")[0].split())
