@@ -196,10 +196,10 @@ class _Nested:
     def _bends(self, index: int, emptiest: int) -> list[int]:
         """Returns the levels above this one at which a domain begins to fill, is full, or is as low as the emptiest.
 
-        Between two of them the replicas in the domains grow by the same number for each level. Heights are the least of
-        such sums. The most that the others can fill is one sum less the least of such differences. So what a domain
-        lacks until all may stand still is concave there. Where it is not negative at both ends, nothing stands still in
-        between.
+        Between two of these levels, the replicas in the domains grow by the same number for each level. Heights are the
+        smallest of such sums. The most that the other domains can fill is one sum less the smallest of such
+        differences. So the number that a domain lacks until all may stand still is concave in that range. If it is not
+        negative at both ends, nothing stands still in between.
         """
         ceiling, room = self.ceilings[index], self.rooms[index]
         low = ceiling.present[ceiling.counted] if ceiling.counted is not None else ceiling.present

@@ -403,7 +403,7 @@ def _now() -> float:
 
 
 def _raise_if_any_returned(others: "Sequence[asyncio.Task[None]]") -> None:
-    """A task that has returned would end each next life as soon as it begins."""
+    """Raises RuntimeError if a task has returned: it would end each next life as soon as that begins."""
     for task in others:
         if task.done():
             raise RuntimeError(f"{task.get_coro()} has returned: expected that it runs until it is cancelled")
