@@ -1,4 +1,4 @@
-"""One simulated cluster as a process: flags in, a kubeconfig out, until SIGTERM."""
+"""Runs one simulated cluster as a process. It takes flags, writes a kubeconfig, and runs until SIGTERM."""
 
 import argparse
 import asyncio

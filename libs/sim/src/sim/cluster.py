@@ -29,9 +29,9 @@ class SimCluster:
         self.api = Api(self.machine)
         self.faults = Faults()
         self.token = "sim"
-        """What a `SimTransport` must bear; change it to revoke those that exist."""
+        """The token that a `SimTransport` must send. A new value revokes the tokens that exist."""
         self.stream_epoch = 0
-        """Raised to end every running stream."""
+        """A counter. Raising it ends every running stream."""
         self._work = asyncio.Event()
         self._faults_changed = asyncio.Event()
         self._wakers_by_plural: dict[str, dict[asyncio.Event, None]] = {}  # A fixed order: runs repeat.

@@ -17,7 +17,7 @@ from spillway.http_client import LOG_ANSWERS, open_session
 
 _PODS = KIND_BY_PLURAL["pods"]
 _ADDRESSES = ("Hostname", "InternalDNS", "InternalIP", "ExternalDNS", "ExternalIP")
-"""In the order in which kube-apiserver tries them, unless it is told another."""
+"""The types of a node's addresses, in the order in which kube-apiserver tries them by default."""
 _CONNECT_SECONDS = 5.0
 
 

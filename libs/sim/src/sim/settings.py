@@ -77,13 +77,13 @@ class ProgramSpec:
 @dataclass(frozen=True, slots=True)
 class ProgramSettings:
     processes_max: int = 64
-    """Programs of one cluster at once; pods beyond that run without."""
+    """The most programs of one cluster at one time. Further pods run without their program."""
     restart_seconds: float = 1.0
-    """From the end of a program that nobody ended to its next beginning."""
+    """Seconds from a program's unexpected end to its next start."""
     last_words_seconds: float = 0.5
-    """After a program's end, for what it said last."""
+    """Seconds to wait for a program's last output after its end."""
     stop_seconds: float = 5.0
-    """When the cluster ends: from SIGTERM to SIGKILL."""
+    """Seconds from SIGTERM to SIGKILL when the cluster ends."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,42 +101,43 @@ class LoadSpec:
 @dataclass(frozen=True, slots=True)
 class Settings:
     seed: int = 0
-    """Of every random choice: uids, name suffixes, the scheduler's choice."""
+    """The seed of every random choice: uids, name suffixes, the scheduler's choice."""
     start_unix_seconds: float = 1_767_225_600.0
-    """The wall clock (in objects' timestamps) when the cluster is made."""
+    """The wall clock at the cluster's creation, as objects' timestamps show it."""
     first_version: int = 1_000
-    """The resourceVersion counter starts above this."""
+    """The resourceVersion counter starts above this number."""
     history_changes: int = 20_000
-    """Changes kept per resource for watches; an older resourceVersion gives 410."""
+    """Changes that are kept for watches, for each resource. A watch from an older resourceVersion gets 410."""
     score: Literal["least-allocated", "random"] = "least-allocated"
     """How the scheduler chooses among the nodes that fit."""
     binds_per_second: float = 0.0
-    """The scheduler's rate; 0 is unlimited."""
+    """The most bindings of the scheduler in a second; 0 is unlimited."""
     bind_delay_seconds: float = 0.0
-    """From the scheduler's decision to the binding."""
+    """Seconds from the scheduler's decision to the binding."""
     start_delay_seconds: float = 0.5
-    """From the binding to Running and Ready."""
+    """Seconds from the binding to Running and Ready."""
     delete_delay_seconds: float = 0.2
-    """From a pod's deletionTimestamp to its removal, at most its grace period."""
+    """Seconds from a pod's deletionTimestamp to its removal, at most its grace period."""
     node_grace_seconds: float = 40.0
-    """A node whose Lease was renewed once and then not for so long is Unknown."""
+    """Seconds without a renewal after which a node with a Lease becomes Unknown. A Lease that was never renewed does
+    not count."""
     usage_of_requests: float = 0.0
-    """Share of its requests that a pod uses of which nothing was set; at 0 such a pod has no sample."""
+    """The share of its requests that a pod uses if no usage was set for it. With 0 such a pod has no sample."""
     metrics_window_seconds: float = 15.0
-    """Over how long a pod's sample says that it was taken."""
+    """The window of time that a pod's sample names."""
     bookmark_seconds: float = 60.0
-    """Between BOOKMARK events of a quiet watch."""
+    """Seconds between BOOKMARK events of a quiet watch."""
     watch_timeout_seconds: float = 1_800.0
-    """Length of a watch that does not ask for one."""
+    """The length of a watch that asks for no length."""
     expired_watch_as: Literal["event", "status"] = "event"
-    """How a watch from a too old resourceVersion is told 410."""
+    """The form of the 410 answer to a watch from a resourceVersion that is too old."""
     step_changes: int = 250
-    """Writes between two turns of the event loop."""
+    """Writes between two pauses in which other tasks get the event loop."""
     kubelet_client: tuple[str, str] | None = None
-    """Files of the certificate and key by which it is known to the kubelets that virtual nodes name."""
+    """Files of the certificate and the key that this API server shows to the kubelets that virtual nodes name."""
     node_groups: tuple[NodeGroupSpec, ...] = ()
     sidecar: SidecarSpec | None = None
-    """What is injected into every pod; `SimCluster.inject` changes it."""
+    """The sidecar that is injected into every pod. `SimCluster.inject` changes it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,20 +145,21 @@ class Faults:
     """The faults of the API from now on. Replace them with `SimCluster.set_faults`."""
 
     silent: bool = False
-    """Nothing is answered and no stream says anything, until this is lifted."""
+    """The cluster answers nothing and its streams send nothing, until this is switched off."""
     unauthorized: bool = False
-    """401; running watches end with an ERROR event of code 401."""
+    """Every request gets 401. Running watches end with an ERROR event of code 401."""
     garbage: bool = False
-    """Answers that are not JSON."""
+    """Answers are not JSON."""
     stall_list: bool = False
-    """Lists stop in the middle, until this is lifted."""
+    """Lists stop in the middle, until this is switched off."""
     drop_watches: bool = False
     """Every stream ends cleanly at once."""
     expire_history: Literal["", "status", "event"] = ""
-    """Watches from a resourceVersion get 410: as HTTP status or as an ERROR event; running ones as an event."""
+    """Watches from a resourceVersion get 410, as HTTP status or as an ERROR event. Running watches get it as an
+    event."""
     forbidden: tuple[str, ...] = ()
-    """What the account may not do, as `POST pods`: 403 in the words of RBAC."""
+    """Verbs and resources that the account may not use, as `POST pods`. They get 403 in RBAC's words."""
     metrics: Literal["", "absent", "unavailable"] = ""
-    """metrics.k8s.io: 404, as where nobody serves it; or 503, as while its server does not answer."""
+    """The answers of metrics.k8s.io: 404, as without any server for it; or 503, as when its server does not answer."""
     latency_seconds: float = 0.0
-    """Added before every answer."""
+    """Seconds of delay before every answer."""

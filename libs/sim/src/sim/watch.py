@@ -22,16 +22,17 @@ class Watch:
         self._position = self._log.end
         self._early: list[bytes] = []
         self._from_later = 0
-        """The version that it was asked from, where the server had not come to it: nothing is said up to that."""
+        """A version that the watch began from and that the server had not reached yet. Changes up to it are not sent. 0
+        without one."""
         self._refusal: ApiError | None = None
         self.plural = selection.kind.plural
         self.waker = asyncio.Event()
         self.bookmarks = False
         self.timeout_seconds = settings.watch_timeout_seconds
         self.is_lost = False
-        """It fell behind the history, and ends."""
+        """True when the watch fell behind the history. It then ends."""
         self.is_fresh = False
-        """It began with the state and not from a version."""
+        """True for a watch that began with the whole state and not from a version."""
 
     @property
     def has_more(self) -> bool:

@@ -307,7 +307,7 @@ _PARTS: Final = {
     WORKLOAD_STATUS.name: (1, 3),
     LENDING.name: (1, 2),
 }
-"""Of how many parts a key of a topic is. Claims have their cluster's name alone. Groups and scopes are of any form."""
+"""The number of parts of a topic's keys, split at "/". Other topics take any key that is not empty."""
 
 
 def is_key(topic: str, key: str) -> bool:

@@ -12,8 +12,8 @@ from spillway.kubernetes.quantities import INT64_MAX
 INT64_MIN: Final = -INT64_MAX - 1
 
 PODS_MAX: Final = 2**31 - 1
-"""The largest number of pods that a node can offer, or that are counted on it: a kubelet's maxPods is an int32. So the
-replicas of a cluster stay within 64 bits."""
+"""The largest number of pods that a node can offer, or that are counted on it: a kubelet's maxPods is an int32. The sum
+of a cluster's replicas then fits 64 bits."""
 AMOUNT_MAX: Final = 2**47
 """The largest amount of any other resource that a node offers or a pod requests: bytes (128 TiB), milli-cores (140
 billion cores) or pieces. The sum over a cluster's nodes stays within 64 bits up to 65,535 nodes. Kubernetes supports

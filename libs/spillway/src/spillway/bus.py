@@ -10,11 +10,11 @@ from spillway.addresses import Address, Tombstone, Topic
 from spillway.events import Event
 
 Offsets = Mapping[tuple[str, int], int]
-"""(topic name, partition) → the offset of the next record to read."""
+"""The offset of the next record to read, by (topic name, partition)."""
 
 Headers = tuple[tuple[str, bytes], ...]
 Traces = Mapping[int, Headers]
-"""Of some of the events of one write, by their index: the headers of the trace that each belongs to."""
+"""The trace headers of events, by the event's index in its write. Events without a trace have no entry."""
 
 
 class BusUnavailable(Exception):

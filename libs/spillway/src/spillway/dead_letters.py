@@ -36,23 +36,23 @@ from spillway.wire import (
 )
 
 RECORD_BYTES_MAX: Final = 2 * 1024 * 1024
-"""The most that one record may weigh; the topics and the producers are told the same number."""
+"""The most bytes of one record. The topics and the producers are configured with the same number."""
 
 DEAD_VALUE_BYTES_MAX: Final = 64 * 1024
-"""How much of an unreadable record's value is kept."""
+"""The most bytes of an unreadable record's value that its dead letter keeps."""
 
 REASON_CHARACTERS_MAX: Final = 1000
-"""How much is said of why: it may quote what stands in a record, and must fit into one."""
+"""The most characters of the reason in a dead letter. The reason may quote the record and must fit into one."""
 
 KINDS_PASSED_OVER_MAX: Final = 50
-"""Kinds of events that one reader does not know, and passes over after the first of each."""
+"""The most unknown kinds of events that one reader skips without a dead letter after the first of each."""
 _KIND: Final = re.compile(re.escape(TYPE_PREFIX) + r"[A-Za-z]{1,100}")
 
 UNREAD_HEADER: Final = "spillway-unread"
-"""Of a record that stands for some that cannot even be taken apart: why."""
+"""The header of a record that replaces records which could not be unpacked. Its value is the reason."""
 
 UNREAD_KIND_HEADER: Final = "spillway-unread-kind"
-"""Of such a record: a word for why, one of UNREAD_KINDS."""
+"""The header with the kind of that reason, one of UNREAD_KINDS."""
 UNREAD_KINDS: Final = ("headers", "size")
 
 _ROOM_FOR_HEADERS: Final = 4096

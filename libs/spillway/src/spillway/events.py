@@ -442,11 +442,12 @@ class ShapeAsked:
 
 SHAPE_ADMITTED: Final = "Admitted"
 SHAPE_REFUSED: Final = "Refused"
-"""Pods of the template are not let in: message has the cluster's words."""
+"""The cluster refuses the template's pods. The message has the cluster's words."""
 SHAPE_FORBIDDEN: Final = "Forbidden"
-"""Our account there has no right to create pods, which a dry run needs."""
+"""Our account in the cluster has no right to create pods, which a dry run needs."""
 SHAPE_UNASKED: Final = "Unasked"
-"""It could not be asked: no answer in time, no namespace yet, a quota that is used up, too many questions."""
+"""The cluster could not be asked: it did not answer in time, the namespace does not exist yet, a quota is used up, or
+too many questions wait."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,9 +19,9 @@ STATE_REFUSED: Final = "Refused"
 STATE_CONTESTED: Final = "ReplicasContested"
 STATE_DISOWNED: Final = "Disowned"
 STATE_ENDED: Final = "Ended"
-"""A Job that ended, and whose object is gone since: it is not run again."""
+"""The Job ended and its object was deleted afterwards. It is not run again."""
 STATE_ORPHANED: Final = "Orphaned"
-"""Our label, but no placement lists it: said for people, never acted on."""
+"""The object has our label, but no placement lists it. It is reported to people and never acted on."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from typing import Final
 from spillway.model import Generation, Requirement
 
 Amounts = tuple[tuple[str, int], ...]
-"""By resource, sorted."""
+"""Amounts by resource name, sorted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,13 +79,13 @@ LOAN_LENT: Final = "Lent"
 LOAN_RECALLED: Final = "Recalled"
 
 CAUSE_NEED: Final = "Need"
-"""Pods of the owner wait for the node: the descheduler asks for it."""
+"""Pods of the owner wait for the node, so the descheduler asks for it."""
 CAUSE_ASKED: Final = "Asked"
-"""A person asked for it, by name."""
+"""A person asked for the node by name."""
 CAUSE_OPT_OUT: Final = "OptOut"
 CAUSE_OCCUPIED: Final = "Occupied"
 CAUSE_LOG_AWAY: Final = "LogAway"
-"""The log did not take its record, so that it never opened."""
+"""The log did not accept the loan's record, so the virtual node never opened."""
 CAUSE_VIRTUAL_NODE_GONE: Final = "VirtualNodeGone"
 CAUSE_TAINT_REMOVED: Final = "TaintRemoved"
 CAUSE_NODE_GONE: Final = "NodeGone"

@@ -14,7 +14,7 @@ from spillway.events import Event
 E = TypeVar("E")
 
 WHY_CHARACTERS_MAX: Final = 500
-"""How much a record tells of why the rest of it is not said."""
+"""The most characters in a shortened record about why the rest is left out."""
 
 log = structlog.get_logger()
 

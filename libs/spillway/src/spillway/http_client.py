@@ -1,8 +1,8 @@
-"""The door to HTTP servers that are not ours: sessions that take in one answer to each request, within bounds.
+"""Sessions with HTTP servers that are not ours. They accept one answer to each request, within bounds.
 
-aiohttp reads whatever a server sends. It queues answers that come on a connection which waits in its pool, it passes
-over interim answers without counting them, and whoever reads a body whose framing breaks waits on. So a protocol of
-ours reads each connection. It aborts a connection on which the server sends what no request asked for.
+aiohttp reads whatever a server sends. It queues answers that come on an idle connection of its pool, and it skips
+interim answers without counting them. A reader of a body waits for ever if the body's framing breaks. So our own
+protocol reads each connection. It aborts a connection on which the server sends what no request asked for.
 
 One private name of aiohttp is used: `_factory` of a connector. aiohttp also does not promise that it calls
 `set_response_params` for each request and `feed_data` for each head of an answer. `check_shape` looks for these names.
@@ -29,7 +29,8 @@ USES: Final = (
     (aiohttp.TCPConnector, "_create_direct_connection", "_factory"),
     (ResponseHandler, "data_received", "feed_data"),
 )
-"""Classes of aiohttp, a function of each, and the name that its code must use: else what we replace is never called."""
+"""Classes of aiohttp, a function of each, and a name that this function must use. Otherwise our replacement is never
+called."""
 
 
 class ServerMisbehaved(aiohttp.ClientError):
@@ -37,30 +38,32 @@ class ServerMisbehaved(aiohttp.ClientError):
 
 
 class OtherShape(OperatorError):
-    """The aiohttp that is installed would not call what bounds the answers of a server."""
+    """The installed aiohttp would not call the code that bounds the answers of a server."""
 
 
 @dataclass(frozen=True, slots=True)
 class AnswerBounds:
-    """What a server may send for one request beside the body of its answer. Beyond it ServerMisbehaved is raised."""
+    """Limits for what a server sends for one request beside the answer's body. Beyond them ServerMisbehaved is
+    raised."""
 
     interim_answers_max: int = 8
     """Answers of status 100 to 199 before the final one. API servers and Prometheus send none unless they are asked."""
     framing_bytes: int = 512 * 2**10
-    """Bytes that are not of the body: heads, sizes of chunks and their extensions, trailers, empty lines. asyncio gives
-    256 KiB at a time, of which a part may wait until the body is read."""
+    """Bytes outside the body: heads, chunk sizes and their extensions, trailers, empty lines. asyncio delivers up to
+    256 KiB at a time, and some of it may wait until the body is read."""
     framing_ratio: int = 1
-    """So many more of these bytes are allowed for each byte of the body. A chunk of a watch has 7 of them, and one
+    """More of these bytes are allowed for each byte of the body: this many. A chunk of a watch has 7 of them, and one
     event of more than 60 bytes."""
     line_bytes: int = 8190
     """Bytes of a status line, and of one header with its name. This bound and the next are aiohttp's defaults."""
     headers_max: int = 128
-    """Headers of one answer, with its trailers."""
+    """The most headers of one answer, trailers included."""
 
 
 ANSWERS: Final = AnswerBounds()
 LOG_ANSWERS: Final = AnswerBounds(framing_ratio=8)
-"""A kubelet sends each line of a log at once: the chunk of an empty line has 5 bytes beside its one byte of body."""
+"""Limits for logs. A kubelet sends each line of a log at once: the chunk of an empty line has 5 bytes for one byte of
+body."""
 
 
 def open_session(
@@ -72,9 +75,9 @@ def open_session(
     headers: Mapping[str, str] | None = None,
     bounds: AnswerBounds = ANSWERS,
 ) -> aiohttp.ClientSession:
-    """Opens a session with at most so many connections. It keeps no cookies, unpacks nothing and knows no proxy.
+    """Opens a session with at most so many connections. It keeps no cookies, decompresses nothing and uses no proxy.
 
-    Whoever asks forbids redirects where a token goes along, and bounds the body of an answer. Raises OtherShape.
+    The caller must forbid redirects of requests with a token, and must bound the answer's body. Raises OtherShape.
     """
     check_shape()
     return aiohttp.ClientSession(
@@ -98,12 +101,12 @@ def name_encoding(answer: aiohttp.ClientResponse) -> str:
 
 
 def describe(error: BaseException) -> str:
-    """Returns what an error of aiohttp says, cut: its parser quotes as much as came."""
+    """Returns the text of an aiohttp error, cut: its parser quotes everything that it received."""
     return str(error)[:TEXT_CHARACTERS_MAX]
 
 
 def check_shape() -> None:
-    """Raises OtherShape if the installed aiohttp does not call what is replaced here."""
+    """Raises OtherShape if the installed aiohttp does not call the code that this module replaces."""
     unread = [
         f"{owner.__name__}.{function} does not use {name}"
         for owner, function, name in USES
@@ -120,9 +123,9 @@ def _is_used(owner: type, function: str, name: str) -> bool:
 
 
 class _Connector(aiohttp.TCPConnector):
-    """aiohttp's own, whose connections are read by _Connection.
+    """aiohttp's connector, but _Connection reads its connections.
 
-    Needs of aiohttp that a connector makes the protocol of a new connection by calling its `_factory`.
+    It needs from aiohttp that a connector makes the protocol of a new connection by calling its `_factory`.
     """
 
     def __init__(self, connections: int, tls: ssl.SSLContext | bool, bounds: AnswerBounds) -> None:
@@ -143,7 +146,7 @@ class _Exchange:
         return self.body is not None and self.body.is_eof()
 
     def end_body(self, error: Exception) -> None:
-        """Tells whoever reads a body that no more of it will come."""
+        """Ends the body with an error for its reader."""
         if self.body is not None and not self.body.is_eof() and self.body.exception() is None:
             self.body.set_exception(error)
 
@@ -165,7 +168,7 @@ class _Connection(ResponseHandler):
         super().set_response_params(**params)
 
     def data_received(self, data: bytes) -> None:
-        """Takes in what came; nothing at all means that what was kept back is read on."""
+        """Takes in received bytes. An empty value means that bytes which were kept back are read now."""
         exchange = self.exchange
         if data and exchange.is_over:
             return self._refuse("bytes that no request asked for")
@@ -179,7 +182,7 @@ class _Connection(ResponseHandler):
         return None
 
     def _framing_bytes(self) -> int:
-        """Bytes of the exchange that are not of the body, less those that the body allows."""
+        """Returns the exchange's bytes outside the body, less those that the body's size allows."""
         exchange = self.exchange
         body_bytes = exchange.body.total_bytes if exchange.body is not None else 0
         return exchange.received_bytes - body_bytes * (1 + self.bounds.framing_ratio)
@@ -213,11 +216,12 @@ class _Connection(ResponseHandler):
         self._end_body("the connection was lost")
 
     def _end_body(self, why: str) -> None:
-        """Else a later read fails with a RuntimeError, which is no error of the connection, or waits."""
+        """Ends the body with an error. Otherwise a later read waits, or fails with a RuntimeError that names no
+        connection."""
         self.exchange.end_body(aiohttp.ClientPayloadError(why))
 
     def _refuse(self, what: str) -> None:
-        """Aborts the connection. An answer that came whole before is still given."""
+        """Aborts the connection. An answer that was already complete is still given to its reader."""
         error = ServerMisbehaved(f"the server sent {what}")
         self.exchange.end_body(error)
         self.abort()

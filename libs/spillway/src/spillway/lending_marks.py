@@ -15,31 +15,32 @@ PREFIX: Final = "spillway.io/"
 # ── On the owner's node ─────────────────────────────────────────────────────────────────────────────────────────────
 
 LENDING: Final = "spillway.io/lending"
-"""Key of the taint, whose value is the state, and of the label, which only a lent node has: pool pods select it."""
+"""Key of the taint, whose value is the state of the loan. Also the key of a label that only a lent node has: pool pods
+select it."""
 CHECKING: Final = "checking"
 LENT: Final = "lent"
 RECALLED: Final = "recalled"
 LOAN: Final = "spillway.io/loan"
-"""Annotation of both nodes: a Generation."""
+"""Annotation of both nodes: the loan's Generation."""
 RECALL_CAUSE: Final = "spillway.io/recall-cause"
-"""Annotation: why a node is recalled, so that whoever goes on knows."""
+"""Annotation: why a node is recalled. The next instance that continues the recall reads it."""
 POOL_CLUSTER: Final = "spillway.io/pool-cluster"
-"""Annotation: the pool where this loan's virtual node is, whatever is declared since."""
+"""Annotation: the pool that has this loan's virtual node, even if another pool is declared later."""
 FLEET: Final = "spillway.io/fleet"
-"""Label of a marked node: another fleet's bridge leaves it alone."""
+"""Label of a marked node: the id of its fleet. The bridge of another fleet leaves the node alone."""
 LEND: Final = "spillway.io/lend"
-"""Label that people set; with the value `never` the node is not lent."""
+"""Label that people set. With the value `never` the node is not lent."""
 NEVER: Final = "never"
 
 # ── On the virtual node ─────────────────────────────────────────────────────────────────────────────────────────────
 
 LENT_CLUSTER: Final = "spillway.io/lent-cluster"
 LENT_NODE: Final = "spillway.io/lent-node"
-"""Label, cut to a label's length; the annotation of this key has the whole name."""
+"""Label with the node's name, cut to a label's length. The annotation with this key has the whole name."""
 SUPPLY_CLASS: Final = "spillway.io/supply-class"
 COST_PER_HOUR: Final = "spillway.io/cost-per-hour"
 POOL_TAINT: Final = "spillway.io/lent"
-"""Key of the taint, whose value is the supply class: only pods that tolerate it are put there."""
+"""Key of the taint, whose value is the supply class. Only pods that tolerate it run on the virtual node."""
 
 # ── On the real pod ─────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -47,22 +48,22 @@ POOL: Final = "spillway.io/pool"
 POOL_UID: Final = "spillway.io/pool-uid"
 POOL_POD: Final = "spillway.io/pool-pod"
 COPIES: Final = "spillway.io/copies"
-"""Annotation: the pool's ConfigMaps and Secrets that it refers to, as `Secret/key ConfigMap/settings`."""
+"""Annotation: the pool's ConfigMaps and Secrets that the real pod refers to, as `Secret/key ConfigMap/settings`."""
 COPY_VERSION: Final = "spillway.io/copy-version"
-"""Annotation of a copy: uid and resourceVersion of what it is a copy of."""
+"""Annotation of a copy: the uid and resourceVersion of the original."""
 COPY_BYTES: Final = "spillway.io/copy-bytes"
-"""Annotation of a copy: how large its content is."""
+"""Annotation of a copy: the size of its content in bytes."""
 GIVEN: Final = "spillway.io/given"
-"""Annotation: what of the pool pod's changeable fields the real pod was last given."""
+"""Annotation: the values of the pool pod's changeable fields that the real pod was last given."""
 POD_NAMESPACE_PREFIX: Final = "spillway-lent-"
 
 # ── On the pool pod ─────────────────────────────────────────────────────────────────────────────────────────────────
 
 CREATED: Final = "spillway.io/Created"
-"""Condition: a real pod of it was there once."""
+"""Condition: a real pod of this pool pod once existed."""
 
 NOT_UPDATED: Final = "spillway.io/NotUpdated"
-"""Condition: what was changed of it has not reached its real pod, and why."""
+"""Condition: a change to this pool pod has not reached its real pod. It says why."""
 
 LABEL_CHARACTERS_MAX: Final = 63
 _LOAN_TEXT = re.compile(r"([0-9]{1,18})\.([0-9]{1,18})", re.ASCII)  # Numbers that fit an int64 of the wire.

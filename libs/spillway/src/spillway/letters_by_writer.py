@@ -12,10 +12,10 @@ from typing import Final
 from spillway.bus import Headers
 
 NAME_CHARACTERS_MAX: Final = 100
-"""How much of a source or a key names a writer."""
+"""The most characters of a source or a key in the name of a writer."""
 KEY_BYTES_MAX: Final = 1024
 VALUE_BYTES_MAX: Final = 4096
-"""How much of such a record is kept in a dead letter."""
+"""The most bytes of such a record that its dead letter keeps."""
 
 _OTHERS: Final = "others"
 _MINUTE: Final = 60.0

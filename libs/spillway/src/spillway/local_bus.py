@@ -33,7 +33,7 @@ from spillway.retention import clamped
 from spillway.waiting import is_set_within
 
 RETRY_SECONDS = 0.1
-"""How long a bus that is cut off waits before it looks again."""
+"""The pause of a bus that is cut off before it looks again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,17 +41,17 @@ class LocalSettings:
     """Limits of the bus in memory. They have the names that the same limits have in KafkaSettings."""
 
     publish_seconds: float = 5.0
-    """How long a publish tries before BusUnavailable, in seconds."""
+    """How long a publish is tried before BusUnavailable, in seconds."""
     write_seconds: float = 8.0
     """How long one transaction may take before OutcomeUnknown, in seconds."""
     idle_batch_seconds: float = 0.5
-    """The longest a feed yields nothing, in seconds."""
+    """The longest time without a batch from a feed, in seconds."""
     batch_records_max: int = 2000
     """The most records of one batch."""
     dead_letters_per_minute_max: int = 100
-    """How many unreadable records one feed bears in a minute before TooManyDeadLetters."""
+    """The unreadable records of one feed in a minute above which it raises TooManyDeadLetters."""
     open_letters: LetterBounds = DEFAULT_BOUNDS
-    """Of dead letters on topics that anyone may write."""
+    """The limits of dead letters for topics that anyone may write to."""
     partitions_cluster: int = 64
     """Partitions of the topics of the cluster scope."""
     partitions_workload: int = 16
@@ -83,7 +83,7 @@ class LocalBroker:
         self._feeds: dict[asyncio.Event, frozenset[str]] = {}
         self._serial = 0
         self.changes = 0
-        """How often anything was written; a feed that read all of it need not look again."""
+        """The number of writes so far. A feed that has read up to it need not look again."""
         self.reformed = asyncio.Event()
 
     def partition_count(self, topic: Topic) -> int:

@@ -19,7 +19,7 @@ class Kept:
 
     @property
     def size(self) -> int:
-        """The number of bytes of key and value."""
+        """Returns the number of bytes of key and value."""
         return len(self.key or b"") + len(self.value or b"")
 
 

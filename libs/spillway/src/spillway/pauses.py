@@ -1,7 +1,7 @@
 """Pauses after failures: each is twice the one before, up to a longest one."""
 
 _DOUBLINGS_MAX = 32
-"""More would change nothing, but at some time overflow."""
+"""The most doublings of a pause. More would change nothing and would overflow at some point."""
 
 
 def doubled_seconds(first: float, longest: float, pauses: int) -> float:

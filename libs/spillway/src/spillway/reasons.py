@@ -19,7 +19,7 @@ TOO_MANY_WATCHES: Final = "TOO_MANY_WATCHES"
 TOO_MANY_WAIT: Final = "TOO_MANY_WAIT"
 
 CLUSTERS_NAMED_MAX: Final = 10
-"""In a refusal's details."""
+"""The most clusters that a refusal's details name."""
 
 
 def of_clusters(names: Iterable[str]) -> dict[str, str]:

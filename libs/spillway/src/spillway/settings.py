@@ -22,13 +22,14 @@ T = TypeVar("T")
 
 _REQUIRED = dataclasses.MISSING
 CONSTANTS = "SPILLWAY_CONSTANTS"
-"""A variable for development alone: constants of this process that are something else, NAME=value with commas between.
-A name is what its variable would be: SPILLWAY_PLANNER_TICK_SECONDS=0.5. Each that is taken is warned of."""
+"""A variable for development only. It overrides constants of this process: NAME=value, separated by commas. A constant
+is named as its variable would be: SPILLWAY_PLANNER_TICK_SECONDS=0.5. Each override is logged as a warning."""
 _TYPO_RATIO = 0.8
-"""How alike (difflib) a name must be to a known one to be called a slip of the same name."""
+"""How similar (by difflib's ratio) an unknown name must be to a known one to be reported as a typing error."""
 
 _SECRET = re.compile("PASSWORD|TOKEN|SECRET|KEY")
-"""In the name of a variable that nobody knows: its value may be a secret where its file was to be named."""
+"""Words in the name of an unknown variable that mark its value as a possible secret. The operator may have put a secret
+where the name of its file belongs."""
 
 
 log = logging.getLogger(__name__)

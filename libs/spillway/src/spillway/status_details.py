@@ -24,7 +24,7 @@ _CHANGED: Final = "changed in the cluster: "
 _STAYS: Final = ", which stays until another template is applied"
 _SUCCEEDED: Final = " succeeded"
 _WITH_JOBS: Final = (STATE_PRESENT, STATE_ENDED)
-"""States for which older versions began the message with the end of a Job."""
+"""States for which older versions put the end of a Job at the start of the message."""
 
 
 def hold_text(hold: str) -> str:

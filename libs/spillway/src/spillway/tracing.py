@@ -34,7 +34,7 @@ K = TypeVar("K", bound=Hashable)
 NO_ATTRIBUTES: Final[Attributes] = MappingProxyType({})
 FIELDS: Final = ("traceparent", "tracestate")
 FAULTS: Final = frozenset({"UNKNOWN", "DEADLINE_EXCEEDED", "UNIMPLEMENTED", "INTERNAL", "UNAVAILABLE", "DATA_LOSS"})
-"""gRPC codes that make a server's span a failed one; the others are the caller's doing."""
+"""gRPC codes that mark a server's span as failed. The other codes are caused by the caller."""
 
 ORIGINS_MAX: Final = 10_000
 

@@ -21,7 +21,8 @@ class TroubleCode(IntEnum):
 
 
 SIGNS_OF_LOSS: Final = frozenset((TroubleCode.UNREACHABLE, TroubleCode.NODES_DOUBTED))
-"""Troubles that may mean that the cluster is gone. After the others it runs on, whatever we can read of it."""
+"""Troubles that may mean that the cluster is gone. With any other trouble the cluster still runs, even if we cannot
+read it."""
 
 TEXTS_FOR_CALLERS: Final[dict[int, str]] = {
     TroubleCode.UNREACHABLE: "the cluster does not answer",
@@ -29,10 +30,11 @@ TEXTS_FOR_CALLERS: Final[dict[int, str]] = {
     TroubleCode.UNWRITABLE: "no record holds what the cluster has",
     TroubleCode.NODES_DOUBTED: "the cluster lists far fewer nodes than before",
 }
-"""What everybody may read of a trouble. Its own text may name our files and the cluster's address."""
+"""The text of a trouble that every caller may read. The trouble's own text may contain file names of ours and the
+cluster's address."""
 
 _NOT_ALLOWED_REASONS: Final = frozenset(("credential", "unauthorized", "forbidden"))
-"""Of ClusterUnreachable."""
+"""The reasons of ClusterUnreachable that mean missing access."""
 
 
 class Trouble(NamedTuple):

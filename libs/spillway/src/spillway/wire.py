@@ -26,18 +26,20 @@ _MESSAGE_BY_EVENT: dict[type, type[Message]] = {event: getattr(events_pb2, event
 _EVENT_BY_TYPE = {TYPE_PREFIX + event.__name__: event for event in EVENT_TYPES}
 
 COLUMNS_BYTES_MAX = 64 * 1024 * 1024
-"""Bound on a block after decompression, so that a small record cannot ask for all memory."""
+"""The most bytes of a block after decompression, so that a small record cannot demand all memory."""
 COLUMNS_ENTRIES_MAX = 500_000
-"""Messages and texts in a block: one costs two bytes there, and some microseconds of who reads it."""
+"""The most messages and texts in a block. Each costs two bytes in the block and some microseconds of the reader."""
 RECORD_ENTRIES_MAX = 200_000
-"""Likewise in any other record."""
+"""The most messages and texts in any other record."""
 BACKLOG_ENTRIES_MAX = 15_000
-"""Entries of a backlog, which anybody may publish: about as many partitions as hpa keeps of one workload."""
+"""The most entries of a backlog, which anybody may publish. It is about the number of partitions that hpa keeps for one
+workload."""
 _ENTRIES_MAX: dict[type, int] = {BacklogObserved: BACKLOG_ENTRIES_MAX}
 
 
 POLICIES_KEPT_MAX, POLICY_BYTES_KEPT_MAX = 256, 8192
-"""Of so many policies that were read last, and of none that is larger, one value is kept for all that bear it."""
+"""The number of recently read policies, and the largest size of one, for which equal policies share one value in
+memory."""
 
 
 class UnknownKind(Unreadable):

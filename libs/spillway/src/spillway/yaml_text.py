@@ -5,19 +5,18 @@ from typing import Any, ClassVar, Final
 import yaml
 
 DEPTH_MAX: Final = 100
-"""Of lists and mappings in each other: more than anything that is read has."""
+"""The deepest nesting of lists and mappings. No document that is read here needs as much."""
 NUMBER_CHARACTERS_MAX: Final = 100
-"""Of one number. YAML has numbers to the base 60 (1:59:59): to work one out takes the square of its length."""
+"""The most characters of one number. YAML has numbers to the base 60 (1:59:59), and the time to compute one grows with
+the square of its length."""
 MERGED_MAX: Final = 10_000
-"""Entries of one mapping with all that it merges (<<): merges of merges double with every line."""
+"""The most entries of one mapping, with all entries that it merges (<<). Merges of merges double with every line."""
 NODES_MAX: Final = 500_000
-"""Values of one document, keys included, and entries that are merged: each costs some 8 µs and 200 bytes, and may be
-written in three bytes, a merged one in less.
-"""
+"""The most values of one document, with its keys and merged entries. Each costs some 8 µs and 200 bytes, but may take
+only three bytes in the text, or fewer if merged."""
 REPEATED_BYTES_MAX: Final = 900 * 1024
-"""Of texts and keys beyond those written out, for one or several documents together: an alias of three bytes may stand
-for a long text.
-"""
+"""The most bytes of texts and keys that aliases repeat, for all documents that are read together. An alias of three
+bytes may stand for a long text."""
 
 _NUMBERS: Final = ("tag:yaml.org,2002:int", "tag:yaml.org,2002:float")
 

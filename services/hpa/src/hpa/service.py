@@ -1,4 +1,4 @@
-"""hpa's shell: one state that follows the log, one turn at deciding, answers once what they say is in the log."""
+"""The service hpa: one state that follows the log, a turn in which it decides, and the answers to requests."""
 
 import asyncio
 from collections import deque
@@ -33,13 +33,14 @@ from spillway.running.request_queue import Decisions, NotYet, Written
 from spillway.running.standby import Role, Standby, Turn
 
 Decide = Callable[[HpaState, Generation, int], declaring.Decision]
-"""Of a request: (state, generation, wall clock) → what follows. Does not change the state. Raises RequestError."""
+"""Decides a request from (state, generation, wall clock). Does not change the state. Raises RequestError."""
 log = structlog.get_logger()
 
 
 @dataclass(frozen=True, slots=True)
 class Asking:
-    """Whom hpa asks what policies need to know. random: spreads the questions; a test gives one that is seeded."""
+    """The connections and settings with which hpa collects values. random: spreads the questions; tests pass a seeded
+    one."""
 
     connections: Connections = field(default_factory=Connections)
     settings: CollectingSettings = field(default_factory=CollectingSettings)
@@ -48,7 +49,10 @@ class Asking:
 
 @dataclass(frozen=True, slots=True)
 class Clocks:
-    """wall_ms: milliseconds of Unix time. steady: seconds that only grow."""
+    """The clocks of the service.
+
+    wall_ms: milliseconds of Unix time. steady: seconds that only grow.
+    """
 
     wall_ms: Callable[[], int]
     steady: Callable[[], float]
@@ -82,7 +86,7 @@ class Hpa:
 
     @property
     def state(self) -> HpaState:
-        """What this instance knows now; read only."""
+        """The state of this instance; for reading only."""
         return self._state
 
     @property
@@ -158,7 +162,7 @@ class Hpa:
             await self._room.wait()
 
     def pause_seconds(self) -> float:
-        """Until the next decision is due."""
+        """Returns the seconds until the next decision is due."""
         due_ms = self._state.next_due_ms()
         longest = self._settings.idle_seconds
         return longest if due_ms is None else min(max(due_ms - self._wall_ms(), 1) / 1000, longest)
@@ -191,7 +195,7 @@ class Hpa:
             self._draft = None
 
     def _for_a_while(self) -> IsOver:
-        """Whether step_seconds from now are over."""
+        """Returns a function that tells whether step_seconds have passed since now."""
         until = self._steady() + self._settings.step_seconds
         return lambda: self._steady() >= until
 
@@ -293,7 +297,7 @@ class Hpa:
         return replace(reply, policy=replace(reply.policy, stale=not self.is_active))
 
     async def report(self, request: scaling.ReportRequest) -> scaling.ReportReply:
-        """Any instance takes it: what is reported goes into the log as everybody's reports do."""
+        """Publishes reported values to the log. Any instance can do this, as any service may publish them."""
         await self.standby.readable()
         reports = (*request.loads, *request.backlogs)
         if len(reports) > reporting.ITEMS_MAX:

@@ -130,7 +130,7 @@ class OwnerWorker:
         self._whole: set[str] = set()
         """Nodes that have to be read completely next time, not only their pods."""
         self._restless: dict[str, int] = {}
-        """By node: the number of goes in a row after which something was left to do."""
+        """By node: the number of rounds in a row after which something was left to do."""
         self._failures = Failures[str](SERVICE, "node", settings.failed_first_seconds, settings.failed_longest_seconds)
         self._gathering: set[str] = set()
         """Nodes whose changes of leaving pods are being gathered."""

@@ -21,11 +21,11 @@ class Binder:
         self._scheduler = scheduler
         self._queue: deque[tuple[Key, PodShape]] = deque()
         self.waiting: dict[PodShape, dict[Key, None]] = {}
-        """Pods that fitted nowhere, by shape."""
+        """Pods that fit on no node, by shape."""
         self._complaints: dict[Key, str] = {}
         self._message_by_shape: dict[PodShape, str] = {}
         self.assumed: dict[Key, str] = {}
-        """Decided, not yet written; the node table counts them already."""
+        """The node of each pod that is decided but not written yet. The node table counts these pods already."""
         self.retry = False
         self._next_bind_at = 0.0
 

@@ -15,7 +15,7 @@ class Garbage:
         self._world = world
         self._owned_by_uid: dict[str, Owned] = {}
         self._ownerless: list[str] = []
-        """Uids of owners that are gone and whose objects go too."""
+        """Uids of deleted owners whose objects are deleted too."""
         self._ending_namespaces: dict[str, None] = {}
 
     def delete(

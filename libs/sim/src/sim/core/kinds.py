@@ -25,7 +25,7 @@ class Kind:
 
     @property
     def qualified(self) -> str:
-        """The name as in the API server's messages: `deployments.apps`."""
+        """Returns the name as in the API server's messages: `deployments.apps`."""
         return f"{self.plural}.{self.group}" if self.group else self.plural
 
 

@@ -22,9 +22,9 @@ from sim.core.shape import PodShape
 from sim.core.world import World
 
 RUN_BY_US = "kwok.x-k8s.io/node"
-"""Annotation of nodes whose kubelet is simulated; others are left to whoever made them."""
+"""Annotation of nodes whose kubelet is simulated. Other nodes are left to their own kubelets."""
 _VIRTUAL = ("type", "virtual-kubelet")
-"""Label of virtual nodes, which never have a kubelet here, whatever their annotations say."""
+"""Label of virtual nodes. They never have a simulated kubelet, whatever their annotations say."""
 
 
 class Kubelet:
@@ -34,9 +34,10 @@ class Kubelet:
         self._table = table
         self.pods_by_node: dict[str, dict[Key, PodShape]] = {}
         self._waiting: dict[str, dict[Key, str]] = {}
-        """By namespace the uids of pods whose containers are not created for want of a ConfigMap or Secret."""
+        """Uids of pods whose containers wait for a ConfigMap or Secret, by namespace."""
         self.programs: frozenset[str] = frozenset()
-        """Whoever runs programs of these names says when a pod's has ended; until then its grace goes on."""
+        """Names of programs that run for pods. The runner of a program reports its end. Until then, or to the end of
+        its grace, a deleted pod remains."""
 
     def runs(self, node: str) -> bool:
         found = self._world.store.get("nodes", ("", node))

@@ -28,7 +28,7 @@ class Selection:
     labels: Selector = ()
     fields: Callable[[Object], bool] | None = None
     node: str = ""
-    """Of pods: only those that name it, which the index finds."""
+    """For pods: the name of a node. Only its pods are listed, which the index finds."""
 
     @property
     def is_whole(self) -> bool:
@@ -62,7 +62,7 @@ class Page:
     items: Sequence[Object]
     continues: str = ""
     remaining: int = 0
-    """0 is not told."""
+    """The number of objects after this page. 0 is left out of the answer."""
 
 
 @dataclass(slots=True)

@@ -46,7 +46,7 @@ class Machine:
         self.usage = Usage(self.world)
         self.logs = PodLogs(self.world)
         self.on_write: Callable[[str], None] = lambda _plural: None
-        """Told the plural of every change; for watches."""
+        """Called with the plural of the kind after every change, for watches."""
         self.world.store.listener = self._on_change
         uids = {name: self.world.uid() for name in ("default", "kube-system")}
         uids[NODE_LEASES] = self.world.derived_uid(uids["kube-system"], NODE_LEASES)

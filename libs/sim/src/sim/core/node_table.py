@@ -9,7 +9,7 @@ from sim.core.shape import PodShape, ports_clash
 _LOG_LIMIT = 50_000
 TaintValue = tuple[str, str, str]
 HOST_PORT = "hostport"
-"""Stands for a port among the resources that a pod finds missing."""
+"""The name of a missing host port among the resources that a pod lacks."""
 
 
 @dataclass(slots=True)
@@ -23,7 +23,7 @@ class NodeRecord:
     free: dict[str, int]
     pods_by_shape: dict[PodShape, int] = field(default_factory=dict)
     anti_affine_pods: int = 0
-    """Pods that refuse others beside them."""
+    """The number of the node's pods with anti-affinity."""
 
 
 class NodeTable:
@@ -33,11 +33,11 @@ class NodeTable:
         self.slots: list[NodeRecord | None] = []
         self.record_by_name: dict[str, NodeRecord] = {}
         self.changed: list[int] = []
-        """Slots, in the order of their changes."""
+        """Slots of changed nodes, in the order of the changes."""
         self.changed_before = 0
-        """How many older entries of `changed` are forgotten."""
+        """The number of older entries of `changed` that are forgotten."""
         self.anti_affine_pods = 0
-        """Pods with anti-affinity, on all nodes."""
+        """The number of pods with anti-affinity on all nodes."""
         self._free_slots: list[int] = []
 
     def put_node(self, node: Object) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 from sim.core.kinds import Object
 
 Path = tuple[str, ...]
-"""Steps as in FieldsV1: `f:name`, `k:{"name":"x"}`; `.` is the list item itself."""
+"""Steps as in FieldsV1: `f:name`, `k:{"name":"x"}`. The step `.` is the list item itself."""
 
 _KEYS_OF_LIST = {
     "containers": ("name",),

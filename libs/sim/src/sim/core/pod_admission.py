@@ -1,8 +1,8 @@
-"""The changes that the admission plugins of an API server make to a pod before it is stored, whoever creates it.
+"""Changes pods as an API server's admission plugins do before it stores a pod, whoever created the pod.
 
-Source: the plugins ServiceAccount, Priority, RuntimeClass and LimitRanger of Kubernetes v1.36, the last two in their
-order after mutating webhooks. Of the first two only the refusals are modelled: nobody here reads what they add to a
-pod. Of a LimitRange only the defaults of containers are modelled; its minima and maxima refuse nothing.
+Source: the plugins ServiceAccount, Priority, RuntimeClass and LimitRanger of Kubernetes v1.36. As there, the last two
+run after mutating webhooks. Only the refusals of the first two are modelled: nobody here reads what they add to a pod.
+Only a LimitRange's defaults for containers are modelled; its minima and maxima refuse nothing.
 """
 
 from collections.abc import Mapping
@@ -17,9 +17,9 @@ from sim.settings import SidecarSpec
 Amounts = Mapping[str, Any]
 
 _DEFAULT_ACCOUNT = "default"
-"""A controller makes it in every namespace."""
+"""The name of the service account that a controller creates in every namespace."""
 _SYSTEM_CLASSES = frozenset({"system-cluster-critical", "system-node-critical"})
-"""An API server makes them as it starts."""
+"""The priority classes that an API server creates when it starts."""
 
 
 def admitted(world: World, pod: Object) -> Object:

@@ -10,7 +10,7 @@ from sim.core.pods import is_terminal
 from sim.core.world import World
 
 LINES_KEPT = 10_000
-"""Of one container; older ones are forgotten."""
+"""The most lines of one container's log. Older ones are dropped."""
 _PODS = KIND_BY_PLURAL["pods"]
 
 

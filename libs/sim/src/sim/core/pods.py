@@ -11,15 +11,16 @@ _TERMINAL = frozenset({"Succeeded", "Failed"})
 START_SECONDS = "sim/start-seconds"
 """Annotation: this pod's own start-up time, or `never`."""
 RUN_SECONDS = "sim/run-seconds"
-"""Annotation: so long after its start the pod ends, unless its restartPolicy is Always; without it, it runs on."""
+"""Annotation: the seconds from the pod's start to its end, unless its restartPolicy is Always. Without it the pod runs
+on."""
 STOP_SECONDS = "sim/stop-seconds"
-"""Annotation: this pod's own time from its deletion to its end, where its grace is not shorter."""
+"""Annotation: the seconds from this pod's deletion to its end, if its grace period is not shorter."""
 PROGRAM = "sim/program"
-"""Annotation: the program that runs while this pod does, by its name among those that are allowed here."""
+"""Annotation: the program that runs as long as this pod, by its name among the allowed programs."""
 NODE_AFFINITY = "NodeAffinity"
-"""Why a kubelet refuses a pod that was bound to a node which it does not select."""
+"""The reason of a kubelet that rejects a pod because the pod's node affinity does not match the node."""
 ENDS_AS = "sim/ends-as"
-"""Annotation: the phase in which the pod ends: Succeeded (when absent) or Failed."""
+"""Annotation: the phase in which the pod ends, Succeeded or Failed. The default is Succeeded."""
 
 
 def is_terminal(pod: Object) -> bool:

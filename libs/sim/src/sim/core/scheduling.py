@@ -140,7 +140,7 @@ class Scheduler:
 
 
 def _asked_of_nodes(shape: PodShape) -> Hashable:
-    """Returns all that a shape asks of a node by itself, except the rules of its volume claims."""
+    """Returns a shape's requirements on a single node, without the rules of its volume claims."""
     return (
         shape.requests,
         shape.score_cpu_millis,

@@ -17,7 +17,7 @@ class Requirement:
 
 
 Selector = tuple[Requirement, ...]
-"""All of them must hold; the empty selector matches everything."""
+"""Requirements that must all hold. The empty selector matches everything."""
 
 _SET_FORM = re.compile(r"(\S+)\s+(in|notin)\s*\(([^)]*)\)")
 _EQUAL_FORM = re.compile(r"([^\s!=,]+)\s*(==|!=|=)\s*([^\s!=,]*)")

@@ -39,7 +39,7 @@ class PodTerm:
     selector: Selector | None
     """None matches nothing."""
     namespaces: frozenset[str] | None
-    """None is all of them."""
+    """None matches all namespaces."""
 
     def matches_pod(self, shape: "PodShape") -> bool:
         if self.selector is None or (self.namespaces is not None and shape.namespace not in self.namespaces):
@@ -61,20 +61,20 @@ class PodShape:
     namespace: str
     labels: Mapping[str, str]
     requests: tuple[tuple[str, int], ...]
-    """Amounts above zero, with `pods`: 1 first."""
+    """Amounts above zero. The first one is `pods`: 1."""
     score_cpu_millis: int
     score_memory_bytes: int
     tolerations: tuple[Toleration, ...]
     node_selector: Mapping[str, str]
     node_terms: tuple[Selector, ...] | None
-    """One of them must match; None asks nothing."""
+    """At least one of them must match. None requires nothing."""
     host_ports: frozenset[HostPort]
     spread: tuple[Spread, ...]
     affinity: tuple[PodTerm, ...]
     anti_affinity: tuple[PodTerm, ...]
     claims: tuple[str, ...]
     config: tuple[Needed, ...]
-    """ConfigMaps and Secrets without which its containers are not created."""
+    """ConfigMaps and Secrets that must exist before the pod's containers are created."""
 
     @property
     def looks_at_pods(self) -> bool:

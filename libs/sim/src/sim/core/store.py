@@ -15,7 +15,7 @@ class Change:
     plural: str
     key: Key
     new: Object
-    """After the change; of a deletion the last state, with the deletion's version."""
+    """The object after the change. After a deletion it is the last state, with the deletion's version."""
     old: Object | None
 
 
@@ -28,9 +28,9 @@ class Log:
         self._versions: list[int] = []
         self._first = 0
         self.floor = 0
-        """The newest version that is forgotten."""
+        """The newest version that is no longer in the history."""
         self.expired_end = 0
-        """Positions below were forgotten on purpose, not because a reader was slow."""
+        """Changes at lower positions were dropped on purpose, not because a reader was slow."""
 
     @property
     def end(self) -> int:
@@ -67,7 +67,7 @@ class Log:
 
 
 class Store:
-    """All objects. Every write gets the next version, is added to the history and passed to the listener."""
+    """All objects. Every write gets the next version, is added to the history and is passed to the listener."""
 
     def __init__(self, first_version: int, history_changes: int) -> None:
         self.version = first_version

@@ -18,7 +18,7 @@ ROOT: Final = f"/apis/{POD_METRICS.api_version}/"
 MEASURED: Final = ("cpu", "memory")
 
 Amounts = Mapping[str, int]
-"""Thousandths of cpu, whole units of all else, by resource."""
+"""Amounts by resource: thousandths for cpu, whole units for all others."""
 
 
 class Usage:

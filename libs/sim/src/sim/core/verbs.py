@@ -32,7 +32,7 @@ class WriteOptions:
     manager: str = "unknown"
     force: bool = False
     status: bool = False
-    """Through the status subresource: nothing else changes."""
+    """True for a write through the status subresource, which changes nothing else."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,7 +175,7 @@ class Verbs:
         return self._world.unused_name(kind.plural, namespace, prefix)
 
     def _completed(self, kind: Kind, manifest: Object) -> Object:
-        """Returns a new object of the manifest, with all that the server adds."""
+        """Returns a new object of the manifest, with the fields that the server adds."""
         new = {field: value for field, value in manifest.items() if field not in ("apiVersion", "kind")}
         new["metadata"] |= {"uid": self._world.uid(), "creationTimestamp": self._world.stamp()}
         new = with_defaults(kind, new)

@@ -33,7 +33,7 @@ class World:
 
     @property
     def unix_seconds(self) -> float:
-        """The time of the wall clock."""
+        """Returns the time of the wall clock."""
         return self.now + self._unix_offset_seconds
 
     def stamp(self, later_seconds: float = 0.0) -> str:

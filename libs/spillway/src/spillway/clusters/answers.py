@@ -15,14 +15,15 @@ from spillway.texts import cut
 T = TypeVar("T")
 NO_RIGHT: Final = re.compile(r": User .* cannot [a-z]+ resource ")
 SAID_CHARACTERS_MAX: Final = 4_000
-"""Of what a server says of itself, its reason and its message each. Any webhook may refuse in megabytes, and what is
-quoted of it goes into records, which have room for 2 MiB."""
+"""The most characters kept of a server's reason, and of its message. Any webhook may refuse with megabytes of text.
+Records quote that text and have room for 2 MiB."""
 VERSION_CHARACTERS_MAX: Final = 1_000
-"""Characters of a resourceVersion. Every API server that we have seen uses a number of 64 bits. We send it back in a
-URL."""
+"""The most characters of a resourceVersion. Every API server that we have seen uses a number of 64 bits. We send it
+back in a URL."""
 Version = Annotated[str, Meta(max_length=VERSION_CHARACTERS_MAX)]
 Token = Annotated[str, Meta(max_length=16_384)]
-"""Characters of a continue token. Kubernetes puts a key of etcd into it. We send it back in a URL."""
+"""A continue token of a list, with a bounded length. Kubernetes puts a key of etcd into it. We send it back in a
+URL."""
 VALUE_BYTES: Final = 50
 Count = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 UNREADABLE: Final = (DecodeError, UnicodeDecodeError, RecursionError)

@@ -211,7 +211,7 @@ class ClusterApi(Lists):
         return self._written(await self._ask("POST", path, params, msgspec.json.encode(manifest)), kind)
 
     async def try_create(self, kind: Kind, namespace: str, manifest: Manifest) -> Manifest:
-        """Returns the object as it would be stored, with all that admission adds. Nothing is stored (dryRun=All)."""
+        """Returns the object as it would be stored, with the changes of admission. Nothing is stored (dryRun=All)."""
         params = {"fieldManager": self.settings.field_manager, "dryRun": "All"}
         answer = await self._ask("POST", kind.path(namespace), params, msgspec.json.encode(manifest))
         return self._written(answer, kind)

@@ -1,7 +1,7 @@
-"""Which Kubernetes API a credential name stands for, and how one is let in there.
+"""Finds the Kubernetes API for the name of a credential, and opens sessions there.
 
-A credential is a kubeconfig file `<folder>/<name>.kubeconfig`, YAML or JSON. It is read here and not with a library:
-what we know of cannot say which field is wrong, and writes private keys to files that stay (docs/adr/0035).
+A credential is a kubeconfig file `<folder>/<name>.kubeconfig`, YAML or JSON. No library reads it: those that we know
+cannot say which field is wrong, and they write private keys to files that stay (docs/adr/0035).
 """
 
 import asyncio
@@ -40,9 +40,9 @@ LOGIN_FILES: Final = ("tokenFile", "client-certificate", "client-key")
 
 
 def load_endpoint(folder: Path, name: str, *, allow_exec: bool = False, bounds: PluginBounds | None = None) -> Endpoint:
-    """Reads files, and waits for an exec plugin if there is one: call it in a thread of its own. Raises BadCredentials.
+    """Reads the kubeconfig and its files, and waits for an exec plugin if it names one. Raises BadCredentials.
 
-    allow_exec: whether a plugin may run at all. bounds: of its run.
+    Call it in a thread of its own. allow_exec: whether a plugin may run at all. bounds: the bounds of its run.
     """
     if not NAME.fullmatch(name):
         raise BadCredentials(f"credential name {name!r}: expected lower-case letters, digits and hyphens")
@@ -119,7 +119,10 @@ def _login(user: Node) -> dict[str, Any]:
 
 
 def tls_context(endpoint: Endpoint) -> ssl.SSLContext:
-    """Raises BadCredentials for a certificate or key that cannot be used; its file is gone when this returns."""
+    """Returns the TLS settings for an endpoint. Raises BadCredentials for an unusable certificate or key.
+
+    Their temporary file is deleted when this returns.
+    """
     try:
         context = ssl.create_default_context(cadata=endpoint.ca.decode() if endpoint.ca else None)
         if endpoint.insecure:
@@ -138,7 +141,7 @@ def tls_context(endpoint: Endpoint) -> ssl.SSLContext:
 class Session:
     """Connections to one API server, with our credentials on every request.
 
-    After a 401, and when nobody can be reached there, the endpoint is read again: it may have been renewed or moved.
+    After a 401, or if the server cannot be reached, the endpoint is read again: it may have been renewed or moved.
     """
 
     def __init__(

@@ -1,15 +1,16 @@
-"""What a kubeconfig says of one Kubernetes API: where it is, what it is believed by, and how we are let in."""
+"""The parts of a kubeconfig that describe one Kubernetes API: its address, its CA, and our credentials there."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 Stamp = tuple[int, int, int] | None
-"""Of a file: its inode, its size, and when it was changed, in nanoseconds; None: it cannot be looked at."""
+"""The state of a file: its inode, its size, and the time of its last change in nanoseconds. None if it cannot be
+read."""
 
 
 class BadCredentials(Exception):
-    """Which file and field is wrong, and what was expected there; never what stands there, since it may be secret."""
+    """A kubeconfig is wrong. The text names file, field and what was expected, never the value, which may be secret."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,10 +23,10 @@ class Proxy:
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """One Kubernetes API and our credentials for it; secrets are kept out of its repr.
+    """One Kubernetes API and our credentials for it. Its repr contains no secrets.
 
-    ends_at: when an exec plugin said that its credentials end, Unix seconds. files: those that the credentials were
-    read from, as they were before they were read.
+    ends_at: the end of the credentials as an exec plugin gave it, Unix seconds.
+    files: the files that the credentials were read from, with their stamps from before they were read.
     """
 
     server: str
@@ -40,7 +41,8 @@ class Endpoint:
     files: tuple[tuple[Path, Stamp], ...] = ()
 
     def has_same_connections(self, other: "Endpoint") -> bool:
-        """Whether only the token differs, and until when it is good: a token goes with each request."""
+        """Returns whether only the token and its end differ. Connections can stay then: each request carries the
+        token."""
         return _without_token(self) == _without_token(other)
 
 
@@ -49,7 +51,8 @@ def _without_token(endpoint: Endpoint) -> Endpoint:
 
 
 def stamps_of(paths: Iterable[Path]) -> tuple[tuple[Path, Stamp], ...]:
-    """How each file is now. Another one in its place, as Kubernetes renews a Secret's files, has another stamp."""
+    """Returns the stamp of each file. A file that replaces another has a new stamp, as when Kubernetes renews a
+    Secret."""
     return tuple((path, _stamp(path)) for path in paths)
 
 

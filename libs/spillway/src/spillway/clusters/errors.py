@@ -19,7 +19,7 @@ class ClusterUnreachable(Exception):
 
     @property
     def text_for_callers(self) -> str:
-        """The reason without the detail.
+        """Returns the reason without the detail.
 
         The detail belongs in the log: it may name a file of ours or the cluster's address.
         """

@@ -30,14 +30,17 @@ INFO: Final = "KUBERNETES_EXEC_INFO"
 CLUSTER_FIELDS: Final = (
     "server", "tls-server-name", "insecure-skip-tls-verify", "proxy-url", "disable-compression",
 )  # fmt: skip
-"""What a plugin is told of a cluster, as it stands in the kubeconfig."""
+"""The fields of a cluster entry that a plugin may be told, unchanged from the kubeconfig."""
 SHORTEST_SECRET: Final = 4
-"""Characters. Shorter values of a plugin's variables and arguments are not hidden in what it says."""
+"""The fewest characters of a plugin's variable or argument that is hidden in the plugin's messages."""
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """ends_at: Unix seconds; None: the plugin did not say. Certificate and key are PEM."""
+    """The credentials that a plugin returned. Certificate and key are PEM.
+
+    ends_at: Unix seconds; None if the plugin gave no end.
+    """
 
     token: str | None = field(default=None, repr=False)
     client_certificate: bytes | None = field(default=None, repr=False)
@@ -47,7 +50,10 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Plugin:
-    """One as a kubeconfig names it. user: where it stands. variables: in its environment beside ours."""
+    """An exec plugin as a kubeconfig configures it.
+
+    user: the kubeconfig entry that names it. variables: added to our own environment for its run.
+    """
 
     user: Node
     api_version: str
@@ -59,9 +65,9 @@ class Plugin:
 
 
 def ask_plugin(user: Node, cluster: Node, ca: bytes | None, bounds: PluginBounds) -> Answer:
-    """Waits for the plugin that user.exec names, bounds.seconds at the longest. ca: what cluster believes, PEM.
+    """Runs the plugin that user.exec names, for at most bounds.seconds. ca: the CA certificates of the cluster, PEM.
 
-    Raises BadCredentials, which names what is wrong in the kubeconfig, with the run, or in its answer.
+    Raises BadCredentials. It names what is wrong: a field of the kubeconfig, the run, or the plugin's answer.
     """
     plugin = _read_plugin(user)
     spec: dict[str, Any] = {"interactive": False}
@@ -120,7 +126,7 @@ def _told_of(cluster: Node, ca: bytes | None) -> dict[str, Any]:
 
 
 class _Run:
-    """started: set once there is a process, or none can be started."""
+    """One run of a plugin. started: set once there is a process, or once none can be started."""
 
     def __init__(self) -> None:
         self.started = threading.Event()
@@ -129,15 +135,15 @@ class _Run:
 
 _RUNS: Final[set[_Run]] = set()
 START_SECONDS_MAX: Final = 1.0
-"""That an ending process waits for a plugin that is being started, to end it."""
+"""How long an ending process waits for a plugin that is being started, to kill it."""
 
 
 class _Stopped(Exception):
-    """Why a run was ended by us."""
+    """We ended the run. Its text is the reason."""
 
 
 def _run(plugin: Plugin, info: str, bounds: PluginBounds) -> bytes:
-    """What the plugin wrote to its standard output."""
+    """Runs the plugin and returns its standard output. Fails with BadCredentials."""
     run = _Run()
     _RUNS.add(run)
     try:
@@ -160,7 +166,7 @@ def _run(plugin: Plugin, info: str, bounds: PluginBounds) -> bytes:
 
 
 def _started(plugin: Plugin, info: str) -> "subprocess.Popen[bytes]":
-    """In a process group of its own, so that what the plugin starts ends with it."""
+    """Starts the plugin in a process group of its own, so that its child processes end with it."""
     try:
         return subprocess.Popen(
             (plugin.command, *plugin.arguments),
@@ -179,7 +185,7 @@ def _started(plugin: Plugin, info: str) -> "subprocess.Popen[bytes]":
 
 
 def _outputs(process: "subprocess.Popen[bytes]", bounds: PluginBounds) -> tuple[bytes, bytes]:
-    """All of standard output, and the end of standard error, once the process has ended. Raises _Stopped."""
+    """Returns all of standard output and the end of standard error, once the process has ended. Raises _Stopped."""
     deadline = time.monotonic() + bounds.seconds
     output, said = bytearray(), bytearray()
     with selectors.DefaultSelector() as pipes:
@@ -209,7 +215,8 @@ def _left(deadline: float, bounds: PluginBounds) -> float:
 
 
 def _end(process: "subprocess.Popen[bytes]") -> None:
-    """Ends its process group, unless it has ended. Nobody has waited for it yet, so that its number is no other's."""
+    """Kills the process group unless its process has ended. Nobody has waited for it yet, so its number is still its
+    own."""
     if process.returncode is None:
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(process.pid, signal.SIGKILL)
@@ -225,7 +232,7 @@ def _close_pipes(process: "subprocess.Popen[bytes]") -> None:
 
 @atexit.register
 def end_all_plugins() -> None:
-    """Of a process that ends: nobody else would end a plugin that hangs."""
+    """Ends all plugins when this process ends. Nobody else would end a plugin that hangs."""
     for run in tuple(_RUNS):
         run.started.wait(START_SECONDS_MAX)
         if run.process is not None:
@@ -236,12 +243,13 @@ def end_all_plugins() -> None:
 
 
 def escaped(text: str, most: int = 300) -> str:
-    """On one line, without control characters, in quotes."""
+    """Returns a text in quotes on one line, without control characters and with at most `most` characters."""
     return repr(text if len(text) <= most else f"{text[:most]}…")
 
 
 def _last_line(plugin: Plugin, said: bytes) -> str:
-    """Of standard error, without what the kubeconfig gives to the plugin: that may be secret."""
+    """Returns the last line of standard error, without values that the kubeconfig gives to the plugin: they may be
+    secret."""
     lines = [line for line in said.decode(errors="replace").splitlines() if line.strip()]
     if not lines:
         return ", and said nothing"

@@ -19,11 +19,11 @@ from spillway.kubernetes.objects import Kind, Manifest
 
 STEP_BYTES: Final = 4 * 2**20
 WHOLE_STEP_BYTES: Final = 256 * 1024
-"""Bytes of JSON that are decoded in one step, of fields and of whole manifests. Each step takes about 10 ms: a whole
-manifest costs ten times what the fields that we read cost."""
+"""The most bytes of JSON that are decoded in one step, of fields and of whole manifests. Each step takes about 10 ms: a
+whole manifest costs ten times what the fields that we read cost."""
 SMALLER: Final = 8
-"""After a page that was too large, the next one is asked for with so many times fewer objects. After a page of less
-than a quarter of the bound, the next one has twice as many."""
+"""The divisor for the page size: after a page that was too large, the next request asks for this many times fewer
+objects. After a page of less than a quarter of the bound, the next request asks for twice as many."""
 
 
 class _Tally:

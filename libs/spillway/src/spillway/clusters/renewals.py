@@ -1,4 +1,5 @@
-"""The credentials of one cluster: read once for all who ask, in a thread of their own, and again before they end."""
+"""Keeps the credentials of one cluster. They are read in a thread of their own, once for all callers, and renewed in
+time."""
 
 import asyncio
 import math
@@ -18,7 +19,8 @@ log = structlog.get_logger()
 class Credentials:
     """One cluster's endpoint, for all sessions there. There is one reading at a time, and all who wait get its outcome.
 
-    read: may wait for a slow disk or an exec plugin, which threads that others use must not. now: Unix seconds.
+    read: reads the endpoint. It may wait for a slow disk or an exec plugin, so it gets a thread of its own.
+    now: returns Unix seconds.
     """
 
     def __init__(
@@ -36,7 +38,7 @@ class Credentials:
         self._ends_at = math.inf  # Unix seconds: from then on requests wait for a reading
 
     async def current(self) -> Endpoint:
-        """Raises BadCredentials, also when the reading takes too long."""
+        """Returns the endpoint. Raises BadCredentials, also when the reading takes too long."""
         now, endpoint = self._now(), self._endpoint
         if endpoint is None or now >= self._ends_at:
             return await self._outcome()
@@ -45,7 +47,7 @@ class Credentials:
         return endpoint
 
     def refuse(self, endpoint: Endpoint) -> None:
-        """Has it read before the next request, unless another request found the same and it has been read since."""
+        """Makes the next request read the credentials again, unless that happened after another request was refused."""
         if self._endpoint is endpoint:
             self._endpoint = None
 
@@ -57,7 +59,7 @@ class Credentials:
         return reading.result()
 
     def _begin(self) -> asyncio.Future[Endpoint]:
-        """The reading that is under way, or a new one."""
+        """Returns the reading that is under way, or starts a new one."""
         if self._reading is None:
             known = self._endpoint
             self._reading = in_thread_of_its_own(lambda: self._read_or_look(known))
@@ -65,7 +67,7 @@ class Credentials:
         return self._reading
 
     def _read_or_look(self, known: Endpoint | None) -> Endpoint:
-        """In the thread: what is known, when it comes from files that are what they were."""
+        """Runs in the thread. Returns the known endpoint if it came from files and none of them has changed."""
         if known is not None and known.files and stamps_of(path for path, _ in known.files) == known.files:
             return known
         return self._read()
@@ -88,7 +90,7 @@ class Credentials:
             self._endpoint = None
 
     def _times(self, endpoint: Endpoint, now: float) -> tuple[float, float]:
-        """From when on it is renewed, and when it ends; both in Unix seconds."""
+        """Returns when the endpoint is renewed and when it ends, both in Unix seconds."""
         settings = self._settings
         if endpoint.ends_at is None:
             return (now + settings.look_seconds if endpoint.files else math.inf), math.inf
@@ -99,7 +101,10 @@ class Credentials:
 
 
 def in_thread_of_its_own(function: Callable[[], Endpoint]) -> asyncio.Future[Endpoint]:
-    """Its outcome, for the loop that runs now. The thread does not keep the process from ending."""
+    """Runs the function in a new thread and returns its outcome for the running loop.
+
+    The thread does not keep the process from ending.
+    """
     loop = asyncio.get_running_loop()
     outcome: asyncio.Future[Endpoint] = loop.create_future()
 

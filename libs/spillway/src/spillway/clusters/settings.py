@@ -9,48 +9,51 @@ from spillway.pauses import doubled_seconds
 
 @dataclass(frozen=True, slots=True)
 class PluginBounds:
-    """Of one run of an exec plugin. Beyond them its process group is ended, and the reading fails."""
+    """Limits for one run of an exec plugin. Beyond a limit its process group is killed, and reading the credentials
+    fails."""
 
     seconds: float = 30.0
-    """A plugin that asks a cloud for a token takes some seconds."""
+    """The longest time of a run. A plugin that asks a cloud for a token takes some seconds."""
     output_bytes: int = 256 * 2**10
-    """Of its standard output. A token has some KB, a chain of certificates some tens."""
+    """The most bytes of standard output. A token has some KB, a chain of certificates some tens of KB."""
     error_bytes: int = 4 * 2**10
-    """Of its standard error, from its end, are kept: its last line is told."""
+    """The last bytes of standard error that are kept. An error text quotes the last line."""
 
 
 @dataclass(frozen=True, slots=True)
 class RenewalSettings:
-    """When the credentials of a cluster are read again without a refusal, and how long that is waited for."""
+    """Times for reading a cluster's credentials again without a refusal."""
 
     reading_seconds: float = 45.0
-    """For one reading, a plugin's run included. What takes longer goes on, and its end is used; only the wait ends."""
+    """The longest wait for one reading, a plugin's run included. A longer reading goes on and its result is used."""
     ahead_seconds: float = 60.0
-    """Before their end, but not in the first four fifths of their time, credentials are renewed in the background."""
+    """Seconds before their end at which credentials are renewed in the background, at most a fifth of their time."""
     look_seconds: float = 60.0
-    """Between two looks at whether files of a token or client certificate changed, as often as client-go does."""
+    """Seconds between two checks whether files of a token or client certificate changed, as in client-go."""
     failed_pause_seconds: float = 10.0
-    """Until a renewal that failed is tried again, and between two runs of a plugin whose answers have ended already."""
+    """Seconds until a failed renewal is tried again, and between two runs of a plugin whose credentials had already
+    ended."""
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterApiSettings:
     connect_timeout_seconds: float = 5.0
-    """To open one connection."""
+    """The longest time to open one connection."""
     request_timeout_seconds: float = 30.0
-    """For one whole answer; a list is one request a page."""
+    """The longest time for one whole answer. A list is one request for each page."""
     probe_timeout_seconds: float = 5.0
-    """For each of the probe's two requests."""
+    """The longest time for each of the probe's two requests."""
     watch_idle_seconds: float = 90.0
-    """A watch that says nothing for so long is dead; servers send a bookmark about every 60 s."""
+    """A watch that sends nothing for this long counts as dead. Servers send a bookmark about every 60 s."""
     watch_shortest_seconds: int = 240
-    """The server ends each watch after a random time between these two, so that clusters do not all resume at once."""
+    """The server ends each watch after a random time between watch_shortest_seconds and watch_longest_seconds, so that
+    clusters do not all resume at once."""
     watch_longest_seconds: int = 480
     page_objects: int = 500
     """Objects asked for in one page of a list."""
     large_page_objects: int = 3
-    """Fewest objects of a page when pages are longer than max_response_bytes. So many objects of max_object_bytes fit
-    into one answer."""
+    """The fewest objects of a page, used when pages are longer than max_response_bytes. One answer has room for this
+    many objects of max_object_bytes."""
     page_slack_objects: int = 100
     """Objects that a page may have beyond the limit that was asked for. API servers send none."""
     list_objects_max: int = 500_000
@@ -69,7 +72,7 @@ class ClusterApiSettings:
     read_attempts: int = 3
     """Times that a read is tried when the server answers 429 or 5xx; a write only for 429, which says: not done."""
     first_pause_seconds: float = 0.5
-    """Pauses double from this one to the longest, each shortened by up to half at random."""
+    """The first pause. Each pause doubles, up to the longest, and is shortened at random by up to half."""
     longest_pause_seconds: float = 10.0
     max_empty_lines: int = 100
     """Empty lines in a row of a watch. API servers send none."""
@@ -90,14 +93,15 @@ class ClusterApiSettings:
     large_bodies_at_once: int = 16
     """Large answers of all clusters of a process at a time. With max_response_bytes they take 512 MiB."""
     max_connections: int = 32
-    """At one time, to one cluster, watches included; the probe has its own."""
+    """The most connections to one cluster at one time, watches included. The probe has its own."""
     answer_bounds: AnswerBounds = ANSWERS
-    """What a server may send beside the body of an answer."""
+    """Limits for what a server sends beside the body of an answer."""
     log_answer_bounds: AnswerBounds = LOG_ANSWERS
     max_log_streams: int = 16
-    """Logs of pods read at one time, with connections of their own; one more is refused."""
+    """The most pod logs that are read at one time. They have connections of their own; one more log is refused."""
     log_stream_seconds: float = 4 * 3600.0
-    """After so long a log ends, though its pod may write on; kubelets themselves end one that is silent for so long."""
+    """The longest time that a log is followed, even if its pod still writes. A kubelet ends a log that was silent for
+    this long."""
     field_manager: str = "spillway"
 
     def pause_seconds(self, setbacks: int, random: Random) -> float:

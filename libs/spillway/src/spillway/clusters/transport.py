@@ -63,7 +63,8 @@ class Transport(Protocol):
     ) -> Response: ...
 
     def stream(self, path: str, params: Mapping[str, str], accept: str = JSON) -> AsyncGenerator[bytes, None]:
-        """Raw chunks, cut anywhere, and first an empty one when it is open; TransportStatus when it is refused."""
+        """Yields raw chunks that may end anywhere; an empty one first, when the stream is open. Raises TransportStatus
+        if refused."""
         ...
 
     async def close(self) -> None: ...
@@ -173,7 +174,7 @@ class _Body(aiohttp.BytesPayload):
 
 
 def may_change(method: str, params: Mapping[str, str]) -> bool:
-    """Whether a request may change something in the cluster."""
+    """Returns whether a request may change something in the cluster."""
     return method != "GET" and params.get("dryRun") != "All"
 
 
@@ -186,7 +187,8 @@ def _turns_of_all(most: int) -> asyncio.Semaphore:
 
 
 def _without_token(answer: aiohttp.ClientResponse, body: bytes) -> bytes:
-    """What is wrong is quoted, up to records; and a proxy's page of errors may say all that it was asked by."""
+    """Hides our token in an answer that is quoted, even in records. A proxy's error page may repeat the whole
+    request."""
     for header in ("Authorization", "Proxy-Authorization"):
         secret = answer.request_info.headers.get(header, "").rpartition(" ")[2].encode()
         body = body.replace(secret, b"(hidden)") if secret else body

@@ -68,7 +68,7 @@ class Failed:
 
 
 Place = tuple[str, str, str]
-"""Uid, namespace and name of an object. A broken server may send many objects with one uid, or with one name."""
+"""The uid, namespace and name of an object. A broken server may send many objects with one uid, or with one name."""
 
 
 class _KnownObjects:

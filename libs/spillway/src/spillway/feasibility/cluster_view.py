@@ -61,7 +61,7 @@ class ClusterView:
         self.joined: ClusterJoined | None = None
         self.epoch = -1
         self._claimed = -1
-        """The epoch of the newest claim of the cluster. No record of that epoch may have come yet."""
+        """The epoch of the newest claim of the cluster. No record of that epoch may have arrived yet."""
         self.nodes = ClusterNodes()
         self.facts: dict[WorkloadKey, WorkloadFacts] = {}
         self.quotas: dict[str, tuple[Quota, ...]] = {}
@@ -69,7 +69,7 @@ class ClusterView:
         self.claims_revision = 0
         self.pending: dict[str, PodsUnschedulable] = {}
         self._pending_epoch = -1
-        """The highest that any record of pods that wait bore."""
+        """The highest epoch of all records about pending pods so far."""
         self.api_server = ""
         self.twin_of = ""
         self.trouble = ""

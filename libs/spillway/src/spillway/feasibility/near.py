@@ -7,7 +7,7 @@ from spillway.feasibility.topology import Bound
 from spillway.model import Int64s
 
 GROUPS_MAX = 64
-"""Groups that are looked at one by one under ceilings; of more, only that one replica finds a place is certain."""
+"""The most groups that are examined one by one under ceilings. With more groups, at most one replica is certain."""
 
 
 class NearBound:

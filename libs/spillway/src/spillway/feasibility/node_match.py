@@ -27,7 +27,7 @@ Bools = npt.NDArray[np.bool_]
 NOT_READY_KEYS = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
 UNSCHEDULABLE = Taint("node.kubernetes.io/unschedulable", "", "NoSchedule")
 TRANSIENT_TAINTS = "node.kubernetes.io/"
-"""Cordoned, not ready, under pressure: the cluster itself puts these on and takes them off."""
+"""The prefix of taints that the cluster itself adds and removes: cordoned, not ready, under pressure."""
 
 
 class Verdict:

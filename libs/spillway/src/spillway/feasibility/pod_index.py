@@ -12,7 +12,7 @@ from spillway.model import Int64s, PodTable, PodTerm
 
 CHUNKS_MAX = 64
 TABLES_MIN = 256
-"""Tables below which those that no pod has any more are not worth leaving out."""
+"""The fewest tables from which unused tables are removed. A table is unused when no pod has it any more."""
 
 ANY_NAMESPACE = ""
 
@@ -39,7 +39,7 @@ class PodIndex:
     def __init__(self) -> None:
         self.tables: list[PodTable] = []
         self._repelling: dict[str, Bearers] = {}
-        """Bearers of anti-affinity terms, by the namespace that a term may mean."""
+        """The bearers of anti-affinity terms, by the namespace that a term may select."""
         self._unknown: list[int] = []
         self._ids: dict[PodTable, int] = {}
         self._by_namespace: dict[str, list[int]] = {}

@@ -29,7 +29,8 @@ Bools = npt.NDArray[np.bool_]
 
 UNBOUNDED = 2**40
 STEPS_MAX = 128
-"""Stretches of levels that are ruled out for the emptiest inner domain; where more could be, the least is too small."""
+"""The most ranges of levels that are ruled out for the emptiest inner domain. After these steps the level that was
+reached is used, which may be too low."""
 ROUNDS = 4
 
 
@@ -38,7 +39,8 @@ class Ceiling:
     """A limit on the pods of each domain.
 
     domains: [rows], NO_DOMAIN where the ceiling does not apply. present: [domains], pods that count already.
-    counted: [domains], those that count for the emptiest one; None: the ceiling is skew, independent of other domains.
+    counted: [domains], whether a domain counts when the emptiest one is sought; None: the ceiling is skew, independent
+    of other domains.
     """
 
     domains: Int64s
@@ -71,7 +73,7 @@ class Bound:
     def __init__(self, takes: Int64s, ceilings: Sequence[Ceiling]) -> None:
         self.takes = takes
         self.ceilings = sorted(ceilings, key=lambda ceiling: -_domains_in_play(ceiling, takes))
-        """From the finest to the coarsest."""
+        """The ceilings from the finest domains to the coarsest."""
         self._nested = _nested(takes, self.ceilings)
         self._certain: dict[int, int] = {}
         self.possible = self._possible()
@@ -194,10 +196,10 @@ class _Nested:
     def _bends(self, index: int, emptiest: int) -> list[int]:
         """Returns the levels above this one at which a domain begins to fill, is full, or is as low as the emptiest.
 
-        Between two of them the replicas in the domains grow by the same number for each level. Heights are the least of
-        such sums. The most that the others can fill is one sum less the least of such differences. So what a domain
-        lacks until all may stand still is concave there. Where it is not negative at both ends, nothing stands still in
-        between.
+        Between two of these levels, the replicas in the domains grow by the same number for each level. Heights are the
+        smallest of such sums. The most that the other domains can fill is one sum less the smallest of such
+        differences. So the number that a domain lacks until all may stand still is concave in that range. If it is not
+        negative at both ends, nothing stands still in between.
         """
         ceiling, room = self.ceilings[index], self.rooms[index]
         low = ceiling.present[ceiling.counted] if ceiling.counted is not None else ceiling.present

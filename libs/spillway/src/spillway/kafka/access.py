@@ -35,11 +35,12 @@ Protocol = Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"]
 Mechanism = Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"]
 
 PATIENCE_SECONDS, ANSWER_SECONDS = 0.5, 10.0
-"""How long brokers may be silent before another one is asked as well, and before one is given up."""
+"""How long a broker may be silent before another broker is asked too, and before this broker is given up."""
 KNOCK_SECONDS = 3.0
-"""How long a broker may take to say why it lets a client not in."""
+"""How long a broker may take to say why it rejects a client."""
 _API_VERSIONS = struct.pack(">ihhih", 10, 18, 0, 0, -1)
-"""The request of this name, version 0, from nobody in particular: its length, key, version, number and no client id."""
+"""An ApiVersions request, version 0, without a client id. Its fields: length, API key, version, correlation id, client
+id."""
 _FORBIDDEN: Mapping[type, str] = {
     TopicAuthorizationFailedError: "topic",
     GroupAuthorizationFailedError: "group",
@@ -50,7 +51,7 @@ _FORBIDDEN: Mapping[type, str] = {
 
 T = TypeVar("T")
 WORLD = (KafkaError, OSError, TimeoutError)
-"""What an attempt may fail with that is not our bug."""
+"""The errors of a failed attempt that come from the environment and not from a bug of ours."""
 log = logging.getLogger(__name__)
 
 

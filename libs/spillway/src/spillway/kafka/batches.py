@@ -21,12 +21,12 @@ uncompressed records brings as much of a partition.
 """
 
 _LENGTH: Final = struct.Struct(">8xi")
-"""The first fields of a batch of any version: an offset, and the number of bytes that follow."""
+"""The first fields of a batch of any version: the base offset, and the number of bytes that follow."""
 _MAGIC_AT: Final = 16
 _VERSION_2: Final = 2
 _HEADER: Final = struct.Struct(">qiibIhiqqqhii")
-"""Of a batch of version 2, as Kafka's documentation has it: base offset, length, leader epoch, magic, CRC, attributes,
-last offset delta, first and last timestamp, producer, its epoch, base sequence, records."""
+"""The header of a batch of version 2, as Kafka's documentation has it: base offset, length, leader epoch, magic, CRC,
+attributes, last offset delta, first and last timestamp, producer id, producer epoch, base sequence, records."""
 _ATTRIBUTES: Final = 5
 _OLD_ATTRIBUTES_AT: Final = 17
 _CODEC: Final = 0b111

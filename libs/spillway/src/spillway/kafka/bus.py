@@ -53,7 +53,8 @@ T = TypeVar("T")
 log = structlog.get_logger()
 
 _NEVER_IDLE_MS = 10**15
-"""aiokafka leaves a group in which nothing is fetched for max_poll_interval; ours is joined for its turns alone."""
+"""A time that never passes. aiokafka leaves a group that fetches nothing for max_poll_interval; we join a group only to
+learn our turns and fetch nothing through it."""
 
 
 class KafkaBus:
@@ -325,7 +326,7 @@ class KafkaBus:
 
 
 class KafkaWriter:
-    """One transactional producer. It is over at its first error."""
+    """One transactional producer. It cannot be used after its first error."""
 
     def __init__(self, bus: KafkaBus, producer: Any) -> None:
         self._bus = bus

@@ -52,9 +52,9 @@ class KafkaFeed:
         self._asked = self._fetched = 0.0
         self._sessions = sessions
         self._drained = False
-        """Nothing was there to be taken when the feed last asked."""
+        """True if the last fetch found no records."""
         self._settled = -1
-        """After so many answers to fetches it was learnt where the feed stands, with all of them taken."""
+        """The number of fetch answers after which the feed's end was last known, with all their records taken."""
         settings = bus.settings
         self._reading = Reading(bus.fleet, bus.source, settings.dead_letters_per_minute_max, settings.open_letters)
 

@@ -17,11 +17,11 @@ from aiokafka.protocol.fetch import FetchRequest
 from spillway.kafka.internals import FetchTerms, fetch_terms
 
 Partition = tuple[str, int]
-"""Of a topic, by its name."""
+"""The name of a topic and the number of its partition."""
 Wanted = Mapping[Partition, tuple[int, int]]
-"""From which offset, and how many bytes at the most."""
+"""By partition: the offset to fetch from, and the most bytes to fetch."""
 OPENS, NO_SESSION = 0, -1
-"""Epochs of a request for all partitions: with the first the broker opens a session, with the other it does not."""
+"""Epochs of a request for all partitions: with OPENS the broker opens a session, with NO_SESSION it does not."""
 EPOCH_MAX = 2**31 - 1
 
 

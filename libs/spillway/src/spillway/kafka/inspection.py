@@ -27,7 +27,7 @@ from spillway.kafka.access import KafkaAccess, LetNotIn, LogClosed
 from spillway.kafka.topics import LogReader
 
 MAY_NOT_ASK = (ClusterAuthorizationFailedError, UnsupportedVersionError, NotImplementedError)
-"""Why a broker does not tell us of its disks: we lack the right, or it is too old for the request."""
+"""The errors after which a broker's disks stay unknown: we lack the right, or the broker is too old for the request."""
 
 
 @dataclass(frozen=True, slots=True)

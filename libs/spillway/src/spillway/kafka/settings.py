@@ -9,7 +9,7 @@ from spillway.settings import constant, setting
 KAFKA_PREFIX = "SPILLWAY_KAFKA_"
 
 TOPICS_TRANSACTIONS = "topics"
-"""Behind the prefix: the transactional id by which one run of the topics command shuts others out."""
+"""The suffix of the transactional id by which one run of the topics command excludes other runs."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,7 +36,8 @@ from spillway.wire import Unreadable, decode
 
 log = logging.getLogger(__name__)
 FLEET_NAME_LENGTH_MAX = 54
-"""Of the 63 that a label's value may have; the rest is the id that is put behind it."""
+"""The longest name of a fleet. A label's value has at most 63 characters; the rest is for the id that follows the
+name."""
 _FLEET_NAME = re.compile(rf"(?=.{{1,{FLEET_NAME_LENGTH_MAX}}}\Z)[A-Za-z0-9][-A-Za-z0-9_.]*")
 
 
@@ -47,15 +48,15 @@ class TopicSettings:
     topic_prefix: str = ""
     """Put before every topic's name, so that fleets can share a broker."""
     partitions_cluster: int = 64
-    """Partitions of the topics of the cluster scope."""
+    """The number of partitions of each topic of the cluster scope."""
     partitions_workload: int = 16
-    """Partitions of the topics of the workload scope."""
+    """The number of partitions of each topic of the workload scope."""
     replication_factor: int = -1
-    """Copies of each partition; -1 is the broker's default."""
+    """The number of copies of each partition; -1 takes the broker's default."""
     configs: tuple[str, ...] = ()
-    """name=value of topic configs that differ from the design, for tests."""
+    """Topic configs (name=value) that differ from the design, for tests."""
     ensure_seconds: float = 60.0
-    """How long the whole command may take: longer than a broker that starts takes to answer."""
+    """The longest time for the whole command. A broker that is starting answers well within it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,10 +23,11 @@ CODECS: Final = {1: "gzip", 2: "snappy", 3: "lz4", 4: "zstd"}
 """Codecs by the three lowest bits of a batch's attributes; 0 is no compression."""
 
 _GZIP_WINDOW: Final = 31
-"""zlib's word for the longest window, with the header and the checksum of gzip."""
+"""The window bits that zlib needs for the longest window with gzip's header and checksum."""
 _XERIAL_MAGIC: Final = b"\x82SNAPPY\x00"
 _XERIAL_HEADER_BYTES: Final = 16
-"""Of the frame that Java's producers put around blocks of snappy: the magic, its version, the oldest that reads it."""
+"""The size of the header that Java's producers put before blocks of snappy: the magic, its version, and the oldest
+version that can read it."""
 _BLOCK_BYTES: Final = struct.Struct(">i")
 
 
@@ -56,7 +57,8 @@ def unpacked(codec: int, packed: bytes, bytes_max: int = UNPACKED_BYTES_MAX) -> 
 
 
 def _gzip(packed: bytes, bytes_max: int) -> bytes:
-    """Decompresses one gzip member, as producers write it. Each further one would cost a copy of all that follows."""
+    """Decompresses one gzip member, as producers write it. Further members would each cost a copy of the remaining
+    bytes."""
     reader = zlib.decompressobj(_GZIP_WINDOW)
     records = reader.decompress(packed, bytes_max + 1)
     if len(records) > bytes_max:

@@ -7,7 +7,7 @@ from spillway.api import invalid
 from spillway.kubernetes.manifest_text import NAME
 
 LABEL_LENGTH_MAX: Final = 63
-"""Of a label's value, and of its key behind the prefix."""
+"""The most characters of a label's value, and of a label's key without its prefix."""
 PREFIX_LENGTH_MAX: Final = 253
 KEY_LENGTH_MAX: Final = PREFIX_LENGTH_MAX + 1 + LABEL_LENGTH_MAX
 _WORD: Final = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?")

@@ -18,7 +18,7 @@ SERVER_ANNOTATIONS = frozenset(
 JOB_LABELS = frozenset(
     ("batch.kubernetes.io/controller-uid", "batch.kubernetes.io/job-name", "controller-uid", "job-name")
 )
-"""Those that a cluster gives a Job's pods, and its selector asks for."""
+"""The labels that a cluster adds to a Job's pods and to the Job's selector."""
 SERVICE_SPEC_OF_ONE_CLUSTER = frozenset(
     ("clusterIP", "clusterIPs", "healthCheckNodePort", "ipFamilies", "ipFamilyPolicy")
 )

@@ -6,7 +6,7 @@ from typing import Any, Final
 TYPES: Final = {
     bool: "bool", int: "int", float: "float", str: "str", list: "array", dict: "object", type(None): "null"
 }  # fmt: skip
-"""In msgspec's words."""
+"""The names that msgspec's errors use for Python types."""
 
 
 def with_key(value: object, path: str, error: str) -> str:

@@ -11,9 +11,10 @@ from spillway.api import RequestError, invalid
 from spillway.yaml_text import NODES_MAX, REPEATED_BYTES_MAX, ValueBudget, read_counted
 
 MANIFEST_BYTES_MAX: Final = 900 * 1024
-"""Bound on each object, so that a record stays under 1 MiB."""
+"""The most bytes of one object, so that a record stays under 1 MiB."""
 DEPTH_MAX: Final = 64
-"""Of objects and lists in each other: the API's own kinds need a third of it, and what walks a manifest recurses."""
+"""The deepest nesting of objects and lists. Kubernetes' own kinds need a third of it. The code that walks a manifest
+recurses."""
 NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?")
 LABEL_NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
 

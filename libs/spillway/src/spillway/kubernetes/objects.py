@@ -29,7 +29,7 @@ JSON: Final = "application/json"
 Subresource = Literal["", "status", "log"]
 Int32 = Annotated[int, Bounds(ge=-(2**31), le=2**31 - 1)]
 Int64 = Annotated[int, Bounds(ge=-(2**63), le=2**63 - 1)]
-"""As Kubernetes has them; sums of what is larger fit nowhere."""
+"""An integer of 64 bits, as Kubernetes uses. Sums of larger numbers would not fit our arrays and records."""
 _OBJECT_NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?", re.ASCII)
 
 
@@ -253,9 +253,9 @@ class Job(Struct, frozen=True, gc=False, rename="camel"):
 
 JOB_COMPLETE: Final = "Complete"
 JOB_OVER: Final = (JOB_COMPLETE, "Failed")
-"""Conditions of a Job after which it never makes pods again."""
+"""Conditions after which a Job never creates pods again."""
 JOB_ENDS: Final = (*JOB_OVER, "Suspended")
-"""Conditions of a Job in which it makes no pods."""
+"""Conditions in which a Job creates no pods."""
 
 
 def job_end(conditions: Iterable[tuple[str, str]]) -> str:
@@ -344,8 +344,9 @@ def selectors(label_selector: str, field_selector: str) -> dict[str, str]:
 
 
 ABSENT: Final = "1"
-"""A version that no object has, since etcd's first write is 2: an apply at it creates, or conflicts with what exists.
-Unlike after a POST, what a later apply leaves out is then removed."""
+"""A resourceVersion that no object has, since etcd's first write is 2. An apply with it creates the object, or
+conflicts with one that exists. After such an apply, and unlike after a POST, a later apply removes the fields that it
+leaves out."""
 
 
 def at_version(manifest: Manifest, uid: str, resource_version: str) -> Manifest:

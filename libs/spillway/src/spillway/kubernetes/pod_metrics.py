@@ -11,7 +11,7 @@ from spillway.kubernetes.objects import Kind, Meta
 from spillway.kubernetes.quantities import INT64_MAX, Quantity
 
 CHARACTERS_MAX: Final = 100
-"""Of a time or a duration: longer ones are none, and are kept nowhere."""
+"""The most characters of a time or a duration. A longer text counts as no value and is stored nowhere."""
 DURATION_PART: Final = re.compile(r"(\d+(?:\.\d*)?|\.\d+)(ns|us|µs|ms|s|m|h)")
 MS_BY_UNIT: Final = {"ns": 1e-6, "us": 1e-3, "µs": 1e-3, "ms": 1.0, "s": 1e3, "m": 60e3, "h": 3600e3}
 

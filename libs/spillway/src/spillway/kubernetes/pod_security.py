@@ -12,9 +12,9 @@ ANY: Final = "any"
 BASELINE: Final = "baseline"
 RESTRICTED: Final = "restricted"
 LEVELS: Final = (ANY, BASELINE, RESTRICTED)
-"""The laxest first. any is what Kubernetes calls privileged."""
+"""The levels, the least strict first. `any` is what Kubernetes calls privileged."""
 ENFORCE_LABEL: Final = "pod-security.kubernetes.io/enforce"
-"""Of a namespace: the level below which its API server lets no pod in."""
+"""A label of a namespace: pods that do not meet this level are rejected by its API server."""
 
 ADDED_CAPABILITIES: Final = (
     "AUDIT_WRITE", "CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "KILL", "MKNOD", "NET_BIND_SERVICE", "SETFCAP",

@@ -42,9 +42,9 @@ NODE_OPERATORS = (*OPERATORS, "Gt", "Lt")
 
 TEMPLATE_HASH_LABELS = ("pod-template-hash", "controller-revision-hash")
 OWN_TEMPLATE = ("",)
-"""The value of these labels while nobody knows it: the cluster's controller will give it to the replicas.
+"""The value of these labels before it is known: the cluster's controller will give it to the replicas.
 
-Of any other label it is what it says: a label may have no value.
+For any other label it means the empty value, which a label may have.
 """
 LABELS_OF_ONE_POD = frozenset(
     ("statefulset.kubernetes.io/pod-name", "apps.kubernetes.io/pod-index", "batch.kubernetes.io/controller-uid",
@@ -55,7 +55,7 @@ INTEGER = re.compile(r"[+-]?[0-9]{1,63}", re.ASCII)  # A label's value has at mo
 NO_POD = PodSelector((Requirement("", "In", ()),))
 
 INT32_MAX = 2**31 - 1
-"""The largest number of most fields, as the API server reads them."""
+"""The largest value of most integer fields in the API."""
 PORT_MAX = 65_535
 
 

@@ -11,10 +11,10 @@ from msgspec import Raw, Struct, field
 from spillway.model import PodSelector, PodTerm, Requirement
 
 UNREAD: Final = Raw(b"null")
-"""Of fields that are kept as they came, since they are read of the few pods alone that wait."""
+"""The default of fields that are kept as raw JSON. They are parsed only for pods that wait, which are few."""
 
 LABELS_UNKNOWN: Final = (("spillway.io/labels-unknown", ""),)
-"""Stands for the labels of a pod that has more labels or terms than a record holds. This label is never read of a pod
+"""Stands for the labels of a pod that has more labels or terms than a record holds. This label is never read from a pod
 itself."""
 
 

@@ -3,7 +3,7 @@
 from typing import Final
 
 VERSION_DIGITS_MAX: Final = 20
-"""Digits of a uint64. int() raises ValueError for thousands of digits."""
+"""The number of digits of the largest uint64. int() raises ValueError for thousands of digits."""
 
 
 def version_number(text: str) -> int | None:

@@ -20,9 +20,9 @@ from spillway.rpc.connections import Connections, Verdict, place_of
 TIME: Final = "time"
 DESCRIPTORS: Final = "descriptors"
 DESCRIPTORS_KEPT: Final = 128
-"""File descriptors that connections leave for everything else in the process."""
+"""File descriptors that are kept free of connections, for everything else in the process."""
 LOG_SECONDS: Final = 10.0
-"""Between two lines about connections that were closed or refused."""
+"""The shortest time between two log lines about connections that were closed or refused."""
 EXHAUSTED: Final = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 _BACKLOG: Final = 512
 _RETRY_SECONDS: Final = 0.1

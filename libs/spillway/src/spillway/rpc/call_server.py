@@ -17,7 +17,8 @@ from grpc._cython import cygrpc
 _UNKNOWN: Final = ""
 _LIBRARY_LOG: Final = "grpc._cython.cygrpc"
 _UNREADABLE: Final = "Invalid encoding on %s"
-"""What grpcio logs, with a traceback, of each metadatum that is not UTF-8, before any of our code sees the call."""
+"""A log message of grpcio, with a traceback, for each metadata value that is not UTF-8. It is logged before our code
+sees the call."""
 
 
 class CallServer(cygrpc.AioServer):  # type: ignore[misc]

@@ -23,7 +23,7 @@ from spillway.yaml_text import read_yaml
 
 EVERYTHING: Final = "*"
 READ: Final = "read"
-"""In place of a verb: all that change nothing."""
+"""A name that can replace a verb. It allows all verbs that change nothing."""
 SERVICE_TYPES: Final = ("ClusterIP", "ExternalName", "NodePort", "LoadBalancer")
 CALLERS_BYTES_MAX: Final = 4 * 2**20
 

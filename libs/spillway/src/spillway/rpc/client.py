@@ -32,11 +32,12 @@ if TYPE_CHECKING:
     from spillway import api
 
 CONNECT_OPTION: Final = "grpc.min_reconnect_backoff_ms"
-"""gRPC's name for how long one try to connect may take, the other side's first words included; 20 s unless said."""
+"""gRPC's option for the longest time of one connection attempt, including the server's first bytes. Its default is 20
+s."""
 
 _REPLY_BYTES_MAX = 64 * 2**20
 _LEADER_SECONDS = 1.0
-"""How long a read that a standby answered may wait for what the active instance says."""
+"""The longest time that a read waits for the active instance after a standby has answered it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ ALL: Final = "connections"
 ADDRESS: Final = "address"
 STRANGERS: Final = "strangers"
 _IPV6_PREFIX: Final = 64
-"""What one subscriber has; of single addresses everybody has as many as wanted."""
+"""The prefix length that counts as one address: one subscriber has a /64 with as many single addresses as they want."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,9 +30,9 @@ BYTES: Final = "bytes"
 SERVER: Final = "server"
 PART: Final = "rpc"
 DESCRIPTORS_EACH: Final = 3
-"""Of one connection: here outside and inside, and at the gRPC server."""
+"""File descriptors of one connection: the client's side and the inner side here, and one at the gRPC server."""
 FLUSH_SECONDS: Final = 1.0
-"""How long what the server said last may take to arrive, after it has ended."""
+"""How long the server's last data may take to reach clients after the server has ended."""
 _FLUSH_LOOK_SECONDS: Final = 0.01
 
 

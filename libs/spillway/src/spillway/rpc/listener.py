@@ -26,13 +26,14 @@ from spillway.rpc.shares import Shares
 from spillway.settings import OperatorError
 
 RECEIVE_BYTES_MAX: Final = 16 * MEBIBYTE
-"""What gRPC lets in, so that we ourselves can say what was too large; beyond it the answer is gRPC's own."""
+"""The largest request that gRPC accepts. Smaller ones that are still too large get our own answer; beyond it gRPC
+answers itself."""
 METADATA_BYTES_MAX: Final = 16 * 1024
-"""Of the headers of one call: beyond it gRPC refuses some calls by itself, beyond twice as many all."""
+"""The bound on one call's headers. Beyond it gRPC refuses some calls itself, and beyond twice the bound all calls."""
 LOOK_SECONDS: Final = 0.25
-"""Between two looks whether the server still runs: while calls are under way it does not say so by itself."""
+"""Seconds between two checks that the server still runs. While calls are running it does not report its end."""
 REOPEN_SECONDS: Final = 10.0
-"""How long it is tried to open another server, before that is given up."""
+"""How long the service tries to open another server before it gives up."""
 _RETRY_SECONDS: Final = 0.02
 _OPTIONS: Final = (
     ("grpc.max_receive_message_length", RECEIVE_BYTES_MAX),
@@ -67,7 +68,7 @@ class Listener:
         self._handlers |= _handlers_of(reflected, reflection_pb2_grpc.add_ServerReflectionServicer_to_server)
         self._server: Any = None
         self._stopping: set[asyncio.Task[None]] = set()
-        """Of servers that have ended or are to end, those that still answer what was asked before."""
+        """Tasks of stopped or stopping servers that still answer earlier calls."""
 
     @property
     def port(self) -> int:

@@ -23,12 +23,14 @@ from spillway.rpc.pods import bounds_pods, check_pods
 from spillway.yaml_text import ValueBudget
 
 READ_AT_ONCE_CHARACTERS: Final = 16_384
-"""Of all manifests of a request: so little is read where it is needed, in some 20 ms at most, and on the loop."""
+"""The bound on all manifests of a request that is read on the event loop, in at most about 20 ms. Longer ones are read
+in a thread."""
 THREADS: Final = 2
-"""So that one caller's long request leaves another's a thread. More would wait for the interpreter."""
+"""The number of threads. With two, one caller's long request leaves a thread for another caller. More would wait for
+the interpreter."""
 Prepare = Callable[[Any], Any]
 """Turns a checked request with long manifests into one that carries what they declare. It is called in a thread and
-raises nothing; the service answers what is wrong with them."""
+raises nothing. The service answers what is wrong with the manifests."""
 
 
 def unprepared(request: Any) -> Any:

@@ -8,11 +8,11 @@ from spillway.rpc.manifest_fields import manifests_of
 from spillway.scopes import read_scope
 
 CLUSTER_WIDE_VERBS = frozenset({"list_clusters"})
-"""Which have no namespace, and are answered to callers of some namespaces, too. What changes a cluster or the fleet is
-not among them, nor Export: both concern all namespaces."""
+"""Verbs without a namespace that callers limited to some namespaces may use too. Verbs that change a cluster or the
+fleet are not among them, nor is Export: these concern all namespaces."""
 DEFAULT_NAMESPACE = "default"
 GO_WITH_THEIR_WORKLOAD = frozenset({"PlacementPolicy", "PropagationPolicy", "ConfigMap", "Service"})
-"""Kinds that are read as of the namespace of the workload in the same request, where they name none."""
+"""Kinds whose manifests, if they name no namespace, belong to the namespace of the workload in the same request."""
 
 
 def check_namespaces(caller: Caller, verb: str, request: object) -> None:

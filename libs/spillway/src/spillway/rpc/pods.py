@@ -21,11 +21,12 @@ SUPPOSING_VERBS: Final = frozenset({"capacity", "explain"})
 """Verbs whose manifests are never placed. Their answers can still reveal pods of other namespaces."""
 REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
 NAMED_MAX: Final = 3
-"""Violations in one refusal."""
+"""The most violations that one refusal names."""
 UNSHARED_TYPES: Final = ("ClusterIP", "ExternalName")
-"""Service types that use no port of all nodes and no load balancer, of which a cluster has few."""
+"""Service types that use neither a port of every node nor a load balancer. A cluster has few of these."""
 SYSTEM_PRIORITY: Final = "system-"
-"""With which the names of Kubernetes' own priority classes begin: such pods end others to have their place."""
+"""The prefix of the names of Kubernetes' own priority classes. Pods of these classes evict others to get their
+place."""
 
 
 def bounds_pods(caller: Caller, floor: str) -> bool:

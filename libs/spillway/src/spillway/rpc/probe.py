@@ -16,7 +16,7 @@ from spillway.rpc.refusals import refusal
 from spillway.rpc.trailers import LEADER_TRAILER, VERSION_TRAILER
 
 HARMLESS_VERB: Final = {PLANNER.name: "list_clusters", SCALING.name: "list_policies", LENDING.name: "list_lending"}
-"""What is asked of each: it changes nothing, and an empty request is one."""
+"""For each service the verb that the probe calls. It changes nothing, and an empty request is valid."""
 
 
 @dataclass(frozen=True, slots=True)

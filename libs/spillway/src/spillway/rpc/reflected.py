@@ -14,15 +14,15 @@ from spillway.rpc.callers import Caller
 from spillway.rpc.refusals import bounded
 
 REQUESTS_MAX: Final = 200
-"""Requests of one stream. A client that describes a whole service sends about twenty."""
+"""The most requests of one stream. A client that describes a whole service sends about twenty."""
 REQUEST_BYTES_MAX: Final = 4096
-"""Bytes of one request. A request is a name, and the answer repeats it."""
+"""The most bytes of one request. A request is a name, and the answer repeats it."""
 VERB: Final = "reflection"
 
 Admit = Callable[[Any], Caller]
 """Returns the caller of a stream. Raises RequestError for a caller that may not see methods."""
 Share = Callable[[Caller, str, bool], AbstractContextManager[None]]
-"""Shares.taken."""
+"""The type of Shares.taken."""
 
 
 class Reflection(reflection.aio.ReflectionServicer):  # type: ignore[misc]

@@ -16,15 +16,15 @@ from spillway.api_errors import RequestError
 from spillway.reasons import LOG_UNAVAILABLE
 
 DETAILS_TRAILER: Final = "grpc-status-details-bin"
-"""gRPC's own name for a google.rpc.Status, with its details."""
+"""The trailer in which gRPC sends a google.rpc.Status with its details."""
 DOMAIN: Final = "spillway.io"
-"""Whose reasons they are."""
+"""The domain of our reasons in google.rpc.ErrorInfo."""
 TEXT_BYTES_MAX: Final = 1536
-"""Of a text as trailers have it: other bytes than printable ASCII take three."""
+"""The most bytes of a text in the encoding of trailers, where each byte other than printable ASCII takes three."""
 DETAILS_BYTES_MAX: Final = 1024
-"""Of all names and values of a refusal's details."""
+"""The most bytes of all names and values of a refusal's details."""
 _SAFE: Final = "".join(chr(code) for code in range(0x20, 0x7F) if chr(code) != "%")
-"""What gRPC writes as it is into a trailer with a text."""
+"""The characters that gRPC writes into a trailer's text without encoding them."""
 
 Trailer = tuple[tuple[str, str | bytes], ...]
 

@@ -11,14 +11,15 @@ from spillway.pauses import doubled_seconds
 
 BACKOFF_SECONDS, BACKOFF_SECONDS_MAX = 0.05, 2.0
 RETRIABLE = frozenset({"UNAVAILABLE", "CANCELLED"})
-"""CANCELLED reaches us only from a server that stops; our own cancelling is asyncio's."""
+"""gRPC codes after which another try may succeed. A server sends CANCELLED only when it stops; a call that we cancel
+ourselves raises asyncio's error."""
 _LATE = "Deadline Exceeded"
-"""In what gRPC itself says of a call whose time is over; servers of ours say it in other words."""
+"""gRPC's own text for a call that ran out of time. Our servers use other words."""
 _NO_CONNECTION = re.compile(
     r"failed to connect to all addresses; last error: "
     r"(?:[A-Z_]+: )?(?:ipv[46]:\S+: )?(?:Failed to connect to remote host: )?"
 )
-"""What gRPC writes in front of a reason. Who calls says the address."""
+"""The text that gRPC writes before the reason of a failed connection. The caller of this code adds the address."""
 
 
 class Route:
@@ -32,7 +33,7 @@ class Route:
         self._random = random
         self._until: float | None = None
         self.rounds = 0
-        """How many times every endpoint was tried."""
+        """The number of times that every endpoint was tried."""
         self._error = RequestError("UNAVAILABLE", "no endpoint")
 
     async def next(self) -> str:

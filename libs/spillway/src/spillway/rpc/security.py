@@ -138,8 +138,8 @@ class RpcSettings:
 
 LOCAL_CALLER = Caller("local")
 STRANGER = Caller("", verbs=frozenset(), namespaces=frozenset())
-"""The one caller that stands for all clients with a certificate of client_ca that are no caller. They may see methods
-only."""
+"""The caller that stands for all clients whose certificate is signed by client_ca but names no caller. They may only
+see methods."""
 CALLER: ContextVar[Caller] = ContextVar("caller", default=LOCAL_CALLER)
 """The caller of the request being answered, for an api that learns only later which namespace is meant."""
 

@@ -47,7 +47,7 @@ class Shares:
         self._share = share
         self._running = Counter[tuple[str, bool]]()
         self._computing: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
-        """By caller. What nobody waits for or holds goes by itself."""
+        """By caller, the lock for computed answers. An entry disappears when nothing holds it or waits for it."""
 
     @contextmanager
     def taken(self, caller: Caller, verb: str, streams: bool) -> Iterator[None]:

@@ -150,14 +150,14 @@ class ClusterTurns(Generic[W]):
         self._turns: dict[str, tuple[Turn, asyncio.Task[None]]] = {}
         self._paused: dict[str, asyncio.TimerHandle] = {}
         self._to_namesakes: set[str] = set()
-        """Of the paused ones, those that another process of this instance's name has claimed."""
+        """The paused clusters that another process with this instance's name has claimed."""
         self._failures = Failures[str](
             service, "cluster", settings.failed_first_seconds, settings.failed_longest_seconds
         )
         self._resting: dict[str, asyncio.TimerHandle] = {}
-        """Clusters that rest after an unexpected error, until they are claimed again."""
+        """Clusters that are not worked on after an unexpected error, until they are claimed again."""
         self._read_epochs: dict[str, int] = {}
-        """By cluster, the highest epoch that was read."""
+        """The highest epoch that was read, by cluster."""
         self._unsettled = asyncio.Event()
         self._finishing = False
 

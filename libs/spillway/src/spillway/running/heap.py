@@ -6,13 +6,13 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 
 COLLECTED_AFTER = (700, 3, 33)
-"""As gc.set_threshold: objects, collections of the youngest, and of those next to them. Full ones are as seldom as by
-Python's own (10, 10), but of what is next to the youngest a third is looked at at a time.
-"""
+"""The thresholds for gc.set_threshold: objects, youngest collections, middle collections. Full collections are about as
+rare as with Python's own (10, 10), but each middle collection walks a third as much."""
 NEW_OBJECTS_MAX = 20_000
-"""Of what came in one step so many wait to be looked at, some megabytes: then that is due in the midst of it."""
+"""The most new objects of one step that wait for a collection, some megabytes. With more, a collection runs during the
+step."""
 ALL_SECONDS = 3600.0
-"""Of what was set aside after each full collection: until all of it is looked at once more."""
+"""The time until all objects that were set aside after full collections are walked once more."""
 
 
 def set_aside_heap(loaded: bool) -> None:

@@ -59,7 +59,7 @@ class HttpPort:
         self._tls = tls
         self._connections: dict[int, _Connection] = {}
         self._numbers: dict[object, int] = {}
-        """The number of a connection by its aiohttp protocol, which each request names."""
+        """The number of each connection, by its aiohttp protocol. Each request refers to the protocol."""
 
     def mark_known(self, request: web.BaseRequest) -> None:
         """Marks the connection of a request as a known caller's. Only idleness closes it from now on."""

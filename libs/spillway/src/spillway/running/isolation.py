@@ -23,7 +23,7 @@ ENDS_THE_PROCESS: Final = (
     OperatorError,
     MemoryError,
 )
-"""Errors that end the process, whichever cluster they were met at."""
+"""Errors that end the process, whichever cluster they occurred for."""
 log = structlog.get_logger()
 
 

@@ -46,10 +46,10 @@ _HEALTH_BOUNDS = PortBounds(connections_max=100, strangers_max=100, stranger_sec
 """The health port authenticates nobody. So each connection gets one request and some seconds for it. A probe and a
 scrape every second from each of a dozen places need some twenty connections at a time."""
 _PAGE_SECONDS = 1.0
-"""How long a page of metrics is served again: to make one for a large fleet takes 0.1 s of the event loop."""
+"""How long one page of metrics is reused. For a large fleet, making a page takes 0.1 s of the event loop."""
 _CANCEL_SECONDS = 5.0
 _LEFT_SECONDS = 1.0
-"""How long a main that was cancelled may still take before the process ends under it."""
+"""How long a cancelled main may take before the process exits without it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,12 +22,12 @@ from spillway.settings import constant
 T = TypeVar("T")
 Written = Event | Tombstone
 Decide = Callable[[Generation], tuple[Sequence[Written], T]]
-"""Of one request: its events and its answer. Raises RequestError, which is its answer then, or NotYet."""
+"""Decides one request: returns its events and its answer. Raises RequestError, which is then the answer, or NotYet."""
 Apply = Callable[[Sequence[Written]], object]
-"""What was decided goes into the state."""
+"""Applies the decided events to the state."""
 
 SPARE_BYTES: Final = 64 * 1024
-"""Of the most that a record takes, what no request may use: so much may come to its records without a request."""
+"""The part of a record's largest size that requests may not use. It is left for additions that no request asks for."""
 
 log = structlog.get_logger()
 
@@ -190,7 +190,7 @@ class RequestQueue:
         self._waiting: list[Waiting[Any]] = []
         self._put_off: list[_PutOff] = []
         self._put_off_last: dict[Hashable, _PutOff] = {}
-        """By what they are about. Those before the last one are asked by nobody any more."""
+        """The last request that was put off, by its subject. Nobody waits for the earlier ones any more."""
 
     def check_room(self, requests: int, caller: str = "") -> None:
         """Raises RequestError RESOURCE_EXHAUSTED unless the queue has room for so many more requests of this caller."""
@@ -367,7 +367,8 @@ def leaves_room(own: int, waiting: int, asked: int, most: int, for_each_free: fl
 
 
 _Level = tuple[bool, int]
-"""How urgent a run is, lowest first: whether it was not passed over for long, then its priority, negated."""
+"""The urgency of a run; the lowest comes first. First False if it was passed over for long, then its negated
+priority."""
 
 
 def _turns(runs: Sequence[Sequence[Waiting[Any]]], levels: Sequence[_Level]) -> list[int]:

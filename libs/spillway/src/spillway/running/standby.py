@@ -1,4 +1,7 @@
-"""An instance of a service of which one is active: it lives and lives again, waits for its turn, serves in it."""
+"""Runs one instance of a service with one active instance. It follows the log, waits for its turn and serves in it.
+
+After each turn it starts again with an empty state: a new life.
+"""
 
 import asyncio
 from collections.abc import Callable, Coroutine, Sequence
@@ -25,15 +28,16 @@ from spillway.settings import constant
 from spillway.waiting import is_set_within
 
 SILENCE_SECONDS = 2.0
-"""An instance that did nothing for so long may have been frozen, and another have its turn: well below a session."""
+"""After this long without activity the process may have been frozen, and another instance may have its turn. It is well
+below a session."""
 Beside = Callable[[], Coroutine[Any, Any, None]]
-"""What runs beside something else until it is cancelled."""
+"""A coroutine that runs beside another one until it is cancelled."""
 log = structlog.get_logger()
 
 
 @dataclass(frozen=True, slots=True)
 class StandbySettings(RequestSettings):
-    """What a service of which one instance is active has in its settings."""
+    """The settings of every service with one active instance."""
 
     rebuild_wait_seconds: float = constant(
         1.0,
@@ -75,43 +79,48 @@ class Turn:
 
 
 class Decider(Protocol):
-    """What one service does and another does not. No method but take_turn may await: a step and its write are one."""
+    """The part that differs between services. Only take_turn may await: a step and its write must not be
+    interrupted."""
 
     def begin(self) -> Follower:
-        """A life begins: an empty state, and who follows the log into it."""
+        """Begins a life with an empty state. Returns the follower that reads the log into it."""
         ...
 
     def use(self) -> None:
-        """That state has caught up: what is read is answered from it from now on."""
+        """Notes that the new state has caught up with the log. Reads are answered from it from now on."""
         ...
 
     async def take_turn(self, turn: Turn) -> None:
-        """The state holds all that those before wrote. Before this returns, it is seen to that what this one writes
-        is not read back into the state."""
+        """Begins the turn. The state holds everything that earlier turns wrote.
+
+        Before it returns, it must ensure that this turn's own records are not read back into the state.
+        """
         ...
 
     def pause_seconds(self) -> float:
-        """The longest until the next step, unless somebody asks."""
+        """Returns the longest time until the next step, if no request comes."""
         ...
 
     def step(self, turn: Turn) -> Decisions:
-        """What was asked, heard and due, decided and applied to the state."""
+        """Decides what was asked, heard and due, and applies it to the state."""
         ...
 
     def written(self, events: Sequence[Written]) -> None:
-        """These are in the log now."""
+        """Notes that these events are in the log now."""
         ...
 
     def step_down(self) -> None:
-        """The turn is over; the state may hold what is not in the log."""
+        """Ends the turn. The state may hold changes that are not in the log."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Role:
-    """service: its name, in turns and texts. retry: what a caller may do who got no answer. active: 1 in its turn.
+    """The names and tasks of a service for its Standby.
 
-    beside_life: run from the beginning of a life to its end. beside_turn: likewise; a turn ends when one of them does.
+    service: its name, in turns and texts. retry: a text that says what a caller without an answer may do. active: a
+    gauge that is 1 during the turn. beside_life: tasks that run during the whole life. beside_turn: tasks that run
+    during the turn, which ends when one of them ends.
     """
 
     service: str
@@ -122,10 +131,11 @@ class Role:
 
 
 class Standby:
-    """Any number of instances follow; the one whose turn it is decides. Its state is only as good as its last write:
-    after one whose outcome is unknown, and after each turn, the next life reads the log again.
+    """Runs the lives of one instance. Any number of instances follow the log; the one with the turn decides.
 
-    ready: told whether reads are answered, and why not.
+    After each turn, and after a write whose outcome is unknown, the next life reads the log again.
+
+    ready: called with whether reads are answered, and the reason if they are not.
     """
 
     def __init__(self, bus: Bus, role: Role, instance: str, settings: StandbySettings, decider: Decider) -> None:
@@ -149,22 +159,24 @@ class Standby:
 
     @property
     def is_active(self) -> bool:
-        """Whether it is this instance's turn, and it is proven that it lately was: who is cut off from the log hears of
-        no other one, and answers as a standby does."""
+        """Returns whether this instance has the turn, and had a recent proof of it.
+
+        An instance that is cut off from the log does not learn of a later turn, so it answers as a standby does.
+        """
         return self._turn is not None and _now() - self._proven_at <= self._settings.turn_proven_seconds
 
     @property
     def is_ending(self) -> bool:
-        """The step under way is the last one of this life."""
+        """Returns whether the step under way is the last one of this life."""
         return self._ending.is_set()
 
     @property
     def positions(self) -> Offsets:
-        """Where this life stands in the log."""
+        """Returns the positions in the log that this life has read to."""
         return dict(self._follower.positions) if self._follower is not None else {}
 
     def leader(self) -> str:
-        """The address of the active instance, as far as the log tells; empty: nobody knows."""
+        """Returns the address of the active instance as the log names it; "" when it is unknown."""
         turn = self._follower.turn if self._follower is not None else None
         return turn.instance.rpartition("@")[2] if turn is not None else ""
 
@@ -205,7 +217,7 @@ class Standby:
         self.requests.asked.set()
 
     async def _live(self) -> None:
-        """One state, from an empty one to the end of the turn or the write whose outcome is unknown."""
+        """Runs one life: from an empty state to the end of the turn, or to a write whose outcome is unknown."""
         self._ending.clear()
         follower = self._follower = self._decider.begin()
         self.ready(False, "reading the log")
@@ -258,8 +270,10 @@ class Standby:
         log.info("turn over", epoch=turn.epoch)
 
     async def _prove(self, turn: Turn, follower: Follower) -> None:
-        """Notes again and again up to when the log is known to have no later turn: what it had then has been read.
-        Answers that wait for that are not kept waiting for the next time. Returns when there is a later turn."""
+        """Proves again and again that the log has no later turn. Returns when there is one.
+
+        A proof holds for the time at which it was asked for. Answers that wait for a proof start the next one at once.
+        """
         turns = CLAIM_TOPIC_BY_SERVICE[self._role.service]
         while True:
             asked_at = _now()
@@ -286,12 +300,13 @@ class Standby:
         self.requests.refuse(why)
 
     def _end_reading(self) -> None:
-        """The turn is over: what the state holds may not be in the log, and what is in the log not in it."""
+        """Stops reads from this state. After the turn, the state and the log may differ in both directions."""
         self._turn, self._loaded = None, False
         self.ready(False, "the turn is over: the log is read again")
 
     async def _serve(self, turn: Turn) -> None:
-        """Step after step: decides, writes all of it at once, answers; what writes nothing is answered by a proof."""
+        """Runs steps: decides, writes all events in one transaction, answers. A step without events waits for a proof
+        instead."""
         while not self._ending.is_set():
             await is_set_within(self.requests.asked, self._decider.pause_seconds())
             self.requests.asked.clear()
@@ -324,22 +339,27 @@ class Standby:
     # ── Who asks and who reads ──────────────────────────────────────────────────────────────────────────────────
 
     async def ask(self, decide: Decide[T], verb: str = "request", caller: str = "") -> T:
-        """The answer, once it is in the log, or it is proven that it still was this one's turn when it was decided.
-        verb: for its span. Raises RequestError."""
+        """Returns the answer when it is in the log, or when this turn is proven to have lasted until it was decided.
+
+        verb: for the span. Raises RequestError.
+        """
         self.check_able(1, caller)
         return await self.requests.answered(self.requests.put(decide, verb, caller=caller))
 
     def check_able(self, requests: int, caller: str = "") -> None:
-        """Raises RequestError UNAVAILABLE on a standby, RESOURCE_EXHAUSTED where so many more of this caller may not
-        wait."""
+        """Raises RequestError UNAVAILABLE on a standby, RESOURCE_EXHAUSTED if this caller may not add so many
+        requests."""
         if self._turn is None:
             service, leader = self._role.service, self.leader() or "?"
             raise RequestError("UNAVAILABLE", f"this {service} is a standby; the active one is at {leader}", STANDBY)
         self.requests.check_room(requests, caller)
 
     async def readable(self) -> None:
-        """Waits out a write under way, so that nothing is answered that is not in the log; and who was silent for long
-        looks whether it was overtaken. Raises RequestError UNAVAILABLE: another instance may be asked."""
+        """Waits for the write under way, so that no answer contains what is not in the log.
+
+        After a long silence it first checks whether another instance has the turn. Raises RequestError UNAVAILABLE: the
+        caller may ask another instance.
+        """
         self._check_loaded()
         try:
             async with asyncio.timeout(self._settings.request_seconds):
@@ -360,7 +380,7 @@ class Standby:
         return self._turn is not None and _now() - self._awake_at > SILENCE_SECONDS
 
     async def _stay_awake(self) -> None:
-        """Sees by the clock that this process was frozen, or as good as frozen."""
+        """Detects by the clock that this process was frozen or nearly frozen, and then looks for a later turn."""
         while True:
             await asyncio.sleep(SILENCE_SECONDS / 4)
             with suppress(BusUnavailable):  # Then it was not seen to be alone, and is asked again.
@@ -369,7 +389,7 @@ class Standby:
                 self._awake_at = _now()
 
     async def _look_for_another(self) -> None:
-        """Nothing is read any more from a state whose turn is over by the log, though it has not stepped down yet."""
+        """Stops reads from this state if the log has a later turn, even before this turn has ended here."""
         follower, turn = self._follower, self._turn
         assert follower is not None
         assert turn is not None
@@ -383,14 +403,14 @@ def _now() -> float:
 
 
 def _raise_if_any_returned(others: "Sequence[asyncio.Task[None]]") -> None:
-    """A task that has returned would end each next life as soon as it begins."""
+    """Raises RuntimeError if a task has returned: it would end each next life as soon as that begins."""
     for task in others:
         if task.done():
             raise RuntimeError(f"{task.get_coro()} has returned: expected that it runs until it is cancelled")
 
 
 def _raise_what_ended(tasks: "Sequence[asyncio.Task[None]]") -> None:
-    """What runs beside ends only by an error, which is then everybody's."""
+    """Raises the error of a task that has failed. These tasks end only with an error, which ends the caller too."""
     for task in tasks:
         if task.done():
             task.result()

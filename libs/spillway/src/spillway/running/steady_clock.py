@@ -4,7 +4,8 @@ import asyncio
 import time
 
 _CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
-"""Linux has the former. Where a platform has none, a suspension is not seen, as with the loop's own clock."""
+"""Linux has CLOCK_BOOTTIME. On a platform without it the clock does not see a suspension; nor does the event loop's
+clock."""
 
 
 def steady_seconds() -> float:

@@ -19,7 +19,7 @@ class UnprovenAnswers:
         self._retry = retry
         self._kept = Decisions()
         self._asked_for = Decisions()
-        """What was kept before the proof was asked for that is under way."""
+        """Answers that were kept before the current proof was asked for."""
 
     def keep(self, decided: Decisions) -> None:
         """Keeps answers until a proof that is asked for later. When too many wait, these get UNAVAILABLE."""

@@ -16,9 +16,9 @@ class WorkQueue(Generic[T]):
 
     def __init__(self) -> None:
         self._ready: dict[int, dict[T, None]] = {}
-        """By rank."""
+        """The targets that are ready, by rank."""
         self._rank: dict[T, int] = {}
-        """Of those that are ready."""
+        """The rank of each target that is ready."""
         self._later: dict[T, asyncio.TimerHandle] = {}
         self._running: dict[T, int] = {}
         self._again: dict[T, int] = {}

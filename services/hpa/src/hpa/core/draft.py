@@ -18,8 +18,10 @@ T = TypeVar("T")
 
 
 class Draft:
-    """state: as the origin, of these workloads alone; what it decides does not change the origin. What it notes of the
-    positions in written states is common to both: they are in the log, whatever becomes of the draft.
+    """A copy of the state for some workloads, on which one request is decided.
+
+    state: like the origin, but with these workloads only. Decisions on it do not change the origin, except for the
+    noted positions of written states: these states are in the log in any case.
     """
 
     def __init__(self, origin: HpaState, keys: Iterable[WorkloadKey]) -> None:
@@ -38,8 +40,7 @@ class Draft:
         state.failing = {one for one in origin.failing if one[0] in self._keys}
 
     def apply_to(self, origin: HpaState) -> None:
-        """Puts what the draft knows in the place of what its origin knows. The origin must be as it was at the draft's
-        beginning."""
+        """Replaces the origin's knowledge of these workloads by the draft's. The origin must not have changed since."""
         state = self.state
         for key in self._keys:
             policy = state.policies.get(key)

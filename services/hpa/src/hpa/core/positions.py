@@ -80,7 +80,7 @@ class Positions:
         return {place[1] for place, told in self.told.items() if self.reached.get(place, 0) - told > behind_max}
 
     def forget(self, partition: int) -> None:
-        """Call it when no workload of the partition has a policy any more: its values are not needed."""
+        """Forgets a partition in which no workload has a policy any more, because nobody needs its values."""
         for topic in FORGETTING:
             self.told.pop((topic, partition), None)
 

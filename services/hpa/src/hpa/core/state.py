@@ -1,9 +1,9 @@
-"""What hpa knows, and what it decides as it hears of more: a state machine over records. Pure.
+"""The knowledge of hpa and its decisions: a state machine over records. Pure.
 
-A standby follows: it takes in what the active instance wrote, and keeps the inputs that this has not seen yet. One that
-takes the turn goes on with exactly those, in the order of their times; from then on it decides at each record, for the
-one workload that it is about, at the record's instant, and when an instant comes that was said to be due. So what is
-decided depends on records and their times; when and how often a process was killed changes nothing of it.
+A standby reads what the active instance wrote, and keeps the inputs that the active instance has not decided on yet.
+When it takes the turn, it first decides on these inputs in the order of their times. Then it decides at each record for
+its workload, at the record's instant, and whenever a decision is due. So decisions depend only on records and their
+times, never on when or how often a process was killed.
 """
 
 import heapq
@@ -37,17 +37,17 @@ from spillway.kubernetes.manifest_text import read_object
 from spillway.model import NO_GENERATION, Generation
 
 UNSEEN_LOOK = 1_000
-"""So many more records wait of one workload before a standby looks which of them no state needs any more."""
+"""A standby drops the records that no state needs after each so many unseen records of one workload."""
 ALL = 2**62
-"""Decisions that are made at once."""
+"""A limit on decisions in one call that is never reached."""
 
 
 class HpaState:
-    """partition_of: of a workload's key, in every topic of inputs. dropped: input records that were not believed.
+    """partition_of: returns the partition of a workload's key, the same in every topic of inputs.
 
-    failed: decisions, and records that could not be taken in; whoever tells of these two empties them. failing: the
-    workloads and topics that are in failed, or were. dues: a heap of instants at which a workload may be due. changed:
-    workloads whose state is to be written.
+    dropped: the number of ignored input records, by reason. failed: errors of decisions and of records; the reader
+    empties both. failing: the workloads and topics that are in failed, or were. dues: a heap of instants at which a
+    workload may be due. changed: workloads whose state must be written.
     """
 
     def __init__(self, rules: Rules, partition_of: Callable[[str], int]) -> None:
@@ -94,7 +94,7 @@ class HpaState:
                 self._restore(key)
 
     def read_whole(self) -> None:
-        """Everything that compacted topics hold was followed: from now on it is known who has a policy."""
+        """Notes that the compacted topics were read to their end: now it is known which workloads have a policy."""
         self._reading = False
         for key, records in self._early.items():
             for heard in records:
@@ -102,11 +102,11 @@ class HpaState:
         self._early.clear()
 
     def load_starts(self) -> dict[tuple[str, int], int]:
-        """Where to begin to read the topics that forget: every record before was seen by some workload's state."""
+        """Returns where to begin to read topics with retention. Some workload's state has seen every earlier record."""
         return dict(self.positions.told)
 
     def _keep(self, key: WorkloadKey, heard: Heard) -> None:
-        """An input record: for later, or at once where the state has seen it or there is none."""
+        """Keeps an input record for later. Takes it in at once if the state has seen it, or if there is no policy."""
         if self._reading:
             self._early.setdefault(key, []).append(heard)
             return
@@ -147,20 +147,20 @@ class HpaState:
             self._restore(key)
 
     def _refuse(self, event: ScalePolicyDeclared, why: str) -> None:
-        """The policy before it is not what is asked for any more; after a start it would not be known either."""
+        """Refuses a policy and drops the former one: it is unwanted now, and would be unknown after a restart."""
         key = (event.namespace, event.name)
         self._detach(key)
         self.policies.put(Refused(event, why))
 
     def _detach(self, key: WorkloadKey) -> None:
-        """Nothing is decided of it from now on; of what no state has seen, what compacted topics say is taken in."""
+        """Ends decisions for a policy. Unseen records of compacted topics are taken in."""
         gone = self.policies.remove(key)
         self.changed.pop(key, None)
         for heard in gone.unseen if isinstance(gone, Scaled) else ():
             self._keep(key, heard)
 
     def _restore_anew(self, key: WorkloadKey) -> None:
-        """A state may be read before its policy, and keep of the inputs what the policy before it names."""
+        """Restores a state again: it was read before its policy, and kept the inputs of a former one."""
         scaled = self.scaled.get(key)
         if scaled is not None:
             scaled.generation = NO_GENERATION
@@ -193,7 +193,7 @@ class HpaState:
             self.states.pop(key, None)
 
     def _forget_gone(self, key: WorkloadKey) -> None:
-        """Of a workload without a policy only its size and its pods are kept, for a policy to come."""
+        """Drops the inputs of a workload without a policy, unless it has a size or pods: a later policy needs them."""
         inputs = self.inputs.get(key)
         if inputs is not None and key not in self.scaled and inputs.declared is None and not inputs.clusters.by_name:
             del self.inputs[key]
@@ -206,9 +206,9 @@ class HpaState:
     # ── The turn ────────────────────────────────────────────────────────────────────────────────────────────────
 
     def take_turn(self, next_generation: Callable[[], Generation], now_ms: int, most: int = ALL) -> list[Event]:
-        """Goes on where the one before was: what it has not seen is decided on in the order of its times.
+        """Begins a turn: decides, in the order of their times, on the records that the former turn has not decided on.
 
-        Of more than most decisions the rest is made by the next calls of fire.
+        After `most` decisions, calls of fire make the rest.
         """
         self._next, self._turn_ms = next_generation, now_ms
         for scaled in self.scaled.values():
@@ -221,12 +221,11 @@ class HpaState:
         return self._return(most, never)[0]
 
     def hear(self, heard: Heard, now_ms: int) -> list[Event]:
-        """An input record, in one's turn: what is decided on it. now_ms: the clock, to know the future."""
+        """Decides on an input record during the turn. now_ms: the clock, by which records from the future are found."""
         return self.hear_while(heard, now_ms, never)[0]
 
     def hear_while(self, heard: Heard, now_ms: int, is_over: IsOver) -> tuple[list[Event], bool]:
-        """Takes a record in as `hear` does, after what take_turn left of its workload. Returns whether it did: when
-        time is over before the record's own turn, the record must be given again."""
+        """Decides as `hear` does. Returns False with the events if time was over first: then give the record again."""
         scaled, events = self.scaled.get(heard.workload), list[Event]()
         if scaled is not None and scaled.unseen:
             events, _ = self._see(scaled, ALL, is_over)
@@ -241,15 +240,15 @@ class HpaState:
         return events + more, is_heard
 
     def is_whole(self, key: WorkloadKey) -> bool:
-        """Whether nothing is left of a workload that take_turn and fire were to decide on."""
+        """Returns whether take_turn and fire have left nothing to decide for a workload."""
         scaled = self.scaled.get(key)
         return scaled is None or not (scaled.unseen or scaled.is_due_by(self._told_ms))
 
     def fire(self, now_ms: int, most: int = ALL, is_over: IsOver = never) -> list[Event]:
-        """What is due by now_ms, each at its own instant; where that was missed, now.
+        """Makes the decisions that are due by now_ms, each for its own instant; a missed one is made for now.
 
-        Of more than most decisions, or when time is over, the rest is made by the next calls. What comes about a
-        workload before finds its rest made first: so but for what was missed, no decision depends on either.
+        After `most` decisions, or when time is over, the next calls make the rest. The rest of a workload is made
+        before anything newer about it. So the limits change no decision, except for a missed instant.
         """
         self._told_ms = now_ms
         events, most = self._return(most, is_over)
@@ -260,11 +259,11 @@ class HpaState:
 
     @property
     def is_behind(self) -> bool:
-        """Something is left of what take_turn and fire were to decide."""
+        """Returns whether take_turn and fire have left something to decide."""
         return bool(self._returned) or self._next_due() is not None
 
     def _return(self, most: int, is_over: IsOver) -> tuple[list[Event], int]:
-        """What is decided, and how much may be still."""
+        """Returns the decisions on records that the former turn left, and how many more may be made."""
         events: list[Event] = []
         while most > 0 and self._returned:
             scaled = self.scaled.get(self._returned[0])
@@ -277,7 +276,7 @@ class HpaState:
         return events, most
 
     def _see(self, scaled: Scaled, most: int, is_over: IsOver) -> tuple[list[Event], int]:
-        """What the one before has not seen of a workload, and how much may be decided still: 0 once time is over."""
+        """Returns decisions on a workload's unseen records, and how many more may be made: 0 once time is over."""
         events: list[Event] = []
         unseen, scaled.unseen = scaled.unseen, []  # What is decided on finds nothing left before it.
         for number, heard in enumerate(unseen, 1):
@@ -290,7 +289,7 @@ class HpaState:
         return events, most
 
     def _next_due(self) -> Scaled | None:
-        """Who is due first of all by the instant that the clock told last."""
+        """Returns the policy with the earliest due decision that is not after the last known clock."""
         while self.dues and self.dues[0][0] <= self._told_ms:
             at_ms, key = self.dues[0]
             scaled = self.scaled.get(key)
@@ -317,7 +316,7 @@ class HpaState:
         return self.dues[0][0] if self.dues else None
 
     def declare(self, event: ScalePolicyDeclared) -> list[Event]:
-        """A policy that was asked for just now: the events that say so, and what follows from it."""
+        """Puts a new policy in force. Returns the event of its declaration, and the decisions that follow."""
         key = (event.namespace, event.name)
         known = self.scaled.get(key)
         rest = self._make_rest(known, never) if known is not None else []
@@ -341,13 +340,13 @@ class HpaState:
         return [*rest, event, *self._evaluate(scaled, max(scaled.remembered.at_ms + 1, event.declared_ms))]
 
     def delete(self, key: WorkloadKey) -> None:
-        """The policy ends; whoever calls writes the tombstones."""
+        """Ends a policy. The caller writes the tombstones."""
         for topic in (SCALE_POLICIES, SCALE, SCALE_STATE):
             self._forget(topic.name, key)
 
     def unwritten(self) -> list[Event]:
-        """The states of all workloads that were decided on since the last call, and of one in each partition that is
-        read much further than its states say."""
+        """Returns the states of workloads with a decision since the last call, and one state for each partition that
+        was read much further than its states say."""
         for partition in self.positions.behind(self.rules.positions_behind_max) if not self._returned else ():
             self._tell_position(partition)
         keys, self.changed = self.changed, {}
@@ -361,13 +360,13 @@ class HpaState:
             self.changed[key] = None
 
     def explained(self, scaled: Scaled) -> Sized:
-        """What was decided last; after a start, what would be decided at that instant."""
+        """Returns the last decision, or, after a restart, the one that would be made at its instant."""
         if scaled.last is None:
             return size(self.case(scaled, max(scaled.remembered.at_ms, scaled.declared.declared_ms)))
         return scaled.last
 
     def current(self, key: WorkloadKey) -> int:
-        """The size as declared, or as decided and not declared yet; -1: there is no such workload."""
+        """Returns the decided size, or the declared one if that is newer; -1 if there is no such workload."""
         known, decided = self.inputs.get(key), self.decided.get(key)
         declared = known.declared if known is not None else None
         if declared is None:
@@ -407,7 +406,7 @@ class HpaState:
         return (events + self._decide_on(scaled, heard, now_ms, at_ms, ahead_ms), True) if is_all else (events, False)
 
     def _decide_on(self, scaled: Scaled, heard: Heard, now_ms: int, at_ms: int, ahead_ms: int) -> list[Event]:
-        """at_ms, ahead_ms: its instant, and how far the clock of who says it is ahead."""
+        """Takes a record in and decides. at_ms: its instant. ahead_ms: how far its writer's clock is ahead."""
         key = scaled.key
         before = self._standing(key) if heard.topic == WORKLOADS.name else None
         taken = self._take(key, heard, ahead_ms)
@@ -425,7 +424,7 @@ class HpaState:
         return self._evaluate(scaled, max(scaled.remembered.at_ms + 1, at_ms))
 
     def _take(self, key: WorkloadKey, heard: Heard, ahead_ms: int | None = None) -> bool | None:
-        """Whether it says anything new. None: an error that nobody foresaw, which stays with this record."""
+        """Returns whether the record says anything new. None: it met an unexpected error and has no effect."""
         scaled = self.scaled.get(key)
         polling_ms = scaled.policy.polling_ms if scaled is not None else 0
         try:
@@ -436,20 +435,20 @@ class HpaState:
             return None
 
     def note_failed(self, key: WorkloadKey, topic: str, error: Exception) -> None:
-        """Once of each workload and topic ("" of a decision): a standby keeps it until its turn, when it is told."""
+        """Notes an error once for each workload and topic ("" for a decision). A standby reports it in its turn."""
         if (key, topic) not in self.failing:
             self.failing.add((key, topic))
             self.failed.append(Failed(key, trace_of(error), again=False, topic=topic))
 
     def _waits(self, scaled: Scaled) -> bool:
-        """In CONTROLLER mode what was taken in is decided on at the controller's next instant."""
+        """Returns whether the decision waits: CONTROLLER mode decides at the controller's next instant."""
         if self.rules.mode != CONTROLLER or scaled.due is None:
             return False
         self.changed[scaled.key] = None
         return True
 
     def _missed(self, at_ms: int, now_ms: int) -> bool:
-        """What nobody decided on for so long is not done late; it is decided on as things are now."""
+        """Returns whether an instant is too old. A decision for it is then made for the present time."""
         return at_ms < now_ms - self.rules.missed_ms
 
     def _put_off(self, scaled: Scaled, now_ms: int) -> None:
@@ -503,7 +502,7 @@ class HpaState:
         return [decided]
 
     def _standing(self, key: WorkloadKey) -> tuple[int, str, bool]:
-        """What of a declared workload a decision depends on."""
+        """Returns the parts of a declared workload that decisions depend on."""
         declared = self._inputs(key).declared
         return (self.current(key), declared.kind, declared.deleting) if declared is not None else (-1, "", False)
 

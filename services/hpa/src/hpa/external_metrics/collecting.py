@@ -227,7 +227,7 @@ class Collecting:
 
 
 def unasked(connections: Connections, policy: ScalePolicyDeclared) -> tuple[str, ...]:
-    """Returns, for people, what the policy needs and nothing of ours asks for, so that others have to report it."""
+    """Returns texts for people: what the policy needs and hpa does not ask for, so that others must report it."""
     found = list(unreported(policy))
     for question in questions_of(policy, LEAST_MS):
         try:

@@ -1,4 +1,4 @@
-"""The door to Prometheus: the value of an instant query. What is not exactly one finite number is unknown."""
+"""Reads values from Prometheus with instant queries. A result that is not exactly one finite number is unknown."""
 
 import asyncio
 import math
@@ -18,17 +18,17 @@ WORDS_MAX: Final = 200
 
 
 class ValueUnknown(Exception):
-    """The query has no value that can be decided on; says why."""
+    """The query has no value that can be decided on. The text says why."""
 
 
 @dataclass(frozen=True, slots=True)
 class PrometheusSettings:
     answer_seconds: float = 5.0
-    """For one whole answer."""
+    """The longest time for one whole answer."""
     answer_bytes_max: int = 1_000_000
-    """A larger answer is not read to its end: a query of one number has a small one."""
+    """The most bytes of an answer; the rest is not read. The answer to a query of one number is small."""
     connections_max: int = 8
-    """At one time, to one server."""
+    """The most connections to one server at one time."""
 
 
 class _Data(msgspec.Struct, rename="camel"):
@@ -37,7 +37,7 @@ class _Data(msgspec.Struct, rename="camel"):
 
 
 class _Answer(msgspec.Struct, rename="camel"):
-    """As the HTTP API of Prometheus documents it."""
+    """An answer of Prometheus' HTTP API, with the fields that its documentation names."""
 
     status: str
     data: _Data = msgspec.field(default_factory=_Data)
@@ -49,7 +49,7 @@ _ANSWER: Final = msgspec.json.Decoder(_Answer)
 
 
 class Prometheus:
-    """One named connection; opened when it is first needed."""
+    """One named connection. It is opened when it is first needed."""
 
     def __init__(self, connection: PrometheusConnection, settings: PrometheusSettings) -> None:
         self._connection = connection
@@ -57,7 +57,8 @@ class Prometheus:
         self._session: aiohttp.ClientSession | None = None
 
     async def value_milli(self, query: str) -> int | None:
-        """Thousandths, cut off as KEDA does; None: the answer is empty. Raises ValueUnknown."""
+        """Returns thousandths of the query's value, cut off as KEDA does; None if the answer is empty. Raises
+        ValueUnknown."""
         try:
             async with asyncio.timeout(self._settings.answer_seconds):
                 status, body = await self._ask(query)
@@ -100,7 +101,7 @@ class Prometheus:
 
 
 def value_of(status: int, body: bytes) -> int | None:
-    """Thousandths of the one value in an answer; None where it is empty. Raises ValueUnknown."""
+    """Returns thousandths of the one value in an answer; None if it is empty. Raises ValueUnknown."""
     try:
         answer = _ANSWER.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -120,7 +121,7 @@ def value_of(status: int, body: bytes) -> int | None:
 
 
 def _milli(sample: Any) -> int:
-    """Of [time, "number"]."""
+    """Returns thousandths of the number in a sample [time, "number"]."""
     try:
         _, text = sample
         number = float(text)

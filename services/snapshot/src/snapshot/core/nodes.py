@@ -127,10 +127,10 @@ def read_node(node: objects.Node) -> NodeFacts:
 
 
 def _labels(node: objects.Node, taints: tuple[Taint, ...]) -> tuple[tuple[str, str], ...]:
-    """The labels of a node's row. A lent node has the pool that it is lent to among them, from its annotation.
+    """Returns the labels of a node's row. For a lent node they include the loan's pool, from the node's annotation.
 
-    So a reader of the row counts a virtual node in that pool alone. A label of that key that somebody has set is left
-    out: the annotation stands for it.
+    So a reader of the row counts a virtual node in that pool alone. A label with that key that somebody has set is left
+    out: the annotation takes its place.
     """
     labels = {key: value for key, value in node.metadata.labels.items() if key != POOL_CLUSTER}
     pool = node.metadata.annotations.pool_cluster

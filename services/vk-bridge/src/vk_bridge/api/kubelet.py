@@ -1,7 +1,7 @@
-"""The kubelet API of virtual nodes, over HTTPS: pools' API servers ask it what their pods have written.
+"""The kubelet API of virtual nodes, over HTTPS. Pools' API servers ask it for the logs of pool pods.
 
-A request names a namespace and a pod, and two pools may have both alike. So each pool has a port of its own, whose
-handshake lets in the clients of that pool's CA alone: the port says which pool asks.
+A request names a namespace and a pod, and two pools may use the same names. So each pool has a port of its own, which
+accepts only clients of that pool's CA: the port tells which pool asks.
 """
 
 import asyncio
@@ -41,18 +41,18 @@ NOT_LENT: Final = {
     "pods": "lists of pods (the API server has them)",
     "runningpods": "lists of pods (the API server has them)",
 }
-"""First part of the path: what a kubelet gives, and a virtual node does not. A list of pods is as long as a pool is
-large, and nobody needs it from here."""
+"""Parts of a kubelet's API that virtual nodes do not serve, by the first part of the path. Lists of pods are as long as
+a pool is large, and nobody needs them from here."""
 POOL: Final = web.AppKey("pool", str)
 SHUTDOWN_SECONDS: Final = 1.0
 DESCRIPTORS_EACH: Final = 2
-"""Of a connection: its own, and that of the log which is read for it in an owner."""
+"""File descriptors of a connection: its own, and one for the log that is read from an owner for it."""
 
 log = structlog.get_logger()
 
 
 class _Answer(Exception):
-    """What is answered instead, with its HTTP status."""
+    """An error answer with its HTTP status."""
 
     def __init__(self, status: int, text: str) -> None:
         super().__init__(text)
@@ -61,7 +61,8 @@ class _Answer(Exception):
 
 
 class Kubelet:
-    """Listens while it is entered. owners: the clusters whose turn this instance has, asked at each request."""
+    """Listens while its context is entered. owners: returns the clusters of this instance's turns; called for each
+    request."""
 
     def __init__(self, settings: VkBridgeSettings, owners: Callable[[], list[LentPods]]) -> None:
         self._settings = settings
@@ -71,7 +72,7 @@ class Kubelet:
         self._port_by_pool: dict[str, HttpPort] = {}
 
     async def __aenter__(self) -> Self:
-        """SettingsError for a file that cannot be read, and an address that cannot be listened on."""
+        """Opens all ports. Raises SettingsError for an unreadable file, and for an address that it cannot listen on."""
         try:
             for pool, port in self._settings.port_by_pool.items():
                 await self._listen(pool, port)
@@ -101,7 +102,7 @@ class Kubelet:
         log.info("kubelet API listens", pool=pool, host=host, port=port)
 
     def _bounds(self) -> PortBounds:
-        """Of each pool's port."""
+        """Returns the bounds of each pool's port."""
         settings = self._settings
         return PortBounds(
             settings.kubelet_connections_max,
@@ -133,7 +134,7 @@ class Kubelet:
         return response
 
     def _check_caller(self, request: web.Request) -> None:
-        """The handshake has verified the certificate; of those of its CA only an API server's may ask."""
+        """Raises a 403 unless the certificate names an API server. The handshake has verified the certificate."""
         found = request.transport.get_extra_info("peercert") if request.transport is not None else None
         subject = (found or {}).get("subject", ())
         names = [value for part in subject for key, value in part if key == "commonName"]
@@ -182,7 +183,7 @@ class Kubelet:
         return pool
 
     async def _find(self, pool_id: str, namespace: str, name: str, container: str) -> tuple[LentPods, Manifest]:
-        """By what the pool says of its pod now: the owner where it runs, and its very own real pod there."""
+        """Returns the owner where the pool pod runs now, and its real pod there."""
         pool, place = self._pool(pool_id), f"pod {namespace}/{name}"
         pool_pod = await pool.gate.ask(lambda: pool.api.get(PODS, namespace, name))
         if pool_pod is None:
@@ -199,7 +200,7 @@ class Kubelet:
         return owner, real_pod
 
     async def _stream(self, request: web.Request, chunks: AsyncGenerator[bytes, None]) -> web.StreamResponse:
-        """As it comes. What goes wrong in its middle cuts the connection, so that nobody takes it for the end."""
+        """Streams the chunks. An error in the middle cuts the connection, so that no reader takes it for the end."""
         chunk = await anext(chunks, None)
         response = web.StreamResponse(headers={"Content-Type": "text/plain"})
         await response.prepare(request)
@@ -216,7 +217,7 @@ class Kubelet:
 
 
 def _name(request: web.Request, part: str) -> str:
-    """Out of the path. Dots alone would be a step in the path of what a cluster is asked."""
+    """Returns a part of the request's path. A name of dots alone would change the path of our request to a cluster."""
     name = request.match_info[part]
     if not is_object_name(name):
         raise _Answer(400, f"{part}: {name[:64]!r}: expected a name of small letters, digits, '-' and '.'")
@@ -224,7 +225,8 @@ def _name(request: web.Request, part: str) -> str:
 
 
 def server_context(settings: VkBridgeSettings, pool: str) -> ssl.SSLContext:
-    """TLS for one pool's port: whoever has no certificate of that pool's CA is refused by the handshake."""
+    """Returns the TLS settings of one pool's port. Its handshake rejects clients without a certificate of the pool's
+    CA."""
     client_ca: Path = settings.kubelet_clients_folder / f"{pool}.crt"
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2

@@ -164,7 +164,7 @@ def ready_running(pods: Pods) -> int:
 
 
 class PodsSeen(Struct, frozen=True):
-    """The pods of all clusters. lost: clusters whose pods are those that were last seen."""
+    """The pods of all clusters. lost: clusters that are lost; their pods are those that were last seen."""
 
     pods: Pods
     lost: frozenset[str] = frozenset()

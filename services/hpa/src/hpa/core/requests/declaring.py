@@ -26,8 +26,10 @@ Unasked = Callable[[ScalePolicyDeclared], tuple[str, ...]]
 
 
 class Decision(NamedTuple):
-    """What follows from a request. draft: what to apply to the state once the records of the events are made; None:
-    the state stays as it is."""
+    """The events and the answer of a request.
+
+    draft: applied to the state once the records of the events are made; None: the state stays unchanged.
+    """
 
     events: list[Written]
     reply: PolicyReply

@@ -87,7 +87,8 @@ def _current(wish: Wish, cluster: str) -> int:
 
 
 def _distribute(wish: Wish, entries: Sequence[_Entry]) -> tuple[dict[str, int], dict[str, int], int]:
-    """Gives minima first, then by weight. Returns each cluster's replicas, what its estimate cut, and what is left."""
+    """Gives minima first, then divides by weight. Returns each cluster's replicas, the replicas that its estimate cut,
+    and the rest."""
     given, overflow, left = dict[str, int](), dict[str, int](), wish.replicas
     for entry in entries:
         count = min(entry.preference.min, left)

@@ -41,7 +41,7 @@ Steps = Generator[None, None, None]
 class Outcome:
     """The replicas without a place, and those placed outside the first tier. Fewer is better; `unplaced` counts first.
 
-    placed: all that have a place. With copies in every cluster there are more than were asked for.
+    placed: all replicas with a place. With copies in every cluster there are more than were asked for.
     """
 
     unplaced: int
@@ -134,7 +134,8 @@ class Changes:
         return outcome_of(divide(state, subject, {}, self._moment, How(settled=True)))
 
     def _least(self, trial: Trial) -> Generator[None, None, ExplainedChange | None]:
-        """Returns the least amount that gives all that is wanted; if none does, the least that is better at all."""
+        """Returns the smallest amount that achieves the whole goal; if none does, the smallest one that improves the
+        outcome."""
         if trial.most < 1 or self._plans >= PLANS_MAX:
             return None
         best = trial.plan(trial.most)

@@ -288,7 +288,7 @@ def _not_bound(reserved: int) -> str:
 
 
 def _bound(case: Case, name: str, tier: Tier | None, room: Room, more: int) -> tuple[str, str]:
-    """Returns why a cluster has no more than it got, as code and text. more: what it got beyond what it had."""
+    """Returns the limit of a cluster, as code and text. more: how many more replicas it got than it had."""
     situation, division = case.situation, case.division
     if tier is None:
         return POLICY, "no tier of the policy selects it"

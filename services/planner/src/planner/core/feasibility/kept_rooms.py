@@ -289,7 +289,7 @@ class KeptRooms:
                 self._promises.take(number, [slot.index for slot, _ in changes], [more for _, more in changes], layers)
 
     def _begin(self, slot: _Slot) -> None:
-        """Computes the slack of all that is reserved in a cluster."""
+        """Computes the slack of all reservations in a cluster."""
         slot.is_current = True
         assert slot.view is not None
         for number in self._promises.reserved_in(slot.index):

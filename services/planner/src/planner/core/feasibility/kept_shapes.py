@@ -79,7 +79,7 @@ class KeptShapes:
     def number(self, shape: Shape) -> int | None:
         """Returns the shape's number; None for a shape that is not kept.
 
-        May make all earlier numbers void: see forgotten.
+        It may invalidate all earlier numbers: see forgotten.
         """
         if shape is self._last[0]:  # The same caller often asks about one shape again.
             return self._last[1]

@@ -1,4 +1,4 @@
-"""Keeps what is promised in each cluster and not bound yet, and computes the room beside it."""
+"""Keeps the promises of each cluster that are not bound yet, and computes the room beside them."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -296,7 +296,7 @@ class Promises:
         return nested(room_in_groups(shape, groups, new), left)
 
     def room_after(self, view: ClusterView, shape: Shape, nodes: ClusterNodes, without: WorkloadKey) -> Room:
-        """Returns the room on the nodes as they will be, beside what is reserved for all other workloads."""
+        """Returns the room on the nodes in their future state, beside the reservations of all other workloads."""
         others = (entry.entries for entry in self._entries(view.name, without))
         reserved = _summed(others, self._by_label(view, shape))
         return room_on_nodes(shape, fit(shape, nodes), [(other, count, view.fit(other)) for other, count in reserved])

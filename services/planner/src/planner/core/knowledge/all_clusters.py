@@ -132,7 +132,7 @@ class Ages:
     def not_fresh(
         self, views: Mapping[str, ClusterView], now: float, age_max_seconds: float, heard: int | None = None
     ) -> frozenset[str]:
-        """Returns the clusters that get nothing new because what is known of them is missing or too old."""
+        """Returns the clusters that get no new replicas because their capacity is unknown or too old."""
         self._look(views, now, age_max_seconds, heard)
         return self._not_fresh
 

@@ -38,7 +38,8 @@ def ruled_out(state: PlannerState, workload: Workload) -> dict[str, int]:
 
 
 def for_minima(state: PlannerState, workload: Workload) -> Mapping[str, int]:
-    """Returns, by cluster, replicas that must leave for other clusters' minima and wait for brakes (last division)."""
+    """Returns, by cluster, replicas that must leave for other clusters' minima and that the last division did not
+    move."""
     as_of, found = workload.for_minima
     return found if _same(as_of, (workload.declared, state.joined())) else {}
 

@@ -77,7 +77,8 @@ def taken_by_others(pods: Iterable[objects.Pod], pool_id: str) -> dict[str, int]
 
 
 def offered(node: Manifest, taken: Mapping[str, int] | None) -> dict[str, int]:
-    """Returns what pool pods may ask for: allocatable less what other pods hold. An unreadable amount counts as 0."""
+    """Returns the amounts that pool pods may request: allocatable less those of other pods. An unreadable amount counts
+    as 0."""
     amounts: dict[str, int] = {}
     for name, quantity in ((node.get("status") or {}).get("allocatable") or {}).items():
         try:

@@ -67,11 +67,11 @@ def is_refused_by_its_node(real_pod: Manifest) -> bool:
 
 
 def left_for_pool(free: Mapping[str, int], held: Iterable[Sizes], refused: Iterable[Sizes] = ()) -> dict[str, int]:
-    """Returns what a virtual node shows as allocatable: what others leave, less what the pool's scheduler cannot see.
+    """Returns the amounts that a virtual node shows as allocatable, without sizes that the pool's scheduler cannot see.
 
     held: the sizes of each real pod of the pool.
     refused: sizes that the node did not admit lately. The shown amount lets just as many pods of that kind be bound as
-        the kubelet admits, even if they are bound at once.
+    the kubelet admits, even if they are bound at once.
     """
     pods, kinds = tuple(held), tuple(refused)
     return {name: _left(name, amount, pods, kinds) for name, amount in free.items()}
@@ -89,7 +89,8 @@ def _left(name: str, free: int, held: Iterable[Sizes], refused: Iterable[Sizes])
 
 
 def room_beside(free: Mapping[str, int], held: Iterable[Sizes]) -> dict[str, int]:
-    """Returns what a kubelet has left beside the pool's real pods. free: what others leave free."""
+    """Returns the amounts that a kubelet has left beside the pool's real pods. free: the amounts that others leave
+    free."""
     pods = tuple(held)
     return {name: max(0, amount - _sums(name, pods)[1]) for name, amount in free.items()}
 
@@ -126,7 +127,8 @@ class Refusals:
         self._kept_seconds = kept_seconds
         self._by_node: dict[str, dict[str, tuple[Sizes, float]]] = {}
         self._kinds: dict[Kind, tuple[Sizes, float]] = {}
-        """By what the pool counts of a pod that was made larger: its sizes, and when a node last refused such a pod."""
+        """The sizes of enlarged pods by the size that the pool counts, and the time at which a node last refused such a
+        pod."""
 
     def would_refuse(self, pool_pod: Manifest, room: Mapping[str, int], now: float, pause_seconds: float) -> bool:
         """Returns whether this pod does not fit the room, if a node refused one of its kind within the pause."""
