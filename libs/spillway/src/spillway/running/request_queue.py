@@ -54,28 +54,28 @@ class RequestSettings:
 
     requests_waiting_max: int = constant(
         1_000,
-        "requests that wait for a decision; more are refused",
-        "bounds memory and the wait of the last one; the planner, which is asked most, has a setting",
+        "largest number of requests that wait for a decision; further requests are refused",
+        "this bounds memory and the wait of the last request; the planner, which gets most requests, has a setting",
     )
     requests_for_each_free: float = constant(
         1.0,
-        "requests of one caller that may wait for each place that is left free; 1: half of the places",
-        "leaves half of what is free to the next caller, whoever that is",
+        "number of requests of one caller that may wait for each free place; 1: half of the places",
+        "this leaves half of the free places to the next caller",
     )
     requests_in_group_max: int = constant(
         1_000,
-        "requests decided and written in one transaction",
-        "bounds one step; larger transactions are no faster",
+        "largest number of requests that one transaction decides and writes",
+        "this bounds one step, and larger transactions are no faster",
     )
     requests_passed_over_max: int = constant(
         10,
-        "groups that may be decided before a request of a lower priority; then it goes first",
-        "soon enough that nobody starves, and late enough that priorities count",
+        "number of groups that may be decided before a request of a lower priority; then that request goes first",
+        "no request waits for ever, and priorities still count",
     )
     request_seconds: float = constant(
         10.0,
-        "the longest that a request waits for its transaction, seconds",
-        "the waits of the planner's protocol are parts of it, and callers ask again with the same key",
+        "longest time in seconds that a request waits for its transaction",
+        "the waits of the planner's protocol are parts of it, and callers repeat a request with the same key",
     )
 
 

@@ -37,24 +37,24 @@ class StandbySettings(RequestSettings):
 
     rebuild_wait_seconds: float = constant(
         1.0,
-        "pause before the state is rebuilt after a failed write, seconds",
-        "keeps a log that fails from being asked in a circle, and nobody waits long for it",
+        "seconds of the pause after a failed write, before the state is rebuilt",
+        "the pause keeps a failing log from endless requests, and no caller waits long for it",
     )
     turn_proven_seconds: float = constant(
         5.0,
-        "seconds since it was known that the log has no later turn, after which the active instance answers reads as "
-        "stale; below the session after which turns go to others",
-        "below the log's session_seconds, which is 6 at the least",
+        "seconds since the last proof that the log has no later turn, after which the active instance answers "
+        "reads as stale; less than the log's session_seconds",
+        "it must be less than the log's session_seconds, which is at least 6",
     )
     turn_asked_seconds: float = constant(
         1.0,
-        "seconds between two proofs of that",
-        "several fit into turn_proven_seconds, and each is a small request",
+        "seconds between two proofs that the log has no later turn",
+        "several proofs fit into turn_proven_seconds, and each one is a small request",
     )
     answers_unproven_max: int = constant(
         1_000,
-        "answers to requests that changed nothing that wait for such a proof; more are UNAVAILABLE",
-        "bounds memory; a proof comes every second",
+        "largest number of answers without a change that wait for such a proof; further requests are UNAVAILABLE",
+        "this bounds memory, and a proof comes every second",
     )
 
 
