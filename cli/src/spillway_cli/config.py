@@ -118,7 +118,7 @@ def is_address(text: str) -> bool:
 
 def what_helps(config: Config, name: str) -> str:
     """Returns a hint for a setting at whose address nothing answers: how to start the part, or where to look."""
-    return f"is it running? {started_by(config, name) or '`spillway config` shows where it is looked for'}"
+    return f"is it running? {started_by(config, name) or '`spillway config` shows the address that is used'}"
 
 
 def started_by(config: Config, name: str) -> str:
@@ -134,8 +134,10 @@ def started_by(config: Config, name: str) -> str:
 def names_health_ports() -> str:
     """Returns a hint if no health port is named; `spillway up` of before 2026-11-22 wrote addresses without them."""
     if addresses_in(file := addresses_file()):
-        return f"{file} is of an older version, which named none: `make up` writes it anew"
-    return "SPILLWAY_HEALTH=host:port,…: health ports tell who is ready, and how far behind the log"
+        return f"{file} comes from an older version, which named no health ports: `make up` writes it again"
+    return (
+        "SPILLWAY_HEALTH=host:port,…: health ports tell which services are ready, and how far they are behind the log"
+    )
 
 
 def _read(path: Path, required: bool) -> Mapping[str, Any]:
