@@ -136,8 +136,8 @@ def test_a_plan_keeps_nothing() -> None:
     ("wrong", "text"),
     [
         ({"cluster": ""}, "cluster: '': expected the name of a cluster"),
-        ({"pool": "nowhere"}, "pool nowhere: no such cluster has joined"),
-        ({"pool": OWN}, "pool: 'own-1': expected another cluster than the owner"),
+        ({"pool": "nowhere"}, "pool nowhere: no cluster of this name has joined"),
+        ({"pool": OWN}, "pool: 'own-1': expected a cluster other than the owner"),
         ({"rules": ()}, "rules: 0: expected 1 to 64 rules"),
         ({"grace_seconds": -1}, "grace_seconds: -1: expected 0 to 86400"),
         ({"rules": (rule(), rule())}, "rules[1].name: 'all': expected a name that no other rule has"),
@@ -258,7 +258,7 @@ def test_a_node_that_is_not_lent_is_named_and_a_plan_recalls_none() -> None:
 
 def test_a_cluster_that_is_not_known_is_named_with_those_that_are() -> None:
     state = known([lent("n1"), owned("n2")])
-    expected = "no such cluster has joined; expected one of own-1, pool"
+    expected = "no cluster of this name has joined; expected one of own-1, pool"
     asks = {
         "cluster": [
             lambda: ask_back(state, lending.RecallRequest("nosuch"), asked()),

@@ -398,7 +398,7 @@ def test_bad_input_is_refused_with_field_value_and_expectation(
 BAD_TEXTS = {
     "10 MB": ("a: " + "x" * 10_485_760, "manifests[0]: 10485763 bytes: expected at most 921600"),
     "neither JSON nor YAML": ("{a: [", "manifests[0]: neither JSON nor YAML"),
-    "half a character": ('{"kind": "x\\ud800"}', "manifests[0]: \\ud800: half a character"),
+    "half a character": ('{"kind": "x\\ud800"}', "manifests[0]: \\ud800: half of a surrogate pair"),
     "half a JSON object": ('{"a": ', "manifests[0]: neither JSON nor YAML"),
     "a text": ("web", "manifests[0]: 'web': expected a Kubernetes object"),
     "empty": ("", "manifests[0]: None: expected a Kubernetes object"),

@@ -173,12 +173,13 @@ def check_whole(state: PlannerState, kind: str, replicas: int, policy: Policy, k
         if replicas and home not in usable:
             raise RequestError(
                 "FAILED_PRECONDITION",
-                f"PlacementPolicy: rules out {home}, where the {kind} is: it does not move; delete it first",
+                f"PlacementPolicy: rules out cluster {home}, where the {kind} runs: a {kind} does not move between "
+                "clusters; delete it first",
             )
 
 
 def _why(kind: str) -> str:
-    return f"a {kind} goes whole to one cluster"
+    return f"all replicas of a {kind} go to one cluster"
 
 
 def _selected(state: PlannerState, policy: Policy) -> list[str]:
