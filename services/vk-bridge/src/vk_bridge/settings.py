@@ -313,9 +313,11 @@ class VkBridgeSettings(ClusterTurnSettings):
         ClusterTurnSettings.__post_init__(self)
         for prefix in self.carried_prefixes:
             if not prefix.endswith("/") or prefix.count("/") > 1 or prefix in NEVER:
-                raise ValueError(f"carried_prefixes: {prefix!r}: expected the prefix of a key with its slash, not ours")
+                raise ValueError(
+                    f"carried_prefixes: {prefix!r}: expected the prefix of a key with its slash, and not Spillway's own"
+                )
         if self.port_by_pool and not (self.kubelet_certificate and self.kubelet_key):
-            raise ValueError("kubelet_ports: they need kubelet_certificate and kubelet_key")
+            raise ValueError("kubelet_ports: set without kubelet_certificate and kubelet_key: expected all three")
 
     @property
     def port_by_pool(self) -> dict[str, int]:

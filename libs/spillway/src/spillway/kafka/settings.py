@@ -172,7 +172,7 @@ class KafkaSettings:
             if not security.is_tls and getattr(self, name):
                 raise ValueError(f"{name}: set: expected security_protocol SSL or SASL_SSL, which is {protocol}")
         if bool(self.ssl_certificate_file) != bool(self.ssl_key_file):
-            raise ValueError("ssl_certificate_file, ssl_key_file: one is set: expected both or neither")
+            raise ValueError("ssl_certificate_file, ssl_key_file: only one is set: expected both or neither")
         if protocol == "SASL_PLAINTEXT" and self.sasl_mechanism == "PLAIN":
             raise ValueError("sasl_mechanism: 'PLAIN': expected SCRAM, since SASL_PLAINTEXT would show the password")
 

@@ -166,9 +166,9 @@ def name_of_caller() -> str:
 def check_bind(settings: RpcSettings) -> None:
     """Raises UnsafeBind for an address outside loopback without TLS and a way to know callers."""
     if bool(settings.tls_certificate) != bool(settings.tls_key):
-        raise UnsafeBind("gRPC: tls_certificate and tls_key: expected both or neither")
+        raise UnsafeBind("gRPC: tls_certificate, tls_key: only one is set: expected both or neither")
     if settings.client_ca and not settings.tls_certificate:
-        raise UnsafeBind("gRPC: client_ca: needs tls_certificate and tls_key")
+        raise UnsafeBind("gRPC: client_ca: set without tls_certificate and tls_key: expected all three")
     if is_loopback(settings.host):
         return
     missing = []
@@ -177,7 +177,9 @@ def check_bind(settings: RpcSettings) -> None:
     if not settings.callers and not settings.client_ca:
         missing.append("callers (a callers file, or a client_ca)")
     if missing:
-        raise UnsafeBind(f"gRPC: host {settings.host!r} is not loopback: refused without {' and '.join(missing)}")
+        raise UnsafeBind(
+            f"gRPC: host {settings.host!r} is not loopback: expected a loopback address, or {' and '.join(missing)}"
+        )
 
 
 class Gate:
@@ -229,7 +231,9 @@ class Gate:
         if token and scheme.lower() == "bearer":
             caller = self.callers.by_token.get(hashlib.sha256(token.strip().encode()).hexdigest())
             if caller is None:
-                raise RequestError("UNAUTHENTICATED", "authorization: no caller has this token")
+                raise RequestError(
+                    "UNAUTHENTICATED", "authorization: no caller has this token: expected the token of a caller"
+                )
             return caller
         for name in certificate_names:
             if self._file is None:
@@ -237,7 +241,7 @@ class Gate:
             if name in self.callers.by_certificate:
                 return self.callers.by_certificate[name]
         wanted = "authorization: Bearer <token>" + (", or a client certificate" if self._settings.client_ca else "")
-        raise RequestError("UNAUTHENTICATED", f"no credentials that are known here: expected {wanted}")
+        raise RequestError("UNAUTHENTICATED", f"the call has no valid credentials: expected {wanted}")
 
     def admit(self, caller: Caller, verb: str, request_bytes: int) -> None:
         """Raises PERMISSION_DENIED for a verb, INVALID_ARGUMENT for the size, RESOURCE_EXHAUSTED for the rate."""

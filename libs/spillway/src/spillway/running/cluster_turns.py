@@ -205,7 +205,7 @@ class ClusterTurns(Generic[W]):
         if turn is not None:
             turn.read_epoch = max(turn.read_epoch, epoch)
             if turn.is_overtaken and claimant == self._instance:
-                log.error("another process has this instance's name", instance=claimant, cluster=cluster)
+                log.error("another process uses this instance's name", instance=claimant, cluster=cluster)
                 self._to_namesakes.add(cluster)
             self._check(turn)
 
@@ -254,7 +254,7 @@ class ClusterTurns(Generic[W]):
             try:
                 return await stack.enter_async_context(self._bus.cluster_turns(self._service, self._instance))
             except BusUnavailable as error:
-                log.warning("the group cannot be joined yet", error=str(error))
+                log.warning("the consumer group cannot be joined yet", error=str(error))
                 await asyncio.sleep(self._settings.bus_retry_seconds)
 
     def _assign(self, assignment: Assignment) -> None:
@@ -329,7 +329,7 @@ class ClusterTurns(Generic[W]):
             try:
                 await self.claim(turn)
             except BusUnavailable as error:
-                log.warning("cluster not claimed yet", cluster=turn.cluster, error=str(error))
+                log.warning("the turn of a cluster could not be claimed yet", cluster=turn.cluster, error=str(error))
                 await asyncio.sleep(self._settings.bus_retry_seconds)
 
     def _check_offsets(self, turn: Turn, read_epoch: int) -> None:
@@ -343,7 +343,12 @@ class ClusterTurns(Generic[W]):
 
     def _check(self, turn: Turn) -> None:
         if turn.is_overtaken and turn.cluster not in self._paused:
-            log.warning("turn lost to a higher epoch", cluster=turn.cluster, ours=turn.epoch, theirs=turn.read_epoch)
+            log.warning(
+                "a turn was lost to an instance with a higher epoch",
+                cluster=turn.cluster,
+                ours=turn.epoch,
+                theirs=turn.read_epoch,
+            )
             loop = asyncio.get_running_loop()
             self._paused[turn.cluster] = loop.call_later(self._settings.reclaim_seconds, self._resume, turn.cluster)
             self._let_go(turn)

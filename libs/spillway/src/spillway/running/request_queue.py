@@ -259,17 +259,19 @@ class RequestQueue:
             except Unwritable as error:
                 if apply is None:  # It is in the state.
                     waiting.fail(_refusal(error))
-                    decided.fail(f"what follows from another request cannot be written: {self.retry}")
+                    decided.fail(f"the effects of another request cannot be written: {self.retry}")
                     raise BugMet(str(error)) from error
                 decided.refusals.append((waiting, _refusal(error)))
                 continue
             except Exception as error:
                 what = f"{type(error).__name__}: {error}"
-                waiting.fail(RequestError("INTERNAL", f"a bug met this request, of which nothing was done: {what}"))
+                waiting.fail(
+                    RequestError("INTERNAL", f"a bug stopped this request, and nothing of it was done: {what}")
+                )
                 if apply is None:
-                    decided.fail(f"a bug met another request: {self.retry}")
+                    decided.fail(f"a bug stopped another request: {self.retry}")
                     raise BugMet(what) from error
-                log.exception("bug in a decision")
+                log.exception("a bug in a decision")
                 continue
             if apply is not None:
                 apply(events)
@@ -379,4 +381,4 @@ def _refusal(error: Unwritable) -> RequestError:
         sizes = {"field": error.field, "bytes": str(error.size), "bytes_max": str(error.size_max)}
         text = f"what follows from this request is too large for the log: {error}"
         return RequestError("FAILED_PRECONDITION", text, RECORD_TOO_LARGE, sizes)
-    return RequestError("INTERNAL", f"what follows from this request cannot be written: {error}")
+    return RequestError("INTERNAL", f"the effects of this request cannot be written: {error}")

@@ -217,9 +217,11 @@ class Standby:
                 for task in living:
                     task.cancel()
         except* (BugMet, Unwritable) as bugs:
-            log.error("bug: stepping down", exc_info=bugs.exceptions[0])
+            log.error("a bug: this instance gives up its turn", exc_info=bugs.exceptions[0])
         except* OutcomeUnknown as unknown:
-            log.warning("outcome of a write unknown: stepping down", error=str(unknown.exceptions[0]))
+            log.warning(
+                "the outcome of a write is unknown: this instance gives up its turn", error=str(unknown.exceptions[0])
+            )
             metrics.TRANSACTIONS_UNKNOWN.inc()
         except* BusUnavailable as unavailable:
             log.warning("the log cannot be reached", error=str(unavailable.exceptions[0]))
@@ -302,7 +304,7 @@ class Standby:
                 await self._write(turn, decided)
             except BaseException:
                 self._end_reading()  # Before those go on who wait to read.
-                decided.fail(f"outcome unknown: {self._role.retry}")
+                decided.fail(f"the outcome of the request is unknown: {self._role.retry}")
                 raise
             finally:
                 self._written.set()
@@ -342,7 +344,7 @@ class Standby:
                     await self._look_for_another()
                 await self._written.wait()
         except TimeoutError:
-            raise RequestError("UNAVAILABLE", "a write to the log does not end") from None
+            raise RequestError("UNAVAILABLE", "a write to the log has not ended in time") from None
         except BusUnavailable as error:
             raise RequestError("UNAVAILABLE", f"the log cannot be reached: {error}") from None
         self._check_loaded()
