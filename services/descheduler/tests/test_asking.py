@@ -250,7 +250,7 @@ def test_a_recall_for_a_need_becomes_one_by_name_that_no_freeze_holds() -> None:
 
 def test_a_node_that_is_not_lent_is_named_and_a_plan_recalls_none() -> None:
     state = known([lent("n1"), owned("n2")])
-    with pytest.raises(RequestError, match="nodes: not lent by own-1: n2"):
+    with pytest.raises(RequestError, match="nodes: cluster own-1 has not lent n2"):
         ask_back(state, lending.RecallRequest(OWN, ("n1", "n2")), asked())
     events, reply = ask_back(state, lending.RecallRequest(OWN, plan_only=True), asked())
     assert (events, reply.changed, list(state.standing())) == ((), 1, [])
@@ -287,8 +287,8 @@ def test_nodes_that_are_not_lent_are_named_with_those_that_are() -> None:
     state = known([lent("n1"), owned("n2")])
     with pytest.raises(RequestError) as error:
         ask_back(state, lending.RecallRequest(OWN, ("n2", "nosuch")), asked())
-    assert error.value.text == "nodes: not lent by own-1: n2, nosuch; expected nodes that are: n1"
-    with pytest.raises(RequestError, match="not lent by own-1: n2; it has lent none"):
+    assert error.value.text == "nodes: cluster own-1 has not lent n2, nosuch; expected nodes that it has lent: n1"
+    with pytest.raises(RequestError, match="cluster own-1 has not lent n2; it has lent none"):
         ask_back(known([owned("n2")]), lending.RecallRequest(OWN, ("n2",)), asked())
 
 

@@ -56,7 +56,9 @@ def window(start: str) -> dict[str, Any]:
         pytest.param(targeting(""), "scaleTargetRef.name", id="no workload"),
         pytest.param(targeting("web/x"), "scaleTargetRef.name", id="a workload with a slash"),
         pytest.param(paused_at("200000"), "paused-replicas", id="more replicas than there may be"),
-        pytest.param(paused_at("-1"), "paused-replicas.: '-1': expected a number, 0 to", id="paused at less than none"),
+        pytest.param(
+            paused_at("-1"), "paused-replicas.: '-1': expected a number from 0 to", id="paused at less than none"
+        ),
         pytest.param(paused_at("few"), "paused-replicas.: 'few': expected a number", id="paused at no number"),
         pytest.param(paused_at(LONG), "ScaledObject: out of range", id="paused at thousands of digits"),
         pytest.param(cpu_trigger(LONG), "ScaledObject: out of range", id="a percentage of thousands of digits"),

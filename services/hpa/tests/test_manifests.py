@@ -135,7 +135,7 @@ def test_what_is_left_out_is_as_in_kubernetes() -> None:
         ("spec.behavior.scaleUp.policies", [], "behavior.scaleUp.policies: []: expected at least one policy"),
         ("spec.behavior.scaleUp.tolerance", "-1", "tolerance: '-1': expected at least 0"),
         ("spec.behavior.scaleDown.selectPolicy", "Least", "selectPolicy: 'Least': expected Max or Min or Disabled"),
-        ("spec.metrics", [], "expected at least one metric of type Object or External"),
+        ("spec.metrics", [], "expected 1 or more, or a metric of type Object or External"),
         ("spec.metrics.0.resource.name", "", "resource.name: '': expected a name"),
         ("spec.metrics.2.pods.metric.name", "", "pods.metric.name: '': expected a name"),
         ("spec.metrics.4.external.metric.name", "a/b", "metric.name: 'a/b': expected a name without / and %"),
@@ -284,7 +284,7 @@ def test_a_formula_takes_the_place_of_its_triggers_metrics() -> None:
 @pytest.mark.parametrize(
     ("path", "value", "said"),
     [
-        ("spec.triggers.0.type", "rabbitmq", "type: 'rabbitmq': expected one that is supported: kafka, cron"),
+        ("spec.triggers.0.type", "rabbitmq", "type: 'rabbitmq': expected a supported trigger: kafka, cron"),
         ("spec.triggers", [], "triggers: []: expected at least one trigger"),
         ("spec.triggers.0.metadata.lagThreshold", "0", "metadata.lagThreshold '0': expected a number of at least 1"),
         (

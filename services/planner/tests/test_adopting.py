@@ -687,7 +687,7 @@ def test_what_is_disowned_or_deleted_is_not_adopted_before_that_is_over() -> Non
     take(own, disowning.disown(own.state, DisownRequest("", "web"), own.moment()).events)
     actual, words = code(lambda: adopting.ask(own.state, replace(REQUEST, idempotency_key=""), own.moment()))
     assert actual == "FAILED_PRECONDITION"
-    assert "Disowning: our marks are still on it in own-1, own-2" in words
+    assert "Disowning: clusters own-1, own-2 still have Spillway's marks on it" in words
     deleted = fleet()
     adopt(deleted)
     for cluster, count in (("own-1", 3), ("own-2", 2)):

@@ -488,7 +488,7 @@ def test_an_empty_fleet_is_named_as_such() -> None:
 
 def test_a_dependency_goes_with_one_workload(fleet: Fleet) -> None:
     apply(fleet, deployment(1), CONFIG)
-    text = "ConfigMap default/c: it goes with default/web"
+    text = "ConfigMap default/c: it belongs to workload default/web"
     refused(lambda: apply(fleet, deployment(1, "api"), CONFIG), "FAILED_PRECONDITION", text)
     apply(fleet, deployment(1))
     apply(fleet, deployment(1, "api"), CONFIG)

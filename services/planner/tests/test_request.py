@@ -281,7 +281,7 @@ BAD: dict[str, tuple[tuple[dict[str, Any], ...], str]] = {
     ),
     "by weights without any": (
         (deployment(), policy(tiers=[{"name": "a", "split": "Weighted"}])),
-        "PlacementPolicy.spec.tiers[0].weights: []: expected at least one: the split is Weighted",
+        "PlacementPolicy.spec.tiers[0].weights: []: expected at least one weight: the split is Weighted",
     ),
     "weights of another split": (
         (deployment(), policy(tiers=[{"name": "a", "weights": [{"weight": 2}]}])),
@@ -325,15 +325,16 @@ BAD: dict[str, tuple[tuple[dict[str, Any], ...], str]] = {
     ),
     "limits of a strategy that has none": (
         (deployment(), policy(strategy={"name": "Duplicated"}, limits=[{"cluster": "a", "max": 1}])),
-        "PlacementPolicy.spec.limits: '1 entries': expected none: only KubeAdmiral has any, not Duplicated",
+        "PlacementPolicy.spec.limits: '1 entries': expected no such field: only KubeAdmiral has it, not Duplicated",
     ),
     "a split beside a strategy": (
         (deployment(), policy(strategy={"name": "Duplicated"}, tiers=[{"name": "a", "split": "Pack"}])),
-        "PlacementPolicy.spec.tiers[0].split: 'Pack': expected none: Duplicated splits the replicas",
+        "PlacementPolicy.spec.tiers[0].split: 'Pack': expected no split: strategy Duplicated divides the replicas itself",
     ),
     "node groups beside a strategy": (
         (deployment(), policy(strategy={"name": "Duplicated"}, tiers=[{"name": "a", "nodeGroups": True}])),
-        "PlacementPolicy.spec.tiers[0].nodeGroups: True: expected false: Duplicated counts nodes that exist",
+        "PlacementPolicy.spec.tiers[0].nodeGroups: True: expected false: strategy Duplicated counts only nodes that "
+        "exist",
     ),
     "spread over zones": (
         (deployment(), policy(strategy={"name": "Duplicated", "spread": [{"by": "zone"}]})),
@@ -372,7 +373,7 @@ BAD: dict[str, tuple[tuple[dict[str, Any], ...], str]] = {
     ),
     "two limits of one cluster": (
         (deployment(), policy(limits=[{"cluster": "a"}, {"cluster": "a"}])),
-        "PlacementPolicy.spec.limits: ['a', 'a']: expected one entry a cluster",
+        "PlacementPolicy.spec.limits: ['a', 'a']: expected one entry for each cluster",
     ),
     "dependency elsewhere": (
         (deployment(), config_map(namespace="other")),

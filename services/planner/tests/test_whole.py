@@ -301,7 +301,7 @@ def test_a_job_is_not_scaled_but_applied() -> None:
     apply(fleet, job(2))
     with pytest.raises(RequestError) as caught:
         scale(fleet, 3, "sum")
-    assert (caught.value.code, "a Job is not scaled" in caught.value.text) == ("FAILED_PRECONDITION", True)
+    assert (caught.value.code, "a Job cannot be scaled" in caught.value.text) == ("FAILED_PRECONDITION", True)
     assert placed(apply(fleet, job(3))) == {"own-1": 3}
 
 

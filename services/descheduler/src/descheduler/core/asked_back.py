@@ -62,7 +62,7 @@ def ask_back(
     lent = state.lent(request.cluster)
     missing = sorted(set(request.nodes) - lent.keys())
     if missing:
-        expected = f"expected nodes that are: {_names(lent)}" if lent else "it has lent none"
+        expected = f"expected nodes that it has lent: {_names(lent)}" if lent else "it has lent none"
         raise RequestError("NOT_FOUND", f"nodes: cluster {request.cluster} has not lent {_names(missing)}; {expected}")
     named = [lent[node] for node in sorted(set(request.nodes) or lent)]
     due = [loan for loan in named if _changes(state, loan, request.grace_seconds)]

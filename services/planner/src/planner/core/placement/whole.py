@@ -179,7 +179,7 @@ def check_whole(state: PlannerState, kind: str, replicas: int, policy: Policy, k
 
 
 def _why(kind: str) -> str:
-    return f"all replicas of a {kind} go to one cluster"
+    return f"a {kind} goes whole to one cluster"
 
 
 def _selected(state: PlannerState, policy: Policy) -> list[str]:

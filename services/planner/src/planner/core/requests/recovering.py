@@ -109,7 +109,7 @@ def _considered(
     )
     kind = json.loads(found[min(found)].manifest)["kind"]
     if kind in WHOLE and len(found) > 1:
-        return REFUSED, f"all replicas of a {kind} go to one cluster, and is in {' and '.join(sorted(found))}", ()
+        return REFUSED, f"a {kind} goes whole to one cluster, and is in {' and '.join(sorted(found))}", ()
     try:
         refuse_different(key, found)
         decided = declared_as_found(state, key, texts_of(found[min(found)]), running, moment, "Recover")
