@@ -228,7 +228,7 @@ def test_nothing_is_changed_where_nobody_names_a_fleet(
     last = refused.stderr.splitlines()[-1]
     assert last.startswith("spillway: nothing was done: no fleet is named, and at 127.0.0.1:"), refused.stderr
     assert f"of fleet {OURS}; name the fleet with --fleet ID or --" in last
-    assert f"config.toml; where `make up` was run, {ADDRESSES_FILE} names it" in last
+    assert f"config.toml; in a folder where `make up` was run, {ADDRESSES_FILE} names it" in last
 
 
 def changes_of(fake: Any) -> list[Any]:

@@ -329,12 +329,11 @@ BAD: dict[str, tuple[tuple[dict[str, Any], ...], str]] = {
     ),
     "a split beside a strategy": (
         (deployment(), policy(strategy={"name": "Duplicated"}, tiers=[{"name": "a", "split": "Pack"}])),
-        "PlacementPolicy.spec.tiers[0].split: 'Pack': expected no split: strategy Duplicated divides the replicas itself",
+        "PlacementPolicy.spec.tiers[0].split: 'Pack': expected no split: strategy Duplicated divides the replicas",
     ),
     "node groups beside a strategy": (
         (deployment(), policy(strategy={"name": "Duplicated"}, tiers=[{"name": "a", "nodeGroups": True}])),
-        "PlacementPolicy.spec.tiers[0].nodeGroups: True: expected false: strategy Duplicated counts only nodes that "
-        "exist",
+        "PlacementPolicy.spec.tiers[0].nodeGroups: True: expected false: strategy Duplicated counts existing nodes",
     ),
     "spread over zones": (
         (deployment(), policy(strategy={"name": "Duplicated", "spread": [{"by": "zone"}]})),

@@ -147,11 +147,11 @@ def strategy(spec: StrategySpec | None, tiers: tuple[Tier, ...], limits: tuple[C
             raise invalid(
                 f"{where}.tiers[{index}].split",
                 tier.split,
-                f"no split: strategy {spec.name} divides the replicas itself",
+                f"no split: strategy {spec.name} divides the replicas",
             )
         if tier.node_groups:
             raise invalid(
-                f"{where}.tiers[{index}].nodeGroups", True, f"false: strategy {spec.name} counts only nodes that exist"
+                f"{where}.tiers[{index}].nodeGroups", True, f"false: strategy {spec.name} counts existing nodes"
             )
     return Strategy(
         spec.name,
