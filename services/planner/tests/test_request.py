@@ -235,7 +235,7 @@ BAD: dict[str, tuple[tuple[dict[str, Any], ...], str]] = {
     ),
     "NaN in a manifest": (
         (deployment() | {"metadata": {"name": "web", "annotations": {"a": float("nan")}}},),
-        "manifests: not representable as JSON",
+        "manifests: cannot be written as JSON",
     ),
     "unknown field in a policy": (
         (deployment(), policy(tier=[])),
@@ -285,7 +285,7 @@ BAD: dict[str, tuple[tuple[dict[str, Any], ...], str]] = {
     ),
     "weights of another split": (
         (deployment(), policy(tiers=[{"name": "a", "weights": [{"weight": 2}]}])),
-        "PlacementPolicy.spec.tiers[0].weights: [2]: expected none: only of Weighted",
+        "PlacementPolicy.spec.tiers[0].weights: [2]: expected no weights: only the split Weighted has them",
     ),
     "weight of nothing": (
         (deployment(), policy(tiers=[{"name": "a", "split": "Weighted", "weights": [{"weight": 0}]}])),
@@ -317,11 +317,11 @@ BAD: dict[str, tuple[tuple[dict[str, Any], ...], str]] = {
     ),
     "weights of a strategy that has none": (
         (deployment(), policy(strategy={"name": "KarmadaAggregated", "weights": [{"weight": 1}]})),
-        "PlacementPolicy.spec.strategy.weights: '1 entries': expected none: only KarmadaStaticWeight, KubeAdmiral has",
+        "PlacementPolicy.spec.strategy.weights: '1 entries': expected no such field: only KarmadaStaticWeight",
     ),
     "tiers of a strategy that has none": (
         (deployment(), policy(strategy={"name": "KubeAdmiral"}, tiers=[{"name": "a"}, {"name": "b"}])),
-        "PlacementPolicy.spec.tiers: '1 entries': expected none: only KarmadaDynamicWeight, KarmadaAggregated",
+        "PlacementPolicy.spec.tiers: '1 entries': expected no such field: only KarmadaDynamicWeight, KarmadaAggregated",
     ),
     "limits of a strategy that has none": (
         (deployment(), policy(strategy={"name": "Duplicated"}, limits=[{"cluster": "a", "max": 1}])),

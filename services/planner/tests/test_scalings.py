@@ -232,7 +232,7 @@ def test_a_person_may_scale_from_none_where_a_policy_may_rest_and_no_other_size(
     web.step()
     assert web.replicas == 0
     assert web.scale(3).replicas == 3
-    with pytest.raises(RequestError, match=f"scaled by {HPA}"):
+    with pytest.raises(RequestError, match=f"{HPA} scales it"):
         web.scale(4)
     web.restart()
     web.step()

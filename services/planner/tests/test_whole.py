@@ -269,7 +269,7 @@ REFUSED: dict[str, tuple[dict[str, Any], tuple[dict[str, Any], ...], str]] = {
     "a Job's template": (job(2, "db"), (job(2, "db", template(restartPolicy="OnFailure")),),
                          "Job.spec.template cannot be changed"),
     "a policy without its cluster": (statefulset(2), (statefulset(2), policy(tiers=OWN_FIRST[1:])),
-                                     "rules out own-1, where the StatefulSet is"),
+                                     "rules out cluster own-1, where the StatefulSet runs"),
 }  # fmt: skip
 
 

@@ -295,11 +295,11 @@ REFUSALS: dict[str, tuple[dict[str, Any], str]] = {
     "token asked for": (pod(automountServiceAccountToken=True), "asks for a token of the pool's API"),
     "token in a volume": (
         with_volume(**TOKEN_VOLUME),
-        "volume v: it has a token for the pool's API, which is not copied",
+        "volume v: a token for the pool's API",
     ),
     "token of one's own in the usual place": (
         pod(volumes=[{"name": "mine", **TOKEN_VOLUME}]),
-        "volume mine: it has a token for the pool's API, which is not copied",
+        "volume mine: a token for the pool's API",
     ),
     "runtime class": (pod(runtimeClassName="gvisor"), "runtimeClassName: is not carried over"),
     "readiness gates": (pod(readinessGates=[{"conditionType": "x"}]), "readinessGates: is not carried over"),
@@ -367,7 +367,7 @@ REFUSALS: dict[str, tuple[dict[str, Any], str]] = {
     "a volume's new field": (with_volume(emptyDir={"new": 1}), "volume v: emptyDir.new is not carried over"),
     "token called as what is left out": (
         pod(volumes=[{"name": "kube-api-access-mine", **TOKEN_VOLUME}]),
-        "volume kube-api-access-mine: it has a token for the pool's API, which is not copied",
+        "volume kube-api-access-mine: a token for the pool's API",
     ),
     "hostPath": (with_volume(hostPath={"path": "/"}), "volume v: hostPath is not carried over"),
     "volume claim": (
