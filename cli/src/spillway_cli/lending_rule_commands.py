@@ -56,9 +56,7 @@ def declare(  # noqa: PLR0913 - the options of a command are its parameters
         list[str] | None,
         typer.Option("--file", "-f", help="YAML with cluster, pool and rules; - is stdin. Repeatable."),
     ] = None,
-    pool: Annotated[
-        str, typer.Option(help="Cluster where the lent nodes appear as virtual nodes.", show_default=False)
-    ] = "",
+    pool: Annotated[str, typer.Option(help="Cluster that gets the virtual nodes.", show_default=False)] = "",
     nodes: Annotated[
         list[str] | None, typer.Option(help="Only nodes with this label: KEY, or KEY=VALUE[,VALUE]. Repeatable.")
     ] = None,
@@ -68,28 +66,20 @@ def declare(  # noqa: PLR0913 - the options of a command are its parameters
     share: Annotated[
         int | None,
         typer.Option(
-            min=1,
-            max=100,
-            help="Largest percentage of the nodes that is lent; for none, use lending pause.",
-            show_default="100",
+            min=1, max=100, help="Most nodes to lend, in percent; to lend none: lending pause.", show_default="100"
         ),
     ] = None,
     reserve: Annotated[int, typer.Option(min=0, max=NUMBER_MAX, help="Number of idle nodes that are never lent.")] = 0,
     idle: Annotated[
         int | None,
         typer.Option(
-            min=0,
-            max=NUMBER_MAX,
-            help="Least seconds that a node is idle before it is lent.",
-            show_default="600; dedicated: 0",
+            min=0, max=NUMBER_MAX, help="Seconds that a node idles before it is lent.", show_default="600; dedicated: 0"
         ),
     ] = None,
     cost: Annotated[float, typer.Option(min=0, max=NUMBER_MAX, help="Cost of one node per hour.")] = 0,
     grace: Annotated[
         int | None,
-        typer.Option(
-            min=1, max=NUMBER_MAX, help="Grace period in seconds of pods that a recall evicts.", show_default="30"
-        ),
+        typer.Option(min=1, max=NUMBER_MAX, help="Grace seconds of pods that a recall evicts.", show_default="30"),
     ] = None,
     cooldown: Annotated[
         int | None,
