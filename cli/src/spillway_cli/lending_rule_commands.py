@@ -61,47 +61,33 @@ def declare(  # noqa: PLR0913 - the options of a command are its parameters
         list[str] | None, typer.Option(help="Only nodes with this label: KEY, or KEY=VALUE[,VALUE]. Repeatable.")
     ] = None,
     supply_class: Annotated[
-        str, typer.Option("--class", help="idle: lent while idle; dedicated: lent always.", show_default="idle")
+        str, typer.Option("--class", help="idle; or dedicated: lent always.", show_default="idle")
     ] = "",
     share: Annotated[
         int | None,
-        typer.Option(
-            min=1, max=100, help="Most nodes to lend, in percent; to lend none: lending pause.", show_default="100"
-        ),
+        typer.Option(min=1, max=100, help="Most nodes to lend, in percent; see lending pause.", show_default="100"),
     ] = None,
-    reserve: Annotated[int, typer.Option(min=0, max=NUMBER_MAX, help="Number of idle nodes that are never lent.")] = 0,
+    reserve: Annotated[int, typer.Option(min=0, max=NUMBER_MAX, help="Idle nodes that are never lent.")] = 0,
     idle: Annotated[
         int | None,
-        typer.Option(
-            min=0, max=NUMBER_MAX, help="Seconds that a node idles before it is lent.", show_default="600; dedicated: 0"
-        ),
+        typer.Option(min=0, max=NUMBER_MAX, help="Least idle seconds before a loan.", show_default="600; dedicated: 0"),
     ] = None,
     cost: Annotated[float, typer.Option(min=0, max=NUMBER_MAX, help="Cost of one node per hour.")] = 0,
     grace: Annotated[
         int | None,
-        typer.Option(min=1, max=NUMBER_MAX, help="Grace seconds of pods that a recall evicts.", show_default="30"),
+        typer.Option(min=1, max=NUMBER_MAX, help="Grace seconds of evicted pods.", show_default="30"),
     ] = None,
     cooldown: Annotated[
         int | None,
-        typer.Option(
-            min=1,
-            max=NUMBER_MAX,
-            help="Seconds that a node stays with its owner after its return.",
-            show_default="1800",
-        ),
+        typer.Option(min=1, max=NUMBER_MAX, help="Seconds that a node stays after its return.", show_default="1800"),
     ] = None,
     recalls: Annotated[
         int,
         typer.Option(
-            "--recalls-per-minute",
-            min=0,
-            max=NUMBER_MAX,
-            help="Largest number of recalls a minute for waiting pods; 0: no bound.",
+            "--recalls-per-minute", min=0, max=NUMBER_MAX, help="Most recalls a minute for pods; 0: no bound."
         ),
     ] = 0,
-    plan: Annotated[bool, typer.Option("--plan", "--plan-only", help="Show the declaration, and keep nothing.")] = (
-        False
-    ),
+    plan: Annotated[bool, typer.Option("--plan", "--plan-only", help="Show the declaration; keep nothing.")] = False,
     output: Output = Format.table,
 ) -> None:
     """Declare how a cluster lends its idle nodes, and to which pool; this replaces a former declaration."""
