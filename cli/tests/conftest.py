@@ -237,7 +237,9 @@ class FakePlanner:
     async def confirm(self, request: api.ConfirmRequest) -> api.Confirmation:
         self._note(request)
         if request.scope not in self.confirmations:
-            raise RequestError("NOT_FOUND", f"scope: {request.scope!r}: no confirmation is asked for; waiting: none")
+            raise RequestError(
+                "NOT_FOUND", f"scope: {request.scope!r}: no move of this scope waits for a confirmation; waiting: none"
+            )
         given = replace(self.confirmations[request.scope], given=True, by="ann", at_ms=1_700_000_000_000)
         self.confirmations[request.scope] = given
         return given

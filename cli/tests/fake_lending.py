@@ -47,14 +47,14 @@ class FakeLending:
     async def declare_lending(self, request: lending.DeclareLendingRequest) -> lending.LendingReply:
         self.asked.append(request)
         if request.cluster == "own-9":
-            raise RequestError("NOT_FOUND", "cluster own-9: no such cluster has joined")
+            raise RequestError("NOT_FOUND", "cluster own-9: no cluster of this name has joined")
         return self._reply(cluster=request.cluster, pool=request.pool, rules=request.rules, changed=True, warnings=())
 
     async def list_lending(self, request: lending.ListLendingRequest) -> lending.LendingReply:
         if self.lent_in_turn is None:
             return self._reply()
         if not self.lent_in_turn:
-            raise RequestError("NOT_FOUND", f"cluster {request.cluster}: no lending is declared of it")
+            raise RequestError("NOT_FOUND", f"cluster {request.cluster}: no lending is declared for this cluster")
         lent = self.lent_in_turn.pop(0)
         return self._reply(withdrawing=True, nodes_lent=lent, nodes_recalled=0, nodes_checking=0)
 

@@ -83,7 +83,7 @@ def test_brakes_shows_what_is_on_and_what_waits(spillway: Spillway) -> None:
 def test_confirm_says_who_and_how_much_and_refuses_what_was_not_asked(spillway: Spillway) -> None:
     unknown = spillway("confirm", "Drain/own-2")
     assert (unknown.exit_code, unknown.stdout) == (2, "")
-    assert "no confirmation is asked for" in unknown.stderr
+    assert "no move of this scope waits for a confirmation" in unknown.stderr
     waits = api.Confirmation("Drain/own-2", "Drain", "own-2", 60, 100, False, "", 0)
     spillway.planner.confirmations = {waits.scope: waits}
     given = spillway("confirm", "Drain/own-2")

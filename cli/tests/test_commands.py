@@ -237,7 +237,10 @@ def test_watch_of_what_is_not_declared_fails_unless_told_to_wait(spillway: Spill
     assert (refused.exit_code, refused.stdout) == (2, "")
     assert refused.stderr == "spillway: workload default/nosuch: not known; --wait waits until it is\n"
     waits = spillway("watch", "nosuch", "--wait", "--changes", "1")
-    assert (waits.exit_code, waits.stderr) == (0, "workload default/nosuch: not known yet: waiting; Ctrl-C ends it\n")
+    assert (waits.exit_code, waits.stderr) == (
+        0,
+        "workload default/nosuch: not known yet: waiting; Ctrl-C ends the wait\n",
+    )
 
 
 # ── Fleet ───────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -415,7 +418,7 @@ def test_no_planner_is_4() -> None:
         result = runner.invoke(app, ["--endpoint", endpoint, "list"])
     assert (result.exit_code, result.stdout) == (4, "")
     assert f"planner not reachable: {endpoint}: no connection: Connection refused; is it running?" in result.stderr
-    assert "`spillway config` shows where it is looked for" in result.stderr
+    assert "`spillway config` shows the address that is used" in result.stderr
 
 
 @pytest.mark.parametrize(
@@ -452,7 +455,7 @@ def test_what_make_up_started_and_is_down_is_started_by_it(
         pytest.param("apiVersion: apps/v1\nkind: Deployment", "metadata.name", id="no name"),
         pytest.param(CONFIG_MAP, "no workload", id="no workload"),
         pytest.param(f"{DEPLOYMENT}---\n{DEPLOYMENT}", "two workloads", id="two workloads"),
-        pytest.param(DEPLOYMENT + "kind: Job\n", "stands twice", id="key twice"),
+        pytest.param(DEPLOYMENT + "kind: Job\n", "occurs twice", id="key twice"),
         pytest.param(DEPLOYMENT + "x: &x [*x]\n", "recursive", id="refers to itself"),
         pytest.param(
             LAUGHS + DEPLOYMENT,

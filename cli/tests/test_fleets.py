@@ -227,8 +227,8 @@ def test_nothing_is_changed_where_nobody_names_a_fleet(
     assert (refused.exit_code, refused.stdout, changes_of(getattr(spillway, asked))) == (2, "", [])
     last = refused.stderr.splitlines()[-1]
     assert last.startswith("spillway: nothing was done: no fleet is named, and at 127.0.0.1:"), refused.stderr
-    assert f"of fleet {OURS}; name the fleet that you mean: --fleet ID or --" in last
-    assert f"config.toml; where `make up` was run, {ADDRESSES_FILE} names it" in last
+    assert f"of fleet {OURS}; name the fleet with --fleet ID or --" in last
+    assert f"config.toml; in a folder where `make up` was run, {ADDRESSES_FILE} names it" in last
 
 
 def changes_of(fake: Any) -> list[Any]:
@@ -304,10 +304,7 @@ def test_nobody_at_the_default_address(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_topics_are_made_in_no_kafka_that_nobody_names() -> None:
     result = CliRunner().invoke(app, ["topics"])
     assert result.exit_code == 2
-    assert (
-        "no Kafka is named, and 127.0.0.1:9092 is only the default; name the one that you mean: --kafka"
-        in result.stderr
-    )
+    assert "no Kafka is named, and 127.0.0.1:9092 is only the default; name the Kafka with --kafka" in result.stderr
 
 
 @pytest.mark.parametrize("command", ["list", "cluster list"])

@@ -77,7 +77,7 @@ def test_each_document_goes_with_its_workload(documents: tuple[Document, ...], e
 @pytest.mark.parametrize(
     ("documents", "words"),
     [
-        pytest.param((workload("a"), workload("a")), "two workloads shop/a", id="twice"),
+        pytest.param((workload("a"), workload("a")), "both declare workload shop/a", id="twice"),
         pytest.param(
             (workload("a"), workload("b"), document("ConfigMap", "c")), "ConfigMap c goes with none", id="nobody's"
         ),
@@ -91,7 +91,7 @@ def test_each_document_goes_with_its_workload(documents: tuple[Document, ...], e
         ),
         pytest.param(
             (workload("a"), workload("b"), propagation("a", "a"), propagation("b", "b", namespace="other")),
-            "PropagationPolicy b: expected spec.resourceSelectors that mean one",
+            "PropagationPolicy b: expected spec.resourceSelectors that select one",
             id="a PropagationPolicy of another namespace",
         ),
     ],

@@ -72,7 +72,7 @@ def test_idle_report_says_what_is_known_by_requests_alone(answers: tuple[FakeLen
     assert fake.asked == [lending.IdleReportRequest("", 24, 500, "")]
     assert "requests only" in result.stdout
     assert "give it back" in result.stdout
-    assert "of 1 only requests are known" in result.stderr
+    assert "nodes of which only the pods' requests are known: 1" in result.stderr
     assert result.stderr.startswith("0.5 cores recovered on average in 3d: 36.0 core-hours lent\n")
 
 
@@ -144,8 +144,8 @@ def test_flags_are_one_rule_and_a_plan_keeps_nothing(answers: tuple[FakeLending,
         ("{cluster: a, pool: b, cooldown_seconds: 99999999999}", "cooldown_seconds: 99999999999: Expected `int` <="),
         ("[1]", "lending.yaml: Expected `object`, got `array`"),
         ("{cluster: a, pool: b}\n---\n{cluster: a, pool: c}", "(document 2): cluster: 'a': expected each cluster once"),
-        ("", "nothing in it"),
-        ("{cluster: own-9, pool: b}", "lending.yaml: cluster own-9: no such cluster has joined"),
+        ("", "no declaration in the file"),
+        ("{cluster: own-9, pool: b}", "lending.yaml: cluster own-9: no cluster of this name has joined"),
     ],
 )
 def test_a_file_that_is_wrong_names_field_value_and_what_was_expected(
@@ -178,7 +178,7 @@ def test_a_file_and_flags_together_are_refused(answers: tuple[FakeLending, str])
     Path("lending.yaml").write_text(FILE)
     result = run(answers[1], "lending", "declare", "own-3", "-f", "lending.yaml")
     assert result.exit_code == 2
-    assert "expected one of the two" in result.stderr
+    assert "expected either the file or the cluster" in result.stderr
 
 
 @pytest.mark.parametrize(
@@ -201,7 +201,7 @@ def test_withdraw_waits_until_nothing_is_lent_and_says_so(answers: tuple[FakeLen
     assert result.stderr.splitlines()[-3:] == [
         "waiting: own-1: 2 nodes to come back",
         "waiting: own-1: all nodes are back, their marks are looked for",
-        "own-1: withdrawn; nothing of it is lent",
+        "own-1: lending is withdrawn; none of its nodes is lent",
     ]
 
 
@@ -232,7 +232,7 @@ def test_pause_resume_and_withdraw_say_what_they_changed(answers: tuple[FakeLend
     assert run(address, "lending", "resume", "own-1").stderr.endswith("own-1: resumed\n")
     said = run(address, "lending", "withdraw", "own-1").stderr
     assert said.endswith(
-        "own-1: being withdrawn\n`lending list` shows it until the last node is back; --wait waits for that\n"
+        "own-1: being withdrawn\n`lending list` shows the cluster until its last node is back; --wait waits for it\n"
     )
     assert fake.asked == [
         lending.PauseLendingRequest("", "sale"),

@@ -59,7 +59,7 @@ def test_key_limit_and_end(run: CliRunner, arguments: list[str], count: int) -> 
 def test_without_from_start_the_end_is_where_it_begins_and_that_is_said(run: CliRunner) -> None:
     result = run.invoke(app, ["events", "clusters", "--no-follow"])
     assert (result.exit_code, result.stdout) == (0, "")
-    hint = "spillway.clusters.v1 from now on, and so nothing; --from-start shows what is there already\n"
+    hint = "spillway.clusters.v1 from now on, and so nothing; --from-start also shows the records already in the log\n"
     assert result.stderr == hint
     assert run.invoke(app, ["events", "clusters", "--no-follow", "--from-start"]).stderr == ""
 

@@ -106,7 +106,10 @@ def test_a_namespace_that_contradicts_the_flag_is_refused(spillway: Spillway, wr
     file = write("web.yaml", WEB.replace("name: web}", "name: web, namespace: other}", 1))
     result = spillway(command, "-f", file, "-n", "shop")
     assert (result.exit_code, result.stdout, spillway.planner.asked) == (2, "", [])
-    assert f"{file}: Deployment web: metadata.namespace: 'other': expected that of --namespace, 'shop'" in result.stderr
+    assert (
+        f"{file}: Deployment web: metadata.namespace: 'other': expected the namespace of --namespace, 'shop'"
+        in result.stderr
+    )
     assert spillway(command, "-f", file, "-n", "other").exit_code == 0
     assert spillway(command, "-f", file).exit_code == 0
     assert {json.loads(request.manifests[0])["metadata"]["namespace"] for request in spillway.planner.asked} == {

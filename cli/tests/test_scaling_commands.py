@@ -38,7 +38,7 @@ def test_an_unknown_value_is_said_to_be_explained_elsewhere(spillway: Any, hpa: 
     assert spillway("get", "hpa").stderr == ""
     (key,) = spillway.scaling.policies
     spillway.scaling.policies[key] = replace(spillway.scaling.policies[key], targets="cpu: <unknown>/80%")
-    assert spillway("get", "hpa").stderr == "`spillway explain hpa/NAME` says why a value is unknown\n"
+    assert spillway("get", "hpa").stderr == "`spillway explain hpa/NAME` tells why a value is unknown\n"
 
 
 def test_a_policy_without_metrics_has_none_and_not_one_that_is_unknown(spillway: Any, hpa: str) -> None:
@@ -275,7 +275,7 @@ def test_delete_hpa_says_what_stays(spillway: Any, hpa: str) -> None:
         (("get", "hpa/"), "expected hpa, hpa/NAME or hpa NAME"),
         (("get", "hpa/web", "api"), "expected hpa, hpa/NAME or hpa NAME"),
         (("get", "web", "api"), "expected hpa before the name"),
-        (("explain", "hpa/web", "--replicas", "4"), "expected no option but -n and -o"),
+        (("explain", "hpa/web", "--replicas", "4"), "expected no options other than -n and -o"),
     ],
     ids=" ".join,
 )
@@ -381,7 +381,7 @@ def test_an_explanation_goes_from_the_number_to_its_reasons(explained: Any) -> N
     [
         pytest.param({"replicas": -1}, "there is no workload default/web yet", id="no workload"),
         pytest.param({"replicas": 5}, "6 were decided and are not declared yet", id="on its way"),
-        pytest.param({"stale": True}, "this may be old", id="from a standby"),
+        pytest.param({"stale": True}, "the answer may be old", id="from a standby"),
     ],
 )
 def test_an_explanation_says_what_is_not_so_yet(explained: Any, change: dict[str, Any], words: str) -> None:

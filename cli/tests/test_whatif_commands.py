@@ -95,7 +95,7 @@ def test_another_outcome_fails_and_names_what_differs(filled: Any) -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (("web", "--decision", "9.9"), "decision '9.9' is not kept, or was never made: the last ones are 7.2"),
+        (("web", "--decision", "9.9"), "decision '9.9' is not kept, or was never made: the last decisions are 7.2"),
         (("nobody",), "default/nobody"),
     ],
     ids=["another decision", "nobody"],
@@ -192,7 +192,7 @@ def test_a_state_from_which_a_record_is_missing_is_refused_and_one_of_an_older_v
     exports.save([first, *middle, replace(last, events=last.events[1:])], tmp_path / "edited.gz")
     result = filled("simulate", "--state", "edited.gz")
     assert (result.exit_code, result.stdout) == (2, "")
-    assert "--state edited.gz: it cannot be used: records are missing" in result.stderr
+    assert "--state edited.gz: the file cannot be used: records are missing" in result.stderr
     exports.save([replace(first, counted=False), *middle, replace(last, counts=())], tmp_path / "old.gz")
     result = filled("simulate", "--state", "old.gz")
     assert (result.exit_code, "nobody can see whether any is missing" in result.stderr) == (0, True)
@@ -207,7 +207,7 @@ def test_a_state_that_is_asked_for_can_be_kept(filled: Any, tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (("--state", "none.gz"), "--state none.gz: No such file or directory: expected a whole file that"),
+        (("--state", "none.gz"), "--state none.gz: No such file or directory: expected a complete file"),
         (("--state", "."), "--state .: Is a directory"),
         (("--state", "empty.gz"), "--state empty.gz: it is empty"),
         (("--add-nodes", "own-1=3"), "expected CLUSTER/GROUP=N"),

@@ -91,7 +91,7 @@ def test_a_tool_that_takes_long_is_told_with_what_it_does(tmp_path: Path, monkey
     lines = screen.getvalue().splitlines()
     assert len(lines) >= 2
     for line in lines:
-        assert line.startswith(f"spillway-local: {Path(sys.executable).name} -c {waits}: still at it after ")
+        assert line.startswith(f"spillway-local: {Path(sys.executable).name} -c {waits}: still running after ")
 
 
 PATIENTLY = Path(__file__).resolve().parents[2] / "tools" / "patiently"
@@ -107,7 +107,7 @@ def test_what_make_waits_for_is_told_again_and_again_and_its_end_is_passed_on(tm
         said = [process.stderr.readline() for _ in range(2)]
         (tmp_path / "told").write_text("x")
         out, _ = process.communicate()
-    assert (said[0], said[1].startswith("spillway: fetching it: still at it after ")) == (
+    assert (said[0], said[1].startswith("spillway: fetching it: still running after ")) == (
         "spillway: fetching it\n",
         True,
     )

@@ -79,5 +79,5 @@ def test_up_again_changes_nothing_and_a_restart_loses_nothing(project: Project) 
 
 
 def test_who_has_no_token_is_refused(project: Project) -> None:
-    with pytest.raises(ToolFailed, match="authorization: no caller has this token"):
+    with pytest.raises(ToolFailed, match="authorization: no caller has this token: expected the token of a caller"):
         project.spillway("--token", "wrong", "get", "web")

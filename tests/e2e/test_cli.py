@@ -62,7 +62,7 @@ async def test_how_a_cluster_lends_is_declared_paused_and_withdrawn(spillway: Co
     """A plan keeps nothing; what is withdrawn while nothing is lent is gone."""
     (tmp_path / "lending.yaml").write_text("{cluster: own-1, pool: cloud-1, rules: [{name: big, share_percent: 50}]}")
     refused = await spillway("lending", "declare", "own-1", "--pool", "own-9", code=2)
-    assert "pool own-9: no such cluster has joined" in refused
+    assert "pool own-9: no cluster of this name has joined" in refused
     (planned,) = await spillway.json("lending", "declare", "-f", "lending.yaml", "--plan-only")
     assert (planned["changed"], planned["rules"][0]["idle_seconds"]) == (True, 600)
     assert "own-1: no lending is declared" in await spillway("lending", "get", "own-1", code=2)

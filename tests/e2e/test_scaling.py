@@ -101,7 +101,7 @@ async def test_an_unchanged_hpa_scales_by_the_cpu_that_pods_use_and_its_successo
     first = await more_than(platform, "front", 2)
 
     refused = await spillway("scale", "front", "--replicas", "9", code=1)
-    assert "scaled by HorizontalPodAutoscaler/shop-front" in refused
+    assert "HorizontalPodAutoscaler/shop-front scales it" in refused
     file.write_text(deployment("front", NAMESPACE, 1))
     kept = await spillway.json("apply", "-f", str(file))
     assert kept["replicas"] >= first, kept

@@ -296,7 +296,7 @@ async def test_a_watch_from_a_position_of_another_log_is_refused_and_ends_nothin
         await join(platform)
         planner = platform.planner()
         beyond = position_token({(WORKLOADS.name, 0): 10**6})
-        with pytest.raises(RequestError, match="expected a position that Watch gave of this log"):
+        with pytest.raises(RequestError, match="expected a position of this log that Watch returned"):
             await anext(planner.watch(WatchRequest(position=beyond)))
         assert (await planner.apply(request("web", 2))).placed == 2
 

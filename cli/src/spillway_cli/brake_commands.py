@@ -30,7 +30,7 @@ def freeze(
     context: typer.Context,
     kind: Kind = FLEET_SCOPE,
     name: Name = "",
-    reason: Annotated[str, typer.Option(help="Why, for those who find it frozen.")] = "",
+    reason: Annotated[str, typer.Option(help="Reason, for people who find the scope frozen.")] = "",
     namespace: Namespace = None,
     output: Output = Format.table,
 ) -> None:
@@ -71,7 +71,7 @@ def brakes(context: typer.Context, output: Output = Format.table) -> None:
             return
         print_machine(reply, output)
         if reply.stale:
-            say("warning: answered by a planner that cannot prove that it is the active one: this may be old")
+            say("warning: the planner that answered cannot prove that it is the active one: the answer may be old")
 
     with_planner(context, body)
 
@@ -107,7 +107,7 @@ def scope_of(kind: str, name: str, namespace: str) -> str:
             space, slash, own = name.rpartition("/")
             return workload_scope(space if slash else namespace, own)
     given = f"{kind} {name}".strip()
-    raise bad_input(f"{given!r}: expected one of {', '.join(SCOPE_KINDS)}, and with cluster and workload a name")
+    raise bad_input(f"{given!r}: expected one of {', '.join(SCOPE_KINDS)}, and a name after cluster or workload")
 
 
 def _show(reply: api.Brake, output: Format) -> None:

@@ -22,7 +22,7 @@ DEPLOYMENT = "Deployment"
 """The only kind that can be adopted."""
 
 Clusters = Annotated[
-    list[str], typer.Option("--cluster", help="Cluster where it runs. Repeatable.", show_default=False)
+    list[str], typer.Option("--cluster", help="Cluster where the workload runs. Repeatable.", show_default=False)
 ]
 
 
@@ -32,7 +32,8 @@ def adopt(
     target: Annotated[str, typer.Argument(metavar="KIND/NAME", help="For example deployment/web.", show_default=False)],
     clusters: Clusters,
     files: Annotated[
-        list[str] | None, typer.Option("--file", "-f", help="File with a PlacementPolicy; without it the default one.")
+        list[str] | None,
+        typer.Option("--file", "-f", help="File with a PlacementPolicy; without it, the default policy holds."),
     ] = None,
     namespace: Namespace = None,
     output: Output = Format.table,
@@ -64,7 +65,9 @@ def disown(
     context: typer.Context,
     target: Annotated[str, typer.Argument(metavar="NAME", help="web, or deployment/web.", show_default=False)],
     namespace: Namespace = None,
-    wait: Annotated[bool, typer.Option("--wait", help="Wait until no cluster bears our marks.")] = False,
+    wait: Annotated[
+        bool, typer.Option("--wait", help="Wait until no cluster has Spillway's marks on the workload.")
+    ] = False,
     timeout: Annotated[float, typer.Option("--timeout", min=0.1, help="Seconds that --wait may take.")] = 300.0,
     output: Output = Format.table,
 ) -> None:
@@ -74,7 +77,7 @@ def disown(
         name = target.removeprefix("deployment/")
         if not name or "/" in name:
             raise bad_input(
-                f"NAME {target!r}: expected a workload's name, or deployment/NAME; the namespace goes behind -n"
+                f"NAME {target!r}: expected a workload's name, or deployment/NAME; give the namespace with -n"
             )
         space = namespace or config.namespace
         async with workload_named(client, space, name):

@@ -68,8 +68,10 @@ def _refuse_others(documents: Sequence[Document], known: Mapping[str, str]) -> N
     count = sum(map(len, others.values()))
     lines = [f"  {of}: {_first(places)}" for of, places in others.items()]
     objects = "1 object is of a kind" if count == 1 else f"{count} objects are of kinds"
-    expected = f"expected {', '.join(known)}; create the rest in each cluster (kubectl apply), and leave it out here"
-    raise bad_input("\n".join((f"{objects} that Spillway does not carry; nothing was sent:", *lines, expected)))
+    expected = (
+        f"expected {', '.join(known)}; create the others in each cluster (kubectl apply), and leave them out here"
+    )
+    raise bad_input("\n".join((f"{objects} that Spillway does not place; nothing was sent:", *lines, expected)))
 
 
 def _group(version: str) -> str:

@@ -42,16 +42,19 @@ def join(  # noqa: PLR0913 - the options of a command are its parameters
     credential: Annotated[
         str, typer.Option(help="Name of a kubeconfig in the services' credential folder.", show_default=False)
     ],
-    tier: Annotated[str, typer.Option(help=f"{TIER_OWN}, {TIER_CLOUD}, or a name of yours.")] = TIER_OWN,
+    tier: Annotated[str, typer.Option(help=f"Tier: {TIER_OWN}, {TIER_CLOUD}, or your own name for one.")] = TIER_OWN,
     new_tier: Annotated[
-        bool, typer.Option("--new-tier", help="The tier may be one that no cluster has and no policy names.")
+        bool, typer.Option("--new-tier", help="Allow a tier that no cluster has and no policy names.")
     ] = False,
-    region: Annotated[str, typer.Option(help="Region, for policies.")] = "",
-    zone: Annotated[str, typer.Option(help="Zone, for policies.")] = "",
-    endpoint: Annotated[str, typer.Option(help="URL of its API, when not the kubeconfig's.")] = "",
-    label: Annotated[list[str] | None, typer.Option(help="Label key=value, for policies. Repeatable.")] = None,
+    region: Annotated[str, typer.Option(help="Region of the cluster, for policies.")] = "",
+    zone: Annotated[str, typer.Option(help="Zone of the cluster, for policies.")] = "",
+    endpoint: Annotated[str, typer.Option(help="URL of the cluster's API, if it differs from the kubeconfig's.")] = "",
+    label: Annotated[
+        list[str] | None, typer.Option(help="Label key=value of the cluster, for policies. Repeatable.")
+    ] = None,
     wait: Annotated[
-        bool, typer.Option("--wait/--no-wait", help="Wait until it is heard of; without it nothing is checked.")
+        bool,
+        typer.Option("--wait/--no-wait", help="Wait until snapshot reports the cluster; --no-wait checks nothing."),
     ] = True,
     timeout: Annotated[float, typer.Option("--timeout", min=0.1, help="Seconds that waiting may take.")] = 10.0,
     output: Output = Format.table,
@@ -90,7 +93,7 @@ def list_(context: typer.Context, output: Output = Format.table) -> None:
             say_fleet(client)
         _show(reply.clusters, output, tables.clusters(reply))
         if reply.stale and output is not Format.table:
-            say("warning: answered by a planner that cannot prove that it is the active one: this may be old")
+            say("warning: the planner that answered cannot prove that it is the active one: the answer may be old")
 
     with_planner(context, body)
 
@@ -112,7 +115,7 @@ def nodes(context: typer.Context, name: Name, output: Output = Format.table) -> 
         known = f"as heard {duration(reply.age_ms)} ago" if reply.age_ms >= 0 else "nothing heard of it yet"
         say(f"{counted(len(found), 'node')} of {name}, {known}")
         if reply.stale:
-            say("warning: answered by a planner that cannot prove that it is the active one: this may be old")
+            say("warning: the planner that answered cannot prove that it is the active one: the answer may be old")
 
     with_planner(context, body)
 
@@ -151,7 +154,8 @@ def leave(
     name: Name,
     *,
     lost: Annotated[
-        bool, typer.Option("--lost", help="It will not return: give up all that is listed. Refused while heard of.")
+        bool,
+        typer.Option("--lost", help="The cluster will not return: give up its replicas. Refused while it reports."),
     ] = False,
     wait: Wait = False,
     timeout: Timeout = 300.0,

@@ -32,24 +32,29 @@ _ALSO = {"SPILLWAY_KAFKA": ("SPILLWAY_KAFKA_BOOTSTRAP",), "SPILLWAY_REDIS": ("SP
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    endpoints: tuple[str, ...] = setting(("127.0.0.1:7400",), "host:port of the planners' gRPC")
-    scaling_endpoints: tuple[str, ...] = setting(("127.0.0.1:7410",), "host:port of the gRPC of hpa's instances")
-    lending_endpoints: tuple[str, ...] = setting(("127.0.0.1:7420",), "host:port of the gRPC of the deschedulers")
-    token: str = setting("", "token that names us to the planners", secret=True)
-    ca: str = setting("", "file of the CA of the planners' certificates; turns TLS on")
-    certificate: str = setting("", "file of our own certificate, PEM")
-    key: str = setting("", "file of our own private key, PEM")
-    namespace: str = setting("default", "namespace when neither flag nor manifest names one")
+    endpoints: tuple[str, ...] = setting(("127.0.0.1:7400",), "host:port of the gRPC servers of the planners")
+    scaling_endpoints: tuple[str, ...] = setting(
+        ("127.0.0.1:7410",), "host:port of the gRPC servers of hpa's instances"
+    )
+    lending_endpoints: tuple[str, ...] = setting(
+        ("127.0.0.1:7420",), "host:port of the gRPC servers of the deschedulers"
+    )
+    token: str = setting("", "token that identifies this user to the services", secret=True)
+    ca: str = setting("", "PEM file of the CA of the services' certificates; a value turns TLS on")
+    certificate: str = setting("", "PEM file of the user's own certificate")
+    key: str = setting("", "PEM file of the user's own private key")
+    namespace: str = setting("default", "namespace that is used when neither a flag nor the manifest names one")
     kafka: str = setting("127.0.0.1:9092", "bootstrap servers of Kafka, for `events` and `topics`")
-    fleet: str = setting("", "id of the fleet that planner, hpa, descheduler and log must be of; empty: any")
+    fleet: str = setting("", "id of the fleet that planner, hpa, descheduler and log must belong to; empty: any fleet")
     redis: str = setting("", "URL of Redis, for `doctor`", secret=True)
     health: tuple[str, ...] = setting((), "host:port, or name=host:port, of the services' health ports, for `doctor`")
     credentials: tuple[str, ...] = setting(
         (),
-        "folder of snapshot's kubeconfigs, and service=folder of other services', where they can be read, for `doctor`",
+        "folder of snapshot's kubeconfigs, and service=folder for other services, for `doctor`; this user must be "
+        "able to read them",
     )
-    timeout_seconds: float = setting(30.0, "seconds that a call may take")
-    retry_seconds: float = setting(5.0, "seconds that an unreachable planner is tried again")
+    timeout_seconds: float = setting(30.0, "seconds that one call may take")
+    retry_seconds: float = setting(5.0, "seconds in which the command tries an unreachable planner again")
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +118,7 @@ def is_address(text: str) -> bool:
 
 def what_helps(config: Config, name: str) -> str:
     """Returns a hint for a setting at whose address nothing answers: how to start the part, or where to look."""
-    return f"is it running? {started_by(config, name) or '`spillway config` shows where it is looked for'}"
+    return f"is it running? {started_by(config, name) or '`spillway config` shows the address that is used'}"
 
 
 def started_by(config: Config, name: str) -> str:
@@ -129,8 +134,10 @@ def started_by(config: Config, name: str) -> str:
 def names_health_ports() -> str:
     """Returns a hint if no health port is named; `spillway up` of before 2026-11-22 wrote addresses without them."""
     if addresses_in(file := addresses_file()):
-        return f"{file} is of an older version, which named none: `make up` writes it anew"
-    return "SPILLWAY_HEALTH=host:port,…: health ports tell who is ready, and how far behind the log"
+        return f"{file} comes from an older version, which named no health ports: `make up` writes it again"
+    return (
+        "SPILLWAY_HEALTH=host:port,…: health ports tell which services are ready, and how far they are behind the log"
+    )
 
 
 def _read(path: Path, required: bool) -> Mapping[str, Any]:

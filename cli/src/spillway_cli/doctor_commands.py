@@ -24,7 +24,7 @@ _MARKS = {"ok": "✓", "warning": "!", "failed": "✗", "skipped": "-"}
 def doctor(
     context: typer.Context,
     seconds: Annotated[float, typer.Option(min=0.1, max=SECONDS_MAX, help="Seconds that one answer may take.")] = 5.0,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Only what is not ok.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show only checks that are not ok.")] = False,
     output: Output = Format.table,
 ) -> None:
     """Check services, log, store and clusters: what is wrong, and what mends it. Exit code 1 when a check failed.

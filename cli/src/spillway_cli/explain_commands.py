@@ -29,13 +29,15 @@ def explain(  # noqa: PLR0913 - the options of a command are its parameters
     name: Annotated[str, typer.Argument(help="NAME or NAMESPACE/NAME; or hpa/NAME.", show_default=False)] = "",
     *,
     files: Annotated[
-        list[str] | None, typer.Option("--file", "-f", help="Manifests of what is not declared; - is stdin.")
+        list[str] | None, typer.Option("--file", "-f", help="File of manifests that are not declared; - is stdin.")
     ] = None,
-    policy: Annotated[str, typer.Option(help="File of a PlacementPolicy to suppose.", show_default=False)] = "",
+    policy: Annotated[
+        str, typer.Option(help="File of a PlacementPolicy to suppose in place of the declared one.", show_default=False)
+    ] = "",
     replicas: Annotated[int | None, typer.Option(min=0, help="Suppose this many replicas.", show_default=False)] = None,
-    decision: Annotated[str, typer.Option(help="A past decision, as `get --history` shows it.")] = "",
-    cluster: Annotated[str, typer.Option(help="With --node: its cluster.", show_default=False)] = "",
-    node: Annotated[str, typer.Option(help="Why one replica goes to this node, or does not.")] = "",
+    decision: Annotated[str, typer.Option(help="Number of a past decision, as `get --history` shows it.")] = "",
+    cluster: Annotated[str, typer.Option(help="Cluster of the node given with --node.", show_default=False)] = "",
+    node: Annotated[str, typer.Option(help="Explain why one replica goes to this node, or does not.")] = "",
     namespace: Namespace = None,
     output: Output = Format.table,
 ) -> None:
@@ -50,7 +52,7 @@ def explain(  # noqa: PLR0913 - the options of a command are its parameters
             async with planner_client(config) as client:
                 await body(client, config)
         elif files or policy or replicas is not None or decision or cluster or node:
-            raise bad_input(f"explain {name}: expected no option but -n and -o")
+            raise bad_input(f"explain {name}: expected no options other than -n and -o")
         else:
             await scaling_commands.explain(config, scaling, namespace or config.namespace, output)
 

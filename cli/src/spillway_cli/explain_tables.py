@@ -24,7 +24,7 @@ def explanation(reply: ExplainReply) -> RenderableType:
         parts += [Text(f"  {change.text}") for change in reply.changes]
     notes = [*reply.notes, *((f"not computed: {', '.join(reply.unmodelled)}",) if reply.unmodelled else ())]
     if reply.stale:
-        notes.append("answered by a planner that cannot prove that it is the active one: this may be old")
+        notes.append("the planner that answered cannot prove that it is the active one: the answer may be old")
     if notes:
         parts += [Text(""), *(Text(note, style="yellow") for note in notes)]
     return Group(*parts)

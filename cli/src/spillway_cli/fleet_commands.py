@@ -25,8 +25,12 @@ POLL_SECONDS = 1.0
 def recover(
     context: typer.Context,
     fleet_before: Annotated[str, typer.Option("--from", help="Id of the former fleet.", show_default=False)],
-    confirmed: Annotated[bool, typer.Option("--yes", help="Do it; without, only show what would be done.")] = False,
-    timeout: Annotated[float, typer.Option("--timeout", min=0.1, help="Seconds that all of it may take.")] = 600.0,
+    confirmed: Annotated[
+        bool, typer.Option("--yes", help="Carry it out; without --yes the command only shows what it would do.")
+    ] = False,
+    timeout: Annotated[
+        float, typer.Option("--timeout", min=0.1, help="Seconds that the whole command may take.")
+    ] = 600.0,
     output: Output = Format.table,
 ) -> None:
     """After the log was lost: take over, as it runs, everything that bears the former fleet's label.
@@ -74,11 +78,11 @@ def _taken_over(one: api.RecoveredWorkload) -> api.RecoveredWorkload:
 
 def _show(reply: api.RecoverFleetReply, confirmed: bool) -> None:
     if not reply.workloads:
-        say(f"nothing bears the label of fleet {reply.fleet_before}")
+        say(f"no object has the label of fleet {reply.fleet_before}")
         return
     console().print(tables.recovered(reply))
     counts = Counter(one.state for one in reply.workloads)
     say(", ".join(f"{count} {state.lower()}" for state, count in sorted(counts.items())))
-    say("the default policy holds for each: apply a workload with its PlacementPolicy to change it")
+    say("the default policy holds for each workload: apply a workload with its PlacementPolicy to change it")
     if not confirmed:
-        say("nothing was done: --yes does it")
+        say("nothing was done: --yes carries it out")

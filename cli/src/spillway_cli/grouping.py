@@ -57,7 +57,7 @@ def _refuse_twice(groups: Sequence[Group]) -> None:
         first = seen.setdefault(group.key, group)
         if first is not group:
             where = f"{first.documents[0].where} and {group.documents[0].where}"
-            raise bad_input(f"two workloads {group.key}: {where}: expected each once")
+            raise bad_input(f"{where}: both declare workload {group.key}: expected each workload once")
 
 
 def _key_of(value: Mapping[str, Any]) -> tuple[str, str]:
@@ -72,8 +72,8 @@ def _only(document: Document, value: Mapping[str, Any], groups: Sequence[Group])
     if len(owners) == 1:
         return owners[0]
     named = " and ".join(group.key for group in owners) or "none of the workloads"
-    text = f"{document.where}: {value['kind']} {_key_of(value)[1]} goes with {named}: expected exactly one"
-    raise bad_input(f"{text}; apply it together with its workload alone")
+    text = f"{document.where}: {value['kind']} {_key_of(value)[1]} goes with {named}: expected exactly one workload"
+    raise bad_input(f"{text}; apply it alone with its workload")
 
 
 def _governed(document: Document, value: Mapping[str, Any], groups: Sequence[Group]) -> list[Group]:
@@ -82,7 +82,7 @@ def _governed(document: Document, value: Mapping[str, Any], groups: Sequence[Gro
         return [_named(document, value, groups)]
     owners = [group for group in groups if propagation.means(value, group.manifest)]
     if not owners:
-        text = "expected spec.resourceSelectors that mean one of the workloads"
+        text = "expected spec.resourceSelectors that select one of the workloads"
         raise bad_input(f"{document.where}: {value['kind']} {_key_of(value)[1] or 'without a name'}: {text}")
     return owners
 

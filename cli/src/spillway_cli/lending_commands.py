@@ -30,7 +30,7 @@ Cluster = Annotated[str, typer.Argument(metavar="[CLUSTER]", help="The owner of 
 def lent(
     context: typer.Context,
     cluster: Cluster = "",
-    pool: Annotated[str, typer.Option(help="Only those lent to this cluster.", show_default=False)] = "",
+    pool: Annotated[str, typer.Option(help="Show only nodes that are lent to this cluster.", show_default=False)] = "",
     output: Output = Format.table,
 ) -> None:
     """Show how many cores are lent, and which nodes are or are on their way back, with pods, times, and for whom."""
@@ -48,13 +48,13 @@ def recall(
     context: typer.Context,
     cluster: Annotated[str, typer.Argument(help="The owner of the nodes.", show_default=False)],
     nodes: Annotated[
-        list[str] | None, typer.Argument(metavar="[NODE]...", help="Names of its nodes.", show_default="all")
+        list[str] | None, typer.Argument(metavar="[NODE]...", help="Names of the owner's nodes.", show_default="all")
     ] = None,
     *,
-    grace: Annotated[int, typer.Option(min=0, help="Seconds for their pods; 0: as declared.")] = 0,
-    reason: Annotated[str, typer.Option(help="Why, for those who look.", show_default=False)] = "",
+    grace: Annotated[int, typer.Option(min=0, help="Grace period in seconds of the nodes' pods; 0: as declared.")] = 0,
+    reason: Annotated[str, typer.Option(help="Reason, for people who look later.", show_default=False)] = "",
     plan: Annotated[
-        bool, typer.Option("--plan", "--plan-only", help="Say which would go back, and recall none.")
+        bool, typer.Option("--plan", "--plan-only", help="Show the nodes that would go back, and recall none.")
     ] = False,
     output: Output = Format.table,
 ) -> None:
@@ -72,7 +72,7 @@ def recall(
 def report(
     context: typer.Context,
     cluster: Cluster = "",
-    hours: Annotated[int, typer.Option(min=1, max=168, help="How far back.")] = 72,
+    hours: Annotated[int, typer.Option(min=1, max=168, help="Number of past hours that are shown.")] = 72,
     output: Output = Format.table,
 ) -> None:
     """Show nodes that were idle half of the time or more, why they probably were, and what could be done."""
@@ -186,7 +186,7 @@ def _show_idle(nodes: list[IdleNode], reply: IdleReportReply, output: Format) ->
     console().print(table(heads, rows, right=("CPU",)))
     cores, unused = (amount("cpu", milli) for milli in (reply.cores_milli, reply.cores_idle_milli))
     observed = f"{counted(reply.nodes_observed, 'node')} with {cores} cores, {unused} of them idle on average"
-    say(f"{observed}; of {reply.requests_only} only requests are known")
+    say(f"{observed}; nodes of which only the pods' requests are known: {reply.requests_only}")
 
 
 def _totals(reply: IdleReportReply) -> dict[str, int]:

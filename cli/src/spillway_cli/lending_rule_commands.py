@@ -38,7 +38,7 @@ app = typer.Typer()
 
 Owner = Annotated[str, typer.Argument(help="The owner of the nodes.", show_default=False)]
 OwnerOrAll = Annotated[str, typer.Argument(metavar="[CLUSTER]", help="The owner of the nodes.", show_default="all")]
-Reason = Annotated[str, typer.Option(help="Why, for those who look.", show_default=False)]
+Reason = Annotated[str, typer.Option(help="Reason, for people who look later.", show_default=False)]
 
 
 @app.command(
@@ -56,25 +56,26 @@ def declare(  # noqa: PLR0913 - the options of a command are its parameters
         list[str] | None,
         typer.Option("--file", "-f", help="YAML with cluster, pool and rules; - is stdin. Repeatable."),
     ] = None,
-    pool: Annotated[str, typer.Option(help="Cluster where they appear as virtual nodes.", show_default=False)] = "",
+    pool: Annotated[str, typer.Option(help="Cluster that gets the virtual nodes.", show_default=False)] = "",
     nodes: Annotated[
         list[str] | None, typer.Option(help="Only nodes with this label: KEY, or KEY=VALUE[,VALUE]. Repeatable.")
     ] = None,
     supply_class: Annotated[
-        str, typer.Option("--class", help="idle, or dedicated: lent always.", show_default="idle")
+        str, typer.Option("--class", help="idle; or dedicated: lent always.", show_default="idle")
     ] = "",
     share: Annotated[
         int | None,
-        typer.Option(min=1, max=100, help="Most percent that are lent; none: lending pause.", show_default="100"),
+        typer.Option(min=1, max=100, help="Most nodes to lend, in percent; see lending pause.", show_default="100"),
     ] = None,
     reserve: Annotated[int, typer.Option(min=0, max=NUMBER_MAX, help="Idle nodes that are never lent.")] = 0,
     idle: Annotated[
-        int | None, typer.Option(min=0, max=NUMBER_MAX, help="Least idle seconds.", show_default="600; dedicated: 0")
+        int | None,
+        typer.Option(min=0, max=NUMBER_MAX, help="Least idle seconds before a loan.", show_default="600; dedicated: 0"),
     ] = None,
-    cost: Annotated[float, typer.Option(min=0, max=NUMBER_MAX, help="Cost of one node for an hour.")] = 0,
+    cost: Annotated[float, typer.Option(min=0, max=NUMBER_MAX, help="Cost of one node per hour.")] = 0,
     grace: Annotated[
         int | None,
-        typer.Option(min=1, max=NUMBER_MAX, help="Seconds for pods that a recall evicts.", show_default="30"),
+        typer.Option(min=1, max=NUMBER_MAX, help="Grace seconds of evicted pods.", show_default="30"),
     ] = None,
     cooldown: Annotated[
         int | None,
@@ -83,12 +84,10 @@ def declare(  # noqa: PLR0913 - the options of a command are its parameters
     recalls: Annotated[
         int,
         typer.Option(
-            "--recalls-per-minute", min=0, max=NUMBER_MAX, help="Bound on recalls for pods that wait; 0: none."
+            "--recalls-per-minute", min=0, max=NUMBER_MAX, help="Most recalls a minute for pods; 0: no bound."
         ),
     ] = 0,
-    plan: Annotated[bool, typer.Option("--plan", "--plan-only", help="Say what would be declared; keep nothing.")] = (
-        False
-    ),
+    plan: Annotated[bool, typer.Option("--plan", "--plan-only", help="Show the declaration; keep nothing.")] = False,
     output: Output = Format.table,
 ) -> None:
     """Declare how a cluster lends its idle nodes, and to which pool; this replaces a former declaration."""
@@ -174,9 +173,9 @@ def withdraw(
         _say_changed(reply.clusters, "being withdrawn", output)
         if wait:
             await until_withdrawn(client, cluster, timeout, say_waits())
-            say(f"{cluster}: withdrawn; nothing of it is lent")
+            say(f"{cluster}: lending is withdrawn; none of its nodes is lent")
         else:
-            say("`lending list` shows it until the last node is back; --wait waits for that")
+            say("`lending list` shows the cluster until its last node is back; --wait waits for it")
 
     with_lending(context, body)
 

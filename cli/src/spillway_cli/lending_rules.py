@@ -48,7 +48,9 @@ class LendingFields(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 def asked_of(files: Sequence[str] | None, flags: LendingFields) -> list[tuple[DeclareLendingRequest, str]]:
     """Returns the requests to declare, with their places: from files, or from the flags of one cluster, never both."""
     if files and flags != LendingFields("", ""):
-        raise bad_input("-f with a cluster or flags of its lending: expected one of the two, the file says it all")
+        raise bad_input(
+            "-f together with a cluster or lending flags: expected either the file or the cluster with flags"
+        )
     if files:
         return read_lending(files)
     if not flags.cluster or not flags.pool:
@@ -61,7 +63,7 @@ def read_lending(files: Sequence[str]) -> list[tuple[DeclareLendingRequest, str]
     """Returns the request in each document of the files, with its place. No two may be for the same cluster."""
     found = [(request_of(_fields(value, where)), where) for value, where in read_values(files)]
     if not found:
-        raise bad_input(f"{', '.join(files)}: nothing in it: expected cluster, pool and rules")
+        raise bad_input(f"{', '.join(files)}: no declaration in the file: expected cluster, pool and rules")
     clusters = [request.cluster for request, _ in found]
     for index, (request, where) in enumerate(found):
         if request.cluster in clusters[:index]:

@@ -37,13 +37,15 @@ class Bus(StrEnum):
     memory = "memory"
 
 
-Folder = Annotated[Path, typer.Option("--folder", file_okay=False, help="Where data, logs and credentials are kept.")]
+Folder = Annotated[Path, typer.Option("--folder", file_okay=False, help="Folder of data, logs and credentials.")]
 
 
 @app.command(epilog="Examples:  spillway up  ·  spillway up --members kube")
 def up(
-    members: Annotated[Members, typer.Option(help="Simulated members, or real control planes.")] = Members.sim,
-    instances: Annotated[int, typer.Option(min=1, max=9, help="Of each service; two show take-over.")] = 2,
+    members: Annotated[Members, typer.Option(help="sim: simulated members; kube: real control planes.")] = Members.sim,
+    instances: Annotated[
+        int, typer.Option(min=1, max=9, help="Number of instances of each service; two show take-over.")
+    ] = 2,
     folder: Folder = RUN_FOLDER,
 ) -> None:
     """Start Kafka, Redis, the services and member clusters on this machine, and wait until they are ready."""
@@ -81,14 +83,17 @@ def processes(folder: Folder = RUN_FOLDER, output: Output = Format.table) -> Non
         elif found:
             console().print(processes_table(found))
         else:
-            say("nothing was started here: `spillway up` does")
+            say("nothing was started here: `spillway up` starts the services")
 
 
 @app.command(epilog="Examples:  spillway demo  ·  spillway demo --members kube  ·  spillway demo --bus memory")
 def demo(
-    members: Annotated[Members, typer.Option(help="Simulated members, or real control planes.")] = Members.sim,
-    bus: Annotated[Bus, typer.Option(help="Real Kafka, Redis and processes, or all in this process.")] = Bus.kafka,
-    folder: Annotated[Path, typer.Option(file_okay=False, help="Where its data and logs go.")] = RUN_FOLDER / "demo",
+    members: Annotated[Members, typer.Option(help="sim: simulated members; kube: real control planes.")] = Members.sim,
+    bus: Annotated[
+        Bus, typer.Option(help="kafka: real Kafka, Redis and processes; memory: all in this process.")
+    ] = Bus.kafka,
+    folder: Annotated[Path, typer.Option(file_okay=False, help="Folder of the demo's data and logs.")] = RUN_FOLDER
+    / "demo",
 ) -> None:
     """Tell the main story and verify it from the members' own APIs: clusters report, a release is split own-first."""
     with guarded(), _failures():
@@ -174,7 +179,7 @@ def ended_when_interrupted(stack: Any) -> Iterator[None]:
         yield
     except KeyboardInterrupt:
         if ran_before:
-            say(f"interrupted; what ran before goes on: `{own_name()} down` stops it")
+            say(f"interrupted; processes that ran before go on: `{own_name()} down` stops them")
         else:
             say(ENDING)
             try:
@@ -182,7 +187,7 @@ def ended_when_interrupted(stack: Any) -> Iterator[None]:
             except KeyboardInterrupt:
                 # Without a terminal two signals come at once: to the whole group, and again from `uv run`.
                 stack.down_unwatched()
-                say("interrupted again: it is being stopped, and nobody waits for it")
+                say("interrupted again: the processes are being stopped, and this command does not wait for them")
         raise
 
 

@@ -37,11 +37,15 @@ _SHORT_NAMES = ", ".join(topic.name.removeprefix("spillway.").removesuffix(".v1"
 )
 def events(
     context: typer.Context,
-    topic: Annotated[str, typer.Argument(help=f"One of {_SHORT_NAMES}.", show_default=False)],
-    from_start: Annotated[bool, typer.Option("--from-start", help="Everything that is there first.")] = False,
-    key: Annotated[str, typer.Option(help="Only records of this key.", show_default=False)] = "",
-    follow: Annotated[bool, typer.Option("--follow/--no-follow", help="Go on, or end at the end of the log.")] = True,
-    limit: Annotated[int, typer.Option(min=0, help="End after so many records; 0 goes on.")] = 0,
+    topic: Annotated[str, typer.Argument(help=f"Topic: one of {_SHORT_NAMES}.", show_default=False)],
+    from_start: Annotated[
+        bool, typer.Option("--from-start", help="Show the records that are already in the log first.")
+    ] = False,
+    key: Annotated[str, typer.Option(help="Show only records of this key.", show_default=False)] = "",
+    follow: Annotated[
+        bool, typer.Option("--follow/--no-follow", help="Wait for new records, or stop at the end of the log.")
+    ] = True,
+    limit: Annotated[int, typer.Option(min=0, help="Stop after this many records; 0: no limit.")] = 0,
     output: Output = Format.table,
 ) -> None:
     """Tail a topic of the log, decoded: a line a record, or one JSON document a line. From now on, or --from-start."""
@@ -53,7 +57,7 @@ def events(
             ends = await feed.ends()
             if not from_start:
                 until = "until Ctrl-C" if follow else "and so nothing"
-                say(f"{wanted.name} from now on, {until}; --from-start shows what is there already")
+                say(f"{wanted.name} from now on, {until}; --from-start also shows the records already in the log")
             async for batch in feed:
                 for record in batch.records:
                     if key in ("", record.key):
@@ -70,10 +74,16 @@ def events(
 @app.command(epilog="Example:  spillway topics --fleet-name shop")
 def topics(
     context: typer.Context,
-    fleet_name: Annotated[str, typer.Option(help="Name of the fleet, when the log is new.")] = "fleet",
-    partitions_cluster: Annotated[int, typer.Option(min=1, help="Partitions of the topics of clusters.")] = 64,
-    partitions_workload: Annotated[int, typer.Option(min=1, help="Partitions of the topics of workloads.")] = 16,
-    replication_factor: Annotated[int, typer.Option(min=-1, help="Copies; -1 is the broker's default.")] = -1,
+    fleet_name: Annotated[str, typer.Option(help="Name of the fleet, used only for a new log.")] = "fleet",
+    partitions_cluster: Annotated[
+        int, typer.Option(min=1, help="Number of partitions of each topic about clusters.")
+    ] = 64,
+    partitions_workload: Annotated[
+        int, typer.Option(min=1, help="Number of partitions of each topic about workloads.")
+    ] = 16,
+    replication_factor: Annotated[
+        int, typer.Option(min=-1, help="Number of copies of each partition; -1: the broker's default.")
+    ] = -1,
 ) -> None:
     """Create the topics that are missing, say what differs, and form the fleet. May be run any number of times."""
 

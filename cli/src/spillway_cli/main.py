@@ -27,7 +27,7 @@ class _Command(ByName):
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         if args[0] in NAME_BY_FORMER_NAME and not ctx.resilient_parsing:
             name = NAME_BY_FORMER_NAME[args[0]]
-            ctx.fail(f"{args[0]!r} is called {name!r} now: `spillway {name} --help` says what it does.")
+            ctx.fail(f"{args[0]!r} is called {name!r} now: `spillway {name} --help` describes it.")
         return super().resolve_command(ctx, args)
 
     def invoke(self, ctx: Any) -> Any:
@@ -52,7 +52,7 @@ def _value_named() -> Iterator[None]:
 app = typer.Typer(
     cls=_Command,
     name="spillway",
-    help="Place workloads on many Kubernetes clusters: own ones first, the cloud for the rest.",
+    help="Place workloads on many Kubernetes clusters: own clusters first, the cloud for the rest.",
     epilog=exits.HELP,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
@@ -81,9 +81,11 @@ def connection(  # noqa: PLR0913 - the options of a command are its parameters
         list[str] | None, typer.Option(help="Host:port of the descheduler. Repeatable.", show_default=False)
     ] = None,
     fleet: Annotated[
-        str | None, typer.Option(help="Id of the fleet that is meant; another one is refused.", show_default=False)
+        str | None, typer.Option(help="Id of the fleet; an answer of another fleet is refused.", show_default=False)
     ] = None,
-    token: Annotated[str | None, typer.Option(help="Token that names us to the services.", show_default=False)] = None,
+    token: Annotated[
+        str | None, typer.Option(help="Token that identifies you to the services.", show_default=False)
+    ] = None,
     ca: Annotated[str | None, typer.Option(help="CA file; turns TLS on.", show_default=False)] = None,
     kafka: Annotated[str | None, typer.Option(help="Bootstrap servers of Kafka.", show_default=False)] = None,
     config: Annotated[

@@ -36,7 +36,7 @@ def _mapping_once(loader: Any, node: yaml.MappingNode) -> dict[Any, Any]:
     seen: set[str] = set()
     for key, _ in node.value:
         if key.value in seen and isinstance(key, yaml.ScalarNode) and key.value != "<<":
-            raise yaml.constructor.ConstructorError(None, None, f"key {key.value!r} stands twice", key.start_mark)
+            raise yaml.constructor.ConstructorError(None, None, f"key {key.value!r} occurs twice", key.start_mark)
         seen.add(key.value if isinstance(key, yaml.ScalarNode) else "")
     loader.flatten_mapping(node)
     return dict(loader.construct_pairs(node, deep=True))
@@ -49,7 +49,7 @@ def read_documents(files: Sequence[str]) -> tuple[Document, ...]:
     """Returns every object of the files, in order; "-" is stdin. An error names the file and the document."""
     documents = tuple(document for file in files for document in _documents(file))
     if not documents:
-        raise bad_input(f"{', '.join(files)}: no object in it: expected a Kubernetes manifest")
+        raise bad_input(f"{', '.join(files)}: no object in the file: expected a Kubernetes manifest")
     return documents
 
 
@@ -153,7 +153,7 @@ def as_json(value: Any, where: str) -> str:
             if size > BYTES_MAX:
                 raise bad_input(f"{where}: more than {BYTES_MAX} bytes as JSON")
     except (TypeError, ValueError, RecursionError) as error:
-        raise bad_input(f"{where}: not possible as JSON: {error}") from None
+        raise bad_input(f"{where}: cannot be written as JSON: {error}") from None
     return "".join(parts)
 
 
@@ -162,7 +162,7 @@ def _in_namespace(document: Document, given: str | None, otherwise: str) -> Docu
     own = (value.get("metadata") or {}).get("namespace")
     if own and given and own != given:
         what = f"{document.where}: {value['kind']} {_name(value)}: metadata.namespace: {own!r}"
-        raise bad_input(f"{what}: expected that of --namespace, {given!r}, or none")
+        raise bad_input(f"{what}: expected the namespace of --namespace, {given!r}, or no namespace")
     if value["kind"] == "PlacementPolicy" or own:
         return document
     value["metadata"]["namespace"] = given or otherwise

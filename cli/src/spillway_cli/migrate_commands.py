@@ -26,11 +26,14 @@ def workload(  # noqa: PLR0913 - the options of a command are its parameters
     context: typer.Context,
     name: Annotated[str, typer.Argument(help="Name of the workload.", show_default=False)],
     *,
-    to: Annotated[str, typer.Option(help="Cluster that they go to.", show_default=False)],
+    to: Annotated[str, typer.Option(help="Cluster that the replicas go to.", show_default=False)],
     from_: Annotated[
-        str, typer.Option("--from", help="Cluster that they leave.", show_default="any, the policy's last tier first")
+        str,
+        typer.Option(
+            "--from", help="Cluster that the replicas leave.", show_default="any, the policy's last tier first"
+        ),
     ] = "",
-    replicas: Annotated[int | None, typer.Option(min=1, help="How many.", show_default="all")] = None,
+    replicas: Annotated[int | None, typer.Option(min=1, help="Number of replicas.", show_default="all")] = None,
     namespace: Namespace = None,
     wait: Wait = False,
     timeout: Timeout = 300.0,

@@ -31,7 +31,7 @@ def unnamed(resolved: Resolved) -> dict[str, str]:
 def _how_to_name(setting: str, file: Path) -> str:
     flag, variable = FLAG_BY_SETTING[setting], f"{PREFIX}{setting.upper()}"
     places = f"--fleet ID or {flag} HOST:PORT, {PREFIX}FLEET or {variable}, or a line `fleet` or `{setting}` in {file}"
-    return f"name the fleet that you mean: {places}; where `make up` was run, {ADDRESSES_FILE} names it"
+    return f"name the fleet with {places}; in a folder where `make up` was run, {ADDRESSES_FILE} names it"
 
 
 def check_kafka_named(resolved: Resolved) -> None:
@@ -42,7 +42,7 @@ def check_kafka_named(resolved: Resolved) -> None:
     if resolved.sources["kafka"] == "default":
         places = f"--kafka HOST:PORT, {PREFIX}KAFKA, or a line `kafka` in {resolved.file}"
         where = f"{resolved.config.kafka} is only the default"
-        raise bad_input(f"nothing was done: no Kafka is named, and {where}; name the one that you mean: {places}")
+        raise bad_input(f"nothing was done: no Kafka is named, and {where}; name the Kafka with {places}")
 
 
 def refuse(who: str, how_to_name: str) -> Exception:

@@ -36,10 +36,13 @@ Output = Annotated[Format, typer.Option("--output", "-o", help="Form of the answ
 Wait = Annotated[bool, typer.Option("--wait", help="Wait until the clusters show the change.")]
 Timeout = Annotated[float, typer.Option("--timeout", min=0.1, help="Seconds that --wait may take.")]
 Namespace = Annotated[
-    str | None, typer.Option("--namespace", "-n", help="Namespace; without it the configured one.", show_default=False)
+    str | None,
+    typer.Option(
+        "--namespace", "-n", help="Namespace; without it, the configured namespace is used.", show_default=False
+    ),
 ]
 OneNamespace = Annotated[
-    str, typer.Option("--namespace", "-n", help="Only of this namespace.", show_default="all of them")
+    str, typer.Option("--namespace", "-n", help="Show only this namespace.", show_default="all of them")
 ]
 
 

@@ -89,7 +89,7 @@ async def all_workloads(client: PlannerClient, namespace: str) -> list[api.Workl
         if not token:
             break
     if stale:
-        say("warning: answered by a planner that cannot prove that it is the active one: this may be old")
+        say("warning: the planner that answered cannot prove that it is the active one: the answer may be old")
     return found
 
 
@@ -103,7 +103,7 @@ async def _check_declared(client: PlannerClient, request: api.GetRequest, wait: 
         if not wait:
             async with workload_named(client, request.namespace, request.name):
                 raise error.in_words(f"{error.text}; --wait waits until it is") from None
-        say(f"{error.text} yet: waiting; Ctrl-C ends it")
+        say(f"{error.text} yet: waiting; Ctrl-C ends the wait")
 
 
 async def _live(replies: AsyncIterator[api.WatchReply], changes: int) -> None:

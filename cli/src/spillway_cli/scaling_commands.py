@@ -39,11 +39,14 @@ def autoscale(  # noqa: PLR0913 - the options of a command are its parameters
     workload: Annotated[str, typer.Argument(help="NAME, deployment/NAME or statefulset/NAME.", show_default=False)],
     *,
     most: Annotated[
-        int, typer.Option("--max", min=1, help="The most replicas; what has more is cut to it.", show_default=False)
+        int,
+        typer.Option(
+            "--max", min=1, help="Largest number of replicas; a workload with more is cut to it.", show_default=False
+        ),
     ],
-    least: Annotated[int, typer.Option("--min", min=0, help="The least replicas.")] = 1,
+    least: Annotated[int, typer.Option("--min", min=0, help="Least number of replicas.")] = 1,
     cpu_percent: Annotated[
-        int, typer.Option(min=1, help="CPU that pods are to use, in percent of what they request.")
+        int, typer.Option(min=1, help="Target for the pods' CPU use, in percent of their requests.")
     ] = CPU_PERCENT_DEFAULT,
     name: Annotated[
         str, typer.Option(help="Name of the HorizontalPodAutoscaler.", show_default="as the workload")
@@ -120,12 +123,12 @@ async def get(config: Config, asked: PolicyName, namespace: str, output: WideFor
             found = [reply for reply in await _all(client, namespace) if asked.kind in ("", reply.kind)]
         others = await policies_elsewhere(client, namespace) if not found else ""
     if any(reply.stale for reply in found):
-        say("warning: answered by an hpa that is not the active one: this may be old")
+        say("warning: the hpa instance that answered is not the active one: the answer may be old")
     for reply in found:
         if reply.replicas_max < 0:
             say(f"warning: {reply.kind} {reply.namespace}/{reply.policy}: {'; '.join(reply.warnings)}")
     if output.machine is None and any(scaling_tables.UNKNOWN in reply.targets for reply in found):
-        say("`spillway explain hpa/NAME` says why a value is unknown")
+        say("`spillway explain hpa/NAME` tells why a value is unknown")
     if not found and output.machine is None:
         say(f"no scale policy in {namespace}{others}")
         return

@@ -73,7 +73,10 @@ def explanation(reply: ExplainPolicyReply) -> RenderableType:
     parts += _pods(reply.pods)
     parts += _conditions(reply)
     if policy.stale:
-        parts += [Text(""), Text("answered by an hpa that is not the active one: this may be old", style="yellow")]
+        parts += [
+            Text(""),
+            Text("the hpa instance that answered is not the active one: the answer may be old", style="yellow"),
+        ]
     return Group(*parts)
 
 

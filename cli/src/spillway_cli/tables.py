@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 C = TypeVar("C", bound="_OfCluster")
 
-_STALE = "answered by a planner that cannot prove that it is the active one: this may be old"
+_STALE = "the planner that answered cannot prove that it is the active one: the answer may be old"
 
 
 def in_order(entries: Iterable[C]) -> list[C]:

@@ -39,7 +39,8 @@ def replay(
     context: typer.Context,
     name: Annotated[str, typer.Argument(help="Workload, NAME or NAMESPACE/NAME.", show_default=False)],
     decision: Annotated[
-        str, typer.Option(help="As `get --history` shows it.", show_default="the newest that divided")
+        str,
+        typer.Option(help="Number of a decision, as `get --history` shows it.", show_default="the newest that divided"),
     ] = "",
     namespace: Namespace = None,
     output: Output = Format.table,
@@ -73,7 +74,7 @@ def _chosen(history: tuple[DecisionRecorded, ...], decision: str, workload: str)
         if decision == str(record.generation):
             return record
     known = ", ".join(str(record.generation) for record in history[:5])
-    raise bad_input(f"{workload}: decision {decision!r} is not kept, or was never made: the last ones are {known}")
+    raise bad_input(f"{workload}: decision {decision!r} is not kept, or was never made: the last decisions are {known}")
 
 
 def _notes(record: DecisionRecorded) -> list[str]:
@@ -107,7 +108,8 @@ def _replay_document(record: DecisionRecorded, found: Replayed, notes: list[str]
 
 @app.command(epilog="Example:  spillway export fleet.gz")
 def export(
-    context: typer.Context, file: Annotated[Path, typer.Argument(help="Where it is written.", show_default=False)]
+    context: typer.Context,
+    file: Annotated[Path, typer.Argument(help="File that the state is written to.", show_default=False)],
 ) -> None:
     """Write the state of the fleet to a file, for `simulate --state`."""
 
@@ -127,11 +129,13 @@ def simulate(  # noqa: PLR0913 - the options of a command are its parameters
     context: typer.Context,
     *,
     files: Annotated[list[str] | None, typer.Option("--file", "-f", help="Workloads to apply; - is stdin.")] = None,
-    state: Annotated[Path | None, typer.Option(help="A file of `export` instead of the planner's state.")] = None,
+    state: Annotated[
+        Path | None, typer.Option(help="File written by `export`, used instead of the planner's state.")
+    ] = None,
     save: Annotated[Path | None, typer.Option(help="Also write the state to this file.")] = None,
-    without: Annotated[list[str] | None, typer.Option(help="A cluster that is gone. Repeatable.")] = None,
+    without: Annotated[list[str] | None, typer.Option(help="Cluster that is taken as gone. Repeatable.")] = None,
     add_nodes: Annotated[
-        list[str] | None, typer.Option(help="CLUSTER/GROUP=N or CLUSTER/NODE=N: more nodes, empty. Repeatable.")
+        list[str] | None, typer.Option(help="CLUSTER/GROUP=N or CLUSTER/NODE=N: add N empty nodes. Repeatable.")
     ] = None,
     namespace: Namespace = None,
     output: Output = Format.table,
@@ -185,7 +189,7 @@ def simulated(
         simulation = Simulation(exports.read_state(replies), exports.NOW, time.time_ns() // 1_000_000)
     except exports.NotAnExport as why:
         if file is not None:
-            raise bad_input(f"--state {file}: it cannot be used: {why}") from None
+            raise bad_input(f"--state {file}: the file cannot be used: {why}") from None
         raise CommandFailed(f"the exported state cannot be used: {why}") from None
     for cluster in without:
         simulation.lose(cluster)
@@ -213,7 +217,7 @@ def _loaded(file: Path) -> list[api.ExportReply]:
     try:
         return exports.load(file)
     except exports.NotAnExport as why:
-        raise bad_input(f"--state {why}: expected a whole file that `spillway export` wrote") from None
+        raise bad_input(f"--state {why}: expected a complete file written by `spillway export`") from None
 
 
 def _nodes_asked(text: str) -> tuple[str, str, int]:

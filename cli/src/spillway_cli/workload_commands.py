@@ -26,12 +26,14 @@ def apply(  # noqa: PLR0913 - the options of a command are its parameters
     *,
     files: Files = None,
     image: Annotated[str, typer.Option(help="Short form: container image.")] = "",
-    replicas: Annotated[int | None, typer.Option(help="Short form: how many.", show_default=False)] = None,
+    replicas: Annotated[int | None, typer.Option(help="Short form: number of replicas.", show_default=False)] = None,
     cpu: Annotated[str, typer.Option(help="Short form: CPU of one replica, for example 500m.")] = "",
     memory: Annotated[str, typer.Option(help="Short form: memory of one replica, for example 256Mi.")] = "",
     own_first: Annotated[
         bool | None,
-        typer.Option("--own-first/--any-order", help="Short form: own clusters before cloud, or all alike."),
+        typer.Option(
+            "--own-first/--any-order", help="Short form: use own clusters before the cloud, or all clusters alike."
+        ),
     ] = None,
     namespace: Namespace = None,
     wait: Wait = False,
@@ -56,7 +58,7 @@ def apply(  # noqa: PLR0913 - the options of a command are its parameters
 def scale(
     context: typer.Context,
     name: Name,
-    replicas: Annotated[int, typer.Option(help="How many from now on.", show_default=False)],
+    replicas: Annotated[int, typer.Option(help="New number of replicas.", show_default=False)],
     namespace: Namespace = None,
     wait: Wait = False,
     timeout: Timeout = 300.0,
@@ -76,7 +78,10 @@ def delete(
     name: Annotated[str, typer.Argument(help="NAME, KIND/NAME as deployment/web, or hpa/NAME.", show_default=False)],
     *,
     with_policy: Annotated[
-        bool, typer.Option("--with-policy", help="Delete the scale policy of the workload, too; without it that stays.")
+        bool,
+        typer.Option(
+            "--with-policy", help="Delete the workload's scale policy, too; without this option the policy stays."
+        ),
     ] = False,
     namespace: Namespace = None,
     wait: Wait = False,
@@ -98,8 +103,10 @@ def delete(
 def get(
     context: typer.Context,
     name: NameOrPolicy,
-    policy: Annotated[str, typer.Argument(help="After hpa: the policy's name.", show_default="all of them")] = "",
-    history: Annotated[int, typer.Option(min=0, max=1000, help="How many past decisions to show.")] = 0,
+    policy: Annotated[
+        str, typer.Argument(help="After the word hpa: the name of the scale policy.", show_default="all of them")
+    ] = "",
+    history: Annotated[int, typer.Option(min=0, max=1000, help="Number of past decisions to show.")] = 0,
     namespace: Namespace = None,
     output: Annotated[WideFormat, typer.Option("--output", "-o", help="Form of the answer.")] = WideFormat.table,
 ) -> None:
@@ -146,7 +153,7 @@ def watch(
     context: typer.Context,
     name: Annotated[str, typer.Argument(help="Name of a workload.", show_default="all of them")] = "",
     namespace: Namespace = None,
-    changes: Annotated[int, typer.Option(min=0, help="End after so many changes; 0 goes on.")] = 0,
+    changes: Annotated[int, typer.Option(min=0, help="Stop after this many changes; 0: no limit.")] = 0,
     wait: Annotated[bool, typer.Option("--wait", help="Wait for a workload that is not declared yet.")] = False,
     output: Output = Format.table,
 ) -> None:

@@ -49,7 +49,7 @@ def apply(
 
     async def body(config: Config) -> Code:
         if files and any(given not in (None, "") for given in short):
-            raise bad_input("apply: either files (-f) or the short form (NAME --image --replicas), not both")
+            raise bad_input("apply: expected either files (-f) or the short form (NAME --image --replicas), not both")
         if not files:
             if not short.name or not short.image or short.replicas is None:
                 raise bad_input("apply: expected -f FILE, or NAME --image IMAGE --replicas N")
@@ -143,7 +143,7 @@ async def _name_of_its_kind(client: PlannerClient, namespace: str, given: str) -
     kind = WORKLOAD_KINDS.get(word.lower())
     if kind is None or not name or "/" in name:
         known = ", ".join(sorted(WORKLOAD_KINDS))
-        raise bad_input(f"{given!r}: expected NAME, or KIND/NAME with one of {known}; the namespace goes behind -n")
+        raise bad_input(f"{given!r}: expected NAME, or KIND/NAME with one of {known}; give the namespace with -n")
     found = (await client.get(api.GetRequest(namespace, name))).kind
     if found != kind:
         raise api.RequestError("NOT_FOUND", f"{given}: workload {namespace}/{name} is a {found}")

@@ -91,7 +91,7 @@ def test_what_only_reads_is_among_the_verbs_and_nothing_that_changes_is() -> Non
 
 @pytest.mark.parametrize("verb", CHANGING)
 def test_who_may_read_changes_nothing(verb: str) -> None:
-    with pytest.raises(RequestError, match=f"'ci' may not {verb}: allowed read"):
+    with pytest.raises(RequestError, match=f"'ci' may not {verb}: this caller may read"):
         Caller("ci", frozenset({"read"})).require_verb(verb)
 
 

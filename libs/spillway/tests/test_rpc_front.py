@@ -246,7 +246,7 @@ def refused(reason: str) -> float:
 
 
 def reopened(lines: list[Any]) -> int:
-    return sum("another one is opened" in line["event"] for line in lines)
+    return sum("a new server is opened" in line["event"] for line in lines)
 
 
 # ── Paths ───────────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -370,7 +370,7 @@ async def test_no_more_answers_wait_for_a_proof_than_may(fleet: Fleet) -> None:
     await asyncio.sleep(2 * TICK)
     error = await refusal(one.freeze_again("x"))
     assert error.code == "UNAVAILABLE"
-    assert str(error) == "2 answers wait already for the log to say whose turn it is; ask again"
+    assert str(error) == "2 answers already wait for the log to confirm this turn; ask again"
     asked[0].cancel()  # Whoever went away makes room.
     await asyncio.sleep(0)
     asked.append(asyncio.create_task(one.freeze_again("x")))
@@ -501,7 +501,7 @@ async def test_after_a_write_with_an_unknown_outcome_the_log_alone_says_what_it_
     await one.freeze("x")
     fleet.broker.fail_next_write(written=written)
     refused = await refusal(one.freeze("y"))
-    assert (refused.code, str(refused)) == ("UNAVAILABLE", "outcome unknown: ask again")
+    assert (refused.code, str(refused)) == ("UNAVAILABLE", "the outcome of the request is unknown: ask again")
     assert not one.standby.is_active
     await until(lambda: one.standby.is_active)
     assert (await one.read())[0] == ["x", "y"][: 1 + written]
@@ -554,7 +554,7 @@ async def test_who_reads_while_a_write_is_under_way_waits_and_is_told_when_it_fa
     await asyncio.sleep(2 * TICK)
     assert not reading.done()
     assert "still reads the log" in str(await refusal(reading))
-    assert "outcome unknown" in str(await refusal(asked))
+    assert "outcome of the request is unknown" in str(await refusal(asked))
     one.bus.unavailable = False
     await until(lambda: one.standby.is_active)
     assert await one.read() == ([], True)
@@ -580,7 +580,7 @@ async def test_who_waits_when_the_turn_is_given_up_is_refused(fleet: Fleet) -> N
     first = asyncio.create_task(one.freeze("x"))
     await asyncio.sleep(2 * TICK)
     second = asyncio.create_task(one.freeze("y"))
-    assert "outcome unknown" in str(await refusal(first))
+    assert "outcome of the request is unknown" in str(await refusal(first))
     assert str(await refusal(second)) == "this planner gave up its turn; ask again"
 
 

@@ -69,7 +69,7 @@ def demo(bus: Literal["kafka", "memory"], members: Literal["sim", "kube"], folde
         say(f"the platform is up after {time.monotonic() - started:.0f} s; planners at {', '.join(addresses.planners)}")
         return asyncio.run(_tell(stack, addresses, say))
     except KeyboardInterrupt:
-        say("interrupted: what was started is stopped, up to half a minute; Ctrl-C again waits for nothing")
+        say("interrupted: the started processes are being stopped, for up to half a minute; Ctrl-C again does not wait")
         raise
     finally:
         stack.down()

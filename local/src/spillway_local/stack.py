@@ -129,7 +129,7 @@ class Stack:
                 try:
                     return self._start_on_free_ports(fleet)
                 except PortTaken as taken:
-                    self._say(f"{taken}\nit is started again on another port")
+                    self._say(f"{taken}\nthe process is started again on another port")
                     fleet = self._known_fleet() or fleet
             return self._start_on_free_ports(fleet)
 

@@ -90,7 +90,7 @@ def run_tool(command: Iterable[str], folder: Path, environment: Mapping[str, str
                 output, _ = process.communicate(timeout=PROGRESS_EVERY_SECONDS)
                 break
             except subprocess.TimeoutExpired:
-                say(f"{_shown(arguments)}: still at it after {time.monotonic() - started:.0f} s")
+                say(f"{_shown(arguments)}: still running after {time.monotonic() - started:.0f} s")
             except BaseException:
                 process.terminate()
                 raise

@@ -136,8 +136,8 @@ def test_a_plan_keeps_nothing() -> None:
     ("wrong", "text"),
     [
         ({"cluster": ""}, "cluster: '': expected the name of a cluster"),
-        ({"pool": "nowhere"}, "pool nowhere: no such cluster has joined"),
-        ({"pool": OWN}, "pool: 'own-1': expected another cluster than the owner"),
+        ({"pool": "nowhere"}, "pool nowhere: no cluster of this name has joined"),
+        ({"pool": OWN}, "pool: 'own-1': expected a cluster other than the owner"),
         ({"rules": ()}, "rules: 0: expected 1 to 64 rules"),
         ({"grace_seconds": -1}, "grace_seconds: -1: expected 0 to 86400"),
         ({"rules": (rule(), rule())}, "rules[1].name: 'all': expected a name that no other rule has"),
@@ -250,7 +250,7 @@ def test_a_recall_for_a_need_becomes_one_by_name_that_no_freeze_holds() -> None:
 
 def test_a_node_that_is_not_lent_is_named_and_a_plan_recalls_none() -> None:
     state = known([lent("n1"), owned("n2")])
-    with pytest.raises(RequestError, match="nodes: not lent by own-1: n2"):
+    with pytest.raises(RequestError, match="nodes: cluster own-1 has not lent n2"):
         ask_back(state, lending.RecallRequest(OWN, ("n1", "n2")), asked())
     events, reply = ask_back(state, lending.RecallRequest(OWN, plan_only=True), asked())
     assert (events, reply.changed, list(state.standing())) == ((), 1, [])
@@ -258,7 +258,7 @@ def test_a_node_that_is_not_lent_is_named_and_a_plan_recalls_none() -> None:
 
 def test_a_cluster_that_is_not_known_is_named_with_those_that_are() -> None:
     state = known([lent("n1"), owned("n2")])
-    expected = "no such cluster has joined; expected one of own-1, pool"
+    expected = "no cluster of this name has joined; expected one of own-1, pool"
     asks = {
         "cluster": [
             lambda: ask_back(state, lending.RecallRequest("nosuch"), asked()),
@@ -287,8 +287,8 @@ def test_nodes_that_are_not_lent_are_named_with_those_that_are() -> None:
     state = known([lent("n1"), owned("n2")])
     with pytest.raises(RequestError) as error:
         ask_back(state, lending.RecallRequest(OWN, ("n2", "nosuch")), asked())
-    assert error.value.text == "nodes: not lent by own-1: n2, nosuch; expected nodes that are: n1"
-    with pytest.raises(RequestError, match="not lent by own-1: n2; it has lent none"):
+    assert error.value.text == "nodes: cluster own-1 has not lent n2, nosuch; expected nodes that it has lent: n1"
+    with pytest.raises(RequestError, match="cluster own-1 has not lent n2; it has lent none"):
         ask_back(known([owned("n2")]), lending.RecallRequest(OWN, ("n2",)), asked())
 
 

@@ -70,7 +70,9 @@ def window(start: str) -> dict[str, Any]:
         pytest.param(targeting(""), "scaleTargetRef.name", id="no workload"),
         pytest.param(targeting("web/x"), "scaleTargetRef.name", id="a workload with a slash"),
         pytest.param(paused_at("200000"), "paused-replicas", id="more replicas than there may be"),
-        pytest.param(paused_at("-1"), "paused-replicas.: '-1': expected a number, 0 to", id="paused at less than none"),
+        pytest.param(
+            paused_at("-1"), "paused-replicas.: '-1': expected a number from 0 to", id="paused at less than none"
+        ),
         pytest.param(paused_at("few"), "paused-replicas.: 'few': expected a number", id="paused at no number"),
         pytest.param(paused_at(LONG), "ScaledObject: out of range", id="paused at thousands of digits"),
         pytest.param(cpu_trigger(LONG), "ScaledObject: out of range", id="a percentage of thousands of digits"),
@@ -97,14 +99,18 @@ def annotated(text: str, **target: Any) -> str:
     [
         pytest.param("{", "manifest: neither JSON nor YAML", id="no object"),
         pytest.param(json.dumps(named(name="")), "metadata.name", id="no policy"),
-        pytest.param(json.dumps(hpa([external("\ud800", "3")])), "half a character", id="half a character"),
-        pytest.param(json.dumps({**hpa([cpu_at(50)]), "\udfff": 1}), "half a character", id="half of one as a name"),
+        pytest.param(
+            json.dumps(hpa([external("\ud800", "3")])), "half of a surrogate pair", id="half of a surrogate pair"
+        ),
+        pytest.param(
+            json.dumps({**hpa([cpu_at(50)]), "\udfff": 1}), "half of a surrogate pair", id="half of one as a name"
+        ),
         pytest.param(
             json.dumps(hpa([cpu_at(2**31)])), "averageUtilization.*at most 2147483647", id="too large a share"
         ),
         pytest.param(json.dumps(cpu_trigger(str(2**31))), "metadata.value.*at most", id="too large a share of KEDA's"),
         pytest.param(annotated("é" * 400_000, name="web2"), "expected at most", id="too long as it is written"),
-        pytest.param("metadata: {x: .nan}\nkind: x", "not representable as JSON", id="not a number"),
+        pytest.param("metadata: {x: .nan}\nkind: x", "cannot be written as JSON", id="not a number"),
     ],
 )
 def test_a_bad_policy_is_refused_and_changes_nothing(manifest: str, words: str) -> None:
@@ -156,7 +162,7 @@ def test_a_second_policy_for_a_workload_is_refused_with_the_name_of_the_first() 
     declare(world, targeting("web"), 1)
     for manifest in (named(name="other"), own(minReplicas=1, metrics=[cpu_at(50)])):
         with pytest.raises(
-            RequestError, match="shop/web: scaled by HorizontalPodAutoscaler web-hpa already"
+            RequestError, match="shop/web: HorizontalPodAutoscaler web-hpa scales it already"
         ) as refused:
             declare(world, manifest, 2)
         assert refused.value.code == "FAILED_PRECONDITION"

@@ -126,16 +126,16 @@ def test_what_is_left_out_is_as_in_kubernetes() -> None:
         ("spec.metrics.0.resource.target.type", "Value", "target.type: 'Value': expected Utilization or AverageValue"),
         ("spec.metrics.0.resource.target.averageUtilization", 0, "averageUtilization: 0: expected more than 0"),
         ("spec.metrics.0.resource.target.value", 3, "expected averageUtilization, and no other amount"),
-        ("spec.metrics.1.containerResource.container", "", "container: '': expected a name"),
+        ("spec.metrics.1.containerResource.container", "", "container: '': expected a container's name"),
         ("spec.metrics.2.pods.target.averageValue", "3x", "averageValue: quantity '3x': expected a number"),
-        ("spec.metrics.3.object.describedObject", None, "describedObject: None: expected one"),
+        ("spec.metrics.3.object.describedObject", None, "describedObject: None: expected a described object"),
         ("spec.behavior.scaleUp.stabilizationWindowSeconds", 3601, "3601: expected 0 to 3600"),
         ("spec.behavior.scaleUp.policies.0.periodSeconds", 0, "periodSeconds: 0: expected 1 to 1800"),
         ("spec.behavior.scaleUp.policies.0.type", "Nodes", "type: 'Nodes': expected Pods or Percent"),
         ("spec.behavior.scaleUp.policies", [], "behavior.scaleUp.policies: []: expected at least one policy"),
         ("spec.behavior.scaleUp.tolerance", "-1", "tolerance: '-1': expected at least 0"),
         ("spec.behavior.scaleDown.selectPolicy", "Least", "selectPolicy: 'Least': expected Max or Min or Disabled"),
-        ("spec.metrics", [], "expected at least one metric of type Object or External"),
+        ("spec.metrics", [], "expected 1 or more, or a metric of type Object or External"),
         ("spec.metrics.0.resource.name", "", "resource.name: '': expected a name"),
         ("spec.metrics.2.pods.metric.name", "", "pods.metric.name: '': expected a name"),
         ("spec.metrics.4.external.metric.name", "a/b", "metric.name: 'a/b': expected a name without / and %"),
@@ -284,7 +284,7 @@ def test_a_formula_takes_the_place_of_its_triggers_metrics() -> None:
 @pytest.mark.parametrize(
     ("path", "value", "said"),
     [
-        ("spec.triggers.0.type", "rabbitmq", "type: 'rabbitmq': expected one that is supported: kafka, cron"),
+        ("spec.triggers.0.type", "rabbitmq", "type: 'rabbitmq': expected a supported trigger: kafka, cron"),
         ("spec.triggers", [], "triggers: []: expected at least one trigger"),
         ("spec.triggers.0.metadata.lagThreshold", "0", "metadata.lagThreshold '0': expected a number of at least 1"),
         (

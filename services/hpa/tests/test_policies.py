@@ -120,7 +120,7 @@ def test_one_policy_is_declared_found_and_deleted_without_a_look_at_all_others()
     assert find(state, GetPolicyRequest("shop", policy="p003")).key == ("shop", "w003")
     declare(state, manifest("w003", "p003", most=7), 10)
     declare(state, manifest("other", "p003"), 11)
-    with pytest.raises(RequestError, match="no such scaling policy"):
+    with pytest.raises(RequestError, match="no scale policy of this name"):
         find(state, GetPolicyRequest("shop", "w003"))
     applied(state, declaring.delete(state, DeletePolicyRequest("shop", policy="p003")))
     page = list_policies(state, ListPoliciesRequest("shop", 2, "shop/w001"))

@@ -382,9 +382,10 @@ def test_what_was_placed_before_the_clusters_answered_is_not_adopted_over() -> N
     refusal, text = code(lambda: adopt(own, {"own-2": found("own-2", 2)}))
     assert (refusal, parts(own)) == ("ALREADY_EXISTS", before)
     assert text == (
-        "workload default/web: declared already, and placed: to have it together with what runs elsewhere: "
+        "workload default/web: it is declared already, and placed: "
         "`spillway disown deployment/web -n default --wait`, then `spillway adopt deployment/web -n default "
-        "--cluster own-1 --cluster own-2` (with -f and its PlacementPolicy, if it has one) keep all of it"
+        "--cluster own-1 --cluster own-2` (with -f and its PlacementPolicy, if it has one) keep the replicas in all "
+        "clusters"
     )
 
 
@@ -430,7 +431,7 @@ def test_a_stateful_set_that_is_declared_becomes_no_deployment() -> None:
     take(own, decisions.apply(own.state, request, own.moment()).events)
     assert code(lambda: adopt(own)) == (
         "ALREADY_EXISTS",
-        "workload default/web: declared already, and placed: it is a StatefulSet: take another name",
+        "workload default/web: it is declared already, and placed: it is a StatefulSet: choose another name",
     )
 
 
@@ -685,7 +686,7 @@ def test_what_is_disowned_or_deleted_is_not_adopted_before_that_is_over() -> Non
     take(own, disowning.disown(own.state, DisownRequest("", "web"), own.moment()).events)
     actual, words = code(lambda: adopting.ask(own.state, replace(REQUEST, idempotency_key=""), own.moment()))
     assert actual == "FAILED_PRECONDITION"
-    assert "Disowning: our marks are still on it in own-1, own-2" in words
+    assert "Disowning: clusters own-1, own-2 still have Spillway's marks on it" in words
     deleted = fleet()
     adopt(deleted)
     for cluster, count in (("own-1", 3), ("own-2", 2)):

@@ -383,7 +383,7 @@ def test_of_what_is_gone_its_history_is_answered_and_when_it_went(fleet: Fleet) 
     found = answers.get_workload(fleet.state, GetRequest("", "web", 5), (deleted,))
     assert (found.gone, found.history, found.placement.name, found.statuses) == (True, (deleted,), "web", ())
     asked = GetRequest("", "web"), GetRequest("", "web", 5)
-    last = "any more: the last decision on it was Delete, on 2026-11-21 at 17:07:49 UTC; its history can be asked for"
+    last = "was Delete, on 2026-11-21 at 17:07:49 UTC; ask with history for its past decisions"
     refused(lambda: answers.get_workload(fleet.state, asked[0], (deleted,)), "NOT_FOUND", last)
     refused(lambda: answers.get_workload(fleet.state, asked[1]), "NOT_FOUND", "no decision on it is kept")
     apply(fleet, deployment(3))
@@ -488,7 +488,7 @@ def test_an_empty_fleet_is_named_as_such() -> None:
 
 def test_a_dependency_goes_with_one_workload(fleet: Fleet) -> None:
     apply(fleet, deployment(1), CONFIG)
-    text = "ConfigMap default/c: it goes with default/web"
+    text = "ConfigMap default/c: it belongs to workload default/web"
     refused(lambda: apply(fleet, deployment(1, "api"), CONFIG), "FAILED_PRECONDITION", text)
     apply(fleet, deployment(1))
     apply(fleet, deployment(1, "api"), CONFIG)

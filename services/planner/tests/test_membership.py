@@ -231,8 +231,8 @@ def test_who_joins_with_a_tier_that_no_policy_selects_is_told(
         pytest.param("own", "", id="the default policy's"),
         pytest.param("silver", "", id="a workload's policy names it"),
         pytest.param("bronze", "", id="a cluster has it"),
-        pytest.param("onw", "bronze, cloud, own, silver; --new-tier joins .*; did you mean own", id="a slip"),
-        pytest.param("gold", "bronze, cloud, own, silver; --new-tier joins with one that is new", id="a new one"),
+        pytest.param("onw", "bronze, cloud, own, silver; --new-tier allows a new tier; did you mean own", id="a slip"),
+        pytest.param("gold", "bronze, cloud, own, silver; --new-tier allows a new tier", id="a new one"),
     ],
 )
 def test_a_tier_that_nobody_knows_is_refused_where_it_is_to_be_known(fleet: Fleet, tier: str, refused: str) -> None:
@@ -246,7 +246,7 @@ def test_a_tier_that_nobody_knows_is_refused_where_it_is_to_be_known(fleet: Flee
     if not refused:
         assert membership.join_cluster(fleet.state, request)[0].tier == tier
         return
-    with pytest.raises(RequestError, match=f"tier: '{tier}': expected one that a cluster has .*: {refused}"):
+    with pytest.raises(RequestError, match=f"tier: '{tier}': expected a tier that a cluster has .*: {refused}"):
         membership.join_cluster(fleet.state, request)
     assert membership.join_cluster(fleet.state, replace(request, known_tier=False))[0].tier == tier
 
@@ -344,7 +344,11 @@ def test_a_drain_that_is_called_off_takes_its_confirmation_along(fleet: Fleet) -
     ("name", "phase", "code", "text"),
     [
         pytest.param(
-            "own-3", PHASE_ACTIVE, "NOT_FOUND", "'own-3': no cluster of the fleet: own-1, own-2", id="unknown"
+            "own-3",
+            PHASE_ACTIVE,
+            "NOT_FOUND",
+            "'own-3': no cluster of the fleet has this name: own-1, own-2",
+            id="unknown",
         ),
         pytest.param("own-1", "Gone", "INVALID_ARGUMENT", "phase: 'Gone': expected Active, Cordoned", id="no phase"),
         pytest.param("own-1", PHASE_LOST, "INVALID_ARGUMENT", "phase: 'Lost': expected Active", id="lost is no phase"),
@@ -370,7 +374,7 @@ def test_leaving_is_a_phase_and_what_has_left_is_unknown(fleet: Fleet) -> None:
     assert leave(fleet).cluster.phase == PHASE_LEAVING
     assert not leave(fleet).changed
     keep(fleet, [ClusterLeft("own-1")])
-    refused(lambda: leave(fleet), "NOT_FOUND", "no cluster of the fleet: own-2")
+    refused(lambda: leave(fleet), "NOT_FOUND", "no cluster of the fleet has this name: own-2")
 
 
 def test_what_joins_under_the_name_of_what_left_has_its_own_room(fleet: Fleet) -> None:
@@ -409,7 +413,9 @@ def test_freezing_twice_is_freezing_once_and_another_reason_is_said(fleet: Fleet
 @pytest.mark.parametrize(
     ("scope", "code", "text"),
     [
-        pytest.param("cluster/own-3", "NOT_FOUND", "no cluster of the fleet: own-1, own-2", id="unknown cluster"),
+        pytest.param(
+            "cluster/own-3", "NOT_FOUND", "no cluster of the fleet has this name: own-1, own-2", id="unknown cluster"
+        ),
         pytest.param("workload/default/api", "NOT_FOUND", "workload default/api: not declared", id="unknown workload"),
         pytest.param("", "INVALID_ARGUMENT", "scope: '': expected fleet, cluster/<name> or", id="nothing"),
         pytest.param("workload/web", "INVALID_ARGUMENT", "scope: 'workload/web'", id="no namespace"),
@@ -444,7 +450,7 @@ def test_only_what_is_asked_for_is_confirmed_and_only_once(fleet: Fleet) -> None
     refused(
         lambda: braking.confirm(fleet.state, request, "ann", fleet.moment()),
         "NOT_FOUND",
-        "scope: 'Failover/own-1': no confirmation is asked for; waiting: none",
+        "scope: 'Failover/own-1': no move of this scope waits for a confirmation; waiting: none",
     )
     keep(fleet, [ConfirmationAsked("Failover/own-1", "Failover", "own-1", 12, 20, 1)])
     for count in (1, 0):
@@ -515,7 +521,11 @@ def test_nodes_are_listed_by_name_a_page_at_a_time_with_what_they_are() -> None:
 @pytest.mark.parametrize(
     ("request_", "code", "text"),
     [
-        (ListNodesRequest("own-9"), "NOT_FOUND", "cluster: 'own-9': no cluster of the fleet: own-1, own-2"),
+        (
+            ListNodesRequest("own-9"),
+            "NOT_FOUND",
+            "cluster: 'own-9': no cluster of the fleet has this name: own-1, own-2",
+        ),
         (ListNodesRequest("own-1", 5000), "INVALID_ARGUMENT", "page_size: 5000: expected 1 to 1000"),
     ],
 )

@@ -206,9 +206,19 @@ REFUSED: dict[str, tuple[Callable[[Members], None], dict[str, Any], str, str]] =
         "FAILED_PRECONDITION",
         "own-1 would have 4 replicas: its policy says at least 5",
     ),
-    "unknown target": (nothing, {"to": "own-9"}, "NOT_FOUND", "to_cluster: 'own-9': no cluster of the fleet: cloud-1"),
+    "unknown target": (
+        nothing,
+        {"to": "own-9"},
+        "NOT_FOUND",
+        "to_cluster: 'own-9': no cluster of the fleet has this name: cloud-1",
+    ),
     "unknown source": (nothing, {"from_": "own-9"}, "NOT_FOUND", "from_cluster: 'own-9': no cluster of the fleet"),
-    "to itself": (nothing, {"from_": "own-2"}, "INVALID_ARGUMENT", "from_cluster: 'own-2': expected another"),
+    "to itself": (
+        nothing,
+        {"from_": "own-2"},
+        "INVALID_ARGUMENT",
+        "from_cluster: 'own-2': expected a cluster other than to_cluster",
+    ),
     "more than there are": (
         nothing,
         {"from_": "cloud-1", "replicas": 5},

@@ -125,7 +125,7 @@ def test_an_answer_that_was_given_when_disown_was_called_release_is_given_again(
     again = disowning.disown(fleet_of_web.state, DisownRequest(*WEB, "k"), fleet_of_web.moment())
     assert (again.events, again.reply) == ((), replace(decided.reply, inputs=()))
     assert (again.reply.disowning, all(part.disowning for part in again.reply.parts)) == (True, True)
-    with pytest.raises(RequestError, match="a new key: this one was used for another request"):
+    with pytest.raises(RequestError, match="a new key: this key was used for another request"):
         decisions.delete(fleet_of_web.state, DeleteRequest(*WEB, "k"), fleet_of_web.moment())
 
 

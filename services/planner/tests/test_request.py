@@ -235,7 +235,7 @@ BAD: dict[str, tuple[tuple[dict[str, Any], ...], str]] = {
     ),
     "NaN in a manifest": (
         (deployment() | {"metadata": {"name": "web", "annotations": {"a": float("nan")}}},),
-        "manifests: not representable as JSON",
+        "manifests: cannot be written as JSON",
     ),
     "unknown field in a policy": (
         (deployment(), policy(tier=[])),
@@ -281,11 +281,11 @@ BAD: dict[str, tuple[tuple[dict[str, Any], ...], str]] = {
     ),
     "by weights without any": (
         (deployment(), policy(tiers=[{"name": "a", "split": "Weighted"}])),
-        "PlacementPolicy.spec.tiers[0].weights: []: expected at least one: the split is Weighted",
+        "PlacementPolicy.spec.tiers[0].weights: []: expected at least one weight: the split is Weighted",
     ),
     "weights of another split": (
         (deployment(), policy(tiers=[{"name": "a", "weights": [{"weight": 2}]}])),
-        "PlacementPolicy.spec.tiers[0].weights: [2]: expected none: only of Weighted",
+        "PlacementPolicy.spec.tiers[0].weights: [2]: expected no weights: only the split Weighted has them",
     ),
     "weight of nothing": (
         (deployment(), policy(tiers=[{"name": "a", "split": "Weighted", "weights": [{"weight": 0}]}])),
@@ -317,23 +317,23 @@ BAD: dict[str, tuple[tuple[dict[str, Any], ...], str]] = {
     ),
     "weights of a strategy that has none": (
         (deployment(), policy(strategy={"name": "KarmadaAggregated", "weights": [{"weight": 1}]})),
-        "PlacementPolicy.spec.strategy.weights: '1 entries': expected none: only KarmadaStaticWeight, KubeAdmiral has",
+        "PlacementPolicy.spec.strategy.weights: '1 entries': expected no such field: only KarmadaStaticWeight",
     ),
     "tiers of a strategy that has none": (
         (deployment(), policy(strategy={"name": "KubeAdmiral"}, tiers=[{"name": "a"}, {"name": "b"}])),
-        "PlacementPolicy.spec.tiers: '1 entries': expected none: only KarmadaDynamicWeight, KarmadaAggregated",
+        "PlacementPolicy.spec.tiers: '1 entries': expected no such field: only KarmadaDynamicWeight, KarmadaAggregated",
     ),
     "limits of a strategy that has none": (
         (deployment(), policy(strategy={"name": "Duplicated"}, limits=[{"cluster": "a", "max": 1}])),
-        "PlacementPolicy.spec.limits: '1 entries': expected none: only KubeAdmiral has any, not Duplicated",
+        "PlacementPolicy.spec.limits: '1 entries': expected no such field: only KubeAdmiral has it, not Duplicated",
     ),
     "a split beside a strategy": (
         (deployment(), policy(strategy={"name": "Duplicated"}, tiers=[{"name": "a", "split": "Pack"}])),
-        "PlacementPolicy.spec.tiers[0].split: 'Pack': expected none: Duplicated splits the replicas",
+        "PlacementPolicy.spec.tiers[0].split: 'Pack': expected no split: strategy Duplicated divides the replicas",
     ),
     "node groups beside a strategy": (
         (deployment(), policy(strategy={"name": "Duplicated"}, tiers=[{"name": "a", "nodeGroups": True}])),
-        "PlacementPolicy.spec.tiers[0].nodeGroups: True: expected false: Duplicated counts nodes that exist",
+        "PlacementPolicy.spec.tiers[0].nodeGroups: True: expected false: strategy Duplicated counts existing nodes",
     ),
     "spread over zones": (
         (deployment(), policy(strategy={"name": "Duplicated", "spread": [{"by": "zone"}]})),
@@ -372,7 +372,7 @@ BAD: dict[str, tuple[tuple[dict[str, Any], ...], str]] = {
     ),
     "two limits of one cluster": (
         (deployment(), policy(limits=[{"cluster": "a"}, {"cluster": "a"}])),
-        "PlacementPolicy.spec.limits: ['a', 'a']: expected one entry a cluster",
+        "PlacementPolicy.spec.limits: ['a', 'a']: expected one entry for each cluster",
     ),
     "dependency elsewhere": (
         (deployment(), config_map(namespace="other")),
@@ -398,7 +398,7 @@ def test_bad_input_is_refused_with_field_value_and_expectation(
 BAD_TEXTS = {
     "10 MB": ("a: " + "x" * 10_485_760, "manifests[0]: 10485763 bytes: expected at most 921600"),
     "neither JSON nor YAML": ("{a: [", "manifests[0]: neither JSON nor YAML"),
-    "half a character": ('{"kind": "x\\ud800"}', "manifests[0]: \\ud800: half a character"),
+    "half a character": ('{"kind": "x\\ud800"}', "manifests[0]: \\ud800: half of a surrogate pair"),
     "half a JSON object": ('{"a": ', "manifests[0]: neither JSON nor YAML"),
     "a text": ("web", "manifests[0]: 'web': expected a Kubernetes object"),
     "empty": ("", "manifests[0]: None: expected a Kubernetes object"),

@@ -226,13 +226,13 @@ def test_a_number_that_none_can_be_is_refused_as_such_before_the_policy_is_looke
 def test_a_person_may_scale_from_none_where_a_policy_may_rest_and_no_other_size(web: Scaled) -> None:
     web.hear(decided(7, 1))
     web.step()
-    with pytest.raises(RequestError, match=f"scaled by {HPA}: change its bounds"):
+    with pytest.raises(RequestError, match=f"{HPA} scales it: change the bounds"):
         web.scale(3)
     web.hear(decided(0, 2))
     web.step()
     assert web.replicas == 0
     assert web.scale(3).replicas == 3
-    with pytest.raises(RequestError, match=f"scaled by {HPA}"):
+    with pytest.raises(RequestError, match=f"{HPA} scales it"):
         web.scale(4)
     web.restart()
     web.step()

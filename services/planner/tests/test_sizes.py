@@ -262,7 +262,7 @@ def test_what_no_object_can_be_called_is_named_by_no_template(
     with pytest.raises(RequestError) as caught:
         read_manifests(texts(make(name)))
     assert caught.value.code == "INVALID_ARGUMENT"
-    text = "expected a name that an object can have: lower-case letters, digits, '-' and '.'"
+    text = "expected a valid object name: lower-case letters, digits, '-' and '.'"
     assert caught.value.text == f"{POD}: the name of a {kind}: {name!r}: {text}"
 
 

@@ -41,6 +41,6 @@ def test_a_position_is_read_as_it_was_given() -> None:
     ids=lambda token: token[:24],
 )
 def test_whatever_else_is_sent_is_refused(token: str) -> None:
-    with pytest.raises(RequestError, match=r"position: .*expected a position that Watch gave") as refused:
+    with pytest.raises(RequestError, match=r"position: .*expected a position that Watch returned") as refused:
         read_position(token)
     assert refused.value.code == "INVALID_ARGUMENT"

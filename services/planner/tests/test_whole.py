@@ -269,7 +269,7 @@ REFUSED: dict[str, tuple[dict[str, Any], tuple[dict[str, Any], ...], str]] = {
     "a Job's template": (job(2, "db"), (job(2, "db", template(restartPolicy="OnFailure")),),
                          "Job.spec.template cannot be changed"),
     "a policy without its cluster": (statefulset(2), (statefulset(2), policy(tiers=OWN_FIRST[1:])),
-                                     "rules out own-1, where the StatefulSet is"),
+                                     "rules out cluster own-1, where the StatefulSet runs"),
 }  # fmt: skip
 
 
@@ -301,7 +301,7 @@ def test_a_job_is_not_scaled_but_applied() -> None:
     apply(fleet, job(2))
     with pytest.raises(RequestError) as caught:
         scale(fleet, 3, "sum")
-    assert (caught.value.code, "a Job is not scaled" in caught.value.text) == ("FAILED_PRECONDITION", True)
+    assert (caught.value.code, "a Job cannot be scaled" in caught.value.text) == ("FAILED_PRECONDITION", True)
     assert placed(apply(fleet, job(3))) == {"own-1": 3}
 
 

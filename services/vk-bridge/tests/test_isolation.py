@@ -81,7 +81,7 @@ async def test_a_pod_at_which_the_conversion_fails_is_refused_once_and_others_ru
         before = failed("pod")
         await run_alone(fleet, "odd")
         await until(lambda: phase(fleet, "odd") == "Failed")
-        assert status(fleet, "odd")["message"] == "it cannot be read: KeyError: 'nothing'"
+        assert status(fleet, "odd")["message"] == "the pod cannot be read: KeyError: 'nothing'"
         await run_alone(fleet, "good")
         await until(lambda: phase(fleet, "good") == "Running")
         await asyncio.sleep(60)

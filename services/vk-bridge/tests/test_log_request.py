@@ -74,5 +74,7 @@ def test_ports_that_make_no_sense_are_named(ports: tuple[str, ...], words: str) 
 
 
 def test_ports_need_a_certificate() -> None:
-    with pytest.raises(ValueError, match="kubelet_ports: they need kubelet_certificate and kubelet_key"):
+    with pytest.raises(
+        ValueError, match="kubelet_ports: set without kubelet_certificate and kubelet_key: expected all three"
+    ):
         VkBridgeSettings(kubelet_ports=("pool=1",))

@@ -293,7 +293,10 @@ REFUSALS: dict[str, tuple[dict[str, Any], str]] = {
     "hostPID": (pod(hostPID=True), "hostPID: shares its host's"),
     "hostIPC": (pod(hostIPC=True), "hostIPC: shares its host's"),
     "token asked for": (pod(automountServiceAccountToken=True), "asks for a token of the pool's API"),
-    "token in a volume": (with_volume(**TOKEN_VOLUME), "volume v: a token for the pool's API"),
+    "token in a volume": (
+        with_volume(**TOKEN_VOLUME),
+        "volume v: a token for the pool's API",
+    ),
     "token of one's own in the usual place": (
         pod(volumes=[{"name": "mine", **TOKEN_VOLUME}]),
         "volume mine: a token for the pool's API",
@@ -514,7 +517,9 @@ def test_a_copy_has_the_name_that_its_pods_use_and_only_the_content() -> None:
         "immutable": True,
     }
     token = {**secret, "type": "kubernetes.io/service-account-token"}
-    assert copy_of(token, "Secret", SIDE) == Refused(("Secret all: a token for the pool's API",))
+    assert copy_of(token, "Secret", SIDE) == Refused(
+        ("Secret all: it has a token for the pool's API, which is not copied",)
+    )
 
 
 def test_what_a_container_is_told_of_itself_is_what_the_pool_says() -> None:

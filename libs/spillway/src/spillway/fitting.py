@@ -45,7 +45,12 @@ class UnwritableKeys:
         metrics.RECORDS_UNWRITABLE.labels(address.topic.name).inc()
         if address.key not in self._told:
             self._told.add(address.key)
-            log.error("a record cannot be written whole", topic=address.topic.name, key=address.key, error=str(error))
+            log.error(
+                "a record is too large to be written in full",
+                topic=address.topic.name,
+                key=address.key,
+                error=str(error),
+            )
 
     def written(self, events: Sequence[Event | Tombstone]) -> None:
         """Notes that these records were written whole."""

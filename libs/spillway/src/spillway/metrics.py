@@ -23,78 +23,91 @@ def exposition() -> bytes:
 
 # ── Every process ───────────────────────────────────────────────────────────────────────────────────────────────────
 
-BUILD: Final = Gauge("spillway_build_info", "1; version: the release and a digest of its messages", ["version"])
+BUILD: Final = Gauge(
+    "spillway_build_info", "Always 1; the label version is the release and a digest of the message formats", ["version"]
+)
 READY: Final = Gauge("spillway_ready", "1 when this part of the process is ready, else 0", ["part"])
 TURNS_TAKEN: Final = Counter(
     "spillway_turns_taken",
-    "Turns (a cluster's, or the active one's of a standby service) that this instance took",
+    "Turns (of a cluster, or of the active instance of a standby service) that this instance took",
     ["service"],
 )
-TURNS_LOST: Final = Counter("spillway_turns_lost", "Turns that went to another instance or were given up", ["service"])
-TURNS_HELD: Final = Gauge("spillway_turns_held", "Clusters' turns that this instance holds now", ["service"])
+TURNS_LOST: Final = Counter(
+    "spillway_turns_lost", "Turns that this instance lost to another instance or gave up", ["service"]
+)
+TURNS_HELD: Final = Gauge("spillway_turns_held", "Turns of clusters that this instance holds now", ["service"])
 WORK_FAILED: Final = Counter(
     "spillway_work_failed",
-    "Unexpected errors that cost one cluster, workload, template, node, pool, pod or copy alone; it is tried again",
+    "Unexpected errors that stopped the work on one cluster, workload, template, node, pool, pod or copy; the "
+    "service tries that work again",
     ["service", "what"],
 )
 
 # ── The bus ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 BUS_CONNECTED: Final = Gauge("spillway_bus_connected", "1 while the log answers, 0 while it does not")
-EVENTS_PUBLISHED: Final = Counter("spillway_events_published", "Records acknowledged by the log", ["topic"])
-EVENTS_APPLIED: Final = Counter("spillway_events_applied", "Records read and applied to a core", ["topic"])
-DEAD_LETTERS: Final = Counter(
-    "spillway_dead_letters", "Records that could not be read, by the topic they were on", ["topic"]
+EVENTS_PUBLISHED: Final = Counter("spillway_events_published", "Records that the log acknowledged", ["topic"])
+EVENTS_APPLIED: Final = Counter(
+    "spillway_events_applied", "Records that this process read and applied to its state", ["topic"]
 )
+DEAD_LETTERS: Final = Counter("spillway_dead_letters", "Records that this process could not read, by topic", ["topic"])
 DEAD_LETTERS_LEFT_OUT: Final = Counter(
     "spillway_dead_letters_left_out",
-    "Records of topics that anyone may write that could not be read and are in no dead letter: their writer has one",
+    "Unreadable records of topics that anyone may write for which no dead letter was written, because their "
+    "writer already has one",
     ["topic"],
 )
 RECORDS_UNWRITABLE: Final = Counter(
     "spillway_records_unwritable",
-    "Records of one cluster that were larger than the log takes, and were said without their long part, or not at all",
+    "Records of one cluster that were too large for the log; they were published without their long part, or "
+    "not at all",
     ["topic"],
 )
 RECORDS_MISSED: Final = Counter(
     "spillway_records_missed",
-    "Offsets that a reader skipped, since retention had deleted what stood there before it was read",
+    "Offsets that a reader skipped, because retention deleted the records before they were read",
     ["topic"],
 )
 PUBLISH_SECONDS: Final = Histogram(
-    "spillway_publish_seconds", "From publish to the log's acknowledgement", buckets=_FAST
+    "spillway_publish_seconds", "Seconds from a publish to the log's acknowledgement", buckets=_FAST
 )
 TOPIC_LAG: Final = ToldGauge(
     "spillway_topic_lag_records",
-    "Records of a topic that were there when the brokers answered last and that this process has yet to read",
+    "Records of a topic that this process has yet to read, up to the end offsets that the brokers told last",
     "topic",
 )
 TOPIC_AGE: Final = ToldGauge(
     "spillway_topic_age_seconds",
-    "Since the newest record of a topic that this process read was written, by the writer's clock",
+    "Seconds since the newest record that this process read from a topic was written, by the writer's clock",
     "topic",
 )
 
 # ── snapshot ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
-CAPACITY_RECORDS: Final = Counter("spillway_capacity_records", "Capacity records published", ["kind"])
+CAPACITY_RECORDS: Final = Counter("spillway_capacity_records", "Capacity records that were published", ["kind"])
 CAPACITY_RECORDS_REPORTED: Final = CAPACITY_RECORDS.labels("reported")
 CAPACITY_RECORDS_CHANGED: Final = CAPACITY_RECORDS.labels("changed")
 CAPACITY_RECORDS_HEARTBEAT: Final = CAPACITY_RECORDS.labels("heartbeat")
 CAPACITY_BYTES: Final = Histogram(
-    "spillway_capacity_bytes", "Size of a capacity record's columns", buckets=[4.0**power for power in range(4, 12)]
+    "spillway_capacity_bytes",
+    "Size in bytes of a capacity record's columns",
+    buckets=[4.0**power for power in range(4, 12)],
 )
 LIST_SECONDS: Final = Histogram(
-    "spillway_list_seconds", "One whole list of a member's resource", ["resource"], buckets=_SLOW
+    "spillway_list_seconds", "Seconds that one complete list of a member's resource took", ["resource"], buckets=_SLOW
 )
 WATCH_RESTARTS: Final = Counter(
-    "spillway_watch_restarts", "Watches of members that had to be started again, by why", ["resource", "reason"]
+    "spillway_watch_restarts", "Watches of members that were started again, by reason", ["resource", "reason"]
 )
 PROBE_AGE_SECONDS: Final = Gauge(
-    "spillway_probe_age_seconds", "Age of the last answer that proves a cluster's watches current", ["cluster"]
+    "spillway_probe_age_seconds",
+    "Age in seconds of the last answer that proves that a cluster's watches are current",
+    ["cluster"],
 )
-CLUSTER_UNREACHABLE: Final = Counter("spillway_cluster_unreachable", "Failed calls to members, by why", ["reason"])
-NODES: Final = Gauge("spillway_nodes", "Nodes followed in a cluster", ["cluster"])
+CLUSTER_UNREACHABLE: Final = Counter(
+    "spillway_cluster_unreachable", "Calls to members that failed, by reason", ["reason"]
+)
+NODES: Final = Gauge("spillway_nodes", "Nodes of a cluster that snapshot follows", ["cluster"])
 PODS_UNSCHEDULABLE: Final = Gauge(
     "spillway_pods_unschedulable", "Pods that a member's scheduler cannot place", ["cluster"]
 )
@@ -102,51 +115,62 @@ PODS_UNSCHEDULABLE: Final = Gauge(
 # ── planner ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 DECISIONS: Final = Counter(
-    "spillway_decisions", "Placements decided, by cause (apply, scale, take-back, capacity …)", ["cause"]
+    "spillway_decisions",
+    "Placements that the planner decided, by cause (apply, scale, take-back, capacity …)",
+    ["cause"],
 )
 DECISIONS_FAILED: Final = Counter(
     "spillway_decisions_failed",
-    "Decisions that an error in the planner or the descheduler itself stopped: that workload, cluster or step waits",
+    "Decisions that an error in the planner or the descheduler itself stopped; the workload, cluster or step waits",
 )
 DECISION_SECONDS: Final = Histogram(
-    "spillway_decision_seconds", "Time of the core for one decision", buckets=(0.0001, 0.00025, *_FAST)
+    "spillway_decision_seconds", "Seconds that the core needed for one decision", buckets=(0.0001, 0.00025, *_FAST)
 )
 DECISION_WAIT_SECONDS: Final = Histogram(
-    "spillway_decision_wait_seconds", "From a request's place in the queue to its decision", buckets=_FAST
+    "spillway_decision_wait_seconds", "Seconds that a request waited in the queue for its decision", buckets=_FAST
 )
 TRANSACTION_SECONDS: Final = Histogram(
-    "spillway_transaction_seconds", "One fenced transaction, from begin to commit", buckets=_FAST
+    "spillway_transaction_seconds", "Seconds that one fenced transaction took, from begin to commit", buckets=_FAST
 )
-TRANSACTION_EVENTS: Final = Histogram("spillway_transaction_events", "Records in one transaction", buckets=_COUNTS)
+TRANSACTION_EVENTS: Final = Histogram(
+    "spillway_transaction_events", "Number of records in one transaction", buckets=_COUNTS
+)
 TRANSACTION_REQUESTS: Final = Histogram(
-    "spillway_transaction_requests", "Requests whose effects one transaction wrote", buckets=_COUNTS
+    "spillway_transaction_requests", "Number of requests whose effects one transaction wrote", buckets=_COUNTS
 )
 TRANSACTIONS_UNKNOWN: Final = Counter(
-    "spillway_transactions_unknown", "Transactions whose outcome is not known; each one ends the turn"
+    "spillway_transactions_unknown", "Transactions whose outcome is unknown; each one ends the turn"
 )
-WORKLOADS: Final = Gauge("spillway_workloads", "Workloads known to the active planner")
+WORKLOADS: Final = Gauge("spillway_workloads", "Workloads that the active planner knows")
 CAPACITY_AGE: Final = ToldGauge(
     "spillway_capacity_age_seconds",
-    "How old what this planner knows of a cluster's capacity is; infinite before anything was heard",
+    "Age in seconds of the capacity that this planner knows of a cluster; infinite before the first record",
     "cluster",
 )
 CLUSTERS: Final = Gauge("spillway_clusters", "Clusters of the fleet, by state (fresh, stale)", ["state"])
-REPLICAS_UNPLACED: Final = Gauge("spillway_replicas_unplaced", "Replicas, of all workloads, that wait for room")
+REPLICAS_UNPLACED: Final = Gauge("spillway_replicas_unplaced", "Replicas of all workloads that wait for room")
 ROLLOUTS_WAITING: Final = Gauge(
-    "spillway_rollouts_waiting", "Workloads of which some clusters still wait for their turn at the newest template"
+    "spillway_rollouts_waiting", "Workloads with clusters that still wait for their turn to get the newest template"
 )
 TAKE_BACKS: Final = Counter(
-    "spillway_take_backs", "Replicas taken back because they could not be scheduled", ["cluster"]
+    "spillway_take_backs", "Replicas that the planner took back because a cluster could not schedule them", ["cluster"]
 )
 BRAKES: Final = Gauge("spillway_brakes", "Scopes that are frozen, by kind (fleet, cluster, workload)", ["kind"])
-CONFIRMATIONS_WAITING: Final = Gauge("spillway_confirmations_waiting", "Causes of moves that wait for a confirmation")
-REPLICAS_MOVED: Final = Counter("spillway_replicas_moved", "Replicas moved from one cluster to others", ["cause"])
+CONFIRMATIONS_WAITING: Final = Gauge(
+    "spillway_confirmations_waiting", "Causes of moves that wait for a person's confirmation"
+)
+REPLICAS_MOVED: Final = Counter(
+    "spillway_replicas_moved", "Replicas that were moved from one cluster to others, by cause", ["cause"]
+)
 REPLICAS_HELD_BACK: Final = Gauge(
-    "spillway_replicas_held_back", "Replicas that would move, by what holds them (brake, confirmation, budget)", ["by"]
+    "spillway_replicas_held_back",
+    "Replicas that would move but are held back, by what holds them (brake, confirmation, budget)",
+    ["by"],
 )
 SHAPES_AWAITED: Final = Counter(
     "spillway_shapes_awaited",
-    "Templates never seen before that were planned after clusters said what they make of them, or after they had not",
+    "New templates for whose admitted shapes the planner waited before it planned them, by whether the "
+    "clusters answered",
     ["outcome"],
 )
 PLANNER_ACTIVE: Final = Gauge("spillway_planner_active", "1 while this instance is the active planner")
@@ -156,101 +180,119 @@ PLANNER_ACTIVE: Final = Gauge("spillway_planner_active", "1 while this instance 
 HPA_ACTIVE: Final = Gauge("spillway_hpa_active", "1 while this instance is the active hpa")
 INPUTS_READ: Final = Counter(
     "spillway_inputs_read",
-    "Questions to queues and Prometheus, by kind and whether the value is known",
+    "Requests to queues and Prometheus for values, by kind and by whether the value is known",
     ["kind", "outcome"],
 )
-SCALE_POLICIES: Final = Gauge("spillway_scale_policies", "Workloads that have a scaling policy")
-SCALE_DECISIONS: Final = Counter("spillway_scale_decisions", "Sizes decided, by the policy's kind", ["kind"])
+SCALE_POLICIES: Final = Gauge("spillway_scale_policies", "Workloads that have a scale policy")
+SCALE_DECISIONS: Final = Counter("spillway_scale_decisions", "Sizes that hpa decided, by the policy's kind", ["kind"])
 SCALE_DELAY_SECONDS: Final = Histogram(
     "spillway_scale_delay_seconds",
-    "From the instant that a size was decided for to the log",
+    "Seconds from the instant for which a size was decided to its record in the log",
     buckets=_FAST,
 )
 SCALE_FAILED: Final = Counter(
-    "spillway_scale_failed", "Decisions that an error in hpa itself stopped: that workload keeps its size"
+    "spillway_scale_failed", "Decisions that an error in hpa itself stopped; the workload keeps its size"
 )
 SCALE_INPUTS_DROPPED: Final = Counter(
     "spillway_scale_inputs_dropped",
-    "Input records without effect, by why (known, unknown workload, future, error, too large: all of one workload)",
+    "Input records without effect, by reason (known, unknown workload, future, error, too large: all of one workload)",
     ["why"],
 )
 
 # ── descheduler ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
 DESCHEDULER_ACTIVE: Final = Gauge("spillway_descheduler_active", "1 while this instance is the active descheduler")
-NODES_LENT: Final = Gauge("spillway_nodes_lent", "Nodes that are lent, those on their way back among them")
+NODES_LENT: Final = Gauge("spillway_nodes_lent", "Nodes that are lent, including those on their way back")
 RECALLS: Final = Counter(
     "spillway_recalls", "Lent nodes that were recalled, by cause (Need, Asked)", ["cluster", "supply_class", "cause"]
 )
-RECALLS_STANDING: Final = Gauge("spillway_recalls_standing", "Recalled nodes that are not back yet")
-RECALLS_HELD: Final = Gauge("spillway_recalls_held", "Nodes that pods wait for and their cluster's budget holds back")
+RECALLS_STANDING: Final = Gauge("spillway_recalls_standing", "Recalled nodes that have not come back yet")
+RECALLS_HELD: Final = Gauge(
+    "spillway_recalls_held", "Nodes for which pods wait and whose recall is held back by their cluster's budget"
+)
 RECALL_HELD_SECONDS: Final = Histogram(
-    "spillway_recall_held_seconds", "For how long a budget held a recalled node back", buckets=_SLOW
+    "spillway_recall_held_seconds", "Seconds that a budget held back the recall of a node", buckets=_SLOW
 )
 RECALL_LOOK_SECONDS: Final = Histogram(
-    "spillway_recall_look_seconds", "One look at what changed: which lent nodes go back, for whom", buckets=_FAST
+    "spillway_recall_look_seconds",
+    "Seconds of one computation, after a change, of the lent nodes that go back and of the pods they go back for",
+    buckets=_FAST,
 )
 
 # ── gRPC ────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
-REQUESTS: Final = Counter("spillway_requests", "gRPC calls answered, by verb and status", ["verb", "code"])
+REQUESTS: Final = Counter("spillway_requests", "gRPC calls that were answered, by verb and status", ["verb", "code"])
 REQUESTS_OK: Final = {verb: REQUESTS.labels(verb, "OK") for verb in VERBS}
 REQUEST_SECONDS: Final = Histogram(
     "spillway_request_seconds",
-    "From a request's arrival to its answer (a watch: its whole life)",
+    "Seconds from a request's arrival to its answer; for a watch: its whole life",
     ["verb"],
     buckets=_FAST,
 )
 REQUEST_SECONDS_BY_VERB: Final = {verb: REQUEST_SECONDS.labels(verb) for verb in VERBS}
-REQUESTS_RUNNING: Final = Gauge("spillway_requests_running", "gRPC calls being answered now, watches included")
+REQUESTS_RUNNING: Final = Gauge(
+    "spillway_requests_running", "gRPC calls that are being answered now, including watches"
+)
 REQUESTS_DENIED: Final = Counter(
     "spillway_requests_denied",
-    "Calls not let in, by status: UNAUTHENTICATED, PERMISSION_DENIED (verb, namespace), RESOURCE_EXHAUSTED (rate), "
-    "INVALID_ARGUMENT (size, form); concurrency: too many at once",
+    "Calls that were refused, by reason: UNAUTHENTICATED, PERMISSION_DENIED (verb, namespace), "
+    "RESOURCE_EXHAUSTED (rate), INVALID_ARGUMENT (size, form), or concurrency (too many calls at the same "
+    "time)",
     ["reason"],
 )
 CONNECTIONS: Final = Gauge(
     "spillway_connections",
-    "gRPC connections, by whose they are: known; stranger: no known caller has called on it yet",
+    "gRPC connections by kind: known (a known caller has called on it), stranger (no known caller has called "
+    "on it yet)",
     ["whose"],
 )
 CONNECTIONS_REFUSED: Final = Counter(
     "spillway_connections_refused",
-    "gRPC connections closed or refused, by reason: connections, address, strangers (as many as may be), time, bytes "
-    "(nobody known called within them), descriptors (no file descriptor is left), server (none behind)",
+    "gRPC connections that were closed or refused, by reason: connections, address, strangers (their number is "
+    "at its bound), time, bytes (no known caller called within them), descriptors (no file descriptor is "
+    "left), server (no server is behind the port)",
     ["reason"],
 )
 HTTP_CONNECTIONS_REFUSED: Final = Counter(
     "spillway_http_connections_refused",
-    "Connections of an HTTP port (health, kubelet) closed or refused, by reason: connections, strangers (as many as "
-    "may be), time (nobody known asked within it), descriptors (no file descriptor is left)",
+    "Connections of an HTTP port (health, kubelet) that were closed or refused, by reason: connections, "
+    "strangers (their number is at its bound), time (no known client sent a request within it), descriptors "
+    "(no file descriptor is left)",
     ["port", "reason"],
 )
 CALLERS_FILE_BAD: Final = Gauge(
-    "spillway_callers_file_bad", "1 while the callers file cannot be used, and those of before stay in force"
+    "spillway_callers_file_bad", "1 while the callers file cannot be used; the callers read before it stay in force"
 )
 
 # ── propagator ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
 OPERATIONS: Final = Counter(
     "spillway_operations",
-    "What was done to members: verb (create, apply, delete, read), outcome (done, refused, conflict, unreachable …)",
+    "Operations on members by verb (create, apply, delete, read) and outcome (done, refused, conflict, unreachable …)",
     ["verb", "outcome"],
 )
-OPERATION_SECONDS: Final = Histogram("spillway_operation_seconds", "One operation on a member", ["verb"], buckets=_FAST)
+OPERATION_SECONDS: Final = Histogram(
+    "spillway_operation_seconds", "Seconds that one operation on a member took", ["verb"], buckets=_FAST
+)
 OBJECTS_WAITING: Final = Gauge(
-    "spillway_objects_waiting", "Objects whose placement is not yet carried out", ["cluster"]
+    "spillway_objects_waiting", "Objects whose placement is not carried out yet", ["cluster"]
 )
 OBJECTS_HELD: Final = Gauge(
-    "spillway_objects_held", "Objects left alone: not ours, contested, dependency missing, refused", ["state"]
+    "spillway_objects_held",
+    "Objects that the propagator leaves alone, by state: not ours, contested, dependency missing, refused",
+    ["state"],
 )
 PLACEMENT_SECONDS: Final = Histogram(
-    "spillway_placement_seconds", "From PlacementDecided to the member's object being so", buckets=_SLOW
+    "spillway_placement_seconds",
+    "Seconds from PlacementDecided until the member's object has that state",
+    buckets=_SLOW,
 )
 
 # ── The store ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
 STORE_SECONDS: Final = Histogram(
-    "spillway_store_seconds", "One call to the store of projections", ["call"], buckets=_FAST
+    "spillway_store_seconds", "Seconds that one call to the store of projections took", ["call"], buckets=_FAST
 )
-STORE_FAILURES: Final = Counter("spillway_store_failures", "Calls to the store that failed or came too late", ["call"])
+STORE_FAILURES: Final = Counter(
+    "spillway_store_failures", "Calls to the store that failed or were answered too late", ["call"]
+)

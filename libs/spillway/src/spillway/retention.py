@@ -29,5 +29,5 @@ def clamped(positions: Offsets, begins: Offsets) -> dict[tuple[str, int], int]:
         found[place] = begin
     for topic, count in missed.items():
         metrics.RECORDS_MISSED.labels(topic).inc(count)
-        log.warning("retention deleted records that were yet to be read", topic=topic, records=count)
+        log.warning("retention deleted records before they were read", topic=topic, records=count)
     return found

@@ -45,12 +45,14 @@ class StoreUnavailable(RequestError):
 class StoreSettings:
     """The settings of the store. The prefix of its variables is SPILLWAY_REDIS_."""
 
-    url: str = setting("redis://127.0.0.1:6379/0", "where Redis is; rediss:// for TLS", secret=True)
-    timeout_seconds: Annotated[float, Meta(gt=0)] = setting(2.0, "seconds that one call may take, connecting included")
+    url: str = setting("redis://127.0.0.1:6379/0", "URL of Redis; rediss:// for TLS", secret=True)
+    timeout_seconds: Annotated[float, Meta(gt=0)] = setting(
+        2.0, "seconds that one call to Redis may take, connecting included"
+    )
     connections_max: int = constant(
         16,
-        "connections at the same time",
-        "Redis answers in one thread: more connections get nothing sooner",
+        "number of connections to Redis at the same time",
+        "Redis answers in one thread: with more connections no answer comes sooner",
     )
 
 

@@ -48,8 +48,10 @@ _tracer: trace.Tracer | None = None
 
 @dataclass(frozen=True, slots=True)
 class TraceSettings:
-    otlp_endpoint: str = setting("", "OpenTelemetry collector (gRPC, host:port) that gets traces; empty is off")
-    trace_ratio: Annotated[float, Meta(ge=0, le=1)] = setting(0.01, "share of requests that are traced, 0 to 1")
+    otlp_endpoint: str = setting(
+        "", "host:port of the OpenTelemetry collector (gRPC) that receives traces; empty: no traces"
+    )
+    trace_ratio: Annotated[float, Meta(ge=0, le=1)] = setting(0.01, "share of requests that are traced, from 0 to 1")
 
 
 def configure(service: str, settings: TraceSettings, instance: str = "") -> None:

@@ -95,7 +95,7 @@ class BoundedLoader(_SAFE):  # type: ignore[misc]
 
     def construct_object(self, node: Any, deep: bool = False) -> Any:
         if node.tag in _NUMBERS and len(node.value) > NUMBER_CHARACTERS_MAX:
-            raise yaml.YAMLError(f"a number of {len(node.value)} characters: expected at most {NUMBER_CHARACTERS_MAX}")
+            raise yaml.YAMLError(f"a number has {len(node.value)} characters: expected at most {NUMBER_CHARACTERS_MAX}")
         return super().construct_object(node, deep=deep)
 
 

@@ -10,43 +10,44 @@ from spillway.settings import constant, setting
 @dataclass(frozen=True, slots=True)
 class DeschedulerSettings(StandbySettings):
     again_seconds: float = setting(
-        600.0, "a node that came back is not recalled for a need again for so long, seconds", least=0
+        600.0, "seconds after a node came back in which it is not recalled again for a need", least=0
     )
     losses_kept_seconds: float = constant(
         3600.0,
-        "what a controller's pods lost by recalls makes it dearer to evict again for so long, seconds",
-        "in an hour a controller's pods have made good what a recall cost them",
+        "seconds that the descheduler remembers which work a controller's pods lost by recalls; it evicts such "
+        "pods later",
+        "within an hour the pods of a controller have made good what a recall cost them",
     )
     nodes_in_step_max: int = constant(
         2_000,
-        "nodes of a cluster that are recalled for needs in one step",
-        "bounds one step; what is beyond is recalled in the next one",
+        "largest number of nodes of one cluster that one step recalls for needs",
+        "this bounds one step; the next step recalls further nodes",
     )
     look_seconds: float = constant(
         0.2,
-        "what changed is looked at so often, seconds",
-        "short beside a recall, and only what changed is looked at",
+        "seconds between two looks at the clusters and loans that changed",
+        "the time is short beside a recall, and only changed objects are examined",
     )
     review_seconds: float = constant(
         5.0,
-        "all clusters are looked at so often, for what time alone brings, seconds",
-        "short beside all that time alone brings (grace, cooldown), and a look at all is cheap",
+        "seconds between two looks at all clusters, which notice what the passing of time alone changes",
+        "all that time alone changes (grace, cooldown) takes longer, and a look at all clusters is cheap",
     )
     usage_hours: int = constant(
         168,
         "hours of each node's use that are kept for reports",
-        "a week is what reports are about, and memory grows with it",
+        "reports are about one week, and the memory grows with the hours",
     )
 
     withdrawing_seconds: float = constant(
         5.0,
-        "lending that is withdrawn stays declared so long at least, so that nodes being marked are seen",
-        "longer than the mark of a node takes to be seen, which settings do not alter",
+        "shortest time in seconds that withdrawn lending stays declared, so that nodes being marked are seen",
+        "the mark of a node is seen sooner, and no setting changes that",
     )
     bound_seconds: float = constant(
         5.0,
-        "whom a node came back for is taken to run there for so long, until the log tells of it",
-        "longer than word of a binding takes; later the log tells of it",
+        "seconds that a workload for which a node came back is taken to run there, until the log tells of its pods",
+        "the log tells of a binding in less time",
     )
 
     def rules(self) -> Rules:

@@ -257,7 +257,11 @@ class Hpa:
                 why = "a record met an error: it has no effect"
                 log.error(why, workload="/".join(one.key), topic=one.topic, trace=one.trace)
             elif not one.again:
-                log.error("a decision failed: the workload keeps its size", workload="/".join(one.key), trace=one.trace)
+                log.error(
+                    "a decision failed because of a bug: the workload keeps its size",
+                    workload="/".join(one.key),
+                    trace=one.trace,
+                )
 
     # ── spillway.v1.Scaling ─────────────────────────────────────────────────────────────────────────────────────
 

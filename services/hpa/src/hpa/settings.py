@@ -16,78 +16,88 @@ Seconds = Annotated[float, Meta(ge=0)]
 @dataclass(frozen=True, slots=True)
 class HpaSettings(StandbySettings):
     mode: Literal["event", "controller"] = setting(
-        "event", "event: decides at each change and when due; controller: 15 s apart, as Kubernetes' controller"
+        "event",
+        "event: hpa decides at each change and when a decision is due; controller: every 15 s, as Kubernetes' "
+        "controller",
     )
-    tolerance: Seconds = setting(0.1, "how far use may be from its target, as a share, before the size changes")
-    downscale_stabilization_seconds: Seconds = setting(300.0, "window against scaling in, where a policy has none")
-    cpu_initialization_seconds: Seconds = setting(300.0, "a starting pod's cpu is not believed for so long, seconds")
-    initial_readiness_delay_seconds: Seconds = setting(30.0, "so soon after a start, a pod that was never ready is new")
+    tolerance: Seconds = setting(0.1, "share by which a metric may differ from its target before the size changes")
+    downscale_stabilization_seconds: Seconds = setting(
+        300.0, "seconds of the stabilization window before a scale-in, for policies that name no window"
+    )
+    cpu_initialization_seconds: Seconds = setting(
+        300.0, "seconds after a pod's start in which its CPU use may be ignored"
+    )
+    initial_readiness_delay_seconds: Seconds = setting(
+        30.0, "seconds after a pod's start in which a pod that was never ready counts as new"
+    )
     sample_age_max_seconds: float = constant(
         120.0,
-        "older samples of a pod count as none, seconds",
-        "several of metrics-server's intervals: what is older says nothing of now",
+        "greatest age in seconds of a pod's sample; older samples are ignored",
+        "this is several intervals of metrics-server, and an older sample does not describe the present",
     )
     pods_age_max_seconds: float = constant(
         120.0,
-        "a cluster whose samples end counts as lost after this, seconds",
-        "several of snapshot's intervals: a cluster that is silent for longer is not merely late",
+        "seconds without samples from a cluster after which hpa counts the cluster as lost",
+        "this is several intervals of snapshot; a cluster that is silent for longer is not merely late",
     )
     load_age_max_seconds: float = constant(
         120.0,
-        "older values of metrics and backlogs are unknown, seconds",
-        "twice the longest interval at which anybody is asked",
+        "greatest age in seconds of a value of a metric or backlog; older values are unknown",
+        "it is twice the longest interval at which a source is asked",
     )
     forgotten_seconds: float = constant(
         600.0,
-        "a series that stopped is gone after this, where others go on, seconds",
-        "several times the longest interval, so that none is forgotten that comes again",
+        "seconds after which a series that stopped is forgotten, if other series of its metric continue",
+        "this is several times the longest interval, so that no series is forgotten that continues later",
     )
     future_max_seconds: float = constant(
         10.0,
-        "a record that is later than the clock by more is dropped, seconds",
-        "clocks of hosts differ by less, wherever time is kept at all",
+        "seconds by which a record may be ahead of the clock; hpa drops records that are further ahead",
+        "the clocks of hosts differ by less where their time is synchronized",
     )
     missed_seconds: float = constant(
         300.0,
-        "what was due longer ago, as nobody decided, is not done late, seconds",
-        "what was due before that is decided on anew, by what is true now",
+        "seconds after which hpa no longer makes up for a decision that was due while no instance decided",
+        "hpa decides such a workload anew, by the present values",
     )
     series_max: int = constant(
         2_000,
-        "series of one workload that are remembered; further ones are dropped",
-        "bounds one decision's time and one record; metrics with more are not made for scaling",
+        "largest number of series that are remembered for one workload; further series are dropped",
+        "this bounds the time of one decision and the size of one record; metrics with more series are not made "
+        "for scaling",
     )
     idle_seconds: float = constant(
         1.0,
-        "the longest that the clock is not looked at, seconds",
+        "longest time in seconds between two looks at the clock",
         "a look at the clock costs nothing",
     )
     records_waiting_max: int = constant(
         20_000,
-        "input records that wait for a decision before no more are read",
-        "bounds memory; what is beyond waits in the log",
+        "number of input records waiting for a decision at which hpa stops reading more",
+        "this bounds memory; further records wait in the log",
     )
     records_in_group_max: int = constant(
         1_000,
-        "input records whose decisions are written in one transaction",
-        "bounds one step; larger transactions are no faster",
+        "largest number of input records whose decisions one transaction writes",
+        "this bounds one step, and larger transactions are no faster",
     )
     positions_behind_max: int = constant(
         2_000,
-        "records of a partition of load or backlog that change nothing, before it is written how far it was read",
-        "bounds what a start reads again, at one small record for so many",
+        "number of records without effect in a partition of loads or backlogs after which hpa writes its position "
+        "there",
+        "this bounds what a start reads again, and costs one small record each time",
     )
     dues_in_group_max: int = constant(
         100,
-        "decisions that are due, or left from before the turn, made between two looks at what is new",
-        "bounds how long what is new waits; what is beyond is decided next",
+        "number of decisions that are due, or left from before the turn, between two looks for new records",
+        "this bounds how long new records wait; further decisions follow next",
     )
 
     step_seconds: float = constant(
         0.25,
-        "after so long no more of what was heard, and after as long no more of what is due, is decided on before that "
-        "is written, and others are answered",
-        "bounds how long others wait for an answer; what is left is done in the next step",
+        "seconds that one step spends on decisions about new records, and as many on decisions that are due, "
+        "before it writes them and answers requests",
+        "this bounds how long requests wait for an answer; the next step does the rest",
     )
 
     def rules(self) -> Rules:

@@ -323,7 +323,9 @@ class Planner:
         name, warnings = await self._ask("join_cluster", decide)
         view = self.state.clusters.get(name)
         if view is None:  # The turn ended meanwhile, and the log is read again from its beginning.
-            raise RequestError("UNAVAILABLE", f"{name} has joined, and the log is read again: ask again")
+            raise RequestError(
+                "UNAVAILABLE", f"cluster {name} has joined, and the planner reads the log again: repeat the request"
+            )
         return replace(answers.cluster_reply(self.state, view, self._clocks.steady()), warnings=warnings)
 
     async def set_cluster_phase(self, request: api.SetClusterPhaseRequest) -> api.ClusterMovesReply:

@@ -11,216 +11,230 @@ from spillway.settings import constant, setting
 
 @dataclass(frozen=True, slots=True)
 class PlannerSettings(StandbySettings):
-    capacity_age_max_seconds: float = setting(30.0, "oldest capacity that new replicas are placed on, seconds", least=1)
+    capacity_age_max_seconds: float = setting(
+        30.0, "greatest age in seconds of a cluster's capacity on which the planner places new replicas", least=1
+    )
     bind_quiet_seconds: float = constant(
         2.0,
-        "possible but not certain: waited for so long without a bind, seconds",
-        "longer than a scheduler takes from one bind to the next",
+        "seconds without a new bind after which the planner stops waiting for replicas whose room is possible but "
+        "not certain",
+        "a scheduler takes less time from one bind to the next",
     )
     bind_wait_max_seconds: float = constant(
         15.0,
-        "possible but not certain: waited for at the most, seconds",
-        "as take_back_after by default: later the wait is no better than a promise elsewhere",
+        "longest time in seconds that the planner waits for replicas whose room is possible but not certain",
+        "it is the default of take_back_after_seconds: a longer wait is no better than a promise of another cluster",
     )
     refuse_after_seconds: float = constant(
         1.0,
-        "a request that has no room is refused once all clusters were heard of since it came, after this at the latest",
-        "a caller waits for it; clusters that are well are heard of sooner",
+        "seconds after which a request without room is refused; it is refused sooner once all clusters have "
+        "reported since the request came",
+        "a caller waits for the refusal, and healthy clusters report sooner",
     )
     take_back_after_seconds: float = setting(
-        15.0, "an unbound replica is placed elsewhere after this, seconds", least=0
+        15.0, "seconds that a replica may stay unbound before the planner places it in another cluster", least=0
     )
     missing_after_seconds: float = setting(
         60.0,
-        "an unbound replica whose cluster lacks something that its template names (a Secret, a claim, a class) waits "
-        "for that after this, and reserves nothing any more, seconds",
+        "seconds that an unbound replica reserves room while its cluster lacks a Secret, claim or class that its "
+        "template names; after them it waits without a reservation",
         least=0,
     )
     lent_wait_seconds: float = setting(
-        60.0, "who waits for lent nodes to come back goes to a later tier after this, seconds", least=0
+        60.0, "seconds that a workload waits for lent nodes to come back before the planner uses a later tier", least=0
     )
     lent_silence_seconds: float = constant(
         600.0,
-        "a cluster whose lent nodes did not move meanwhile is not waited for again for so long, seconds",
-        "nodes that were not given back in one wait are hardly given back in the next few",
+        "seconds in which the planner does not wait again for a cluster whose lent nodes did not come back",
+        "nodes that did not come back during one wait seldom come back during the next few",
     )
     roll_stands_seconds: float = constant(
         60.0,
-        "a template that asks for more waits for an earlier change in its cluster (a roll, a scale-in), but no longer "
-        "once that made no progress for so long, seconds",
-        "a roll that goes on makes progress sooner; one that does not must be replaceable",
+        "seconds without progress of an earlier change (a roll, a scale-in) after which a template that asks for "
+        "more no longer waits for it",
+        "a roll that works makes progress sooner; it must be possible to replace one that does not",
     )
     hold_min_seconds: float = constant(
         15.0,
-        "first pause of a shape in a cluster after a take-back, seconds",
-        "the pauses double, so that only the first one is short",
+        "first pause in seconds of a shape in a cluster after a take-back",
+        "the pauses double, so that only the first pause is short",
     )
     hold_max_seconds: float = constant(
         300.0,
-        "longest such pause; each one doubles, seconds",
-        "a cluster that refuses a shape is tried again often enough, at hardly any cost",
+        "longest pause in seconds of a shape in a cluster after take-backs; each pause doubles",
+        "the planner tries a cluster that refuses a shape often enough, and a try costs hardly anything",
     )
     hold_not_owned_max_seconds: float = constant(
         3600.0,
-        "longest pause of a workload in a cluster where somebody else's object has its name, or that of what goes "
-        "along; the first one is the longest of the others, each one doubles, seconds",
-        "only a person ends it, and asks by name then",
+        "longest pause in seconds of a workload in a cluster where an object of another owner has its name or that "
+        "of a dependency; the first pause is hold_max_seconds, and each pause doubles",
+        "only a person ends this state, and then asks for the workload by name",
     )
     forget_after_seconds: float = constant(
         3600.0,
-        "tombstones of a deleted workload after this, seconds",
-        "far longer than any writer or reader lags behind; it bounds what deleted workloads cost",
+        "seconds after its deletion until a workload's records become tombstones",
+        "no writer or reader lags so far behind; it bounds the cost of deleted workloads",
     )
     key_kept_seconds: float = constant(
         3600.0,
-        "how long an idempotency key is known, seconds",
-        "far longer than clients ask again with the same key; keys_kept_max bounds what is kept",
+        "seconds that the planner remembers an idempotency key",
+        "clients repeat a request with the same key far sooner; keys_kept_max bounds the number of keys",
     )
     keys_kept_max: int = constant(
         32,
-        "idempotency keys kept per workload",
-        "more than anybody has under way about one workload",
+        "largest number of idempotency keys that are kept for one workload",
+        "nobody has so many requests about one workload under way",
     )
     answers_bytes_max: int = constant(
         256 * 1024,
-        "bytes of answers kept with them per workload; the oldest go first, the newest is kept",
-        "ten answers over a thousand clusters; they are part of each record of the declaration",
+        "largest size in bytes of the answers that are kept with the idempotency keys of one workload; the oldest "
+        "answers go first, and the newest is always kept",
+        "ten answers about a thousand clusters fit; the answers are part of each record of the declaration",
     )
     namespace_bytes_max: int = setting(
         64 * 2**20,
-        "bytes of manifests and policies that one namespace may have declared, with ConfigMaps and Services, and what "
-        "is kept of each workload besides: earlier templates, shapes, answers; what makes it more is refused",
+        "largest size in bytes of all that one namespace declares (manifests, policies, ConfigMaps, Services) and "
+        "of what is kept of its workloads (earlier templates, shapes, answers); a request beyond it is refused",
         least=0,
     )
     namespace_workloads_max: int = setting(
-        20_000, "workloads that one namespace may have declared, with deleted ones that are not forgotten yet", least=1
+        20_000,
+        "largest number of workloads that one namespace may declare; deleted workloads count until they are forgotten",
+        least=1,
     )
     replans_max: int = constant(
         50,
-        "waiting workloads tried in one step",
-        "bounds one step; the rest is tried in the next one, a tenth of a second later",
+        "largest number of waiting workloads that one step tries to place",
+        "this bounds one step; the next step, a tenth of a second later, tries the rest",
     )
     looks_max: int = constant(
         1000,
-        "rooms of waiting shapes looked at in one step; it ends with a whole cluster",
-        "bounds one step; the rest is looked at in the next one",
+        "number of rooms for waiting shapes that one step computes; the step finishes the cluster it is at",
+        "this bounds one step; the next step computes the rest",
     )
     moves_per_minute: float = setting(
-        600.0, "replicas moved a minute that nobody asked for by name; 0 moves none", least=0
+        600.0,
+        "largest number of replicas a minute that may move without a person's request by name; 0 moves none",
+        least=0,
     )
     confirm_over_fraction: float = setting(
-        0.1, "such moves of more of the fleet's replicas need a confirmation", least=0, most=1
+        0.1, "share of the fleet's replicas above which such moves need a person's confirmation", least=0, most=1
     )
     confirm_over_replicas: int = constant(
         10,
-        "moves of at most so many replicas need none, however small the fleet",
-        "so few are no accident of a fleet, and a person would be asked all the time",
+        "largest number of replicas that may move without a confirmation, however small the fleet is",
+        "so few moves are no accident of a fleet, and otherwise a person would be asked all the time",
     )
     confirmation_kept_seconds: float = constant(
         30.0,
-        "a confirmation is forgotten so long after its cause, seconds",
-        "longer than a cause that comes and goes; a person who confirms reads what is true now",
+        "seconds after the end of its cause until a confirmation is forgotten",
+        "a cause that comes and goes returns sooner; a person who confirms later should read the present state",
     )
     shape_wait_seconds: float = constant(
         0.5,
-        "how long a template never seen waits for what clusters make of its pods; then it is planned as declared",
-        "a caller waits for it; most clusters answer a dry run sooner, and the answer counts when it comes",
+        "seconds that a new template waits for clusters to tell the shape they admit; then it is planned as declared",
+        "a caller waits for it; most clusters answer a dry run sooner, and a later answer still counts",
     )
     home_after_seconds: float = setting(
-        60.0, "overflow goes home once an earlier tier has had room so long, seconds", least=0
+        60.0, "seconds that an earlier tier must have room before overflow goes home to it", least=0
     )
     home_margin_fraction: float = constant(
         0.1,
-        "of a workload's replicas (at least one): fits at home beside what goes",
-        "a tenth keeps replicas from going to and fro; home_after_seconds is what decides when",
+        "share of a workload's replicas (at least one replica) that must fit at home beside those that go there",
+        "a tenth keeps replicas from going to and fro; home_after_seconds decides when they go",
     )
-    home_moves_per_minute: float = setting(60.0, "overflowed replicas sent home in any minute; 0 sends none", least=0)
+    home_moves_per_minute: float = setting(
+        60.0, "largest number of overflowed replicas that go home in any minute; 0 sends none", least=0
+    )
     hear_seconds_max: float = constant(
         3.0,
-        "how long a planner that takes its turn waits to hear of clusters, seconds",
-        "longer than snapshot, by default, is silent about a cluster that is well",
+        "longest time in seconds that a planner which takes its turn waits for clusters to report",
+        "by default snapshot reports each healthy cluster sooner",
     )
     tick_seconds: float = constant(
         0.1,
-        "how often waiting and unbound replicas are looked at, seconds",
-        "a tenth of a second is not noticed, and a look at nothing costs nothing",
+        "seconds between two looks at waiting and unbound replicas",
+        "nobody notices a tenth of a second, and a look that finds nothing costs nothing",
     )
     asked_again_seconds: float = constant(
         3.0,
-        "how long a request that was answered without a decision is awaited again before later ones of its workload",
-        "longer than clients pause before they ask again",
+        "seconds that later requests of a workload wait for the repetition of one that got no decision",
+        "clients pause for less time before they repeat a request",
     )
-    requests_waiting_max: int = setting(2000, "requests that wait for a decision; more are refused", least=1)
+    requests_waiting_max: int = setting(
+        2000, "largest number of requests that wait for a decision; further requests are refused", least=1
+    )
     requests_in_group_max: int = constant(
         200,
-        "requests decided and written in one transaction; a batch goes whole",
-        "bounds one step, and so the wait of the next request; larger transactions are no faster",
+        "largest number of requests that one transaction decides and writes; a batch is not divided",
+        "this bounds one step, and so the wait of the next request; larger transactions are no faster",
     )
     scales_in_group_max: int = constant(
         20,
-        "decisions of scale policies declared in one step, after its requests",
-        "bounds how long requests wait behind decisions of policies; the rest is declared in the next step",
+        "largest number of scale policies' decisions that one step declares, after its requests",
+        "this bounds how long requests wait behind scale policies; the next step declares the rest",
     )
     failed_pause_seconds: float = constant(
         60.0,
-        "how long nothing is decided by itself for a workload whose decision met a bug of the planner's",
-        "a bug is met again at hardly any cost, and what ends it is noticed within a minute",
+        "seconds without decisions for a workload after a decision about it met a bug of the planner; requests are "
+        "still decided",
+        "a repetition of the bug costs hardly anything, and its end is noticed within a minute",
     )
     batch_items_max: int = constant(
         500,
-        "Apply and Scale of one PlanBatch, decided and written together",
-        "bounds one step, which others wait for; who has more sends several batches",
+        "largest number of Apply and Scale items in one PlanBatch, which are decided and written together",
+        "this bounds one step, for which others wait; a client with more items sends several batches",
     )
     find_seconds: float = constant(
         6.0,
-        "how long clusters may take to say what runs there, before adopting, seconds",
-        "longer than clusters that are well take; one call of a person waits for it",
+        "longest time in seconds that an Adopt waits for clusters to report what runs there",
+        "healthy clusters report in less time; the call of one person waits for it",
     )
     recover_events_max: int = constant(
         300,
-        "events of one step of a fleet's recovery; the rest waits for the next",
-        "bounds one step; the rest waits for the next",
+        "largest number of events in one step of a fleet's recovery",
+        "this bounds one step; the next step writes the rest",
     )
     watches_max: int = constant(
         200,
-        "watches open at once",
-        "each may hold watch_events_waiting_max changes: the two bound the memory of watches",
+        "largest number of watches that are open at the same time",
+        "each watch may hold watch_events_waiting_max changes: the two bound the memory of watches",
     )
     watch_events_waiting_max: int = constant(
         10000,
-        "changes that a slow watcher may lag behind before it is ended",
-        "far more than one burst of changes; whose watch is ended by it begins anew",
+        "largest number of changes that wait for a slow watcher; then its watch is ended",
+        "one burst of changes is far smaller, and a client whose watch was ended starts another one",
     )
-    history_kept_max: int = setting(200, "decisions kept per workload in the store", least=1)
+    history_kept_max: int = setting(200, "largest number of decisions that the store keeps for one workload", least=1)
     history_gone_seconds: float = constant(
         604_800.0,
         "seconds that the store keeps the decisions on a workload that is no longer declared",
-        "a week, in which somebody asks what became of it; history_kept_max is what Redis' memory depends on",
+        "people may ask for a week what became of a workload; history_kept_max bounds the memory of Redis",
     )
     history_waiting_max: int = constant(
         5000,
-        "decisions that wait for the store; with more of them all are read from the log again",
-        "bounds memory; what is beyond is in the log",
+        "largest number of decisions that wait for the store; beyond it all decisions are read from the log again",
+        "this bounds memory, and further decisions are in the log",
     )
     headroom_seconds: float = constant(
         5.0,
-        "between two looks at what is idle for a workload that follows it, seconds",
-        "short beside the start of a pod; looked at is only who follows what is idle",
+        "seconds between two computations of idle capacity for the workloads that follow it",
+        "the time is short beside the start of a pod, and only workloads that follow idle capacity are computed",
     )
     headroom_repeat_seconds: float = constant(
         30.0,
-        "until what is idle is said again where it is the same, seconds",
-        "well below the age at which a value counts as unknown",
+        "seconds until an unchanged idle capacity is reported again",
+        "it is well below the age at which a value counts as unknown",
     )
     headroom_settle_seconds: float = constant(
         10.0,
-        "until what a cluster shows has come here, beside pods' own grace, seconds",
-        "longer than word of a pod takes from a cluster to here",
+        "seconds, beside the pods' grace, until the planner has received what a cluster shows",
+        "a report about a pod takes less time from a cluster to the planner",
     )
     headroom_looks_max: int = constant(
         50,
-        "workloads that follow what is idle, looked at in one step",
-        "bounds one step; the rest is looked at in the next one",
+        "largest number of workloads that follow idle capacity and are computed in one step",
+        "this bounds one step; the next step computes the rest",
     )
 
     def history_bounds(self) -> HistoryBounds:

@@ -150,7 +150,7 @@ class ClusterWorker:
             self._orphans.close()
             for target in self._memories:
                 self._memories.forget(target)
-            log.info("cluster let go", cluster=self.cluster, epoch=self.epoch)
+            log.info("the turn of a cluster is given back", cluster=self.cluster, epoch=self.epoch)
             await self._api.close()
 
     async def finish(self) -> None:
@@ -251,12 +251,12 @@ class ClusterWorker:
         if isinstance(change, Failed):
             self._failing.add(name)
             metrics.CLUSTER_UNREACHABLE.labels(change.error.reason).inc()
-            log.warning("cluster cannot be followed", cluster=self.cluster, kind=name, error=str(change.error))
+            log.warning("a cluster cannot be followed", cluster=self.cluster, kind=name, error=str(change.error))
             return
         if name in self._failing:
             self._failing.discard(name)
             self._attempts.answered()
-            log.info("cluster is followed again", cluster=self.cluster, kind=name)
+            log.info("a cluster is followed again", cluster=self.cluster, kind=name)
         if isinstance(change, Listed) and name not in self._listed:
             self._listed.add(name)
             if self._listed == FOLLOWED.keys():
@@ -346,12 +346,21 @@ class ClusterWorker:
                 self._ended(memory, wanted, live, action)
                 return
             if not isinstance(action, Question) and not self._proof.holds():
-                log.warning("hands off: the log is not heard", cluster=self.cluster, workload=_name(target))
+                log.warning(
+                    "nothing is written to a cluster: the log does not answer",
+                    cluster=self.cluster,
+                    workload=_name(target),
+                )
                 break
             try:
                 live = await self._carry_out(action, wanted, live, memory)
             except Conflict as error:
-                log.info("conflict: read again", cluster=self.cluster, workload=_name(target), error=str(error))
+                log.info(
+                    "a write met a conflict: the object is read again",
+                    cluster=self.cluster,
+                    workload=_name(target),
+                    error=str(error),
+                )
                 live = None
             except Refused as error:
                 if not live.read:  # A refusal is reported only with an object that was read.

@@ -5,8 +5,10 @@ from typing import Final
 from prometheus_client import Gauge
 
 ORPHANS: Final = Gauge(
-    "spillway_orphans", "Objects that bear this fleet's label and that no placement lists; they are left", ["cluster"]
+    "spillway_orphans", "Objects that have this fleet's label and are in no placement; they are left alone", ["cluster"]
 )
 EMPTY_LOG: Final = Gauge(
-    "spillway_empty_log", "1 while a cluster has objects of ours and the log places nothing at all", ["cluster"]
+    "spillway_empty_log",
+    "1 while a cluster has objects of this fleet and the log contains no placement at all",
+    ["cluster"],
 )

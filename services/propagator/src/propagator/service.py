@@ -203,7 +203,7 @@ class Propagator:
                 try:
                     await self._bus.publish(*gone[first : first + self._settings.status_batch])
                 except BusUnavailable as error:
-                    log.warning("statuses not taken back yet", error=str(error))
+                    log.warning("statuses of a former turn are not taken back yet", error=str(error))
                     await asyncio.sleep(self._settings.bus_retry_seconds)
                     self._superseded.set()
                     break

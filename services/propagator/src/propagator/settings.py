@@ -12,158 +12,166 @@ from spillway.settings import constant, setting
 
 @dataclass(frozen=True, slots=True)
 class PropagatorSettings(ClusterTurnSettings):
-    create_namespaces: bool = setting(True, "whether namespaces that workloads need are created in members")
+    create_namespaces: bool = setting(
+        True, "whether the propagator creates the namespaces that workloads need in members"
+    )
     namespace_pod_security: Annotated[str, Meta(pattern=f"^({'|'.join(LEVELS)})$")] = setting(
         BASELINE,
-        "level of Pod Security that namespaces created in members enforce; any: no label",
+        "level of Pod Security that namespaces created in members enforce; any: they get no label",
     )
     corrections_max: int = constant(
         3,
-        "times within the window that one object is put right, whatever its versions",
-        "so often somebody else's change may be an accident; later two controllers fight over the object",
+        "number of times within window_seconds that one object is corrected, whatever its versions",
+        "somebody may change an object so often by accident; with more changes two controllers fight over it",
     )
     creations_max: int = constant(
         10,
-        "times within the window that one version of an object is created",
-        "so often somebody may delete it by mistake; later it is meant",
+        "number of times within window_seconds that one version of an object is created",
+        "somebody may delete an object so often by mistake; with more deletions it is intended",
     )
     window_seconds: float = constant(
         600.0,
-        "window of these maxima, seconds",
-        "long beside one correction, so that a fight is noticed, short beside a day's changes",
+        "seconds of the window for corrections_max and creations_max",
+        "the window is long beside one correction, so that a fight is noticed, and short beside a day's changes",
     )
     status_gather_seconds: float = constant(
         0.2,
-        "seconds that statuses are gathered before they are published",
-        "not noticed by people, and a rollout becomes few records",
+        "seconds that statuses are collected before they are published",
+        "people do not notice the delay, and a rollout becomes few records",
     )
     hold_said_seconds: float = constant(
         30.0,
-        "seconds that an object is on hold (left as it is until something else happens) before its status says so",
-        "most holds are over sooner, and would only alarm",
+        "seconds that an object is on hold (left alone until something else happens) before its status tells it",
+        "most holds are over sooner, and would only alarm people",
     )
     status_batch: int = constant(
         500,
-        "statuses published at once; shapes likewise, and so many of a cluster's shapes wait for that at the most",
-        "bounds one publish; the next follows at once",
+        "largest number of statuses published together; the same bound holds for shapes, and for the shapes of one "
+        "cluster that wait for it",
+        "this bounds one publish; the next one follows at once",
     )
-    objects_at_once: int = setting(8, "objects of one cluster that are worked on at the same time")
+    objects_at_once: int = setting(8, "number of objects of one cluster that are worked on at the same time")
     objects_at_once_overall: int = setting(
-        256, "objects of all clusters of this instance that are worked on at the same time"
+        256, "number of objects of all clusters of this instance that are worked on at the same time"
     )
     references_at_once: int = constant(
         8,
-        "things that one template names, or that go along with one workload, asked for at the same time",
-        "as objects_at_once by default; a template names few things",
+        "number of objects that one template names, or of dependencies of one workload, that are requested at the "
+        "same time",
+        "it is the default of objects_at_once; a template names few objects",
     )
     references_max: int = constant(
         500,
-        "things that one template names and that are looked for; what is beyond is taken as there",
-        "above what a template may name (200); what goes along is bounded, too",
+        "largest number of objects named by one template that are looked for; further ones are taken as present",
+        "a template may name fewer (200), and the number of dependencies is bounded, too",
     )
     steps_max: int = constant(
         50,
-        "actions and repeated reads in one go at one object",
-        "an object comes to rest in a few; more is a fight, which the next go sees anew",
+        "largest number of actions and repeated reads for one object before others have their turn",
+        "an object needs only a few; more of them are a fight, and the next turn reads the object anew",
     )
     retry_first_seconds: float = constant(
         1.0,
-        "seconds until what was refused or is not ours is tried again; doubles",
-        "the pauses double, so that only the first one is short",
+        "first pause in seconds before a refused request, or an object of another owner, is tried again; each "
+        "further pause doubles",
+        "the pauses double, so that only the first pause is short",
     )
     retry_longest_seconds: float = constant(
         60.0,
-        "longest of these pauses, seconds",
-        "what ended a refusal is noticed within a minute, and a try costs one request",
+        "longest pause in seconds before a refused request, or an object of another owner, is tried again",
+        "the end of a refusal is noticed within a minute, and a try costs one request",
     )
     missing_retry_longest_seconds: float = constant(
         10.0,
-        "longest pause while ConfigMaps or Secrets are missing, seconds",
-        "who made the missing thing sees its effect soon; a try is one read",
+        "longest pause in seconds between two tries while ConfigMaps or Secrets are missing",
+        "the person who creates the missing object sees the effect soon, and a try is one read",
     )
     unreachable_first_seconds: float = constant(
         0.5,
-        "seconds until an unreachable cluster is tried again; doubles",
-        "the pauses double, so that only the first one is short",
+        "first pause in seconds before an unreachable cluster is tried again; each further pause doubles",
+        "the pauses double, so that only the first pause is short",
     )
     unreachable_longest_seconds: float = constant(
         10.0,
-        "longest of these pauses, seconds",
-        "a cluster that comes back is noticed within it, and a try costs one request",
+        "longest pause in seconds before an unreachable cluster is tried again",
+        "the return of a cluster is noticed within this time, and a try costs one request",
     )
     log_proven_seconds: float = constant(
         5.0,
-        "seconds since everything in the log was known to be read, after which no cluster is written to; below the "
-        "log's cluster_session_seconds",
-        "below the log's cluster_session_seconds, which is 6 at the least",
+        "seconds since the last proof that all records of the log were read, after which the propagator writes to "
+        "no cluster; less than the log's cluster_session_seconds",
+        "it must be less than the log's cluster_session_seconds, which is at least 6",
     )
     log_asked_seconds: float = constant(
         1.5,
-        "seconds between two proofs of that",
-        "several fit into log_proven_seconds, and each is a small request",
+        "seconds between two proofs that all records of the log were read",
+        "several proofs fit into log_proven_seconds, and each one is a small request",
     )
     questions_waiting_max: int = constant(
         1000,
-        "questions about what a cluster has that may wait to be answered",
-        "bounds memory; planners ask again",
+        "largest number of planners' questions about a cluster's objects that wait for an answer",
+        "this bounds memory, and planners repeat their questions",
     )
     answers_batch: int = constant(
         50,
-        "answers to such a question published at once",
-        "bounds one record's size; the next follows at once",
+        "largest number of answers to one such question that are published together",
+        "this bounds the size of one record; the next one follows at once",
     )
     answer_attempts_max: int = constant(
         10,
-        "times that an answer is published again while the log cannot be reached",
-        "the asker has long given up by then",
+        "number of times that an answer is published again while the log cannot be reached",
+        "the planner has stopped waiting for the answer long before",
     )
     shape_age_max_seconds: float = constant(
         3600.0,
-        "seconds until a cluster is asked again what it admits of a template that is placed there",
-        "admission policies change seldom, and a refusal at creation is noticed anyway",
+        "seconds until a cluster is asked again which shape it admits for a template that is placed there",
+        "admission policies seldom change, and a refusal at creation is noticed in any case",
     )
     shape_retry_first_seconds: float = constant(
         5.0,
-        "the same after it was refused or could not be asked, seconds; doubles",
-        "the pauses double, so that only the first one is short",
+        "first pause in seconds before a dry run that was refused, or that failed, is repeated; each further pause "
+        "doubles",
+        "the pauses double, so that only the first pause is short",
     )
     shape_retry_longest_seconds: float = constant(
         300.0,
-        "longest of these pauses, seconds",
-        "what ended a refusal is noticed within it, and a try costs one dry run",
+        "longest pause in seconds before a dry run that was refused, or that failed, is repeated",
+        "the end of a refusal is noticed within this time, and a try costs one dry run",
     )
     shape_timeout_seconds: float = constant(
         2.0,
-        "longest that one dry run may take, seconds",
-        "planners wait for less; an answer that comes later is asked for again",
+        "longest time in seconds that one dry run may take",
+        "planners wait for less time; an answer that comes later is requested again",
     )
     shape_unused_seconds: float = constant(
         86400.0,
-        "seconds until what a cluster admits of a template that nobody declares any more is forgotten",
-        "a day: who declares the template again tomorrow waits for nobody",
+        "seconds until a cluster's admitted shape is forgotten if no workload declares its template any more",
+        "a workload that declares the template again within a day need not wait for a dry run",
     )
     shape_refused_unused_seconds: float = constant(
         30.0,
-        "the same of a template that it did not let in: nobody would find out that it does now, seconds",
-        "short, so that who declares it again is told what is true now",
+        "seconds until a cluster's refusal of a template is forgotten if no workload declares the template any more",
+        "the time is short, so that a workload that declares the template again gets the cluster's present answer",
     )
     shape_gather_seconds: float = constant(
         0.03,
-        "seconds that answers about templates are gathered while more wait to be asked about in that cluster",
-        "not noticed beside a dry run, and answers become few records",
+        "seconds that the answers of dry runs are collected while more dry runs wait in that cluster",
+        "the delay is small beside a dry run, and the answers become few records",
     )
     namespace_missing_seconds: float = constant(
         1.0,
-        "seconds that a cluster is believed to lack a namespace that it lacked: templates in it are not asked about",
-        "templates come in bursts; later ones should see the namespace that was made meanwhile",
+        "seconds that a namespace a cluster lacked is taken as still missing; no dry runs for its templates are "
+        "made meanwhile",
+        "templates come in bursts, and later ones should find a namespace that was created meanwhile",
     )
     shapes_at_once: int = constant(
         4,
-        "dry runs at the same time in one cluster",
-        "bounds the load on a cluster's admission; most templates have been asked about before",
+        "number of dry runs at the same time in one cluster",
+        "this bounds the load on a cluster's admission; most templates are known from earlier dry runs",
     )
     shapes_waiting_max: int = constant(
         1000,
-        "questions of planners that wait for a dry run in one cluster; more are answered as not asked",
-        "bounds memory; what is beyond is planned as declared",
+        "largest number of planners' questions that wait for a dry run in one cluster; further ones are answered "
+        "as not asked",
+        "this bounds memory; the planner plans the other templates as declared",
     )

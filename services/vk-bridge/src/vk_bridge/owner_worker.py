@@ -155,7 +155,7 @@ class OwnerWorker:
             self._queue.close()
             metrics.NODES_WAITING.labels(self.cluster).set(0)
             self._book.close()
-            log.info("cluster let go", cluster=self.cluster, epoch=self.epoch)
+            log.info("the turn of a cluster is given back", cluster=self.cluster, epoch=self.epoch)
             await self._api.close()
 
     async def finish(self) -> None:
@@ -386,7 +386,12 @@ class OwnerWorker:
             try:
                 written, again = await self._carry_out(plan, reading, answers)
             except Conflict as error:
-                log.info("conflict: read again", cluster=self.cluster, node=name, error=str(error))
+                log.info(
+                    "a write met a conflict: the object is read again",
+                    cluster=self.cluster,
+                    node=name,
+                    error=str(error),
+                )
                 before, answers.incomplete = None, True
             except Refused as error:
                 log.warning("refused", cluster=self.cluster, node=name, step=str(plan.step), error=str(error))

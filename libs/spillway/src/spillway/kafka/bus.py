@@ -403,7 +403,10 @@ class KafkaStandbyTurn:
             except (BusUnavailable, *WORLD):
                 await asyncio.sleep(self._bus.settings.retry_seconds_max)
             else:
-                log.warning("commits are hidden: the turn is given up", places=[f"{one[0]}/{one[1]}" for one in places])
+                log.warning(
+                    "commits are hidden for too long: this instance gives up its turn",
+                    places=[f"{one[0]}/{one[1]}" for one in places],
+                )
                 return
 
     def _topics(self) -> list[Topic]:

@@ -161,7 +161,11 @@ def usable_points() -> frozenset[Point]:
         elif point.needed:
             raise OtherShape(f"{about}: {point.without}: expected the version that is pinned")
         else:
-            log.warning("private in aiokafka and not as expected: left out", what=about, so=point.without)
+            log.warning(
+                "a private part of aiokafka differs from what Spillway expects: it is not used",
+                what=about,
+                so=point.without,
+            )
     return frozenset(usable)
 
 

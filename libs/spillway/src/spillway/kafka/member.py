@@ -84,7 +84,9 @@ class Member:
         while True:
             assert self.seat is not None
             trouble = await self.seat.trouble(look_seconds)
-            log.warning("out of the group, joining again", group=self._group, reason=repr(trouble))
+            log.warning(
+                "this instance left the consumer group: it joins again", group=self._group, reason=repr(trouble)
+            )
             self.let_go_soon()
             close_later(self.seat.consumer.stop())
             joined = False
@@ -96,7 +98,9 @@ class Member:
                 except BusUnavailable:
                     pass
                 except NotAllowed as error:
-                    log.warning("still out of the group", group=self._group, reason=str(error))
+                    log.warning(
+                        "this instance is still outside the consumer group", group=self._group, reason=str(error)
+                    )
 
     def let_go_soon(self) -> None:
         if self.partitions and self._letting_go is None:

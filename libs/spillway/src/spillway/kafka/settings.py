@@ -19,139 +19,149 @@ class KafkaSettings:
     Each setting is the variable SPILLWAY_KAFKA_…; a constant has no variable.
     """
 
-    bootstrap: str = field(metadata={"doc": "host:port of brokers, separated by commas"})
-    topic_prefix: str = setting("", "put before every topic's name, so that fleets can share a broker")
+    bootstrap: str = field(metadata={"doc": "host:port of the Kafka brokers, separated by commas"})
+    topic_prefix: str = setting("", "prefix of every topic's name, which lets several fleets share a broker")
     publish_seconds: float = constant(
         5.0,
-        "how long a publish, or the question for ends, may take, in seconds",
-        "longer than a partition takes to get a new leader; who waited so long had better hear UNAVAILABLE",
+        "seconds that a publish, or a request for the end offsets, may take",
+        "a partition gets a new leader in less time; a caller that waited so long had better hear UNAVAILABLE",
     )
     publishes_in_flight_max: int = constant(
         256,
-        "publishes at once; more wait for their turn",
-        "bounds memory; the client makes batches of them, so that more at once are no faster",
+        "largest number of publishes at the same time; further ones wait",
+        "this bounds memory; the client combines them to batches, so that more at the same time are no faster",
     )
     write_seconds: float = constant(
         8.0,
-        "how long one transaction may take before its outcome is unknown, in seconds",
-        "below transaction_seconds, so that the outcome is known before the broker aborts it",
+        "seconds after which the outcome of a transaction that has not ended counts as unknown",
+        "it must be below transaction_seconds, so that the outcome is known before the broker aborts",
     )
     transaction_seconds: float = constant(
         10.0,
-        "after how long the broker aborts an abandoned transaction, in seconds",
-        "above write_seconds and below hidden_seconds: the three are true together alone",
+        "seconds after which the broker aborts an abandoned transaction",
+        "it must be above write_seconds and below hidden_seconds",
     )
     transaction_retry_seconds: float = constant(
         0.005,
-        "how often a transaction asks whether the marks of the one before are written, in seconds",
-        "brokers write marks within milliseconds, and the question is a small one",
+        "seconds between two requests of a transaction whether the markers of the previous one are written",
+        "brokers write markers within milliseconds, and the request is small",
     )
     marks_seconds: float = constant(
         1.0,
-        "how long ends wait for the marks of transactions, in seconds",
-        "marks follow a commit within milliseconds; a second is many times that",
+        "seconds that a request for end offsets waits for the markers of transactions",
+        "markers follow a commit within milliseconds, and a second is many times that",
     )
     hidden_seconds: float = constant(
         12.0,
-        "how long commits may be hidden until a turn is given up; above a write",
-        "above write_seconds and transaction_seconds, from which it follows",
+        "seconds that commits may stay hidden before an instance gives up its turn; more than a write may take",
+        "it must be above write_seconds and transaction_seconds",
     )
-    start_seconds: float = setting(30.0, "how long a start keeps trying to reach the log, in seconds")
+    start_seconds: float = setting(30.0, "seconds that a starting process keeps trying to reach the log")
     close_seconds: float = constant(
         2.0,
-        "how long leaving a group, and closing all connections, may take, in seconds",
-        "a stop waits for it; what was not closed the broker ends after the session",
+        "seconds that leaving a consumer group, and closing all connections, may take",
+        "a stop waits for it, and the broker ends the remaining connections after the session",
     )
-    request_seconds: float = setting(10.0, "how long one request to a broker may take, in seconds")
+    request_seconds: float = setting(10.0, "seconds that one request to a broker may take")
     retry_seconds: float = constant(
         0.1,
-        "the first wait before another try, in seconds; doubled each time",
-        "short beside all that waits for it, and the pauses double",
+        "first pause in seconds before another try; each further pause doubles",
+        "it is short beside all that waits for it, and the pauses double",
     )
     retry_seconds_max: float = constant(
         2.0,
-        "the longest wait before another try, in seconds",
-        "short beside a broker's restart, long enough not to load one that comes back",
+        "longest pause in seconds before another try",
+        "it is short beside a broker's restart, and long enough not to overload a broker that comes back",
     )
     idle_batch_seconds: float = constant(
         0.5,
-        "the longest a feed yields nothing, in seconds",
-        "wakes the reader alone, and asks the broker nothing",
+        "longest time in seconds until a feed without new records yields an empty batch",
+        "this wakes only the reader, and sends no request to the broker",
     )
     idle_fetch_seconds: float = constant(
         2.0,
-        "how long a broker may wait for news of all that a feed reads, in seconds",
-        "news end the wait at once, however long it may be",
+        "longest time in seconds that a broker waits for new records before it answers a feed's fetch",
+        "new records end the wait at once, however long it may be",
     )
     fetch_sessions: bool = setting(
-        True, "whether a fetch names only the partitions of which the broker is told news; false: all that are read"
+        True,
+        "whether a fetch names only the partitions that the broker must learn of; false: it names all that are read",
     )
     poll_seconds: float = constant(
         0.1,
-        "how often a feed looks whether only transaction markers came, in seconds",
-        "a look stays within the process; markers alone wake nobody",
+        "seconds between two checks of a feed whether it received only transaction markers",
+        "a check stays within the process, and markers alone wake no reader",
     )
     batch_pause_seconds: float = constant(
         0.02,
-        "from one batch of a feed to the next at the least, so that few records do not cost a fetch each, seconds",
-        "nobody notices so short a delay, and fetches are several times fewer under a trickle of records",
+        "least seconds between two batches of a feed, so that a few records do not cost a fetch each",
+        "nobody notices so short a delay, and a trickle of records needs several times fewer fetches",
     )
     batch_records_max: int = constant(
         2000,
-        "records of one batch",
-        "bounds one step of a reader; what is beyond comes with the next batch at once",
+        "largest number of records in one batch",
+        "this bounds one step of a reader; further records come with the next batch at once",
     )
     fetch_bytes_max: int = constant(
         16 * 1024 * 1024,
-        "bytes that a feed fetches ahead from one broker",
-        "eight of the largest records: enough that a feed never waits, little beside a process",
+        "largest number of bytes that a feed fetches ahead from one broker",
+        "eight of the largest records fit: a feed never waits, and the memory is small beside a process",
     )
     dead_letters_per_minute_max: int = constant(
         100,
-        "unreadable records that one feed bears in a minute, on topics that our services alone write",
+        "largest number of unreadable records a minute that one feed accepts on topics that only our services write",
         "our services write there: more is a fault of ours, however large the fleet is",
     )
     open_letters_again_seconds: float = constant(
         600.0,
-        "of a topic that anyone may write: until the next dead letter of one writer for one kind of reason, seconds",
-        "one letter says what is wrong; another is a reminder",
+        "seconds until the next dead letter for the same writer and the same kind of reason, on topics that anyone "
+        "may write",
+        "one letter tells what is wrong; another one is a reminder",
     )
     open_letters_per_minute_max: int = constant(
         10,
-        "dead letters of one feed of such topics in a minute, of all writers",
-        "bounds what strangers' records cost, and the letters say how many were left out",
+        "largest number of dead letters a minute that one feed writes for such topics, for all writers together",
+        "this bounds the cost of strangers' records, and the letters tell how many were left out",
     )
     open_letters_kinds_max: int = constant(
         200,
-        "writers and kinds of reasons that are told apart there",
-        "bounds memory against made-up writers; real ones are few",
+        "largest number of pairs of writer and kind of reason that a feed tells apart on such topics",
+        "this bounds memory against invented writers, and real writers are few",
     )
     session_seconds: float = setting(
-        6.0, "after how long a silent instance loses a standby's turn, in seconds", least=6
+        6.0, "seconds after which a silent instance loses the turn of a standby service", least=6
     )
-    cluster_session_seconds: float = setting(10.0, "the same of its clusters; above what a restart takes", least=6)
+    cluster_session_seconds: float = setting(
+        10.0,
+        "seconds after which a silent instance loses the turns of its clusters; longer than a restart takes",
+        least=6,
+    )
     heartbeat_seconds: float = constant(
         1.0,
-        "how often an instance shows that it lives, in seconds",
-        "several fit into each session, which is 6 seconds at the least, and each is a small request",
+        "seconds between two heartbeats of an instance to its consumer group",
+        "several heartbeats fit into each session, which has at least 6 seconds, and each one is a small request",
     )
     let_go_seconds: float = constant(
         2.0,
-        "how long a revoked turn may take to come back, in seconds",
-        "below every session, so that the others of the group wait no longer than for a dead instance",
+        "seconds that an instance may take to give back a revoked turn",
+        "it is below every session, so that the other instances wait no longer than for a dead one",
     )
     fleet_check_seconds: float = constant(
         5.0,
-        "how often the log is asked whose it is, in seconds",
-        "another fleet's log is a rare accident, and the question is a small one",
+        "seconds between two checks which fleet the log belongs to",
+        "the log of another fleet is a rare accident, and the request is small",
     )
-    security_protocol: Protocol = setting("PLAINTEXT", "what brokers speak: SSL is TLS, SASL asks who we are")
-    sasl_mechanism: Mechanism = setting("SCRAM-SHA-512", "how we say who we are")
-    sasl_username: str = setting("", "who we are, with SASL")
-    sasl_password_file: str = setting("", "file with our password in it, with SASL")
-    ssl_ca_file: str = setting("", "file of the CA of the brokers' certificates, PEM; empty: the system's CAs")
-    ssl_certificate_file: str = setting("", "file of our own certificate chain, PEM, for brokers that ask for it")
-    ssl_key_file: str = setting("", "file of our own private key, PEM")
+    security_protocol: Protocol = setting(
+        "PLAINTEXT", "protocol of the brokers: SSL encrypts with TLS, SASL asks for our username"
+    )
+    sasl_mechanism: Mechanism = setting("SCRAM-SHA-512", "mechanism by which we authenticate to the brokers")
+    sasl_username: str = setting("", "our username for SASL")
+    sasl_password_file: str = setting("", "file with our password for SASL")
+    ssl_ca_file: str = setting("", "PEM file of the CA of the brokers' certificates; empty: the system's CAs")
+    ssl_certificate_file: str = setting(
+        "", "PEM file of our certificate chain, for brokers that ask for a client certificate"
+    )
+    ssl_key_file: str = setting("", "PEM file of our private key")
 
     def __post_init__(self) -> None:
         """Raises ValueError for settings that contradict each other, as a password that would be sent unencrypted."""
@@ -165,7 +175,7 @@ class KafkaSettings:
             if not security.is_tls and getattr(self, name):
                 raise ValueError(f"{name}: set: expected security_protocol SSL or SASL_SSL, which is {protocol}")
         if bool(self.ssl_certificate_file) != bool(self.ssl_key_file):
-            raise ValueError("ssl_certificate_file, ssl_key_file: one is set: expected both or neither")
+            raise ValueError("ssl_certificate_file, ssl_key_file: only one is set: expected both or neither")
         if protocol == "SASL_PLAINTEXT" and self.sasl_mechanism == "PLAIN":
             raise ValueError("sasl_mechanism: 'PLAIN': expected SCRAM, since SASL_PLAINTEXT would show the password")
 

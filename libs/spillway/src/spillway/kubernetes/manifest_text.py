@@ -105,7 +105,7 @@ def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """
     value = dict(pairs)
     if len(value) != len(pairs):
-        raise ValueError("a name stands twice in one object")
+        raise ValueError("a key occurs twice in one object")
     return value
 
 
@@ -131,7 +131,7 @@ def canonical(value: object) -> bytes:
     try:
         return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()
     except (TypeError, ValueError) as error:
-        raise RequestError("INVALID_ARGUMENT", f"manifests: not representable as JSON: {error}") from None
+        raise RequestError("INVALID_ARGUMENT", f"manifests: cannot be written as JSON: {error}") from None
 
 
 def said_bytes(value: object) -> int:
@@ -200,7 +200,9 @@ def _check_characters(parsed: object, where: str) -> None:
         json.dumps(parsed, ensure_ascii=False, default=str, skipkeys=True).encode()
     except UnicodeEncodeError as error:
         half = error.object[error.start].encode("unicode_escape").decode()
-        raise RequestError("INVALID_ARGUMENT", f"{where}: {half}: half a character; expected the pair") from None
+        raise RequestError(
+            "INVALID_ARGUMENT", f"{where}: {half}: half of a surrogate pair; expected both halves"
+        ) from None
 
 
 def check_name(name: object, where: str, pattern: re.Pattern[str] = NAME, length_max: int = 253) -> str:

@@ -297,7 +297,7 @@ class Kind:
     def path(self, namespace: str = "", name: str = "", subresource: Subresource = "") -> str:
         """Returns the path of a request. Without a namespace: all namespaces, or a cluster-wide object."""
         if any(part in (".", "..") for part in (namespace, name)):
-            raise ValueError(f"namespace {namespace!r}, name {name!r}: expected names, not a way up")
+            raise ValueError(f"namespace {namespace!r}, name {name!r}: expected names, not a path")
         root = f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"
         place = f"/namespaces/{quote(namespace, safe='')}" if namespace else ""
         one = f"/{quote(name, safe='')}" if name else ""

@@ -108,7 +108,9 @@ class Caller:
         """Raises PERMISSION_DENIED if the caller may not use the verb. The text names the verbs it may use."""
         if {verb, EVERYTHING} & self.verbs or (READ in self.verbs and verb in READING_VERBS):
             return
-        raise RequestError("PERMISSION_DENIED", f"caller {self.name!r} may not {verb}: allowed {listed(self.verbs)}")
+        raise RequestError(
+            "PERMISSION_DENIED", f"caller {self.name!r} may not {verb}: this caller may {listed(self.verbs)}"
+        )
 
     def require(self, verb: str, namespace: str) -> None:
         """Raises PERMISSION_DENIED, naming verb and namespace. An empty namespace stands for all of them."""
@@ -118,7 +120,7 @@ class Caller:
         where = f"in namespace {namespace!r}" if namespace else "in all namespaces"
         raise RequestError(
             "PERMISSION_DENIED",
-            f"caller {self.name!r} may not {verb} {where}: allowed namespaces {listed(self.namespaces)}",
+            f"caller {self.name!r} may not {verb} {where}: this caller has the namespaces {listed(self.namespaces)}",
         )
 
 
@@ -238,10 +240,12 @@ class CallersFile:
             trouble = str(error)
         metrics.CALLERS_FILE_BAD.set(bool(trouble))
         if trouble:
-            log.error("callers file cannot be used: those of before stay", file=self.name, error=trouble)
+            log.error(
+                "the callers file cannot be used: the callers read before stay in force", file=self.name, error=trouble
+            )
             return False
         changed, self.callers = callers != self.callers, callers
-        log.info("callers file read again", file=self.name, callers=len(callers.limits), changed=changed)
+        log.info("the callers file was read again", file=self.name, callers=len(callers.limits), changed=changed)
         return changed
 
 

@@ -149,7 +149,7 @@ class _Client:
             except aio.AioRpcError as error:
                 failure = _request_error(error)
                 if failure.code == "DEADLINE_EXCEEDED" and share < left:
-                    failure = RequestError("UNAVAILABLE", f"silent for {share:g} s")
+                    failure = RequestError("UNAVAILABLE", f"no answer for {share:g} s")
                 elif failure.code == "DEADLINE_EXCEEDED":
                     failure = route.late(endpoint, failure, longest)
                 route.failed(endpoint, failure, self._hear(endpoint, error.trailing_metadata()))

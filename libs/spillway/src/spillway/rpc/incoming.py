@@ -25,7 +25,7 @@ async def message_of(call: Call, context: Any, seconds: float) -> bytes:
         text = f"{call.verb}: the request has not arrived within {seconds:g} s"
         raise RequestError("DEADLINE_EXCEEDED", text) from None
     if data is aio.EOF:
-        raise RequestError("INVALID_ARGUMENT", f"request: none came: expected a {call.request.__name__}")
+        raise RequestError("INVALID_ARGUMENT", f"request: no message came: expected a {call.request.__name__}")
     return cast(bytes, data)
 
 

@@ -93,7 +93,7 @@ class Listener:
                 why = "it was shut down"
             except Exception as error:  # The error that ended its loop.
                 why = f"{type(error).__name__}: {error}"
-            log.error("the gRPC library has ended its server: another one is opened", why=why)
+            log.error("the gRPC library has ended its server: a new server is opened", why=why)
             self._stop()
             await self._open_again()
 

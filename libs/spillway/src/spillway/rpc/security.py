@@ -38,101 +38,114 @@ class UnsafeBind(OperatorError):
 class RpcSettings:
     """The settings of a gRPC server. The prefix of its variables is SPILLWAY_RPC_."""
 
-    host: str = setting("127.0.0.1", "address to listen on; another than loopback needs TLS and callers")
-    port: Annotated[int, Meta(ge=0, le=65535)] = setting(7400, "port to listen on; 0 takes a free one")
-    tls_certificate: str = setting("", "file of the server's certificate chain, PEM")
-    tls_key: str = setting("", "file of the server's private key, PEM")
-    client_ca: str = setting("", "file of the CA whose client certificates are asked for, PEM")
-    callers: str = setting("", "file of callers, YAML, JSON or TOML: name, token_sha256, verbs, namespaces")
+    host: str = setting(
+        "127.0.0.1", "address that the gRPC server listens on; an address other than loopback needs TLS and callers"
+    )
+    port: Annotated[int, Meta(ge=0, le=65535)] = setting(
+        7400, "port that the gRPC server listens on; 0 takes a free port"
+    )
+    tls_certificate: str = setting("", "PEM file of the server's certificate chain")
+    tls_key: str = setting("", "PEM file of the server's private key")
+    client_ca: str = setting("", "PEM file of the CA that signs client certificates")
+    callers: str = setting("", "file of callers (YAML, JSON or TOML) with name, token_sha256, verbs and namespaces")
     callers_check_seconds: float = constant(
         5.0,
-        "seconds from one look to the next whether the callers file has changed",
-        "a look at one file costs nothing, and who is locked out is locked out soon enough",
+        "seconds between two checks whether the callers file has changed",
+        "a check of one file costs nothing, and a caller that is removed loses access soon enough",
     )
     deadline_seconds_max: float = constant(
         30.0,
-        "seconds that one call may take at the most",
-        "three times what a request waits for the log; who wants less says so in the call",
+        "longest time in seconds that one call may take",
+        "it is three times what a request waits for the log; a client that wants less sets its own deadline",
     )
     request_bytes_max: Annotated[int, Meta(ge=1024, le=16 * MEBIBYTE)] = setting(
-        4 * MEBIBYTE, "bytes of the largest request"
+        4 * MEBIBYTE, "largest size of a request in bytes"
     )
     request_entries_max: int = constant(
         20_000,
-        "entries of all lists of one request together, counted before they are read",
-        "bounds the time that a request of empty entries takes to read; real ones have far fewer",
+        "largest number of entries in all lists of one request, counted before they are read",
+        "this bounds the time to read a request of empty entries, and real requests have far fewer",
     )
     manifest_values_max: int = constant(
         100_000,
-        "values of all manifests of one request, keys included, where these are long",
-        "bounds the time that one request takes to read; real manifests have far fewer",
+        "largest number of values, keys included, in all manifests of one request with long manifests",
+        "this bounds the time to read one request, and real manifests have far fewer values",
     )
     manifests_waiting_max: int = constant(
         4,
-        "requests with long manifests of one caller that are read or wait for it; they are read one after the other",
-        "they are read one after the other: with more places the last one is late, and none sooner",
+        "largest number of requests with long manifests of one caller that are read or wait for it; they are read "
+        "one after the other",
+        "they are read one after the other: with more places the last one is late, and none is sooner",
     )
     pod_security: Annotated[str, Meta(pattern=f"^({'|'.join(LEVELS)})$")] = setting(
-        ANY, "level of Pod Security that the pods of every caller must be within: any, baseline or restricted"
+        ANY, "level of Pod Security that the pods of every caller must satisfy: any, baseline or restricted"
     )
     requests_per_second: Annotated[float, Meta(gt=0)] = setting(
-        500.0, "calls a second that each caller may make; each item of a PlanBatch or a Report is one"
+        500.0, "number of calls a second that each caller may make; each item of a PlanBatch or a Report counts as one"
     )
-    requests_burst: Annotated[int, Meta(ge=1)] = setting(1000, "calls that a caller may make at once, after a pause")
-    concurrent_requests_max: Annotated[int, Meta(ge=1)] = setting(1000, "calls answered at the same time, all callers")
+    requests_burst: Annotated[int, Meta(ge=1)] = setting(
+        1000, "number of calls that a caller may make at once after a pause"
+    )
+    concurrent_requests_max: Annotated[int, Meta(ge=1)] = setting(
+        1000, "number of calls of all callers that are answered at the same time"
+    )
     concurrent_requests_caller_max: Annotated[int, Meta(ge=1)] = setting(
-        500, "calls answered at the same time, of one caller"
+        500, "number of calls of one caller that are answered at the same time"
     )
     computations_caller_max: int = constant(
         8,
-        "explanations, plans, capacities and lists computed at the same time for one caller; its others wait",
-        "they share one processor: more at a time are done no sooner",
+        "number of explanations, plans, capacities and lists that are computed at the same time for one caller; "
+        "its further ones wait",
+        "they share one processor: more of them at a time finish no sooner",
     )
     watches_max: int = constant(
         200,
-        "watches at the same time, all callers",
-        "each may hold planner's watch_events_waiting_max changes: the two bound the memory of watches",
+        "number of watches of all callers at the same time",
+        "each watch may hold planner's watch_events_waiting_max changes: the two bound the memory of watches",
     )
     watches_caller_max: int = constant(
         100,
-        "watches at the same time, of one caller",
-        "half of all, so that no caller has them all",
+        "number of watches of one caller at the same time",
+        "it is half of all, so that no caller has them all",
     )
     connections_max: Annotated[int, Meta(ge=1)] = setting(
-        1000, "connections at the same time; fewer where the process may not open three files for each"
+        1000,
+        "number of connections at the same time; fewer if the process may not open three files for each connection",
     )
     connections_address_max: Annotated[int, Meta(ge=1)] = setting(
-        500, "connections of one address (IPv6: of one /64); all of them where nobody is asked who they are"
+        500,
+        "number of connections of one address (IPv6: of one /64); connections_max if the server asks for no "
+        "credentials",
     )
     strangers_max: int = constant(
         200,
-        "connections on which no known caller has called yet; for one more the oldest is closed",
-        "a connection is known with its first call, so that few are strangers at a time, with many callers too",
+        "number of connections without a call of a known caller; for a further one the oldest of them is closed",
+        "the first call ends this state, so that few connections are in it at a time, with many callers too",
     )
     stranger_seconds: float = constant(
         10.0,
-        "seconds after which a connection on which no known caller has called is closed",
-        "a first call takes far less, on slow networks too",
+        "seconds after which a connection without a call of a known caller is closed",
+        "a first call takes far less time, on slow networks too",
     )
     stranger_bytes_max: int = constant(
         MEBIBYTE // 4,
-        "bytes after which a connection on which no known caller has called is closed",
-        "several times the handshake of TLS and the head of a first call",
+        "bytes after which a connection without a call of a known caller is closed",
+        "it is several times the TLS handshake and the head of a first call",
     )
     streams_max: int = constant(
         1500,
-        "calls and watches at the same time on one connection",
-        "above what is answered at one time by default; a client beyond it waits, and is refused nothing",
+        "number of calls and watches at the same time on one connection",
+        "it is above what is answered at one time by default; a client waits for more, and no call is refused",
     )
     health_watches_max: int = constant(
         100,
-        "watches of health at the same time, of everybody",
-        "who watches health is a balancer, and these are few; Check takes no place",
+        "number of health watches of all clients at the same time",
+        "only load balancers watch health, and they are few; Check takes no place",
     )
     stop_seconds: float = constant(
         5.0,
-        "seconds that running calls get when the server stops",
-        "within the process' stop_seconds; clients ask again elsewhere",
+        "seconds that running calls get to finish when the server stops",
+        "it is within the process' stop_seconds, and clients ask another instance again",
     )
 
 
@@ -153,9 +166,9 @@ def name_of_caller() -> str:
 def check_bind(settings: RpcSettings) -> None:
     """Raises UnsafeBind for an address outside loopback without TLS and a way to know callers."""
     if bool(settings.tls_certificate) != bool(settings.tls_key):
-        raise UnsafeBind("gRPC: tls_certificate and tls_key: expected both or neither")
+        raise UnsafeBind("gRPC: tls_certificate, tls_key: only one is set: expected both or neither")
     if settings.client_ca and not settings.tls_certificate:
-        raise UnsafeBind("gRPC: client_ca: needs tls_certificate and tls_key")
+        raise UnsafeBind("gRPC: client_ca: set without tls_certificate and tls_key: expected all three")
     if is_loopback(settings.host):
         return
     missing = []
@@ -164,7 +177,9 @@ def check_bind(settings: RpcSettings) -> None:
     if not settings.callers and not settings.client_ca:
         missing.append("callers (a callers file, or a client_ca)")
     if missing:
-        raise UnsafeBind(f"gRPC: host {settings.host!r} is not loopback: refused without {' and '.join(missing)}")
+        raise UnsafeBind(
+            f"gRPC: host {settings.host!r} is not loopback: expected a loopback address, or {' and '.join(missing)}"
+        )
 
 
 class Gate:
@@ -216,7 +231,9 @@ class Gate:
         if token and scheme.lower() == "bearer":
             caller = self.callers.by_token.get(hashlib.sha256(token.strip().encode()).hexdigest())
             if caller is None:
-                raise RequestError("UNAUTHENTICATED", "authorization: no caller has this token")
+                raise RequestError(
+                    "UNAUTHENTICATED", "authorization: no caller has this token: expected the token of a caller"
+                )
             return caller
         for name in certificate_names:
             if self._file is None:
@@ -224,7 +241,7 @@ class Gate:
             if name in self.callers.by_certificate:
                 return self.callers.by_certificate[name]
         wanted = "authorization: Bearer <token>" + (", or a client certificate" if self._settings.client_ca else "")
-        raise RequestError("UNAUTHENTICATED", f"no credentials that are known here: expected {wanted}")
+        raise RequestError("UNAUTHENTICATED", f"the call has no valid credentials: expected {wanted}")
 
     def admit(self, caller: Caller, verb: str, request_bytes: int) -> None:
         """Raises PERMISSION_DENIED for a verb, INVALID_ARGUMENT for the size, RESOURCE_EXHAUSTED for the rate."""

@@ -241,7 +241,9 @@ class RpcServer:
         except TimeoutError:
             if not bound.expired():
                 raise
-            raise RequestError("DEADLINE_EXCEEDED", f"{call.verb}: not done within {seconds:.1f} s") from None
+            raise RequestError(
+                "DEADLINE_EXCEEDED", f"{call.verb}: the call was not answered within {seconds:.1f} s"
+            ) from None
 
     async def _stream(self, call: Call, request: Any, context: Any) -> None:
         replies = getattr(self._answers, call.verb)(request)

@@ -26,32 +26,34 @@ log = structlog.get_logger()
 class ClusterTurnSettings:
     """The settings of a service whose instances share the clusters. Raises ValueError for a number not above 0."""
 
-    fleet: str = setting("", "fleet id that the log must be of; empty takes the log's")
+    fleet: str = setting("", "fleet id that the log must have; empty: any fleet id")
     credentials_folder: Path = setting(CREDENTIALS_FOLDER, "folder of the clusters' kubeconfig files")
     exec_plugins: bool = setting(False, "whether a kubeconfig may run a program to get credentials")
     bus_retry_seconds: float = constant(
         1.0,
-        "seconds until the log is tried again when it cannot be reached",
-        "short beside all that waits for the log, and one try of an instance costs it little",
+        "seconds until an unreachable log is tried again",
+        "it is short beside all that waits for the log, and a try costs the instance little",
     )
     reclaim_seconds: float = constant(
         10.0,
-        "seconds until a cluster that a later claim took, but that is ours, is claimed",
-        "longer than the group takes to say whose a cluster is",
+        "seconds until this instance claims a cluster again that a later claim took, though the consumer group "
+        "assigns it to this instance",
+        "the consumer group assigns clusters in less time",
     )
     finish_seconds: float = constant(
         5.0,
-        "seconds that what is under way may take when stopping",
-        "within the process' stop_seconds; what did not end then is done by the next instance",
+        "seconds that running work may take when the process stops",
+        "it is within the process' stop_seconds, and the next instance does the rest",
     )
     failed_first_seconds: float = constant(
         1.0,
-        "seconds that a cluster, or a part of the work there, is left alone after an unexpected error; doubles",
-        "the pauses double, so that only the first one is short",
+        "first pause in seconds of a cluster, or of one part of its work, after an unexpected error; each further "
+        "pause doubles",
+        "the pauses double, so that only the first pause is short",
     )
     failed_longest_seconds: float = constant(
         60.0,
-        "longest of these pauses, seconds",
+        "longest pause in seconds of a cluster, or of one part of its work, after an unexpected error",
         "a bug that one cluster meets costs little at this pace, and its end is noticed within a minute",
     )
 
@@ -205,7 +207,7 @@ class ClusterTurns(Generic[W]):
         if turn is not None:
             turn.read_epoch = max(turn.read_epoch, epoch)
             if turn.is_overtaken and claimant == self._instance:
-                log.error("another process has this instance's name", instance=claimant, cluster=cluster)
+                log.error("another process uses this instance's name", instance=claimant, cluster=cluster)
                 self._to_namesakes.add(cluster)
             self._check(turn)
 
@@ -254,7 +256,7 @@ class ClusterTurns(Generic[W]):
             try:
                 return await stack.enter_async_context(self._bus.cluster_turns(self._service, self._instance))
             except BusUnavailable as error:
-                log.warning("the group cannot be joined yet", error=str(error))
+                log.warning("the consumer group cannot be joined yet", error=str(error))
                 await asyncio.sleep(self._settings.bus_retry_seconds)
 
     def _assign(self, assignment: Assignment) -> None:
@@ -332,7 +334,7 @@ class ClusterTurns(Generic[W]):
             try:
                 await self.claim(turn)
             except BusUnavailable as error:
-                log.warning("cluster not claimed yet", cluster=turn.cluster, error=str(error))
+                log.warning("the turn of a cluster could not be claimed yet", cluster=turn.cluster, error=str(error))
                 await asyncio.sleep(self._settings.bus_retry_seconds)
 
     def _check_offsets(self, turn: Turn, read_epoch: int) -> None:
@@ -349,7 +351,12 @@ class ClusterTurns(Generic[W]):
 
     def _check(self, turn: Turn) -> None:
         if turn.is_overtaken and turn.cluster not in self._paused:
-            log.warning("turn lost to a higher epoch", cluster=turn.cluster, ours=turn.epoch, theirs=turn.read_epoch)
+            log.warning(
+                "a turn was lost to an instance with a higher epoch",
+                cluster=turn.cluster,
+                ours=turn.epoch,
+                theirs=turn.read_epoch,
+            )
             loop = asyncio.get_running_loop()
             self._paused[turn.cluster] = loop.call_later(self._settings.reclaim_seconds, self._resume, turn.cluster)
             self._let_go(turn)

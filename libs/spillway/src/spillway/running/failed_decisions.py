@@ -50,7 +50,11 @@ class FailedDecisions(Generic[S]):
             raise error
         self._paused_until[subject] = self._steady() + self._pause_seconds
         metrics.DECISIONS_FAILED.inc()
-        log.error("a decision failed: its subject stays as it is", subject=_text_of(subject), exc_info=error)
+        log.error(
+            "a decision failed because of a bug: its workload, cluster or step stays as it is",
+            subject=_text_of(subject),
+            exc_info=error,
+        )
 
 
 def _text_of(subject: Hashable) -> str:

@@ -162,7 +162,9 @@ class Follower:
             await self._set_aside(record, str(error))
 
     async def _set_aside(self, record: Record, reason: str) -> None:
-        log.warning("record set aside", topic=record.topic, offset=record.offset, reason=reason)
+        log.warning(
+            "a record was set aside: it cannot be applied", topic=record.topic, offset=record.offset, reason=reason
+        )
         place = (record.topic, record.partition, record.offset)
         await self._bus.publish(dead_letter(place, self._followed.service, reason, record.key.encode()))
 
@@ -239,5 +241,5 @@ class TopicReader:
                 if self._feed is not None:
                     return await self._feed.ends()
             except BusUnavailable as error:
-                log.warning("the log's ends are not known yet", error=str(error))
+                log.warning("the log's end offsets are not known yet", error=str(error))
                 await asyncio.sleep(self._retry_seconds)

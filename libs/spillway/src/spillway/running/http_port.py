@@ -73,7 +73,7 @@ class HttpPort:
             try:
                 await self._accepting.accept(listening)
             except Exception:
-                log.exception("bug where connections are accepted")
+                log.exception("a bug while connections were accepted")
                 await asyncio.sleep(_AFTER_A_BUG_SECONDS)
 
     def close(self) -> None:
@@ -98,7 +98,7 @@ class HttpPort:
         except OSError:  # The peer has gone, speaks no TLS, or has no certificate although one is required.
             pass
         except Exception:  # A bug costs only the connection that met it.
-            log.exception("bug in a handshake")
+            log.exception("a bug in a TLS handshake")
         if connection.transport is None:
             connection.forget()
 

@@ -73,7 +73,12 @@ def note_failed(service: str, what: str, error: BaseException, *, traced: bool =
     metrics.WORK_FAILED.labels(service, what).inc()
     told = error if traced else None
     log.error(
-        "an error of our own costs this alone", service=service, what=what, error=_text(error), exc_info=told, **about
+        "a bug stopped the work on one object: it is tried again",
+        service=service,
+        what=what,
+        error=_text(error),
+        exc_info=told,
+        **about,
     )
 
 

@@ -54,11 +54,19 @@ _LEFT_SECONDS = 1.0
 
 @dataclass(frozen=True, slots=True)
 class ProcessSettings(TraceSettings):
-    instance: str = setting("", "name of this instance in turns, logs and metrics; empty: host, process and chance")
-    log_level: Literal["debug", "info", "warning", "error"] = setting("info", "least severe log lines that are written")
-    health_host: str = setting("127.0.0.1", "address of /healthz, /readyz and /metrics")
-    health_port: Annotated[int, Meta(ge=0, le=65535)] = setting(0, "port of /healthz, /readyz and /metrics; 0 is off")
-    stop_seconds: Annotated[float, Meta(ge=0)] = setting(15.0, "seconds that a stop may take before work is cancelled")
+    instance: str = setting(
+        "", "name of this instance in turns, logs and metrics; empty: a name made of host, process and a random part"
+    )
+    log_level: Literal["debug", "info", "warning", "error"] = setting(
+        "info", "severity of the least severe log messages that are written"
+    )
+    health_host: str = setting("127.0.0.1", "address that /healthz, /readyz and /metrics listen on")
+    health_port: Annotated[int, Meta(ge=0, le=65535)] = setting(
+        0, "port of /healthz, /readyz and /metrics; 0: no such port"
+    )
+    stop_seconds: Annotated[float, Meta(ge=0)] = setting(
+        15.0, "seconds that running work may take after a stop, before it is cancelled"
+    )
 
 
 class Process:

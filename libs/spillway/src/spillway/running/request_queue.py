@@ -56,28 +56,28 @@ class RequestSettings:
 
     requests_waiting_max: int = constant(
         1_000,
-        "requests that wait for a decision; more are refused",
-        "bounds memory and the wait of the last one; the planner, which is asked most, has a setting",
+        "largest number of requests that wait for a decision; further requests are refused",
+        "this bounds memory and the wait of the last request; the planner, which gets most requests, has a setting",
     )
     requests_for_each_free: float = constant(
         1.0,
-        "requests of one caller that may wait for each place that is left free; 1: half of the places",
-        "leaves half of what is free to the next caller, whoever that is",
+        "number of requests of one caller that may wait for each free place; 1: half of the places",
+        "this leaves half of the free places to the next caller",
     )
     requests_in_group_max: int = constant(
         1_000,
-        "requests decided and written in one transaction",
-        "bounds one step; larger transactions are no faster",
+        "largest number of requests that one transaction decides and writes",
+        "this bounds one step, and larger transactions are no faster",
     )
     requests_passed_over_max: int = constant(
         10,
-        "groups that may be decided before a request of a lower priority; then it goes first",
-        "soon enough that nobody starves, and late enough that priorities count",
+        "number of groups that may be decided before a request of a lower priority; then that request goes first",
+        "no request waits for ever, and priorities still count",
     )
     request_seconds: float = constant(
         10.0,
-        "the longest that a request waits for its transaction, seconds",
-        "the waits of the planner's protocol are parts of it, and callers ask again with the same key",
+        "longest time in seconds that a request waits for its transaction",
+        "the waits of the planner's protocol are parts of it, and callers repeat a request with the same key",
     )
 
 
@@ -264,17 +264,19 @@ class RequestQueue:
             except Unwritable as error:
                 if apply is None:  # Its effect is in the state already.
                     waiting.fail(_refusal(error))
-                    decided.fail(f"what follows from another request cannot be written: {self.retry}")
+                    decided.fail(f"the effects of another request cannot be written: {self.retry}")
                     raise BugMet(str(error)) from error
                 decided.refusals.append((waiting, _refusal(error)))
                 continue
             except Exception as error:
                 what = f"{type(error).__name__}: {error}"
-                waiting.fail(RequestError("INTERNAL", f"a bug met this request, of which nothing was done: {what}"))
+                waiting.fail(
+                    RequestError("INTERNAL", f"a bug stopped this request, and nothing of it was done: {what}")
+                )
                 if apply is None:
-                    decided.fail(f"a bug met another request: {self.retry}")
+                    decided.fail(f"a bug stopped another request: {self.retry}")
                     raise BugMet(what) from error
-                log.exception("bug in a decision")
+                log.exception("a bug in a decision")
                 continue
             if apply is not None:
                 apply(events)
@@ -395,4 +397,4 @@ def _refusal(error: Unwritable) -> RequestError:
         sizes = {"field": error.field, "bytes": str(error.size), "bytes_max": str(error.size_max)}
         text = f"what follows from this request is too large for the log: {error}"
         return RequestError("FAILED_PRECONDITION", text, RECORD_TOO_LARGE, sizes)
-    return RequestError("INTERNAL", f"what follows from this request cannot be written: {error}")
+    return RequestError("INTERNAL", f"the effects of this request cannot be written: {error}")

@@ -41,24 +41,24 @@ class StandbySettings(RequestSettings):
 
     rebuild_wait_seconds: float = constant(
         1.0,
-        "pause before the state is rebuilt after a failed write, seconds",
-        "keeps a log that fails from being asked in a circle, and nobody waits long for it",
+        "seconds of the pause after a failed write, before the state is rebuilt",
+        "the pause keeps a failing log from endless requests, and no caller waits long for it",
     )
     turn_proven_seconds: float = constant(
         5.0,
-        "seconds since it was known that the log has no later turn, after which the active instance answers reads as "
-        "stale; below the session after which turns go to others",
-        "below the log's session_seconds, which is 6 at the least",
+        "seconds since the last proof that the log has no later turn, after which the active instance answers "
+        "reads as stale; less than the log's session_seconds",
+        "it must be less than the log's session_seconds, which is at least 6",
     )
     turn_asked_seconds: float = constant(
         1.0,
-        "seconds between two proofs of that",
-        "several fit into turn_proven_seconds, and each is a small request",
+        "seconds between two proofs that the log has no later turn",
+        "several proofs fit into turn_proven_seconds, and each one is a small request",
     )
     answers_unproven_max: int = constant(
         1_000,
-        "answers to requests that changed nothing that wait for such a proof; more are UNAVAILABLE",
-        "bounds memory; a proof comes every second",
+        "largest number of answers without a change that wait for such a proof; further requests are UNAVAILABLE",
+        "this bounds memory, and a proof comes every second",
     )
 
 
@@ -234,9 +234,11 @@ class Standby:
                 for task in living:
                     task.cancel()
         except* (BugMet, Unwritable) as bugs:
-            log.error("bug: stepping down", exc_info=bugs.exceptions[0])
+            log.error("a bug: this instance gives up its turn", exc_info=bugs.exceptions[0])
         except* OutcomeUnknown as unknown:
-            log.warning("outcome of a write unknown: stepping down", error=str(unknown.exceptions[0]))
+            log.warning(
+                "the outcome of a write is unknown: this instance gives up its turn", error=str(unknown.exceptions[0])
+            )
             metrics.TRANSACTIONS_UNKNOWN.inc()
         except* BusUnavailable as unavailable:
             log.warning("the log cannot be reached", error=str(unavailable.exceptions[0]))
@@ -322,7 +324,7 @@ class Standby:
                 await self._write(turn, decided)
             except BaseException:
                 self._end_reading()  # Before those go on who wait to read.
-                decided.fail(f"outcome unknown: {self._role.retry}")
+                decided.fail(f"the outcome of the request is unknown: {self._role.retry}")
                 raise
             finally:
                 self._written.set()
@@ -367,7 +369,7 @@ class Standby:
                     await self._look_for_another()
                 await self._written.wait()
         except TimeoutError:
-            raise RequestError("UNAVAILABLE", "a write to the log does not end") from None
+            raise RequestError("UNAVAILABLE", "a write to the log has not ended in time") from None
         except BusUnavailable as error:
             raise RequestError("UNAVAILABLE", f"the log cannot be reached: {error}") from None
         self._check_loaded()

@@ -28,7 +28,7 @@ class UnprovenAnswers:
         if self._size + decided.size > self._waiting_max:
             self._drop_those_who_went()
         if self._size + decided.size > self._waiting_max:
-            decided.fail(f"{self._size} answers wait already for the log to say whose turn it is; {self._retry}")
+            decided.fail(f"{self._size} answers already wait for the log to confirm this turn; {self._retry}")
             return
         self._kept.join(decided)
         self.wanted.set()

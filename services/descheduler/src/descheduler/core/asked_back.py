@@ -27,7 +27,7 @@ def list_lent(state: DeschedulerState, request: lending.ListLentRequest) -> lend
     if request.page_size < 0:
         raise invalid("page_size", request.page_size, "0 or more")
     if request.page_token and request.page_token.count("/") != 1:
-        raise invalid("page_token", request.page_token, "a token that ListLent gave")
+        raise invalid("page_token", request.page_token, "a token that ListLent returned")
     size = min(request.page_size or PAGE_SIZE_MAX, PAGE_SIZE_MAX)
     clusters = [request.cluster] if request.cluster else sorted(state.loans)
     loans = {
@@ -62,8 +62,8 @@ def ask_back(
     lent = state.lent(request.cluster)
     missing = sorted(set(request.nodes) - lent.keys())
     if missing:
-        expected = f"expected nodes that are: {_names(lent)}" if lent else "it has lent none"
-        raise RequestError("NOT_FOUND", f"nodes: not lent by {request.cluster}: {_names(missing)}; {expected}")
+        expected = f"expected nodes that it has lent: {_names(lent)}" if lent else "it has lent none"
+        raise RequestError("NOT_FOUND", f"nodes: cluster {request.cluster} has not lent {_names(missing)}; {expected}")
     named = [lent[node] for node in sorted(set(request.nodes) or lent)]
     due = [loan for loan in named if _changes(state, loan, request.grace_seconds)]
     if request.plan_only:
@@ -83,7 +83,7 @@ def check_known(state: DeschedulerState, field: str, cluster: str) -> None:
         return
     joined = [name for name, known in state.views.items() if known.joined is not None]
     expected = f"expected one of {_names(joined)}" if joined else "none has"
-    raise RequestError("NOT_FOUND", f"{field} {cluster}: no such cluster has joined; {expected}")
+    raise RequestError("NOT_FOUND", f"{field} {cluster}: no cluster of this name has joined; {expected}")
 
 
 def _names(names: Iterable[str]) -> str:

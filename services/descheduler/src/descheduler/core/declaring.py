@@ -55,7 +55,7 @@ def declare(state: DeschedulerState, request: lending.DeclareLendingRequest, ask
     _check_cluster(state, "cluster", request.cluster)
     _check_cluster(state, "pool", request.pool)
     if request.cluster == request.pool:
-        raise invalid("pool", request.pool, "another cluster than the owner")
+        raise invalid("pool", request.pool, "a cluster other than the owner")
     _check_within("grace_seconds", request.grace_seconds, GRACE_SECONDS_MAX)
     _check_within("cooldown_seconds", request.cooldown_seconds, COOLDOWN_SECONDS_MAX)
     if request.recalls_per_minute < 0:
@@ -135,7 +135,7 @@ def _named(state: DeschedulerState, cluster: str) -> tuple[LendingDeclared, ...]
 def _declared(state: DeschedulerState, cluster: str) -> LendingDeclared:
     known = state.declared.get(cluster)
     if known is None:
-        raise RequestError("NOT_FOUND", f"cluster {cluster}: no lending is declared of it")
+        raise RequestError("NOT_FOUND", f"cluster {cluster}: no lending is declared for this cluster")
     return known
 
 
@@ -144,7 +144,7 @@ def _check_cluster(state: DeschedulerState, field: str, cluster: str) -> None:
         raise invalid(field, cluster, "the name of a cluster")
     view = state.views.get(cluster)
     if view is None or view.joined is None:
-        raise RequestError("NOT_FOUND", f"{field} {cluster}: no such cluster has joined")
+        raise RequestError("NOT_FOUND", f"{field} {cluster}: no cluster of this name has joined")
 
 
 def check_reason(reason: str) -> None:

@@ -68,7 +68,7 @@ def idle_report(state: DeschedulerState, request: lending.IdleReportRequest, now
     if request.page_size < 0:
         raise invalid("page_size", request.page_size, "0 or more")
     if not TOKEN.fullmatch(request.page_token):
-        raise invalid("page_token", request.page_token, "a token that IdleReport gave")
+        raise invalid("page_token", request.page_token, "a token that IdleReport returned")
     from_ms = now_ms - (request.hours or HOURS) * HOUR_MS
     sums = list(_sums(state, request.cluster, from_ms))
     from_ms = max(from_ms, min((one.from_ms for one in sums), default=from_ms))

@@ -34,29 +34,29 @@ SOURCE = "hpa"
 class CollectingSettings:
     """The settings SPILLWAY_COLLECTING_… of the environment."""
 
-    connections: str = setting("", "file (YAML) of the Kafka and Prometheus connections that policies may use")
-    answer_seconds: float = setting(5.0, "seconds that one question may take")
+    connections: str = setting("", "YAML file of the Kafka and Prometheus connections that policies may use")
+    answer_seconds: float = setting(5.0, "seconds that one request to a connection may take")
     answer_bytes_max: int = constant(
         1_000_000,
-        "most bytes of an answer of Prometheus",
-        "far above an answer of one series for each replica; more is the wrong query",
+        "largest size in bytes of an answer of Prometheus",
+        "an answer with one series for each replica is far smaller; a larger one comes from a wrong query",
     )
-    at_once: int = setting(8, "questions to one connection at one time; more wait for their turn", least=1)
+    at_once: int = setting(8, "number of requests to one connection at the same time; further requests wait", least=1)
     slow_seconds: float = constant(
         1.0,
-        "a question that took longer, or was never asked, counts as slow",
-        "tells answers that hold others up from those that do not; answer_seconds bounds both",
+        "seconds after which a request counts as slow; a request that could not be sent counts as slow, too",
+        "it tells slow requests, which delay others, from fast ones; answer_seconds bounds both",
     )
     slow_part: float = constant(
         0.75,
-        "part of at_once that slow questions may take; the rest is kept for those that are answered soon",
-        "a quarter of at_once is enough for answers that come soon",
+        "share of at_once that slow requests may take; the rest is for fast requests",
+        "a quarter of at_once is enough for fast requests",
     )
-    drain_seconds: float = setting(2.0, "seconds between questions for the queue of a ScalePolicy")
+    drain_seconds: float = setting(2.0, "seconds between two requests for the queue length of a ScalePolicy")
     spread: float = constant(
         0.05,
-        "part of an interval by which it is shortened at random, to spread questions",
-        "enough that questions do not come together, too little to be noticed",
+        "share of an interval by which a random amount shortens it, so that requests spread over time",
+        "the share is large enough that requests do not come together, and too small to be noticed",
     )
 
 

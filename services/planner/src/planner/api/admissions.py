@@ -151,4 +151,6 @@ class Admissions:
     def _give_up(self, inquiries: Iterable[Inquiry]) -> None:
         missing = {cluster for inquiry in inquiries for cluster in inquiry.missing}
         self._state().admitted.went_unanswered(missing)
-        log.warning("planned as declared: no answer in time", clusters=sorted(missing))
+        log.warning(
+            "a template is planned as declared: a cluster did not answer its dry run in time", clusters=sorted(missing)
+        )

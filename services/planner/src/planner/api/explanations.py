@@ -25,7 +25,7 @@ class Explanations:
     async def recorded(self, request: ExplainRequest) -> DecisionRecorded:
         """Returns the decision that a request names. Raises RequestError when it is no longer kept."""
         if request.manifests or request.node or request.replicas >= 0:
-            raise invalid("decision", request.decision, "no manifests, replicas or node beside a past decision")
+            raise invalid("decision", request.decision, "a past decision without manifests, replicas or node")
         namespace = request.namespace or "default"
         records = await self._history(namespace, request.name, self._history_max)
         for record in records:
@@ -33,7 +33,7 @@ class Explanations:
                 return record
         known = ", ".join(str(record.generation) for record in records[:5]) or "none"
         raise RequestError(
-            "NOT_FOUND", f"decision {request.decision!r} of {namespace}/{request.name}: the last ones are {known}"
+            "NOT_FOUND", f"decision {request.decision!r} of {namespace}/{request.name}: the last decisions are {known}"
         )
 
     async def explain(

@@ -64,7 +64,7 @@ class Watches:
                 keys, token = await queue.get()
                 for reply in _replies(request, current.state, keys, token):
                     yield reply
-            raise RequestError("ABORTED", "this watch is too slow: go on from its last position")
+            raise RequestError("ABORTED", "this watch is too slow: begin another watch at its last position")
         finally:
             self._queues.discard(queue)
 
@@ -79,7 +79,7 @@ class Watches:
                     if reached(batch.positions, ends):
                         break
         except (NoLog, OtherFleet) as error:
-            raise invalid("position", str(error), "a position that Watch gave of this log, or none") from error
+            raise invalid("position", str(error), "a position of this log that Watch returned, or none") from error
         return keys
 
 
@@ -120,9 +120,9 @@ def read_position(token: str) -> Offsets:
         raw = zlib.decompressobj().decompress(base64.urlsafe_b64decode(token.encode()), 1_000_000)
         positions = {(str(topic), int(partition)): int(offset) for topic, partition, offset in json.loads(raw)}
     except (ValueError, zlib.error, TypeError, OverflowError, RecursionError) as error:
-        raise invalid("position", token, "a position that Watch gave") from error
+        raise invalid("position", token, "a position that Watch returned") from error
     for (topic, partition), offset in positions.items():
         if topic in names and 0 <= partition <= PARTITION_MAX and 0 <= offset <= OFFSET_MAX:
             continue
-        raise invalid("position", token, "a position that Watch gave")
+        raise invalid("position", token, "a position that Watch returned")
     return positions

@@ -109,7 +109,7 @@ class Projection:
                 await self._write()
             except (StoreUnavailable, BusUnavailable) as error:
                 self._complete = False
-                log.warning("the store or the log cannot be reached", error=str(error))
+                log.warning("the store of projections or the log cannot be reached", error=str(error))
 
     async def _write_again(self) -> None:
         """Writes everything again: the store was flushed, is new, or may have missed something."""

@@ -56,7 +56,11 @@ class Finder:
         try:
             self._questions.put_nowait((asked, trace))
         except asyncio.QueueFull:
-            log.warning("too many questions wait: not answered", cluster=self._cluster, asked=str(asked.generation))
+            log.warning(
+                "a planner's question is not answered: too many questions wait",
+                cluster=self._cluster,
+                asked=str(asked.generation),
+            )
 
     async def run(self) -> None:
         while True:
@@ -86,7 +90,12 @@ class Finder:
                 return await self._of_fleet(asked)
             return [await self._of_name(asked, target)]
         except ClusterUnreachable as error:
-            log.warning("adoption not answered", cluster=self._cluster, asked=asked.name, error=str(error))
+            log.warning(
+                "a question before an adoption is not answered",
+                cluster=self._cluster,
+                asked=asked.name,
+                error=str(error),
+            )
             return [answer(asked, target, FOUND_REFUSED, error.text_for_callers)]
 
     async def _of_name(self, asked: AdoptionAsked, target: Target) -> WorkloadFound:
@@ -145,11 +154,13 @@ class Finder:
                 await self._writer.publish(batch)
             except BusUnavailable as error:
                 attempts += 1
-                log.warning("answers not published yet", cluster=self._cluster, error=str(error))
+                log.warning("answers to planners are not published yet", cluster=self._cluster, error=str(error))
                 await asyncio.sleep(self._settings.bus_retry_seconds)
                 continue
             del waiting[: len(batch)]
-            log.info("answered what was asked", cluster=self._cluster, objects=len(batch), state=batch[-1].state)
+            log.info(
+                "planners' questions are answered", cluster=self._cluster, objects=len(batch), state=batch[-1].state
+            )
 
 
 def without_object(found: WorkloadFound, why: str) -> WorkloadFound:

@@ -182,7 +182,12 @@ class Member:
         if beyond and target not in self._not_looked_for:
             self._not_looked_for.add(target)
             about = {"cluster": self._api.name, "workload": f"{target.namespace}/{target.name}"}
-            log.warning("taken as there: too many to be looked for", **about, count=len(beyond), first=str(beyond[0]))
+            log.warning(
+                "some objects that a template names are taken as present: too many to look for",
+                **about,
+                count=len(beyond),
+                first=str(beyond[0]),
+            )
         found = await self._few_at_once(self._exists(target.namespace, reference) for reference in asked)
         return {**dict(zip(asked, found, strict=True)), **dict.fromkeys(beyond, True)}
 
@@ -202,7 +207,7 @@ class Member:
         except ClusterUnreachable as error:
             if error.reason not in ("forbidden", "garbage"):
                 raise
-            log.info("who else scales is told by field managers alone", cluster=self._api.name, error=str(error))
+            log.info("other scalers are known from field managers alone", cluster=self._api.name, error=str(error))
             listed = []  # The account may not list autoscalers, or the cluster does not serve them.
         scalers = [one["metadata"]["name"] for one in listed if scales(one, target.name, kind)]
         return (
@@ -226,7 +231,11 @@ class Member:
                 raise
             if reference.kind in NEEDED_RIGHTS:
                 raise Forbidden(self._api.name, error.detail) from error
-            log.info("taken as there: it may not be looked for", reference=str(reference), error=str(error))
+            log.info(
+                "an object that a template names is taken as present: the account may not read it",
+                reference=str(reference),
+                error=str(error),
+            )
             return True
 
     async def _found(self, namespace: str, reference: Reference) -> bool:

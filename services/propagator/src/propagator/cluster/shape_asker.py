@@ -94,7 +94,9 @@ class ShapeAsker:
     def ask(self, template: Template, trace: Headers) -> None:
         """Queues a question for a planner that waits for the answer."""
         if not self._questions.ask(template, self._clock()):
-            log.warning("not asked: too many questions wait", cluster=self._cluster, template=template.digest)
+            log.warning(
+                "a dry run is not made: too many questions wait", cluster=self._cluster, template=template.digest
+            )
             return
         self._asked_by.note(template.digest, trace)
         self._woken.set()
@@ -168,7 +170,7 @@ class ShapeAsker:
             return state, words_of_refusal(refused.message, template.name), None
         except ClusterUnreachable as error:
             metrics.OPERATIONS.labels("dry-run", "unreachable").inc()
-            log.info("dry run not answered", cluster=self._cluster, template=template.digest, error=str(error))
+            log.info("a dry run was not answered", cluster=self._cluster, template=template.digest, error=str(error))
             return SHAPE_UNASKED, error.text_for_callers, None
         except (Conflict, TimeoutError) as error:
             metrics.OPERATIONS.labels("dry-run", "unreachable").inc()
@@ -245,7 +247,7 @@ class ShapeAsker:
                     break
                 except BusUnavailable as error:
                     about = {"cluster": self._cluster, "count": len(group)}
-                    log.warning("shapes not published yet", **about, error=str(error))
+                    log.warning("admitted shapes are not published yet", **about, error=str(error))
                     await asyncio.sleep(self._settings.bus_retry_seconds)
 
     async def _sweep(self) -> None:

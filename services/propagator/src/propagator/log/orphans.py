@@ -57,7 +57,7 @@ class Orphans:
         for target in [one for one in self._unsure if self.has(one)]:
             del self._unsure[target]
             log.warning(
-                "orphan: our label, but no placement lists it; left as it is",
+                "an orphan: an object has our label, but no placement lists it; it is left as it is",
                 cluster=self._cluster,
                 workload=f"{target.namespace}/{target.name}",
             )
@@ -83,7 +83,7 @@ class Orphans:
         empty = self._desired.empty and bool(self._mirror.workloads)
         if empty and not self._empty_log:
             log.critical(
-                "the log places nothing at all, but objects of this fleet are there: nothing is done to the cluster",
+                "the log contains no placement at all, but a cluster has objects of this fleet: they are left alone",
                 cluster=self._cluster,
                 objects=len(self._mirror.workloads),
             )

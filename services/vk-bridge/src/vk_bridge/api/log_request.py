@@ -22,7 +22,9 @@ def read_log_options(container: str, query: Mapping[str, str], bytes_max: int) -
     if since_time and not _is_time(since_time):
         raise ValueError(f"sinceTime: {since_time[:64]!r}: expected a time with its zone, as 2026-11-22T09:00:00Z")
     if query.get("stream", "All") != "All":
-        raise ValueError(f"stream: {query['stream'][:64]!r}: expected All: the two streams come as one")
+        raise ValueError(
+            f"stream: {query['stream'][:64]!r}: expected All, because a container's two streams come as one"
+        )
     limit = _number(query, "limitBytes", 1)
     return LogOptions(
         container=container,

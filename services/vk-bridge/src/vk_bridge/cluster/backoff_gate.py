@@ -35,7 +35,7 @@ class BackoffGate:
             self._failed(error)
             raise
         if self._setbacks.count:
-            log.info("cluster answers again", cluster=self._cluster)
+            log.info("a cluster answers again", cluster=self._cluster)
         self._setbacks.end()
         return answer
 
@@ -44,4 +44,4 @@ class BackoffGate:
         metrics.CLUSTER_UNREACHABLE.labels(error.reason).inc()
         first = error.reason != "forbidden" and self._setbacks.note(asyncio.get_running_loop().time())
         if first and self._setbacks.count == 1:
-            log.warning("cluster does not answer", cluster=self._cluster, error=str(error))
+            log.warning("a cluster does not answer", cluster=self._cluster, error=str(error))

@@ -72,7 +72,9 @@ class ClusterWatch:
         if isinstance(change, Failed):
             self._failing.add(kind)
             metrics.CLUSTER_UNREACHABLE.labels(change.error.reason).inc()
-            log.warning("cluster cannot be followed", cluster=self._api.name, kind=kind.plural, error=str(change.error))
+            log.warning(
+                "a cluster cannot be followed", cluster=self._api.name, kind=kind.plural, error=str(change.error)
+            )
             return
         self._failing.discard(kind)
         self._heard_at[kind] = now
@@ -113,7 +115,9 @@ class ClusterWatch:
         if (probe.nodes, probe.pods) != (self._mirror.node_count, self._mirror.pod_count):
             since = self._differs_since = now if self._differs_since is None else self._differs_since
             if now - since >= self._settings.count_differs_seconds:
-                log.warning("a count differs: listing again", cluster=self._api.name)
+                log.warning(
+                    "the count of a probe differs from ours: the objects are listed again", cluster=self._api.name
+                )
                 self._differs_since = None
                 self._start(group)
             return

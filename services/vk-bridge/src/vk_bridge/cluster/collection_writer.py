@@ -87,10 +87,10 @@ class CollectionWriter:
             self._note_forbidden(cluster, error)
             return ""
         except Refused as error:
-            log.info("pods to be deleted one by one", cluster=cluster, node=reading.name, error=str(error))
+            log.info("pods will be deleted one by one", cluster=cluster, node=reading.name, error=str(error))
             return ""
         except ClusterUnreachable as error:
-            log.info("pods' deletion to be tried again", cluster=cluster, node=reading.name, error=str(error))
+            log.info("the deletion of pods will be tried again", cluster=cluster, node=reading.name, error=str(error))
             return FAILED
         self._forbidden_at.pop(cluster, None)
         self._note(many.steps, deleted, answers)

@@ -199,7 +199,12 @@ class Copies:
             )
             version = ABSENT
         await self._apply(kind, made, version)
-        log.info("copy brought up to date", cluster=self._api.name, kind=copy.kind, namespace=copy.namespace)
+        log.info(
+            "a copy of a ConfigMap or Secret was brought up to date",
+            cluster=self._api.name,
+            kind=copy.kind,
+            namespace=copy.namespace,
+        )
 
     async def _apply(self, kind: Kind, made: dict[str, Any], version: str) -> None:
         await self._gate.ask(lambda: self._api.apply(kind, made, resource_version=version, force=True))
@@ -218,7 +223,9 @@ class Copies:
         try:
             return await self._remove_unused(used)
         except (ClusterUnreachable, Conflict, Refused) as error:
-            log.warning("unused copies are not removed yet", cluster=self._api.name, error=str(error))
+            log.warning(
+                "unused copies of ConfigMaps and Secrets are not removed yet", cluster=self._api.name, error=str(error)
+            )
             return Tended.FAILED
 
     def _referred_to(self) -> set[tuple[str, Reference]]:
@@ -242,9 +249,19 @@ class Copies:
             try:
                 trouble = await self._ensure_copy(pool, side, reference)
                 if trouble is not None and trouble.refused:
-                    log.warning("copy stays as it was", cluster=self._api.name, pool=side.pool_id, why=trouble.what)
+                    log.warning(
+                        "a copy of a ConfigMap or Secret stays as it was",
+                        cluster=self._api.name,
+                        pool=side.pool_id,
+                        why=trouble.what,
+                    )
             except (ClusterUnreachable, Conflict, Refused) as error:
-                log.info("copy is not compared", cluster=self._api.name, kind=reference.kind, error=str(error))
+                log.info(
+                    "a copy is not compared with its original",
+                    cluster=self._api.name,
+                    kind=reference.kind,
+                    error=str(error),
+                )
             except Exception as error:
                 if ends_the_process(error):
                     raise
@@ -300,7 +317,7 @@ class Copies:
         try:
             await deletion
         except (Conflict, Refused) as error:
-            log.warning("unused copy is not removed yet", cluster=self._api.name, error=str(error))
+            log.warning("an unused copy is not removed yet", cluster=self._api.name, error=str(error))
             return False
         return True
 

@@ -49,4 +49,6 @@ class Leases:
                     )
                 )
             except (ClusterUnreachable, Conflict, Refused) as error:
-                log.warning("Lease is not renewed", cluster=self._cluster, node=name, error=str(error))
+                log.warning(
+                    "the Lease of a virtual node is not renewed", cluster=self._cluster, node=name, error=str(error)
+                )

@@ -18,4 +18,4 @@ def converted(pod: Manifest, node: str, side: PoolSide, *, traced: bool = True) 
             raise
         uid = (pod.get("metadata") or {}).get("uid", "")
         note_failed(SERVICE, "pod", error, traced=traced, node=node, pool=side.pool_id, uid=uid)
-        return Refused((f"it cannot be read: {type(error).__name__}: {error}"[:TEXT_CHARACTERS_MAX],))
+        return Refused((f"the pod cannot be read: {type(error).__name__}: {error}"[:TEXT_CHARACTERS_MAX],))

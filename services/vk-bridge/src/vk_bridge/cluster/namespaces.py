@@ -95,7 +95,12 @@ class Namespaces:
             await self._gate.ask(
                 lambda: self._api.patch(NAMESPACES, "", metadata["name"], change, resource_version=version, uid=uid)
             )
-            log.warning("namespace labelled again", cluster=self._api.name, name=metadata["name"], label=ENFORCE_LABEL)
+            log.warning(
+                "a namespace of ours is labelled again",
+                cluster=self._api.name,
+                name=metadata["name"],
+                label=ENFORCE_LABEL,
+            )
 
     async def _create(self, kind: Kind, manifest: dict[str, Any]) -> bool:
         """Creates an object. Returns whether it did not exist."""

@@ -169,7 +169,9 @@ class PodWriter:
             answers.incomplete = True
             return CONFLICT
         except (Refused, ClusterUnreachable) as error:
-            log.info("pod's step to be tried again", step=type(step).__name__, node=reading.name, error=str(error))
+            log.info(
+                "a step for a pod will be tried again", step=type(step).__name__, node=reading.name, error=str(error)
+            )
             return FAILED
         except Exception as error:
             if ends_the_process(error):
@@ -229,7 +231,7 @@ class PodWriter:
             answers.incomplete = True
             return True
         except Forbidden as error:
-            log.info("pod waits: our account lacks a right", node=reading.name, error=str(error))
+            log.info("a pod waits: our account lacks a right", node=reading.name, error=str(error))
             await self._show(reading, pod, waiting_status(pod, REFUSED, str(error)), answers)
             return False
         except Refused as error:

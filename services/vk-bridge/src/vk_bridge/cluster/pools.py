@@ -170,4 +170,4 @@ class Pools:
     @staticmethod
     def _note_failure(pool: Pool, change: Change) -> None:
         if isinstance(change, Failed):
-            log.warning("pool cannot be followed", cluster=pool.name, error=str(change.error))
+            log.warning("a pool cannot be followed", cluster=pool.name, error=str(change.error))

@@ -76,7 +76,9 @@ class StaleVirtualNodes:
             except ClusterUnreachable:
                 silent.add(pool.name)
             except (Conflict, Refused) as error:
-                log.info("virtual node that was left behind stays for now", pool=pool.name, node=node, error=str(error))
+                log.info(
+                    "a virtual node that was left behind stays for now", pool=pool.name, node=node, error=str(error)
+                )
             except Exception as error:
                 if ends_the_process(error):
                     raise

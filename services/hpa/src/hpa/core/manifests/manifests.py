@@ -178,7 +178,7 @@ def read_autoscaler(manifest: dict[str, Any], window_ms: int = DOWNSCALE_STABILI
         behavior=read_behavior(spec.behavior, window_ms, f"{where}.behavior"),
     )
     if least == 0 and not wanted.reaches_zero():
-        raise invalid(f"{where}.minReplicas", 0, "at least one metric of type Object or External with it")
+        raise invalid(f"{where}.minReplicas", 0, "1 or more, or a metric of type Object or External")
     return Attached(read.metadata.name, target_of(read.metadata, spec.scale_target_ref), wanted)
 
 
@@ -232,7 +232,7 @@ def _rules(spec: RulesSpec | None, where: str) -> GivenRules | None:
         raise invalid(f"{where}.tolerance", spec.tolerance, "at least 0")
     policies = bounded(spec.policies or (), POLICIES_MAX, f"{where}.policies")
     if spec.policies == ():
-        raise invalid(f"{where}.policies", [], "at least one policy, or no such field, for the default ones")
+        raise invalid(f"{where}.policies", [], "at least one policy, or no field policies for the default policies")
     return GivenRules(
         policies=tuple(_policy(policy, f"{where}.policies[{index}]") for index, policy in enumerate(policies)) or None,
         select=select,
@@ -309,7 +309,9 @@ def _needed(name: str, where: str) -> str:
 
 def _of_resource(given: ResourceSource, source: str, target: Target, where: str) -> Metric:
     if (source == CONTAINER_RESOURCE) != bool(given.container):
-        raise invalid(f"{where}.container", given.container, "a name for ContainerResource, and none for Resource")
+        raise invalid(
+            f"{where}.container", given.container, "a container's name for ContainerResource, and none for Resource"
+        )
     return Metric(
         source, _needed(given.name, f"{where}.name"), target, container=short(given.container, f"{where}.container")
     )
@@ -318,12 +320,16 @@ def _of_resource(given: ResourceSource, source: str, target: Target, where: str)
 def _of_metric(given: MetricSource, source: str, target: Target, where: str) -> Metric:
     described = given.described_object
     if (source == OBJECT) != (described is not None):
-        raise invalid(f"{where}.describedObject", None if described is None else described.name, "one, for Object only")
+        raise invalid(
+            f"{where}.describedObject",
+            None if described is None else described.name,
+            "a described object for type Object, and none for other types",
+        )
     for field in ("kind", "name") if described is not None else ():
         _needed(getattr(described, field), f"{where}.describedObject.{field}")
     selector, name = given.metric.selector, given.metric.name
     if _needed(name, f"{where}.metric.name") in (".", "..") or set(name) & {"/", "%"}:
-        raise invalid(f"{where}.metric.name", name, "a name without / and %, as it stands in a path of the API")
+        raise invalid(f"{where}.metric.name", name, "a name without / and %, because it is part of an API path")
     return Metric(
         source,
         name,

@@ -154,7 +154,7 @@ def read_scale_policy(manifest: dict[str, Any], window_ms: int = DOWNSCALE_STABI
     if not (calendar or spec.drain or headroom or metrics):
         raise invalid(where, "", "a calendar, drain or headroom, or metrics")
     if behavior is not None and not metrics:
-        raise invalid(f"{where}.behavior", "", "metrics with it: it binds what they ask for")
+        raise invalid(f"{where}.behavior", "", "metrics beside it: behavior limits the sizes that metrics ask for")
     drain = None if spec.drain is None else _drain(spec.drain, f"{where}.drain")
     target = target_of(read.metadata, spec.scale_target_ref)
     autoscaler = Autoscaler(most, metrics, least, behavior) if metrics else None
@@ -165,7 +165,7 @@ def read_scale_policy(manifest: dict[str, Any], window_ms: int = DOWNSCALE_STABI
 
 def _check_names(names: Sequence[str], where: str) -> None:
     if len(set(names)) != len(names) or "" in names:
-        raise invalid(where, list(names), "windows of different names")
+        raise invalid(where, list(names), "windows with different names")
 
 
 def _window(spec: WindowSpec, bounds: tuple[int, int], where: str) -> Window:
@@ -200,9 +200,9 @@ def _recurring(start: str, end: str, zone: ZoneInfo, where: str) -> Recurring:
     found = Recurring(_cron(start, f"{where}.start"), _cron(end, f"{where}.end"), zone)
     for name, line, cron in (("start", start, found.start), ("end", end, found.end)):
         if next_local(cron, zone, 0) is None:
-            raise invalid(f"{where}.{name}", line, "a time that comes")
+            raise invalid(f"{where}.{name}", line, "cron lines for a time in the future")
     if found.start == found.end:
-        raise invalid(f"{where}.end", end, "other times than start")
+        raise invalid(f"{where}.end", end, "a time other than start")
     return found
 
 

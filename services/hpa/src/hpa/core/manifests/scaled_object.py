@@ -263,7 +263,7 @@ def _activation(spec: ScaledObjectSpec, metadata: Metadata, fallback: Fallback |
 
 def _check_paused(written: str | None) -> None:
     if written is not None and not (written.isascii() and written.isdigit() and int(written) <= REPLICAS_MAX):
-        raise invalid(f"metadata.annotations[{PAUSED_REPLICAS}]", written, f"a number, 0 to {REPLICAS_MAX}")
+        raise invalid(f"metadata.annotations[{PAUSED_REPLICAS}]", written, f"a number from 0 to {REPLICAS_MAX}")
 
 
 def _triggers(spec: ScaledObjectSpec, where: str) -> tuple[list[NamedTrigger], list[Metric]]:
@@ -281,7 +281,7 @@ def _triggers(spec: ScaledObjectSpec, where: str) -> tuple[list[NamedTrigger], l
             continue
         if trigger.type not in _READERS:
             known = ", ".join((*_READERS, "cpu", "memory"))
-            raise invalid(f"{path}.type", trigger.type, f"one that is supported: {known}")
+            raise invalid(f"{path}.type", trigger.type, f"a supported trigger: {known}")
         try:
             source, name, target_milli = _READERS[trigger.type](trigger.metadata, index)
         except (InvalidTrigger, InvalidCron) as error:
@@ -390,7 +390,7 @@ def _composed(spec: ModifiersSpec, triggers: list[NamedTrigger], where: str) -> 
         return None
     unnamed = [one.metric for one in triggers if not one.name]
     if unnamed:
-        raise invalid(f"{where}.formula", spec.formula, f"a name for every trigger; {unnamed[0]} has none")
+        raise invalid(f"{where}.formula", spec.formula, f"a name for every trigger; trigger {unnamed[0]} has no name")
     try:
         formula = compile_formula(spec.formula, [one.name for one in triggers])
         target_milli = _thousandths(spec.target, "target")
@@ -407,7 +407,7 @@ def _fallback(spec: FallbackSpec | None, external: bool, where: str) -> Fallback
     if spec is None:
         return None
     if not external:
-        raise invalid(where, spec.replicas, "a trigger other than cpu and memory with it")
+        raise invalid(where, spec.replicas, "a trigger other than cpu and memory beside the fallback")
     return Fallback(
         replicas=within(spec.replicas, 0, REPLICAS_MAX, f"{where}.replicas"),
         failure_threshold=within(spec.failure_threshold, 0, 2**31 - 1, f"{where}.failureThreshold"),

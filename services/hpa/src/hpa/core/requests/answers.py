@@ -66,10 +66,10 @@ def find(state: HpaState, request: Named) -> Scaled | Refused:
         raise invalid("name, policy", "", "the workload's name, or the policy's own")
     found = [one for one in found if request.kind in ("", one.declared.kind)]
     if not found:
-        raise RequestError("NOT_FOUND", f"{namespace}/{request.name or request.policy}: no such scaling policy")
+        raise RequestError("NOT_FOUND", f"{namespace}/{request.name or request.policy}: no scale policy of this name")
     if len(found) > 1:
         kinds = ", ".join(f"{one.declared.kind} of {one.key[1]}" for one in found)
-        raise invalid("policy", request.policy, f"with the workload's name, or a kind: {kinds}")
+        raise invalid("policy", request.policy, f"a policy with the workload's name, or a kind: {kinds}")
     return found[0]
 
 

@@ -62,8 +62,8 @@ def declare(
     if known is not None and (known.declared.kind, known.declared.policy) != (policy.kind, policy.name):
         raise RequestError(
             "FAILED_PRECONDITION",
-            f"{'/'.join(key)}: scaled by {known.declared.kind} {known.declared.policy} already:"
-            " a workload has one policy; delete that one first",
+            f"{'/'.join(key)}: {known.declared.kind} {known.declared.policy} scales it already:"
+            " a workload has at most one scale policy; delete that one first",
         )
     event = ScalePolicyDeclared(*key, generation, policy.kind, policy.name, text, now_ms)
     warnings = (*unasked(event), *_over(policy, now_ms), *_cut(policy, state.current(key)))

@@ -45,9 +45,9 @@ def _checked(state: HpaState, report: Reported, now_ms: int) -> Reported:
     namespace = report.namespace or "default"
     scaled = state.scaled.get((namespace, report.name))
     if (namespace, report.name) in state.refused:
-        raise RequestError("FAILED_PRECONDITION", f"{namespace}/{report.name}: its scaling policy is refused")
+        raise RequestError("FAILED_PRECONDITION", f"{namespace}/{report.name}: its scale policy is refused")
     if scaled is None:
-        raise RequestError("NOT_FOUND", f"{namespace}/{report.name}: no scaling policy for a workload of that name")
+        raise RequestError("NOT_FOUND", f"{namespace}/{report.name}: no workload of this name has a scale policy")
     _check_time(report.at_ms, now_ms, state.rules)
     report = replace(report, namespace=namespace, at_ms=report.at_ms or now_ms)
     for field, length, most in _lengths(report):
@@ -55,7 +55,7 @@ def _checked(state: HpaState, report: Reported, now_ms: int) -> Reported:
             raise invalid(field, f"{length} bytes", f"at most {most}")
     if isinstance(report, LoadObserved):
         if not report.metric:
-            raise invalid("metric", "", "its name in the policy")
+            raise invalid("metric", "", "the name of the metric in the policy")
         if report.value_milli < 0:
             raise invalid("value_milli", report.value_milli, "0 or more")
         return _named(scaled.policy, report)
@@ -63,9 +63,15 @@ def _checked(state: HpaState, report: Reported, now_ms: int) -> Reported:
         raise invalid("group", "", "a consumer group")
     if (size := backlog_size(report)) > BACKLOGS_MAX:
         what = f"{len(report.partitions)} partitions, {size} bytes"
-        raise invalid("partitions", what, f"at most {BACKLOGS_MAX} bytes: {PARTITION_BYTES} each, and its topic")
+        raise invalid(
+            "partitions",
+            what,
+            f"at most {BACKLOGS_MAX} bytes: {PARTITION_BYTES} for each partition, and the topic's name",
+        )
     if not report.trouble and (odd := odd_partitions(report)):
-        raise invalid("partitions", odd, "every partition of the topic once, or trouble that says why there are none")
+        raise invalid(
+            "partitions", odd, "every partition of the topic once, or no partitions and the reason in trouble"
+        )
     for one in report.partitions:
         if one.partition < 0 or one.latest < -1 or one.committed < -1:
             raise invalid("partitions", (one.partition, one.latest, one.committed), "offsets of 0 or more; −1: unknown")
@@ -91,8 +97,8 @@ def _named(policy: Attached, report: Reported) -> Reported:
     else:
         of = "pods" if report.pod else report.object
         what = f"metric {report.metric}" + (f" of {of}" if of else "")
-    expected = "; ".join(names_of(policy, report)) or "nothing of that kind"
-    raise RequestError("NOT_FOUND", f"{what}: not looked at by {policy.kind} {policy.name}; expected {expected}")
+    expected = "; ".join(names_of(policy, report)) or "no report of that kind"
+    raise RequestError("NOT_FOUND", f"{what}: {policy.kind} {policy.name} does not use it; expected {expected}")
 
 
 def _lengths(report: Reported) -> Iterator[tuple[str, int, int]]:

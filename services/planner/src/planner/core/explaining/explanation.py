@@ -359,5 +359,5 @@ def _short(entry: ExplainedCluster, together: str) -> str:
 def _node(state: PlannerState, case: Case, request: ExplainRequest) -> ExplainedNode:
     view = state.clusters.get(request.cluster)
     if view is None or view.joined is None:
-        raise RequestError("NOT_FOUND", f"cluster {request.cluster!r}: no cluster of the fleet")
+        raise RequestError("NOT_FOUND", f"cluster {request.cluster!r}: no cluster of the fleet has this name")
     return explain_node(state.shape_in(view.name, case.shape), view.nodes, request.cluster, request.node)

@@ -119,7 +119,7 @@ def explain_node(shape: Shape, nodes: ClusterNodes, cluster: str, node: str) -> 
     """
     row = nodes.row_of(node)
     if row is None:
-        raise RequestError("NOT_FOUND", f"node {node!r}: cluster {cluster} has none of this name")
+        raise RequestError("NOT_FOUND", f"node {node!r}: cluster {cluster} has no node of this name")
     alike = candidates(shape, nodes)
 
     def found_by(filters: Iterable[tuple[str, Filter]]) -> Iterator[NodeFilter]:

@@ -21,7 +21,12 @@ def refuse_in_transfer(known: Workload | None) -> None:
     name = "/".join(known.key)
     if known.declared.disowning:
         left = listed(known.parts)
-        raise RequestError("FAILED_PRECONDITION", f"workload {name}: Disowning: our marks are still on it in {left}")
+        raise RequestError(
+            "FAILED_PRECONDITION",
+            f"workload {name}: Disowning: clusters {left} still have Spillway's marks on it: try again",
+        )
     if is_adopting(known):
         left = listed(part.cluster for part in known.parts.values() if part.adopting)
-        raise RequestError("FAILED_PRECONDITION", f"workload {name}: Adopting: being taken over in {left}: try again")
+        raise RequestError(
+            "FAILED_PRECONDITION", f"workload {name}: Adopting: it is being taken over in clusters {left}: try again"
+        )

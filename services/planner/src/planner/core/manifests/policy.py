@@ -148,7 +148,7 @@ def policy_of(manifest: dict[str, Any]) -> Policy:
         raise invalid(f"{KIND}.spec.tiers", [tier.name for tier in tiers], "different names")
     limits = tuple(_limit(limit, f"{KIND}.spec.limits[{index}]") for index, limit in enumerate(spec.limits))
     if len({limit.cluster for limit in limits}) != len(limits):
-        raise invalid(f"{KIND}.spec.limits", [limit.cluster for limit in limits], "one entry a cluster")
+        raise invalid(f"{KIND}.spec.limits", [limit.cluster for limit in limits], "one entry for each cluster")
     if not -PRIORITY_MAX <= spec.priority <= PRIORITY_MAX:
         raise invalid(f"{KIND}.spec.priority", spec.priority, f"-{PRIORITY_MAX} to {PRIORITY_MAX}")
     chosen = strategy(spec.strategy, tiers, limits)
@@ -177,9 +177,9 @@ def _tiers_of_work(spec: PolicySpec) -> tuple[Tier, ...]:
         raise invalid(f"{KIND}.spec.work", spec.work, f"one of {', '.join((WORK_ONLINE, *TIERS_BY_WORK))}")
     if spec.tiers:
         names = [tier.name for tier in spec.tiers]
-        raise invalid(f"{KIND}.spec.tiers", names, f"none: work {spec.work} has its own")
+        raise invalid(f"{KIND}.spec.tiers", names, f"no tiers: work {spec.work} has tiers of its own")
     if spec.strategy is not None:
-        raise invalid(f"{KIND}.spec.strategy", spec.strategy.name, f"none: work {spec.work} goes by tiers")
+        raise invalid(f"{KIND}.spec.strategy", spec.strategy.name, f"no strategy: work {spec.work} uses tiers")
     return TIERS_BY_WORK[spec.work]
 
 

@@ -239,7 +239,7 @@ class _Reader:
             if term.get("overflowAffinities")
         ]
         if overflow and len(terms) > 1:
-            raise invalid(overflow[0][1], "given", "none: of several clusterAffinities only one is used")
+            raise invalid(overflow[0][1], "given", "no such field: only one of several clusterAffinities is used")
         for more, at in overflow:
             tiers += [
                 self._tier(term, f"{at}[{index}]", index + 1, NAMED_AFFINITY)

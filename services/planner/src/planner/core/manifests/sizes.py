@@ -165,7 +165,7 @@ def _check_references(pod: Mapping[str, Any], where: str) -> None:
         field = f"{where}: the name of a {kind}"
         check_length(name, field, NAME_LENGTH_MAX)
         if not is_object_name(name):
-            raise invalid(field, name, "a name that an object can have: lower-case letters, digits, '-' and '.'")
+            raise invalid(field, name, "a valid object name: lower-case letters, digits, '-' and '.'")
 
 
 def _references(pod: Mapping[str, Any]) -> Iterator[tuple[str, str]]:

@@ -106,11 +106,15 @@ def check_split(split: str, tier_weights: tuple[ClusterWeight, ...], node_groups
     if split not in SPLITS:
         raise invalid(f"{where}.split", split, f"one of {', '.join(SPLITS)}")
     if split == SPLIT_WEIGHTED and not tier_weights:
-        raise invalid(f"{where}.weights", [], f"at least one: the split is {SPLIT_WEIGHTED}")
+        raise invalid(f"{where}.weights", [], f"at least one weight: the split is {SPLIT_WEIGHTED}")
     if split != SPLIT_WEIGHTED and tier_weights:
-        raise invalid(f"{where}.weights", [entry.weight for entry in tier_weights], f"none: only of {SPLIT_WEIGHTED}")
+        raise invalid(
+            f"{where}.weights",
+            [entry.weight for entry in tier_weights],
+            f"no weights: only the split {SPLIT_WEIGHTED} has them",
+        )
     if split in SPLITS_OF_NODE_GROUPS and not node_groups:
-        raise invalid(f"{where}.split", split, "nodeGroups: true, since only nodes that are still to be made cost more")
+        raise invalid(f"{where}.split", split, "nodeGroups: true, because only new nodes of node groups differ in cost")
 
 
 def strategy(spec: StrategySpec | None, tiers: tuple[Tier, ...], limits: tuple[ClusterLimit, ...]) -> Strategy | None:
@@ -135,12 +139,20 @@ def strategy(spec: StrategySpec | None, tiers: tuple[Tier, ...], limits: tuple[C
     )
     for field, value, names in known:
         if value and spec.name not in names:
-            raise invalid(f"{where}.{field}", _shown(value), f"none: only {', '.join(names)} has any, not {spec.name}")
+            raise invalid(
+                f"{where}.{field}", _shown(value), f"no such field: only {', '.join(names)} has it, not {spec.name}"
+            )
     for index, tier in enumerate(tiers):
         if tier.split != SPLIT_SPREAD:
-            raise invalid(f"{where}.tiers[{index}].split", tier.split, f"none: {spec.name} splits the replicas")
+            raise invalid(
+                f"{where}.tiers[{index}].split",
+                tier.split,
+                f"no split: strategy {spec.name} divides the replicas",
+            )
         if tier.node_groups:
-            raise invalid(f"{where}.tiers[{index}].nodeGroups", True, f"false: {spec.name} counts nodes that exist")
+            raise invalid(
+                f"{where}.tiers[{index}].nodeGroups", True, f"false: strategy {spec.name} counts existing nodes"
+            )
     return Strategy(
         spec.name,
         weights(spec.weights, f"{where}.strategy.weights"),
@@ -163,5 +175,5 @@ def _spread(specs: tuple[GroupSpreadSpec, ...], where: str) -> tuple[GroupSpread
         if spec.max is not None and not spec.min <= spec.max <= INT32_MAX:
             raise invalid(f"{where}[{index}].max", spec.max, f"at least min, {spec.min}, and at most {INT32_MAX}")
     if len({spec.by for spec in specs}) != len(specs):
-        raise invalid(where, [spec.by for spec in specs], "one entry a field")
+        raise invalid(where, [spec.by for spec in specs], "one entry for each field")
     return tuple(GroupSpread(spec.by, spec.min, spec.max or 0) for spec in specs)

@@ -173,7 +173,8 @@ def check_whole(state: PlannerState, kind: str, replicas: int, policy: Policy, k
         if replicas and home not in usable:
             raise RequestError(
                 "FAILED_PRECONDITION",
-                f"PlacementPolicy: rules out {home}, where the {kind} is: it does not move; delete it first",
+                f"PlacementPolicy: rules out cluster {home}, where the {kind} runs: a {kind} does not move between "
+                "clusters; delete it first",
             )
 
 

@@ -200,7 +200,11 @@ def _refuse_other_kinds(policy: str) -> None:
 def _refuse_copies(policy: Policy) -> None:
     """Raises RequestError for Duplicated: running replicas add up, but with copies each cluster has them all."""
     if policy.strategy is not None and policy.strategy.name == STRATEGY_DUPLICATED:
-        raise invalid("PlacementPolicy.spec.strategy.name", STRATEGY_DUPLICATED, "another: apply it once it is adopted")
+        raise invalid(
+            "PlacementPolicy.spec.strategy.name",
+            STRATEGY_DUPLICATED,
+            "another strategy: apply this one after the workload is adopted",
+        )
 
 
 def follow(state: PlannerState, workload: Workload, moment: Moment) -> tuple[Event, ...]:
@@ -239,7 +243,8 @@ def refuse_different(key: WorkloadKey, found: Mapping[str, WorkloadFound]) -> No
         if where:
             raise RequestError(
                 "FAILED_PRECONDITION",
-                f"workload {'/'.join(key)}: it differs between {one} and {other}, first in {where}: make them alike, "
+                f"workload {'/'.join(key)}: it differs between clusters {one} and {other}, first in {where}: make "
+                "the two alike, "
                 "or adopt it in one of them",
             )
 
@@ -289,7 +294,9 @@ def _checked_clusters(state: PlannerState, names: Sequence[str], moment: Moment)
             raise invalid("clusters", name, f"a cluster of the fleet: {', '.join(sorted(joined)) or 'none has joined'}")
         stale = state.clusters[name].not_fresh(moment.now, state.rules.capacity_age_max)
         if stale:
-            raise RequestError("FAILED_PRECONDITION", f"cluster {name}: {stale}: what runs there is not known")
+            raise RequestError(
+                "FAILED_PRECONDITION", f"cluster {name}: {stale}: Spillway does not know what runs there"
+            )
         if state.clusters[name].twin:
             raise RequestError("FAILED_PRECONDITION", f"cluster {name}: {state.clusters[name].twin}: adopt it there")
     return tuple(sorted(names))
@@ -311,12 +318,10 @@ def _refuse_known(known: Workload | None, clusters: Collection[str]) -> None:
     if not known.parts:
         return
     if known.declared.kind == DEPLOYMENT:
-        text = (
-            f"to have it together with what runs elsewhere: {keep_commands(known.key, clusters, known.parts)} all of it"
-        )
+        text = f"{keep_commands(known.key, clusters, known.parts)} the replicas in all clusters"
     else:
-        text = f"it is a {known.declared.kind}: take another name"
-    raise RequestError("ALREADY_EXISTS", f"workload {name}: declared already, and placed: {text}")
+        text = f"it is a {known.declared.kind}: choose another name"
+    raise RequestError("ALREADY_EXISTS", f"workload {name}: it is declared already, and placed: {text}")
 
 
 def _refuse_found(key: WorkloadKey, found: WorkloadFound) -> None:

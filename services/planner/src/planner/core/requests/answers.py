@@ -143,7 +143,10 @@ def get_workload(state: PlannerState, request: GetRequest, history: tuple[Decisi
     if not history:
         raise RequestError("NOT_FOUND", f"{text}, and no decision on it is kept" if request.history else text)
     if not request.history:
-        raise RequestError("NOT_FOUND", f"{text} any more: {_last_decision(history[0])}; its history can be asked for")
+        raise RequestError(
+            "NOT_FOUND",
+            f"{text} any more: {_last_decision(history[0])}; ask with history for its past decisions",
+        )
     return WorkloadReply(replace(NOWHERE, namespace=key[0], name=key[1]), "", (), history, gone=True)
 
 
@@ -201,7 +204,7 @@ def list_workloads(state: PlannerState, request: ListRequest) -> ListReply:
     if not 1 <= size <= PAGE_SIZE_MAX:
         raise invalid("page_size", request.page_size, f"1 to {PAGE_SIZE_MAX}")
     if request.page_token and request.page_token.count("/") != 1:
-        raise invalid("page_token", request.page_token, "a token that List gave")
+        raise invalid("page_token", request.page_token, "a token that List returned")
     after = tuple(request.page_token.split("/")) if request.page_token else ("", "")
     keys = sorted(
         key
@@ -307,7 +310,7 @@ def listed_view(state: PlannerState, name: str, field: str) -> ClusterView:
     view = state.clusters.get(name)
     if view is None or view.joined is None:
         names = listed(joined.cluster for joined in state.joined()) or "none has joined"
-        raise RequestError("NOT_FOUND", f"{field}: {name!r}: no cluster of the fleet: {names}")
+        raise RequestError("NOT_FOUND", f"{field}: {name!r}: no cluster of the fleet has this name: {names}")
     return view
 
 

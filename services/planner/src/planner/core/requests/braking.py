@@ -57,7 +57,9 @@ def confirm(state: PlannerState, request: ConfirmRequest, by: str, moment: Momen
         return (), _confirmation(state, given)
     if request.scope not in state.brakes.asked:
         asked = listed(state.brakes.asked) or "none"
-        raise RequestError("NOT_FOUND", f"scope: {request.scope!r}: no confirmation is asked for; waiting: {asked}")
+        raise RequestError(
+            "NOT_FOUND", f"scope: {request.scope!r}: no move of this scope waits for a confirmation; waiting: {asked}"
+        )
     event = ConfirmationGiven(request.scope, by, moment.wall_ms)
     return (event,), _confirmation(state, event)
 
@@ -120,7 +122,7 @@ def _check_is_there(state: PlannerState, scope: Scope) -> None:
         names = [joined.cluster for joined in state.joined()]
         if scope.cluster not in names:
             joined = listed(names) or "none has joined"
-            raise RequestError("NOT_FOUND", f"scope: {str(scope)!r}: no cluster of the fleet: {joined}")
+            raise RequestError("NOT_FOUND", f"scope: {str(scope)!r}: no cluster of the fleet has this name: {joined}")
     elif scope.name:
         workload = state.workloads.get((scope.namespace, scope.name))
         if workload is None or is_gone(workload):

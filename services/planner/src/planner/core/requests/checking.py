@@ -32,7 +32,7 @@ def check_labels(labels: Sequence[tuple[str, str]], where: str) -> tuple[tuple[s
 def check_url(url: str, where: str) -> str:
     """Returns the URL of a server without a user in it, or an empty text. Raises RequestError otherwise."""
     if url and not _is_server(url):
-        raise invalid(where, url, "https://host:port, or none: that of the kubeconfig")
+        raise invalid(where, url, "https://host:port, or empty for the URL of the kubeconfig")
     return url
 
 

@@ -149,12 +149,12 @@ def scale(state: PlannerState, request: ScaleRequest, moment: Moment) -> Decided
         raise RequestError("FAILED_PRECONDITION", f"workload {'/'.join(known.key)}: Deleting: {_still_there(known)}")
     transfer.refuse_in_transfer(known)
     if known.declared.kind == JOB:
-        text = "a Job is not scaled: apply it with another parallelism"
+        text = "a Job cannot be scaled: apply it with another parallelism"
         raise RequestError("FAILED_PRECONDITION", f"workload {'/'.join(known.key)}: {text}")
     scaled_by = state.scalings.scaled_by(known.declared)
     resumes = known.declared.replicas == 0 and replicas > 0  # A scale policy may rest at 0 replicas.
     if scaled_by and not resumes:
-        text = f"scaled by {scaled_by}: change its bounds, or delete it first"
+        text = f"{scaled_by} scales it: change the bounds of that scale policy, or delete it first"
         raise RequestError("FAILED_PRECONDITION", f"workload {'/'.join(known.key)}: {text}")
     changed = replicas != known.declared.replicas
     generation = known.declared.generation + 1 if changed else known.declared.generation

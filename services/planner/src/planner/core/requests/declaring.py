@@ -198,7 +198,8 @@ def check_dependencies(state: PlannerState, declaration: Declaration) -> None:
         if known is not None and known.workload != owner and _is_listed(state, known):
             raise RequestError(
                 "FAILED_PRECONDITION",
-                f"{entry.kind} {declaration.namespace}/{entry.name}: it goes with {known.workload}",
+                f"{entry.kind} {declaration.namespace}/{entry.name}: it belongs to workload {known.workload}: "
+                "expected a dependency of this workload alone",
             )
         if (entry.kind, entry.name) in seen:
             raise invalid("manifests", f"{entry.kind} {entry.name} twice", "each object once")

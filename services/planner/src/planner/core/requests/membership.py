@@ -74,11 +74,14 @@ def join_cluster(
     # Before the cluster's first report, a wrong credential may still be corrected.
     if view is not None and known is not None and known.credential != credential and view.epoch >= 0:
         raise RequestError(
-            "ALREADY_EXISTS", f"name: {name!r}: a cluster of this name joined with credential {known.credential!r}"
+            "ALREADY_EXISTS",
+            f"name: {name!r}: a cluster of this name has joined with credential {known.credential!r} already",
         )
     for other in state.joined():
         if other.cluster != name and other.credential == credential:
-            raise RequestError("ALREADY_EXISTS", f"credential: {credential!r}: cluster {other.cluster!r} uses it")
+            raise RequestError(
+                "ALREADY_EXISTS", f"credential: {credential!r}: cluster {other.cluster!r} uses it already"
+            )
     if known is not None:
         joined = replace(joined, phase=known.phase, ordinal=known.ordinal, joined_at=known.joined_at)
         if (known.endpoint, known.credential) == (joined.endpoint, joined.credential):
@@ -125,8 +128,8 @@ def _check_tier(state: PlannerState, tier: str) -> None:
     known = {joined.tier for joined in state.joined()}
     known |= {name for policy in _policies(state) for entry in policy.tiers for name in entry.clusters.tiers}
     if tier not in known:
-        new = f"; --new-tier joins with one that is new{_meant(tier, known)}"
-        raise invalid("tier", tier, f"one that a cluster has or a policy names: {_listed(known)}{new}")
+        new = f"; --new-tier allows a new tier{_meant(tier, known)}"
+        raise invalid("tier", tier, f"a tier that a cluster has or a policy names: {_listed(known)}{new}")
 
 
 def _listed(tiers: Iterable[str]) -> str:
@@ -152,7 +155,7 @@ def _check_group(group: NodeGroup) -> None:
     if any(amount < 0 for _, amount in group.allocatable):
         raise invalid(f"node_groups.{group.name}.allocatable", group.allocatable, "0 or more")
     if not group.selector:
-        raise invalid(f"node_groups.{group.name}.selector", (), "labels by which its nodes are known")
+        raise invalid(f"node_groups.{group.name}.selector", (), "labels that select the nodes of the group")
     check_labels(group.selector, f"node_groups.{group.name}.selector")
     check_labels(group.labels, f"node_groups.{group.name}.labels")
 

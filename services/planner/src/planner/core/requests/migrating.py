@@ -30,7 +30,7 @@ def sources(state: PlannerState, workload: Workload, request: MigrateRequest, no
     if request.from_cluster:
         _listed(state, "from_cluster", request.from_cluster)
         if request.from_cluster == request.to_cluster:
-            raise invalid("from_cluster", request.from_cluster, "another cluster than to_cluster")
+            raise invalid("from_cluster", request.from_cluster, "a cluster other than to_cluster")
     counts = _taken(state, workload, request)
     for cluster in (request.to_cluster, *counts):
         frozen = state.brakes.why_frozen(cluster, key)
@@ -60,7 +60,7 @@ def _taken(state: PlannerState, workload: Workload, request: MigrateRequest) -> 
     most = sum(kept.values())
     wanted = check_replicas(request.replicas, "replicas") or most
     if wanted > most:
-        where = ", ".join(f"{cluster} {count}" for cluster, count in sorted(kept.items())) or "nothing runs there"
+        where = ", ".join(f"{cluster} {count}" for cluster, count in sorted(kept.items())) or "no replica runs there"
         raise invalid("replicas", request.replicas, f"at most {most} ({where})")
     counts: dict[str, int] = {}
     for cluster in sorted(kept, key=lambda name: (-_tier_index(state, workload, name), name)):
@@ -106,7 +106,7 @@ def _listed(state: PlannerState, field: str, name: str) -> ClusterView:
     view = state.clusters.get(name)
     if view is None or view.joined is None:
         names = listed(joined.cluster for joined in state.joined()) or "none has joined"
-        raise RequestError("NOT_FOUND", f"{field}: {name!r}: no cluster of the fleet: {names}")
+        raise RequestError("NOT_FOUND", f"{field}: {name!r}: no cluster of the fleet has this name: {names}")
     return view
 
 

@@ -38,12 +38,12 @@ def ask(state: PlannerState, request: RecoverFleetRequest, fleet: str, moment: M
     Raises RequestError if one is not fresh.
     """
     if not FLEET_ID.fullmatch(request.fleet_before):
-        raise invalid("fleet_before", request.fleet_before, "the id of a fleet, as its label spillway.io/fleet says it")
+        raise invalid("fleet_before", request.fleet_before, "the id of a fleet, as in the label spillway.io/fleet")
     if request.fleet_before == fleet:
         raise invalid("fleet_before", request.fleet_before, "another fleet's id than this one's")
     clusters = tuple(joined.cluster for joined in state.joined())
     if not clusters:
-        raise RequestError("FAILED_PRECONDITION", "no cluster has joined: join those of the former fleet first")
+        raise RequestError("FAILED_PRECONDITION", "no cluster has joined: join the clusters of the former fleet first")
     for name in clusters:
         stale = state.clusters[name].not_fresh(moment.now, state.rules.capacity_age_max)
         if stale:

@@ -43,7 +43,7 @@ def remembered_answer(
     for entry in _known(known.declared.answered, rules, moment):
         if entry.key == key:
             if _digest_of_today(entry.request_digest) != digest:
-                raise invalid("idempotency_key", key, "a new key: this one was used for another request")
+                raise invalid("idempotency_key", key, "a new key: this key was used for another request")
             return _read(entry.answer)
     return None
 

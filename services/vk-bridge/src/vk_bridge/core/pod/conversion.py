@@ -150,7 +150,7 @@ def copy_of(found: Manifest, kind: str, side: PoolSide) -> dict[str, Any] | Refu
     """Returns the owner's copy of a pool's ConfigMap or Secret. A token for the pool's API is never copied."""
     metadata = found["metadata"]
     if kind == SECRET and found.get("type") == "kubernetes.io/service-account-token":
-        return Refused((f"Secret {metadata['name']}: a token for the pool's API",))
+        return Refused((f"Secret {metadata['name']}: it has a token for the pool's API, which is not copied",))
     return {
         "apiVersion": "v1",
         "kind": kind,
