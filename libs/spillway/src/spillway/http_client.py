@@ -1,10 +1,10 @@
-"""The door to HTTP servers that are not ours: sessions that take in one answer to each request, within bounds.
+"""Opens HTTP sessions to servers that are not ours. A session takes in one answer to each request, within bounds.
 
-aiohttp reads whatever a server sends. It queues answers that come on a connection which waits in its pool, it passes
-over interim answers without counting them, and whoever reads a body whose framing breaks waits on. So a protocol of
-ours reads each connection. It aborts a connection on which the server sends what no request asked for.
+aiohttp reads everything that a server sends. It queues answers that arrive on an idle connection of its pool. It skips
+interim answers without counting them. A caller that reads a body with broken framing waits without end. So our own
+protocol class reads each connection. It aborts a connection on which the server sends data that no request asked for.
 
-One private name of aiohttp is used: `_factory` of a connector. aiohttp also does not promise that it calls
+The module uses one private name of aiohttp: `_factory` of a connector. aiohttp also does not promise that it calls
 `set_response_params` for each request and `feed_data` for each head of an answer. `check_shape` looks for these names.
 """
 
@@ -29,38 +29,41 @@ USES: Final = (
     (aiohttp.TCPConnector, "_create_direct_connection", "_factory"),
     (ResponseHandler, "data_received", "feed_data"),
 )
-"""Classes of aiohttp, a function of each, and the name that its code must use: else what we replace is never called."""
+"""Classes of aiohttp, a function of each, and the name that its code must use. Otherwise aiohttp never calls our
+code."""
 
 
 class ServerMisbehaved(aiohttp.ClientError):
-    """The server sent what no request asked for, or too much beside an answer. Its connection is closed."""
+    """Raised when a server sends an answer without a request, or too much beside an answer. The connection is
+    closed."""
 
 
 class OtherShape(OperatorError):
-    """The aiohttp that is installed would not call what bounds the answers of a server."""
+    """Raised when the installed aiohttp would not call the code that bounds the answers of a server."""
 
 
 @dataclass(frozen=True, slots=True)
 class AnswerBounds:
-    """What a server may send for one request beside the body of its answer. Beyond it ServerMisbehaved is raised."""
+    """Bounds of the data that a server may send for one request beside the body. Beyond them ServerMisbehaved is
+    raised."""
 
     interim_answers_max: int = 8
-    """Answers of status 100 to 199 before the final one. API servers and Prometheus send none unless they are asked."""
+    """Answers of status 100 to 199 before the final answer. API servers and Prometheus send none unless asked."""
     framing_bytes: int = 512 * 2**10
-    """Bytes that are not of the body: heads, sizes of chunks and their extensions, trailers, empty lines. asyncio gives
-    256 KiB at a time, of which a part may wait until the body is read."""
+    """Bytes outside the body: heads, sizes of chunks and their extensions, trailers, empty lines. asyncio delivers 256
+    KiB at a time, and a part of them may wait until the body is read."""
     framing_ratio: int = 1
-    """So many more of these bytes are allowed for each byte of the body. A chunk of a watch has 7 of them, and one
-    event of more than 60 bytes."""
+    """Bytes outside the body that are also allowed for each byte of the body. A chunk of a watch has 7 such bytes and
+    one event of more than 60 bytes."""
     line_bytes: int = 8190
-    """Bytes of a status line, and of one header with its name. This bound and the next are aiohttp's defaults."""
+    """Bytes of a status line, or of one header with its name. This bound and the next are aiohttp's defaults."""
     headers_max: int = 128
-    """Headers of one answer, with its trailers."""
+    """Headers of one answer, including its trailers."""
 
 
 ANSWERS: Final = AnswerBounds()
 LOG_ANSWERS: Final = AnswerBounds(framing_ratio=8)
-"""A kubelet sends each line of a log at once: the chunk of an empty line has 5 bytes beside its one byte of body."""
+"""Bounds for logs. A kubelet sends each line at once: the chunk of an empty line has 5 bytes beside its 1-byte body."""
 
 
 def open_session(
@@ -72,9 +75,10 @@ def open_session(
     headers: Mapping[str, str] | None = None,
     bounds: AnswerBounds = ANSWERS,
 ) -> aiohttp.ClientSession:
-    """Opens a session with at most so many connections. It keeps no cookies, unpacks nothing and knows no proxy.
+    """Opens a session. It keeps no cookies, unpacks no compressed body and reads no proxy from the environment.
 
-    Whoever asks forbids redirects where a token goes along, and bounds the body of an answer. Raises OtherShape.
+    connections: the most connections at a time. The caller must forbid redirects when it sends a token, and must bound
+    the body of an answer. Raises OtherShape.
     """
     check_shape()
     return aiohttp.ClientSession(
@@ -84,7 +88,7 @@ def open_session(
         headers={**HEADERS, **(headers or {})},
         cookie_jar=aiohttp.DummyCookieJar(),
         trust_env=False,
-        auto_decompress=False,  # What is small on the way may be endless here.
+        auto_decompress=False,  # A small compressed body may unpack to an endless one.
         max_line_size=bounds.line_bytes,
         max_field_size=bounds.line_bytes,
         max_headers=bounds.headers_max,
@@ -92,18 +96,18 @@ def open_session(
 
 
 def name_encoding(answer: aiohttp.ClientResponse) -> str:
-    """Returns the encodings of an answer that is compressed, though `identity` was asked for; "" if it is plain."""
+    """Returns the encodings of a compressed answer, although `identity` was requested; "" if the answer is plain."""
     encodings = [one.strip().lower() for one in answer.headers.getall("Content-Encoding", ())]
     return ", ".join(encodings)[:40] if any(one not in ("", "identity") for one in encodings) else ""
 
 
 def describe(error: BaseException) -> str:
-    """Returns what an error of aiohttp says, cut: its parser quotes as much as came."""
+    """Returns the text of an aiohttp error, cut to TEXT_CHARACTERS_MAX. Its parser quotes all the data that arrived."""
     return str(error)[:TEXT_CHARACTERS_MAX]
 
 
 def check_shape() -> None:
-    """Raises OtherShape if the installed aiohttp does not call what is replaced here."""
+    """Raises OtherShape if the installed aiohttp does not call the functions that this module replaces."""
     unread = [
         f"{owner.__name__}.{function} does not use {name}"
         for owner, function, name in USES
@@ -120,9 +124,9 @@ def _is_used(owner: type, function: str, name: str) -> bool:
 
 
 class _Connector(aiohttp.TCPConnector):
-    """aiohttp's own, whose connections are read by _Connection.
+    """An aiohttp connector whose connections are read by _Connection.
 
-    Needs of aiohttp that a connector makes the protocol of a new connection by calling its `_factory`.
+    It relies on aiohttp making the protocol of each new connection by a call of the connector's `_factory`.
     """
 
     def __init__(self, connections: int, tls: ssl.SSLContext | bool, bounds: AnswerBounds) -> None:
@@ -132,7 +136,8 @@ class _Connector(aiohttp.TCPConnector):
 
 @dataclass(slots=True)
 class _Exchange:
-    """One request, and what has come since it was begun. body: of its final answer, None until that one's head came."""
+    """One request and the data received since it began. body: of the final answer; None until that answer's head
+    came."""
 
     received_bytes: int = 0
     interim_answers: int = 0
@@ -143,16 +148,16 @@ class _Exchange:
         return self.body is not None and self.body.is_eof()
 
     def end_body(self, error: Exception) -> None:
-        """Tells whoever reads a body that no more of it will come."""
+        """Makes the reader of the body fail with the error, since no more of the body will come."""
         if self.body is not None and not self.body.is_eof() and self.body.exception() is None:
             self.body.set_exception(error)
 
 
 class _Connection(ResponseHandler):
-    """Reads one connection, and aborts it once the server sends what no request asked for, or too much beside a body.
+    """Reads one connection. Aborts it when the server sends data without a request, or too much beside a body.
 
-    Needs of aiohttp that it calls `set_response_params` when a request begins, `data_received` with all that comes, and
-    `feed_data` with each head that it reads, also of interim answers.
+    It relies on three calls of aiohttp: `set_response_params` when a request begins, `data_received` with all received
+    data, and `feed_data` with each head that aiohttp reads, also of interim answers.
     """
 
     def __init__(self, loop: AbstractEventLoop, bounds: AnswerBounds) -> None:
@@ -165,31 +170,31 @@ class _Connection(ResponseHandler):
         super().set_response_params(**params)
 
     def data_received(self, data: bytes) -> None:
-        """Takes in what came; nothing at all means that what was kept back is read on."""
+        """Takes in received data. Empty data means that aiohttp goes on with data that it had kept back."""
         exchange = self.exchange
         if data and exchange.is_over:
             return self._refuse("bytes that no request asked for")
         exchange.received_bytes += len(data)
         super().data_received(data)
         if (error := self.exception()) is not None:
-            # Where framing breaks, aiohttp tells whoever waits for a head, and nobody who reads a body.
+            # When framing breaks, aiohttp tells a caller that waits for a head, but not one that reads a body.
             exchange.end_body(aiohttp.ClientPayloadError(describe(error)))
         elif self._framing_bytes() > self.bounds.framing_bytes:
             self._refuse(f"more than {self.bounds.framing_bytes} bytes beside the body of an answer")
         return None
 
     def _framing_bytes(self) -> int:
-        """Bytes of the exchange that are not of the body, less those that the body allows."""
+        """Returns the bytes of the exchange outside the body, less those that the body's length allows."""
         exchange = self.exchange
         body_bytes = exchange.body.total_bytes if exchange.body is not None else 0
         return exchange.received_bytes - body_bytes * (1 + self.bounds.framing_ratio)
 
     def feed_data(self, data: tuple[RawResponseMessage, aiohttp.StreamReader], size: int = 0) -> None:
-        """Passes the head of an answer on, and the body that will follow it."""
+        """Passes on the head of an answer and the body that will follow it, or refuses an answer beyond the bounds."""
         message, body = data
         exchange = self.exchange
         if isinstance(self.exception(), ServerMisbehaved):
-            return None  # aiohttp had read more heads before it gave the first.
+            return None  # aiohttp had read more heads before it passed on the first one.
         if exchange.body is not None:
             return self._refuse("an answer that no request asked for")
         if 100 <= message.code < 200 and message.code != HTTPStatus.SWITCHING_PROTOCOLS:
@@ -213,12 +218,12 @@ class _Connection(ResponseHandler):
         self._end_body("the connection was lost")
 
     def _end_body(self, why: str) -> None:
-        """Else a later read fails with a RuntimeError, which is no error of the connection, or waits."""
+        """Ends the body with a connection error. Otherwise a later read would wait, or fail with a RuntimeError."""
         self.exchange.end_body(aiohttp.ClientPayloadError(why))
 
     def _refuse(self, what: str) -> None:
-        """Aborts the connection. An answer that came whole before is still given."""
+        """Aborts the connection. An answer that was received whole before is still returned."""
         error = ServerMisbehaved(f"the server sent {what}")
         self.exchange.end_body(error)
         self.abort()
-        self.set_exception(error)  # After abort, which forgets the exception.
+        self.set_exception(error)  # Set it after abort, because abort clears the exception.

@@ -1,20 +1,21 @@
-"""What a kubeconfig says of one Kubernetes API: where it is, what it is believed by, and how we are let in."""
+"""The content of a kubeconfig for one Kubernetes API: its address, the CA that proves it, and our credentials."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 Stamp = tuple[int, int, int] | None
-"""Of a file: its inode, its size, and when it was changed, in nanoseconds; None: it cannot be looked at."""
+"""The inode of a file, its size in bytes and its modification time in nanoseconds; None if it cannot be examined."""
 
 
 class BadCredentials(Exception):
-    """Which file and field is wrong, and what was expected there; never what stands there, since it may be secret."""
+    """Raised with the wrong file and field and the expected content. Never quotes the content, since it may be
+    secret."""
 
 
 @dataclass(frozen=True, slots=True)
 class Proxy:
-    """url: without user and password. authorization: the value of the header Proxy-Authorization, or nothing."""
+    """An HTTP proxy. url: without user and password. authorization: value of the header Proxy-Authorization, or ""."""
 
     url: str
     authorization: str = field(default="", repr=False)
@@ -22,10 +23,10 @@ class Proxy:
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """One Kubernetes API and our credentials for it; secrets are kept out of its repr.
+    """One Kubernetes API and our credentials for it. Its repr contains no secrets.
 
-    ends_at: when an exec plugin said that its credentials end, Unix seconds. files: those that the credentials were
-    read from, as they were before they were read.
+    ends_at: Unix seconds at which the credentials of an exec plugin end; None if not known.
+    files: files of the credentials, each with its stamp from before it was read.
     """
 
     server: str
@@ -40,7 +41,7 @@ class Endpoint:
     files: tuple[tuple[Path, Stamp], ...] = ()
 
     def has_same_connections(self, other: "Endpoint") -> bool:
-        """Whether only the token differs, and until when it is good: a token goes with each request."""
+        """Returns whether at most the token, its end and its files differ. Each request carries the token anew."""
         return _without_token(self) == _without_token(other)
 
 
@@ -49,7 +50,8 @@ def _without_token(endpoint: Endpoint) -> Endpoint:
 
 
 def stamps_of(paths: Iterable[Path]) -> tuple[tuple[Path, Stamp], ...]:
-    """How each file is now. Another one in its place, as Kubernetes renews a Secret's files, has another stamp."""
+    """Returns each path with its present stamp. A replaced file, as when Kubernetes renews a Secret, has another
+    stamp."""
     return tuple((path, _stamp(path)) for path in paths)
 
 

@@ -25,19 +25,19 @@ from spillway.clusters.settings import PluginBounds
 GROUP: Final = "client.authentication.k8s.io"
 API_VERSIONS: Final = (f"{GROUP}/v1", f"{GROUP}/v1beta1")
 CLUSTER_CONFIG: Final = f"{GROUP}/exec"
-"""The name of the extension of a cluster entry whose content is for the plugin."""
+"""The name of the extension of a cluster entry that holds configuration for the plugin."""
 INFO: Final = "KUBERNETES_EXEC_INFO"
 CLUSTER_FIELDS: Final = (
     "server", "tls-server-name", "insecure-skip-tls-verify", "proxy-url", "disable-compression",
 )  # fmt: skip
-"""What a plugin is told of a cluster, as it stands in the kubeconfig."""
+"""Fields of a cluster entry that a plugin receives unchanged from the kubeconfig."""
 SHORTEST_SECRET: Final = 4
-"""Characters. Shorter values of a plugin's variables and arguments are not hidden in what it says."""
+"""Characters. Shorter values of a plugin's variables and arguments are not hidden in its error output."""
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """ends_at: Unix seconds; None: the plugin did not say. Certificate and key are PEM."""
+    """A plugin's credentials. Certificate and key are PEM. ends_at: Unix seconds; None if the plugin named no end."""
 
     token: str | None = field(default=None, repr=False)
     client_certificate: bytes | None = field(default=None, repr=False)
@@ -47,7 +47,7 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Plugin:
-    """One as a kubeconfig names it. user: where it stands. variables: in its environment beside ours."""
+    """A plugin as a kubeconfig names it. user: the user entry that names it. variables: added to our environment."""
 
     user: Node
     api_version: str
@@ -59,9 +59,9 @@ class Plugin:
 
 
 def ask_plugin(user: Node, cluster: Node, ca: bytes | None, bounds: PluginBounds) -> Answer:
-    """Waits for the plugin that user.exec names, bounds.seconds at the longest. ca: what cluster believes, PEM.
+    """Runs the plugin that user.exec names, for at most bounds.seconds. ca: the CA of the cluster, PEM.
 
-    Raises BadCredentials, which names what is wrong in the kubeconfig, with the run, or in its answer.
+    Raises BadCredentials, which names the error in the kubeconfig, of the run, or in the answer.
     """
     plugin = _read_plugin(user)
     spec: dict[str, Any] = {"interactive": False}
@@ -81,7 +81,7 @@ def _read_plugin(user: Node) -> Plugin:
     api_version = entry.text("apiVersion")
     if api_version not in API_VERSIONS:
         entry.wrong("apiVersion", " or ".join(API_VERSIONS))
-    # kubectl wants it said in v1. Who does not say it gets no input: nobody is there.
+    # kubectl requires this field in v1. Without it the plugin gets no input here, since no person is present.
     if entry.has("interactiveMode") and entry.text("interactiveMode") not in ("Never", "IfAvailable"):
         entry.wrong("interactiveMode", "Never or IfAvailable, since a service has nobody to ask")
     command = entry.text("command")
@@ -120,7 +120,7 @@ def _told_of(cluster: Node, ca: bytes | None) -> dict[str, Any]:
 
 
 class _Run:
-    """started: set once there is a process, or none can be started."""
+    """One run of a plugin. started: set once the process exists, or once it cannot be started."""
 
     def __init__(self) -> None:
         self.started = threading.Event()
@@ -129,15 +129,15 @@ class _Run:
 
 _RUNS: Final[set[_Run]] = set()
 START_SECONDS_MAX: Final = 1.0
-"""That an ending process waits for a plugin that is being started, to end it."""
+"""Seconds that our ending process waits for a plugin that is just starting, in order to end it."""
 
 
 class _Stopped(Exception):
-    """Why a run was ended by us."""
+    """Raised with the reason why we ended a run."""
 
 
 def _run(plugin: Plugin, info: str, bounds: PluginBounds) -> bytes:
-    """What the plugin wrote to its standard output."""
+    """Runs the plugin and returns its standard output. Raises BadCredentials when the run fails."""
     run = _Run()
     _RUNS.add(run)
     try:
@@ -160,7 +160,7 @@ def _run(plugin: Plugin, info: str, bounds: PluginBounds) -> bytes:
 
 
 def _started(plugin: Plugin, info: str) -> "subprocess.Popen[bytes]":
-    """In a process group of its own, so that what the plugin starts ends with it."""
+    """Starts the plugin in its own process group, so that its child processes end with it. Raises BadCredentials."""
     try:
         return subprocess.Popen(
             (plugin.command, *plugin.arguments),
@@ -179,7 +179,8 @@ def _started(plugin: Plugin, info: str) -> "subprocess.Popen[bytes]":
 
 
 def _outputs(process: "subprocess.Popen[bytes]", bounds: PluginBounds) -> tuple[bytes, bytes]:
-    """All of standard output, and the end of standard error, once the process has ended. Raises _Stopped."""
+    """Waits for the end of the process. Returns all of standard output and the end of standard error. Raises
+    _Stopped."""
     deadline = time.monotonic() + bounds.seconds
     output, said = bytearray(), bytearray()
     with selectors.DefaultSelector() as pipes:
@@ -209,7 +210,8 @@ def _left(deadline: float, bounds: PluginBounds) -> float:
 
 
 def _end(process: "subprocess.Popen[bytes]") -> None:
-    """Ends its process group, unless it has ended. Nobody has waited for it yet, so that its number is no other's."""
+    """Kills the process group unless the process has ended. It was not waited for yet, so its id is not in use
+    again."""
     if process.returncode is None:
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(process.pid, signal.SIGKILL)
@@ -225,7 +227,7 @@ def _close_pipes(process: "subprocess.Popen[bytes]") -> None:
 
 @atexit.register
 def end_all_plugins() -> None:
-    """Of a process that ends: nobody else would end a plugin that hangs."""
+    """Ends all plugins when our process ends. Otherwise a plugin that hangs would stay."""
     for run in tuple(_RUNS):
         run.started.wait(START_SECONDS_MAX)
         if run.process is not None:
@@ -236,12 +238,13 @@ def end_all_plugins() -> None:
 
 
 def escaped(text: str, most: int = 300) -> str:
-    """On one line, without control characters, in quotes."""
+    """Returns the text on one line, in quotes, without control characters, cut to `most` characters."""
     return repr(text if len(text) <= most else f"{text[:most]}…")
 
 
 def _last_line(plugin: Plugin, said: bytes) -> str:
-    """Of standard error, without what the kubeconfig gives to the plugin: that may be secret."""
+    """Returns the last line of standard error. Hides values that the kubeconfig gives to the plugin: they may be
+    secret."""
     lines = [line for line in said.decode(errors="replace").splitlines() if line.strip()]
     if not lines:
         return ", and said nothing"
@@ -257,7 +260,7 @@ def _read_answer(plugin: Plugin, output: bytes) -> Answer:
     try:
         parsed = json.loads(output)
     except (ValueError, RecursionError):
-        # No cause: it quotes the answer.
+        # Raise it without a cause, because the cause quotes the answer.
         plugin.user.fail("exec", f"expected an answer in JSON, found {len(output)} bytes that are none")
     if not isinstance(parsed, dict):
         plugin.user.fail("exec", "expected an ExecCredential as the answer, found no mapping")

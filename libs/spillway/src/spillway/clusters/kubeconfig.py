@@ -1,4 +1,4 @@
-"""The parts of a kubeconfig file, each knowing where it stands, so that every error names file and field."""
+"""Reads a kubeconfig file. Each part of it knows its place, so that every error names the file and the field."""
 
 import base64
 import binascii
@@ -12,11 +12,11 @@ from spillway.clusters.endpoint import BadCredentials
 from spillway.yaml_text import read_yaml
 
 MAX_FILE_BYTES: Final = 4 * 2**20
-"""Of a kubeconfig, and of each file that it names. A bundle of all public authorities has 250 KB."""
+"""The most bytes of a kubeconfig, and of each file that it names. A bundle of all public CAs has 250 KB."""
 
 
 def read_kubeconfig(path: Path) -> "Node":
-    """The whole file, YAML or JSON. Raises BadCredentials."""
+    """Returns the root node of the file, which is YAML or JSON. Raises BadCredentials."""
     try:
         parsed = read_yaml(_bounded(path))
     except FileNotFoundError as error:
@@ -26,17 +26,17 @@ def read_kubeconfig(path: Path) -> "Node":
     except _TooLong:
         raise BadCredentials(f"{path}: expected at most {MAX_FILE_BYTES} bytes") from None
     except (yaml.YAMLError, UnicodeDecodeError, RecursionError, ValueError):
-        # No cause: a parser's message quotes the line, and the line may hold a secret.
+        # Raise it without a cause: a parser's message quotes the line, and the line may hold a secret.
         raise BadCredentials(f"{path}: expected a kubeconfig in YAML or JSON, and it is neither") from None
     return Node(path, "", parsed)
 
 
 class _TooLong(Exception):
-    """A file of more than MAX_FILE_BYTES."""
+    """Raised for a file of more than MAX_FILE_BYTES."""
 
 
 def _bounded(path: Path) -> bytes:
-    """Raises OSError and _TooLong."""
+    """Returns the content of a file. Raises OSError and _TooLong."""
     with path.open("rb") as file:
         content = file.read(MAX_FILE_BYTES + 1)
     if len(content) > MAX_FILE_BYTES:
@@ -46,8 +46,10 @@ def _bounded(path: Path) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A mapping or list of the file. place: how one comes there, as `users[u].user.exec`. Its methods raise
-    BadCredentials."""
+    """A mapping or list of the file. Its methods raise BadCredentials.
+
+    place: the path of keys to it, for example `users[u].user.exec`.
+    """
 
     path: Path
     place: str
@@ -59,7 +61,7 @@ class Node:
             raise BadCredentials(f"{self.path}: {place}: expected a mapping or list, not {kind_of(self.value)}")
 
     def has(self, key: str) -> bool:
-        """Whether something stands there. Kubernetes' own reader takes an empty value for none."""
+        """Returns whether the key has a value. An empty value counts as none, as in Kubernetes' own reader."""
         return isinstance(self.value, dict) and self.value.get(key) not in (None, "", [], {})
 
     def wrong(self, key: str, expected: str, cause: Exception | None = None) -> NoReturn:
@@ -78,14 +80,15 @@ class Node:
         return Node(self.path, self.place_of(key), self.value[key])
 
     def items(self, key: str) -> list[Any]:
-        """The list that stands there; empty when nothing does."""
+        """Returns the list at the key; empty if there is none."""
         value = self.value.get(key)
         if value is not None and not isinstance(value, list):
             self.wrong(key, "a list")
         return value or []
 
     def named(self, listed_in: str, namer: "Node", key: str, inner: str) -> "Node":
-        """The inner mapping of the one entry of the list listed_in that has the name that stands at namer's key."""
+        """Returns the mapping `inner` of one entry of the list `listed_in`. The value of `key` in `namer` is its
+        name."""
         value = self.child(listed_in).value
         name, entries = namer.text(key), value if isinstance(value, list) else []
         found = [entry for entry in entries if isinstance(entry, dict) and entry.get("name") == name]
@@ -106,7 +109,7 @@ class Node:
         return value
 
     def token(self, key: str) -> str:
-        """A text that may stand in a header."""
+        """Returns the text at the key, checked to fit into an HTTP header."""
         return self.checked_token(key, self.text(key))
 
     def checked_token(self, key: str, token: str) -> str:
@@ -121,11 +124,11 @@ class Node:
         return value
 
     def file_path(self, key: str) -> Path:
-        """A relative path starts at the kubeconfig."""
+        """Returns the path at the key. A relative path is relative to the folder of the kubeconfig."""
         return self.path.parent / self.text(key)
 
     def file(self, key: str) -> bytes:
-        """What the named file holds."""
+        """Returns the content of the file that the key names."""
         try:
             return _bounded(self.file_path(key))
         except OSError as error:
@@ -136,7 +139,8 @@ class Node:
             self.wrong(key, f"the path of a file of at most {MAX_FILE_BYTES} bytes")
 
     def content(self, key: str) -> bytes | None:
-        """PEM, in place (`<key>-data`, base64) or in a file (`<key>`); in place wins, as in kubectl."""
+        """Returns PEM from `<key>-data` (base64) or from the file `<key>`; None without both. The first wins, as in
+        kubectl."""
         in_place = f"{key}-data"
         if not self.value.get(in_place):
             return self.checked_pem(key, self.file(key)) if self.value.get(key) else None
@@ -152,7 +156,7 @@ class Node:
 
 
 def kind_of(value: object) -> str:
-    """What sort of value stands there, never the value."""
+    """Returns the type of a value in words for an error text, never the value."""
     if value is None:
         return "nothing"
     names = {

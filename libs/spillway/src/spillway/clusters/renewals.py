@@ -1,4 +1,5 @@
-"""The credentials of one cluster: read once for all who ask, in a thread of their own, and again before they end."""
+"""Keeps the credentials of one cluster. Reads them once for all callers, in their own thread, and again before they
+end."""
 
 import asyncio
 import math
@@ -16,9 +17,11 @@ log = structlog.get_logger()
 
 
 class Credentials:
-    """One cluster's endpoint, for all sessions there. There is one reading at a time, and all who wait get its outcome.
+    """One cluster's endpoint, shared by all sessions. One reading runs at a time, and all waiting callers get its
+    outcome.
 
-    read: may wait for a slow disk or an exec plugin, which threads that others use must not. now: Unix seconds.
+    read: reads the endpoint. It may wait for a slow disk or an exec plugin, so it runs in a thread of its own.
+    now: returns Unix seconds.
     """
 
     def __init__(
@@ -30,13 +33,14 @@ class Credentials:
         self._read = read
         self._settings = settings or RenewalSettings()
         self._now = now
-        self._endpoint: Endpoint | None = None  # None: to be read before the next request
+        self._endpoint: Endpoint | None = None  # None: read it before the next request
         self._reading: asyncio.Future[Endpoint] | None = None
         self._renew_at = math.inf  # Unix seconds: from then on a request begins a reading, and does not wait for it
         self._ends_at = math.inf  # Unix seconds: from then on requests wait for a reading
 
     async def current(self) -> Endpoint:
-        """Raises BadCredentials, also when the reading takes too long."""
+        """Returns the endpoint, and reads it first if necessary. Raises BadCredentials, also when the reading is too
+        slow."""
         now, endpoint = self._now(), self._endpoint
         if endpoint is None or now >= self._ends_at:
             return await self._outcome()
@@ -45,7 +49,10 @@ class Credentials:
         return endpoint
 
     def refuse(self, endpoint: Endpoint) -> None:
-        """Has it read before the next request, unless another request found the same and it has been read since."""
+        """Marks the endpoint as refused, so that it is read again before the next request.
+
+        Does nothing if the endpoint has been read again already.
+        """
         if self._endpoint is endpoint:
             self._endpoint = None
 
@@ -57,7 +64,7 @@ class Credentials:
         return reading.result()
 
     def _begin(self) -> asyncio.Future[Endpoint]:
-        """The reading that is under way, or a new one."""
+        """Returns the current reading, or begins a new one."""
         if self._reading is None:
             known = self._endpoint
             self._reading = in_thread_of_its_own(lambda: self._read_or_look(known))
@@ -65,7 +72,8 @@ class Credentials:
         return self._reading
 
     def _read_or_look(self, known: Endpoint | None) -> Endpoint:
-        """In the thread: what is known, when it comes from files that are what they were."""
+        """Returns the known endpoint if its files have not changed, else reads it. Runs in the thread of the
+        reading."""
         if known is not None and known.files and stamps_of(path for path, _ in known.files) == known.files:
             return known
         return self._read()
@@ -88,18 +96,18 @@ class Credentials:
             self._endpoint = None
 
     def _times(self, endpoint: Endpoint, now: float) -> tuple[float, float]:
-        """From when on it is renewed, and when it ends; both in Unix seconds."""
+        """Returns when to begin to renew the endpoint, and when it ends. Both are Unix seconds."""
         settings = self._settings
         if endpoint.ends_at is None:
             return (now + settings.look_seconds if endpoint.files else math.inf), math.inf
         ahead = min(settings.ahead_seconds, (endpoint.ends_at - now) / 5)
-        # Where our clock is wrong, every answer has ended already; a cluster may let us in all the same.
+        # With a wrong clock every answer has ended already, but the cluster may still accept it.
         earliest = now + settings.failed_pause_seconds if endpoint.ends_at <= now else now
         return max(endpoint.ends_at - ahead, earliest), max(endpoint.ends_at, earliest)
 
 
 def in_thread_of_its_own(function: Callable[[], Endpoint]) -> asyncio.Future[Endpoint]:
-    """Its outcome, for the loop that runs now. The thread does not keep the process from ending."""
+    """Runs the function in a daemon thread. Returns a future of the running event loop with its outcome."""
     loop = asyncio.get_running_loop()
     outcome: asyncio.Future[Endpoint] = loop.create_future()
 
@@ -117,7 +125,7 @@ def in_thread_of_its_own(function: Callable[[], Endpoint]) -> asyncio.Future[End
             result = function()
         except BaseException as caught:
             error = caught
-        with suppress(RuntimeError):  # The loop is closed: nobody waits any more.
+        with suppress(RuntimeError):  # The loop is closed, so nothing waits any more.
             loop.call_soon_threadsafe(tell, result, error)
 
     threading.Thread(target=run, name="credentials of a cluster", daemon=True).start()

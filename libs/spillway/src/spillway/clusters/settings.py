@@ -9,56 +9,60 @@ from spillway.pauses import doubled_seconds
 
 @dataclass(frozen=True, slots=True)
 class PluginBounds:
-    """Of one run of an exec plugin. Beyond them its process group is ended, and the reading fails."""
+    """Bounds of one run of an exec plugin. Beyond them its process group is killed, and the reading fails."""
 
     seconds: float = 30.0
-    """A plugin that asks a cloud for a token takes some seconds."""
+    """Seconds of one run. A plugin that asks a cloud for a token takes some seconds."""
     output_bytes: int = 256 * 2**10
-    """Of its standard output. A token has some KB, a chain of certificates some tens."""
+    """The most bytes of its standard output. A token has some KB, a chain of certificates some tens of KB."""
     error_bytes: int = 4 * 2**10
-    """Of its standard error, from its end, are kept: its last line is told."""
+    """Bytes that are kept from the end of its standard error. An error text quotes the last line."""
 
 
 @dataclass(frozen=True, slots=True)
 class RenewalSettings:
-    """When the credentials of a cluster are read again without a refusal, and how long that is waited for."""
+    """Times at which the credentials of a cluster are read again without a refusal, and the longest wait for that."""
 
     reading_seconds: float = 45.0
-    """For one reading, a plugin's run included. What takes longer goes on, and its end is used; only the wait ends."""
+    """Seconds of the wait for one reading, including a plugin's run. A slower reading goes on, and its result is
+    used."""
     ahead_seconds: float = 60.0
-    """Before their end, but not in the first four fifths of their time, credentials are renewed in the background."""
+    """Seconds before their end at which credentials are renewed in the background, but at most a fifth of their
+    time."""
     look_seconds: float = 60.0
-    """Between two looks at whether files of a token or client certificate changed, as often as client-go does."""
+    """Seconds between two checks of the files of a token or client certificate, as in client-go."""
     failed_pause_seconds: float = 10.0
-    """Until a renewal that failed is tried again, and between two runs of a plugin whose answers have ended already."""
+    """Seconds until a failed renewal is tried again, and between two runs of a plugin whose answers have already
+    ended."""
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterApiSettings:
     connect_timeout_seconds: float = 5.0
-    """To open one connection."""
+    """Seconds to open one connection."""
     request_timeout_seconds: float = 30.0
-    """For one whole answer; a list is one request a page."""
+    """Seconds for one whole answer. A list is one request for each page."""
     probe_timeout_seconds: float = 5.0
-    """For each of the probe's two requests."""
+    """Seconds for each of the probe's two requests."""
     watch_idle_seconds: float = 90.0
-    """A watch that says nothing for so long is dead; servers send a bookmark about every 60 s."""
+    """Seconds without an event after which a watch counts as dead. Servers send a bookmark about every 60 s."""
     watch_shortest_seconds: int = 240
-    """The server ends each watch after a random time between these two, so that clusters do not all resume at once."""
+    """Seconds. The server ends each watch after a random time between these two, so that clusters do not resume at
+    once."""
     watch_longest_seconds: int = 480
     page_objects: int = 500
-    """Objects asked for in one page of a list."""
+    """Objects that are requested in one page of a list."""
     large_page_objects: int = 3
-    """Fewest objects of a page when pages are longer than max_response_bytes. So many objects of max_object_bytes fit
-    into one answer."""
+    """Fewest objects of a page when pages are longer than max_response_bytes. One answer can contain this number of
+    objects of max_object_bytes."""
     page_slack_objects: int = 100
-    """Objects that a page may have beyond the limit that was asked for. API servers send none."""
+    """Objects that a page may have beyond the requested limit. API servers send none."""
     list_objects_max: int = 500_000
-    """Objects of one list, and those that are known after the watches that follow it. Beyond this bound, or one of the
-    next three, the list fails as unreadable, and what is known of the cluster ages."""
+    """The most objects of one list, and of the watches after it. Beyond this bound or one of the next three, the list
+    fails as unreadable, and the known state of the cluster ages."""
     list_bytes_max: int = 2 * 2**30
-    """Bytes of the fields that are kept of one list, as `answers.weight` estimates them, and as many of what watches
-    tell after it. A pod takes 6 to 12 KB."""
+    """The most bytes of the kept fields of one list, as `answers.weight` estimates them, and as many of the watches
+    after it. A pod takes 6 to 12 KB."""
     whole_list_bytes_max: int = 512 * 2**20
     """Bytes of one list that is read as whole manifests, by the same estimate. A pod takes some 30 KB."""
     list_seconds_max: float = 600.0
@@ -67,9 +71,10 @@ class ClusterApiSettings:
     """Seconds until a list beyond one of these bounds is tried again. Such a list costs as much as those of all other
     clusters."""
     read_attempts: int = 3
-    """Times that a read is tried when the server answers 429 or 5xx; a write only for 429, which says: not done."""
+    """Attempts of a read when the server answers 429 or 5xx. A write is repeated only after 429, which means not
+    done."""
     first_pause_seconds: float = 0.5
-    """Pauses double from this one to the longest, each shortened by up to half at random."""
+    """Seconds. Pauses double from this one to the longest. Each is shortened by up to half at random."""
     longest_pause_seconds: float = 10.0
     max_empty_lines: int = 100
     """Empty lines in a row of a watch. API servers send none."""
@@ -90,14 +95,14 @@ class ClusterApiSettings:
     large_bodies_at_once: int = 16
     """Large answers of all clusters of a process at a time. With max_response_bytes they take 512 MiB."""
     max_connections: int = 32
-    """At one time, to one cluster, watches included; the probe has its own."""
+    """The most connections to one cluster at a time, including watches. The probe has its own."""
     answer_bounds: AnswerBounds = ANSWERS
-    """What a server may send beside the body of an answer."""
+    """Bounds of the data that a server may send beside the body of an answer."""
     log_answer_bounds: AnswerBounds = LOG_ANSWERS
     max_log_streams: int = 16
-    """Logs of pods read at one time, with connections of their own; one more is refused."""
+    """The most logs of pods that are read at a time. They have their own connections. One more log is refused."""
     log_stream_seconds: float = 4 * 3600.0
-    """After so long a log ends, though its pod may write on; kubelets themselves end one that is silent for so long."""
+    """Seconds after which a log ends, even if its pod writes on. Kubelets end a log that is silent for this time."""
     field_manager: str = "spillway"
 
     def pause_seconds(self, setbacks: int, random: Random) -> float:

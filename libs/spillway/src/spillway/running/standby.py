@@ -1,4 +1,7 @@
-"""An instance of a service of which one is active: it lives and lives again, waits for its turn, serves in it."""
+"""Runs one instance of a service with one active instance. It follows the log, waits for its turn, and then decides.
+
+A life is the time from one empty state to the end of that state. An instance has one life after another.
+"""
 
 import asyncio
 from collections.abc import Callable, Coroutine, Sequence
@@ -25,15 +28,15 @@ from spillway.settings import constant
 from spillway.waiting import is_set_within
 
 SILENCE_SECONDS = 2.0
-"""An instance that did nothing for so long may have been frozen, and another have its turn: well below a session."""
+"""An instance that ran nothing for so long may have been frozen, and may have lost its turn. Well below a session."""
 Beside = Callable[[], Coroutine[Any, Any, None]]
-"""What runs beside something else until it is cancelled."""
+"""Makes a task that runs beside a life or a turn until it is cancelled."""
 log = structlog.get_logger()
 
 
 @dataclass(frozen=True, slots=True)
 class StandbySettings(RequestSettings):
-    """What a service of which one instance is active has in its settings."""
+    """Settings that every service with one active instance has."""
 
     rebuild_wait_seconds: float = constant(
         1.0,
@@ -75,43 +78,45 @@ class Turn:
 
 
 class Decider(Protocol):
-    """What one service does and another does not. No method but take_turn may await: a step and its write are one."""
+    """The part of an instance that differs between services. Only take_turn may await: a step and its write are one."""
 
     def begin(self) -> Follower:
-        """A life begins: an empty state, and who follows the log into it."""
+        """Begins a life with an empty state. Returns the follower that reads the log into it."""
         ...
 
     def use(self) -> None:
-        """That state has caught up: what is read is answered from it from now on."""
+        """Answers reads from the state of this life from now on, because it has caught up."""
         ...
 
     async def take_turn(self, turn: Turn) -> None:
-        """The state holds all that those before wrote. Before this returns, it is seen to that what this one writes
-        is not read back into the state."""
+        """Begins the turn. The state holds everything that earlier active instances wrote. When this returns, the
+        follower must skip the records that this instance writes."""
         ...
 
     def pause_seconds(self) -> float:
-        """The longest until the next step, unless somebody asks."""
+        """Returns the longest time until the next step, in seconds. A request begins a step earlier."""
         ...
 
     def step(self, turn: Turn) -> Decisions:
-        """What was asked, heard and due, decided and applied to the state."""
+        """Decides the requests, records and due times that wait, and applies the decisions to the state."""
         ...
 
     def written(self, events: Sequence[Written]) -> None:
-        """These are in the log now."""
+        """Takes note that these events are in the log now."""
         ...
 
     def step_down(self) -> None:
-        """The turn is over; the state may hold what is not in the log."""
+        """Ends the turn. The state may hold changes that are not in the log."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Role:
-    """service: its name, in turns and texts. retry: what a caller may do who got no answer. active: 1 in its turn.
+    """The values of one service that Standby needs.
 
-    beside_life: run from the beginning of a life to its end. beside_turn: likewise; a turn ends when one of them does.
+    service: its name, in turns and texts. retry: text that tells a caller without an answer what to do.
+    active: a gauge that is 1 during a turn. beside_life: tasks that run for a whole life.
+    beside_turn: tasks that run for a whole turn; the turn ends when one of them ends.
     """
 
     service: str
@@ -122,10 +127,10 @@ class Role:
 
 
 class Standby:
-    """Any number of instances follow; the one whose turn it is decides. Its state is only as good as its last write:
-    after one whose outcome is unknown, and after each turn, the next life reads the log again.
+    """One instance of a service. Any number of instances follow the log; the one that has the turn decides.
 
-    ready: told whether reads are answered, and why not.
+    After a write with an unknown outcome, and after each turn, the state may be wrong. Then the next life reads the log
+    again. ready: called with whether reads are answered, and with the reason if not.
     """
 
     def __init__(self, bus: Bus, role: Role, instance: str, settings: StandbySettings, decider: Decider) -> None:
@@ -149,30 +154,30 @@ class Standby:
 
     @property
     def is_active(self) -> bool:
-        """Whether it is this instance's turn, and it is proven that it lately was: who is cut off from the log hears of
-        no other one, and answers as a standby does."""
+        """Whether this instance has the turn and lately proved it. An instance that is cut off from the log does not
+        hear of a later turn, so it answers as a standby does."""
         return self._turn is not None and _now() - self._proven_at <= self._settings.turn_proven_seconds
 
     @property
     def is_ending(self) -> bool:
-        """The step under way is the last one of this life."""
+        """Whether the current step is the last one of this life."""
         return self._ending.is_set()
 
     @property
     def positions(self) -> Offsets:
-        """Where this life stands in the log."""
+        """The offsets up to which this life has read the log."""
         return dict(self._follower.positions) if self._follower is not None else {}
 
     def leader(self) -> str:
-        """The address of the active instance, as far as the log tells; empty: nobody knows."""
+        """Returns the address of the active instance according to the log; empty if it is not known."""
         turn = self._follower.turn if self._follower is not None else None
         return turn.instance.rpartition("@")[2] if turn is not None else ""
 
     async def run(self, stopping: asyncio.Event, *beside: Beside) -> None:
-        """Follows and, in its turn, decides, until stopping; then finishes the write under way.
+        """Follows the log and, in its turn, decides, until stopping is set. Then it finishes the current write.
 
-        beside: tasks that run until they are cancelled. Raises the error of one that fails, and RuntimeError when one
-        returns before stopping.
+        beside: tasks that run until they are cancelled. Raises the error of a task that fails, and RuntimeError when a
+        task returns before stopping is set.
         """
         stop = asyncio.create_task(stopping.wait())
         self._awake_at = _now()
@@ -205,7 +210,7 @@ class Standby:
         self.requests.asked.set()
 
     async def _live(self) -> None:
-        """One state, from an empty one to the end of the turn or the write whose outcome is unknown."""
+        """Runs one life: from an empty state to the end of the turn, or to a write with an unknown outcome."""
         self._ending.clear()
         follower = self._follower = self._decider.begin()
         self.ready(False, "reading the log")
@@ -253,20 +258,21 @@ class Standby:
         finally:
             for task in (lost, overtaken, self._serving, *beside):
                 task.cancel()
-            self._step_down()  # Leaving the group may take seconds, in which this state would pass for the active one.
-        # What others write from now on is only in the log: the state is built again from there.
+            self._step_down()  # Leaving the group may take seconds; until then this state would count as active.
+        # From now on other instances write. Their records are only in the log, so the state is rebuilt from it.
         log.info("turn over", epoch=turn.epoch)
 
     async def _prove(self, turn: Turn, follower: Follower) -> None:
-        """Notes again and again up to when the log is known to have no later turn: what it had then has been read.
-        Answers that wait for that are not kept waiting for the next time. Returns when there is a later turn."""
+        """Proves repeatedly that the log has no later turn, and notes the time of each proof. A proof reads the log of
+        turns to its end. An answer that waits for a proof starts the next one early. Returns when there is a later
+        turn."""
         turns = CLAIM_TOPIC_BY_SERVICE[self._role.service]
         while True:
             asked_at = _now()
             self._unproven.ask()
             try:
                 await follower.caught_up(turns)
-            except BusUnavailable:  # Then nothing is proven.
+            except BusUnavailable:  # Nothing is proven then.
                 await asyncio.sleep(self._settings.turn_asked_seconds)
                 continue
             if turn.epoch < follower.turn_epoch:
@@ -286,20 +292,21 @@ class Standby:
         self.requests.refuse(why)
 
     def _end_reading(self) -> None:
-        """The turn is over: what the state holds may not be in the log, and what is in the log not in it."""
+        """Stops answering reads at the end of the turn, because the state and the log may differ from now on."""
         self._turn, self._loaded = None, False
         self.ready(False, "the turn is over: the log is read again")
 
     async def _serve(self, turn: Turn) -> None:
-        """Step after step: decides, writes all of it at once, answers; what writes nothing is answered by a proof."""
+        """Runs steps: decides, writes all events in one transaction, answers. A step without events waits for a
+        proof."""
         while not self._ending.is_set():
             await is_set_within(self.requests.asked, self._decider.pause_seconds())
             self.requests.asked.clear()
             with uncollected():
                 decided = self._decider.step(turn)
-            if not decided.events:  # No transaction says whether it still is this one's turn.
+            if not decided.events:  # No transaction shows that this instance still has the turn.
                 self._unproven.keep(decided)
-                if self.requests.asked.is_set():  # The next step begins at once, and nobody was answered yet.
+                if self.requests.asked.is_set():  # The next step begins at once, so let answers out first.
                     await asyncio.sleep(0)
                 continue
             self._written.clear()
@@ -324,22 +331,22 @@ class Standby:
     # ── Who asks and who reads ──────────────────────────────────────────────────────────────────────────────────
 
     async def ask(self, decide: Decide[T], verb: str = "request", caller: str = "") -> T:
-        """The answer, once it is in the log, or it is proven that it still was this one's turn when it was decided.
-        verb: for its span. Raises RequestError."""
+        """Returns the answer once its events are in the log. An answer without events waits for a proof that this
+        instance still had the turn when it decided. verb: for the trace span. Raises RequestError."""
         self.check_able(1, caller)
         return await self.requests.answered(self.requests.put(decide, verb, caller=caller))
 
     def check_able(self, requests: int, caller: str = "") -> None:
-        """Raises RequestError UNAVAILABLE on a standby, RESOURCE_EXHAUSTED where so many more of this caller may not
-        wait."""
+        """Raises RequestError UNAVAILABLE on a standby, and RESOURCE_EXHAUSTED when so many more requests of this
+        caller may not wait."""
         if self._turn is None:
             service, leader = self._role.service, self.leader() or "?"
             raise RequestError("UNAVAILABLE", f"this {service} is a standby; the active one is at {leader}", STANDBY)
         self.requests.check_room(requests, caller)
 
     async def readable(self) -> None:
-        """Waits out a write under way, so that nothing is answered that is not in the log; and who was silent for long
-        looks whether it was overtaken. Raises RequestError UNAVAILABLE: another instance may be asked."""
+        """Waits until the current write ends, so that no answer tells of events that are not in the log. An instance
+        that was silent for long first looks for a later turn. Raises RequestError UNAVAILABLE: ask another instance."""
         self._check_loaded()
         try:
             async with asyncio.timeout(self._settings.request_seconds):
@@ -360,16 +367,16 @@ class Standby:
         return self._turn is not None and _now() - self._awake_at > SILENCE_SECONDS
 
     async def _stay_awake(self) -> None:
-        """Sees by the clock that this process was frozen, or as good as frozen."""
+        """Notices by the clock that this process was frozen or nearly so, and then looks for a later turn."""
         while True:
             await asyncio.sleep(SILENCE_SECONDS / 4)
-            with suppress(BusUnavailable):  # Then it was not seen to be alone, and is asked again.
+            with suppress(BusUnavailable):  # Then a later turn is not ruled out, and the next round asks again.
                 if self._was_silent():
                     await self._look_for_another()
                 self._awake_at = _now()
 
     async def _look_for_another(self) -> None:
-        """Nothing is read any more from a state whose turn is over by the log, though it has not stepped down yet."""
+        """Stops answering reads when the log has a later turn, even before this instance has stepped down."""
         follower, turn = self._follower, self._turn
         assert follower is not None
         assert turn is not None
@@ -383,14 +390,14 @@ def _now() -> float:
 
 
 def _raise_if_any_returned(others: "Sequence[asyncio.Task[None]]") -> None:
-    """A task that has returned would end each next life as soon as it begins."""
+    """Raises RuntimeError if a task has returned. Such a task would end each next life as soon as it begins."""
     for task in others:
         if task.done():
             raise RuntimeError(f"{task.get_coro()} has returned: expected that it runs until it is cancelled")
 
 
 def _raise_what_ended(tasks: "Sequence[asyncio.Task[None]]") -> None:
-    """What runs beside ends only by an error, which is then everybody's."""
+    """Raises the error of a task that has ended. Such tasks end only by an error, and it then ends the caller too."""
     for task in tasks:
         if task.done():
             task.result()

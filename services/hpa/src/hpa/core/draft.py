@@ -1,4 +1,4 @@
-"""A draft of the state: a request is decided on a copy of the few workloads that it is about. Pure.
+"""A draft of the state: decides a request on a copy of the few workloads that the request is about. Pure.
 
 So a request changes nothing until the records of its events are made (docs/adr/0037).
 """
@@ -18,8 +18,10 @@ T = TypeVar("T")
 
 
 class Draft:
-    """state: as the origin, of these workloads alone; what it decides does not change the origin. What it notes of the
-    positions in written states is common to both: they are in the log, whatever becomes of the draft.
+    """A copy of the origin with only the given workloads. Decisions on it do not change the origin.
+
+    state: the copy. It shares the noted positions of written states with the origin, since these are in the log in
+    any case.
     """
 
     def __init__(self, origin: HpaState, keys: Iterable[WorkloadKey]) -> None:
@@ -38,8 +40,8 @@ class Draft:
         state.failing = {one for one in origin.failing if one[0] in self._keys}
 
     def apply_to(self, origin: HpaState) -> None:
-        """Puts what the draft knows in the place of what its origin knows. The origin must be as it was at the draft's
-        beginning."""
+        """Replaces the origin's data of these workloads by the draft's. The origin must not have changed since the
+        draft was made."""
         state = self.state
         for key in self._keys:
             policy = state.policies.get(key)

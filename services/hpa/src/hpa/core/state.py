@@ -1,9 +1,9 @@
-"""What hpa knows, and what it decides as it hears of more: a state machine over records. Pure.
+"""The state of hpa and its decisions: a state machine over records. Pure.
 
-A standby follows: it takes in what the active instance wrote, and keeps the inputs that this has not seen yet. One that
-takes the turn goes on with exactly those, in the order of their times; from then on it decides at each record, for the
-one workload that it is about, at the record's instant, and when an instant comes that was said to be due. So what is
-decided depends on records and their times; when and how often a process was killed changes nothing of it.
+A standby takes in the records of the active instance, and keeps the inputs that the active one has not decided on yet.
+When it takes the turn, it decides on these inputs in the order of their times. From then on it decides at each record,
+for the record's workload and at the record's instant, and whenever a workload is due. So decisions depend only on
+records and their times, not on when and how often a process was killed.
 """
 
 import heapq
@@ -37,17 +37,16 @@ from spillway.kubernetes.manifest_text import read_object
 from spillway.model import NO_GENERATION, Generation
 
 UNSEEN_LOOK = 1_000
-"""So many more records wait of one workload before a standby looks which of them no state needs any more."""
+"""A standby drops records that no state needs each time that this many more records wait of one workload."""
 ALL = 2**62
-"""Decisions that are made at once."""
+"""As the argument `most`: make all decisions at once."""
 
 
 class HpaState:
-    """partition_of: of a workload's key, in every topic of inputs. dropped: input records that were not believed.
-
-    failed: decisions, and records that could not be taken in; whoever tells of these two empties them. failing: the
-    workloads and topics that are in failed, or were. dues: a heap of instants at which a workload may be due. changed:
-    workloads whose state is to be written.
+    """partition_of: partition of a workload's key in each input topic. dropped: ignored input records by reason.
+    failed: decisions that failed, and records that could not be taken in. The caller reports and empties both.
+    failing: workloads and topics that are or were in failed. dues: a heap of instants at which a workload may be due.
+    changed: workloads whose state is still to be written.
     """
 
     def __init__(self, rules: Rules, partition_of: Callable[[str], int]) -> None:
@@ -73,7 +72,7 @@ class HpaState:
     # ── A standby ───────────────────────────────────────────────────────────────────────────────────────────────
 
     def follow(self, heard: Heard) -> None:
-        """Takes a record in, decides nothing. Raises BadPolicy, Unreadable."""
+        """Takes in a record without a decision. Raises BadPolicy, Unreadable."""
         key, event = heard.workload, heard.event
         self.positions.stand_behind(heard)
         if heard.topic in INPUTS:
@@ -94,7 +93,7 @@ class HpaState:
                 self._restore(key)
 
     def read_whole(self) -> None:
-        """Everything that compacted topics hold was followed: from now on it is known who has a policy."""
+        """Notes that all compacted topics were read, so that it is now known which workloads have a policy."""
         self._reading = False
         for key, records in self._early.items():
             for heard in records:
@@ -102,11 +101,11 @@ class HpaState:
         self._early.clear()
 
     def load_starts(self) -> dict[tuple[str, int], int]:
-        """Where to begin to read the topics that forget: every record before was seen by some workload's state."""
+        """Returns the offsets at which to begin to read topics with retention. The states cover all earlier records."""
         return dict(self.positions.told)
 
     def _keep(self, key: WorkloadKey, heard: Heard) -> None:
-        """An input record: for later, or at once where the state has seen it or there is none."""
+        """Keeps an input record for later, or takes it in now if the state covers it or there is no policy."""
         if self._reading:
             self._early.setdefault(key, []).append(heard)
             return
@@ -147,20 +146,22 @@ class HpaState:
             self._restore(key)
 
     def _refuse(self, event: ScalePolicyDeclared, why: str) -> None:
-        """The policy before it is not what is asked for any more; after a start it would not be known either."""
+        """Replaces the earlier policy by a refused one. The earlier one is out of date, and after a restart it would
+        not be known."""
         key = (event.namespace, event.name)
         self._detach(key)
         self.policies.put(Refused(event, why))
 
     def _detach(self, key: WorkloadKey) -> None:
-        """Nothing is decided of it from now on; of what no state has seen, what compacted topics say is taken in."""
+        """Ends decisions on a workload. Takes in its unseen records of compacted topics."""
         gone = self.policies.remove(key)
         self.changed.pop(key, None)
         for heard in gone.unseen if isinstance(gone, Scaled) else ():
             self._keep(key, heard)
 
     def _restore_anew(self, key: WorkloadKey) -> None:
-        """A state may be read before its policy, and keep of the inputs what the policy before it names."""
+        """Restores the written state again for a new policy. The state may have been read before this policy, and then
+        it kept only the inputs that the earlier policy names."""
         scaled = self.scaled.get(key)
         if scaled is not None:
             scaled.generation = NO_GENERATION
@@ -193,7 +194,7 @@ class HpaState:
             self.states.pop(key, None)
 
     def _forget_gone(self, key: WorkloadKey) -> None:
-        """Of a workload without a policy only its size and its pods are kept, for a policy to come."""
+        """Deletes inputs of a workload without a policy, but keeps its size and pods for a later policy."""
         inputs = self.inputs.get(key)
         if inputs is not None and key not in self.scaled and inputs.declared is None and not inputs.clusters.by_name:
             del self.inputs[key]
@@ -206,9 +207,9 @@ class HpaState:
     # ── The turn ────────────────────────────────────────────────────────────────────────────────────────────────
 
     def take_turn(self, next_generation: Callable[[], Generation], now_ms: int, most: int = ALL) -> list[Event]:
-        """Goes on where the one before was: what it has not seen is decided on in the order of its times.
+        """Begins a turn: decides on the inputs that the earlier turn left unseen, in the order of their times.
 
-        Of more than most decisions the rest is made by the next calls of fire.
+        It makes at most `most` decisions; the next calls of fire make the rest.
         """
         self._next, self._turn_ms = next_generation, now_ms
         for scaled in self.scaled.values():
@@ -221,12 +222,12 @@ class HpaState:
         return self._return(most, never)[0]
 
     def hear(self, heard: Heard, now_ms: int) -> list[Event]:
-        """An input record, in one's turn: what is decided on it. now_ms: the clock, to know the future."""
+        """Takes in an input record during the turn. Returns its decisions. now_ms: Unix ms."""
         return self.hear_while(heard, now_ms, never)[0]
 
     def hear_while(self, heard: Heard, now_ms: int, is_over: IsOver) -> tuple[list[Event], bool]:
-        """Takes a record in as `hear` does, after what take_turn left of its workload. Returns whether it did: when
-        time is over before the record's own turn, the record must be given again."""
+        """Works as `hear`, but first decides what take_turn left of the workload. Also returns whether it took in the
+        record. It does not when time is over before; then the caller must give the record again."""
         scaled, events = self.scaled.get(heard.workload), list[Event]()
         if scaled is not None and scaled.unseen:
             events, _ = self._see(scaled, ALL, is_over)
@@ -241,15 +242,15 @@ class HpaState:
         return events + more, is_heard
 
     def is_whole(self, key: WorkloadKey) -> bool:
-        """Whether nothing is left of a workload that take_turn and fire were to decide on."""
+        """Returns whether take_turn and fire have left no decision on a workload."""
         scaled = self.scaled.get(key)
         return scaled is None or not (scaled.unseen or scaled.is_due_by(self._told_ms))
 
     def fire(self, now_ms: int, most: int = ALL, is_over: IsOver = never) -> list[Event]:
-        """What is due by now_ms, each at its own instant; where that was missed, now.
+        """Decides what is due by now_ms, each workload at its own instant, or now if that instant was missed.
 
-        Of more than most decisions, or when time is over, the rest is made by the next calls. What comes about a
-        workload before finds its rest made first: so but for what was missed, no decision depends on either.
+        Stops after `most` decisions or when time is over; the next calls make the rest. An input of a workload waits
+        for the workload's rest. So, apart from missed instants, no decision depends on where a call stops.
         """
         self._told_ms = now_ms
         events, most = self._return(most, is_over)
@@ -260,11 +261,11 @@ class HpaState:
 
     @property
     def is_behind(self) -> bool:
-        """Something is left of what take_turn and fire were to decide."""
+        """Whether take_turn and fire have left decisions to make."""
         return bool(self._returned) or self._next_due() is not None
 
     def _return(self, most: int, is_over: IsOver) -> tuple[list[Event], int]:
-        """What is decided, and how much may be still."""
+        """Decides on the inputs left by take_turn. Returns the decisions, and how many more may be made."""
         events: list[Event] = []
         while most > 0 and self._returned:
             scaled = self.scaled.get(self._returned[0])
@@ -277,9 +278,10 @@ class HpaState:
         return events, most
 
     def _see(self, scaled: Scaled, most: int, is_over: IsOver) -> tuple[list[Event], int]:
-        """What the one before has not seen of a workload, and how much may be decided still: 0 once time is over."""
+        """Decides on a workload's unseen inputs. Returns the decisions, and how many more may be made (0: time is
+        over)."""
         events: list[Event] = []
-        unseen, scaled.unseen = scaled.unseen, []  # What is decided on finds nothing left before it.
+        unseen, scaled.unseen = scaled.unseen, []  # So that _on_input does not decide on them first.
         for number, heard in enumerate(unseen, 1):
             made, is_heard = self._on_input(heard, self._turn_ms, is_over)
             events += made
@@ -290,7 +292,7 @@ class HpaState:
         return events, most
 
     def _next_due(self) -> Scaled | None:
-        """Who is due first of all by the instant that the clock told last."""
+        """Returns the workload that is due first by the last known instant; None if none is due."""
         while self.dues and self.dues[0][0] <= self._told_ms:
             at_ms, key = self.dues[0]
             scaled = self.scaled.get(key)
@@ -317,7 +319,7 @@ class HpaState:
         return self.dues[0][0] if self.dues else None
 
     def declare(self, event: ScalePolicyDeclared) -> list[Event]:
-        """A policy that was asked for just now: the events that say so, and what follows from it."""
+        """Declares a policy that was just requested. Returns its event and the decisions that follow."""
         key = (event.namespace, event.name)
         known = self.scaled.get(key)
         rest = self._make_rest(known, never) if known is not None else []
@@ -326,7 +328,7 @@ class HpaState:
         first_ms = known.declared.declared_ms if known is not None and same else event.declared_ms
         self._attach(event)
         scaled = self.scaled[key]
-        if before is None:  # Where one was refused, its last state is older than what it would still decide on.
+        if before is None:  # After a refused policy, the last state is older than the inputs.
             scaled.due = None
             self._forget_values(key)
         else:
@@ -341,13 +343,13 @@ class HpaState:
         return [*rest, event, *self._evaluate(scaled, max(scaled.remembered.at_ms + 1, event.declared_ms))]
 
     def delete(self, key: WorkloadKey) -> None:
-        """The policy ends; whoever calls writes the tombstones."""
+        """Deletes the policy. The caller writes the tombstones."""
         for topic in (SCALE_POLICIES, SCALE, SCALE_STATE):
             self._forget(topic.name, key)
 
     def unwritten(self) -> list[Event]:
-        """The states of all workloads that were decided on since the last call, and of one in each partition that is
-        read much further than its states say."""
+        """Returns the states of all workloads that changed since the last call. Adds one workload of each partition
+        whose states are far behind the position that is read."""
         for partition in self.positions.behind(self.rules.positions_behind_max) if not self._returned else ():
             self._tell_position(partition)
         keys, self.changed = self.changed, {}
@@ -361,13 +363,13 @@ class HpaState:
             self.changed[key] = None
 
     def explained(self, scaled: Scaled) -> Sized:
-        """What was decided last; after a start, what would be decided at that instant."""
+        """Returns the last decision; after a restart, the decision that would be made at that instant."""
         if scaled.last is None:
             return size(self.case(scaled, max(scaled.remembered.at_ms, scaled.declared.declared_ms)))
         return scaled.last
 
     def current(self, key: WorkloadKey) -> int:
-        """The size as declared, or as decided and not declared yet; -1: there is no such workload."""
+        """Returns the declared size, or the decided one if not declared yet; -1 if there is no such workload."""
         known, decided = self.inputs.get(key), self.decided.get(key)
         declared = known.declared if known is not None else None
         if declared is None:
@@ -407,7 +409,7 @@ class HpaState:
         return (events + self._decide_on(scaled, heard, now_ms, at_ms, ahead_ms), True) if is_all else (events, False)
 
     def _decide_on(self, scaled: Scaled, heard: Heard, now_ms: int, at_ms: int, ahead_ms: int) -> list[Event]:
-        """at_ms, ahead_ms: its instant, and how far the clock of who says it is ahead."""
+        """Takes in a record and decides. at_ms: its instant. ahead_ms: how far its sender's clock is ahead."""
         key = scaled.key
         before = self._standing(key) if heard.topic == WORKLOADS.name else None
         taken = self._take(key, heard, ahead_ms)
@@ -416,7 +418,7 @@ class HpaState:
                 self._drop("known")
             return []
         if before is not None and scaled.remembered.at_ms and self._standing(key) == before:
-            return []  # The planner says that it follows us.
+            return []  # The planner only confirms our decision.
         if self._waits(scaled):
             return []
         if self._missed(at_ms, now_ms) if at_ms else scaled.remembered.at_ms and scaled.due is None:
@@ -425,7 +427,7 @@ class HpaState:
         return self._evaluate(scaled, max(scaled.remembered.at_ms + 1, at_ms))
 
     def _take(self, key: WorkloadKey, heard: Heard, ahead_ms: int | None = None) -> bool | None:
-        """Whether it says anything new. None: an error that nobody foresaw, which stays with this record."""
+        """Returns whether the record is new; None after an unexpected error, which affects only this record."""
         scaled = self.scaled.get(key)
         polling_ms = scaled.policy.polling_ms if scaled is not None else 0
         try:
@@ -436,26 +438,24 @@ class HpaState:
             return None
 
     def note_failed(self, key: WorkloadKey, topic: str, error: Exception) -> None:
-        """Once of each workload and topic ("" of a decision): a standby keeps it until its turn, when it is told."""
+        """Notes an error once for each workload and topic ("" for a decision). A standby reports it in its turn."""
         if (key, topic) not in self.failing:
             self.failing.add((key, topic))
             self.failed.append(Failed(key, trace_of(error), again=False, topic=topic))
 
     def _waits(self, scaled: Scaled) -> bool:
-        """In CONTROLLER mode what was taken in is decided on at the controller's next instant."""
+        """Returns whether a decision waits for the controller's next instant, as in CONTROLLER mode."""
         if self.rules.mode != CONTROLLER or scaled.due is None:
             return False
         self.changed[scaled.key] = None
         return True
 
     def _missed(self, at_ms: int, now_ms: int) -> bool:
-        """What nobody decided on for so long is not done late; it is decided on as things are now."""
+        """Returns whether an instant is too old to decide at. Then the decision is made with the present inputs."""
         return at_ms < now_ms - self.rules.missed_ms
 
     def _put_off(self, scaled: Scaled, now_ms: int) -> None:
-        """Decides at once, but at least a millisecond after the last decision, so that the time of a state never goes
-        back.
-        """
+        """Makes the workload due now, but 1 ms or more after its last decision: a state's time never goes back."""
         due_ms = max(now_ms, scaled.remembered.at_ms + 1)
         scaled.due = NextEvaluation(due_ms, "what was heard late")
         heapq.heappush(self.dues, (due_ms, scaled.key))
@@ -482,7 +482,7 @@ class HpaState:
             self.failed.append(Failed(key, sized.failed, again=scaled.last is not None and bool(scaled.last.failed)))
         told_ms = scaled.due.at_ms if scaled.due is not None else None
         scaled.remembered, scaled.last, scaled.due = sized.remembered, sized, sized.due
-        if sized.due is not None and sized.due.at_ms != told_ms:  # Else it stands there already.
+        if sized.due is not None and sized.due.at_ms != told_ms:  # Otherwise the heap has it already.
             heapq.heappush(self.dues, (sized.due.at_ms, key))
         self.changed[key] = None
         if sized.replicas is None or sized.replicas == case.current:
@@ -503,7 +503,7 @@ class HpaState:
         return [decided]
 
     def _standing(self, key: WorkloadKey) -> tuple[int, str, bool]:
-        """What of a declared workload a decision depends on."""
+        """Returns the parts of a declared workload that a decision depends on."""
         declared = self._inputs(key).declared
         return (self.current(key), declared.kind, declared.deleting) if declared is not None else (-1, "", False)
 

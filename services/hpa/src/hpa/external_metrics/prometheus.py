@@ -1,4 +1,4 @@
-"""The door to Prometheus: the value of an instant query. What is not exactly one finite number is unknown."""
+"""Asks Prometheus for the value of an instant query. An answer that is not one finite number counts as unknown."""
 
 import asyncio
 import math
@@ -18,17 +18,17 @@ WORDS_MAX: Final = 200
 
 
 class ValueUnknown(Exception):
-    """The query has no value that can be decided on; says why."""
+    """Raised with the reason when a query has no usable value."""
 
 
 @dataclass(frozen=True, slots=True)
 class PrometheusSettings:
     answer_seconds: float = 5.0
-    """For one whole answer."""
+    """Seconds for one whole answer."""
     answer_bytes_max: int = 1_000_000
-    """A larger answer is not read to its end: a query of one number has a small one."""
+    """A larger answer is not read to its end. The answer to a query of one number is small."""
     connections_max: int = 8
-    """At one time, to one server."""
+    """The most connections to one server at a time."""
 
 
 class _Data(msgspec.Struct, rename="camel"):
@@ -37,7 +37,7 @@ class _Data(msgspec.Struct, rename="camel"):
 
 
 class _Answer(msgspec.Struct, rename="camel"):
-    """As the HTTP API of Prometheus documents it."""
+    """An answer as the HTTP API of Prometheus documents it."""
 
     status: str
     data: _Data = msgspec.field(default_factory=_Data)
@@ -49,7 +49,7 @@ _ANSWER: Final = msgspec.json.Decoder(_Answer)
 
 
 class Prometheus:
-    """One named connection; opened when it is first needed."""
+    """One named connection to a Prometheus server. Its session opens at the first query."""
 
     def __init__(self, connection: PrometheusConnection, settings: PrometheusSettings) -> None:
         self._connection = connection
@@ -57,7 +57,10 @@ class Prometheus:
         self._session: aiohttp.ClientSession | None = None
 
     async def value_milli(self, query: str) -> int | None:
-        """Thousandths, cut off as KEDA does; None: the answer is empty. Raises ValueUnknown."""
+        """Returns the value of a query in thousandths, cut off as in KEDA; None if the answer is empty.
+
+        Raises ValueUnknown.
+        """
         try:
             async with asyncio.timeout(self._settings.answer_seconds):
                 status, body = await self._ask(query)
@@ -93,14 +96,14 @@ class Prometheus:
         if self._session is None:
             ca_file = self._connection.ca_file
             context = await asyncio.to_thread(ssl.create_default_context, cafile=ca_file) if ca_file else True
-            if self._session is None:  # Else another question opened it meanwhile.
+            if self._session is None:  # Another query may have opened it meanwhile.
                 timeout = aiohttp.ClientTimeout(total=self._settings.answer_seconds)
                 self._session = open_session(self._settings.connections_max, timeout, tls=context)
         return self._session
 
 
 def value_of(status: int, body: bytes) -> int | None:
-    """Thousandths of the one value in an answer; None where it is empty. Raises ValueUnknown."""
+    """Returns the one value of an answer in thousandths; None if the answer is empty. Raises ValueUnknown."""
     try:
         answer = _ANSWER.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -120,7 +123,7 @@ def value_of(status: int, body: bytes) -> int | None:
 
 
 def _milli(sample: Any) -> int:
-    """Of [time, "number"]."""
+    """Returns the number of a sample [time, "number"] in thousandths. Raises ValueUnknown."""
     try:
         _, text = sample
         number = float(text)

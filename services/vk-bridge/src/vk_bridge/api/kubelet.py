@@ -1,7 +1,7 @@
-"""The kubelet API of virtual nodes, over HTTPS: pools' API servers ask it what their pods have written.
+"""Serves the kubelet API of virtual nodes over HTTPS. The API servers of pools ask it for the logs of their pods.
 
-A request names a namespace and a pod, and two pools may have both alike. So each pool has a port of its own, whose
-handshake lets in the clients of that pool's CA alone: the port says which pool asks.
+A request names a namespace and a pod, and two pools may use the same names. So each pool has a port of its own, and
+its TLS handshake accepts only clients of that pool's CA. The port therefore identifies the pool.
 """
 
 import asyncio
@@ -41,18 +41,18 @@ NOT_LENT: Final = {
     "pods": "lists of pods (the API server has them)",
     "runningpods": "lists of pods (the API server has them)",
 }
-"""First part of the path: what a kubelet gives, and a virtual node does not. A list of pods is as long as a pool is
-large, and nobody needs it from here."""
+"""Services of a kubelet that a virtual node does not have, by the first part of the path. A list of pods grows with the
+pool, and nobody needs it from here."""
 POOL: Final = web.AppKey("pool", str)
 SHUTDOWN_SECONDS: Final = 1.0
 DESCRIPTORS_EACH: Final = 2
-"""Of a connection: its own, and that of the log which is read for it in an owner."""
+"""File descriptors of a connection: its own, and that of the log that is read for it in an owner."""
 
 log = structlog.get_logger()
 
 
 class _Answer(Exception):
-    """What is answered instead, with its HTTP status."""
+    """Raised to end a request with this HTTP status and text."""
 
     def __init__(self, status: int, text: str) -> None:
         super().__init__(text)
@@ -61,7 +61,10 @@ class _Answer(Exception):
 
 
 class Kubelet:
-    """Listens while it is entered. owners: the clusters whose turn this instance has, asked at each request."""
+    """The ports of the kubelet API. They are open while this context is entered.
+
+    owners: returns the clusters for which this instance has the turn; called at each request.
+    """
 
     def __init__(self, settings: VkBridgeSettings, owners: Callable[[], list[LentPods]]) -> None:
         self._settings = settings
@@ -71,7 +74,8 @@ class Kubelet:
         self._port_by_pool: dict[str, HttpPort] = {}
 
     async def __aenter__(self) -> Self:
-        """SettingsError for a file that cannot be read, and an address that cannot be listened on."""
+        """Opens the port of each pool. Raises SettingsError for an unreadable file or an address that cannot be
+        used."""
         try:
             for pool, port in self._settings.port_by_pool.items():
                 await self._listen(pool, port)
@@ -91,7 +95,7 @@ class Kubelet:
         app.add_routes([web.get("/healthz", self._healthz)])
         app.add_routes([web.get("/containerLogs/{namespace}/{pod}/{container}", self._logs)])
         app.add_routes([web.route("*", "/{rest:.*}", self._other)])
-        # A reader who is gone is how a log that is followed ends.
+        # A followed log ends when its reader disconnects, so that must cancel the handler.
         options = {"handler_cancellation": True, "shutdown_timeout": SHUTDOWN_SECONDS}
         opening = http_port(f"kubelet {pool}", app, (host, port), self._bounds(), context, **options)
         try:
@@ -101,7 +105,7 @@ class Kubelet:
         log.info("kubelet API listens", pool=pool, host=host, port=port)
 
     def _bounds(self) -> PortBounds:
-        """Of each pool's port."""
+        """Returns the bounds of each pool's port."""
         settings = self._settings
         return PortBounds(
             settings.kubelet_connections_max,
@@ -126,14 +130,17 @@ class Kubelet:
         except Refused as error:
             response = web.Response(status=error.status, text=error.message)
         except ClusterUnreachable as error:
-            # An API server shows people the text of this status, and not of 502 or 503.
+            # An API server shows users the text of status 500, but not of 502 or 503.
             response = web.Response(status=500, text=str(error))
         known = kind if kind in ("containerLogs", "healthz", *NOT_LENT) else "other"
         metrics.KUBELET_REQUESTS.labels(known, response.status).inc()
         return response
 
     def _check_caller(self, request: web.Request) -> None:
-        """The handshake has verified the certificate; of those of its CA only an API server's may ask."""
+        """Answers 403 unless the common name of the client certificate is that of an API server.
+
+        The TLS handshake has verified the certificate against the pool's CA before.
+        """
         found = request.transport.get_extra_info("peercert") if request.transport is not None else None
         subject = (found or {}).get("subject", ())
         names = [value for part in subject for key, value in part if key == "commonName"]
@@ -182,7 +189,8 @@ class Kubelet:
         return pool
 
     async def _find(self, pool_id: str, namespace: str, name: str, container: str) -> tuple[LentPods, Manifest]:
-        """By what the pool says of its pod now: the owner where it runs, and its very own real pod there."""
+        """Reads the pool pod from the pool. Returns the owner where it runs, and its real pod there. Answers 404 if
+        none."""
         pool, place = self._pool(pool_id), f"pod {namespace}/{name}"
         pool_pod = await pool.gate.ask(lambda: pool.api.get(PODS, namespace, name))
         if pool_pod is None:
@@ -199,7 +207,8 @@ class Kubelet:
         return owner, real_pod
 
     async def _stream(self, request: web.Request, chunks: AsyncGenerator[bytes, None]) -> web.StreamResponse:
-        """As it comes. What goes wrong in its middle cuts the connection, so that nobody takes it for the end."""
+        """Passes on the chunks of a log as they arrive. An error in the middle cuts the connection, so that the reader
+        does not take it for the end of the log."""
         chunk = await anext(chunks, None)
         response = web.StreamResponse(headers={"Content-Type": "text/plain"})
         await response.prepare(request)
@@ -216,7 +225,7 @@ class Kubelet:
 
 
 def _name(request: web.Request, part: str) -> str:
-    """Out of the path. Dots alone would be a step in the path of what a cluster is asked."""
+    """Returns a name from the path. Refuses others: dots alone would change the path of the request to a cluster."""
     name = request.match_info[part]
     if not is_object_name(name):
         raise _Answer(400, f"{part}: {name[:64]!r}: expected a name of small letters, digits, '-' and '.'")
@@ -224,7 +233,10 @@ def _name(request: web.Request, part: str) -> str:
 
 
 def server_context(settings: VkBridgeSettings, pool: str) -> ssl.SSLContext:
-    """TLS for one pool's port: whoever has no certificate of that pool's CA is refused by the handshake."""
+    """Returns the TLS context of one pool's port. Its handshake refuses clients without a certificate of the pool's CA.
+
+    Raises SettingsError for a file that cannot be used.
+    """
     client_ca: Path = settings.kubelet_clients_folder / f"{pool}.crt"
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2

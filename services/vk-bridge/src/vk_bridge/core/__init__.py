@@ -1,1 +1,1 @@
-"""Which nodes are lent, and each step of a loan: pure decisions over values. No IO, clock, chance, log or protobuf."""
+"""Decides which nodes are lent, and each step of a loan. Pure: no IO, clock, random numbers, log or protobuf."""

@@ -1,1 +1,1 @@
-"""Which nodes are lent: how long a node is idle, which pods need it, which loan is desired."""
+"""Decides which nodes are lent: how long a node is idle, which pods need it, and which loan is desired."""
