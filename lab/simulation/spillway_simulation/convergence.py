@@ -212,8 +212,8 @@ def _has_room_to_roll(cluster: SimCluster, name: str, cpu: int, surge: int) -> b
 
 
 def _waits_for_no_reason(world: World, planner: Planner, known: Known, lacking: set[str]) -> Iterator[str]:
-    """Yields workloads that wait wrongly for a missing object: a cluster with that object has room, or a later tier was
-    used."""
+    """Yields an error when replicas wait although a cluster has room and lacks nothing. It ends at the first tier with
+    room: a missing object sends no replica to a later tier."""
     assert known.declared is not None
     assert known.placement is not None
     takes = _takes(world, planner, known)
@@ -255,7 +255,7 @@ def _takes(world: World, planner: Planner, known: Known) -> dict[str, int]:
 
 
 def clash(world: World) -> bool:
-    """Returns whether a workload meets a foreign object of its name. The propagator tries that again from time to
+    """Returns whether any workload meets a foreign object of its name. The propagator tries that again from time to
     time."""
     return any(
         world.is_taken(cluster, name)

@@ -373,7 +373,7 @@ class Oracle:
         self.ownership.wrote(cluster, key, before, after, adopted)
 
     def _on_delete(self, cluster: str, key: Key, before: Object | None, available: int) -> None:
-        """Judges a delete: a placement must remove the part, at the version of the delete or a later one."""
+        """Judges a delete: a placement must remove the part, at the object's version or a later one."""
         name = f"{'/'.join(key)} in {cluster}"
         if before is None:
             return

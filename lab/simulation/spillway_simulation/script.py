@@ -231,7 +231,7 @@ def with_retention(script: Script) -> Script:
 
 
 def with_fleet(script: Script) -> Script:
-    """Replaces the script in one of 200 seeds: 300 small members, and one workload with many replicas."""
+    """Replaces the script in one of 200 seeds: 300 small members, and one workload with many requests."""
     random = Random(f"{script.seed}/fleet")
     if random.random() >= 1 / FLEETS_ONE_OF:
         return script
