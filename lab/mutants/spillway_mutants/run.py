@@ -193,7 +193,7 @@ class Run:
         meeting = [seed for seed in chosen if without.meets(mutant.id, seed)]
         last = [seed for seed in _noticed_by(self._last(mutant, SEEDS)) if without.would_run(mutant.id, seed)]
         order = [*last, *(seed for seed in meeting if seed not in last)][done:]
-        begin = done + 1 - len(set(last) - set(meeting))  # A seed that noticed it before runs beside the requested ones.
+        begin = done + 1 - len(set(last) - set(meeting))  # A seed that noticed it before runs in addition.
         for number, ran in enumerate(_ran(bench, mutant, order), begin):
             seen = judged_by_seed(ran)
             if seen is not None:
